@@ -1,0 +1,28 @@
+//! Numbers: tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one
+//! record that every measurement and every model ends as.
+//!
+//! Pure: no device, clock, thread or file; times and counters come in as arguments.
+//!
+//! ```
+//! use measure::{Ledger, LedgerLine};
+//!
+//! let line = LedgerLine::new("receive buffer", 40, "socket SK_MEMINFO_DROPS");
+//! let ledger = Ledger::close(1000, 960, vec![line]);
+//! assert_eq!(ledger.unexplained, 0);
+//! ```
+#![forbid(unsafe_code)]
+
+mod histogram;
+mod ledger;
+mod receipt;
+mod run;
+mod statistics;
+
+pub use histogram::Histogram;
+pub use ledger::{Ledger, LedgerLine, Unit};
+pub use receipt::{Lateness, Receipt};
+pub use run::{
+    Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
+    Skipped, Start, Trial,
+};
+pub use statistics::{Summary, median};

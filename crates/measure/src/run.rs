@@ -1,0 +1,300 @@
+//! `Run`: the one record of a measurement or a model, as it is saved, compared and shown.
+//!
+//! The unit is in each name. `linerate.run/1` is published as a JSON Schema in the repository.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{ledger::Ledger, receipt::Receipt, statistics::Summary};
+
+/// The schema's name and version, in every record.
+pub const SCHEMA: &str = "linerate.run/1";
+
+/// A finished (or interrupted) run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Run {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// What was asked, where and when.
+    pub start: Start,
+    /// What happened tick by tick.
+    pub intervals: Vec<Interval>,
+    /// What came out.
+    pub end: End,
+}
+
+/// What was asked of which machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Start {
+    /// The command: `bench`, `send`, `recv`, `model` ...
+    pub command: String,
+    /// linerate's version.
+    pub version: String,
+    /// When it started, RFC 3339, UTC.
+    pub started_at: String,
+    /// Where the packets went.
+    pub origin: Origin,
+    /// The machine, as far as it bears on packet rates.
+    pub machine: Machine,
+    /// Every asked parameter by name, defaults included.
+    pub asked: BTreeMap<String, Value>,
+}
+
+/// Where the packets of a run went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A private veth pair on one machine.
+    Lab,
+    /// Real interfaces or addresses.
+    Hosts,
+    /// A simulation.
+    Model,
+}
+
+/// The machine a run ran on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// The CPU's own name.
+    pub cpu_model: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The clock source in use.
+    pub clocksource: String,
+    /// CPU vulnerabilities and how each is mitigated, by name.
+    pub mitigations: BTreeMap<String, String>,
+    /// Interfaces used, with their settings.
+    pub interfaces: Vec<NicFacts>,
+}
+
+/// An interface as far as it bears on packet rates.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NicFacts {
+    /// Interface name.
+    pub name: String,
+    /// Driver name.
+    pub driver: String,
+    /// `tx`, `rx` or `both`.
+    pub role: String,
+    /// MTU in bytes.
+    pub mtu_bytes: u32,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// Link speed in bits per second where the link tells.
+    pub speed_bps: Option<u64>,
+    /// Settings by name: offloads, threaded NAPI, coalescing ...
+    pub settings: BTreeMap<String, String>,
+}
+
+/// One tick of a running trial; counts are of this tick alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Interval {
+    /// Index into `end.trials`.
+    pub trial: u32,
+    /// Seconds from the trial's start to the tick's end.
+    pub end_s: f64,
+    /// Measured length of the tick in seconds.
+    pub length_s: f64,
+    /// Packets sent, `None` on a receiver.
+    pub sent: Option<u64>,
+    /// Packets delivered, `None` on a sender that does not know.
+    pub delivered: Option<u64>,
+    /// UDP payload bytes delivered (or sent, on a sender).
+    pub payload_bytes: u64,
+    /// Packets that the receiving socket or ring dropped, where known.
+    pub rx_dropped: Option<u64>,
+}
+
+/// The outcome.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct End {
+    /// Seconds from start to end.
+    pub duration_s: f64,
+    /// Whether a signal or a lost peer ended it early.
+    pub interrupted: bool,
+    /// Every trial.
+    pub trials: Vec<Trial>,
+    /// Trials of the same pair and settings, summarised.
+    pub pairs: Vec<PairSummary>,
+    /// Engines that were left out, and why.
+    pub skipped: Vec<Skipped>,
+    /// A sweep's or a model's points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
+    /// Remarks a reader must know to trust the numbers.
+    pub notes: Vec<String>,
+}
+
+/// A point of a sweep or model: its parameters and results by name, units in the names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Point {
+    /// Parameters and results.
+    #[serde(flatten)]
+    pub values: BTreeMap<String, Value>,
+}
+
+/// One trial: one sender, one receiver, one load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Trial {
+    /// Number of the trial among those of the same pair, from 1.
+    pub trial: u32,
+    /// The sending side.
+    pub tx: Endpoint,
+    /// The receiving side.
+    pub rx: Endpoint,
+    /// Frame size, Ethernet header to FCS.
+    pub frame_size_bytes: u32,
+    /// UDP payload.
+    pub payload_bytes: u32,
+    /// Packets per second asked for, all threads together; `None` is the maximum.
+    pub asked_pps: Option<f64>,
+    /// Seconds from first to last packet handed over.
+    pub duration_s: f64,
+    /// Packets that the kernel or ring took.
+    pub sent: u64,
+    /// Packets per second sent.
+    pub sent_pps: f64,
+    /// Packets that the receiving engine saw.
+    pub delivered: u64,
+    /// Packets per second delivered, over the same time as `sent_pps`.
+    pub delivered_pps: f64,
+    /// Lost share of the packets sent.
+    pub loss_ratio: f64,
+    /// What the sending threads cost.
+    pub tx_cost: Cost,
+    /// What the receiving threads cost.
+    pub rx_cost: Cost,
+    /// How the machine's CPUs spent the trial.
+    pub cpus: Vec<CpuShare>,
+    /// Where every packet went.
+    pub ledger: Ledger,
+    /// What the generator achieved.
+    pub receipt: Receipt,
+    /// Whether it ended early.
+    pub interrupted: bool,
+}
+
+/// One side of a trial.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Endpoint {
+    /// Engine: `udp`, `packet`, `xsk`, `xdp`, `pktgen`, `tcp`.
+    pub engine: String,
+    /// Engine and variant as the ladder shows it, for example `udp+gso`.
+    pub label: String,
+    /// Worker threads.
+    pub threads: u32,
+    /// CPUs they were pinned to, empty when they were not.
+    pub cpus: Vec<u32>,
+    /// The engine's options by name.
+    pub options: BTreeMap<String, Value>,
+}
+
+/// What one side's threads cost.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cost {
+    /// User CPU seconds of the workers.
+    pub user_s: f64,
+    /// System CPU seconds of the workers (softirq run on their back included, as the kernel accounts it).
+    pub system_s: f64,
+    /// CPU time of the workers divided by the packets they moved, in nanoseconds.
+    pub ns_per_packet: Option<f64>,
+    /// CPU cycles of the workers per packet, where the CPU's counters can be read.
+    pub cycles_per_packet: Option<f64>,
+}
+
+/// How one CPU spent a trial, as shares of its time (`/proc/stat`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CpuShare {
+    /// CPU number.
+    pub cpu: u32,
+    /// User and nice.
+    pub user_ratio: f64,
+    /// System.
+    pub system_ratio: f64,
+    /// Hard interrupts.
+    pub irq_ratio: f64,
+    /// Soft interrupts.
+    pub softirq_ratio: f64,
+    /// Taken by the hypervisor.
+    pub steal_ratio: f64,
+    /// Idle and waiting for input or output.
+    pub idle_ratio: f64,
+}
+
+/// Trials of one pair with the same settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PairSummary {
+    /// The sender's label.
+    pub tx: String,
+    /// The receiver's label.
+    pub rx: String,
+    /// Sent packets per second.
+    pub sent_pps: Summary,
+    /// Delivered packets per second.
+    pub delivered_pps: Summary,
+    /// Whether the trials agree (spread of delivered at most 10 % of its median).
+    pub agrees: bool,
+}
+
+/// An engine or pair that did not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Skipped {
+    /// The engine.
+    pub engine: String,
+    /// Why, and what it needs.
+    pub reason: String,
+}
+
+impl PairSummary {
+    /// Summarises trials by their pair of labels, in order of first appearance.
+    pub fn of(trials: &[Trial]) -> Vec<Self> {
+        let mut labels: Vec<(&str, &str)> = Vec::new();
+        for trial in trials {
+            let pair = (trial.tx.label.as_str(), trial.rx.label.as_str());
+            if !labels.contains(&pair) {
+                labels.push(pair);
+            }
+        }
+        labels
+            .into_iter()
+            .filter_map(|(tx, rx)| {
+                let of_pair = || trials.iter().filter(|t| t.tx.label == tx && t.rx.label == rx);
+                let sent_pps = Summary::of(&of_pair().map(|t| t.sent_pps).collect::<Vec<_>>())?;
+                let delivered_pps = Summary::of(&of_pair().map(|t| t.delivered_pps).collect::<Vec<_>>())?;
+                let agrees = delivered_pps.agrees();
+                Some(Self { tx: tx.into(), rx: rx.into(), sent_pps, delivered_pps, agrees })
+            })
+            .collect()
+    }
+}
+
+impl End {
+    /// Whether every rate was held and every ledger closed: exit status 0 instead of 1.
+    pub fn goals_met(&self) -> bool {
+        !self.interrupted && self.trials.iter().all(|t| t.receipt.kept_up && t.ledger.is_closed())
+    }
+}
