@@ -5,5 +5,6 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod cycles;
 pub mod signal;
 pub mod udp;
