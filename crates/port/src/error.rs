@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PortError {
     /// A local address could not be bound.
-    #[error("cannot bind UDP {address}: {source}")]
+    #[error("cannot bind UDP {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -16,7 +16,7 @@ pub enum PortError {
         source: io::Error,
     },
     /// A peer could not be connected to.
-    #[error("cannot reach {peer} by UDP: {source}")]
+    #[error("cannot reach {peer} by UDP")]
     Connect {
         /// The peer.
         peer: SocketAddr,
@@ -24,7 +24,7 @@ pub enum PortError {
         source: io::Error,
     },
     /// An option was refused.
-    #[error("cannot set {option} on a UDP socket: {source}")]
+    #[error("cannot set {option} on a UDP socket")]
     Option {
         /// The option's name.
         option: &'static str,
@@ -32,7 +32,7 @@ pub enum PortError {
         source: io::Error,
     },
     /// Sending failed for good.
-    #[error("cannot send to {peer}: {source}")]
+    #[error("cannot send to {peer}")]
     Send {
         /// The peer.
         peer: SocketAddr,
@@ -40,7 +40,7 @@ pub enum PortError {
         source: io::Error,
     },
     /// Receiving failed for good.
-    #[error("cannot receive on {address}: {source}")]
+    #[error("cannot receive on {address}")]
     Receive {
         /// The local address.
         address: SocketAddr,

@@ -33,7 +33,7 @@ pub struct Guest {
 #[derive(Debug, Default)]
 struct Heard {
     progress: Progress,
-    gone: Option<String>,
+    gone: Option<Arc<LineError>>,
 }
 
 /// What a receiver agreed to.
@@ -49,7 +49,7 @@ pub struct Accepted {
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// Nobody answers the control connection.
-    #[error("no receiver answers at {peer}: {source}")]
+    #[error("no receiver answers at {peer}")]
     Unreachable {
         /// The receiver's address.
         peer: SocketAddr,
@@ -65,7 +65,7 @@ pub enum SessionError {
         reason: String,
     },
     /// The conversation broke.
-    #[error("lost the receiver at {peer}: {source}")]
+    #[error("lost the receiver at {peer}")]
     Lost {
         /// The receiver's address.
         peer: SocketAddr,
@@ -79,12 +79,12 @@ pub enum SessionError {
         peer: SocketAddr,
     },
     /// The receiver went away while packets were sent.
-    #[error("the receiver at {peer} went away: {how}")]
+    #[error("the receiver at {peer} went away")]
     Gone {
         /// The receiver's address.
         peer: SocketAddr,
         /// How.
-        how: String,
+        source: Arc<LineError>,
     },
 }
 
@@ -136,7 +136,7 @@ impl Guest {
     /// [`SessionError::Gone`] once the receiver went away.
     pub fn tell(&mut self, progress: Progress) -> Result<(), SessionError> {
         self.check()?;
-        write_message(&mut self.writer, &Message::Progress(progress)).map_err(|error| self.gone(&error))
+        write_message(&mut self.writer, &Message::Progress(progress)).map_err(|error| self.gone(error))
     }
 
     /// Whether the receiver is still there.
@@ -145,7 +145,7 @@ impl Guest {
     /// [`SessionError::Gone`] once it is not.
     pub fn check(&self) -> Result<(), SessionError> {
         match &self.heard.lock().expect("the listener does not panic").gone {
-            Some(how) => Err(SessionError::Gone { peer: self.peer, how: how.clone() }),
+            Some(source) => Err(SessionError::Gone { peer: self.peer, source: source.clone() }),
             None => Ok(()),
         }
     }
@@ -155,10 +155,10 @@ impl Guest {
     /// # Errors
     /// [`SessionError::Gone`] when the receiver goes away first.
     pub fn finish(&mut self, sent: u64) -> Result<Report, SessionError> {
-        write_message(&mut self.writer, &Message::Done { sent }).map_err(|error| self.gone(&error))?;
+        write_message(&mut self.writer, &Message::Done { sent }).map_err(|error| self.gone(error))?;
         self.report.recv_timeout(REPORT_PATIENCE).map_err(|_| match self.check() {
             Err(gone) => gone,
-            Ok(()) => SessionError::Gone { peer: self.peer, how: "it sent no report".into() },
+            Ok(()) => self.gone(LineError::Silent(REPORT_PATIENCE)),
         })
     }
 
@@ -167,8 +167,8 @@ impl Guest {
         write_message(&mut self.writer, &Message::Summary(Box::new(trial.clone()))).ok();
     }
 
-    fn gone(&self, error: &LineError) -> SessionError {
-        SessionError::Gone { peer: self.peer, how: error.to_string() }
+    fn gone(&self, error: LineError) -> SessionError {
+        SessionError::Gone { peer: self.peer, source: Arc::new(error) }
     }
 }
 
@@ -189,9 +189,9 @@ fn listen(mut lines: Lines, heard: &Mutex<Heard>, reports: &mpsc::SyncSender<Rep
                 // Nobody waiting any more is no reason to stop listening for the end.
                 reports.try_send(*report).ok();
             }
-            Ok(_) => break "it said something out of turn".into(),
-            Err(error) => break error.to_string(),
+            Ok(_) => break LineError::OutOfTurn,
+            Err(error) => break error,
         }
     };
-    heard.lock().expect("no holder panics").gone = Some(how);
+    heard.lock().expect("no holder panics").gone = Some(Arc::new(how));
 }

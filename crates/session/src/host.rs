@@ -56,7 +56,7 @@ pub struct Host {
 }
 
 /// What the receiver's user may want to see.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum HostEvent {
     /// A sender was accepted.
     Joined {
@@ -84,13 +84,13 @@ pub enum HostEvent {
         /// Its address.
         peer: SocketAddr,
         /// How.
-        how: String,
+        error: LineError,
     },
 }
 
 /// The control connection could not be offered.
 #[derive(Debug, Error)]
-#[error("cannot listen on TCP {address}: {source}")]
+#[error("cannot listen on TCP {address}")]
 pub struct HostError {
     /// The address.
     pub address: SocketAddr,
@@ -196,8 +196,7 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
     let event = match converse(stream, peer, shared) {
         Ok(trial) => HostEvent::Finished { peer, trial },
         Err(Ended::Refused(reason)) => HostEvent::Refused { peer, reason },
-        Err(Ended::Lost(error)) => HostEvent::Lost { peer, how: error.to_string() },
-        Err(Ended::Stopped) => HostEvent::Lost { peer, how: "the receiver was stopped".into() },
+        Err(Ended::Lost(error)) => HostEvent::Lost { peer, error },
     };
     // A receiver that no longer listens to events is on its way out.
     shared.events.send(event).ok();
@@ -206,7 +205,6 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
 enum Ended {
     Refused(String),
     Lost(LineError),
-    Stopped,
 }
 
 impl From<LineError> for Ended {
@@ -247,9 +245,9 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
 
 fn first_offer(lines: &mut Lines, shared: &Shared) -> Result<Offer, Ended> {
     match lines.receive() {
-        _ if shared.stop.load(Relaxed) => Err(Ended::Stopped),
+        _ if shared.stop.load(Relaxed) => Err(LineError::Stopped.into()),
         Ok(Message::Offer(offer)) => Ok(offer),
-        Ok(_) => Err(Ended::Refused("the first message must be an offer".into())),
+        Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
     }
 }
@@ -262,12 +260,12 @@ fn until_done(lines: &mut Lines, shared: &Shared, progress: impl Fn() -> Progres
         match lines.receive() {
             Ok(Message::Done { sent }) => return Ok(sent),
             Ok(Message::Progress(_)) => silent_beats = 0,
-            Ok(_) => return Err(Ended::Refused("a message out of turn".into())),
+            Ok(_) => return Err(LineError::OutOfTurn.into()),
             Err(LineError::Silent(_)) if silent_beats < MOST_SILENT_BEATS => silent_beats += 1,
             Err(error) => return Err(error.into()),
         }
         if shared.stop.load(Relaxed) {
-            return Err(Ended::Stopped);
+            return Err(LineError::Stopped.into());
         }
         if told.elapsed() >= BEAT {
             lines.send(&Message::Progress(progress()))?;

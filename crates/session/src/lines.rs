@@ -34,13 +34,19 @@ pub enum LineError {
     #[error("the peer sent a line of more than {MOST_LINE_BYTES} bytes")]
     TooLong,
     /// A line that is no message.
-    #[error("the peer sent something that is no message of this protocol: {source}")]
+    #[error("the peer sent something that is no message of this protocol")]
     Malformed {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// A message that does not belong here.
+    #[error("the peer said something out of turn")]
+    OutOfTurn,
+    /// The other end's user ended it.
+    #[error("the receiver was stopped")]
+    Stopped,
     /// The connection broke.
-    #[error("the control connection broke: {source}")]
+    #[error("the control connection broke")]
     Broken {
         /// The kernel's reason.
         source: io::Error,

@@ -1,6 +1,7 @@
 //! Both ends of a session over loopback, with counters made up by the test.
 
 use std::{
+    error::Error,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -180,7 +181,7 @@ fn something_else_than_a_receiver_is_not_sent_to() {
     let server = std::thread::spawn(move || {
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
-        peer.read(&mut [0; 512]).ok();
+        peer.read_to_end(&mut Vec::new()).ok();
     });
     let error = Guest::join(address, &offer(1)).unwrap_err();
     assert_eq!(error.to_string(), format!("{address} does not answer as a linerate receiver does"));
@@ -191,8 +192,6 @@ fn something_else_than_a_receiver_is_not_sent_to() {
 fn nobody_listening_is_said_with_the_address() {
     let free: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = Guest::join(free, &offer(1)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("no receiver answers at {free}: Connection refused (os error 111)")
-    );
+    assert_eq!(error.to_string(), format!("no receiver answers at {free}"));
+    assert_eq!(error.source().unwrap().to_string(), "Connection refused (os error 111)");
 }
