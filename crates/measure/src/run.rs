@@ -318,9 +318,9 @@ impl PairSummary {
             .collect()
     }
 
-    /// The trials among `trials` that are summarised here.
-    pub fn trials<'t>(&self, trials: &'t [Trial]) -> impl Iterator<Item = &'t Trial> {
-        trials.iter().filter(|trial| trial.settings() == self.settings())
+    /// Whether a trial is one of those summarised here.
+    pub fn covers(&self, trial: &Trial) -> bool {
+        trial.settings() == self.settings()
     }
 
     fn settings(&self) -> Settings<'_> {

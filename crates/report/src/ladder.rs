@@ -8,7 +8,11 @@ use crate::number;
 pub(crate) struct Rung<'r> {
     /// Sender, receiver and whatever tells this pair from the others; raw, to be escaped.
     pub(crate) name: String,
+    /// The same without the load.
+    pub(crate) name_without_load: String,
     pub(crate) pair: PairSummary,
+    /// Where `trials` stand in the run.
+    pub(crate) indexes: Vec<usize>,
     pub(crate) trials: Vec<&'r Trial>,
 }
 
@@ -34,9 +38,17 @@ pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     let trials = &run.end.trials;
     let pairs = if run.end.pairs.is_empty() { PairSummary::of(trials) } else { run.end.pairs.clone() };
     let varying = Varying::among(&pairs);
-    let rung =
-        |pair: PairSummary| Rung { name: varying.name(&pair), trials: pair.trials(trials).collect(), pair };
+    let rung = |pair: PairSummary| {
+        let (indexes, trials) = trials.iter().enumerate().filter(|(_, trial)| pair.covers(trial)).unzip();
+        let name_without_load = Varying { load: false, ..varying }.name(&pair);
+        Rung { name: varying.name(&pair), name_without_load, pair, indexes, trials }
+    };
     pairs.into_iter().map(rung).collect()
+}
+
+/// The pair that delivered the most.
+pub(crate) fn best<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
+    rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))
 }
 
 impl Varying {

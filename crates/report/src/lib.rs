@@ -9,11 +9,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod csv;
 mod escape;
+mod html;
 mod json;
 mod ladder;
 mod lines;
+mod markdown;
 mod number;
+mod occasion;
+mod points;
 mod schema;
 mod style;
 mod table;
@@ -21,10 +26,13 @@ mod tables;
 mod text;
 mod verdict;
 
+pub use csv::{write_csv, write_points_csv};
+pub use html::write_html;
 pub use json::{
     Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
 };
 pub use lines::write_interval_line;
+pub use markdown::write_markdown;
 pub use schema::RUN_SCHEMA;
 pub use style::Style;
 pub use text::{write_text, write_trial};

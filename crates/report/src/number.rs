@@ -118,6 +118,19 @@ pub(crate) fn plain(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 { signed_count(value as i64) } else { significant(value) }
 }
 
+/// A round value beside an axis: as many decimals as it needs.
+pub(crate) fn tick(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        v if !(1e-4..1e6).contains(&v) => format!("{value:.0e}"),
+        v if v >= 1e3 => signed_count(value.round() as i64),
+        _ => {
+            let text = format!("{value:.4}");
+            text.trim_end_matches('0').trim_end_matches('.').to_string()
+        }
+    }
+}
+
 /// Three significant figures or more: never fewer digits than the whole part has.
 pub(crate) fn significant(value: f64) -> String {
     match value.abs() {
@@ -176,6 +189,15 @@ mod tests {
             [(850.0, "850 ns"), (12_340.0, "12.34 µs"), (4_560_000.0, "4.560 ms"), (1.2e9, "1.200 s")]
         {
             assert_eq!(nanos(ns), text);
+        }
+    }
+
+    #[test]
+    fn marks_beside_an_axis_are_short() {
+        for (value, text) in
+            [(0.0, "0"), (0.2, "0.2"), (2.5, "2.5"), (1500.0, "1,500"), (2e6, "2e6"), (-4.0, "-4")]
+        {
+            assert_eq!(tick(value), text);
         }
     }
 

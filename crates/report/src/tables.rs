@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     ladder::{Rung, Varying, threads},
     number::{self, RateUnit},
+    points::{self, Axes},
     table::{Cell, Column, Table},
 };
 
@@ -59,11 +60,16 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     table.push(Column::figures("CPU", "u/s/i %", rungs.iter().map(cpu_use)).gives_way(4));
     table.push(Column::words("held", rungs.iter().map(held)));
     table.push(Column::words("agree", pairs().map(|pair| Cell::yes(pair.agrees))));
-    table.legend =
-        "held: the offered rate was kept up. agree: delivered differs by at most 10 % between trials; \
-        spread: largest minus smallest, of the median. ns: CPU time of the worker threads. \
-        CPU u/s/i: user, system, hard and soft interrupts, of all CPUs together."
-            .into();
+    let held = if pairs().any(|pair| pair.asked_pps.is_some()) {
+        "held: the offered rate was kept up. "
+    } else {
+        ""
+    };
+    table.legend = format!(
+        "{held}agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, of the \
+        median. ns: CPU time of the worker threads. CPU u/s/i: user, system, hard and soft interrupts, of all CPUs \
+        together."
+    );
     table
 }
 
@@ -211,20 +217,21 @@ pub(crate) fn receipts(rungs: &[Rung]) -> Table {
     table
 }
 
-/// The points of a sweep or model, at most `most` of them, parameters and results as columns.
+/// The points of a sweep or model, at most `most` of them, parameters before results.
 pub(crate) fn points(points: &[Point], most: usize) -> Table {
-    let names: BTreeSet<&str> = points.iter().flat_map(|p| p.values.keys().map(String::as_str)).collect();
+    let axes = points::axes(points);
     let shown = &points[..points.len().min(most)];
     let mut table = Table::titled("Points");
-    for (at, name) in names.into_iter().enumerate() {
-        let cells = shown.iter().map(|point| cell(point.values.get(name)));
-        let words = points.iter().any(|point| matches!(point.values.get(name), Some(Value::String(_))));
-        let column = if words { Column::words(name, cells) } else { Column::figures(name, "", cells) };
-        table.push(if at == 0 { column } else { column.gives_way(at.min(255) as u8) });
+    for name in &axes.series {
+        table.push(Column::words(name, shown.iter().map(|point| cell(point.values.get(name)))));
+    }
+    for (at, name) in axes.x.iter().chain(&axes.results).enumerate() {
+        let column = Column::figures(name, "", shown.iter().map(|point| cell(point.values.get(name))));
+        table.push(column.gives_way(at.min(255) as u8));
     }
     if shown.len() < points.len() {
-        table.legend =
-            format!("{} more points are in the JSON.", number::count((points.len() - shown.len()) as u64));
+        let more = number::count((points.len() - shown.len()) as u64);
+        table.legend = format!("{more} more points are in the JSON and CSV.");
     }
     table
 }
@@ -243,4 +250,55 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// One result of a sweep with its parameters.
+pub(crate) fn points_of(points: &[Point], axes: &Axes, result: &str) -> Table {
+    let mut table = Table::titled(result);
+    for name in axes.series.iter().chain(&axes.x) {
+        table.push(Column::words(name, points.iter().map(|point| cell(point.values.get(name)))));
+    }
+    table.push(Column::figures(result, "", points.iter().map(|point| cell(point.values.get(result)))));
+    table
+}
+
+/// Every trial with the record's own names and values.
+pub(crate) fn trials(trials: &[Trial]) -> Table {
+    const MEMBERS: [&str; 24] = [
+        "/trial",
+        "/tx/label",
+        "/rx/label",
+        "/tx/threads",
+        "/rx/threads",
+        "/frame_size_bytes",
+        "/payload_bytes",
+        "/asked_pps",
+        "/duration_s",
+        "/sent",
+        "/sent_pps",
+        "/delivered",
+        "/delivered_pps",
+        "/loss_ratio",
+        "/ledger/unexplained",
+        "/tx_cost/ns_per_packet",
+        "/rx_cost/ns_per_packet",
+        "/receipt/scheduled",
+        "/receipt/handed",
+        "/receipt/shortfall",
+        "/receipt/lateness/p99_ns",
+        "/receipt/largest_gap_ns",
+        "/receipt/kept_up",
+        "/interrupted",
+    ];
+    let records: Vec<Value> = trials.iter().filter_map(|trial| serde_json::to_value(trial).ok()).collect();
+    let mut table = Table::titled("Trials");
+    for member in MEMBERS {
+        let exact = |record: &Value| match record.pointer(member) {
+            Some(Value::Number(figure)) => Cell::figure(figure.as_f64(), |_| figure.to_string()),
+            other => cell(other),
+        };
+        let name = member.trim_start_matches('/').replace('/', ".");
+        table.push(Column::figures(&name, "", records.iter().map(exact)));
+    }
+    table
 }

@@ -4,12 +4,12 @@ mod trial;
 
 use std::io::{self, Write};
 
-use measure::{Machine, Origin, Run};
+use measure::Run;
 
 use crate::{
     escape,
     ladder::rungs,
-    number,
+    occasion::{machine, occasion, place},
     style::{Style, Tone, wrap},
     table::Table,
     tables, verdict,
@@ -59,9 +59,8 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
 fn write_heading(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {
     let start = &run.start;
     let title = escape::text(&format!("linerate {}", start.command));
-    let (at, version) = (escape::text(&start.started_at), escape::text(&start.version));
-    let (place, took) = (place(start.origin), number::seconds(run.end.duration_s));
-    writeln!(out, "{} {place}, {at}, {took}, version {version}", style.paint(&title, Tone::Heading))?;
+    let (place, occasion) = (place(start.origin), escape::text(&occasion(run)));
+    writeln!(out, "{} {place}, {occasion}", style.paint(&title, Tone::Heading))?;
     let machine = machine(&start.machine);
     if !machine.is_empty() {
         paragraph(&machine, "", style, out)?;
@@ -72,36 +71,6 @@ fn write_heading(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()
         paragraph(&asked, "asked: ", style, out)?;
     }
     writeln!(out)
-}
-
-/// Where the packets of a run went, in words.
-pub(crate) fn place(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Lab => "in the lab",
-        Origin::Hosts => "on real interfaces",
-        Origin::Model => "by simulation",
-    }
-}
-
-/// The machine in one line, raw, to be escaped.
-pub(crate) fn machine(machine: &Machine) -> String {
-    let told = |known: bool, fact: String| known.then_some(fact);
-    let cpus = format!("{} × {}", machine.cpus, machine.cpu_model);
-    let kernel = format!("kernel {} {}", machine.kernel, machine.architecture);
-    let mut parts: Vec<String> = [
-        told(machine.cpus > 0, cpus),
-        told(machine.memory_bytes > 0, number::memory(machine.memory_bytes)),
-        told(!machine.kernel.is_empty(), kernel),
-        told(!machine.clocksource.is_empty(), format!("clock {}", machine.clocksource)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    parts.extend(machine.interfaces.iter().map(|nic| {
-        let (queues_tx, queues_rx, mtu) = (nic.tx_queues, nic.rx_queues, nic.mtu_bytes);
-        format!("{} ({}, {queues_tx} TX and {queues_rx} RX queues, MTU {mtu})", nic.name, nic.driver)
-    }));
-    parts.join(", ")
 }
 
 /// Title, table, legend.

@@ -1,34 +1,43 @@
 //! What a run says in one sentence, and the remarks without which its numbers must not be quoted.
 
-use measure::{Run, Trial};
+use measure::{Point, Run, Trial};
 
 use crate::{
-    ladder::{Rung, rungs},
+    ladder::{self, Rung, rungs},
     number,
+    points::{self, Axes},
 };
 
 /// The run in one sentence, raw, to be escaped.
 pub(crate) fn verdict(run: &Run) -> String {
     let rungs = rungs(run);
-    let Some(best) =
-        rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))
-    else {
-        return match run.end.points.len() {
-            0 => "Nothing was measured.".into(),
-            n => format!("{} points.", number::count(n as u64)),
-        };
+    let Some(best) = ladder::best(&rungs) else {
+        return of_points(&run.end.points);
     };
     format!("{}; {}, {}.", delivered(best, rungs.len()), ledgers(&rungs), rates(&rungs))
+}
+
+fn of_points(points: &[Point]) -> String {
+    let Axes { series, x, results } = points::axes(points);
+    let count = number::count(points.len() as u64);
+    match (points.len(), x) {
+        (0, _) => "Nothing was measured.".into(),
+        (_, None) => format!("{count} points."),
+        (_, Some(x)) => {
+            let by = if series.is_empty() { String::new() } else { format!(", by {}", series.join(" and ")) };
+            format!("{count} points: {} against {x}{by}.", results.join(", "))
+        }
+    }
 }
 
 fn delivered(best: &Rung, pairs: usize) -> String {
     let (rate, size) = (number::rate(best.pair.delivered_pps.median), best.pair.frame_size_bytes);
     let loss = number::percent(best.loss_ratio());
     if pairs == 1 {
-        format!("{} delivered {rate} of {size}-byte frames and lost {loss} %", best.name)
+        format!("{} delivered {rate} in frames of {size} bytes and lost {loss} %", best.name)
     } else {
         format!(
-            "Of {pairs} combinations {} delivered the most: {rate} of {size}-byte frames, {loss} % lost",
+            "Of {pairs} combinations, {} delivered the most: {rate} in frames of {size} bytes, {loss} % lost",
             best.name
         )
     }
@@ -45,7 +54,7 @@ fn ledgers(rungs: &[Rung]) -> String {
 fn rates(rungs: &[Rung]) -> String {
     let paced = rungs.iter().filter(|rung| rung.pair.asked_pps.is_some()).count();
     match (paced, rungs.iter().filter(|rung| !rung.kept_up()).count()) {
-        (0, 0) => "no rate was asked".into(),
+        (0, 0) => "each sender went as fast as it could".into(),
         (_, 0) => "every asked rate was held".into(),
         (_, 1) => "the generator fell short in one combination".into(),
         (_, n) => format!("the generator fell short in {n} combinations"),
