@@ -1,1 +1,38 @@
-//! placeholder
+//! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`.
+//!
+//! Pure: what is written comes from the run alone, where it goes is the caller's. Names in a run may come
+//! from users or other hosts; every format escapes what would act in it.
+//!
+//! ```
+//! let run = report::read_json("{\"schema\": \"linerate.run/9\"}");
+//! assert!(run.unwrap_err().to_string().contains("this version reads linerate.run/1"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod csv;
+mod escape;
+mod html;
+mod json;
+mod ladder;
+mod lines;
+mod markdown;
+mod number;
+mod occasion;
+mod points;
+mod schema;
+mod style;
+mod table;
+mod tables;
+mod text;
+mod verdict;
+
+pub use csv::{write_csv, write_points_csv};
+pub use html::write_html;
+pub use json::{
+    Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
+};
+pub use lines::write_interval_line;
+pub use markdown::write_markdown;
+pub use schema::RUN_SCHEMA;
+pub use style::Style;
+pub use text::{write_text, write_trial};

@@ -1,0 +1,11 @@
+//! What every format makes of the same sample runs; goldens change only by `make bless`.
+
+mod chromium;
+mod csv;
+mod golden;
+mod html;
+mod json;
+mod markdown;
+mod samples;
+mod schema;
+mod text;
