@@ -69,7 +69,10 @@ pub trait TxPort {
     /// The most packets one call takes.
     fn batch_size(&self) -> usize;
 
-    /// Sends up to `packets` packets: `fill` writes one into a slot and returns its length. Packets that the
+    /// Lends every slot once, to be filled with what never changes; slots keep their bytes from then on.
+    fn prime(&mut self, fill: impl FnMut(&mut [u8]));
+
+    /// Sends up to `packets` packets: `fill` completes one in a slot and returns its length. Packets that the
     /// kernel did not take stay in the port and go first the next time; nothing is filled before they went.
     ///
     /// # Errors

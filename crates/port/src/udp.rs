@@ -159,6 +159,10 @@ impl TxPort for UdpTx {
         self.batch.slots()
     }
 
+    fn prime(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        (0..self.batch.slots()).for_each(|slot| fill(self.batch.slot_mut(slot)));
+    }
+
     fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError> {
         let mut sent = Sent::default();
         if self.waiting.is_empty() {

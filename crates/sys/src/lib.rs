@@ -1,10 +1,19 @@
-//! The Linux boundary: system calls made safe. The only crate with `unsafe` in it.
+//! The Linux boundary, safe outside: the only crate with `unsafe`.
 //!
-//! Everything offered here can be called from safe code without breaking memory safety; what a call was
-//! asked and on what stands in its error.
+//! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
 
+pub mod capability;
 pub mod clock;
 pub mod cpu;
 pub mod cycles;
+pub mod ethtool;
+pub mod netdev;
+mod netlink;
+pub mod netns;
+pub mod procfs;
+pub mod rtnetlink;
 pub mod signal;
+pub mod sysfs;
 pub mod udp;
+
+pub use netlink::NetlinkError;
