@@ -14,10 +14,7 @@ use session::{Guest, Offer, PROTOCOL, Progress, Report, SessionError};
 use sys::{clock, procfs};
 use thiserror::Error;
 
-use crate::{
-    places::{HostCounters, host_tx_lines},
-    record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares},
-};
+use crate::record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares};
 
 /// How often a running trial is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -85,7 +82,6 @@ pub fn run_host_trial(
     let placement = Placement { enter: None, cpus: plan.cpus.clone() };
     let sender = Sender::prepare(&sender_plan, &placement)?;
 
-    let counters = HostCounters::here()?;
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
     let mut watch = Watch::new(start_ns, plan.interval_ns);
@@ -116,7 +112,6 @@ pub fn run_host_trial(
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     let per_worker: Vec<u64> = results.iter().map(|result| result.tally.packets).collect();
     let mut sent = TxOutcome::of(results);
-    let counters = HostCounters::here()?.since(&counters);
     let mut rx = if plan.handshake {
         let (reports, failed) = finish(&mut guests, &per_worker);
         error = error.or(failed.map(Into::into));
@@ -124,7 +119,6 @@ pub fn run_host_trial(
     } else {
         unobserved(sent.tally.packets)
     };
-    rx.lines.splice(0..0, host_tx_lines(&counters));
     rx.cpus = cpus;
     error = error.or(sent.error.take().map(Into::into));
     let settings = TrialSettings {

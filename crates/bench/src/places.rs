@@ -85,18 +85,12 @@ pub(crate) fn lab_lines(counters: &LabCounters, received: Received) -> Vec<Ledge
         // Dropped before the backlog was asked, and not seen by the peer.
         frames("receiving interface", rx.link.rx_dropped - backlog, "lab-rx rx_dropped"),
     ];
-    lines.extend(host_rx_lines(rx, received));
+    lines.extend(protocol_lines(rx, received));
     lines
 }
 
-/// Places before the wire, from the sending host's counters.
-pub(crate) fn host_tx_lines(counters: &HostCounters) -> Vec<LedgerLine> {
-    let lost = counters.link.tx_dropped + counters.link.tx_errors;
-    vec![frames("sending interface", lost, "tx_dropped + tx_errors")]
-}
-
-/// Places between IP and the application, from the receiving host's counters.
-pub(crate) fn host_rx_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+/// Places between IP and the application in a namespace where nobody else receives.
+fn protocol_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
     let of = |v4, v6| counters.both(v4, v6);
     let receive_buffer = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
     let checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
@@ -109,26 +103,33 @@ pub(crate) fn host_rx_lines(counters: &HostCounters, received: Received) -> Vec<
         packets("IP address", of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors"),
         packets("no socket", of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts")
             .with_remedy("nobody listens on that port and address"),
-        receive_buffer_full(counters, received).with_remedy(
-            "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer",
-        ),
+        receive_buffer_full(counters, received),
         packets("other sockets", others, "Udp RcvbufErrors + MemErrors + InCsumErrors − SK_MEMINFO_DROPS"),
     ]
+}
+
+/// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters
+/// are everybody's.
+pub(crate) fn host_rx_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+    vec![receive_buffer_full(counters, received)]
 }
 
 /// A socket counts a dropped buffer once, however many datagrams GRO joined in it. IP counts datagrams: what it
 /// took and no application got was in those buffers, as long as the numbers can belong together.
 fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLine {
     const MOST_JOINED: u64 = 64; // UDP_GRO_CNT_MAX, net/ipv4/udp_offload.c
+    const REMEDY: &str =
+        "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
     let place = "receive buffer full";
     let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
     let missing = reached_ip.saturating_sub(received.delivered);
     let buffers = received.socket_lost;
     if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
         let source = format!("IpExt InNoECTPkts − delivered ({buffers} buffers by SK_MEMINFO_DROPS)");
-        return LedgerLine { unit: Unit::Buffers, ..LedgerLine::new(place, missing, &source) };
+        let line = LedgerLine::new(place, missing, &source).with_remedy(REMEDY);
+        return LedgerLine { unit: Unit::Buffers, ..line };
     }
-    packets(place, buffers, "socket SK_MEMINFO_DROPS")
+    packets(place, buffers, "socket SK_MEMINFO_DROPS").with_remedy(REMEDY)
 }
 
 fn packets(place: &str, count: u64, source: &str) -> LedgerLine {
@@ -178,7 +179,7 @@ mod tests {
         let text = "Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n";
         let counters =
             HostCounters { protocols: sys::procfs::parse_snmp(text).unwrap(), link: LinkStats::default() };
-        let lines = host_rx_lines(&counters, 12);
+        let lines = protocol_lines(&counters, Received { socket_lost: 12, ..Received::default() });
         assert_eq!(place(&lines, "receive buffer full").packets, 12);
         assert_eq!(place(&lines, "other sockets").packets, 1);
         assert_eq!(place(&lines, "no socket").packets, 3);
