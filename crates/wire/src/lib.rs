@@ -14,10 +14,31 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod checksum;
+mod eth;
+mod flow;
+mod frame;
+mod header;
+mod ipv4;
+mod ipv6;
+mod mac;
 mod probe;
 mod rate;
 mod size;
+mod text;
+mod udp;
+mod vlan;
 
+pub use checksum::{Checksum, update_checksum};
+pub use eth::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, EthHeader, EthView, MAX_VLAN_TAGS};
+pub use flow::{Addresses, FlowKey, PROTOCOL_TCP, PROTOCOL_UDP};
+pub use frame::{BadChecksum, NotUdp, UdpFrame};
+pub use header::{HeaderError, Layer};
+pub use ipv4::{Ipv4Header, Ipv4View};
+pub use ipv6::{Ipv6Header, Ipv6View};
+pub use mac::{MacAddr, MacError};
 pub use probe::{PROBE_LEN, PROBE_MAGIC, PROBE_TAGGED_LEN, ProbeClock, ProbeHeader};
 pub use rate::{LinkSpeed, Rate, RateError};
-pub use size::{FrameSize, Layers, SizeError, parse_duration};
+pub use size::{FrameSize, Layers, MeanFrameSize, SizeError, parse_duration};
+pub use udp::{UdpHeader, UdpView};
+pub use vlan::{VlanError, VlanProtocol, VlanTag};
