@@ -16,7 +16,7 @@ impl Checksum {
     /// Adds 32 bits, or 16 that stand at an even offset. Up to 2^31 of them fit.
     #[inline]
     #[must_use]
-    pub fn add(self, word: u32) -> Self {
+    pub fn add_word(self, word: u32) -> Self {
         Self(self.0 + u64::from(word))
     }
 
@@ -28,14 +28,14 @@ impl Checksum {
         let native: u64 = quads.iter().map(|quad| u64::from(u32::from_ne_bytes(*quad))).sum();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
-        self.add(u16::from_be(Self(native).fold()).into()).add(u32::from_be_bytes(last))
+        self.add_word(u16::from_be(Self(native).fold()).into()).add_word(u32::from_be_bytes(last))
     }
 
     /// Adds an IPv4 address.
     #[inline]
     #[must_use]
     pub fn add_ipv4(self, address: Ipv4Addr) -> Self {
-        self.add(address.to_bits())
+        self.add_word(address.to_bits())
     }
 
     /// Adds an IPv6 address.
@@ -43,17 +43,18 @@ impl Checksum {
     #[must_use]
     pub fn add_ipv6(self, address: Ipv6Addr) -> Self {
         let bits = address.to_bits();
-        self.add(bits as u32).add((bits >> 32) as u32).add((bits >> 64) as u32).add((bits >> 96) as u32)
+        self.add_word(bits as u32)
+            .add_word((bits >> 32) as u32)
+            .add_word((bits >> 64) as u32)
+            .add_word((bits >> 96) as u32)
     }
 
     /// The sum folded to 16 bits; 0 only when nothing but zeros was added.
     #[inline]
     pub fn fold(self) -> u16 {
-        let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        sum as u16
+        // Adding the halves swapped puts their sum into the upper half, end-around carry included.
+        let folded = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
+        (folded.wrapping_add(folded.rotate_left(16)) >> 16) as u16
     }
 
     /// The checksum of an IPv4 header: the complement of the sum.
@@ -75,7 +76,7 @@ impl Checksum {
 /// The checksum after one 16-bit word of what it covers changed: `~(~HC + ~m + m')`, RFC 1624 equation 3.
 #[inline]
 pub fn update_checksum(checksum: u16, old: u16, new: u16) -> u16 {
-    Checksum::ZERO.add(u32::from(!checksum)).add(u32::from(!old)).add(u32::from(new)).finish()
+    Checksum::ZERO.add_word(u32::from(!checksum)).add_word(u32::from(!old)).add_word(u32::from(new)).finish()
 }
 
 #[cfg(test)]
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_udp_checksum_is_never_zero() {
-        let all_ones = Checksum::ZERO.add(0xffff);
+        let all_ones = Checksum::ZERO.add_word(0xffff);
         assert_eq!((all_ones.finish(), all_ones.finish_udp()), (0, 0xffff));
     }
 

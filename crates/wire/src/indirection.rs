@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::text_form;
+use crate::text::{Text, text_form};
 
 /// How buckets are given to queues; `equal:4`, `weights:6,2` or `queues:0,0,1,1` as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum Spread {
     /// In turn over the first so many queues (`ethtool -X … equal N`).
     Equal(u32),

@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::text_form;
+use crate::text::{Text, text_form};
 
 /// An Ethernet address; `02:00:00:00:00:01` as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub struct MacAddr(pub [u8; 6]);
 
 /// A text that is no MAC address.

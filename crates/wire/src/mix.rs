@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    text::text_form,
+    text::{Text, text_form},
     values::{Values, ValuesError},
 };
 
@@ -23,7 +23,7 @@ pub enum Sizes {
 /// Sizes in bytes: what [`Values`] can say, `imix`, or `64:28,594:16,1518:4` (28 of 48 frames are of 64
 /// bytes).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum SizeMix {
     /// Fixed, counting up, random or listed.
     Values(Values<u32>),

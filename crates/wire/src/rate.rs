@@ -5,13 +5,16 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{size::MeanFrameSize, text::text_form};
+use crate::{
+    size::MeanFrameSize,
+    text::{Text, text_form},
+};
 
 /// A packet rate as asked for; see [`Rate::to_pps`] for what it comes to.
 ///
 /// Written `<n>[k|M|G](pps|bps|bpsl1)`, `<n>%` of line rate, or `max`; k is 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum Rate {
     /// As fast as the path goes.
     Max,

@@ -16,6 +16,7 @@ pub use recipe::{AddressDraws, Recipe};
 pub use spec::{FrameSpec, SpecError};
 
 use crate::{
+    checksum::Checksum,
     flow::{FlowKey, PROTOCOL_UDP},
     ipv4::{self, Ipv4Header},
     ipv6,
@@ -66,54 +67,21 @@ impl Template {
     pub fn restamp_frame(&self, slot: &mut [u8], sequence: u32, time_ns: u64) -> usize {
         let recipe = &self.recipe;
         let frame = &mut slot[..recipe.base.len()];
-        let (mut ipv4_sum, mut udp_sum) = (recipe.ipv4_sum, recipe.udp_sum);
-
-        match &recipe.addresses {
-            AddressDraws::V4 { src, dst } => {
-                for (draw, field) in [(src, ipv4::SRC), (dst, ipv4::DST)] {
-                    if let Some(bits) = draw.varying(sequence) {
-                        put(frame, recipe.ip_at + field.start, bits.to_be_bytes());
-                        ipv4_sum = ipv4_sum.add(bits);
-                        udp_sum = udp_sum.add(bits);
-                    }
-                }
-            }
-            AddressDraws::V6 { src, dst } => {
-                for (draw, field) in [(src, ipv6::SRC), (dst, ipv6::DST)] {
-                    if let Some(bits) = draw.varying(sequence) {
-                        put(frame, recipe.ip_at + field.start, bits.to_be_bytes());
-                        udp_sum = udp_sum.add_ipv6(bits.into());
-                    }
-                }
-            }
-        }
+        let (mut udp_sum, frame_len) = match recipe.ip_varies {
+            true => self.restamp_ip(frame, sequence),
+            false => (recipe.udp_sum, frame.len()),
+        };
+        let datagram: &mut [u8; UdpHeader::LEN + PROBE_LEN] =
+            frame[recipe.udp_at..].first_chunk_mut().expect("a frame holds a UDP and a probe header");
         for (draw, field) in [(&recipe.src_port, udp::SRC_PORT), (&recipe.dst_port, udp::DST_PORT)] {
             if let Some(port) = draw.varying(sequence) {
-                put(frame, recipe.udp_at + field.start, port.to_be_bytes());
-                udp_sum = udp_sum.add(port.into());
+                datagram[field].copy_from_slice(&port.to_be_bytes());
+                udp_sum = udp_sum.add_word(port.into());
             }
         }
-
-        let mut frame_len = frame.len();
-        if let Some(payload_len) = recipe.payload_len.varying(sequence) {
-            let udp_len = payload_len as u16 + UdpHeader::LEN as u16;
-            put(frame, recipe.udp_at + udp::LEN.start, udp_len.to_be_bytes());
-            udp_sum = udp_sum.add(2 * u32::from(udp_len)); // in the pseudo header too
-            let (ip_len, field) = match recipe.addresses {
-                AddressDraws::V4 { .. } => (udp_len + Ipv4Header::LEN as u16, ipv4::TOTAL_LEN),
-                AddressDraws::V6 { .. } => (udp_len, ipv6::PAYLOAD_LEN),
-            };
-            put(frame, recipe.ip_at + field.start, ip_len.to_be_bytes());
-            ipv4_sum = ipv4_sum.add(ip_len.into());
-            frame_len = recipe.frame_len(payload_len);
-        }
-
-        let time = self.stamp_probe(&mut frame[recipe.payload_at..], sequence, time_ns);
-        udp_sum = udp_sum.add(sequence).add((time >> 32) as u32).add(time as u32);
-        put(frame, recipe.udp_at + udp::CHECKSUM.start, udp_sum.finish_udp().to_be_bytes());
-        if recipe.ipv4_checksum_varies {
-            put(frame, recipe.ip_at + ipv4::CHECKSUM.start, ipv4_sum.finish().to_be_bytes());
-        }
+        let time = self.stamp_probe(&mut datagram[UdpHeader::LEN..], sequence, time_ns);
+        udp_sum = udp_sum.add_word(sequence).add_word((time >> 32) as u32).add_word(time as u32);
+        datagram[udp::CHECKSUM].copy_from_slice(&udp_sum.finish_udp().to_be_bytes());
         frame_len
     }
 
@@ -196,6 +164,51 @@ impl Template {
         &self.recipe
     }
 
+    /// Stamps what varies below UDP: addresses, lengths and the IPv4 checksum. Returns the sum for the UDP
+    /// checksum so far, and the frame's length.
+    #[inline]
+    fn restamp_ip(&self, frame: &mut [u8], sequence: u32) -> (Checksum, usize) {
+        let recipe = &self.recipe;
+        let (header, datagram) = frame[recipe.ip_at..].split_at_mut(recipe.udp_at - recipe.ip_at);
+        let mut udp_sum = recipe.udp_sum;
+        let payload_len = recipe.payload_len.varying(sequence);
+        let udp_len = payload_len.map(|len| len as u16 + UdpHeader::LEN as u16);
+        if let Some(udp_len) = udp_len {
+            datagram[udp::LEN].copy_from_slice(&udp_len.to_be_bytes());
+            udp_sum = udp_sum.add_word(2 * u32::from(udp_len)); // it stands in the pseudo header too
+        }
+        match &recipe.addresses {
+            AddressDraws::V4 { src, dst } => {
+                let mut ipv4_sum = recipe.ipv4_sum;
+                for (draw, field) in [(src, ipv4::SRC), (dst, ipv4::DST)] {
+                    if let Some(bits) = draw.varying(sequence) {
+                        header[field].copy_from_slice(&bits.to_be_bytes());
+                        ipv4_sum = ipv4_sum.add_word(bits);
+                        udp_sum = udp_sum.add_word(bits);
+                    }
+                }
+                if let Some(udp_len) = udp_len {
+                    let total_len = udp_len + Ipv4Header::LEN as u16;
+                    header[ipv4::TOTAL_LEN].copy_from_slice(&total_len.to_be_bytes());
+                    ipv4_sum = ipv4_sum.add_word(total_len.into());
+                }
+                header[ipv4::CHECKSUM].copy_from_slice(&ipv4_sum.finish().to_be_bytes());
+            }
+            AddressDraws::V6 { src, dst } => {
+                for (draw, field) in [(src, ipv6::SRC), (dst, ipv6::DST)] {
+                    if let Some(bits) = draw.varying(sequence) {
+                        header[field].copy_from_slice(&bits.to_be_bytes());
+                        udp_sum = udp_sum.add_ipv6(bits.into());
+                    }
+                }
+                if let Some(udp_len) = udp_len {
+                    header[ipv6::PAYLOAD_LEN].copy_from_slice(&udp_len.to_be_bytes());
+                }
+            }
+        }
+        (udp_sum, payload_len.map_or(recipe.base.len(), |len| recipe.frame_len(len)))
+    }
+
     /// Writes sequence and time into a primed probe header; returns the time as written.
     #[inline]
     fn stamp_probe(&self, payload: &mut [u8], sequence: u32, time_ns: u64) -> u64 {
@@ -210,9 +223,4 @@ impl Template {
         let start = self.recipe.payload_at;
         &self.recipe.base[start..start + self.recipe.max_payload_len]
     }
-}
-
-#[inline]
-fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
-    frame[at..at + N].copy_from_slice(&bytes);
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     flow::{Addresses, FlowKey},
-    text::text_form,
+    text::{Text, text_form},
 };
 
 /// The most bytes that are hashed: two IPv6 addresses and two ports.
@@ -17,12 +17,12 @@ const LEAST_KEY: usize = MOST_INPUT + 4;
 
 /// A hash key of 40 or 52 bytes; `6d:5a:…` as text, as ethtool prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub struct RssKey(Vec<u8>);
 
 /// The parts of a packet that a card hashes; `sd` or `sdfn` as text, ethtool's letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum HashFields {
     /// `sd`: source and destination address.
     Addresses,

@@ -98,7 +98,7 @@ pub(crate) fn pseudo_header(between: Addresses, udp_len: u16) -> Checksum {
         Addresses::V4 { src, dst } => Checksum::ZERO.add_ipv4(src).add_ipv4(dst),
         Addresses::V6 { src, dst } => Checksum::ZERO.add_ipv6(src).add_ipv6(dst),
     };
-    sum.add(PROTOCOL_UDP.into()).add(udp_len.into())
+    sum.add_word(PROTOCOL_UDP.into()).add_word(udp_len.into())
 }
 
 #[cfg(test)]

@@ -20,9 +20,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::text::Text;
+
 /// Values that a field takes, of ports (`u16`), addresses (`IpAddr`) or sizes in bytes (`u32`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String", bound = "T: Item")]
+#[serde(try_from = "Text", into = "String", bound = "T: Item")]
 pub enum Values<T> {
     /// One value for all packets.
     Fixed(T),
@@ -327,10 +329,10 @@ impl<T: Item> fmt::Display for Span<T> {
     }
 }
 
-impl<T: Item> TryFrom<String> for Values<T> {
+impl<T: Item> TryFrom<Text> for Values<T> {
     type Error = ValuesError;
-    fn try_from(text: String) -> Result<Self, ValuesError> {
-        text.parse()
+    fn try_from(text: Text) -> Result<Self, ValuesError> {
+        text.0.parse()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::text_form;
+use crate::text::{Text, text_form};
 
 /// Which of the two tag types stands in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum VlanProtocol {
 
 /// An 802.1Q tag; `[802.1ad:]id[/priority[/dei]]` as text: `100`, `100/5`, `802.1ad:7/0/dei`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub struct VlanTag {
     protocol: VlanProtocol,
     tci: u16,
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_control_bits_are_priority_drop_eligible_id() {
         let tag: VlanTag = "802.1ad:291/5/dei".parse().unwrap();
-        assert_eq!(tag.tci(), 0b101_1_0001_0010_0011);
+        assert_eq!(tag.tci(), 5 << 13 | 1 << 12 | 0x123);
         assert_eq!((tag.id(), tag.priority(), tag.drop_eligible()), (291, 5, true));
         assert_eq!(tag.protocol().ethertype(), 0x88a8);
     }

@@ -131,7 +131,7 @@ impl<V: DrawValue> Draw<V> {
             Self::Increment { first, step, cycle } => first.plus(step * cycle.index(sequence)),
             Self::Random { first, count, seed } => {
                 let random = mix(GOLDEN_GAMMA.wrapping_mul(sequence.into()).wrapping_add(*seed)) >> 32;
-                first.plus((random * count >> 32) as u32)
+                first.plus(((random * count) >> 32) as u32)
             }
             Self::List { values, cycle } => values[cycle.index(sequence) as usize],
         }

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     /// The longest frame, without FCS. Sequence, time and UDP checksum are 0 in it, and so is all that varies;
-    /// the IPv4 checksum is there unless [`Recipe::ipv4_checksum_varies`].
+    /// the IPv4 checksum is there unless [`Recipe::ip_varies`].
     pub base: Vec<u8>,
     /// Where the IP header starts.
     pub ip_at: usize,
@@ -36,6 +36,8 @@ pub struct Recipe {
     pub max_payload_len: usize,
     /// Addresses.
     pub addresses: AddressDraws,
+    /// True when addresses or lengths vary, and with them the IPv4 checksum.
+    pub ip_varies: bool,
     /// Source port.
     pub src_port: Draw<u16>,
     /// Destination port.
@@ -44,8 +46,6 @@ pub struct Recipe {
     pub payload_len: Draw<u32>,
     /// How the probe header tells the time.
     pub clock: ProbeClock,
-    /// True when addresses or lengths of IPv4 packets vary.
-    pub ipv4_checksum_varies: bool,
     /// The sum over the IPv4 header in the base, without its checksum; of nothing for IPv6.
     pub ipv4_sum: Checksum,
     /// The sum over the pseudo header and the datagram in the base.
@@ -99,8 +99,7 @@ impl Recipe {
             payload_at,
             max_payload_len,
             clock: spec.clock,
-            ipv4_checksum_varies: addresses.ipv4_varies()
-                || matches!(between, Addresses::V4 { .. }) && payload_len.fixed().is_none(),
+            ip_varies: addresses.vary() || payload_len.fixed().is_none(),
             ipv4_sum: Checksum::ZERO,
             udp_sum: Checksum::ZERO,
             addresses,
@@ -162,7 +161,7 @@ impl Recipe {
         if matches!(between, Addresses::V4 { .. }) {
             header[ipv4::CHECKSUM].fill(0);
             self.ipv4_sum = Checksum::ZERO.add_bytes(header);
-            if !self.ipv4_checksum_varies {
+            if !self.ip_varies {
                 header[ipv4::CHECKSUM].copy_from_slice(&self.ipv4_sum.finish().to_be_bytes());
             }
         }
@@ -214,8 +213,11 @@ impl AddressDraws {
         }
     }
 
-    fn ipv4_varies(&self) -> bool {
-        matches!(self, Self::V4 { src, dst } if src.fixed().is_none() || dst.fixed().is_none())
+    fn vary(&self) -> bool {
+        match self {
+            Self::V4 { src, dst } => src.fixed().is_none() || dst.fixed().is_none(),
+            Self::V6 { src, dst } => src.fixed().is_none() || dst.fixed().is_none(),
+        }
     }
 }
 

@@ -26,10 +26,10 @@ fn hex(text: &str) -> Vec<u8> {
 fn the_smallest_ipv4_frame_has_these_bytes() {
     // IPv4: 4500 + 002e + 4000 + 4011 + c612 + 0001 + c613 + 0001 = 25166; 5166 + 2 = 5168; ~ = ae97.
     // UDP: c612 + 0001 + c613 + 0001 + 0011 + 001a + 0009 + 0009 + 001a + be9b + e955 + 0000 + 0007
-    //      + 0000 + 0001 + 0000 + 0002 = 33487; 3487 + 3 = 348a; ~ = cb75.
+    //      + 0000 + 0001 + 0000 + 0002 = 33478; 3478 + 3 = 347b; ~ = cb84.
     let expected = hex("020000000002 020000000001 0800
          4500 002e 0000 4000 4011 ae97 c6120001 c6130001
-         0009 0009 001a cb75
+         0009 0009 001a cb84
          be9be955 00000007 0000000100000002 0000");
     let time_ns = 0x0000_0001_0000_0002;
     assert_eq!(stamped(&FrameSpec::default(), 7, time_ns), expected);
@@ -51,10 +51,10 @@ fn an_ipv6_frame_behind_two_tags_has_these_bytes() {
         ..FrameSpec::default()
     };
     // Time: 2 s and 5 µs. Sum: 2 * (2001 + 0db8) + 1 + 2 + 0011 + 001a + 1234 + 0035 + 001a + be9b + e955
-    // + ffff + ffff + 0000 + 0002 + 0000 + 0005 + 0102 = 41727; 1727 + 4 = 172b; ~ = e8d4.
+    // + ffff + ffff + 0000 + 0002 + 0000 + 0005 + 0102 = 4171a; 171a + 4 = 171e; ~ = e8e1.
     let expected = hex("020000000002 020000000001 88a80007 8100a064 86dd
          6b800000 001a 11 03 20010db8000000000000000000000001 20010db8000000000000000000000002
-         1234 0035 001a e8d4
+         1234 0035 001a e8e1
          be9be955 ffffffff 00000002 00000005 0102");
     assert_eq!(stamped(&spec, u32::MAX, 2_000_005_999), expected);
 }
@@ -206,7 +206,14 @@ fn a_spec_reads_back_from_json_and_prints_as_a_line() {
     assert_eq!(json["sizes"], serde_json::json!({"frame": "imix"}));
     assert_eq!(serde_json::from_value::<FrameSpec>(json).unwrap(), spec);
     assert_eq!(serde_json::from_str::<FrameSpec>("{}").unwrap(), FrameSpec::default());
-    assert!(serde_json::from_str::<FrameSpec>(r#"{"dst_prt": "53"}"#).is_err());
+    let refused = |json: &str| serde_json::from_str::<FrameSpec>(json).unwrap_err().to_string();
+    assert!(refused(r#"{"dst_prt": "53"}"#).contains("unknown field `dst_prt`"));
+    assert!(refused(r#"{"dst_port": true}"#).contains("expected a text or a whole number"));
+    assert!(refused(r#"{"dst_port": 65536}"#).contains("'65536' is not a port"));
+    let bare: FrameSpec =
+        serde_json::from_str(r#"{"dst_port": 53, "vlan": [7], "sizes": {"frame": 68}}"#).unwrap();
+    let quoted = r#"{"dst_port": "53", "vlan": ["7"], "sizes": {"frame": "68"}}"#;
+    assert_eq!(bare, serde_json::from_str(quoted).unwrap());
     assert_eq!(
         spec.to_string(),
         "02:00:00:00:00:01 > 02:00:00:00:00:02, vlan 100/5, udp from 198.18.0.1 port 9 to \
@@ -225,7 +232,7 @@ fn the_recipe_holds_no_trace_of_what_varies() {
     };
     let recipe = Template::new(&spec).unwrap().recipe().clone();
     assert_eq!((recipe.ip_at, recipe.udp_at, recipe.payload_at), (14, 34, 42));
-    assert!(recipe.ipv4_checksum_varies);
+    assert!(recipe.ip_varies);
     for varying in [16..18, 24..26, 26..30, 36..38, 38..40, 40..42, 46..58] {
         assert!(recipe.base[varying.clone()].iter().all(|byte| *byte == 0), "{varying:?}");
     }
