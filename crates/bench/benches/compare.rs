@@ -197,6 +197,7 @@ fn send(lab: &Lab, gso: bool, rate_pps: Option<f64>) -> Outcome<Vec<SenderResult
             flows: 1,
             stream: 1,
         }],
+        interface: None,
         frames: FrameSpec { sizes: Sizes::Payload("18".parse()?), ..FrameSpec::default() },
         rate_pps,
         departures: Departures::Constant,

@@ -104,6 +104,7 @@ impl BenchPlan {
         SenderPlan {
             engine: pair.tx.0.clone(),
             workers,
+            interface: None,
             frames: self.frames.clone(),
             rate_pps: self.rate_pps,
             departures: self.departures,

@@ -232,6 +232,9 @@ pub(crate) struct SendArgs {
     /// CPUs of the workers, for example 0,2-3
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) cpus: Option<CpuList>,
+    /// Interface to send from, whatever the routes say
+    #[arg(long, value_name = "IF")]
+    pub(crate) interface: Option<String>,
     /// Local address to send from
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,

@@ -59,10 +59,7 @@ pub(crate) fn conclude(
     max_loss: Option<f64>,
 ) -> Result<bool, Failure> {
     output::print_run(&run, form)?;
-    if let Some(save) = save {
-        let path = save.finish(&run)?;
-        eprintln!("saved: {}", path.display());
-    }
+    output::save_run(&run, save)?;
     let loss_held = max_loss.is_none_or(|most| run.end.trials.iter().all(|trial| trial.loss_ratio <= most));
     match failure {
         Some(failure) => Err(failure),

@@ -109,6 +109,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
                         stream: 0,
                     })
                     .collect(),
+                interface: args.hosts.interface.clone(),
                 frames: packets.frames.clone(),
                 rate_pps: packets.rate_pps,
                 departures: args.load.departures,

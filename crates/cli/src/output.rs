@@ -102,6 +102,20 @@ fn timestamp() -> String {
     now.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
+/// Saves a run where it was prepared to go, and says where that is.
+pub(crate) fn save_run(run: &Run, save: Option<Save>) -> Result<(), Failure> {
+    if let Some(save) = save {
+        let path = save.finish(run)?;
+        eprintln!("saved: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Prints a line of words.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    printed(writeln!(io::stdout(), "{line}"))
+}
+
 /// Prints a finished run in the asked form. In a stream, everything but the end has been printed already.
 pub(crate) fn print_run(run: &Run, form: Form) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

@@ -14,7 +14,6 @@ use sys::{cpu, signal};
 
 use crate::{
     args::RecvArgs,
-    bench_command::conclude,
     failure::{Failure, Status, in_words, os_error},
     output::{self, Form, Save},
     start::opening,
@@ -73,7 +72,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     outcome?;
     run.end.pairs = PairSummary::of(&run.end.trials);
-    conclude(run, form, save, None, None).map(|_| true)
+    match form {
+        // Every trial was printed when it ended.
+        Form::Text => run.end.notes.iter().try_for_each(|note| output::print_line(note))?,
+        _ => output::print_run(&run, form)?,
+    }
+    output::save_run(&run, save)?;
+    Ok(true)
 }
 
 /// Until the time is over, the first sender has finished, or a signal comes.

@@ -156,6 +156,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
                     stream: 0,
                 })
                 .collect(),
+            interface: args.interface.clone(),
             frames: packets.frames,
             rate_pps: packets.rate_pps,
             departures: args.load.departures,
@@ -277,6 +278,7 @@ pub(crate) fn explain(error: &HostTrialError) -> Failure {
             failure.hint("what was measured until then is shown above")
         }
         _ => match os_error(error) {
+            Some(libc::ENODEV) => failure.hint("ip link lists the interfaces of this host"),
             Some(libc::EADDRNOTAVAIL) => failure.hint("--bind takes an address of this host"),
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => failure.hint("there is no route to that address"),
             Some(libc::EMSGSIZE) => {

@@ -22,6 +22,8 @@ pub struct SenderPlan {
     pub engine: TxEngine,
     /// One entry a worker.
     pub workers: Vec<TxWorkerPlan>,
+    /// The interface to send from; `None` follows the routes.
+    pub interface: Option<String>,
     /// The packets; each worker puts its own stream tag into them.
     pub frames: FrameSpec,
     /// Packets per second of all workers together; `None` is as fast as it goes.
@@ -191,6 +193,7 @@ fn udp_options(
     UdpTxOptions {
         peer: worker.target,
         local: worker.local,
+        interface: plan.interface.clone(),
         flows: worker.flows,
         payload_bytes: template.max_payload_len(),
         batch_size: plan.batch_size,

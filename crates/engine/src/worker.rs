@@ -124,9 +124,7 @@ impl<T: Send + 'static> Crew<T> {
             crew.threads.push(thread);
         }
         for _ in 0..workers {
-            if let Err(error) = arrivals.recv().expect("every worker says how it settled") {
-                return Err(error);
-            }
+            arrivals.recv().expect("every worker says how it settled")?;
         }
         Ok(crew)
     }

@@ -15,6 +15,14 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// An interface is not there.
+    #[error("cannot use interface {interface}")]
+    Interface {
+        /// Its name.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// A peer could not be connected to.
     #[error("cannot reach {peer} by UDP")]
     Connect {
@@ -54,6 +62,7 @@ impl PortError {
     pub fn io(&self) -> &io::Error {
         match self {
             Self::Bind { source, .. }
+            | Self::Interface { source, .. }
             | Self::Connect { source, .. }
             | Self::Option { source, .. }
             | Self::Send { source, .. }

@@ -25,6 +25,8 @@ pub struct UdpTxOptions {
     pub peer: SocketAddr,
     /// The local address; port 0 takes any.
     pub local: SocketAddr,
+    /// The interface to send from, whatever the routes say.
+    pub interface: Option<String>,
     /// Sockets, each with its own source port, used in turn batch by batch.
     pub flows: usize,
     /// The longest payload in bytes.
@@ -81,6 +83,7 @@ impl UdpTxOptions {
         Self {
             peer,
             local: (any, 0).into(),
+            interface: None,
             flows: 1,
             payload_bytes,
             batch_size: 1024,
@@ -102,6 +105,7 @@ impl UdpTx {
             1
         };
         let socket_options = SocketOptions {
+            interface: options.interface.clone(),
             send_buffer_bytes: options.send_buffer_bytes,
             segment_bytes: (segments > 1).then_some(options.payload_bytes as u16),
             ..SocketOptions::default()
@@ -109,8 +113,14 @@ impl UdpTx {
         let peer = options.peer;
         let sockets = (0..options.flows.max(1))
             .map(|_| {
-                let socket = UdpSocket::bind(options.local, &socket_options)
-                    .map_err(|source| PortError::Bind { address: options.local, source })?;
+                let socket = UdpSocket::bind(options.local, &socket_options).map_err(|source| {
+                    match (&options.interface, source.raw_os_error()) {
+                        (Some(interface), Some(libc::ENODEV)) => {
+                            PortError::Interface { interface: interface.clone(), source }
+                        }
+                        _ => PortError::Bind { address: options.local, source },
+                    }
+                })?;
                 socket.connect(peer).map_err(|source| PortError::Connect { peer, source })?;
                 socket
                     .set_timeouts(TIMEOUT)

@@ -65,7 +65,10 @@ fn write_heading(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()
     if !machine.is_empty() {
         paragraph(&machine, "", style, out)?;
     }
-    let asked = start.asked.iter().map(|(name, value)| format!("{name}={}", tables::plain(value)));
+    // Settings within settings are for the JSON.
+    let plain =
+        start.asked.iter().filter(|(_, value)| !value.is_object() && !value.is_array() && !value.is_null());
+    let asked = plain.map(|(name, value)| format!("{name}={}", tables::plain(value)));
     let asked = asked.collect::<Vec<_>>().join(" ");
     if !asked.is_empty() {
         paragraph(&asked, "asked: ", style, out)?;

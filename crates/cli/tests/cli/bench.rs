@@ -1,6 +1,11 @@
 //! `linerate bench` in the lab: the record, the ledger, interruptions.
 
-use std::process::Stdio;
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use crate::support::{as_nobody, is_root, json, linerate, run, signal, skip, wait, words};
 use serde_json::Value;
@@ -125,6 +130,47 @@ fn without_root_the_ladder_runs_in_a_user_namespace() {
     }
     let notes = run["end"]["notes"].to_string();
     assert!(notes.contains("Ran without root, in a user namespace"), "{notes}");
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_no_namespace_behind() {
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    println!("seed {seed}");
+    let mut state = u64::from(seed);
+    let mut seen = 0;
+    for _ in 0..25 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let after = Duration::from_micros(state >> 46);
+        let args = ["bench", "--duration", "5s", "--trials", "1", "--threads", "2", "--no-save"];
+        let mut child = linerate(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        let mut namespaces = BTreeSet::new();
+        while began.elapsed() < after {
+            namespaces.extend(namespaces_of(&format!("/proc/{}/task", child.id())));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        namespaces.remove(&std::fs::read_link("/proc/self/ns/net").unwrap());
+        seen += namespaces.len();
+        let since = Instant::now();
+        while !all_namespaces().is_disjoint(&namespaces) {
+            assert!(since.elapsed() < Duration::from_secs(10), "{namespaces:?} outlived the process");
+            std::thread::yield_now();
+        }
+    }
+    assert!(seen > 0, "some kills met a lab at work");
+    let names = std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("lab-")).count(), 0);
+}
+
+fn namespaces_of(tasks: &str) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+    tasks.flat_map(|task| std::fs::read_link(task.path().join("ns/net"))).collect()
+}
+
+fn all_namespaces() -> BTreeSet<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.flat_map(|process| namespaces_of(&process.path().join("task").to_string_lossy())).collect()
 }
 
 #[test]

@@ -55,6 +55,11 @@ const REFUSED: &[(&[&str], i32, &[&str])] = &[
         4,
         &["cannot bind UDP 192.0.2.77:0", "hint:  --bind takes an address of this host"],
     ),
+    (
+        &["send", "127.0.0.1", "--interface", "nope0", "--no-handshake"],
+        4,
+        &["cannot use interface nope0: No such device", "hint:  ip link lists"],
+    ),
     (&["send", "127.0.0.1", "[::1]:4321", "--no-handshake"], 2, &["of different IP versions", "in two runs"]),
     (
         &["send", "127.0.0.1", "127.0.0.2", "--threads", "1", "--no-handshake"],

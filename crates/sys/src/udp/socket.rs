@@ -15,8 +15,10 @@ pub struct UdpSocket {
 }
 
 /// What to set before a socket is bound.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
+    /// `SO_BINDTODEVICE`: only this interface sends and receives.
+    pub interface: Option<String>,
     /// `SO_REUSEPORT`: several sockets on one port, packets shared among them by flow.
     pub reuse_port: bool,
     /// `SO_RCVBUF` in bytes (beyond `rmem_max` with CAP_NET_ADMIN); `None` leaves the default.
@@ -43,6 +45,9 @@ impl UdpSocket {
         }
         if address.is_ipv6() {
             socket.set_only_v6(false)?;
+        }
+        if let Some(interface) = &options.interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
         }
         let this = Self { socket };
         if let Some(bytes) = options.receive_buffer_bytes {
