@@ -1,1 +1,14 @@
-//! placeholder
+//! The Linux boundary, safe outside: the only crate with `unsafe`.
+//!
+//! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
+
+pub mod capability;
+pub mod ethtool;
+pub mod netdev;
+mod netlink;
+pub mod netns;
+pub mod procfs;
+pub mod rtnetlink;
+pub mod sysfs;
+
+pub use netlink::NetlinkError;
