@@ -151,6 +151,8 @@ impl Side {
     }
 
     /// Hands each queue's packets to a kernel thread of its own, on the CPUs of the plan.
+    ///
+    /// By sysfs: `napi-set` of the netlink family `netdev` is younger (Linux 6.17) and for root of the machine only.
     pub(crate) fn thread_napi(&self, cpus: &[u32]) -> Result<(), LabError> {
         let out_of_reach = |source| LabError::ThreadedNapiOutOfReach { source };
         let sysfs = Sysfs::of(&self.namespace).map_err(out_of_reach)?;

@@ -78,7 +78,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// The kernel never fills a larger buffer with a part of a dump (`NLMSG_GOODSIZE` bounds it).
+    /// The most that the kernel puts into one part of a dump (`netlink_recvmsg` in `af_netlink.c`).
     const ANSWER_BYTES: usize = 32 * 1024;
 
     pub(crate) fn open(protocol: libc::c_int) -> Result<Self, NetlinkError> {
@@ -186,6 +186,9 @@ impl Message<'_> {
         if errno == 0 {
             return Ok(Some(()));
         }
-        Err(Refusal { kernel_says: self.extended_ack(), source: io::Error::from_raw_os_error(-errno) })
+        Err(Refusal {
+            kernel_says: self.extended_ack(),
+            source: io::Error::from_raw_os_error(errno.wrapping_neg()),
+        })
     }
 }

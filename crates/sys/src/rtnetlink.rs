@@ -155,7 +155,7 @@ impl RouteSocket {
         self.ask(request, "disable IPv6 address generation on", number(index))
     }
 
-    /// Adds an address, usable at once: duplicate address detection is off.
+    /// Adds an address without duplicate address detection; see [`RouteSocket::wait_until_local`].
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<(), NetlinkError> {
         let object = format!("address {address}/{prefix} to {}", number(index));
         self.ask(address_request(index, address, prefix), "add", object)
