@@ -65,7 +65,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// Links, addresses, neighbours.
-    #[error("the lab's {side} side failed")]
+    #[error("cannot set up or read the lab's {side} side")]
     Netlink {
         /// Which side.
         side: SideName,
@@ -73,7 +73,7 @@ pub enum LabError {
         source: NetlinkError,
     },
     /// Offloads and the driver's counters.
-    #[error("the lab's {side} side failed")]
+    #[error("cannot set up or read the lab's {side} side")]
     Ethtool {
         /// Which side.
         side: SideName,
@@ -81,16 +81,16 @@ pub enum LabError {
         source: EthtoolError,
     },
     /// Protocol counters.
-    #[error("the lab's {side} side failed")]
+    #[error("cannot set up or read the lab's {side} side")]
     Proc {
         /// Which side.
         side: SideName,
         /// What was tried, and the cause.
         source: ProcError,
     },
-    /// The cable has no carrier.
-    #[error("the lab's {side} side was not up after {after:?}")]
-    NotUp {
+    /// The interface did not start, or an address was not taken for the side's own.
+    #[error("the lab's {side} side was not ready after {after:?}")]
+    NotReady {
         /// Which side.
         side: SideName,
         /// How long was waited.

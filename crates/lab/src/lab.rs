@@ -18,8 +18,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// How long the kernel may take to start the queues; it takes well below a millisecond.
-    const UP_AT_MOST: Duration = Duration::from_secs(5);
+    /// How long the kernel may take to start queues and addresses; on an idle machine it takes microseconds.
+    const READY_AT_MOST: Duration = Duration::from_secs(30);
 
     /// Creates the lab; when this returns, packets can be sent in both directions and none has been.
     ///
@@ -43,8 +43,8 @@ impl Lab {
         lab.tx.bring_up(plan)?;
         lab.tx.introduce(&lab.rx)?;
         lab.rx.introduce(&lab.tx)?;
-        lab.tx.wait_until_up(Self::UP_AT_MOST)?;
-        lab.rx.wait_until_up(Self::UP_AT_MOST)?;
+        lab.tx.wait_until_ready(Self::READY_AT_MOST)?;
+        lab.rx.wait_until_ready(Self::READY_AT_MOST)?;
         if plan.threaded_napi {
             lab.rx.thread_napi(&plan.napi_cpus)?;
         }

@@ -20,15 +20,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What counts where
-//! | lost | counted in |
+//! # Where a lost packet is counted
+//! | lost because | counted in |
 //! |---|---|
-//! | receive backlog full (`netdev_max_backlog`; no NAPI) | `rx_dropped` of lab-rx, [`sys::procfs::softnet_stat`] |
-//! | NAPI ring full (256 packets) | `tx_dropped` of lab-tx |
-//! | XDP program drops | `rx_queue_<n>_xdp_drops` of [`Side::driver_statistics`] |
-//! | socket buffer full, no socket | `UdpRcvbufErrors`, `UdpNoPorts`, `Udp6…` of [`Side::net_counters`] |
+//! | receive backlog full (no NAPI; `net.core.netdev_max_backlog`) | `dropped` of [`sys::procfs::softnet_stat`]; by the kernel's source also `rx_dropped` of lab-rx and `tx_dropped` of lab-tx |
+//! | NAPI ring full (256 packets) | `tx_dropped` of lab-tx, and once more in `UdpSndbufErrors` or `Udp6SndbufErrors` of the sending side |
+//! | an XDP program dropped it | `rx_queue_<n>_xdp_drops` of [`Side::driver_statistics`] |
+//! | socket buffer full, nobody listens | `UdpRcvbufErrors`, `UdpNoPorts`, `Udp6…` of [`Side::net_counters`] of the receiving side |
 //!
-//! A datagram to a port that nobody reads makes the receiver send an ICMP error, as anywhere.
+//! A datagram to a port where nobody listens makes the receiver send an ICMP error, as anywhere.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -22,8 +22,8 @@ pub struct LabPlan {
     /// The CPUs of those threads: queue n goes to entry n modulo their number. Empty: the scheduler chooses.
     /// Needs CAP_SYS_NICE over the machine.
     pub napi_cpus: Vec<u32>,
-    /// Whether the ends take packets larger than the MTU for later segmentation (TSO, GSO, `UDP_SEGMENT`). A veth
-    /// never segments them: one such packet counts as one and arrives as one.
+    /// Whether the ends take packets larger than the MTU (TSO, GSO, `UDP_SEGMENT`). A veth never cuts them: each
+    /// counts as one and arrives as one. Off, the kernel cuts them before the veth.
     pub gso: bool,
     /// Whether the ends merge received packets (GRO).
     pub gro: bool,
@@ -81,8 +81,8 @@ pub enum PlanError {
 impl LabPlan {
     /// The most queues that the kernel gives an interface.
     pub const MAX_QUEUES: u32 = 4096;
-    /// The most addresses of a side: as many as keep creating a lab below a second.
-    pub const MAX_ADDRESSES: u16 = 4096;
+    /// The most addresses of a side; the kernel needs more than in proportion for more.
+    pub const MAX_ADDRESSES: u16 = 1024;
 
     /// Every reason why no lab can be made from this plan; none when it is valid.
     pub fn problems(&self) -> Vec<PlanError> {
@@ -161,7 +161,7 @@ mod tests {
             [
                 "a lab has 1 to 4096 queues, not 0",
                 "a lab's MTU is 1280 to 65535 bytes, not 1279",
-                "a side has 1 to 4096 addresses, not 0",
+                "a side has 1 to 1024 addresses, not 0",
                 "napi-cpus without threaded-napi: there would be no threads to place",
                 "gso without tx-checksum: the kernel allows segmentation only with checksum offload",
             ]
@@ -175,8 +175,8 @@ mod tests {
         let six = [plan.tx_ipv6(), plan.rx_ipv6()].concat();
         assert!(four.iter().all(|address| address.to_bits() >> 17 == 0xc612_0000 >> 17));
         assert!(six.iter().all(|address| address.segments()[..3] == [0x2001, 2, 0]));
-        assert_eq!(four.iter().collect::<std::collections::HashSet<_>>().len(), 8192);
-        assert_eq!(six.iter().collect::<std::collections::HashSet<_>>().len(), 8192);
+        assert_eq!(four.iter().collect::<std::collections::HashSet<_>>().len(), 2048);
+        assert_eq!(six.iter().collect::<std::collections::HashSet<_>>().len(), 2048);
         assert_eq!(four[0], Ipv4Addr::new(198, 18, 0, 1));
         assert_eq!(four[255], Ipv4Addr::new(198, 18, 1, 0));
     }

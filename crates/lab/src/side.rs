@@ -69,8 +69,8 @@ impl Side {
 
     /// The interface as it is now, with its counters.
     ///
-    /// With NAPI at the peer (`gro` or `threaded_napi` in the plan, or an XDP program there), `tx_packets` counts
-    /// a packet when the peer has processed it; before that it is in no counter.
+    /// With NAPI at the peer (`gro` or `threaded_napi` in the plan, or an XDP program there), a packet is counted
+    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header.
     pub fn link(&self) -> Result<Link, LabError> {
         self.netlink(|route| route.link_by_index(self.index))
     }
@@ -137,13 +137,22 @@ impl Side {
         })
     }
 
-    /// Waits until the kernel has started the interface's queues, without which it drops what is sent.
-    pub(crate) fn wait_until_up(&self, at_most: Duration) -> Result<(), LabError> {
-        let up = self.netlink(|route| route.wait_until_up(self.index, Instant::now() + at_most))?;
-        if up { Ok(()) } else { Err(LabError::NotUp { side: self.name, after: at_most }) }
+    /// Waits for what the kernel does in workers of its own: until then it drops packets without a word.
+    pub(crate) fn wait_until_ready(&self, at_most: Duration) -> Result<(), LabError> {
+        let deadline = Instant::now() + at_most;
+        let ready = self.netlink(|route| {
+            let mut ready = route.wait_until_up(self.index, deadline)?;
+            for (address, _) in self.addresses() {
+                ready &= route.wait_until_local(address, deadline)?;
+            }
+            Ok(ready)
+        })?;
+        if ready { Ok(()) } else { Err(LabError::NotReady { side: self.name, after: at_most }) }
     }
 
     /// Hands each queue's packets to a kernel thread of its own, on the CPUs of the plan.
+    ///
+    /// By sysfs: `napi-set` of the netlink family `netdev` is younger (Linux 6.17) and for root of the machine only.
     pub(crate) fn thread_napi(&self, cpus: &[u32]) -> Result<(), LabError> {
         let out_of_reach = |source| LabError::ThreadedNapiOutOfReach { source };
         let sysfs = Sysfs::of(&self.namespace).map_err(out_of_reach)?;

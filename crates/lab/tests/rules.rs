@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::error::Error;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::panic;
 use std::process::ExitCode;
@@ -33,6 +33,7 @@ const RULES: &[Rule] = rules![
     a_thousand_datagrams_are_a_thousand_packets,
     every_address_reaches_every_address,
     the_interfaces_are_as_planned,
+    both_ends_can_send_at_once,
     by_default_no_frame_is_larger_or_less_complete_than_on_a_wire,
     with_gso_large_packets_pass_whole,
     with_gro_the_receiver_has_napi_and_the_sender_has_not,
@@ -152,6 +153,20 @@ fn the_interfaces_are_as_planned(_: Access) {
         assert!((0..7).all(|queue| names.contains(&format!("rx_queue_{queue}_xdp_drops"))), "{names:?}");
     }
     assert_ne!(lab.tx().mac(), lab.rx().mac());
+}
+
+fn both_ends_can_send_at_once(_: Access) {
+    for _ in 0..100 {
+        let lab = Lab::create(&LabPlan { addresses: 1, ..LabPlan::default() }).unwrap();
+        let [tx, rx] = [lab.tx(), lab.rx()];
+        assert!(rx.link().unwrap().operational && tx.link().unwrap().operational);
+        for family in 0..2 {
+            let [there, here] = [bind(tx, address(tx, family, 0)), bind(rx, address(rx, family, 0))];
+            exchange(&here, &there, 1);
+            exchange(&there, &here, 1);
+        }
+        assert_eq!((stats(rx).tx_packets, stats(rx).rx_packets), (2, 2));
+    }
 }
 
 fn by_default_no_frame_is_larger_or_less_complete_than_on_a_wire(_: Access) {
@@ -309,10 +324,10 @@ fn stream_a_megabyte(lab: &Lab) -> u64 {
     let listener = lab.rx().run(|| TcpListener::bind((lab.rx().ipv4()[0], 0))).unwrap().unwrap();
     let target = listener.local_addr().unwrap();
     let mut sender = lab.tx().run(|| TcpStream::connect(target)).unwrap().unwrap();
-    let receiver = std::thread::spawn(move || listener.accept().unwrap().0.bytes().count());
+    let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()));
     sender.write_all(&[0; 1 << 20]).unwrap();
     drop(sender);
-    assert_eq!(receiver.join().unwrap(), 1 << 20);
+    assert_eq!(receiver.join().unwrap().unwrap(), 1 << 20);
     let stats = stats(lab.tx());
     stats.tx_bytes.div_ceil(stats.tx_packets)
 }

@@ -113,8 +113,8 @@ impl EthtoolSocket {
 
     /// Switches features by name. Needs CAP_NET_ADMIN.
     ///
-    /// A name that this kernel does not have, or a feature that did not become what was asked, is an error;
-    /// the others are changed all the same.
+    /// A name that this kernel does not have changes nothing. Where a feature did not become what was asked, the
+    /// others did all the same.
     pub fn set_features(&self, interface: &str, wanted: &[(&str, bool)]) -> Result<(), EthtoolError> {
         const ETHTOOL_SFEATURES: u32 = 0x3b;
         let names = self.names(interface, strings::FEATURES)?;
@@ -263,5 +263,22 @@ mod tests {
         let loopback = features.iter().find(|feature| feature.name == "loopback").unwrap();
         assert!(loopback.active && !loopback.changeable);
         assert_eq!(socket.statistics("lo").unwrap(), []);
+    }
+
+    #[test]
+    fn a_feature_that_does_not_exist_or_does_not_move_is_named() {
+        let socket = EthtoolSocket::open().unwrap();
+        let error = socket.set_features("lo", &[("tx-magic", true)]).unwrap_err();
+        assert_eq!(error.to_string(), "this kernel has no interface feature tx-magic");
+
+        let Ok(namespace) = crate::netns::NetNs::create() else {
+            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "needs CAP_SYS_ADMIN");
+            return eprintln!("skipped: a namespace needs CAP_SYS_ADMIN");
+        };
+        let socket = namespace.run(EthtoolSocket::open).unwrap().unwrap();
+        let error = socket.set_features("lo", &[("loopback", false), ("rx-gro", false)]).unwrap_err();
+        assert_eq!(error.to_string(), "lo keeps feature loopback on");
+        let features = socket.features("lo").unwrap();
+        assert!(features.iter().any(|feature| feature.name == "rx-gro" && !feature.active));
     }
 }

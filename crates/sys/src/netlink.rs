@@ -78,7 +78,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// The kernel never fills a larger buffer with a part of a dump (`NLMSG_GOODSIZE` bounds it).
+    /// The most that the kernel puts into one part of a dump (`netlink_recvmsg` in `af_netlink.c`).
     const ANSWER_BYTES: usize = 32 * 1024;
 
     pub(crate) fn open(protocol: libc::c_int) -> Result<Self, NetlinkError> {
@@ -115,14 +115,26 @@ impl Socket {
         set_option(&self.fd, option, value)
     }
 
-    /// Waits until something has arrived, or for so long.
-    pub(crate) fn wait(&self, at_most: Duration) -> io::Result<()> {
+    /// Waits until something has arrived, a signal has come, or for so long; what has arrived is thrown away.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // One more than whole milliseconds: a wait that ends early would spin.
         let timeout = i32::try_from(at_most.as_millis() + 1).unwrap_or(i32::MAX);
         // SAFETY: one live `pollfd`, and the count says so.
         let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
-        if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        let error = io::Error::last_os_error();
+        if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        // Left there, it would fill the buffer until the next answer finds no room. ENOBUFS says it was full.
+        loop {
+            match self.receive() {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
@@ -174,6 +186,9 @@ impl Message<'_> {
         if errno == 0 {
             return Ok(Some(()));
         }
-        Err(Refusal { kernel_says: self.extended_ack(), source: io::Error::from_raw_os_error(-errno) })
+        Err(Refusal {
+            kernel_says: self.extended_ack(),
+            source: io::Error::from_raw_os_error(errno.wrapping_neg()),
+        })
     }
 }

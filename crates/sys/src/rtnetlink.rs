@@ -98,24 +98,48 @@ impl RouteSocket {
     ///
     /// The kernel starts a link's queues some time after both ends are up; what is sent before is dropped.
     pub fn wait_until_up(&mut self, index: u32, deadline: Instant) -> Result<bool, NetlinkError> {
-        // Listening before looking: a change in between is not missed.
-        self.listen(libc::NETLINK_ADD_MEMBERSHIP)?;
-        let up = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.link_by_index(index) {
-                Ok(link) if link.operational => break Ok(true),
-                Ok(_) if left.is_zero() => break Ok(false),
-                Ok(_) => self.socket.wait(left).map_err(|source| wait_failed(index, source))?,
-                Err(error) => break Err(error),
-            }
-        };
-        self.listen(libc::NETLINK_DROP_MEMBERSHIP)?;
-        up
+        let changes = Changes { group: libc::RTNLGRP_LINK, of: "network interfaces" };
+        self.wait(changes, deadline, |route| Ok(route.link_by_index(index)?.operational))
     }
 
-    fn listen(&mut self, change: libc::c_int) -> Result<(), NetlinkError> {
-        let changed = self.socket.set_option(change, libc::RTNLGRP_LINK as libc::c_int);
-        changed.map_err(|source| Refusal::from(source).of("listen for", "changes of network interfaces"))
+    /// Waits until the namespace takes packets for `address`, or until `deadline`; says whether it does.
+    ///
+    /// The kernel adds the local route of an IPv6 address some time after the address, in a worker of its own;
+    /// what arrives before is dropped.
+    pub fn wait_until_local(&mut self, address: IpAddr, deadline: Instant) -> Result<bool, NetlinkError> {
+        let changes = Changes { group: libc::RTNLGRP_IPV6_ROUTE, of: "routes" };
+        self.wait(changes, deadline, |route| route.is_local(address))
+    }
+
+    fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
+        let mut kind = None;
+        match self.socket.ask(route_request(address), |body| kind = route_type(body)) {
+            Err(refusal) if refusal.source.kind() != io::ErrorKind::NetworkUnreachable => {
+                Err(refusal.of("find the route to", address.to_string()))
+            }
+            _ => Ok(kind == Some(libc::RTN_LOCAL)),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        changes: Changes,
+        deadline: Instant,
+        mut met: impl FnMut(&mut Self) -> Result<bool, NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        let failed = |source: io::Error| Refusal::from(source).of("wait for changes of", changes.of);
+        let group = changes.group as libc::c_int;
+        // Listening before looking: a change in between is not missed.
+        self.socket.set_option(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(failed)?;
+        let outcome = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match met(self) {
+                Ok(false) if !left.is_zero() => self.socket.wait(left).map_err(failed)?,
+                outcome => break outcome,
+            }
+        };
+        self.socket.set_option(libc::NETLINK_DROP_MEMBERSHIP, group).map_err(failed)?;
+        outcome
     }
 
     /// Keeps the kernel from giving the link an IPv6 address of its own making; to be done while it is down.
@@ -131,7 +155,7 @@ impl RouteSocket {
         self.ask(request, "disable IPv6 address generation on", number(index))
     }
 
-    /// Adds an address, usable at once: duplicate address detection is off.
+    /// Adds an address without duplicate address detection; see [`RouteSocket::wait_until_local`].
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<(), NetlinkError> {
         let object = format!("address {address}/{prefix} to {}", number(index));
         self.ask(address_request(index, address, prefix), "add", object)
@@ -162,8 +186,11 @@ impl RouteSocket {
     }
 }
 
-fn wait_failed(index: u32, source: io::Error) -> NetlinkError {
-    Refusal::from(source).of("wait for", number(index))
+/// A multicast group of rtnetlink, and what it tells the changes of.
+#[derive(Clone, Copy)]
+struct Changes {
+    group: libc::c_uint,
+    of: &'static str,
 }
 
 fn number(index: u32) -> String {
@@ -216,6 +243,22 @@ fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     request.attribute(libc::NDA_DST, &octets(address));
     request.attribute(libc::NDA_LLADDR, &mac);
     request
+}
+
+/// `struct rtmsg`: family, length of the destination, then ten bytes that a question leaves 0.
+fn route_request(address: IpAddr) -> Request {
+    let octets = octets(address);
+    let mut header = [0; 12];
+    header[0] = family(address);
+    header[1] = octets.len() as u8 * 8;
+    let mut request = Request::new(libc::RTM_GETROUTE, 0, &header);
+    request.attribute(libc::RTA_DST, &octets);
+    request
+}
+
+/// The type of route that an answer names, in `struct rtmsg`.
+fn route_type(body: &[u8]) -> Option<u8> {
+    body.get(7).copied()
 }
 
 fn family(address: IpAddr) -> u8 {

@@ -67,3 +67,26 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     // SAFETY: the caller's system call just returned this descriptor, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_namespaces_own_interfaces_are_there() {
+        let Ok(namespace) = NetNs::create() else {
+            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "needs CAP_SYS_ADMIN");
+            return eprintln!("skipped: a namespace needs CAP_SYS_ADMIN");
+        };
+        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let before = mounts();
+        let sysfs = Sysfs::of(&namespace).unwrap();
+        sysfs.write("class/net/lo/tx_queue_len", "7").unwrap();
+        assert_eq!(mounts(), before);
+        let here = crate::rtnetlink::RouteSocket::open().unwrap().links().unwrap();
+        for elsewhere in here.iter().filter(|link| link.name != "lo" && link.kind.is_none()) {
+            let error = sysfs.write(&format!("class/net/{}/tx_queue_len", elsewhere.name), "7").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 use super::*;
 use crate::netns::NetNs;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Two namespaces with a pair between them, or `None` with a loud word where this process may not create any.
 fn pair(queues: u32) -> Option<(NetNs, NetNs)> {
@@ -39,6 +40,15 @@ fn a_neighbour_is_laid_out_as_linux_neighbour_h_says() {
     ]);
 }
 
+#[test]
+fn a_question_for_a_route_is_laid_out_as_linux_rtnetlink_h_says() {
+    let request = route_request("198.19.0.1".parse().unwrap());
+    let attribute = [8u16.to_ne_bytes(), 1u16.to_ne_bytes(), [198, 19], [0, 1]].concat();
+    assert_eq!(request.body(), [&[2, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &attribute].concat());
+    assert_eq!(route_type(&[2, 32, 0, 0, 255, 2, 0, 2]), Some(libc::RTN_LOCAL));
+    assert_eq!(route_type(&[]), None);
+}
+
 #[cfg(target_endian = "little")]
 #[test]
 fn an_address_is_laid_out_as_linux_if_addr_h_says() {
@@ -72,11 +82,36 @@ fn an_end_is_operational_once_both_are_up() {
     near.change_flags(here, flag::UP, flag::UP).unwrap();
     assert!(!near.wait_until_up(here, Instant::now()).unwrap());
     far.change_flags(there, flag::UP, flag::UP).unwrap();
-    let deadline = Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     assert!(near.wait_until_up(here, deadline).unwrap());
     assert!(far.wait_until_up(there, deadline).unwrap());
     far.change_flags(there, 0, flag::UP).unwrap();
     assert_eq!(far.link_by_index(there).unwrap().flags & flag::UP, 0);
+}
+
+#[test]
+fn an_address_becomes_local_and_another_never_does() {
+    let Some((near, _far)) = pair(1) else { return };
+    let mut near = socket_in(&near);
+    let index = near.link_by_name("near").unwrap().index;
+    near.change_flags(index, flag::UP, flag::UP).unwrap();
+    for (own, other, prefix) in [("198.18.0.1", "198.18.0.2", 15), ("2001:2::1", "2001:2::2", 48)] {
+        let [own, other]: [IpAddr; 2] = [own, other].map(|address| address.parse().unwrap());
+        assert!(!near.is_local(own).unwrap(), "before there is any route");
+        near.add_address(index, own, prefix).unwrap();
+        assert!(near.wait_until_local(own, Instant::now() + Duration::from_secs(10)).unwrap());
+        assert!(!near.is_local(other).unwrap());
+    }
+}
+
+#[test]
+fn waiting_ends_at_the_deadline() {
+    let Some((near, _far)) = pair(1) else { return };
+    let mut near = socket_in(&near);
+    let index = near.link_by_name("near").unwrap().index;
+    let deadline = Instant::now() + Duration::from_millis(50);
+    assert!(!near.wait_until_up(index, deadline).unwrap());
+    assert!(Instant::now() >= deadline);
 }
 
 #[test]
