@@ -10,14 +10,14 @@ use sys::{
 };
 
 /// Both sides of a lab.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LabCounters {
     pub(crate) tx: HostCounters,
     pub(crate) rx: HostCounters,
 }
 
 /// What one namespace counts: the interface that the packets cross, and the protocols.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HostCounters {
     /// The interface's counters; zero where the interface is not known.
     pub(crate) link: LinkStats,
@@ -122,7 +122,8 @@ fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLin
         "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
     let place = "receive buffer full";
     let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
-    let missing = reached_ip.saturating_sub(received.delivered);
+    let elsewhere = counters.both("UdpNoPorts", "Udp6NoPorts");
+    let missing = reached_ip.saturating_sub(received.delivered).saturating_sub(elsewhere);
     let buffers = received.socket_lost;
     if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
         let source = format!("IpExt InNoECTPkts − delivered ({buffers} buffers by SK_MEMINFO_DROPS)");

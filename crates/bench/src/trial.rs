@@ -22,10 +22,11 @@ use crate::{
 
 /// How often a running trial is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Packets in flight are waited for until nothing moved for so long.
-const QUIET: Duration = Duration::from_millis(300);
+/// Packets in flight are waited for until nothing moved for so long: a busy machine may leave a softirq thread
+/// without a CPU for a second. A ledger that closes is not waited for.
+const QUIET: Duration = Duration::from_secs(2);
 /// And no longer than this.
-const LONGEST_DRAIN: Duration = Duration::from_secs(5);
+const LONGEST_DRAIN: Duration = Duration::from_secs(15);
 
 /// Why a trial could not be run.
 #[derive(Debug, Error)]
@@ -96,12 +97,12 @@ pub fn run_trial(
     }
     let sent = TxOutcome::of(sender.join());
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
-    let closes = |receiver: &Receiver| -> Result<bool, TrialError> {
-        let now = LabCounters::read(&lab)?.since(&counters);
-        let lines = places::lab_lines(&now, of_receiver(pair, receiver.snapshot()));
-        Ok(Ledger::close(sent.tally.packets, receiver.snapshot().packets, lines).is_closed())
-    };
-    drain(&receiver, closes)?;
+    drain(|| {
+        let (now, tally) = (LabCounters::read(&lab)?.since(&counters), receiver.snapshot());
+        let lines = places::lab_lines(&now, of_receiver(pair, tally));
+        let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
+        Ok((closes, (now, tally)))
+    })?;
     let received = receiver.stop();
     let counters = LabCounters::read(&lab)?.since(&counters);
 
@@ -143,18 +144,19 @@ fn of_receiver(pair: &Pair, tally: RxSnapshot) -> Received {
     Received { delivered: tally.packets, socket_lost: tally.lost, gro: udp.gro }
 }
 
-/// Waits for packets in flight: until the ledger closes, or nothing has moved for a while.
-fn drain(
-    receiver: &Receiver,
-    closes: impl Fn(&Receiver) -> Result<bool, TrialError>,
-) -> Result<(), TrialError> {
+/// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a
+/// while.
+fn drain<S: PartialEq>(look: impl Fn() -> Result<(bool, S), TrialError>) -> Result<(), TrialError> {
     let started = Instant::now();
-    let mut last = (receiver.snapshot(), Instant::now());
-    while !closes(receiver)? && last.1.elapsed() < QUIET && started.elapsed() < LONGEST_DRAIN {
+    let (mut closes, mut last) = look()?;
+    let mut moved = Instant::now();
+    while !closes && moved.elapsed() < QUIET && started.elapsed() < LONGEST_DRAIN {
         thread::sleep(Duration::from_millis(2));
-        let now = receiver.snapshot();
-        if now != last.0 {
-            last = (now, Instant::now());
+        let now;
+        (closes, now) = look()?;
+        if now != last {
+            moved = Instant::now();
+            last = now;
         }
     }
     Ok(())
