@@ -9,6 +9,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod compare;
 mod csv;
 mod escape;
 mod html;
@@ -26,6 +27,12 @@ mod tables;
 mod text;
 mod verdict;
 
+pub use compare::{
+    COMPARISON_SCHEMA, CompareOptions, Comparison, ConditionDifference, Gate, History, HistoryPoint,
+    HistorySeries, Metric, MetricComparison, NamedRun, compare, history, write_comparison_json,
+    write_comparison_markdown, write_comparison_text, write_history_json, write_history_markdown,
+    write_history_text,
+};
 pub use csv::{write_csv, write_points_csv};
 pub use html::write_html;
 pub use json::{

@@ -1,6 +1,7 @@
 //! What every format makes of the same sample runs; goldens change only by `make bless`.
 
 mod chromium;
+mod compare;
 mod csv;
 mod golden;
 mod html;
