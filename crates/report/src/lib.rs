@@ -13,6 +13,7 @@ mod compare;
 mod csv;
 mod escape;
 mod html;
+mod iperf3;
 mod json;
 mod ladder;
 mod lines;
@@ -35,6 +36,7 @@ pub use compare::{
 };
 pub use csv::{write_csv, write_points_csv};
 pub use html::write_html;
+pub use iperf3::write_iperf3;
 pub use json::{
     Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
 };

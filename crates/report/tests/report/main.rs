@@ -5,6 +5,7 @@ mod compare;
 mod csv;
 mod golden;
 mod html;
+mod iperf3;
 mod json;
 mod markdown;
 mod samples;
