@@ -4,8 +4,17 @@
 //! from users or other hosts; every format escapes what would act in it.
 //!
 //! ```
-//! let run = report::read_json("{\"schema\": \"linerate.run/9\"}");
-//! assert!(run.unwrap_err().to_string().contains("this version reads linerate.run/1"));
+//! use report::{Style, read_json, write_text};
+//!
+//! fn show(saved: &str) -> Result<String, report::ReadError> {
+//!     let run = read_json(saved)?;
+//!     let mut text = Vec::new();
+//!     write_text(&run, Style::default(), &mut text).expect("memory takes everything");
+//!     Ok(String::from_utf8_lossy(&text).into_owned())
+//! }
+//!
+//! let other = show("{\"schema\": \"linerate.run/9\"}").unwrap_err();
+//! assert!(other.to_string().ends_with("this version reads linerate.run/1"));
 //! ```
 #![forbid(unsafe_code)]
 
