@@ -323,6 +323,11 @@ impl PairSummary {
         trial.settings() == self.settings()
     }
 
+    /// Whether two summaries are of the same pair with the same settings, so that they can be compared.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.settings() == other.settings()
+    }
+
     fn settings(&self) -> Settings<'_> {
         (&self.tx, &self.rx, self.tx_threads, self.rx_threads, self.frame_size_bytes, self.asked_pps)
     }

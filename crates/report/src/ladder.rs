@@ -63,7 +63,7 @@ impl Varying {
         }
     }
 
-    fn name(self, pair: &PairSummary) -> String {
+    pub(crate) fn name(self, pair: &PairSummary) -> String {
         let mut name = format!("{} → {}", pair.tx, pair.rx);
         if self.frame_size {
             name += &format!(", {} B", pair.frame_size_bytes);

@@ -4,14 +4,25 @@
 //! from users or other hosts; every format escapes what would act in it.
 //!
 //! ```
-//! let run = report::read_json("{\"schema\": \"linerate.run/9\"}");
-//! assert!(run.unwrap_err().to_string().contains("this version reads linerate.run/1"));
+//! use report::{Style, read_json, write_text};
+//!
+//! fn show(saved: &str) -> Result<String, report::ReadError> {
+//!     let run = read_json(saved)?;
+//!     let mut text = Vec::new();
+//!     write_text(&run, Style::default(), &mut text).expect("memory takes everything");
+//!     Ok(String::from_utf8_lossy(&text).into_owned())
+//! }
+//!
+//! let other = show("{\"schema\": \"linerate.run/9\"}").unwrap_err();
+//! assert!(other.to_string().ends_with("this version reads linerate.run/1"));
 //! ```
 #![forbid(unsafe_code)]
 
+mod compare;
 mod csv;
 mod escape;
 mod html;
+mod iperf3;
 mod json;
 mod ladder;
 mod lines;
@@ -26,8 +37,15 @@ mod tables;
 mod text;
 mod verdict;
 
+pub use compare::{
+    COMPARISON_SCHEMA, CompareOptions, Comparison, ConditionDifference, Gate, History, HistoryPoint,
+    HistorySeries, Metric, MetricComparison, NamedRun, compare, history, write_comparison_json,
+    write_comparison_markdown, write_comparison_text, write_history_json, write_history_markdown,
+    write_history_text,
+};
 pub use csv::{write_csv, write_points_csv};
 pub use html::write_html;
+pub use iperf3::write_iperf3;
 pub use json::{
     Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
 };

@@ -82,6 +82,11 @@ pub(crate) fn percent(ratio: f64) -> String {
     }
 }
 
+/// A change relative to 1 as per cent with its sign: `+3.20 %`.
+pub(crate) fn change(ratio: f64) -> String {
+    format!("{:+.2} %", ratio * 100.0)
+}
+
 /// Nanoseconds in the unit that fits: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
 pub(crate) fn nanos(ns: f64) -> String {
     match ns {
@@ -190,6 +195,12 @@ mod tests {
         {
             assert_eq!(nanos(ns), text);
         }
+    }
+
+    #[test]
+    fn changes_carry_their_sign() {
+        assert_eq!(change(0.032), "+3.20 %");
+        assert_eq!(change(-0.5), "-50.00 %");
     }
 
     #[test]

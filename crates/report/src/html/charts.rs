@@ -111,12 +111,13 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
                 bars::write_stack(&rung.name, &parts, page);
             }
         });
-        let most_lost = ledgers.iter().map(|ledger| ledger.lost()).max();
         let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();
-        for (rung, ledger) in rungs.iter().zip(&ledgers).filter(|(_, ledger)| leaking(ledger)) {
+        let leaks: Vec<_> = rungs.iter().zip(&ledgers).filter(|(_, ledger)| leaking(ledger)).collect();
+        let most_lost = (0..leaks.len()).max_by_key(|at| leaks[*at].1.lost());
+        for (at, (rung, ledger)) in leaks.into_iter().enumerate() {
             let title = format!("From sent to delivered: {}", rung.name);
             let draw = |page: &mut Page| flow::write(&rung.name, ledger, class_of, page);
-            if Some(ledger.lost()) == most_lost {
+            if Some(at) == most_lost {
                 page.open_details(&title, draw);
             } else {
                 page.details(&title, draw);

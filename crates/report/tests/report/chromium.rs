@@ -95,3 +95,45 @@ fn text_is_readable_in_light_and_dark_and_all_is_there_on_paper() {
     );
     assert_eq!(hidden, Value::from(0), "tables hidden in print");
 }
+
+#[test]
+fn the_checks_find_what_they_look_for() {
+    let Some(mut browser) = browser() else { return };
+    let run = samples::paced();
+    let page = html(&run);
+    let delivered = run.end.pairs[2].delivered_pps.median;
+    let faults = [
+        (
+            "covered",
+            "</h1>",
+            "</h1><p style=\"position:absolute;top:1.2rem;left:1rem\">on top of the title</p>",
+        ),
+        ("the page is", "</h1>", "</h1><p style=\"width:2000px\">wide</p>"),
+        ("outside its figure", "<rect class=\"track\" x=\"0%\"", "<rect class=\"track\" x=\"-9%\""),
+        ("an id occurs twice", "<h1>", "<h1 id=\"t1\">"),
+        ("a silent image", "<title id=\"t1\">", "<title id=\"u1\">"),
+        (
+            "delivered: ",
+            &format!("<td class=\"figure\"><data value=\"{delivered}\">"),
+            "<td class=\"figure\"><data value=\"1\">",
+        ),
+        ("shown ", ">96,500<", ">96,400<"),
+        ("trial 0 sent:", "<data value=\"20000\">20000<", "<data value=\"20001\">20001<"),
+    ];
+    for (at, (finding, from, to)) in faults.into_iter().enumerate() {
+        let file = folder().join(format!("fault-{at}.html"));
+        let broken = page.replace(from, to);
+        assert_ne!(broken, page, "nothing to break: {from}");
+        fs::write(&file, broken).unwrap();
+        browser.resize(360);
+        browser.open(&file);
+        let found = look(&mut browser).join("\n");
+        assert!(found.contains(finding), "{finding} not found in {found}");
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    let file = folder().join("fault-leaving.html");
+    fs::write(&file, page.replace("</h1>", "</h1><img src=\"http://page.invalid/x.png\">")).unwrap();
+    browser.open(&file);
+    assert_eq!(browser.requests_that_leave(), ["http://page.invalid/x.png"]);
+    assert!(!browser.complaints().is_empty(), "a picture that cannot be loaded is a complaint");
+}

@@ -2,10 +2,15 @@
 
 use std::{env, fs, path::Path};
 
+/// Whether goldens are being written; what was compiled in may then be older than they are.
+pub(crate) fn blessing() -> bool {
+    env::var_os("LINERATE_BLESS").is_some()
+}
+
 /// Compares an output with a committed file, whose path is relative to the crate.
 pub(crate) fn assert_golden(path: &str, output: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if env::var_os("LINERATE_BLESS").is_some() {
+    if blessing() {
         fs::create_dir_all(file.parent().expect("a folder")).expect("folder for goldens");
         fs::write(&file, output).expect("golden written");
         return;

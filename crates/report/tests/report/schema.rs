@@ -4,7 +4,10 @@ use boon::{Compiler, Schemas};
 use report::{RUN_SCHEMA, write_json};
 use serde_json::{Value, json};
 
-use crate::{golden::assert_golden, samples};
+use crate::{
+    golden::{assert_golden, blessing},
+    samples,
+};
 
 const FILE: &str = "../../schema/linerate.run.1.schema.json";
 
@@ -23,7 +26,7 @@ fn the_published_schema_is_that_of_the_types() {
 
 #[test]
 fn the_published_schema_comes_with_the_program() {
-    assert_eq!(serde_json::from_str::<Value>(RUN_SCHEMA).unwrap(), generated());
+    assert!(blessing() || serde_json::from_str::<Value>(RUN_SCHEMA).unwrap() == generated());
 }
 
 fn errors(value: &Value) -> Option<String> {
