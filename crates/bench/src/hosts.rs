@@ -37,6 +37,8 @@ pub struct HostPlan {
     pub frame_size_bytes: u32,
     /// Mean UDP payload.
     pub payload_bytes: u32,
+    /// The smallest UDP payload: whether it has room for a stream tag decides how the receiver tells senders apart.
+    pub smallest_payload_bytes: u32,
     /// Nanoseconds between recorded intervals.
     pub interval_ns: u64,
 }
@@ -154,7 +156,7 @@ fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, Session
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             streams: workers.len() as u16,
-            payload_bytes: plan.payload_bytes,
+            payload_bytes: plan.smallest_payload_bytes,
             rate_pps: sender.rate_pps.map(|pps| pps * share),
             duration_s: sender.limit.duration_ns.map(|ns| ns as f64 / 1e9),
             count: sender.limit.count,

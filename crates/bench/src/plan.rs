@@ -34,6 +34,8 @@ pub struct BenchPlan {
     pub frame_size_bytes: u32,
     /// Mean UDP payload.
     pub payload_bytes: u32,
+    /// Whether every payload has room for a stream tag; without, all threads are one stream.
+    pub tagged: bool,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
     /// Sending threads.
@@ -98,7 +100,7 @@ impl BenchPlan {
                 target: to[worker % to.len()],
                 local: from[worker % from.len()],
                 flows: flows(worker).max(1),
-                stream: worker as u16 + 1,
+                stream: if self.tagged { worker as u16 + 1 } else { 0 },
             })
             .collect();
         SenderPlan {

@@ -121,6 +121,7 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
         departures: args.load.departures,
         frame_size_bytes: packets.frame_size_bytes,
         payload_bytes: packets.payload_bytes,
+        tagged: packets.smallest_payload_bytes >= wire::PROBE_TAGGED_LEN as u32,
         ipv6: args.ipv6,
         tx_threads,
         rx_threads,

@@ -120,6 +120,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
             cpus: cpus.clone(),
             frame_size_bytes: packets.frame_size_bytes,
             payload_bytes: packets.payload_bytes,
+            smallest_payload_bytes: packets.smallest_payload_bytes,
             interval_ns: args.output.interval.map_or(500_000_000, clock::nanos).max(1),
         })
         .collect())

@@ -15,6 +15,7 @@ pub(crate) struct Packets {
     pub(crate) frames: FrameSpec,
     pub(crate) frame_size_bytes: u32,
     pub(crate) payload_bytes: u32,
+    pub(crate) smallest_payload_bytes: u32,
     pub(crate) largest_frame_bytes: u32,
     pub(crate) is_one_size: bool,
     pub(crate) rate_pps: Option<f64>,
@@ -27,6 +28,7 @@ impl Packets {
             frames: FrameSpec::default(),
             frame_size_bytes: 0,
             payload_bytes: 0,
+            smallest_payload_bytes: 0,
             largest_frame_bytes: 0,
             is_one_size: true,
             rate_pps: None,
@@ -75,6 +77,7 @@ impl PacketArgs {
         Ok(Packets {
             frame_size_bytes,
             payload_bytes: one_payload.unwrap_or(frame_size_bytes.saturating_sub(frames.layers().overhead())),
+            smallest_payload_bytes: template.recipe().payload_len.every().min().unwrap_or(0),
             largest_frame_bytes: template.max_frame_len() as u32 + 4,
             is_one_size: one_payload.is_some(),
             rate_pps,

@@ -170,6 +170,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         cpus,
         frame_size_bytes: packets.frame_size_bytes,
         payload_bytes: packets.payload_bytes,
+        smallest_payload_bytes: packets.smallest_payload_bytes,
         interval_ns: args.output.interval.map_or(1_000_000_000, clock::nanos).max(1),
     })
 }

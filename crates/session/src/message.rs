@@ -46,7 +46,7 @@ pub struct Offer {
     pub version: String,
     /// Sending threads.
     pub streams: u16,
-    /// Mean UDP payload in bytes.
+    /// The smallest UDP payload in bytes.
     pub payload_bytes: u32,
     /// Packets per second asked for, `None` for the maximum.
     pub rate_pps: Option<f64>,
