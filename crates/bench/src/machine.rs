@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, fs};
 
-use measure::Machine;
+use lab::{Lab, LabError, LabPlan, Side};
+use measure::{Machine, NicFacts};
 
 /// Reads what the kernel says of itself and its CPUs; what it does not say stays empty.
 pub fn read_machine() -> Machine {
@@ -18,6 +19,43 @@ pub fn read_machine() -> Machine {
         mitigations: mitigations(),
         interfaces: Vec::new(),
     }
+}
+
+/// What a lab's two interfaces are like, read from one made for it.
+///
+/// # Errors
+/// When no lab can be made.
+pub fn read_lab_interfaces(plan: &LabPlan) -> Result<Vec<NicFacts>, LabError> {
+    /// The features that decide whether one buffer is one frame.
+    const TOLD: [&str; 6] = [
+        "tx-udp-segmentation",
+        "tx-tcp-segmentation",
+        "tx-generic-segmentation",
+        "rx-gro",
+        "tx-checksum-ip-generic",
+        "tx-scatter-gather",
+    ];
+    let facts = |side: &Side, role: &str| {
+        let link = side.link()?;
+        let features = side.features()?.into_iter().filter(|feature| TOLD.contains(&feature.name.as_str()));
+        let on_off = |on| if on { "on" } else { "off" }.to_owned();
+        let threaded = (role == "rx").then(|| ("threaded-napi".into(), on_off(plan.threaded_napi)));
+        Ok(NicFacts {
+            name: link.name,
+            driver: link.kind.unwrap_or_default(),
+            role: role.into(),
+            mtu_bytes: link.mtu,
+            rx_queues: link.rx_queues,
+            tx_queues: link.tx_queues,
+            speed_bps: None,
+            settings: features
+                .map(|feature| (feature.name, on_off(feature.active)))
+                .chain(threaded)
+                .collect(),
+        })
+    };
+    let lab = Lab::create(plan)?;
+    Ok(vec![facts(lab.tx(), "tx")?, facts(lab.rx(), "rx")?])
 }
 
 fn mitigations() -> BTreeMap<String, String> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, run_ladder};
+use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
 use engine::{RxEngine, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
@@ -29,7 +29,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let access = gain_access()?;
     let save = Save::prepare(&args.output, "bench")?;
     let form = args.output.form();
-    let start = opening("bench", Origin::Lab, &plan);
+    let mut start = opening("bench", Origin::Lab, &plan);
+    start.machine.interfaces = read_lab_interfaces(&plan.lab).map_err(|error| explain(&error.into()))?;
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }

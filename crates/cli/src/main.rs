@@ -2,6 +2,7 @@
 
 mod args;
 mod bench_command;
+mod compare_command;
 mod failure;
 mod hosts_ladder;
 mod manual;
@@ -9,6 +10,7 @@ mod output;
 mod packets;
 mod progress;
 mod recv_command;
+mod report_command;
 mod send_command;
 mod start;
 
@@ -47,6 +49,8 @@ fn run(command: Command) -> Result<bool, Failure> {
         Command::Bench(args) => bench_command::run(&args),
         Command::Send(args) => send_command::run(&args),
         Command::Recv(args) => recv_command::run(&args),
+        Command::Report(args) => report_command::run(&args),
+        Command::Compare(args) => compare_command::run(&args),
         Command::Man => manual::write_man_page(),
         Command::Completions { shell } => manual::write_completions(shell),
     }

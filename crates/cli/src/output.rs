@@ -91,7 +91,7 @@ impl Save {
 }
 
 /// `$XDG_STATE_HOME/linerate/runs`, below the home directory by default.
-fn runs_folder() -> PathBuf {
+pub(crate) fn runs_folder() -> PathBuf {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate/runs")
@@ -154,7 +154,7 @@ pub(crate) fn print_interval(interval: &Interval) -> Result<(), Failure> {
 }
 
 /// A closed pipe is a clean exit: whoever read has seen enough.
-fn printed(written: io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => Err(Failure::new(Status::Refused, format!("cannot write to stdout: {error}"))),
@@ -162,7 +162,7 @@ fn printed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-fn style() -> Style {
+pub(crate) fn style() -> Style {
     let width = if io::stdout().is_terminal() { terminal_width() } else { None };
     Style { width: width.unwrap_or(100), ..Style::default() }
 }
