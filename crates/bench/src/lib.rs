@@ -10,6 +10,7 @@ mod places;
 mod plan;
 mod reception;
 mod record;
+mod scenario;
 mod spec;
 mod trial;
 
@@ -20,5 +21,6 @@ pub use machine::{read_lab_interfaces, read_machine};
 pub use plan::{BenchPlan, Pair};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
+pub use scenario::{Scenario, ScenarioError};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

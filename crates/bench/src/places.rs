@@ -126,8 +126,8 @@ fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLin
     let missing = reached_ip.saturating_sub(received.delivered).saturating_sub(elsewhere);
     let buffers = received.socket_lost;
     if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
-        let source = format!("IpExt InNoECTPkts − delivered ({buffers} buffers by SK_MEMINFO_DROPS)");
-        let line = LedgerLine::new(place, missing, &source).with_remedy(REMEDY);
+        let source = "IpExt InNoECTPkts − delivered; socket SK_MEMINFO_DROPS counts their buffers";
+        let line = LedgerLine::new(place, missing, source).with_remedy(REMEDY);
         return LedgerLine { unit: Unit::Buffers, ..line };
     }
     packets(place, buffers, "socket SK_MEMINFO_DROPS").with_remedy(REMEDY)

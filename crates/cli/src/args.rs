@@ -18,6 +18,7 @@ pub(crate) use targets::{Listen, Target};
 #[command(
     name = "linerate",
     version,
+    args_override_self = true,
     max_term_width = 100,
     after_help = "Exit status: 0 done; 1 ran, but a goal was missed (rate not held, ledger not closed, receiver lost, \
                   --max-loss exceeded); 2 wrong usage; 3 a capability or kernel feature is missing; 4 the \
@@ -124,6 +125,9 @@ pub(crate) struct OutputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
+    /// A scenario file (TOML) that holds options; those on the command line are added to it
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenario: Option<PathBuf>,
     /// Sending engines [default: every one that works here]
     #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) tx: Vec<TxSpec>,

@@ -11,19 +11,18 @@ mod packets;
 mod progress;
 mod recv_command;
 mod report_command;
+mod scenario;
 mod send_command;
 mod start;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use failure::{Failure, Status};
 
 fn main() -> ExitCode {
     let outcome = std::panic::catch_unwind(|| {
-        let cli = Cli::parse();
+        let cli = scenario::parse(std::env::args_os())?;
         sys::signal::catch()
             .map_err(|source| Failure::new(Status::Internal, format!("cannot catch signals: {source}")))?;
         run(cli.command)

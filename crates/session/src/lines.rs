@@ -114,7 +114,7 @@ impl Lines {
             self.line.extend_from_slice(&buffered[..taken]);
             self.reader.consume(taken);
             if end.is_some() {
-                let parsed = parse(&self.line);
+                let parsed = Message::parse(&self.line);
                 self.line.clear();
                 return parsed;
             }
@@ -132,9 +132,14 @@ pub(crate) fn write_message(writer: &mut impl Write, message: &Message) -> Resul
     })
 }
 
-/// Reads one line as a message.
-fn parse(line: &[u8]) -> Result<Message, LineError> {
-    serde_json::from_slice(line).map_err(|source| LineError::Malformed { source })
+impl Message {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// [`LineError::Malformed`].
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        serde_json::from_slice(line).map_err(|source| LineError::Malformed { source })
+    }
 }
 
 #[cfg(test)]

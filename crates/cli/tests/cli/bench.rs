@@ -74,6 +74,21 @@ fn a_plan_is_printed_and_nothing_else_done() {
 }
 
 #[test]
+fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenario.toml");
+    std::fs::write(&path, "scenario = 1\n[bench]\ntx = \"udp\"\nrate = \"5kpps\"\nthreads = 2\n").unwrap();
+    let (_, plan) = json(&["bench", path.to_str().unwrap(), "--rate", "7kpps", "--dry-run"]);
+    assert_eq!((&plan["tx_threads"], &plan["rate_pps"]), (&Value::from(2), &Value::from(7000.0)));
+    std::fs::write(&path, "scenario = 1\n[bench]\nthread = 2\n").unwrap();
+    let (status, _, err) = run(&["bench", path.to_str().unwrap()]);
+    assert_eq!(status, 2);
+    assert!(
+        err.contains("--thread") && err.contains("--threads"),
+        "the nearest known option is named: {err}"
+    );
+}
+
+#[test]
 fn a_stream_is_one_object_a_line_and_its_end_is_the_run_s() {
     let args =
         ["bench", "--duration", "150ms", "--trials", "1", "--interval", "50ms", "--json-stream", "--no-save"];

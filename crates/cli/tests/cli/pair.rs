@@ -89,6 +89,23 @@ fn a_receiver_serves_senders_at_once_and_one_after_another() {
 }
 
 #[test]
+fn a_receiver_that_does_not_agree_is_not_sent_to() {
+    let mut receiver = Recv::start(&[]);
+    let target = receiver.address.to_string();
+    let args = ["send", &target, "--payload", "16", "--duration", "60s", "--rate", "1kpps", "--no-save"];
+    let mut first = linerate(&args).stdout(std::process::Stdio::null()).spawn().unwrap();
+    receiver.wait_for("joins");
+    let (status, out, err) = run(&["send", &target, "--payload", "16", "--no-save"]);
+    assert_eq!((status, out.as_str()), (4, ""), "{err}");
+    assert!(
+        err.contains(&format!("the receiver at {target} refused: another sender uses payloads below 18")),
+        "{err}"
+    );
+    signal(&first, "TERM");
+    assert_eq!(wait(&mut first).code(), Some(1));
+}
+
+#[test]
 fn a_receiver_gone_in_mid_run_stops_the_sender_with_what_was_measured() {
     let mut receiver = Recv::start(&[]);
     let target = receiver.address.to_string();

@@ -83,6 +83,21 @@ const REFUSED: &[(&[&str], i32, &[&str])] = &[
     (&["recv", "nowhere"], 2, &["'nowhere' is no address to listen on"]),
     (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
+    (
+        &["bench", "/nonexistent.toml"],
+        4,
+        &["cannot read /nonexistent.toml", "hint:  a scenario is a TOML file"],
+    ),
+    (
+        &["bench", "/etc/passwd"],
+        2,
+        &["/etc/passwd: not a scenario file", "hint:  it begins with: scenario = 1"],
+    ),
+    (&["compare", "one.json"], 2, &["one run alone cannot be compared"]),
+    (&["compare", "/nope", "/nope"], 4, &["cannot read /nope", "hint:  give a run that linerate saved"]),
+    (&["compare", "--confidence", "2", "/nope", "/nope"], 2, &["confidence 2 is out of range"]),
+    (&["compare", "--history", "/nonexistent"], 4, &["there is no run in /nonexistent"]),
+    (&["report", "/etc/passwd"], 4, &["/etc/passwd: cannot read line 1 of the run"]),
     (&["frobnicate"], 2, &["unrecognized subcommand"]),
 ];
 
@@ -134,6 +149,21 @@ fn something_that_is_no_receiver_is_not_sent_to() {
     assert_eq!(status, 4);
     assert!(err.contains("does not answer as a linerate receiver does"), "{err}");
     server.join().unwrap();
+}
+
+#[test]
+fn without_the_right_to_make_a_lab_it_says_what_is_missing() {
+    if !is_root() {
+        return skip("needs root to give rights up");
+    }
+    let output = std::process::Command::new("unshare")
+        .args(["-U", env!("CARGO_BIN_EXE_linerate"), "bench", "--no-save"])
+        .output()
+        .unwrap();
+    let (status, out, err) = words(output);
+    assert_eq!((status, out.as_str()), (3, ""), "{err}");
+    assert!(err.contains("cannot create a user namespace"), "{err}");
+    assert!(err.contains("hint:  run as root, or allow user namespaces"), "{err}");
 }
 
 #[test]
