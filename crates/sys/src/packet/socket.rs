@@ -96,7 +96,9 @@ impl PacketSocket {
         // A socket must hear before it can join; until then the filter keeps it from hearing what others get.
         self.hear_nothing()?;
         self.bind_to_receive(interface)?;
-        self.set(libc::PACKET_FANOUT, &(u32::from(group) | (mode as u32) << 16))?;
+        // The group hears with a hook of its own, which does not know the socket's PACKET_IGNORE_OUTGOING.
+        let kind = mode as u32 | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        self.set(libc::PACKET_FANOUT, &(u32::from(group) | kind << 16))?;
         self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
     }
 
