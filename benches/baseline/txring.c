@@ -2,7 +2,8 @@
  *
  *   txring INTERFACE SECONDS CPU
  *
- * Prints "sent N packets, N ns of CPU time". 64-byte frames (60 without FCS) to 02:00:00:00:00:02. */
+ * Prints "sent N packets, N ns of CPU time". 64-byte frames (60 without FCS) to 02:00:00:00:00:03,
+ * a station that is not there: whoever receives one drops it at once. */
 #define _GNU_SOURCE
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -41,8 +42,8 @@ static void check(int status, const char *what)
 int main(int argc, char **argv)
 {
 	static const unsigned char frame[FRAME] = {
-		2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0,
-		0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0x0f, 0x76, 198, 18, 0, 1, 198, 19, 0, 1,
+		2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 1, 8, 0,
+		0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0xee, 0x97, 198, 18, 0, 1, 198, 19, 0, 1,
 		0, 9, 0, 9, 0, 26, 0, 0,
 	};
 	struct tpacket_req ring = {

@@ -19,6 +19,7 @@ use port::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketTx, PacketTxMode, PacketTxOptions, PortError,
     RxPort, TxPort, Wait,
 };
+use sys::rtnetlink::{RouteSocket, flag};
 use wire::{FrameSpec, Sizes, Template, UdpFrame, Values};
 
 type Rule = (&'static str, fn());
@@ -36,10 +37,12 @@ const RULES: &[Rule] = rules![
     only_what_comes_in_is_received,
     sockets_of_a_group_share_all_packets,
     what_a_full_ring_loses_is_counted,
+    a_refused_frame_goes_later_and_is_counted_by_the_interface,
     slots_keep_what_they_were_primed_with,
     a_single_packet_is_not_kept_waiting,
     no_packet_allocates,
     an_interface_that_is_not_there_is_told,
+    an_interface_that_goes_down_is_told,
 ];
 
 const BOTH_MODES: [PacketTxMode; 2] = [PacketTxMode::Ring, PacketTxMode::Sendmmsg];
@@ -61,6 +64,8 @@ fn main() -> ExitCode {
             return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
+    // A sender that changes its CPU changes its queue, and frames of two queues overtake each other.
+    sys::cpu::pin_to(sys::cpu::allowed().unwrap()[0]).unwrap();
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     let (mut passed, mut failed) = (0, 0);
@@ -322,6 +327,44 @@ fn what_a_full_ring_loses_is_counted() {
     }
 }
 
+/// A veth whose peer receives in a kernel thread refuses what that thread has not yet made room for.
+fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
+    const FRAMES: usize = 20_000;
+    let template = Template::new(&FrameSpec::default()).unwrap();
+    for mode in BOTH_MODES {
+        let lab = Lab::create(&LabPlan { threaded_napi: true, ..LabPlan::default() }).unwrap();
+        let mut rx = open_rx(&lab);
+        let mut tx = open_tx(&lab, template.max_frame_len(), mode).unwrap();
+        let mut whole = vec![0; template.max_frame_len()];
+        let (mut next, mut taken, mut turned_away, mut arrived) = (0, 0, 0, 0);
+        let since = Instant::now();
+        while turned_away == 0 || taken < FRAMES || arrived < taken {
+            let wanted = if turned_away == 0 || taken < FRAMES { usize::MAX } else { 0 };
+            let sent = tx.send(wanted, |slot| {
+                next += 1;
+                template.stamp_frame(slot, next - 1, 0)
+            });
+            let sent = sent.unwrap();
+            taken += sent.taken;
+            turned_away += sent.turned_away as u64;
+            if wanted == 0 || taken - arrived > 10_000 {
+                rx.recv(Wait::Block, |packet| {
+                    let len = template.stamp_frame(&mut whole, arrived as u32, 0);
+                    assert!(packet.bytes == &whole[..len], "frame {arrived}");
+                    arrived += 1;
+                })
+                .unwrap();
+            }
+            assert!(
+                since.elapsed() < DEADLINE,
+                "{taken} taken, {turned_away} turned away, {arrived} arrived"
+            );
+        }
+        assert_eq!((taken, rx.lost().unwrap()), (next as usize, 0));
+        assert_eq!(lab.tx().link().unwrap().stats.tx_dropped, turned_away, "{mode:?}");
+    }
+}
+
 fn slots_keep_what_they_were_primed_with() {
     let lab = lab();
     for mode in BOTH_MODES {
@@ -391,6 +434,22 @@ fn an_interface_that_is_not_there_is_told() {
     let error = lab.rx().run(|| PacketRx::open(&odd)).unwrap().err().unwrap();
     let index = lab.rx().index();
     assert_eq!(error.to_string(), format!("cannot map a ring for receiving on interface {index}"));
+}
+
+fn an_interface_that_goes_down_is_told() {
+    let lab = lab();
+    let (mut tx, mut rx) = (open_tx(&lab, 60, PacketTxMode::Ring).unwrap(), open_rx(&lab));
+    for side in [lab.tx(), lab.rx()] {
+        let down = side.run(|| RouteSocket::open()?.change_flags(side.index(), 0, flag::UP));
+        down.unwrap().unwrap();
+    }
+    const ENETDOWN: i32 = 100;
+    let errors = [tx.send(1, |_| 60).unwrap_err(), rx.recv(Wait::Block, |_| ()).unwrap_err()];
+    let indexes = [lab.tx().index(), lab.rx().index()];
+    for ((error, tried), index) in errors.iter().zip(["send", "receive"]).zip(indexes) {
+        assert_eq!(error.to_string(), format!("cannot {tried} on interface {index}"));
+        assert_eq!(error.io().and_then(io::Error::raw_os_error), Some(ENETDOWN));
+    }
 }
 
 struct UdpFlow {

@@ -45,8 +45,9 @@ pub enum PacketTxMode {
 
 /// Sends frames on an interface.
 ///
-/// A frame that the interface refuses stays in the port and goes later, although the interface may count the
-/// refusal in its `tx_dropped`; it is in [`Sent::turned_away`].
+/// A frame that the interface refuses stays in the port and goes later. Drivers count the refusal as a drop all
+/// the same (`tx_dropped`), so [`Sent::turned_away`] counts refusals too, and only them: `tx_dropped` less
+/// `turned_away` is what was lost.
 pub struct PacketTx {
     socket: PacketSocket,
     frames: Frames,
@@ -134,7 +135,8 @@ impl Frames {
             Self::Batch { batch, waiting } => match batch.send(socket, waiting.start, waiting.end) {
                 Ok(taken) => {
                     waiting.start += taken;
-                    // `sendmmsg` keeps the reason to itself when it took some.
+                    // `sendmmsg` keeps the reason to itself when it took some. A full send buffer would have been
+                    // waited for.
                     let refused = || io::Error::from_raw_os_error(libc::ENOBUFS);
                     (taken, if waiting.start == waiting.end { Ok(()) } else { Err(refused()) })
                 }
@@ -167,7 +169,8 @@ impl TxPort for PacketTx {
         let mut sent = Sent { filled, taken, ..Sent::default() };
         if let Err(source) = said {
             match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => sent.turned_away = 1,
+                Some(libc::ENOBUFS) => sent.turned_away = 1,
+                Some(libc::EAGAIN | libc::EINTR) => {}
                 _ => return Err(failed("send", self.interface)(source)),
             }
         }
