@@ -55,18 +55,51 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The path needs a right that this process has not.
+    #[error("the {path} path needs {capability}")]
+    Capability {
+        /// The path.
+        path: &'static str,
+        /// The capability's name, as in capabilities(7).
+        capability: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A step on an interface failed.
+    #[error("cannot {tried} on interface {interface}")]
+    Interface {
+        /// What was tried.
+        tried: &'static str,
+        /// The interface's number.
+        interface: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The interface does not carry such frames.
+    #[error("frames of {frame_bytes} bytes do not fit interface {interface}: at most {longest} without FCS")]
+    FrameTooLong {
+        /// The frame's length without FCS.
+        frame_bytes: usize,
+        /// The longest that fits.
+        longest: usize,
+        /// The interface's number.
+        interface: u32,
+    },
 }
 
 impl PortError {
-    /// The kernel's reason.
-    pub fn io(&self) -> &io::Error {
+    /// The kernel's reason, where the kernel was asked.
+    pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Bind { source, .. }
             | Self::Interface { source, .. }
             | Self::Connect { source, .. }
             | Self::Option { source, .. }
             | Self::Send { source, .. }
-            | Self::Receive { source, .. } => source,
+            | Self::Receive { source, .. }
+            | Self::Capability { source, .. }
+            | Self::Interface { source, .. } => Some(source),
+            Self::FrameTooLong { .. } => None,
         }
     }
 }

@@ -17,9 +17,13 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod packet;
 mod udp;
 
 pub use error::PortError;
+pub use packet::{
+    Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
+};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 
 /// What a port's slots hold.

@@ -10,6 +10,7 @@ pub mod ethtool;
 pub mod netdev;
 mod netlink;
 pub mod netns;
+pub mod packet;
 pub mod procfs;
 pub mod rtnetlink;
 pub mod signal;

@@ -1,10 +1,14 @@
-//! Many datagrams in one `sendmmsg`.
+//! Many packets in one `sendmmsg`.
 
-use std::{io, mem, os::fd::AsRawFd};
+use std::{
+    io, mem,
+    os::fd::{AsFd, AsRawFd},
+};
 
-use super::{slab::Slab, socket::UdpSocket};
+use super::slab::Slab;
 
-/// Slots for datagrams, handed to a connected socket in one call.
+/// Slots for packets, handed in one call to a socket that knows where they go: a connected UDP socket, or a
+/// packet socket bound to an interface.
 ///
 /// With more than one segment per message (GSO), neighbouring slots travel as one message that the kernel
 /// cuts apart again; every slot then holds exactly `slot_bytes`.
@@ -70,7 +74,8 @@ impl SendBatch {
     ///
     /// # Errors
     /// The kernel's error for the first message; later messages' errors show in the next call.
-    pub fn send(&mut self, socket: &UdpSocket, from: usize, to: usize) -> io::Result<usize> {
+    pub fn send(&mut self, socket: &impl AsFd, from: usize, to: usize) -> io::Result<usize> {
+        let socket = socket.as_fd().as_raw_fd();
         assert!(from.is_multiple_of(self.segments) && from < to && to <= self.slots(), "slots {from}..{to}");
         let (first, last) = (from / self.segments, to.div_ceil(self.segments));
         if self.segments > 1 {
@@ -82,9 +87,8 @@ impl SendBatch {
         let headers = &mut self.headers[first..last];
         // SAFETY: the headers lead to vectors and slots that live as long as `self`; the kernel reads them and
         // writes only `msg_len`.
-        let sent = unsafe {
-            libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL)
-        };
+        let sent =
+            unsafe { libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL) };
         match usize::try_from(sent) {
             Ok(messages) => Ok((messages * self.segments).min(to - from)),
             Err(_) => Err(io::Error::last_os_error()),
