@@ -47,17 +47,30 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// A BPF program could not be loaded, attached, run or read.
+    #[error(transparent)]
+    Bpf(bpf::BpfError),
+    /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
+    #[error(
+        "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
+         switch GRO on (ethtool -K PEER gro on)"
+    )]
+    NoReceiveRings {
+        /// The sending interface.
+        interface: String,
+    },
 }
 
 impl PortError {
-    /// The kernel's reason.
-    pub fn io(&self) -> &io::Error {
+    /// The kernel's reason, where it gave one to this crate.
+    pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Bind { source, .. }
             | Self::Connect { source, .. }
             | Self::Option { source, .. }
             | Self::Send { source, .. }
-            | Self::Receive { source, .. } => source,
+            | Self::Receive { source, .. } => Some(source),
+            Self::Bpf(_) | Self::NoReceiveRings { .. } => None,
         }
     }
 }
