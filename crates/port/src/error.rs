@@ -17,7 +17,7 @@ pub enum PortError {
     },
     /// An interface is not there.
     #[error("cannot use interface {interface}")]
-    Interface {
+    NoInterface {
         /// Its name.
         interface: String,
         /// The kernel's reason.
@@ -85,21 +85,33 @@ pub enum PortError {
         /// The interface's number.
         interface: u32,
     },
+    /// A BPF program could not be loaded, attached, run or read.
+    #[error(transparent)]
+    Bpf(bpf::BpfError),
+    /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
+    #[error(
+        "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
+         switch GRO on (ethtool -K PEER gro on)"
+    )]
+    NoReceiveRings {
+        /// The sending interface.
+        interface: String,
+    },
 }
 
 impl PortError {
-    /// The kernel's reason, where the kernel was asked.
+    /// The kernel's reason, where it gave one to this crate.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Bind { source, .. }
-            | Self::Interface { source, .. }
+            | Self::NoInterface { source, .. }
             | Self::Connect { source, .. }
             | Self::Option { source, .. }
             | Self::Send { source, .. }
             | Self::Receive { source, .. }
             | Self::Capability { source, .. }
             | Self::Interface { source, .. } => Some(source),
-            Self::FrameTooLong { .. } => None,
+            Self::FrameTooLong { .. } | Self::Bpf(_) | Self::NoReceiveRings { .. } => None,
         }
     }
 }

@@ -19,12 +19,16 @@
 mod error;
 mod packet;
 mod udp;
+mod xdp;
 
+/// What XDP programs count, and how they are attached.
+pub use bpf::{BpfError, CountOptions, Counts, Mode as XdpMode, SendPath, StreamCount, Verdict};
 pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
+pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

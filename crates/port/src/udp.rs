@@ -116,7 +116,7 @@ impl UdpTx {
                 let socket = UdpSocket::bind(options.local, &socket_options).map_err(|source| {
                     match (&options.interface, source.raw_os_error()) {
                         (Some(interface), Some(libc::ENODEV)) => {
-                            PortError::Interface { interface: interface.clone(), source }
+                            PortError::NoInterface { interface: interface.clone(), source }
                         }
                         _ => PortError::Bind { address: options.local, source },
                     }
