@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket};
 
 mod link;
+mod xdp;
 
 use link::link_header;
 pub use link::{Link, LinkStats};
