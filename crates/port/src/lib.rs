@@ -18,9 +18,11 @@
 
 mod error;
 mod udp;
+mod xsk;
 
 pub use error::PortError;
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
+pub use xsk::{Recycling, XskGot, XskLoss, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
