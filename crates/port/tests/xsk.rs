@@ -358,6 +358,10 @@ fn closing_leaves_no_program_behind() {
     assert_eq!(programs(lab.rx()).len(), 1, "the other port still needs it");
     ports.pop();
     assert!(programs(lab.rx()).is_empty());
+    // And the queue can be had again at once.
+    for _ in 0..20 {
+        receiver(&lab, rx_options(&lab));
+    }
 }
 
 #[test]

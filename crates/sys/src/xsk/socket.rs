@@ -5,7 +5,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
     sync::Arc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -114,6 +115,9 @@ impl XskStatistics {
 }
 
 impl XskSocket {
+    /// How long the kernel may take to give up a queue whose socket was closed; 7 to 17 ms were seen.
+    const GIVEN_UP_AFTER: Duration = Duration::from_millis(200);
+
     /// Opens a socket over `umem` and binds it to a queue. With `share`, a socket that already registered this
     /// UMEM, the memory is not registered again and the copy mode is that socket's.
     ///
@@ -317,11 +321,7 @@ impl XskSocket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: share.map_or(0, |other| other.fd.as_raw_fd() as u32),
         };
-        let len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is live and as long as said.
-        let bound = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) };
-        if bound < 0 {
-            let source = io::Error::last_os_error();
+        if let Err(source) = self.bind_to(&address) {
             return Err(match source.raw_os_error() {
                 Some(libc::EBUSY) => XskError::QueueInUse { interface, queue, source },
                 Some(libc::EOPNOTSUPP) if copy_mode == CopyMode::ZeroCopy => {
@@ -336,6 +336,25 @@ impl XskSocket {
         let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         self.copy_mode = if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy };
         Ok(self)
+    }
+
+    /// Binds; a queue that is in use may only just have been given up, which the kernel does some time after the
+    /// socket was closed and tells nobody about.
+    fn bind_to(&self, address: &libc::sockaddr_xdp) -> io::Result<()> {
+        let deadline = Instant::now() + Self::GIVEN_UP_AFTER;
+        loop {
+            let len = size_of_val(address) as libc::socklen_t;
+            // SAFETY: the address is live and as long as said.
+            let bound = unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(address).cast(), len) };
+            if bound == 0 {
+                return Ok(());
+            }
+            let refusal = io::Error::last_os_error();
+            if refusal.raw_os_error() != Some(libc::EBUSY) || Instant::now() > deadline {
+                return Err(refusal);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
