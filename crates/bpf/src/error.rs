@@ -112,6 +112,7 @@ impl BpfError {
 }
 
 pub(crate) const EPERM: i32 = 1;
+pub(crate) const EINTR: i32 = 4;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EEXIST: i32 = 17;

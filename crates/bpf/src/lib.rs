@@ -14,12 +14,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod count;
 mod error;
 mod pass;
 mod program;
 mod redirect;
+mod send;
 
+pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
 pub use error::{BpfError, Cause};
 pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};
+pub use send::{FieldDraw, SendPath, SendPlan, Sender};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use aya::{
-    Ebpf, EbpfLoader, VerifierLogLevel,
+    Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, VerifierLogLevel,
     maps::{Map, MapError},
     programs::{ProgramError, Xdp, links::FdLink, loaded_programs, xdp::XdpMode},
 };
@@ -37,6 +37,18 @@ pub(crate) struct Program {
     name: &'static str,
     /// Detaches when dropped; the kernel does so when the process ends.
     link: Option<FdLink>,
+}
+
+/// One use of `BPF_PROG_RUN`.
+pub(crate) struct Run<'a> {
+    /// The frame that the program finds.
+    pub(crate) input: &'a [u8],
+    /// Where the frame is said to have come from.
+    pub(crate) interface: u32,
+    /// How often.
+    pub(crate) repeat: u32,
+    /// So many frames at a time that really go where the program says; `None`: they go nowhere.
+    pub(crate) live_batch: Option<u32>,
 }
 
 /// The bytes of `objects/<name>.bpf.o`.
@@ -83,6 +95,33 @@ impl Program {
         })?;
         self.link = Some(link);
         Ok(())
+    }
+
+    /// Runs the program; returns the length of the frame that it left in `output`.
+    pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
+        // `struct xdp_md`: data, its end, metadata, then the interface and its queue.
+        let mut context = [0; 24];
+        context[4..8].copy_from_slice(&(run.input.len() as u32).to_ne_bytes());
+        context[12..16].copy_from_slice(&run.interface.to_ne_bytes());
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(run.input);
+        options.data_out = output;
+        options.ctx_in = Some(&context);
+        options.repeat = run.repeat;
+        if let Some(batch_size) = run.live_batch {
+            options.attrs = TestRunAttrs::new().xdp_live_frames(batch_size);
+        }
+        let program = self.ebpf.program(self.name).expect("the object defines the program");
+        let program: &Xdp = program.try_into().expect("the program's section is xdp");
+        match program.test_run(options) {
+            Ok(result) => Ok(result.data_size_out as usize),
+            Err(source) => {
+                let name = self.name;
+                let action = format!("run the BPF program '{name}'");
+                let other = |source| BpfError::Run { program: name, source };
+                Err(BpfError::or_capability(action, source.into(), other))
+            }
+        }
     }
 
     /// A map of the program, once.

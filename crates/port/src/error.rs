@@ -2,7 +2,6 @@
 
 use std::{io, net::SocketAddr};
 
-use bpf::BpfError;
 use sys::{NetlinkError, xsk::XskError};
 use thiserror::Error;
 
@@ -85,14 +84,6 @@ pub enum PortError {
         /// What was missing.
         source: XskError,
     },
-    /// Packets cannot be redirected to AF_XDP sockets.
-    #[error("cannot redirect packets of {interface} to AF_XDP sockets")]
-    Bpf {
-        /// The interface.
-        interface: String,
-        /// What was missing.
-        source: BpfError,
-    },
     /// An AF_XDP socket broke.
     #[error("cannot {action} the AF_XDP socket on queue {queue} of {interface}")]
     XskBroken {
@@ -105,10 +96,22 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// A BPF program could not be loaded, attached, run or read.
+    #[error(transparent)]
+    Bpf(bpf::BpfError),
+    /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
+    #[error(
+        "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
+         switch GRO on (ethtool -K PEER gro on)"
+    )]
+    NoReceiveRings {
+        /// The sending interface.
+        interface: String,
+    },
 }
 
 impl PortError {
-    /// The kernel's reason, where it gave an error number at once.
+    /// The kernel's reason, where it gave one to this crate.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Bind { source, .. }
@@ -118,9 +121,11 @@ impl PortError {
             | Self::Receive { source, .. }
             | Self::XskBroken { source, .. } => Some(source),
             Self::Xsk { source, .. } => Some(source.io()),
-            Self::Interface { .. } | Self::NoQueue { .. } | Self::FrameTooLong { .. } | Self::Bpf { .. } => {
-                None
-            }
+            Self::Interface { .. }
+            | Self::NoQueue { .. }
+            | Self::FrameTooLong { .. }
+            | Self::Bpf(_)
+            | Self::NoReceiveRings { .. } => None,
         }
     }
 }

@@ -103,11 +103,10 @@ impl XskRx {
             index = link.index;
             opened.push(open_queue(options, index, queue)?);
         }
-        let refused = |source| PortError::Bpf { interface: options.interface.clone(), source };
         let slots = options.queues.iter().max().map_or(0, |queue| queue + 1);
-        let (mut redirect, mode) = attach(options, index, slots).map_err(refused)?;
+        let (mut redirect, mode) = attach(options, index, slots).map_err(PortError::Bpf)?;
         for (socket, queue, _) in &opened {
-            redirect.insert(*queue, socket).map_err(refused)?;
+            redirect.insert(*queue, socket).map_err(PortError::Bpf)?;
         }
         let redirect = Arc::new(redirect);
         let port = |(socket, queue, rx)| Self {
