@@ -123,6 +123,10 @@ impl TxQueue {
 }
 
 impl RxQueue {
+    /// How many packets before its turn a packet is fetched into the cache; `cargo bench -p linerate-port --bench
+    /// xsk` shows what less costs.
+    const FETCH_AHEAD: u32 = 12;
+
     pub(super) fn new(fill: Producer<AddressSlot>, rx: Consumer<DescriptorSlot>, umem: Arc<Umem>) -> Self {
         Self { fill, rx, lent: Lent::none_of(umem), misplaced: 0 }
     }
@@ -160,6 +164,9 @@ impl RxQueue {
     pub fn pop(&mut self) -> Option<Received> {
         loop {
             let Descriptor { address, len } = self.rx.pop()?;
+            if let Some(later) = self.rx.peek(Self::FETCH_AHEAD) {
+                self.umem().prefetch(later.address);
+            }
             if let Some((frame, start)) = self.lent.take_back(address) {
                 let range = self.umem().range(start, len);
                 self.misplaced += u64::from(range.is_none());

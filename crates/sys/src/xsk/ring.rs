@@ -252,6 +252,13 @@ impl<S: Slot> Consumer<S> {
         })
     }
 
+    /// A slot further on, when it is known to be there.
+    #[inline]
+    pub(super) fn peek(&self, ahead: u32) -> Option<S::Value> {
+        let is_there = self.produced.wrapping_sub(self.next) > ahead;
+        is_there.then(|| self.memory.slot(self.next.wrapping_add(ahead)).read())
+    }
+
     /// Gives everything read back to the kernel.
     #[inline]
     pub(super) fn release(&mut self) {
