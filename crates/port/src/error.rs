@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
+use sys::{NetlinkError, xsk::XskError};
 use thiserror::Error;
 
 /// A port could not be opened, or broke.
@@ -85,6 +86,54 @@ pub enum PortError {
         /// The interface's number.
         interface: u32,
     },
+    /// An interface could not be found.
+    #[error("cannot use {interface}")]
+    Link {
+        /// The interface.
+        interface: String,
+        /// The kernel's reason.
+        source: NetlinkError,
+    },
+    /// A queue that the interface does not have.
+    #[error("{interface} has no queue {queue}: it has {queues}, numbered from 0")]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// The queue asked for.
+        queue: u32,
+        /// How many there are.
+        queues: u32,
+    },
+    /// A frame that the port's memory has no room for.
+    #[error("a frame of {bytes} bytes does not fit the port's {most}")]
+    FrameBeyondSlot {
+        /// The longest frame of the run.
+        bytes: usize,
+        /// The longest possible.
+        most: usize,
+    },
+    /// There is no AF_XDP socket to be had.
+    #[error("cannot open an AF_XDP socket on queue {queue} of {interface}")]
+    Xsk {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// What was missing.
+        source: XskError,
+    },
+    /// An AF_XDP socket broke.
+    #[error("cannot {action} the AF_XDP socket on queue {queue} of {interface}")]
+    XskBroken {
+        /// What was tried.
+        action: &'static str,
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// A BPF program could not be loaded, attached, run or read.
     #[error(transparent)]
     Bpf(bpf::BpfError),
@@ -110,8 +159,15 @@ impl PortError {
             | Self::Send { source, .. }
             | Self::Receive { source, .. }
             | Self::Capability { source, .. }
-            | Self::Interface { source, .. } => Some(source),
-            Self::FrameTooLong { .. } | Self::Bpf(_) | Self::NoReceiveRings { .. } => None,
+            | Self::Interface { source, .. }
+            | Self::XskBroken { source, .. } => Some(source),
+            Self::Xsk { source, .. } => Some(source.io()),
+            Self::FrameTooLong { .. }
+            | Self::Link { .. }
+            | Self::NoQueue { .. }
+            | Self::FrameBeyondSlot { .. }
+            | Self::Bpf(_)
+            | Self::NoReceiveRings { .. } => None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod error;
 mod packet;
 mod udp;
 mod xdp;
+mod xsk;
 
 /// What XDP programs count, and how they are attached.
 pub use bpf::{BpfError, CountOptions, Counts, Mode as XdpMode, SendPath, StreamCount, Verdict};
@@ -29,6 +30,7 @@ pub use packet::{
 };
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
+pub use xsk::{Recycling, XskGot, XskLoss, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,5 +16,6 @@ pub mod rtnetlink;
 pub mod signal;
 pub mod sysfs;
 pub mod udp;
+pub mod xsk;
 
 pub use netlink::NetlinkError;

@@ -21,7 +21,7 @@ pub(super) fn of(recipe: &Recipe) -> SendPlan {
             draw(&recipe.dst_port),
             draw(&recipe.payload_len),
         ],
-        ipv4_sum: recipe.ipv4_checksum_varies.then(|| recipe.ipv4_sum.fold()),
+        ipv4_sum: (recipe.ip_varies && !ipv6).then(|| recipe.ipv4_sum.fold()),
         udp_sum: recipe.udp_sum.fold(),
     }
 }
