@@ -62,9 +62,18 @@ enum Frames {
 }
 
 impl PacketTxOptions {
+    /// Frames a call: more bring nothing.
+    pub const BATCH_SIZE: usize = 128;
+
     /// A ring for frames of up to `frame_bytes` bytes, in batches of 128, past the queueing discipline.
     pub fn on(interface: u32, frame_bytes: usize) -> Self {
-        Self { interface, frame_bytes, batch_size: 128, qdisc_bypass: true, mode: PacketTxMode::default() }
+        Self {
+            interface,
+            frame_bytes,
+            batch_size: Self::BATCH_SIZE,
+            qdisc_bypass: true,
+            mode: PacketTxMode::default(),
+        }
     }
 }
 

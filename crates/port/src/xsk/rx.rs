@@ -8,8 +8,8 @@ use sys::xsk::{
     XskStatistics,
 };
 
-use super::{XskGot, XskLoss, XskShape, interface, receive_losses};
-use crate::{Layer, PortError, Received, RxPort, Wait};
+use super::{XskGot, XskShape, interface, receive_losses};
+use crate::{Layer, Loss, PortError, Received, RxPort, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -151,17 +151,6 @@ impl XskRx {
         self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
     }
 
-    /// Where packets for this socket were lost; the lines add up to [`RxPort::lost`]. The interface may count
-    /// the same packets as dropped (veth: `rx_queue_<n>_drops`): one of both belongs in a ledger.
-    ///
-    /// # Errors
-    /// [`PortError::XskBroken`] when the kernel does not say.
-    pub fn losses(&mut self) -> Result<[XskLoss; 3], PortError> {
-        let counted = self.statistics()?;
-        self.lost = counted.rx_lost();
-        Ok(receive_losses(&counted))
-    }
-
     fn wait(&self) -> Result<(), PortError> {
         match self.socket.wait_readable(TIMEOUT) {
             Ok(_) => Ok(()),
@@ -228,6 +217,12 @@ impl RxPort for XskRx {
     fn lost(&mut self) -> Result<u64, PortError> {
         self.lost = self.statistics()?.rx_lost();
         Ok(self.lost)
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        let counted = self.statistics()?;
+        self.lost = counted.rx_lost();
+        Ok(receive_losses(&counted).to_vec())
     }
 }
 
