@@ -362,7 +362,10 @@ fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
             );
         }
         assert_eq!((taken, rx.lost().unwrap()), (next as usize, 0));
-        assert_eq!(lab.tx().link().unwrap().stats.tx_dropped, turned_away, "{mode:?}");
+        let dropped = lab.tx().link().unwrap().stats.tx_dropped;
+        // `sendmmsg` does not say when it gave up waiting for the send buffer instead.
+        let right = if mode == PacketTxMode::Ring { dropped == turned_away } else { dropped <= turned_away };
+        assert!(right, "{mode:?}: {dropped} dropped, {turned_away} turned away");
     }
 }
 
