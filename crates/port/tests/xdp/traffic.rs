@@ -116,6 +116,21 @@ fn vlans_both_families_and_all_sizes_are_counted() {
 }
 
 #[test]
+fn jumbo_frames_arrive_as_long_as_they_fit_in_a_page() {
+    let Some(lab) = lab(&LabPlan { mtu: 9000, ..LabPlan::default() }) else { return };
+    let rx = open_rx(&lab, XdpMode::Native, &CountOptions::default());
+    let mut tx = open_tx(&lab, &spec(&lab, 0, "random:64-3076"), SendPath::Tx).unwrap();
+    send(&lab, &mut tx, 1000);
+    assert_eq!(read_until(&rx, 1000).streams[0].lost(), 0);
+    let mut tx = open_tx(&lab, &spec(&lab, 0, "9000"), SendPath::Tx).unwrap();
+    let error = lab.tx().run(|| tx.send(1, 0)).unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "making XDP live frames of 8996 bytes is not supported by this kernel: each must fit in a page"
+    );
+}
+
+#[test]
 fn two_senders_have_streams_of_their_own() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let rx = open_rx(&lab, XdpMode::Native, &CountOptions { streams: 3, ..CountOptions::default() });
