@@ -6,6 +6,7 @@
 //! kernel needs to make frames that go nowhere.
 
 use std::{
+    any::Any,
     error::Error,
     time::{Duration, Instant},
 };
@@ -49,11 +50,8 @@ struct Contender {
     per_cpu_second: Vec<f64>,
 }
 
-#[expect(dead_code, reason = "held for its link")]
-enum Receiver {
-    Drop(Ebpf),
-    Count(XdpRx),
-}
+/// Held for its link.
+type Receiver = Box<dyn Any>;
 
 fn main() -> Outcome<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -174,13 +172,13 @@ impl Contender {
 
 fn to_count(side: &Side) -> Outcome<Receiver> {
     let open = || XdpRx::open(side.index(), XdpMode::Native, &CountOptions::default());
-    Ok(Receiver::Count(side.run(open)??))
+    Ok(Box::new(side.run(open)??))
 }
 
 fn to_drop(side: &Side) -> Outcome<Receiver> {
     let mut ebpf = load("drop_all")?;
     side.run(|| program(&mut ebpf, "drop_all").attach_to_if_index(side.index(), AyaMode::Driver))??;
-    Ok(Receiver::Drop(ebpf))
+    Ok(Box::new(ebpf))
 }
 
 fn ours(side: &Side, spec: &FrameSpec, way: Way) -> Outcome<Send> {

@@ -14,7 +14,7 @@ use port::{CountOptions, XdpMode, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 use sys::rtnetlink::RouteSocket;
 use wire::FrameSpec;
 
-use crate::support::{lab, template, wait_for};
+use crate::support::{lab, napis, template, wait_for};
 
 /// The user without any rights.
 const NOBODY: u32 = 65534;
@@ -85,7 +85,7 @@ fn a_kill_under_load_leaves_no_program() {
         for side in [lab.rx(), lab.tx()] {
             wait_for("programs to go", || programs(side).is_empty());
         }
-        assert_eq!(lab.rx().napis().unwrap(), []);
+        assert_eq!(napis(lab.rx()), []);
     }
 }
 
