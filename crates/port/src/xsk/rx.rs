@@ -152,7 +152,8 @@ impl XskRx {
     }
 
     /// Where packets for this socket were lost; the lines add up to [`RxPort::lost`]. The interface may count
-    /// the same packets as dropped (veth: `rx_queue_<n>_drops`): one of both belongs in a ledger.
+    /// the same packets as dropped (veth: `rx_queue_<n>_drops`, in the link's `rx_dropped`): one of both belongs
+    /// in a ledger.
     ///
     /// # Errors
     /// [`PortError::XskBroken`] when the kernel does not say.
@@ -208,7 +209,7 @@ impl RxPort for XskRx {
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             sink(Received { bytes: &umem.bytes(&frame)[range], truncated: false });
-            self.queue.refill(frame).expect("the fill ring has a slot for every frame");
+            self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
         // Before the frames are shown: what the kernel had left while this batch was looked at.
@@ -246,13 +247,13 @@ fn open_queue(
         copy_mode: options.copy_mode,
         rx_slots: ring_slots,
         tx_slots: 0,
-        frame_slots: frames,
+        frames,
         busy_poll: options.busy_poll,
     };
     let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
     let mut rx = opened.rx.expect("a socket with RX slots receives");
     for frame in empty {
-        rx.refill(frame).expect("the fill ring has a slot for every frame");
+        rx.refill(frame).expect("the fill ring has two slots for every frame");
     }
     rx.publish();
     Ok((opened.socket, queue, rx))
