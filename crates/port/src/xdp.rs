@@ -63,20 +63,15 @@ impl XdpTx {
     /// Packets a call of [`XdpTx::send`] from which on its own cost is small.
     pub const WORTHWHILE_PACKETS: usize = 4096;
 
-    /// Loads the program. The sending end gets the receive rings that live frames need, by a program that passes
-    /// everything on, until the last sender on it is dropped; not where a program is attached already.
+    /// Loads the program. A card sends frames of XDP only while a program is attached to it (a veth always does):
+    /// it gets one that passes everything on, until its last sender is dropped, unless it has one already.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
     pub fn open(recipe: &Recipe, options: &XdpTxOptions) -> Result<Self, PortError> {
-        let (rings, in_use) = match Pass::attach(options.interface, Mode::Native) {
-            Ok(pass) => (Some(Arc::new(pass)), None),
-            Err(error @ BpfError::InUse { .. }) => (None, Some(error)),
-            Err(error) => return Err(PortError::Bpf(error)),
-        };
-        let tx = Self::load(recipe, Origin { options: options.clone(), _rings: rings });
-        // A foreign program gives the rings, too, but only in native mode.
-        tx.map_err(|error| in_use.map_or(error, PortError::Bpf))
+        let veth = VethXmit::of(options.interface);
+        let rings = if veth.is_some() { None } else { rings(options.interface)? };
+        Self::load(recipe, veth, Origin { options: options.clone(), _rings: rings.map(Arc::new) })
     }
 
     /// A second sender on the same interface, for another thread and stream.
@@ -84,21 +79,22 @@ impl XdpTx {
     /// # Errors
     /// [`PortError::Bpf`].
     pub fn beside(&self, recipe: &Recipe) -> Result<Self, PortError> {
-        Self::load(recipe, self.origin.clone())
+        Self::load(recipe, VethXmit::of(self.origin.options.interface), self.origin.clone())
     }
 
-    fn load(recipe: &Recipe, origin: Origin) -> Result<Self, PortError> {
+    fn load(recipe: &Recipe, unproven: Option<VethXmit>, origin: Origin) -> Result<Self, PortError> {
         let options = &origin.options;
-        let mut sender =
-            Sender::load(&plan::of(recipe), options.interface, options.path).map_err(PortError::Bpf)?;
-        // The kernel takes frames only as from an interface that has rings.
+        let plan = plan::of(recipe);
+        let mut sender = Sender::load(&plan, options.interface, options.path).map_err(PortError::Bpf)?;
+        // An interface that is not in this namespace is told now.
         sender.frame(0, 0).map_err(PortError::Bpf)?;
+        let unproven = unproven.filter(|_| options.path != SendPath::Dropped);
         Ok(Self {
             sender,
             clock: recipe.clock,
             batch_size: options.batch_size.clamp(1, Sender::MOST_BATCH),
             next: 0,
-            unproven: VethXmit::of(options.interface),
+            unproven,
             origin,
         })
     }
@@ -176,6 +172,15 @@ impl XdpRx {
     }
 }
 
+/// Makes a card ready to send frames of XDP; whoever attached a program to it has done so already.
+fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
+    match Pass::attach(interface, Mode::Native) {
+        Ok(pass) => Ok(Some(pass)),
+        Err(BpfError::InUse { .. }) => Ok(None),
+        Err(error) => Err(PortError::Bpf(error)),
+    }
+}
+
 /// What a veth tried to hand to its peer from XDP. It counts nothing at all when the peer has no rings.
 #[derive(Debug)]
 struct VethXmit {
@@ -185,7 +190,7 @@ struct VethXmit {
 }
 
 impl VethXmit {
-    /// The count so far; `None` for other interfaces, and where it cannot be read.
+    /// The count so far; `None` when the interface is no veth.
     fn of(interface: u32) -> Option<Self> {
         let link = RouteSocket::open().ok()?.link_by_index(interface).ok()?;
         let ethtool = EthtoolSocket::open().ok()?;
