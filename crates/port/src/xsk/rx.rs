@@ -197,7 +197,7 @@ impl RxPort for XskRx {
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             sink(Received { bytes: &umem.bytes(&frame)[range], truncated: false });
-            self.queue.refill(frame).expect("the fill ring has a slot for every frame");
+            self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
         // Before the frames are shown: what the kernel had left while this batch was looked at.
@@ -219,6 +219,8 @@ impl RxPort for XskRx {
         Ok(self.lost)
     }
 
+    /// The interface may count the same packets as dropped (veth: `rx_queue_<n>_drops`, in the link's
+    /// `rx_dropped`): one of both belongs in a ledger.
     fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
         let counted = self.statistics()?;
         self.lost = counted.rx_lost();
@@ -241,13 +243,13 @@ fn open_queue(
         copy_mode: options.copy_mode,
         rx_slots: ring_slots,
         tx_slots: 0,
-        frame_slots: frames,
+        frames,
         busy_poll: options.busy_poll,
     };
     let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
     let mut rx = opened.rx.expect("a socket with RX slots receives");
     for frame in empty {
-        rx.refill(frame).expect("the fill ring has a slot for every frame");
+        rx.refill(frame).expect("the fill ring has two slots for every frame");
     }
     rx.publish();
     Ok((opened.socket, queue, rx))
