@@ -115,6 +115,9 @@ impl Sender {
             ("base_len", number(plan.base.len())),
             ("least_len", LEAST_FRAME),
             ("is_ipv6", plan.ipv6.into()),
+            ("ip_len", base_word(plan, plan.ip_at + if plan.ipv6 { 4 } else { 2 })),
+            ("udp_len", base_word(plan, plan.udp_at + 4)),
+            ("ipv4_check", if plan.ipv6 { 0 } else { base_word(plan, plan.ip_at + 10) }),
             ("ipv4_checksum_varies", plan.ipv4_sum.is_some().into()),
             ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0))),
             ("udp_sum", in_memory(plan.udp_sum)),
@@ -260,4 +263,9 @@ impl FieldDraw {
             Self::List(values) => values.len() as u64,
         }
     }
+}
+
+/// Two bytes of the base frame as they stand in memory.
+fn base_word(plan: &SendPlan, at: usize) -> u32 {
+    plan.base.get(at..at + 2).map_or(0, |word| u16::from_ne_bytes([word[0], word[1]]).into())
 }
