@@ -213,7 +213,7 @@ mod tests {
         let text = "Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n";
         let counters =
             HostCounters { protocols: sys::procfs::parse_snmp(text).unwrap(), link: LinkStats::default() };
-        let lines = protocol_lines(&counters, Received { lost: 12, ..Received::default() });
+        let lines = protocol_lines(&counters, &Received { lost: 12, ..Received::default() });
         assert_eq!(place(&lines, "receive buffer full").packets, 12);
         assert_eq!(place(&lines, "other sockets").packets, 1);
         assert_eq!(place(&lines, "no socket").packets, 3);

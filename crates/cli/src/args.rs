@@ -140,8 +140,8 @@ pub(crate) struct BenchArgs {
     /// Receiving threads [default: as many as sending threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) rx_threads: Option<u16>,
-    /// Seconds a trial
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    /// Time of a trial
+    #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
