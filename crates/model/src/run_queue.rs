@@ -1,0 +1,69 @@
+//! A queue that counts equal neighbours instead of holding them.
+
+use std::collections::VecDeque;
+
+/// A first-in first-out queue of small values, run-length coded: a million equal frames are one entry, so
+/// even an unbounded queue costs memory only where the traffic is mixed.
+#[derive(Debug, Clone)]
+pub(crate) struct RunQueue<T> {
+    runs: VecDeque<(T, u64)>,
+    len: u64,
+}
+
+impl<T: Copy + PartialEq> RunQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { runs: VecDeque::new(), len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.len += 1;
+        match self.runs.back_mut() {
+            Some((last, n)) if *last == value => *n += 1,
+            _ => self.runs.push_back((value, 1)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let (value, n) = self.runs.front_mut()?;
+        let value = *value;
+        self.len -= 1;
+        *n -= 1;
+        if *n == 0 {
+            self.runs.pop_front();
+        }
+        Some(value)
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<T> {
+        self.runs.front().map(|(value, _)| *value)
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_and_equal_neighbours_share_an_entry() {
+        let mut queue = RunQueue::new();
+        let values = [1, 1, 1, 2, 1, 1, 3, 3];
+        values.into_iter().for_each(|v| queue.push(v));
+        assert_eq!((queue.len(), queue.runs.len(), queue.front()), (8, 4, Some(1)));
+        let out: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(out, values);
+        assert!(queue.is_empty() && queue.front().is_none());
+    }
+}
