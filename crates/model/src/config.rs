@@ -277,7 +277,18 @@ impl Config {
         if af_xdp && self.app.threads == 0 {
             problems.add("app.threads", "stack.path af-xdp needs a thread that reads");
         }
-        if self.traffic.ports * self.rss.queues > 4000 {
+        let (after, tail, ring) = (self.poll.refill_after, self.ring.tail_batch, self.ring.descriptors);
+        if after > 0 && after.saturating_add(tail) > ring {
+            problems.add(
+                "poll.refill_after",
+                format!(
+                    "refilling after {after} frames and moving the tail by {tail} needs a ring of at least {}, \
+                     not {ring}: the card would run dry before the driver refills",
+                    u64::from(after) + u64::from(tail)
+                ),
+            );
+        }
+        if u64::from(self.traffic.ports) * u64::from(self.rss.queues) > 4000 {
             problems.add("rss.queues", "more than 4000 queues over all ports");
         }
     }

@@ -25,6 +25,7 @@ mod rdr;
 mod record;
 mod run_queue;
 mod stages;
+pub mod theory;
 mod toeplitz;
 mod units;
 

@@ -51,6 +51,7 @@ struct Costs {
     writeback_delay_ps: u64,
     budget: u32,
     refill_after: u64,
+    refill_at_end: bool,
     batch: u32,
     on_chip: u32,
     fetch_batch: u32,
@@ -81,6 +82,7 @@ impl Costs {
             sender_ps: ps_from_ns(config.traffic.sender_ns),
             writeback_delay_ps: ps_from_ns(config.ring.writeback_delay_ns),
             budget: config.poll.budget,
+            refill_at_end: config.poll.refill_after == 0,
             refill_after: match config.poll.refill_after {
                 0 => u64::MAX,
                 frames => u64::from(frames),

@@ -6,39 +6,44 @@ use std::collections::VecDeque;
 /// even an unbounded queue costs memory only where the traffic is mixed.
 #[derive(Debug, Clone)]
 pub(crate) struct RunQueue<T> {
-    runs: VecDeque<(T, u64)>,
+    /// The oldest run, kept apart: uniform traffic never touches the rest.
+    front: (T, u64),
+    rest: VecDeque<(T, u64)>,
     len: u64,
 }
 
-impl<T: Copy + PartialEq> RunQueue<T> {
+impl<T: Copy + PartialEq + Default> RunQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { runs: VecDeque::new(), len: 0 }
+        Self { front: (T::default(), 0), rest: VecDeque::new(), len: 0 }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         self.len += 1;
-        match self.runs.back_mut() {
-            Some((last, n)) if *last == value => *n += 1,
-            _ => self.runs.push_back((value, 1)),
+        if self.front.1 == 0 {
+            self.front = (value, 1);
+            return;
         }
+        let last = self.rest.back_mut().unwrap_or(&mut self.front);
+        if last.0 == value { last.1 += 1 } else { self.rest.push_back((value, 1)) }
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let (value, n) = self.runs.front_mut()?;
-        let value = *value;
+        let value = self.front()?;
         self.len -= 1;
-        *n -= 1;
-        if *n == 0 {
-            self.runs.pop_front();
+        self.front.1 -= 1;
+        if self.front.1 == 0
+            && let Some(next) = self.rest.pop_front()
+        {
+            self.front = next;
         }
         Some(value)
     }
 
     #[inline]
     pub(crate) fn front(&self) -> Option<T> {
-        self.runs.front().map(|(value, _)| *value)
+        (self.front.1 > 0).then_some(self.front.0)
     }
 
     #[inline]
@@ -61,7 +66,7 @@ mod tests {
         let mut queue = RunQueue::new();
         let values = [1, 1, 1, 2, 1, 1, 3, 3];
         values.into_iter().for_each(|v| queue.push(v));
-        assert_eq!((queue.len(), queue.runs.len(), queue.front()), (8, 4, Some(1)));
+        assert_eq!((queue.len(), queue.rest.len(), queue.front()), (8, 3, Some(1)));
         let out: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(out, values);
         assert!(queue.is_empty() && queue.front().is_none());

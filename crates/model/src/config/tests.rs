@@ -63,7 +63,10 @@ fn contradictions_are_refused_with_what_and_why() {
         config.validate().unwrap_err().to_string()
     };
     assert_eq!(
-        refused(&|c| c.ring.tail_batch = 512),
+        refused(&|c| {
+            c.ring.tail_batch = 512;
+            c.poll.refill_after = 0;
+        }),
         "cannot simulate this configuration:\n  ring.tail_batch: a batch of 512 needs a larger ring than 512: \
          the card would own no descriptor"
     );
@@ -71,6 +74,7 @@ fn contradictions_are_refused_with_what_and_why() {
         refused(&|c| c.packet_buffer.bytes = 63),
         "cannot simulate this configuration:\n  packet_buffer.bytes: 63 bytes cannot hold one frame of 64 bytes"
     );
+    assert!(refused(&|c| c.ring.descriptors = 24).contains("needs a ring of at least 32, not 24"));
     assert!(refused(&|c| c.run.warmup_us = 1e6).contains("leaves nothing"));
     assert!(refused(&|c| c.buffers.policy = BufferPolicy::FillRing).contains("af-xdp"));
     assert!(refused(&|c| c.rss.bypass_ratio = 0.5).contains("no rss.bypass_queue"));

@@ -121,7 +121,7 @@ impl Machine {
             (at_ps, Frame { bytes, queue: p.steering.queue(&mut self.random) })
         });
         match p.next {
-            Some((at_ps, _)) if at_ps > self.end_ps => p.next = None,
+            Some((at_ps, _)) if at_ps >= self.end_ps => p.next = None,
             Some((at_ps, _)) if self.costs.sender_ps == 0 => {
                 self.agenda.push(at_ps, Event::Arrive(port as u16))
             }
@@ -294,9 +294,14 @@ impl Machine {
     }
 
     pub(super) fn moderated(&mut self, queue: usize) {
-        let q = &self.queues[queue];
+        let q = &mut self.queues[queue];
         // an event that an earlier interrupt has overtaken is void
-        if q.interrupt_due_ps == Some(self.now_ps) && !q.masked {
+        if q.interrupt_due_ps != Some(self.now_ps) {
+            return;
+        }
+        q.interrupt_due_ps = None;
+        // a program may have woken the poll meanwhile; its end asks again
+        if !q.masked {
             self.interrupt(queue);
         }
     }

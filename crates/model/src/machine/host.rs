@@ -47,7 +47,7 @@ pub(super) struct Busy {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Interrupt(u16),
-    StartPoll(u16),
+    StartPoll,
     Take(u16),
     Refill(u16, u64),
     Read(u16),
@@ -98,7 +98,7 @@ impl Machine {
             }
             if let Some(queue) = c.polls.pop_front() {
                 c.polling = Some(queue);
-                return self.begin(cpu, Step::StartPoll(queue), self.costs.poll_ps);
+                return self.start_poll(cpu, queue);
             }
         }
         let Some(program) = program else { return };
@@ -127,7 +127,7 @@ impl Machine {
                 return Some(Step::Read(thread));
             }
         }
-        let due = c.sends && self.now_ps <= self.end_ps;
+        let due = c.sends && self.now_ps < self.end_ps;
         let due = due && self.ports[0].next.is_some_and(|(at_ps, _)| at_ps <= self.now_ps);
         due.then_some(Step::Send)
     }
@@ -138,7 +138,7 @@ impl Machine {
         c.step = Some(step);
         match step {
             Step::Interrupt(_) => c.busy.irq += cost_ps,
-            Step::StartPoll(_) | Step::Take(_) | Step::Refill(..) => c.busy.softirq += cost_ps,
+            Step::StartPoll | Step::Take(_) | Step::Refill(..) => c.busy.softirq += cost_ps,
             Step::Read(_) => c.busy.app += cost_ps,
             Step::Send => c.busy.sender += cost_ps,
         }
@@ -158,13 +158,7 @@ impl Machine {
                 q.moderator.served(self.now_ps, frames, bytes);
                 self.cpus[cpu].polls.push_back(queue);
             }
-            Step::StartPoll(queue) => {
-                let q = &mut self.queues[usize::from(queue)];
-                q.polled = 0;
-                q.closing = false;
-                q.refilling = false;
-                self.tally.polls += 1;
-            }
+            Step::StartPoll => {}
             Step::Take(queue) => self.taken(usize::from(queue)),
             Step::Refill(queue, count) => self.refilled(usize::from(queue), count),
             Step::Read(thread) => self.read(usize::from(thread)),
@@ -178,28 +172,37 @@ impl Machine {
         self.kick(cpu);
     }
 
+    fn start_poll(&mut self, cpu: usize, queue: u16) {
+        let q = &mut self.queues[usize::from(queue)];
+        q.polled = 0;
+        q.closing = false;
+        q.refilling = false;
+        self.tally.polls += 1;
+        if self.costs.poll_ps > 0 {
+            self.begin(cpu, Step::StartPoll, self.costs.poll_ps);
+        } else {
+            self.continue_poll(cpu, queue);
+        }
+    }
+
     /// Takes the next frame of a poll, refills descriptors, or ends the poll.
     fn continue_poll(&mut self, cpu: usize, queue: u16) {
         let q = &mut self.queues[usize::from(queue)];
         if !q.closing {
             let more = q.visible > 0 && q.polled < self.costs.budget;
-            q.refilling |= q.to_refill >= self.costs.refill_after;
-            if more && !q.refilling {
+            if more && !q.refilling && q.to_refill < self.costs.refill_after {
                 return self.take(cpu, queue);
             }
-            if q.refilling && self.refill(cpu, queue) {
-                return;
-            }
-            let q = &mut self.queues[usize::from(queue)];
-            q.refilling = false;
-            if more {
-                return self.take(cpu, queue);
-            }
-            q.closing = true;
+            q.closing = !more;
         }
-        if !self.refill(cpu, queue) {
-            self.end_poll(cpu, queue);
+        let enough = q.to_refill >= self.costs.refill_after || (q.closing && self.costs.refill_at_end);
+        q.refilling |= enough;
+        if q.refilling && self.refill(cpu, queue) {
+            return;
         }
+        let q = &mut self.queues[usize::from(queue)];
+        q.refilling = false;
+        if q.closing { self.end_poll(cpu, queue) } else { self.take(cpu, queue) }
     }
 
     /// Begins to take a frame out of its descriptor and up the stack.

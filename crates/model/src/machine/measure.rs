@@ -22,7 +22,7 @@ pub(super) struct Tally {
     pub(super) next_mark_ps: u64,
     warm_ps: u64,
     end_ps: u64,
-    sample_ps: u64,
+    samples: u64,
     next_sample_ps: u64,
     warm: Option<Snapshot>,
     end: Option<Snapshot>,
@@ -44,7 +44,7 @@ impl Tally {
     pub(super) fn new(run: &RunLength) -> Self {
         let end_ps = ps_from_us(run.duration_us).max(1);
         let warm_ps = ps_from_us(run.warmup_us);
-        let sample_ps = (end_ps / u64::from(run.samples)).max(1);
+        let samples = u64::from(run.samples).min(end_ps);
         Self {
             sent: 0,
             sent_bytes: 0,
@@ -54,11 +54,11 @@ impl Tally {
             delivered_bytes: 0,
             lost: [0; Place::ALL.len()],
             by_queue: Vec::new(),
-            next_mark_ps: warm_ps.min(sample_ps),
+            next_mark_ps: warm_ps.min(end_ps / samples),
             warm_ps,
             end_ps,
-            sample_ps,
-            next_sample_ps: sample_ps,
+            samples,
+            next_sample_ps: end_ps / samples,
             warm: None,
             end: None,
             occupancy: Occupancy::default(),
@@ -96,7 +96,9 @@ impl Machine {
             }
             if mark_ps == self.tally.next_sample_ps {
                 self.sample(mark_ps);
-                self.tally.next_sample_ps += self.tally.sample_ps;
+                let t = &mut self.tally;
+                let next = t.series.len() as u128 + 1;
+                t.next_sample_ps = (u128::from(t.end_ps) * next / u128::from(t.samples)) as u64;
             }
             if mark_ps == self.tally.end_ps {
                 self.tally.end = Some(self.snapshot());

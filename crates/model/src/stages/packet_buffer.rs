@@ -40,7 +40,7 @@ impl PacketBuffer {
 }
 
 /// A frame on the card: its size and the queue that RSS chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Frame {
     pub(crate) bytes: u32,
     pub(crate) queue: u16,

@@ -15,7 +15,8 @@ pub struct Poll {
     pub cpus: u32,
     /// Frames of one poll at most (NAPI weight).
     pub budget: u32,
-    /// Frames that the driver takes before it refills their descriptors; 0 is at the end of the poll.
+    /// Frames that the driver takes before it refills their descriptors, fewer waiting for the next poll; 0 is
+    /// all at the end of every poll.
     pub refill_after: u32,
     /// CPU time of an interrupt until the poll starts, in nanoseconds.
     pub irq_ns: f64,
@@ -51,9 +52,9 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new(
         "poll.refill_after",
         "frames",
-        "frames taken before their descriptors are refilled; 0: all first",
+        "frames taken before their descriptors are refilled; 0: all at a poll's end",
     )
-    .source("Linux e1000 of 2.6.12: all first; later drivers: 16"),
+    .source("Linux e1000 of 2.6.12: all at the end; ixgbe: 16"),
     Parameter::new("poll.irq_ns", "ns", "CPU time of an interrupt until the poll starts").short("irq-ns"),
     Parameter::new("poll.poll_ns", "ns", "CPU time of a poll beside its frames"),
     Parameter::new("poll.driver_ns", "ns", "CPU time of the driver for a frame").short("driver-ns"),
