@@ -87,7 +87,7 @@ impl ProbeClock {
     pub fn encode(self, time_ns: u64) -> u64 {
         match self {
             Self::Nanos => time_ns,
-            Self::Micros => (time_ns / 1_000_000_000) << 32 | time_ns % 1_000_000_000 / 1000,
+            Self::Micros => ((time_ns / 1_000_000_000) << 32) | (time_ns % 1_000_000_000 / 1000),
         }
     }
 }

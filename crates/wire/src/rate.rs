@@ -5,13 +5,16 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::size::FrameSize;
+use crate::{
+    size::MeanFrameSize,
+    text::{Text, text_form},
+};
 
 /// A packet rate as asked for; see [`Rate::to_pps`] for what it comes to.
 ///
 /// Written `<n>[k|M|G](pps|bps|bpsl1)`, `<n>%` of line rate, or `max`; k is 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum Rate {
     /// As fast as the path goes.
     Max,
@@ -60,9 +63,9 @@ pub enum RateError {
         /// What was written.
         text: String,
     },
-    /// Zero, negative or not finite.
-    #[error("rate '{text}' must be greater than zero")]
-    NotPositive {
+    /// Zero, or more than a number can hold.
+    #[error("rate '{text}' must be greater than zero and finite")]
+    NotUsable {
         /// What was written.
         text: String,
     },
@@ -78,16 +81,21 @@ pub enum RateError {
 }
 
 impl Rate {
-    /// Packets per second for frames of this size, `None` for [`Rate::Max`].
+    /// Packets per second for frames of this size, or of this size on average; `None` for [`Rate::Max`].
     ///
     /// # Errors
     /// [`RateError::NoLinkSpeed`] for a percentage without a link.
-    pub fn to_pps(self, frame: FrameSize, link: Option<LinkSpeed>) -> Result<Option<f64>, RateError> {
+    pub fn to_pps(
+        self,
+        frame: impl Into<MeanFrameSize>,
+        link: Option<LinkSpeed>,
+    ) -> Result<Option<f64>, RateError> {
+        let frame = frame.into();
         let pps = match self {
             Self::Max => return Ok(None),
             Self::Pps(pps) => pps,
-            Self::Bps(bps) => bps / (frame.bytes() as f64 * 8.0),
-            Self::BpsL1(bps) => bps / (frame.l1_bytes() as f64 * 8.0),
+            Self::Bps(bps) => bps / (frame.bytes() * 8.0),
+            Self::BpsL1(bps) => bps / (frame.l1_bytes() * 8.0),
             Self::PercentOfLine(percent) => {
                 link.ok_or(RateError::NoLinkSpeed)?.line_rate_pps(frame) * percent / 100.0
             }
@@ -109,8 +117,8 @@ impl LinkSpeed {
 
     /// Frames per second that fill the link: `bits/s ÷ ((frame + 20) × 8)` (IEEE 802.3: 7 bytes preamble,
     /// 1 start delimiter, 12 gap).
-    pub fn line_rate_pps(self, frame: FrameSize) -> f64 {
-        self.0 as f64 / (frame.l1_bytes() as f64 * 8.0)
+    pub fn line_rate_pps(self, frame: impl Into<MeanFrameSize>) -> f64 {
+        self.0 as f64 / (frame.into().l1_bytes() * 8.0)
     }
 }
 
@@ -125,9 +133,6 @@ impl FromStr for Rate {
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let value: f64 = number.parse().map_err(|_| RateError::NoNumber { text: text.into() })?;
-        if !value.is_finite() || value <= 0.0 {
-            return Err(RateError::NotPositive { text: text.into() });
-        }
         let (scale, base) = match unit.as_bytes().first() {
             Some(b'k' | b'K') => (1e3, &unit[1..]),
             Some(b'M') => (1e6, &unit[1..]),
@@ -135,6 +140,9 @@ impl FromStr for Rate {
             _ => (1.0, unit),
         };
         let value = value * scale;
+        if !value.is_finite() || value <= 0.0 {
+            return Err(RateError::NotUsable { text: text.into() });
+        }
         match base {
             "pps" => Ok(Self::Pps(value)),
             "bps" => Ok(Self::Bps(value)),
@@ -159,22 +167,12 @@ impl fmt::Display for Rate {
     }
 }
 
-impl TryFrom<String> for Rate {
-    type Error = RateError;
-    fn try_from(text: String) -> Result<Self, RateError> {
-        text.parse()
-    }
-}
-
-impl From<Rate> for String {
-    fn from(rate: Rate) -> Self {
-        rate.to_string()
-    }
-}
+text_form!(Rate);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::size::FrameSize;
 
     fn pps(rate: &str, frame: u32, gigabits: u64) -> f64 {
         let rate: Rate = rate.parse().unwrap();
@@ -220,6 +218,7 @@ mod tests {
         assert!(message("5Mpp").contains("unknown unit 'Mpp'"));
         assert!(message("fast").contains("does not start with a number"));
         assert!(message("0pps").contains("greater than zero"));
+        assert!(message(&format!("{}Gpps", "9".repeat(308))).contains("and finite"));
         assert!(message("101%").contains("more than 100%"));
         assert!(message("1k%").contains("unknown unit"));
         assert!(message("1.2.3pps").contains("does not start with a number"));

@@ -5,10 +5,17 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::probe::PROBE_LEN;
+
 /// The size of a frame from the Ethernet header to the FCS, in bytes (RFC 2544).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct FrameSize(u32);
+
+/// The mean size of a run's frames in bytes, FCS included: what turns bits into packets for a mix of sizes.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MeanFrameSize(f64);
 
 /// The headers around a UDP payload, which decide how payload and frame size relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -88,8 +95,9 @@ impl FrameSize {
     /// [`SizeError::PayloadOutOfRange`] below the probe header's 16 bytes or above what IP can carry.
     pub fn from_payload(payload: u32, layers: Layers) -> Result<Self, SizeError> {
         let most = Self::MAX.0 - layers.overhead();
-        if !(16..=most).contains(&payload) {
-            return Err(SizeError::PayloadOutOfRange { bytes: payload.into(), least: 16, most });
+        let least = PROBE_LEN as u32;
+        if !(least..=most).contains(&payload) {
+            return Err(SizeError::PayloadOutOfRange { bytes: payload.into(), least, most });
         }
         Self::new((payload + layers.overhead()).max(Self::MIN.0))
     }
@@ -115,11 +123,37 @@ impl FrameSize {
     /// [`SizeError::NoRoomForProbe`] when fewer than 16 bytes remain.
     pub fn payload(self, layers: Layers) -> Result<u32, SizeError> {
         let payload = self.0.saturating_sub(layers.overhead());
-        if payload < 16 {
-            let smallest = (layers.overhead() + 16).max(Self::MIN.0);
+        let least = PROBE_LEN as u32;
+        if payload < least {
+            let smallest = (layers.overhead() + least).max(Self::MIN.0);
             return Err(SizeError::NoRoomForProbe { frame: self.0, payload, smallest });
         }
         Ok(payload)
+    }
+}
+
+impl MeanFrameSize {
+    /// The mean of these sizes; `None` when there are none.
+    pub fn of(sizes: impl IntoIterator<Item = FrameSize>) -> Option<Self> {
+        let (sum, count) =
+            sizes.into_iter().fold((0u64, 0u64), |(sum, count), size| (sum + u64::from(size.0), count + 1));
+        (count > 0).then(|| Self(sum as f64 / count as f64))
+    }
+
+    /// Bytes from the Ethernet header to the FCS.
+    pub fn bytes(self) -> f64 {
+        self.0
+    }
+
+    /// Bytes of link time: the frame and 20 bytes of preamble, start delimiter and gap.
+    pub fn l1_bytes(self) -> f64 {
+        self.0 + 20.0
+    }
+}
+
+impl From<FrameSize> for MeanFrameSize {
+    fn from(size: FrameSize) -> Self {
+        Self(size.0.into())
     }
 }
 
@@ -205,6 +239,14 @@ mod tests {
     #[test]
     fn a_short_payload_is_padded_to_the_smallest_frame() {
         assert_eq!(FrameSize::from_payload(16, V4), Ok(FrameSize::MIN));
+    }
+
+    #[test]
+    fn a_mean_counts_every_frame_once() {
+        let sizes = [64, 64, 1518].map(|bytes| FrameSize::new(bytes).unwrap());
+        let mean = MeanFrameSize::of(sizes).unwrap();
+        assert_eq!((mean.bytes() * 3.0, mean.l1_bytes() - mean.bytes()), (1646.0, 20.0));
+        assert_eq!(MeanFrameSize::of([]), None);
     }
 
     #[test]

@@ -1,0 +1,282 @@
+//! Whole frames as they are received: is it UDP, whose, and what does it carry?
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::{
+    eth::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, EthView},
+    flow::{Addresses, FlowKey, PROTOCOL_UDP},
+    header::HeaderError,
+    ipv4::Ipv4View,
+    ipv6::{Ipv6Header, Ipv6View, NEXT_FRAGMENT},
+    probe::ProbeHeader,
+    udp::{UdpHeader, UdpView},
+};
+
+/// A frame that holds one whole UDP datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct UdpFrame<'f> {
+    frame: &'f [u8],
+    eth: EthView<'f>,
+    ip: Ip<'f>,
+    udp: UdpView<'f>,
+    payload_start: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ip<'f> {
+    V4(Ipv4View<'f>),
+    V6(Ipv6View<'f>),
+}
+
+/// Why a frame holds no whole UDP datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NotUdp {
+    /// A header is cut or broken.
+    #[error("the frame is malformed: {0}")]
+    Malformed(#[from] HeaderError),
+    /// Not IP, or behind more than two VLAN tags.
+    #[error("the frame holds no IP: its EtherType is {ethertype:#06x}")]
+    EtherType {
+        /// The EtherType behind the VLAN tags.
+        ethertype: u16,
+    },
+    /// IP, but not UDP; IPv6 extension headers are not followed.
+    #[error("the packet holds no UDP: its IP protocol is {protocol}")]
+    Protocol {
+        /// The IPv4 protocol or IPv6 next header.
+        protocol: u8,
+    },
+    /// A piece of a larger packet.
+    #[error("the packet is a fragment")]
+    Fragment,
+}
+
+/// A checksum that does not fit its bytes.
+///
+/// A frame that a local socket sent may well have one on its way out: the kernel leaves it to the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadChecksum {
+    /// Of the IPv4 header.
+    #[error("the IPv4 header checksum is {found:#06x} and should be {right:#06x}")]
+    Ipv4 {
+        /// What the frame says.
+        found: u16,
+        /// What it should say.
+        right: u16,
+    },
+    /// Of the UDP datagram. IPv6 does not allow 0, which says that there is none.
+    #[error("the UDP checksum is {found:#06x} and should be {right:#06x}")]
+    Udp {
+        /// What the frame says.
+        found: u16,
+        /// What it should say.
+        right: u16,
+    },
+}
+
+impl<'f> UdpFrame<'f> {
+    /// Reads a frame from its Ethernet header on, without or with FCS.
+    ///
+    /// # Errors
+    /// [`NotUdp`] says what it is instead.
+    #[inline]
+    pub fn parse(frame: &'f [u8]) -> Result<Self, NotUdp> {
+        let eth = EthView::new(frame)?;
+        let (ip, protocol, header_len) = match eth.ethertype() {
+            ETHERTYPE_IPV4 => {
+                let ip = Ipv4View::new(eth.payload())?;
+                if ip.is_fragment() {
+                    return Err(NotUdp::Fragment);
+                }
+                (Ip::V4(ip), ip.protocol(), ip.header_len())
+            }
+            ETHERTYPE_IPV6 => {
+                let ip = Ipv6View::new(eth.payload())?;
+                if ip.next_header() == NEXT_FRAGMENT {
+                    return Err(NotUdp::Fragment);
+                }
+                (Ip::V6(ip), ip.next_header(), Ipv6Header::LEN)
+            }
+            ethertype => return Err(NotUdp::EtherType { ethertype }),
+        };
+        if protocol != PROTOCOL_UDP {
+            return Err(NotUdp::Protocol { protocol });
+        }
+        let udp = UdpView::new(match &ip {
+            Ip::V4(ip) => ip.payload(),
+            Ip::V6(ip) => ip.payload(),
+        })?;
+        let payload_start = eth.header_len() + header_len + UdpHeader::LEN;
+        Ok(Self { frame, eth, ip, udp, payload_start })
+    }
+
+    /// The Ethernet header and its VLAN tags.
+    pub fn eth(&self) -> &EthView<'f> {
+        &self.eth
+    }
+
+    /// Both hosts.
+    #[inline]
+    pub fn addresses(&self) -> Addresses {
+        match &self.ip {
+            Ip::V4(ip) => Addresses::V4 { src: ip.src(), dst: ip.dst() },
+            Ip::V6(ip) => Addresses::V6 { src: ip.src(), dst: ip.dst() },
+        }
+    }
+
+    /// Addresses, ports and protocol.
+    #[inline]
+    pub fn flow(&self) -> FlowKey {
+        FlowKey {
+            addresses: self.addresses(),
+            src_port: self.udp.src_port(),
+            dst_port: self.udp.dst_port(),
+            protocol: PROTOCOL_UDP,
+        }
+    }
+
+    /// Hops the packet may still take: TTL or hop limit.
+    pub fn ttl(&self) -> u8 {
+        match &self.ip {
+            Ip::V4(ip) => ip.ttl(),
+            Ip::V6(ip) => ip.hop_limit(),
+        }
+    }
+
+    /// Differentiated services code point.
+    pub fn dscp(&self) -> u8 {
+        match &self.ip {
+            Ip::V4(ip) => ip.dscp(),
+            Ip::V6(ip) => ip.dscp(),
+        }
+    }
+
+    /// What the datagram carries.
+    #[inline]
+    pub fn payload(&self) -> &'f [u8] {
+        self.udp.payload()
+    }
+
+    /// Where in the frame the payload stands.
+    #[inline]
+    pub fn payload_range(&self) -> Range<usize> {
+        self.payload_start..self.payload_start + self.payload().len()
+    }
+
+    /// The probe header at the start of the payload, when there is one.
+    #[inline]
+    pub fn probe(&self) -> Option<ProbeHeader> {
+        ProbeHeader::read(self.payload())
+    }
+
+    /// The whole frame, as it was given.
+    pub fn bytes(&self) -> &'f [u8] {
+        self.frame
+    }
+
+    /// Checks the IPv4 header's checksum and the datagram's; IPv4 may leave the latter out.
+    ///
+    /// # Errors
+    /// [`BadChecksum`] names the first that is wrong.
+    pub fn verify_checksums(&self) -> Result<(), BadChecksum> {
+        if let Ip::V4(ip) = &self.ip {
+            let (found, right) = (ip.checksum(), ip.right_checksum());
+            if found != right {
+                return Err(BadChecksum::Ipv4 { found, right });
+            }
+            if self.udp.checksum() == 0 {
+                return Ok(());
+            }
+        }
+        let (found, right) = (self.udp.checksum(), self.udp.right_checksum(self.addresses()));
+        if found == right { Ok(()) } else { Err(BadChecksum::Udp { found, right }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::{eth::EthHeader, ipv4::Ipv4Header, mac::MacAddr};
+
+    /// A 60-byte IPv4 frame with four bytes of payload and twelve of padding.
+    fn ipv4_frame() -> [u8; 60] {
+        let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let mut frame = [0; 60];
+        EthHeader { dst: MacAddr::BROADCAST, src: MacAddr::default(), tags: &[], ethertype: ETHERTYPE_IPV4 }
+            .write(&mut frame);
+        Ipv4Header { src, dst, ttl: 3, dscp: 10, protocol: PROTOCOL_UDP, payload_len: 12 }
+            .write(&mut frame[14..]);
+        frame[42..46].copy_from_slice(b"linE");
+        UdpHeader { src_port: 1, dst_port: 2, payload_len: 4 }
+            .write(&mut frame[34..], Addresses::V4 { src, dst });
+        frame
+    }
+
+    fn with(at: usize, bytes: &[u8]) -> [u8; 60] {
+        let mut frame = ipv4_frame();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    }
+
+    #[test]
+    fn a_frame_tells_its_flow_and_its_payload() {
+        let bytes = ipv4_frame();
+        let frame = UdpFrame::parse(&bytes).unwrap();
+        assert_eq!(frame.flow().to_string(), "udp 10.0.0.1:1 > 10.0.0.2:2");
+        assert_eq!((frame.ttl(), frame.dscp()), (3, 10));
+        assert_eq!((frame.payload(), frame.payload_range()), (&b"linE"[..], 42..46));
+        assert_eq!(frame.probe(), None);
+        assert_eq!(frame.verify_checksums(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_udp_is_told_by_name() {
+        let why = |frame: &[u8]| UdpFrame::parse(frame).unwrap_err().to_string();
+        assert_eq!(why(&with(12, &[8, 6])), "the frame holds no IP: its EtherType is 0x0806");
+        assert_eq!(why(&with(23, &[6])), "the packet holds no UDP: its IP protocol is 6");
+        assert_eq!(why(&with(20, &[0x20, 0])), "the packet is a fragment");
+        assert_eq!(
+            why(&ipv4_frame()[..40]),
+            "the frame is malformed: IPv4 header says a length of 32 bytes; between 20 and 26 are possible"
+        );
+        assert_eq!(
+            why(&with(38, &[0, 13])),
+            "the frame is malformed: UDP header says a length of 13 bytes; between 8 and 12 are possible"
+        );
+    }
+
+    #[test]
+    fn an_ipv6_fragment_is_a_fragment() {
+        let mut frame = with(12, &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 44]);
+        assert_eq!(UdpFrame::parse(&frame).unwrap_err(), NotUdp::Fragment);
+        frame[20] = 0;
+        assert_eq!(UdpFrame::parse(&frame).unwrap_err(), NotUdp::Protocol { protocol: 0 });
+    }
+
+    #[test]
+    fn a_changed_byte_breaks_the_checksum_that_covers_it() {
+        let verify = |bytes: &[u8]| UdpFrame::parse(bytes).unwrap().verify_checksums();
+        assert!(matches!(verify(&with(22, &[4])), Err(BadChecksum::Ipv4 { .. })));
+        assert!(matches!(verify(&with(45, b"e")), Err(BadChecksum::Udp { .. })));
+        assert_eq!(verify(&with(59, &[1])), Ok(()));
+    }
+
+    #[test]
+    fn only_ipv4_may_leave_the_udp_checksum_out() {
+        let none = with(40, &[0, 0]);
+        assert_eq!(UdpFrame::parse(&none).unwrap().verify_checksums(), Ok(()));
+        let mut v6 = [0; 66];
+        v6[12..14].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+        v6[14] = 0x60;
+        v6[19] = 8;
+        v6[20] = PROTOCOL_UDP;
+        v6[59] = 8;
+        let message = UdpFrame::parse(&v6).unwrap().verify_checksums().unwrap_err().to_string();
+        // 0011 + 0008 + 0008 = 0021; ~0021 = ffde.
+        assert_eq!(message, "the UDP checksum is 0x0000 and should be 0xffde");
+    }
+}

@@ -1,0 +1,232 @@
+//! Sizes of the packets of a run: all the same, varying, or a mix by weights such as IMIX.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    text::{Text, text_form},
+    values::{Values, ValuesError},
+};
+
+/// The sizes of a run's packets, as frames or as payloads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizes {
+    /// From the Ethernet header to the FCS (RFC 2544).
+    Frame(SizeMix),
+    /// UDP payload.
+    Payload(SizeMix),
+}
+
+/// Sizes in bytes: what [`Values`] can say, `imix`, or `64:28,594:16,1518:4` (28 of 48 frames are of 64
+/// bytes).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Text", into = "String")]
+pub enum SizeMix {
+    /// Fixed, counting up, random or listed.
+    Values(Values<u32>),
+    /// Each size so many times.
+    Weighted(Weights),
+}
+
+/// Sizes and how often each stands in a cycle, spread evenly over it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weights(Vec<WeightedSize>);
+
+/// A size and its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightedSize {
+    /// The size.
+    pub bytes: u32,
+    /// Its share of all packets, in parts of the sum of all weights.
+    pub weight: u32,
+}
+
+/// Why a mix of sizes cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MixError {
+    /// Neither weights nor values.
+    #[error(transparent)]
+    Values(#[from] ValuesError),
+    /// A part that is no `size:weight`.
+    #[error("'{text}' is not a size and its weight: write 64:28,594:16,1518:4 or imix")]
+    NotAWeight {
+        /// What was written.
+        text: String,
+    },
+    /// A cycle without packets, or one too long to keep.
+    #[error(
+        "weights that sum to {sum}, their common divisor taken out: from 1 to {most} are possible, each at least 1"
+    )]
+    Sum {
+        /// The sum of the weights, reduced.
+        sum: u64,
+        /// The greatest sum.
+        most: u64,
+    },
+}
+
+const IMIX: [WeightedSize; 3] = [
+    WeightedSize { bytes: 64, weight: 28 },
+    WeightedSize { bytes: 594, weight: 16 },
+    WeightedSize { bytes: 1518, weight: 4 },
+];
+
+impl SizeMix {
+    /// The common mix of internet frame sizes: 64, 594 and 1518 bytes as 28:16:4.
+    pub fn imix() -> Self {
+        Self::Weighted(Weights(IMIX.to_vec()))
+    }
+}
+
+impl Weights {
+    /// The longest cycle.
+    pub const MOST: u64 = 4096;
+
+    /// These sizes with these weights.
+    ///
+    /// # Errors
+    /// [`MixError::Sum`] without sizes, with a weight of 0, or when the cycle is longer than [`Weights::MOST`].
+    pub fn new(sizes: Vec<WeightedSize>) -> Result<Self, MixError> {
+        let weights = Self(sizes);
+        let has_zero = weights.0.iter().any(|size| size.weight == 0);
+        let sum = if has_zero { 0 } else { weights.cycle_len() };
+        if (1..=Self::MOST).contains(&sum) {
+            Ok(weights)
+        } else {
+            Err(MixError::Sum { sum, most: Self::MOST })
+        }
+    }
+
+    /// Sizes and weights as they were given.
+    pub fn sizes(&self) -> &[WeightedSize] {
+        &self.0
+    }
+
+    /// The sizes in the order they are sent, over and over. Each step gives every size its weight in credit
+    /// and sends the one with most, which then pays for the whole cycle: large frames do not come in bursts.
+    pub fn cycle(&self) -> Vec<u32> {
+        let len = self.cycle_len();
+        let divisor = self.divisor();
+        let mut credit = vec![0i64; self.0.len()];
+        let mut next = || {
+            for (credit, size) in credit.iter_mut().zip(&self.0) {
+                *credit += i64::from(size.weight / divisor);
+            }
+            let most = *credit.iter().max()?;
+            let at = credit.iter().position(|credit| *credit == most)?;
+            credit[at] -= len as i64;
+            Some(self.0[at].bytes)
+        };
+        (0..len).map_while(|_| next()).collect()
+    }
+
+    fn cycle_len(&self) -> u64 {
+        let divisor = u64::from(self.divisor());
+        self.0.iter().map(|size| u64::from(size.weight) / divisor).sum()
+    }
+
+    fn divisor(&self) -> u32 {
+        fn common(a: u32, b: u32) -> u32 {
+            if b == 0 { a } else { common(b, a % b) }
+        }
+        self.0.iter().map(|size| size.weight).fold(0, common).max(1)
+    }
+}
+
+impl FromStr for SizeMix {
+    type Err = MixError;
+
+    fn from_str(text: &str) -> Result<Self, MixError> {
+        if text.eq_ignore_ascii_case("imix") {
+            return Ok(Self::imix());
+        }
+        let is_weighted = text.contains(':') && text.starts_with(|c: char| c.is_ascii_digit());
+        if !is_weighted {
+            return Ok(Self::Values(text.parse()?));
+        }
+        let one = |part: &str| {
+            let (bytes, weight) = part.split_once(':')?;
+            Some(WeightedSize { bytes: bytes.parse().ok()?, weight: weight.parse().ok()? })
+        };
+        let sizes =
+            text.split(',').map(|part| one(part).ok_or_else(|| MixError::NotAWeight { text: part.into() }));
+        Ok(Self::Weighted(Weights::new(sizes.collect::<Result<_, _>>()?)?))
+    }
+}
+
+impl fmt::Display for SizeMix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Values(values) => values.fmt(f),
+            Self::Weighted(weights) if weights.0 == IMIX => f.write_str("imix"),
+            Self::Weighted(weights) => {
+                for (at, size) in weights.0.iter().enumerate() {
+                    write!(f, "{}{}:{}", if at == 0 { "" } else { "," }, size.bytes, size.weight)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+text_form!(SizeMix);
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame(mix) => write!(f, "frames of {mix} bytes with FCS"),
+            Self::Payload(mix) => write!(f, "payloads of {mix} bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in
+            ["64", "imix", "inc:64-1518", "random:64-1518,seed=3", "list:64,128", "64:1", "100:3,200:1"]
+        {
+            assert_eq!(text.parse::<SizeMix>().unwrap().to_string(), text);
+        }
+        assert_eq!("64:28,594:16,1518:4".parse::<SizeMix>(), "IMIX".parse());
+    }
+
+    #[test]
+    fn a_cycle_holds_each_size_by_its_weight_and_spreads_it() {
+        let SizeMix::Weighted(imix) = SizeMix::imix() else { panic!("imix has weights") };
+        let cycle = imix.cycle();
+        assert_eq!(cycle, [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64]);
+    }
+
+    #[test]
+    fn the_longest_cycle_is_bounded() {
+        let weights = |weights: &[u32]| {
+            Weights::new(weights.iter().map(|&weight| WeightedSize { bytes: 64, weight }).collect())
+        };
+        assert_eq!(weights(&[4095, 1]).unwrap().cycle().len(), 4096);
+        assert_eq!(weights(&[4_000_000_000, 2_000_000_000]).unwrap().cycle().len(), 3);
+        for wrong in [&[][..], &[0], &[1, 0], &[4096, 1]] {
+            assert!(matches!(weights(wrong), Err(MixError::Sum { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_write_instead() {
+        let message = |text: &str| text.parse::<SizeMix>().unwrap_err().to_string();
+        assert_eq!(
+            message("64:28,594"),
+            "'594' is not a size and its weight: write 64:28,594:16,1518:4 or imix"
+        );
+        assert_eq!(
+            message("64:5000,65:1"),
+            "weights that sum to 5001, their common divisor taken out: from 1 to 4096 are possible, each at least 1"
+        );
+        assert!(message("big").starts_with("'big' is not a size in bytes: write 64, 64-1518"));
+    }
+}

@@ -1,0 +1,6 @@
+//! Rules that hold for all frames, texts and bytes, on random ones.
+
+mod frames;
+mod fuzz;
+mod specs;
+mod texts;
