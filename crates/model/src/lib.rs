@@ -26,7 +26,6 @@ mod record;
 mod run_queue;
 mod stages;
 pub mod theory;
-mod toeplitz;
 mod units;
 
 pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters};
@@ -47,10 +46,10 @@ pub use stages::{
     packet_buffer::PacketBuffer,
     poll::Poll,
     ring::{Ring, RingKind},
-    rss::{Fields, Rss, Table},
+    rss::{Difference, Rss},
     socket::Socket,
     stack::{Path, Stack},
-    traffic::{Arrival, RecordedFrame, Sizes, Traffic},
+    traffic::{Arrival, RecordedFrame, Traffic},
 };
 
 /// Runs a simulation.

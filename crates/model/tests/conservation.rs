@@ -1,7 +1,7 @@
 //! Random machines: whatever the configuration, no frame is lost without a place, time never goes back, and
 //! the same seed gives the same run. `simulate` itself asserts the first two after every run and panics.
 
-use model::{Config, ConfigError, simulate};
+use model::{BufferPolicy, BusKind, Config, ConfigError, ModerationMode, Path, RingKind, simulate};
 
 /// SplitMix64, so that a failure is repeated by its number alone.
 struct Dice(u64);
@@ -28,7 +28,7 @@ fn any_machine(dice: &mut Dice) -> Config {
         ("traffic.ports", &["1", "1", "2", "3"]),
         ("traffic.link_bps", &["1000000000", "10000000000", "100000000000"]),
         ("traffic.frame_bytes", &["64", "65", "300", "1518"]),
-        ("traffic.sizes", &["fixed", "fixed", "imix"]),
+        ("traffic.mix", &["null", "null", "imix", "64:1,1500:1"]),
         ("traffic.arrival", &["cbr", "poisson", "burst"]),
         ("traffic.offered_pps", &["null", "1000", "300000", "2000000"]),
         ("traffic.burst_frames", &["1", "7", "1000"]),
@@ -86,6 +86,24 @@ fn any_machine(dice: &mut Dice) -> Config {
     for (name, values) in choices {
         config.set(name, dice.one_of(values)).unwrap();
     }
+    // most contradictions are resolved, some are left for the model to refuse
+    if dice.roll(8) > 0 {
+        if config.ring.kind == RingKind::Backlog {
+            config.bus.kind = BusKind::None;
+            config.ring.drop_when_empty = true;
+        }
+        if config.rss.bypass_queue.is_none_or(|queue| queue >= config.rss.queues) {
+            config.rss.bypass_queue = None;
+            config.rss.bypass_ratio = 0.0;
+        }
+        if config.stack.path != Path::AfXdp && config.buffers.policy == BufferPolicy::FillRing {
+            config.buffers.policy = BufferPolicy::Realloc;
+        }
+        if config.traffic.sender_ns > 0.0 {
+            config.traffic.ports = 1;
+        }
+        config.moderation.rx_frames *= u32::from(config.moderation.mode == ModerationMode::Throttle);
+    }
     config.run.duration_us = 400.0 + dice.roll(1000) as f64;
     config.run.seed = dice.roll(u64::MAX);
     config
@@ -94,7 +112,7 @@ fn any_machine(dice: &mut Dice) -> Config {
 #[test]
 fn random_machines_account_for_every_frame() {
     let (mut simulated, mut refused, mut lost) = (0, 0, [0u64; 3]);
-    for number in 0..6000 {
+    for number in 0..3000 {
         println!("machine {number}");
         let config = any_machine(&mut Dice(number));
         match simulate(&config) {
@@ -131,18 +149,18 @@ fn random_machines_account_for_every_frame() {
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
-    let mut compared = 0;
-    for number in 0..300 {
+    let (mut compared, mut differed) = (0, 0);
+    for number in 0..100 {
         let mut config = any_machine(&mut Dice(number));
         config.set("arrival", "poisson").unwrap();
-        config.set("rate", "500000").unwrap();
+        config.set("rate", "50000").unwrap();
         let Ok(first) = simulate(&config) else { continue };
-        assert_eq!(simulate(&config).unwrap(), first, "machine {number}");
+        assert!(simulate(&config).unwrap() == first, "machine {number}");
         config.run.seed ^= 1;
-        assert_ne!(simulate(&config).unwrap(), first, "machine {number}");
         compared += 1;
+        differed += usize::from(simulate(&config).unwrap() != first);
     }
-    assert!(compared > 20);
+    assert!(compared > 20 && differed == compared, "{differed} of {compared} differ");
 }
 
 #[test]

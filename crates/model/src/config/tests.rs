@@ -79,7 +79,11 @@ fn contradictions_are_refused_with_what_and_why() {
     assert!(refused(&|c| c.buffers.policy = BufferPolicy::FillRing).contains("af-xdp"));
     assert!(refused(&|c| c.rss.bypass_ratio = 0.5).contains("no rss.bypass_queue"));
     assert!(refused(&|c| c.app.recv_ns = f64::NAN).contains("app.recv_ns: NaN ns"));
-    assert!(refused(&|c| c.rss.key = "12".into()).contains("80 hexadecimal digits"));
+    assert!(
+        refused(&|c| c.set("table", "equal:2").unwrap()).contains("it names queue 1, which is none of the 1")
+    );
+    assert!(refused(&|c| c.set("mix", "10:1").unwrap()).contains("64 to 65553"));
+    assert!(refused(&|c| c.set("mix", "64-1518").unwrap()).contains("sizes with their weights"));
 }
 
 #[test]

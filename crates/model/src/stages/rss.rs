@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
+use wire::{Addresses, FlowKey, HashFields, IndirectionTable, PROTOCOL_UDP, RssKey, Spread, Toeplitz};
 
 use crate::{
     config::{Parameter, Problems},
     random::Random,
-    toeplitz::{Key, flow_bytes},
 };
 
 /// Queues, flows and the hash between them.
@@ -19,18 +19,18 @@ pub struct Rss {
     /// Flows of the traffic, in turn a frame each.
     pub flows: u32,
     /// What tells the flows apart.
-    pub flows_differ_in: Fields,
+    pub flows_differ_in: Difference,
     /// What the card hashes.
-    pub hash_fields: Fields,
-    /// How the indirection table is filled.
-    pub table: Table,
-    /// Entries of the indirection table.
-    pub table_entries: u32,
-    /// The Toeplitz key, 80 hexadecimal digits.
-    pub key: String,
+    pub hash: HashFields,
+    /// How the indirection table is filled; none is equally over all queues that the kernel has.
+    pub table: Option<Spread>,
+    /// Buckets of the indirection table.
+    pub table_buckets: u32,
+    /// The Toeplitz key.
+    pub key: RssKey,
     /// Source address of all flows.
     pub source: Ipv4Addr,
-    /// Destination address of flow 0; the following flows take the following addresses or ports.
+    /// Destination address of flow 0; the following flows take the following addresses or source ports.
     pub destination: Ipv4Addr,
     /// Share of all frames that belong to flow 0 (a heavy hitter); 0 is equal shares.
     pub heavy_ratio: f64,
@@ -40,24 +40,14 @@ pub struct Rss {
     pub bypass_ratio: f64,
 }
 
-/// Header fields.
+/// What tells flows apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fields {
-    /// Addresses only (`rx-flow-hash udp4 sd`).
+pub enum Difference {
+    /// Their destination addresses.
     Addresses,
-    /// Addresses and ports (`rx-flow-hash udp4 sdfn`).
+    /// Their source ports.
     Ports,
-}
-
-/// How an indirection table is filled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Table {
-    /// The first entries all to queue 0, the last ones to the last queue (igb's default).
-    Halves,
-    /// Entry by entry in turn (`ethtool -X equal`).
-    Equal,
 }
 
 impl Default for Rss {
@@ -65,11 +55,11 @@ impl Default for Rss {
         Self {
             queues: 1,
             flows: 1,
-            flows_differ_in: Fields::Ports,
-            hash_fields: Fields::Ports,
-            table: Table::Equal,
-            table_entries: 128,
-            key: Key::MICROSOFT.into(),
+            flows_differ_in: Difference::Ports,
+            hash: HashFields::AddressesAndPorts,
+            table: None,
+            table_buckets: 128,
+            key: RssKey::microsoft(),
             source: Ipv4Addr::new(198, 18, 0, 1),
             destination: Ipv4Addr::new(198, 18, 0, 2),
             heavy_ratio: 0.0,
@@ -83,13 +73,20 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("rss.queues", "queues", "receive queues of each port").short("queues"),
     Parameter::new("rss.flows", "flows", "flows of the traffic, in turn a frame each").short("flows"),
     Parameter::new("rss.flows_differ_in", "", "addresses or ports: what tells the flows apart"),
-    Parameter::new("rss.hash_fields", "", "addresses or ports: what the card hashes").short("hash"),
-    Parameter::new("rss.table", "", "halves (igb's default) or equal (ethtool -X equal)").short("table"),
-    Parameter::new("rss.table_entries", "entries", "entries of the indirection table")
+    Parameter::new("rss.hash", "", "sd (addresses) or sdfn (and ports), as ethtool writes rx-flow-hash")
+        .short("hash"),
+    Parameter::new(
+        "rss.table",
+        "",
+        "equal:4, weights:6,2 or queues:0,0,1,1; null: equal over the kernel's queues",
+    )
+    .short("table"),
+    Parameter::new("rss.table_buckets", "buckets", "buckets of the indirection table")
         .source("igb, ixgbe: 128"),
     Parameter::new("rss.key", "hex", "the Toeplitz key").source("Microsoft's RSS verification suite"),
-    Parameter::new("rss.source", "address", "source address of all flows"),
-    Parameter::new("rss.destination", "address", "destination of flow 0; the others follow"),
+    Parameter::new("rss.source", "address", "source address of all flows").source("RFC 2544: 198.18.0.0/15"),
+    Parameter::new("rss.destination", "address", "destination of flow 0; the others follow")
+        .source("RFC 2544: 198.18.0.0/15"),
     Parameter::new("rss.heavy_ratio", "ratio", "share of the frames that flow 0 has; 0: equal shares")
         .short("heavy-ratio"),
     Parameter::new(
@@ -105,17 +102,26 @@ impl Rss {
     pub(crate) fn check(&self, problems: &mut Problems) {
         problems.range("rss.queues", self.queues, 1, 256);
         problems.range("rss.flows", self.flows, 1, 1 << 20);
-        problems.range("rss.table_entries", self.table_entries, 1, 1 << 16);
         problems.ratio("rss.heavy_ratio", self.heavy_ratio);
         problems.ratio("rss.bypass_ratio", self.bypass_ratio);
-        if Key::parse(&self.key).is_none() {
-            problems.add("rss.key", "the key is 80 hexadecimal digits, 40 bytes");
-        }
-        if self.flows_differ_in == Fields::Ports && self.flows > 65_536 {
+        if self.flows_differ_in == Difference::Ports && self.flows > 65_536 {
             problems.add(
                 "rss.flows",
                 "ports tell at most 65536 flows apart: set rss.flows_differ_in to addresses",
             );
+        }
+        match self.indirection() {
+            Err(error) => problems.add("rss.table", error),
+            Ok(table) => {
+                let beyond = table.queues().iter().copied().find(|q| *q >= self.queues);
+                if let Some(queue) = beyond {
+                    let queues = self.queues;
+                    problems.add(
+                        "rss.table",
+                        format!("it names queue {queue}, which is none of the {queues} queues"),
+                    );
+                }
+            }
         }
         match self.bypass_queue {
             Some(queue) if queue >= self.queues => {
@@ -131,33 +137,33 @@ impl Rss {
         }
     }
 
-    /// The queue of every flow, as the card's hash and table give it.
+    fn indirection(&self) -> Result<IndirectionTable, String> {
+        // a bypassed queue has weight 0 in the table, unless nothing else is left
+        let kernels: Vec<u32> = (0..self.queues).filter(|q| Some(*q) != self.bypass_queue).collect();
+        let equal = Spread::Queues(if kernels.is_empty() { vec![0] } else { kernels });
+        let spread = self.table.as_ref().unwrap_or(&equal);
+        IndirectionTable::new(spread, self.table_buckets as usize).map_err(|error| error.to_string())
+    }
+
+    /// The queue of every flow, as the card's hash and table give it; empty when the table cannot be made.
     pub fn queues_of_flows(&self) -> Vec<u32> {
-        let Some(key) = Key::parse(&self.key) else { return Vec::new() };
-        // a bypassed queue has weight 0 in the table
-        let kernel_queues: Vec<u32> = (0..self.queues).filter(|q| Some(*q) != self.bypass_queue).collect();
-        let entry = |hash: u32| {
-            let index = u64::from(hash % self.table_entries);
-            let queues = kernel_queues.len() as u64;
-            let at = match self.table {
-                Table::Equal => index % queues,
-                Table::Halves => index * queues / u64::from(self.table_entries),
-            };
-            kernel_queues[at as usize]
+        let Ok(table) = self.indirection() else { return Vec::new() };
+        let toeplitz = Toeplitz::new(&self.key);
+        (0..self.flows).map(|flow| table.queue(toeplitz.hash(&self.flow(flow), self.hash))).collect()
+    }
+
+    fn flow(&self, number: u32) -> FlowKey {
+        let (address, port) = match self.flows_differ_in {
+            Difference::Addresses => (number, 0),
+            Difference::Ports => (0, number as u16),
         };
-        if kernel_queues.is_empty() {
-            return vec![self.bypass_queue.unwrap_or(0); self.flows as usize];
+        let dst = Ipv4Addr::from_bits(self.destination.to_bits().wrapping_add(address));
+        FlowKey {
+            addresses: Addresses::V4 { src: self.source, dst },
+            src_port: 11404u16.wrapping_add(port),
+            dst_port: 4321,
+            protocol: PROTOCOL_UDP,
         }
-        (0..self.flows)
-            .map(|flow| {
-                let by_address = self.flows_differ_in == Fields::Addresses;
-                let destination = u32::from(self.destination).wrapping_add(if by_address { flow } else { 0 });
-                let source_port = 11404u16.wrapping_add(if by_address { 0 } else { flow as u16 });
-                let bytes = flow_bytes(u32::from(self.source), destination, source_port, 4321);
-                let hashed = if self.hash_fields == Fields::Ports { &bytes[..] } else { &bytes[..8] };
-                entry(key.hash(hashed))
-            })
-            .collect()
     }
 }
 
@@ -223,7 +229,7 @@ mod tests {
 
     #[test]
     fn flows_that_differ_only_in_ports_need_a_hash_over_ports() {
-        let rss = Rss { queues: 4, flows: 100, hash_fields: Fields::Addresses, ..Rss::default() };
+        let rss = Rss { queues: 4, flows: 100, hash: HashFields::Addresses, ..Rss::default() };
         let queues = rss.queues_of_flows();
         assert!(queues.iter().all(|q| *q == queues[0]));
     }

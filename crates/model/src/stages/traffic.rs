@@ -1,6 +1,7 @@
 //! Traffic: what comes down the wire, or out of a sending CPU on the same machine.
 
 use serde::{Deserialize, Serialize};
+use wire::SizeMix;
 
 use crate::{
     config::{Parameter, Problems},
@@ -19,10 +20,10 @@ pub struct Traffic {
     pub ports: u32,
     /// Speed of each link in bits per second.
     pub link_bps: u64,
-    /// Frame size from Ethernet header to FCS, for `sizes = fixed`.
+    /// Frame size from Ethernet header to FCS, when there is no mix.
     pub frame_bytes: u32,
-    /// How frame sizes are mixed.
-    pub sizes: Sizes,
+    /// A mix of frame sizes.
+    pub mix: Option<SizeMix>,
     /// How frames are spaced.
     pub arrival: Arrival,
     /// Frames per second offered on each port; none is line rate.
@@ -37,16 +38,6 @@ pub struct Traffic {
     /// Frames read from a capture, for `arrival = recorded`; the caller reads the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recorded: Vec<RecordedFrame>,
-}
-
-/// How frame sizes are mixed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sizes {
-    /// Every frame is `frame_bytes` long.
-    Fixed,
-    /// Of 48 frames 28 have 64, 16 have 594 and 4 have 1518 bytes with the FCS.
-    Imix,
 }
 
 /// How frames are spaced.
@@ -72,16 +63,13 @@ pub struct RecordedFrame {
     pub bytes: u32,
 }
 
-/// The IMIX of 28:16:4 frames of 60, 590 and 1514 bytes without FCS, spread evenly.
-const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 594, 64, 64, 1518, 594, 64];
-
 impl Default for Traffic {
     fn default() -> Self {
         Self {
             ports: 1,
             link_bps: 10_000_000_000,
             frame_bytes: 64,
-            sizes: Sizes::Fixed,
+            mix: None,
             arrival: Arrival::Cbr,
             offered_pps: None,
             burst_frames: 32,
@@ -99,8 +87,13 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("traffic.frame_bytes", "bytes", "frame size, Ethernet header to FCS")
         .short("frame-size")
         .source("RFC 2544 section 9.1"),
-    Parameter::new("traffic.sizes", "", "fixed, or imix: 28 frames of 64, 16 of 594, 4 of 1518 bytes")
-        .source("the common simple IMIX; RFC 6985 names such mixes"),
+    Parameter::new(
+        "traffic.mix",
+        "",
+        "imix or sizes with weights, 64:28,594:16,1518:4; null: all of frame_bytes",
+    )
+    .short("mix")
+    .source("the common IMIX; RFC 6985 names such mixes"),
     Parameter::new("traffic.arrival", "", "cbr, poisson, burst or recorded").short("arrival"),
     Parameter::new("traffic.offered_pps", "frame/s", "frames offered on each port; null is line rate")
         .short("rate"),
@@ -115,17 +108,25 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
 ];
 
 impl Traffic {
-    /// Bytes of link time of a frame: itself, preamble, delimiter and gap.
+    /// The frame sizes in the order they come, over and over.
+    fn cycle(&self) -> Vec<u32> {
+        match &self.mix {
+            Some(SizeMix::Weighted(weights)) => weights.cycle(),
+            _ => vec![self.frame_bytes],
+        }
+    }
+
+    /// Link time of a frame: itself, preamble, delimiter and gap.
     fn wire_ps(&self, frame_bytes: u32) -> u64 {
         ps_for_bytes(frame_bytes + L1_BYTES, self.link_bps)
     }
 
     /// The largest frame this traffic can bring.
     pub(crate) fn largest_frame(&self) -> u32 {
-        match (self.arrival, self.sizes) {
-            (Arrival::Recorded, _) => self.recorded.iter().map(|f| f.bytes).max().unwrap_or(0),
-            (_, Sizes::Fixed) => self.frame_bytes,
-            (_, Sizes::Imix) => 1518,
+        let recorded = self.recorded.iter().map(|frame| frame.bytes);
+        match self.arrival {
+            Arrival::Recorded => recorded.max().unwrap_or(0),
+            _ => self.cycle().into_iter().max().unwrap_or(0),
         }
     }
 
@@ -156,6 +157,13 @@ impl Traffic {
         if !in_order || self.recorded.iter().any(|f| !(0.0..=1e15).contains(&f.at_ns)) {
             problems.add("traffic.recorded", "the frames' times must be at least 0 and in order");
         }
+        if matches!(self.mix, Some(SizeMix::Values(_))) {
+            problems
+                .add("traffic.mix", "write imix, or sizes with their weights such as 64:28,594:16,1518:4");
+        }
+        if self.mix.is_some() && self.cycle().iter().any(|bytes| !(64..=65_553).contains(bytes)) {
+            problems.add("traffic.mix", "every frame must have 64 to 65553 bytes");
+        }
         if self.recorded.iter().any(|f| !(64..=65_553).contains(&f.bytes)) {
             problems.add("traffic.recorded", "every frame must have 64 to 65553 bytes");
         }
@@ -165,52 +173,69 @@ impl Traffic {
 /// One port's frames to come.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    traffic: Traffic,
+    /// Sizes and their link times, in the order they come.
+    cycle: Vec<(u32, u64)>,
+    at_cycle: usize,
+    arrival: Arrival,
     /// Mean distance in picoseconds, `None` at line rate.
     period_ps: Option<u64>,
-    wire_ps: u64,
+    burst_frames: u64,
+    left_of_burst: u64,
+    recorded: Vec<(u64, u32, u64)>,
     at_ps: u64,
-    count: u64,
 }
 
 impl Arrivals {
     pub(crate) fn new(traffic: &Traffic) -> Self {
-        let period_ps = traffic.offered_pps.map(|pps| (PS_PER_S as f64 / pps).round() as u64);
-        let wire_ps = traffic.wire_ps(traffic.frame_bytes);
-        Self { traffic: traffic.clone(), period_ps, wire_ps, at_ps: 0, count: 0 }
+        let recorded = traffic.recorded.iter();
+        Self {
+            cycle: traffic.cycle().into_iter().map(|bytes| (bytes, traffic.wire_ps(bytes))).collect(),
+            at_cycle: 0,
+            arrival: traffic.arrival,
+            period_ps: traffic.offered_pps.map(|pps| (PS_PER_S as f64 / pps).round() as u64),
+            burst_frames: u64::from(traffic.burst_frames),
+            left_of_burst: 0,
+            recorded: recorded.map(|f| (ps_from_ns(f.at_ns), f.bytes, traffic.wire_ps(f.bytes))).collect(),
+            at_ps: 0,
+        }
     }
 
     /// When the next frame has come in whole, and its size; `None` at a capture's end.
     #[inline]
     pub(crate) fn next(&mut self, random: &mut Random) -> Option<(u64, u32)> {
-        let index = self.count;
-        self.count += 1;
-        let (bytes, wire_ps) = match self.traffic.sizes {
-            _ if self.traffic.arrival == Arrival::Recorded => return self.next_recorded(index),
-            Sizes::Fixed => (self.traffic.frame_bytes, self.wire_ps),
-            Sizes::Imix => {
-                let bytes = IMIX[(index % IMIX.len() as u64) as usize];
-                (bytes, self.traffic.wire_ps(bytes))
-            }
-        };
-        let gap_ps = match (self.period_ps, self.traffic.arrival) {
+        if self.arrival == Arrival::Recorded {
+            return self.next_recorded();
+        }
+        let (bytes, wire_ps) = self.cycle[self.at_cycle];
+        self.at_cycle += 1;
+        if self.at_cycle == self.cycle.len() {
+            self.at_cycle = 0;
+        }
+        let gap_ps = match (self.period_ps, self.arrival) {
             (None, _) => wire_ps,
             (Some(period), Arrival::Poisson) => random.exponential_ps(period as f64),
-            (Some(period), Arrival::Burst) => {
-                let frames = u64::from(self.traffic.burst_frames);
-                let starts = index.is_multiple_of(frames);
-                if starts { (period * frames).saturating_sub(wire_ps * (frames - 1)) } else { wire_ps }
-            }
+            (Some(period), Arrival::Burst) => self.burst_gap_ps(period, wire_ps),
             (Some(period), _) => period,
         };
         self.at_ps += gap_ps.max(wire_ps);
         Some((self.at_ps, bytes))
     }
 
-    fn next_recorded(&mut self, index: u64) -> Option<(u64, u32)> {
-        let frame = self.traffic.recorded.get(index as usize)?;
-        self.at_ps = (self.at_ps + self.traffic.wire_ps(frame.bytes)).max(ps_from_ns(frame.at_ns));
-        Some((self.at_ps, frame.bytes))
+    /// Frames of a burst follow at line rate; the first comes after a pause that makes up the mean.
+    fn burst_gap_ps(&mut self, period_ps: u64, wire_ps: u64) -> u64 {
+        if self.left_of_burst > 0 {
+            self.left_of_burst -= 1;
+            return wire_ps;
+        }
+        self.left_of_burst = self.burst_frames - 1;
+        (period_ps * self.burst_frames).saturating_sub(wire_ps * self.left_of_burst)
+    }
+
+    fn next_recorded(&mut self) -> Option<(u64, u32)> {
+        let (at_ps, bytes, wire_ps) = *self.recorded.get(self.at_cycle)?;
+        self.at_cycle += 1;
+        self.at_ps = (self.at_ps + wire_ps).max(at_ps);
+        Some((self.at_ps, bytes))
     }
 }
 
@@ -244,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_mix_has_its_shares() {
-        let frames = first(&Traffic { sizes: Sizes::Imix, ..Traffic::default() }, 48);
+        let frames = first(&Traffic { mix: Some(SizeMix::imix()), ..Traffic::default() }, 48);
         let count = |bytes| frames.iter().filter(|f| f.1 == bytes).count();
         assert_eq!((count(64), count(594), count(1518)), (28, 16, 4));
     }
