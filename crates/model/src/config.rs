@@ -219,6 +219,10 @@ impl Problems {
         }
     }
 
+    pub(crate) fn into_result(self) -> Result<(), ConfigError> {
+        if self.0.is_empty() { Ok(()) } else { Err(ConfigError::Invalid(self.0)) }
+    }
+
     /// A cost: finite, not negative and below a second.
     pub(crate) fn duration_ns(&mut self, parameter: &'static str, value: f64) {
         if !(0.0..=1e9).contains(&value) {
@@ -254,7 +258,7 @@ impl Config {
         self.socket.check(&mut problems);
         self.app.check(&mut problems);
         self.check_together(&mut problems);
-        if problems.0.is_empty() { Ok(()) } else { Err(ConfigError::Invalid(problems.0)) }
+        problems.into_result()
     }
 
     /// What is fine in each stage but not in all of them together.

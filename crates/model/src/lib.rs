@@ -20,12 +20,14 @@ mod config;
 mod gauge;
 mod machine;
 mod outcome;
+mod presets;
 mod random;
 mod rdr;
 mod record;
 mod run_queue;
 mod stages;
 pub mod theory;
+mod transmit;
 mod units;
 
 pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters};
@@ -33,6 +35,7 @@ pub use outcome::{
     Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample, Transaction,
     TransactionKind,
 };
+pub use presets::{PRESETS, Preset};
 pub use rdr::{
     BusEvent, BusTrace, FITTED, Figure, Rdr, RdrError, RdrPoint, RdrResult, Regimes, Sensitivity,
     rdr_figures, rdr_machine, rdr_sensitivity,
@@ -51,6 +54,7 @@ pub use stages::{
     stack::{Path, Stack},
     traffic::{Arrival, RecordedFrame, Traffic},
 };
+pub use transmit::{TRANSMIT_PARAMETERS, Transmit, Transmitted};
 
 /// Runs a simulation.
 ///

@@ -126,7 +126,8 @@ impl Machine {
         let threads: Vec<Thread> = (0..thread_count)
             .map(|thread| {
                 let spread = if af_xdp { thread % config.app.threads as usize } else { thread };
-                Thread::new(config.app.first_cpu as usize + spread, thread % socket_count)
+                let cpu = config.app.first_cpu as usize + spread % config.app.cpus as usize;
+                Thread::new(cpu, thread % socket_count)
             })
             .collect();
         let mut cpu_count = queues.iter().map(|q| q.cpu + 1).max().unwrap_or(1);

@@ -9,7 +9,7 @@ use crate::{
     outcome::{Place, Transaction, TransactionKind},
     run_queue::RunQueue,
     stages::{
-        buffers::Allocator,
+        buffers::{Allocator, BufferPolicy},
         bus::Slot,
         moderation::{Moderation, ModerationMode, Moderator},
         packet_buffer::{Fifo, Frame},
@@ -83,8 +83,9 @@ impl Queue {
         let polled = Moderation { mode: ModerationMode::Polled, ..config.moderation.clone() };
         let mut buffers = config.buffers.clone();
         if bypassed {
-            // the program owns the queue's buffers and puts them back itself
-            buffers.policy = crate::stages::buffers::BufferPolicy::Recycle;
+            // the program owns the queue's buffers; putting them back is part of its time
+            buffers.policy = BufferPolicy::Recycle;
+            buffers.reset_ns = 0.0;
         }
         Self {
             port: (number / config.rss.queues) as usize,

@@ -104,8 +104,8 @@ impl Machine {
         let Some(program) = program else { return };
         if c.kept_off_ps >= self.costs.slice_ps {
             c.turn_until_ps = self.now_ps + self.costs.slice_ps;
+            c.kept_off_ps = 0;
         }
-        c.kept_off_ps = 0;
         match program {
             Step::Read(thread) => {
                 let cost_ps = self.read_ps(usize::from(thread));
@@ -142,9 +142,11 @@ impl Machine {
             Step::Read(_) => c.busy.app += cost_ps,
             Step::Send => c.busy.sender += cost_ps,
         }
-        if !matches!(step, Step::Read(_) | Step::Send) {
-            c.kept_off_ps += cost_ps;
-        }
+        // a program that squeezes in between two interrupts is still kept off for nearly all of the time
+        c.kept_off_ps = match step {
+            Step::Read(_) | Step::Send => c.kept_off_ps.saturating_sub(cost_ps),
+            _ => c.kept_off_ps + cost_ps,
+        };
         self.agenda.push(self.now_ps + cost_ps, Event::Done(cpu as u16));
     }
 

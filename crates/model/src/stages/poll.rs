@@ -37,7 +37,7 @@ impl Default for Poll {
             refill_after: 16,
             irq_ns: 1500.0,
             poll_ns: 100.0,
-            driver_ns: 60.0,
+            driver_ns: 74.0,
             slice_us: 2000.0,
         }
     }
@@ -57,7 +57,13 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     .source("Linux e1000 of 2.6.12: all at the end; ixgbe: 16"),
     Parameter::new("poll.irq_ns", "ns", "CPU time of an interrupt until the poll starts").short("irq-ns"),
     Parameter::new("poll.poll_ns", "ns", "CPU time of a poll beside its frames"),
-    Parameter::new("poll.driver_ns", "ns", "CPU time of the driver for a frame").short("driver-ns"),
+    Parameter::new(
+        "poll.driver_ns",
+        "ns",
+        "CPU time of the driver for a frame; buffers and stack not included",
+    )
+    .short("driver-ns")
+    .source("with xdp_ns and buffers 100 ns: XDP drops 10 Mpps per CPU (Cloudflare)"),
     Parameter::new(
         "poll.slice_us",
         "us",

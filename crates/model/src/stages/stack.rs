@@ -32,14 +32,15 @@ pub enum Path {
 
 impl Default for Stack {
     fn default() -> Self {
-        Self { path: Path::Kernel, stack_ns: 480.0, xdp_ns: 20.0, bypass_ns: 169.0 }
+        Self { path: Path::Kernel, stack_ns: 465.0, xdp_ns: 10.0, bypass_ns: 169.0 }
     }
 }
 
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("stack.path", "", "kernel, xdp-drop or af-xdp").short("path"),
     Parameter::new("stack.stack_ns", "ns", "kernel path: from the driver to the socket, for a frame")
-        .short("stack-ns"),
+        .short("stack-ns")
+        .source("with driver and buffers 555 ns: 1.8 Mpps per CPU to tc (Cloudflare)"),
     Parameter::new("stack.xdp_ns", "ns", "XDP: the program and its verdict, for a frame").short("xdp-ns"),
     Parameter::new("stack.bypass_ns", "ns", "bypassed queue: all CPU time of its program for a frame")
         .source("single RX queue bypass: 5.9 Mpps on one core"),
