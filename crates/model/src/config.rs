@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -304,22 +304,31 @@ impl Config {
     /// [`ConfigError::UnknownParameter`] or [`ConfigError::WrongValue`].
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let parameter = find_parameter(name)?;
-        let (section, field) = parameter.name.split_once('.').unwrap_or((parameter.name, ""));
-        let wrong = |reason: String| ConfigError::WrongValue {
-            name: parameter.name.into(),
-            value: text.into(),
-            reason,
-        };
-        let mut json = serde_json::to_value(&*self).map_err(|error| wrong(error.to_string()))?;
-        let slot = &mut json[section][field];
-        // a number or null is read as such; what is a word in the configuration stays one
-        *slot = match serde_json::from_str(text) {
-            Ok(value) if !slot.is_string() => value,
-            _ => Value::String(text.into()),
-        };
-        *self = serde_json::from_value(json).map_err(|error| wrong(error.to_string()))?;
+        let path: Vec<&str> = parameter.name.split('.').collect();
+        *self = set_in(self, &path, text)?;
         Ok(())
     }
+}
+
+/// The same value with one field changed, from text as a person writes it.
+pub(crate) fn set_in<T: Serialize + DeserializeOwned>(
+    whole: &T,
+    path: &[&str],
+    text: &str,
+) -> Result<T, ConfigError> {
+    let wrong = |error: serde_json::Error| ConfigError::WrongValue {
+        name: path.join("."),
+        value: text.into(),
+        reason: error.to_string(),
+    };
+    let mut json = serde_json::to_value(whole).map_err(wrong)?;
+    let slot = path.iter().fold(&mut json, |value, field| &mut value[*field]);
+    // a number or null is read as such; what is a word in the configuration stays one
+    *slot = match serde_json::from_str(text) {
+        Ok(value) if !slot.is_string() => value,
+        _ => Value::String(text.into()),
+    };
+    serde_json::from_value(json).map_err(wrong)
 }
 
 impl RunLength {

@@ -25,6 +25,7 @@ mod random;
 mod rdr;
 mod record;
 mod run_queue;
+mod scenario;
 mod stages;
 pub mod theory;
 mod transmit;
@@ -41,6 +42,7 @@ pub use rdr::{
     rdr_figures, rdr_machine, rdr_sensitivity,
 };
 pub use record::Labels;
+pub use scenario::{Scenario, Sweep, SweepPoint, SweepResult};
 pub use stages::{
     app::{App, Service},
     buffers::{BufferPolicy, Buffers},
