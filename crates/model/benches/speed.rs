@@ -3,7 +3,7 @@
 
 use std::{fs, time::Instant};
 
-use model::{BufferPolicy, BusKind, Config, ModerationMode, Path, rdr_machine, simulate};
+use model::{BufferPolicy, BusKind, Config, Fleet, ModerationMode, Path, rdr_machine, simulate};
 
 fn main() {
     println!("{:44} {:>12} {:>12} {:>12}", "configuration", "frames", "delivered", "Mframes/s");
@@ -14,6 +14,19 @@ fn main() {
     measure("RDR machine, two ports, line rate", &rdr_machine(BufferPolicy::Realloc, 2));
     measure("bufferless: wire, driver, gone", &bufferless());
     measure("default: 10G, kernel, socket, line rate", &Config::default());
+    plan("plan: 1 Gpps", Fleet { flood_pps: 1e9, ..Fleet::default() });
+    let small_cores = Fleet { flood_pps: 1e9, queue_pps: 20_000.0, queues: 8, cores: 8, ..Fleet::default() };
+    plan("plan: 1 Gpps, a million flows, small cores", Fleet { flows: 1_000_000, ..small_cores });
+}
+
+/// A fleet's plan: what it says and the seconds it takes.
+fn plan(name: &str, fleet: Fleet) {
+    if !wanted(name) {
+        return;
+    }
+    let begin = Stopwatch::start();
+    let plan = fleet.plan().expect("the benchmark's fleets are valid");
+    println!("{name:44} {:>12} machines {:>18.2} s", plan.machines.unwrap_or(0), begin.seconds());
 }
 
 /// No bus, no moderation, no socket: a frame that arrives is taken at once.
@@ -33,8 +46,7 @@ fn bufferless() -> Config {
 
 /// Three runs of about two million frames each; the fastest counts, as the others were disturbed.
 fn measure(name: &str, config: &Config) {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part)) {
+    if !wanted(name) {
         return;
     }
     let mut config = config.clone();
@@ -51,6 +63,12 @@ fn measure(name: &str, config: &Config) {
     }
     let rate = counted.0 as f64 / best / 1e6;
     println!("{name:44} {:>12} {:>12} {rate:>12.1}", counted.0, counted.1);
+}
+
+/// Whether the command line names this configuration, or none.
+fn wanted(name: &str) -> bool {
+    let parts: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    parts.is_empty() || parts.iter().any(|part| name.contains(part))
 }
 
 /// CPU time of this thread where Linux tells it, so that neighbours on the machine do not count; real time

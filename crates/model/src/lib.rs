@@ -20,6 +20,7 @@ mod config;
 mod gauge;
 mod machine;
 mod outcome;
+mod plan;
 mod presets;
 mod random;
 mod rdr;
@@ -35,6 +36,9 @@ pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters}
 pub use outcome::{
     Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample, Transaction,
     TransactionKind,
+};
+pub use plan::{
+    Bottleneck, CurvePoint, FLEET_PARAMETERS, Fleet, FleetPlan, Limit, MOST_MACHINES, queue_capacity_pps,
 };
 pub use presets::{PRESETS, Preset};
 pub use rdr::{
