@@ -1,1 +1,26 @@
-//! placeholder
+//! Experiments: the ladder of every sending engine against every receiving engine, its trials, and the
+//! counters that close each trial's ledger.
+#![forbid(unsafe_code)]
+
+mod cpus;
+mod hosts;
+mod ladder;
+mod machine;
+mod places;
+mod plan;
+mod reception;
+mod record;
+mod scenario;
+mod spec;
+mod trial;
+
+pub use cpus::CpuPlan;
+pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
+pub use ladder::{Watcher, run_ladder};
+pub use machine::{read_lab_interfaces, read_machine};
+pub use plan::{BenchPlan, Pair};
+pub use reception::{Reception, ReceptionError};
+pub use record::receive_cost;
+pub use scenario::{Scenario, ScenarioError};
+pub use spec::{RxSpec, SpecError, TxSpec};
+pub use trial::{Tick, TrialError, TrialRun, run_trial};

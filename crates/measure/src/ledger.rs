@@ -64,9 +64,12 @@ impl Ledger {
         self.unexplained == 0
     }
 
-    /// Packets sent and not delivered, 0 when more arrived than were sent.
+    /// Packets sent and not delivered, 0 when more arrived than were sent. Packets that nobody observed are
+    /// not called lost.
     pub fn lost(&self) -> u64 {
-        self.sent.saturating_sub(self.delivered)
+        let unobserved = self.lines.iter().filter(|line| line.place == LedgerLine::UNOBSERVED);
+        let unobserved = unobserved.fold(0u64, |sum, line| sum.saturating_add(line.packets));
+        self.sent.saturating_sub(self.delivered).saturating_sub(unobserved)
     }
 
     /// Lost share of the packets sent, 0..=1.
@@ -76,6 +79,14 @@ impl Ledger {
 }
 
 impl LedgerLine {
+    /// The place of packets that no receiver could report on.
+    pub const UNOBSERVED: &str = "unobserved";
+
+    /// Packets that no receiver reported on, and why.
+    pub fn unobserved(packets: u64, why: &str) -> Self {
+        Self::new(Self::UNOBSERVED, packets, why)
+    }
+
     /// A line in packets without a remedy.
     pub fn new(place: &str, packets: u64, source: &str) -> Self {
         Self { place: place.into(), packets, source: source.into(), unit: Unit::Packets, remedy: None }
@@ -110,6 +121,12 @@ mod tests {
     fn counters_near_their_end_do_not_overflow() {
         let lines = vec![LedgerLine::new("a", u64::MAX, "x"), LedgerLine::new("b", u64::MAX, "y")];
         assert_eq!(Ledger::close(0, u64::MAX, lines).unexplained, i64::MIN);
+    }
+
+    #[test]
+    fn packets_that_nobody_observed_are_neither_lost_nor_unexplained() {
+        let ledger = Ledger::close(100, 0, vec![LedgerLine::unobserved(100, "no handshake")]);
+        assert_eq!((ledger.unexplained, ledger.lost()), (0, 0));
     }
 
     #[test]

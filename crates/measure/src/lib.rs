@@ -12,12 +12,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod change;
+mod effect;
 mod histogram;
 mod ledger;
+mod random;
 mod receipt;
 mod run;
 mod statistics;
+mod student;
 
+pub use change::{ChangePoint, change_points};
+pub use effect::{Better, Effect, EffectScale, Question, Verdict};
 pub use histogram::Histogram;
 pub use ledger::{Ledger, LedgerLine, Unit};
 pub use receipt::{Lateness, Receipt};

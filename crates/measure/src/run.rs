@@ -251,6 +251,14 @@ pub struct PairSummary {
     pub tx: String,
     /// The receiver's label.
     pub rx: String,
+    /// Sending threads.
+    pub tx_threads: u32,
+    /// Receiving threads.
+    pub rx_threads: u32,
+    /// Frame size, Ethernet header to FCS.
+    pub frame_size_bytes: u32,
+    /// Packets per second asked for; `None` is the maximum.
+    pub asked_pps: Option<f64>,
     /// Sent packets per second.
     pub sent_pps: Summary,
     /// Delivered packets per second.
@@ -269,26 +277,59 @@ pub struct Skipped {
     pub reason: String,
 }
 
+/// What makes two trials repeats of each other: labels, threads, frame size and load.
+type Settings<'t> = (&'t str, &'t str, u32, u32, u32, Option<f64>);
+
+impl Trial {
+    fn settings(&self) -> Settings<'_> {
+        let (tx, rx) = (&self.tx, &self.rx);
+        (&tx.label, &rx.label, tx.threads, rx.threads, self.frame_size_bytes, self.asked_pps)
+    }
+}
+
 impl PairSummary {
-    /// Summarises trials by their pair of labels, in order of first appearance.
+    /// Summarises repeats (same labels, threads, frame size and load), in order of first appearance.
     pub fn of(trials: &[Trial]) -> Vec<Self> {
-        let mut labels: Vec<(&str, &str)> = Vec::new();
+        let mut firsts: Vec<&Trial> = Vec::new();
         for trial in trials {
-            let pair = (trial.tx.label.as_str(), trial.rx.label.as_str());
-            if !labels.contains(&pair) {
-                labels.push(pair);
+            if !firsts.iter().any(|first| first.settings() == trial.settings()) {
+                firsts.push(trial);
             }
         }
-        labels
+        firsts
             .into_iter()
-            .filter_map(|(tx, rx)| {
-                let of_pair = || trials.iter().filter(|t| t.tx.label == tx && t.rx.label == rx);
-                let sent_pps = Summary::of(&of_pair().map(|t| t.sent_pps).collect::<Vec<_>>())?;
-                let delivered_pps = Summary::of(&of_pair().map(|t| t.delivered_pps).collect::<Vec<_>>())?;
+            .filter_map(|first| {
+                let repeats = || trials.iter().filter(|trial| trial.settings() == first.settings());
+                let sent_pps = Summary::of(&repeats().map(|t| t.sent_pps).collect::<Vec<_>>())?;
+                let delivered_pps = Summary::of(&repeats().map(|t| t.delivered_pps).collect::<Vec<_>>())?;
                 let agrees = delivered_pps.agrees();
-                Some(Self { tx: tx.into(), rx: rx.into(), sent_pps, delivered_pps, agrees })
+                Some(Self {
+                    tx: first.tx.label.clone(),
+                    rx: first.rx.label.clone(),
+                    tx_threads: first.tx.threads,
+                    rx_threads: first.rx.threads,
+                    frame_size_bytes: first.frame_size_bytes,
+                    asked_pps: first.asked_pps,
+                    sent_pps,
+                    delivered_pps,
+                    agrees,
+                })
             })
             .collect()
+    }
+
+    /// Whether a trial is one of those summarised here.
+    pub fn covers(&self, trial: &Trial) -> bool {
+        trial.settings() == self.settings()
+    }
+
+    /// Whether two summaries are of the same pair with the same settings, so that they can be compared.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.settings() == other.settings()
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        (&self.tx, &self.rx, self.tx_threads, self.rx_threads, self.frame_size_bytes, self.asked_pps)
     }
 }
 

@@ -1,1 +1,112 @@
-//! placeholder
+//! Ports: one file a path through the kernel, all with the same two small traits.
+//!
+//! A port is chosen once, by type, and lends its frames: what is sent is written into the port's own slot,
+//! what is received is looked at in place.
+//!
+//! ```
+//! use port::{RxPort, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions, Wait};
+//!
+//! let mut rx = UdpRx::open(&UdpRxOptions::at("127.0.0.1:0".parse()?))?;
+//! let mut tx = UdpTx::open(&UdpTxOptions::to(rx.local_address()?, 32))?;
+//! tx.send(1, |slot| { slot[0] = 7; 20 })?;
+//! let mut first = 0;
+//! rx.recv(Wait::Block, |frame| first = frame.bytes[0])?;
+//! assert_eq!(first, 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod packet;
+mod udp;
+mod xdp;
+mod xsk;
+
+/// What XDP programs count, and how they are attached.
+pub use bpf::{BpfError, CountOptions, Counts, Mode as XdpMode, SendPath, StreamCount, Verdict};
+pub use error::PortError;
+pub use packet::{
+    Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
+};
+pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
+pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
+pub use xsk::{Recycling, XskGot, XskLoss, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
+
+/// What a port's slots hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// The UDP payload; the kernel makes the headers.
+    Payload,
+    /// The whole Ethernet frame without FCS.
+    Frame,
+}
+
+/// How to wait for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Sleep until one comes or the port's timeout passes.
+    Block,
+    /// Look and come back at once.
+    Spin,
+}
+
+/// What became of one call to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sent {
+    /// Slots that were filled anew.
+    pub filled: usize,
+    /// Packets that the kernel or ring took, including ones filled in an earlier call.
+    pub taken: usize,
+    /// Calls that came back with an earlier packet's ICMP refusal (nobody listens there).
+    pub refused: usize,
+    /// Calls that the kernel turned away for lack of buffers or time; the packets stay in the port.
+    pub turned_away: usize,
+}
+
+/// A received packet, lent until the next call.
+pub struct Received<'p> {
+    /// Payload or frame, as [`RxPort::LAYER`] says.
+    pub bytes: &'p [u8],
+    /// Whether the packet was longer than `bytes`.
+    pub truncated: bool,
+}
+
+/// Sends packets of one flow set.
+pub trait TxPort {
+    /// What the slots hold.
+    const LAYER: Layer;
+
+    /// The most packets one call takes.
+    fn batch_size(&self) -> usize;
+
+    /// Lends every slot once, to be filled with what never changes; slots keep their bytes from then on.
+    fn prime(&mut self, fill: impl FnMut(&mut [u8]));
+
+    /// Sends up to `packets` packets: `fill` completes one in a slot and returns its length. Packets that the
+    /// kernel did not take stay in the port and go first the next time; nothing is filled before they went.
+    ///
+    /// # Errors
+    /// When the path is broken, not when it is merely full.
+    fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError>;
+}
+
+/// Receives packets.
+pub trait RxPort {
+    /// What is lent.
+    const LAYER: Layer;
+
+    /// Lends each packet that is there and returns how many there were: 0 when none came in time.
+    ///
+    /// # Errors
+    /// When the path is broken.
+    fn recv(&mut self, wait: Wait, sink: impl FnMut(Received<'_>)) -> Result<usize, PortError>;
+
+    /// Packets lost as far as the packets received have told: costs nothing, and lags behind.
+    fn lost_seen(&self) -> u64;
+
+    /// Packets that this port's socket or ring has lost so far, exactly.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    fn lost(&mut self) -> Result<u64, PortError>;
+}

@@ -1,1 +1,56 @@
-//! placeholder
+//! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`.
+//!
+//! Pure: what is written comes from the run alone, where it goes is the caller's. Names in a run may come
+//! from users or other hosts; every format escapes what would act in it.
+//!
+//! ```
+//! use report::{Style, read_json, write_text};
+//!
+//! fn show(saved: &str) -> Result<String, report::ReadError> {
+//!     let run = read_json(saved)?;
+//!     let mut text = Vec::new();
+//!     write_text(&run, Style::default(), &mut text).expect("memory takes everything");
+//!     Ok(String::from_utf8_lossy(&text).into_owned())
+//! }
+//!
+//! let other = show("{\"schema\": \"linerate.run/9\"}").unwrap_err();
+//! assert!(other.to_string().ends_with("this version reads linerate.run/1"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod compare;
+mod csv;
+mod escape;
+mod html;
+mod iperf3;
+mod json;
+mod ladder;
+mod lines;
+mod markdown;
+mod number;
+mod occasion;
+mod points;
+mod schema;
+mod style;
+mod table;
+mod tables;
+mod text;
+mod verdict;
+
+pub use compare::{
+    COMPARISON_SCHEMA, CompareOptions, Comparison, ConditionDifference, Gate, History, HistoryPoint,
+    HistorySeries, Metric, MetricComparison, NamedRun, compare, history, write_comparison_json,
+    write_comparison_markdown, write_comparison_text, write_history_json, write_history_markdown,
+    write_history_text,
+};
+pub use csv::{write_csv, write_points_csv};
+pub use html::write_html;
+pub use iperf3::write_iperf3;
+pub use json::{
+    Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
+};
+pub use lines::write_interval_line;
+pub use markdown::write_markdown;
+pub use schema::RUN_SCHEMA;
+pub use style::Style;
+pub use text::{write_text, write_trial};

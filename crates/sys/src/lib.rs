@@ -1,1 +1,21 @@
-//! placeholder
+//! The Linux boundary, safe outside: the only crate with `unsafe`.
+//!
+//! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
+
+pub mod capability;
+pub mod clock;
+pub mod cpu;
+pub mod cycles;
+pub mod ethtool;
+pub mod netdev;
+mod netlink;
+pub mod netns;
+pub mod packet;
+pub mod procfs;
+pub mod rtnetlink;
+pub mod signal;
+pub mod sysfs;
+pub mod udp;
+pub mod xsk;
+
+pub use netlink::NetlinkError;

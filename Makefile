@@ -1,0 +1,59 @@
+# What people run and what CI runs; `make help` lists it.
+CARGO ?= cargo
+LINERATE = target/release/linerate
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build bench test test-quick fmt lint docs bench-compare bench-micro bpf bless man completions fuzz clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what the build needs and is missing (asks the package manager)
+	@scripts/setup build
+
+build: setup ## build linerate
+	$(CARGO) build --release --locked -p linerate-cli
+
+bench: build ## build, then measure every path in the embedded lab
+	@$(LINERATE) bench $(ARGS); status=$$?; [ $$status -le 1 ] || exit $$status
+
+test: ## everything that CI runs
+	@scripts/test
+
+test-quick: ## unit tests only
+	$(CARGO) test --workspace --lib --bins
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+lint: ## formatting and clippy, as CI checks them
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+docs: ## the crates' documentation, without warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench-compare: build ## linerate's engines against plain C loops on the same lab
+	$(CARGO) bench --locked -p linerate-bench --bench compare
+
+bench-micro: ## nanoseconds of the hot functions
+	$(CARGO) bench --locked -p linerate-wire
+
+bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
+	@scripts/bpf-objects
+
+bless: ## rewrite golden files (schema, reports, help) from the code
+	LINERATE_BLESS=1 $(CARGO) test --workspace --locked
+
+man: build ## write the manual page to target/linerate.1
+	$(LINERATE) man > target/linerate.1
+
+completions: build ## write shell completions to target/completions
+	mkdir -p target/completions
+	for shell in bash zsh fish; do $(LINERATE) completions $$shell > target/completions/linerate.$$shell; done
+
+fuzz: ## run each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
+	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=60; done
+
+clean: ## remove what was built
+	$(CARGO) clean

@@ -1,0 +1,189 @@
+//! Counters around a trial, and the ledger lines they make.
+//!
+//! Where two counters see the same loss it is counted once; each rule stands beside its line.
+
+use lab::{Lab, LabError, Side};
+use measure::{LedgerLine, Unit};
+use sys::{
+    procfs::{self, NetCounters, ProcError},
+    rtnetlink::LinkStats,
+};
+
+/// Both sides of a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LabCounters {
+    pub(crate) tx: HostCounters,
+    pub(crate) rx: HostCounters,
+}
+
+/// What one namespace counts: the interface that the packets cross, and the protocols.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct HostCounters {
+    /// The interface's counters; zero where the interface is not known.
+    pub(crate) link: LinkStats,
+    /// Counters of IP and UDP.
+    pub(crate) protocols: NetCounters,
+}
+
+impl LabCounters {
+    pub(crate) fn read(lab: &Lab) -> Result<Self, LabError> {
+        let read =
+            |side: &Side| Ok(HostCounters { link: side.link()?.stats, protocols: side.net_counters()? });
+        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())? })
+    }
+
+    /// What was counted since an earlier reading.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self { tx: self.tx.since(&earlier.tx), rx: self.rx.since(&earlier.rx) }
+    }
+}
+
+impl HostCounters {
+    /// The calling thread's namespace: protocols, no interface.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub(crate) fn here() -> Result<Self, ProcError> {
+        Ok(Self { link: LinkStats::default(), protocols: procfs::net_counters()? })
+    }
+
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self { link: self.link.since(&earlier.link), protocols: self.protocols.since(&earlier.protocols) }
+    }
+
+    /// A counter of IPv4 and its sibling of IPv6 together.
+    fn both(&self, v4: &str, v6: &str) -> u64 {
+        [v4, v6].into_iter().filter_map(|name| self.protocols.value(name)).sum()
+    }
+}
+
+/// What the receiving engine itself counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Received {
+    /// Packets delivered.
+    pub(crate) delivered: u64,
+    /// What the sockets dropped, in buffers of up to 64 packets when the kernel joins datagrams.
+    pub(crate) socket_lost: u64,
+    /// Whether the kernel may join datagrams (GRO).
+    pub(crate) gro: bool,
+}
+
+/// The lines of a lab trial.
+pub(crate) fn lab_lines(counters: &LabCounters, received: Received) -> Vec<LedgerLine> {
+    let (tx, rx) = (&counters.tx, &counters.rx);
+    // A veth end counts as its own tx_dropped whatever its peer did not take, the peer's rx_dropped (backlog full)
+    // included: the backlog is named, the rest is the peer's ring.
+    let backlog = rx.link.rx_dropped.min(tx.link.tx_dropped);
+    let ring = tx.link.tx_dropped - backlog;
+    let mut lines = vec![
+        frames("peer's receive ring full", ring, "lab-tx tx_dropped − lab-rx rx_dropped")
+            .with_remedy("the receiving softirq does not keep up: give it a CPU of its own"),
+        frames("receive backlog full", backlog, "lab-rx rx_dropped")
+            .with_remedy("raise net.core.netdev_max_backlog, or use --threaded-napi"),
+        // Dropped before the backlog was asked, and not seen by the peer.
+        frames("receiving interface", rx.link.rx_dropped - backlog, "lab-rx rx_dropped"),
+    ];
+    lines.extend(protocol_lines(rx, received));
+    lines
+}
+
+/// Places between IP and the application in a namespace where nobody else receives.
+fn protocol_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+    let of = |v4, v6| counters.both(v4, v6);
+    let receive_buffer = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
+    let checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
+    // A socket's own drop count contains its share of all three UDP counters, so only what other sockets
+    // dropped is left of them.
+    let others = (receive_buffer + checksum).saturating_sub(received.socket_lost);
+    vec![
+        packets("IP input", of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards"),
+        packets("IP header", of("IpInHdrErrors", "Ip6InHdrErrors"), "Ip InHdrErrors"),
+        packets("IP address", of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors"),
+        packets("no socket", of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts")
+            .with_remedy("nobody listens on that port and address"),
+        receive_buffer_full(counters, received),
+        packets("other sockets", others, "Udp RcvbufErrors + MemErrors + InCsumErrors − SK_MEMINFO_DROPS"),
+    ]
+}
+
+/// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters
+/// are everybody's.
+pub(crate) fn host_rx_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+    vec![receive_buffer_full(counters, received)]
+}
+
+/// A socket counts a dropped buffer once, however many datagrams GRO joined in it. IP counts datagrams: what it
+/// took and no application got was in those buffers, as long as the numbers can belong together.
+fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLine {
+    const MOST_JOINED: u64 = 64; // UDP_GRO_CNT_MAX, net/ipv4/udp_offload.c
+    const REMEDY: &str =
+        "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
+    let place = "receive buffer full";
+    let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
+    let elsewhere = counters.both("UdpNoPorts", "Udp6NoPorts");
+    let missing = reached_ip.saturating_sub(received.delivered).saturating_sub(elsewhere);
+    let buffers = received.socket_lost;
+    if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
+        let source = "IpExt InNoECTPkts − delivered; socket SK_MEMINFO_DROPS counts their buffers";
+        let line = LedgerLine::new(place, missing, source).with_remedy(REMEDY);
+        return LedgerLine { unit: Unit::Buffers, ..line };
+    }
+    packets(place, buffers, "socket SK_MEMINFO_DROPS").with_remedy(REMEDY)
+}
+
+fn packets(place: &str, count: u64, source: &str) -> LedgerLine {
+    LedgerLine::new(place, count, source)
+}
+
+fn frames(place: &str, count: u64, source: &str) -> LedgerLine {
+    LedgerLine { unit: Unit::Frames, ..LedgerLine::new(place, count, source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place<'l>(lines: &'l [LedgerLine], place: &str) -> &'l LedgerLine {
+        lines.iter().find(|line| line.place == place).expect("the place is in the table")
+    }
+
+    fn counted(snmp: &str) -> HostCounters {
+        HostCounters { protocols: sys::procfs::parse_snmp(snmp).unwrap(), link: LinkStats::default() }
+    }
+
+    #[test]
+    fn a_dropped_buffer_of_joined_datagrams_counts_as_all_of_them() {
+        let counters = counted("IpExt: InNoECTPkts\nIpExt: 1000\n");
+        let received = Received { delivered: 360, socket_lost: 10, gro: true };
+        assert_eq!(receive_buffer_full(&counters, received).packets, 640);
+        let impossible = Received { delivered: 359, ..received };
+        assert_eq!(receive_buffer_full(&counters, impossible).packets, 10, "641 do not fit 10 buffers");
+        let unjoined = Received { gro: false, ..received };
+        assert_eq!(receive_buffer_full(&counters, unjoined).packets, 10);
+    }
+
+    #[test]
+    fn a_full_backlog_counted_at_both_ends_is_one_loss() {
+        let mut counters = LabCounters { tx: HostCounters::default(), rx: HostCounters::default() };
+        counters.tx.link.tx_dropped = 10;
+        counters.rx.link.rx_dropped = 4;
+        let lines = lab_lines(&counters, Received::default());
+        assert_eq!(place(&lines, "receive backlog full").packets, 4);
+        assert_eq!(place(&lines, "peer's receive ring full").packets, 6);
+        assert_eq!(lines.iter().map(|line| line.packets).sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn a_socket_s_drops_are_not_counted_again_by_the_protocol() {
+        let text = "Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n";
+        let counters =
+            HostCounters { protocols: sys::procfs::parse_snmp(text).unwrap(), link: LinkStats::default() };
+        let lines = protocol_lines(&counters, Received { socket_lost: 12, ..Received::default() });
+        assert_eq!(place(&lines, "receive buffer full").packets, 12);
+        assert_eq!(place(&lines, "other sockets").packets, 1);
+        assert_eq!(place(&lines, "no socket").packets, 3);
+        assert_eq!(lines.iter().map(|line| line.packets).sum::<u64>(), 16);
+    }
+}

@@ -1,0 +1,170 @@
+//! What a ladder run will do: complete, valid and printable.
+
+use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, TxEngine, TxWorkerPlan};
+use lab::LabPlan;
+use measure::{Endpoint, Skipped};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{collections::BTreeMap, net::SocketAddr};
+use wire::{FrameSpec, Rate};
+
+use crate::{
+    cpus::CpuPlan,
+    spec::{RxSpec, TxSpec},
+};
+
+/// A ladder in the lab.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchPlan {
+    /// Sender and receiver of each pair, in the order of the table.
+    pub pairs: Vec<Pair>,
+    /// Engines left out, and why.
+    pub skipped: Vec<Skipped>,
+    /// Trials of each pair; pairs take turns, so that drift of the machine does not look like a difference.
+    pub trials: u32,
+    /// Nanoseconds a trial.
+    pub duration_ns: u64,
+    /// The rate as asked.
+    pub rate: Rate,
+    /// The same in packets per second, all threads together; `None` is the maximum.
+    pub rate_pps: Option<f64>,
+    /// The pattern of departures.
+    pub departures: Departures,
+    /// Mean frame size, Ethernet header to FCS.
+    pub frame_size_bytes: u32,
+    /// Mean UDP payload.
+    pub payload_bytes: u32,
+    /// Whether every payload has room for a stream tag; without, all threads are one stream.
+    pub tagged: bool,
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// Sending threads.
+    pub tx_threads: usize,
+    /// Receiving threads.
+    pub rx_threads: usize,
+    /// Flows in all.
+    pub flows: usize,
+    /// Packets a sending call, at most.
+    pub tx_batch_size: usize,
+    /// Packets a receiving call, at most.
+    pub rx_batch_size: usize,
+    /// Receivers spin instead of sleeping.
+    pub spin: bool,
+    /// Where workers run.
+    pub cpus: CpuPlan,
+    /// The lab; offloads are set for each pair as its engines need.
+    pub lab: LabPlan,
+    /// The packets; addresses and ports are filled in for each trial.
+    pub frames: FrameSpec,
+    /// Nanoseconds between recorded intervals.
+    pub interval_ns: u64,
+    /// Seed of all that is random.
+    pub seed: u64,
+}
+
+/// One row of the ladder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The sender.
+    pub tx: TxSpec,
+    /// The receiver.
+    pub rx: RxSpec,
+}
+
+/// The UDP port of the lab's receivers.
+const LAB_PORT: u16 = 4321;
+
+impl BenchPlan {
+    /// Every sender against every receiver.
+    pub fn pair_up(tx: &[TxSpec], rx: &[RxSpec]) -> Vec<Pair> {
+        tx.iter().flat_map(|tx| rx.iter().map(|rx| Pair { tx: tx.clone(), rx: rx.clone() })).collect()
+    }
+
+    /// Seconds that all trials take together, without making labs and draining.
+    pub fn seconds(&self) -> f64 {
+        self.duration_ns as f64 / 1e9 * f64::from(self.trials) * self.pairs.len() as f64
+    }
+
+    /// The lab for a pair: only a receiver that asks for joined datagrams gets them.
+    pub fn lab_for(&self, pair: &Pair) -> LabPlan {
+        let RxEngine::Udp(udp) = &pair.rx.0;
+        LabPlan { gro: udp.gro, ..self.lab.clone() }
+    }
+
+    /// The sender of a pair's trial, from the lab's sending to its receiving addresses.
+    pub fn sender(&self, pair: &Pair, from: &[SocketAddr], to: &[SocketAddr]) -> SenderPlan {
+        let flows =
+            |worker: usize| self.flows / self.tx_threads + usize::from(worker < self.flows % self.tx_threads);
+        let workers = (0..self.tx_threads)
+            .map(|worker| TxWorkerPlan {
+                target: to[worker % to.len()],
+                local: from[worker % from.len()],
+                flows: flows(worker).max(1),
+                stream: if self.tagged { worker as u16 + 1 } else { 0 },
+            })
+            .collect();
+        SenderPlan {
+            engine: pair.tx.0.clone(),
+            workers,
+            interface: None,
+            frames: self.frames.clone(),
+            rate_pps: self.rate_pps,
+            departures: self.departures,
+            limit: Limit { count: None, duration_ns: Some(self.duration_ns) },
+            batch_size: self.tx_batch_size,
+            seed: self.seed,
+        }
+    }
+
+    /// The receiver of a pair's trial.
+    pub fn receiver(&self, pair: &Pair) -> ReceiverPlan {
+        let any: std::net::IpAddr = if self.ipv6 {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            std::net::Ipv4Addr::UNSPECIFIED.into()
+        };
+        ReceiverPlan {
+            engine: pair.rx.0.clone(),
+            local: (any, LAB_PORT).into(),
+            workers: self.rx_threads,
+            spin: self.spin,
+            batch_size: self.rx_batch_size,
+        }
+    }
+
+    /// The sending side as the record names it.
+    pub fn tx_endpoint(&self, pair: &Pair) -> Endpoint {
+        let TxEngine::Udp(udp) = &pair.tx.0;
+        Endpoint {
+            engine: pair.tx.engine().into(),
+            label: pair.tx.to_string(),
+            threads: self.tx_threads as u32,
+            cpus: self.cpus.tx.clone(),
+            options: BTreeMap::from([
+                ("batch_size".into(), json!(self.tx_batch_size)),
+                ("flows".into(), json!(self.flows)),
+                ("gso".into(), json!(udp.gso)),
+                ("send_buffer_bytes".into(), json!(udp.send_buffer_bytes)),
+            ]),
+        }
+    }
+
+    /// The receiving side as the record names it.
+    pub fn rx_endpoint(&self, pair: &Pair) -> Endpoint {
+        let RxEngine::Udp(udp) = &pair.rx.0;
+        Endpoint {
+            engine: pair.rx.engine().into(),
+            label: pair.rx.to_string(),
+            threads: self.rx_threads as u32,
+            cpus: self.cpus.rx.clone(),
+            options: BTreeMap::from([
+                ("batch_size".into(), json!(self.rx_batch_size)),
+                ("gro".into(), json!(udp.gro)),
+                ("reuse_port".into(), json!(udp.reuse_port)),
+                ("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes)),
+                ("spin".into(), json!(self.spin)),
+                ("threaded_napi".into(), json!(self.lab.threaded_napi)),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A receiver that serves senders: counts packets, answers handshakes, and tells intervals apart.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, mpsc},
+};
+
+use engine::{
+    EngineError, Placement, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot, StreamCount,
+};
+use measure::{Cost, Endpoint, Interval, LedgerLine};
+use serde_json::json;
+use session::{Counts, Host, HostError, HostEvent, Progress, Report};
+use sys::{
+    clock,
+    procfs::{self, Stat},
+};
+use thiserror::Error;
+
+use crate::{
+    places::{HostCounters, Received, host_rx_lines},
+    record::cpu_shares,
+    spec::RxSpec,
+};
+
+/// A running receiver.
+pub struct Reception {
+    counting: Arc<Counting>,
+    host: Option<Host>,
+    events: mpsc::Receiver<HostEvent>,
+    last: (u64, RxSnapshot),
+    start_ns: u64,
+}
+
+/// Why a receiver could not start.
+#[derive(Debug, Error)]
+pub enum ReceptionError {
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The control connection.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl Reception {
+    /// Opens the port, starts the workers, and serves handshakes on TCP at the same address and port.
+    ///
+    /// # Errors
+    /// [`ReceptionError`]; then nothing is left open.
+    pub fn start(plan: &ReceiverPlan, cpus: &[u32]) -> Result<Self, ReceptionError> {
+        let placement = Placement { enter: None, cpus: cpus.to_vec() };
+        let receiver = Receiver::start(plan, &placement)?;
+        let local = receiver.local_address();
+        let endpoint = endpoint(plan, cpus);
+        let RxEngine::Udp(udp) = &plan.engine;
+        let counting = Arc::new(Counting {
+            receiver: Mutex::new(Some(receiver)),
+            endpoint,
+            gro: udp.gro,
+            begun: Mutex::default(),
+        });
+        let (sender, events) = mpsc::channel();
+        let host = Host::listen(local, local.port(), counting.clone(), sender)?;
+        let start_ns = clock::monotonic_ns();
+        Ok(Self { counting, host: Some(host), events, last: (start_ns, RxSnapshot::default()), start_ns })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.host.as_ref().map(Host::address)
+    }
+
+    /// What happened on control connections since the last call.
+    pub fn events(&self) -> Vec<HostEvent> {
+        self.events.try_iter().collect()
+    }
+
+    /// Counters since the last call, with the measured time between.
+    pub fn interval(&mut self) -> Interval {
+        let now = (clock::monotonic_ns(), self.counting.snapshot());
+        let before = std::mem::replace(&mut self.last, now);
+        Interval {
+            trial: 0,
+            end_s: (now.0 - self.start_ns) as f64 / 1e9,
+            length_s: (now.0 - before.0) as f64 / 1e9,
+            sent: None,
+            delivered: Some(now.1.packets + now.1.foreign - before.1.packets - before.1.foreign),
+            payload_bytes: now.1.payload_bytes - before.1.payload_bytes,
+            rx_dropped: Some(now.1.lost - before.1.lost),
+        }
+    }
+
+    /// Whether the path broke.
+    pub fn is_broken(&self) -> bool {
+        self.counting.with(Receiver::is_finished).unwrap_or(true)
+    }
+
+    /// Ends sessions, then counts what already arrived.
+    pub fn stop(mut self) -> Option<ReceiverResult> {
+        self.host = None;
+        let receiver = self.counting.receiver.lock().expect("no holder panics").take();
+        receiver.map(Receiver::stop)
+    }
+}
+
+/// What sessions need of the receiver.
+struct Counting {
+    receiver: Mutex<Option<Receiver>>,
+    endpoint: Endpoint,
+    gro: bool,
+    begun: Mutex<BTreeMap<u64, Begun>>,
+}
+
+/// Readings when a trial began.
+struct Begun {
+    snapshot: RxSnapshot,
+    counters: HostCounters,
+    cpus: Option<Stat>,
+}
+
+impl Counting {
+    fn with<T>(&self, look: impl FnOnce(&Receiver) -> T) -> Option<T> {
+        self.receiver.lock().expect("no holder panics").as_ref().map(look)
+    }
+
+    fn snapshot(&self) -> RxSnapshot {
+        self.with(Receiver::snapshot).unwrap_or_default()
+    }
+}
+
+impl Counts for Counting {
+    fn progress(&self, streams: &[u16]) -> Progress {
+        let count = |receiver: &Receiver| {
+            let each = streams.iter().map(|stream| receiver.stream(*stream));
+            (each.fold(StreamCount::default(), StreamCount::plus), receiver.snapshot().lost)
+        };
+        let (streams, dropped) = self.with(count).unwrap_or_default();
+        Progress { packets: streams.packets, payload_bytes: streams.payload_bytes, dropped }
+    }
+
+    fn begin(&self) -> u64 {
+        let mut begun = self.begun.lock().expect("no holder panics");
+        // Trials whose senders were lost never ask for their report; the oldest give way.
+        const MOST_BEGUN: usize = 256;
+        if begun.len() >= MOST_BEGUN {
+            begun.pop_first();
+        }
+        let number = begun.last_key_value().map_or(0, |(last, _)| last + 1);
+        begun.insert(
+            number,
+            Begun {
+                snapshot: self.snapshot(),
+                counters: HostCounters::here().unwrap_or_default(),
+                cpus: procfs::stat().ok(),
+            },
+        );
+        number
+    }
+
+    fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
+        let began = self.begun.lock().expect("no holder panics").remove(&begun);
+        let mut lines = Vec::new();
+        let mut cpus = Vec::new();
+        if let Some(began) = began {
+            let lost = self.snapshot().lost.saturating_sub(began.snapshot.lost);
+            // Counters of the host and its sockets are one sender's only while it is alone.
+            if senders == 1 {
+                let counters = HostCounters::here().map(|now| now.since(&began.counters)).unwrap_or_default();
+                let gro = self.gro;
+                lines = host_rx_lines(&counters, Received { delivered, socket_lost: lost, gro });
+            }
+            if let (Some(before), Ok(after)) = (began.cpus, procfs::stat()) {
+                cpus = cpu_shares(&before, &after);
+            }
+        }
+        lines.retain(|line: &LedgerLine| line.packets > 0);
+        Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders }
+    }
+}
+
+fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {
+    let RxEngine::Udp(udp) = &plan.engine;
+    let spec = RxSpec(plan.engine.clone());
+    Endpoint {
+        engine: spec.engine().into(),
+        label: spec.to_string(),
+        threads: plan.workers as u32,
+        cpus: cpus.to_vec(),
+        options: BTreeMap::from([
+            ("batch_size".into(), json!(plan.batch_size)),
+            ("gro".into(), json!(udp.gro)),
+            ("reuse_port".into(), json!(udp.reuse_port)),
+            ("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes)),
+            ("spin".into(), json!(plan.spin)),
+        ]),
+    }
+}

@@ -1,0 +1,224 @@
+//! One trial in a lab of its own: start, tick, stop, drain, read the counters, close the ledger.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use engine::{EngineError, Placement, Receiver, RxEngine, RxSnapshot, Sender, TxSnapshot};
+use lab::{Lab, LabError, Side};
+use measure::{Interval, Ledger, Trial};
+use sys::{clock, procfs};
+use thiserror::Error;
+
+use crate::{
+    places::{self, LabCounters, Received},
+    plan::{BenchPlan, Pair},
+    record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares, receive_cost},
+};
+
+/// How often a running trial is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Packets in flight are waited for until nothing moved for so long: a busy machine may leave a softirq thread
+/// without a CPU for a second. A ledger that closes is not waited for.
+const QUIET: Duration = Duration::from_secs(2);
+/// And no longer than this.
+const LONGEST_DRAIN: Duration = Duration::from_secs(15);
+
+/// Why a trial could not be run.
+#[derive(Debug, Error)]
+pub enum TrialError {
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A descriptor of the lab's namespace.
+    #[error("cannot hold the lab's network namespace")]
+    Namespace(#[source] io::Error),
+    /// The machine's counters.
+    #[error(transparent)]
+    Counters(#[from] procfs::ProcError),
+}
+
+/// A finished trial and its ticks.
+#[derive(Debug)]
+pub struct TrialRun {
+    /// The trial.
+    pub trial: Trial,
+    /// Its intervals; `trial` in each is 0 until the run numbers them.
+    pub intervals: Vec<Interval>,
+}
+
+/// What a running trial shows.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick {
+    /// Share of the trial's time that is over, 0..=1.
+    pub done_ratio: f64,
+    /// Packets per second sent since the last tick.
+    pub sent_pps: f64,
+    /// Packets per second delivered since the last tick.
+    pub delivered_pps: f64,
+}
+
+/// Runs one trial; `tick` sees it run and says whether to go on.
+///
+/// # Errors
+/// What kept it from starting; a path that breaks later ends the trial early, with what was measured.
+pub fn run_trial(
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
+    mut tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
+    let lab = Lab::create(&plan.lab_for(pair))?;
+    let receiver = Receiver::start(&plan.receiver(pair), &placement(lab.rx(), &plan.cpus.rx)?)?;
+    let port = receiver.local_address().port();
+    let from = addresses(lab.tx(), plan.ipv6, 0);
+    let to = addresses(lab.rx(), plan.ipv6, port);
+    let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
+
+    let counters = LabCounters::read(&lab)?;
+    let cpus = procfs::stat()?;
+    let start_ns = sender.begin();
+    let mut watch = Watch::new(plan, start_ns);
+    let mut interrupted = false;
+    while !sender.is_finished() {
+        thread::sleep(LOOK);
+        if !tick(watch.look(&sender, &receiver)) && !interrupted {
+            interrupted = true;
+            sender.stop();
+        }
+        interrupted |= receiver.is_finished();
+    }
+    let sent = TxOutcome::of(sender.join());
+    let cpus = cpu_shares(&cpus, &procfs::stat()?);
+    drain(|| {
+        let (now, tally) = (LabCounters::read(&lab)?.since(&counters), receiver.snapshot());
+        let lines = places::lab_lines(&now, of_receiver(pair, tally));
+        let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
+        Ok((closes, (now, tally)))
+    })?;
+    let received = receiver.stop();
+    let counters = LabCounters::read(&lab)?.since(&counters);
+
+    let tally = received.tally();
+    let rx = RxOutcome {
+        endpoint: plan.rx_endpoint(pair),
+        delivered: tally.packets,
+        cost: receive_cost(&received),
+        lines: places::lab_lines(&counters, of_receiver(pair, tally)),
+        cpus,
+        on_wire: Some(counters.tx.link.tx_packets),
+    };
+    let settings = TrialSettings {
+        trial: number,
+        tx: plan.tx_endpoint(pair),
+        frame_size_bytes: plan.frame_size_bytes,
+        payload_bytes: plan.payload_bytes,
+        asked_pps: plan.rate_pps,
+    };
+    Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
+}
+
+fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
+    let namespace = Arc::new(side.namespace().try_clone().map_err(TrialError::Namespace)?);
+    Ok(Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() })
+}
+
+fn addresses(side: &Side, ipv6: bool, port: u16) -> Vec<SocketAddr> {
+    let all: Vec<IpAddr> = if ipv6 {
+        side.ipv6().iter().copied().map(IpAddr::from).collect()
+    } else {
+        side.ipv4().iter().copied().map(IpAddr::from).collect()
+    };
+    all.into_iter().map(|address| (address, port).into()).collect()
+}
+
+fn of_receiver(pair: &Pair, tally: RxSnapshot) -> Received {
+    let RxEngine::Udp(udp) = &pair.rx.0;
+    Received { delivered: tally.packets, socket_lost: tally.lost, gro: udp.gro }
+}
+
+/// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a
+/// while.
+fn drain<S: PartialEq>(look: impl Fn() -> Result<(bool, S), TrialError>) -> Result<(), TrialError> {
+    let started = Instant::now();
+    let (mut closes, mut last) = look()?;
+    let mut moved = Instant::now();
+    while !closes && moved.elapsed() < QUIET && started.elapsed() < LONGEST_DRAIN {
+        thread::sleep(Duration::from_millis(2));
+        let now;
+        (closes, now) = look()?;
+        if now != last {
+            moved = Instant::now();
+            last = now;
+        }
+    }
+    Ok(())
+}
+
+/// Turns counters into ticks and recorded intervals.
+struct Watch {
+    start_ns: u64,
+    duration_ns: u64,
+    interval_ns: u64,
+    ticked: Seen,
+    recorded: Seen,
+    intervals: Vec<Interval>,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    at_ns: u64,
+    tx: TxSnapshot,
+    rx: RxSnapshot,
+}
+
+impl Watch {
+    fn new(plan: &BenchPlan, start_ns: u64) -> Self {
+        let nothing = Seen { at_ns: start_ns, tx: TxSnapshot::default(), rx: RxSnapshot::default() };
+        Self {
+            start_ns,
+            duration_ns: plan.duration_ns.max(1),
+            interval_ns: plan.interval_ns,
+            ticked: nothing,
+            recorded: nothing,
+            intervals: Vec::new(),
+        }
+    }
+
+    fn look(&mut self, sender: &Sender, receiver: &Receiver) -> Tick {
+        let now = Seen { at_ns: clock::monotonic_ns(), tx: sender.snapshot(), rx: receiver.snapshot() };
+        if now.at_ns - self.recorded.at_ns >= self.interval_ns {
+            self.intervals.push(self.recorded.interval_to(&now, self.start_ns));
+            self.recorded = now;
+        }
+        let seconds = (now.at_ns - self.ticked.at_ns).max(1) as f64 / 1e9;
+        let tick = Tick {
+            done_ratio: ((now.at_ns - self.start_ns) as f64 / self.duration_ns as f64).min(1.0),
+            sent_pps: (now.tx.packets - self.ticked.tx.packets) as f64 / seconds,
+            delivered_pps: (now.rx.packets - self.ticked.rx.packets) as f64 / seconds,
+        };
+        self.ticked = now;
+        tick
+    }
+}
+
+impl Seen {
+    fn interval_to(&self, now: &Self, start_ns: u64) -> Interval {
+        Interval {
+            trial: 0,
+            end_s: (now.at_ns - start_ns) as f64 / 1e9,
+            length_s: (now.at_ns - self.at_ns) as f64 / 1e9,
+            sent: Some(now.tx.packets - self.tx.packets),
+            delivered: Some(now.rx.packets - self.rx.packets),
+            payload_bytes: now.rx.payload_bytes - self.rx.payload_bytes,
+            rx_dropped: Some(now.rx.lost - self.rx.lost),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Counts probe packets (kernel pktgen's header at the start of the UDP payload) by stream and CPU, and takes them
+ * away. All other packets go to the kernel. Checksums are not looked at.
+ */
+#include "linerate.bpf.h"
+
+#define PROBE_MAGIC 0xbe9be955
+#define WINDOW 256
+#define FOREIGN_SLOT 0
+
+struct probe {
+	__u32 magic;
+	__u32 sequence;
+	__u64 time;
+};
+_Static_assert(sizeof(struct probe) == 16, "struct pktgen_hdr of net/core/pktgen.c");
+
+/* What one CPU saw of one stream. `foreign` is of all streams together and counted in the first. */
+struct stream {
+	__u64 packets;
+	__u64 payload_bytes;
+	__u64 foreign;
+	__u64 span;       /* sequence numbers from the lowest to the highest seen */
+	__u64 reordered;  /* came after a higher number, and not before within the window */
+	__u64 duplicates; /* came before, within the window */
+	__u64 stale;      /* behind by more than the window: reordered or duplicate */
+	__u32 next;       /* the highest number seen, plus 1 */
+	__u32 unused;
+	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
+	__u32 seen[WINDOW];
+};
+_Static_assert(sizeof(struct stream) == 8 * 8 + 4 * WINDOW, "read by count.rs");
+
+const volatile __u32 streams = 256; /* set by the loader, as the map's length is */
+const volatile __u32 queues = 0;    /* 0: queues are not counted */
+const volatile __u32 verdict = XDP_DROP;
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct stream);
+	NUMBER(max_entries, 256);
+} by_stream SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1);
+} by_queue SEC(".maps");
+
+static ALWAYS_INLINE void track(struct stream *stream, __u32 sequence)
+{
+	__u32 *seen = &stream->seen[sequence % WINDOW];
+	__u32 ahead = sequence - stream->next;
+	__u32 behind = -ahead;
+
+	if (UNLIKELY(stream->packets == 0)) {
+		stream->next = sequence;
+		/* 0 would mean number 2^32 - 1, which belongs here. */
+		stream->seen[WINDOW - 1] = 1;
+		ahead = 0;
+	}
+	if ((int)ahead >= 0) {
+		stream->span += (__u64)ahead + 1;
+		stream->next = sequence + 1;
+		*seen = sequence + 1;
+		return;
+	}
+	if (behind > stream->span)
+		stream->span = behind;
+	if (behind > WINDOW) {
+		stream->stale++;
+		return;
+	}
+	if (*seen == sequence + 1) {
+		stream->duplicates++;
+	} else {
+		stream->reordered++;
+		*seen = sequence + 1;
+	}
+}
+
+static ALWAYS_INLINE int foreign(void)
+{
+	__u32 slot = FOREIGN_SLOT;
+	struct stream *stream = bpf_map_lookup_elem(&by_stream, &slot);
+
+	if (stream)
+		stream->foreign++;
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int count(struct xdp_md *ctx)
+{
+	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
+	struct udp *udp = udp_of(data, end);
+	struct stream *stream;
+	struct probe *probe;
+	__u32 slot = 0, len;
+
+	if (!udp)
+		return foreign();
+	probe = (struct probe *)(udp + 1);
+	len = ntohs(udp->len);
+	if ((void *)(probe + 1) > end || len < UDP_LEN + sizeof(*probe) || probe->magic != htonl(PROBE_MAGIC))
+		return foreign();
+	len -= UDP_LEN;
+	if (len >= sizeof(*probe) + 2 && (void *)(probe + 1) + 2 <= end)
+		slot = ntohs(*(__u16 *)(probe + 1));
+	if (slot >= streams)
+		return foreign();
+
+	stream = bpf_map_lookup_elem(&by_stream, &slot);
+	if (!stream)
+		return XDP_PASS;
+	track(stream, ntohl(probe->sequence));
+	stream->packets++;
+	stream->payload_bytes += len;
+	if (queues) {
+		__u32 queue = ctx->rx_queue_index;
+		__u64 *packets = bpf_map_lookup_elem(&by_queue, &queue);
+
+		if (packets)
+			(*packets)++;
+	}
+	return verdict;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What all programs share: the kernel's types as far as they are used here, and the way to a UDP payload.
+ *
+ * No header of the system is included, so that the objects are the same wherever they are built. Numbers and
+ * layouts are those of linux/bpf.h, which never change. Little-endian machines only, as the objects are.
+ */
+#ifndef LINERATE_BPF_H
+#define LINERATE_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+/* Map definitions by BTF: a number is the length of an array type that is pointed to. */
+#define NUMBER(name, value) int (*name)[value]
+#define TYPE(name, type) type *name
+
+#define ntohs(value) __builtin_bswap16(value)
+#define ntohl(value) __builtin_bswap32(value)
+#define htons(value) __builtin_bswap16(value)
+#define htonl(value) __builtin_bswap32(value)
+
+enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
+
+enum {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_XSKMAP = 17,
+};
+
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};
+_Static_assert(sizeof(struct xdp_md) == 24, "struct xdp_md of linux/bpf.h");
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static __s64 (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static __s64 (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static __s64 (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
+
+#define ETH_LEN 14
+#define VLAN_LEN 4
+#define IPV4_LEN 20
+#define IPV6_LEN 40
+#define UDP_LEN 8
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define ETHERTYPE_VLAN 0x8100
+#define ETHERTYPE_QINQ 0x88a8
+#define PROTOCOL_UDP 17
+
+struct udp {
+	__u16 source;
+	__u16 dest;
+	__u16 len;
+	__u16 check;
+};
+_Static_assert(sizeof(struct udp) == UDP_LEN, "RFC 768");
+
+/*
+ * The UDP header of a frame: Ethernet, at most two VLAN tags, IPv4 that is no fragment or IPv6 without extension
+ * headers. NULL for everything else.
+ */
+static ALWAYS_INLINE struct udp *udp_of(void *data, void *end)
+{
+	__u8 *at = data;
+	__u16 ethertype;
+	struct udp *udp;
+
+	if ((void *)(at + ETH_LEN) > end)
+		return 0;
+	ethertype = ntohs(*(__u16 *)(at + 12));
+	at += ETH_LEN;
+#pragma unroll
+	for (int tag = 0; tag < 2; tag++) {
+		if (ethertype != ETHERTYPE_VLAN && ethertype != ETHERTYPE_QINQ)
+			break;
+		if ((void *)(at + VLAN_LEN) > end)
+			return 0;
+		ethertype = ntohs(*(__u16 *)(at + 2));
+		at += VLAN_LEN;
+	}
+
+	if (ethertype == ETHERTYPE_IPV4) {
+		if ((void *)(at + IPV4_LEN) > end)
+			return 0;
+		/* Version and length; more fragments or an offset; protocol. */
+		if ((at[0] & 0xf0) != 0x40 || (at[0] & 0x0f) < 5 || (at[6] & 0x3f) || at[7] ||
+		    at[9] != PROTOCOL_UDP)
+			return 0;
+		at += (at[0] & 0x0f) * 4;
+	} else if (ethertype == ETHERTYPE_IPV6) {
+		if ((void *)(at + IPV6_LEN) > end)
+			return 0;
+		if (at[6] != PROTOCOL_UDP)
+			return 0;
+		at += IPV6_LEN;
+	} else {
+		return 0;
+	}
+
+	udp = (struct udp *)at;
+	return (void *)(udp + 1) > end ? 0 : udp;
+}
+
+/* The kernel lets only GPL-compatible programs use some helpers; none here needs one. */
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+#endif

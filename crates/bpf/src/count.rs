@@ -1,0 +1,242 @@
+//! Counting probe packets in XDP.
+
+use std::fmt;
+
+use aya::maps::{MapData, PerCpuArray};
+
+use crate::{
+    error::BpfError,
+    program::{Mode, Program, object},
+};
+
+/// What becomes of counted packets; all others go to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verdict {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They go to the kernel, too.
+    Pass,
+}
+
+/// What is counted, and what then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountOptions {
+    /// Streams that are told apart; packets of stream `streams` and above are foreign.
+    pub streams: u16,
+    /// Receive queues that are told apart; 0 saves the time.
+    pub queues: u32,
+    /// What becomes of counted packets.
+    pub verdict: Verdict,
+}
+
+/// Counts packets with a probe header at the start of the UDP payload, by stream and CPU. Checksums are not
+/// verified: use sockets for that.
+///
+/// Loss, reordering and duplicates are known for each CPU by itself: exact when a stream is received by one CPU,
+/// which is so unless its flows are spread over queues. Over several CPUs the sums are still exact about loss when
+/// there are no duplicates. Duplicates are recognised among the last 256 numbers of a stream.
+pub struct Count {
+    // Before the maps: nothing is counted any more when they go.
+    _program: Program,
+    by_stream: PerCpuArray<MapData, [u64; STREAM_WORDS]>,
+    by_queue: PerCpuArray<MapData, u64>,
+    queues: u32,
+}
+
+/// What was counted, by one CPU or by all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// By stream.
+    pub streams: Vec<StreamCount>,
+    /// Packets without probe header or of a stream that is not told apart; they went to the kernel.
+    pub foreign: u64,
+}
+
+/// What was counted of one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamCount {
+    /// Packets, duplicates among them.
+    pub packets: u64,
+    /// UDP payload bytes of those.
+    pub payload_bytes: u64,
+    /// The lowest sequence number.
+    pub first: u32,
+    /// Sequence numbers from the lowest to the highest, both included.
+    pub span: u64,
+    /// Packets that came after one with a higher number.
+    pub reordered: u64,
+    /// Packets that came again.
+    pub duplicates: u64,
+    /// Packets behind by more than 256 numbers: reordered or duplicate, nobody can tell. Counted as arrived.
+    pub stale: u64,
+}
+
+/// `sizeof(struct stream)` of `count.bpf.c` in words.
+const STREAM_WORDS: usize = 8 + 256 / 2;
+
+impl Default for CountOptions {
+    /// 256 streams, dropped; no queues.
+    fn default() -> Self {
+        Self { streams: 256, queues: 0, verdict: Verdict::Drop }
+    }
+}
+
+impl Count {
+    /// Attaches to the interface of this number, until dropped.
+    ///
+    /// # Errors
+    /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
+    pub fn attach(interface: u32, mode: Mode, options: &CountOptions) -> Result<Self, BpfError> {
+        const XDP_DROP: u32 = 1;
+        const XDP_PASS: u32 = 2;
+        let verdict = match options.verdict {
+            Verdict::Drop => XDP_DROP,
+            Verdict::Pass => XDP_PASS,
+        };
+        let streams = u32::from(options.streams).max(1);
+        let mut program = Program::load("count", object!("count"), |loader| {
+            loader
+                .override_global("streams", &streams, true)
+                .override_global("queues", &options.queues, true)
+                .override_global("verdict", &verdict, true)
+                .map_max_entries("by_stream", streams)
+                .map_max_entries("by_queue", options.queues.max(1));
+        })?;
+        let (by_stream, by_queue) = (program.take_map("by_stream")?, program.take_map("by_queue")?);
+        program.attach(interface, mode)?;
+        Ok(Self { _program: program, by_stream, by_queue, queues: options.queues })
+    }
+
+    /// What all CPUs counted so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read(&self) -> Result<Counts, BpfError> {
+        Ok(self.read_cpus()?.into_iter().fold(Counts::default(), Counts::plus))
+    }
+
+    /// What each CPU counted so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read_cpus(&self) -> Result<Vec<Counts>, BpfError> {
+        let mut cpus: Vec<Counts> = Vec::new();
+        for stream in 0..self.by_stream.len() {
+            let refused = BpfError::map(format!("read the counters of stream {stream}"));
+            let values = self.by_stream.get(&stream, 0).map_err(refused)?;
+            cpus.resize_with(values.len(), Counts::default);
+            for (cpu, words) in cpus.iter_mut().zip(values.iter()) {
+                cpu.streams.push(StreamCount::of(words));
+                cpu.foreign += words[2];
+            }
+        }
+        Ok(cpus)
+    }
+
+    /// Counted packets by receive queue, as many as were asked for.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read_queues(&self) -> Result<Vec<u64>, BpfError> {
+        let read = |queue| {
+            let refused = BpfError::map(format!("read the counter of queue {queue}"));
+            self.by_queue.get(&queue, 0).map(|cpus| cpus.iter().sum()).map_err(refused)
+        };
+        (0..self.queues).map(read).collect()
+    }
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Count").field("streams", &self.by_stream.len()).finish_non_exhaustive()
+    }
+}
+
+impl Counts {
+    /// All streams together; what is about numbers of one stream is summed up.
+    pub fn packets(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.packets).sum()
+    }
+
+    /// UDP payload bytes of all streams.
+    pub fn payload_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.payload_bytes).sum()
+    }
+
+    /// Both together, stream by stream.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        self.streams.resize(self.streams.len().max(other.streams.len()), StreamCount::default());
+        for (stream, more) in self.streams.iter_mut().zip(other.streams) {
+            *stream = stream.plus(more);
+        }
+        self.foreign += other.foreign;
+        self
+    }
+}
+
+impl StreamCount {
+    /// Numbers between the lowest and the highest that did not arrive. What is missing after the highest, nobody
+    /// here can know: compare [`StreamCount::span`] with what was sent.
+    pub fn lost(&self) -> u64 {
+        self.span.saturating_sub(self.packets - self.duplicates)
+    }
+
+    /// Both together: the numbers from the lowest of both to the highest.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        if self.packets == 0 || other.packets == 0 {
+            return if self.packets == 0 { other } else { self };
+        }
+        // Numbers wrap; the two are less than half the circle apart.
+        let apart = i64::from(other.first.wrapping_sub(self.first) as i32);
+        let end = (self.span as i64).max(apart + other.span as i64);
+        Self {
+            packets: self.packets + other.packets,
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            first: if apart < 0 { other.first } else { self.first },
+            span: (end - apart.min(0)) as u64,
+            reordered: self.reordered + other.reordered,
+            duplicates: self.duplicates + other.duplicates,
+            stale: self.stale + other.stale,
+        }
+    }
+
+    /// From `struct stream` of `count.bpf.c`.
+    fn of(words: &[u64; STREAM_WORDS]) -> Self {
+        let [packets, payload_bytes, _, span, reordered, duplicates, stale, next] =
+            *words.first_chunk().unwrap();
+        let first = (next as u32).wrapping_sub(span as u32);
+        Self { packets, payload_bytes, first, span, reordered, duplicates, stale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(first: u32, span: u64, packets: u64) -> StreamCount {
+        StreamCount { first, span, packets, ..StreamCount::default() }
+    }
+
+    #[test]
+    fn two_cpus_that_shared_a_stream_lost_nothing_together() {
+        let even = seen(0, 99, 50);
+        let odd = seen(1, 99, 50);
+        assert_eq!((even.lost(), odd.lost()), (49, 49));
+        for both in [even.plus(odd), odd.plus(even)] {
+            assert_eq!((both.first, both.span, both.packets, both.lost()), (0, 100, 100, 0));
+        }
+        assert_eq!(even.plus(StreamCount::default()), even);
+    }
+
+    #[test]
+    fn numbers_that_wrap_between_cpus_are_one_span() {
+        let before = seen(u32::MAX - 9, 10, 10);
+        let after = seen(0, 10, 9);
+        for both in [before.plus(after), after.plus(before)] {
+            assert_eq!((both.first, both.span, both.lost()), (u32::MAX - 9, 20, 1));
+        }
+    }
+}

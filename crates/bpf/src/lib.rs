@@ -1,0 +1,29 @@
+//! BPF programs and their loaders: what is attached is a link and goes away with the value, or with the process.
+//!
+//! The programs are C (`programs/*.bpf.c`) and come compiled (`objects/*.bpf.o`), so that building linerate
+//! needs no clang; `scripts/bpf-objects` rebuilds and compares them. Interfaces are numbers in the network
+//! namespace of the calling thread.
+//!
+//! ```no_run
+//! use bpf::{Mode, Redirect, RedirectOptions};
+//!
+//! let socket = std::net::UdpSocket::bind("127.0.0.1:0")?; // in truth an AF_XDP socket of queue 0
+//! let mut redirect = Redirect::attach(2, Mode::Native, &RedirectOptions { dst_port: 4321, ..RedirectOptions::default() })?;
+//! redirect.insert(0, &socket)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod count;
+mod error;
+mod pass;
+mod program;
+mod redirect;
+mod send;
+
+pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
+pub use error::{BpfError, Cause};
+pub use pass::Pass;
+pub use program::Mode;
+pub use redirect::{Redirect, RedirectOptions};
+pub use send::{FieldDraw, SendPath, SendPlan, Sender};

@@ -1,0 +1,169 @@
+//! One loaded program: from object to link.
+
+use std::fmt;
+
+use aya::{
+    Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, VerifierLogLevel,
+    maps::{Map, MapError},
+    programs::{ProgramError, Xdp, links::FdLink, loaded_programs, xdp::XdpMode},
+};
+use sys::rtnetlink::RouteSocket;
+
+use crate::error::{BpfError, Cause, EBUSY, EEXIST, EOPNOTSUPP, errno, interface_name};
+
+/// Where in the kernel an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// In the driver, before there is a socket buffer.
+    #[default]
+    Native,
+    /// Behind the driver, on every interface, and slower.
+    Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+/// A program in the kernel.
+#[derive(Debug)]
+pub(crate) struct Program {
+    ebpf: Ebpf,
+    name: &'static str,
+    /// Detaches when dropped; the kernel does so when the process ends.
+    link: Option<FdLink>,
+}
+
+/// One use of `BPF_PROG_RUN`.
+pub(crate) struct Run<'a> {
+    /// The frame that the program finds.
+    pub(crate) input: &'a [u8],
+    /// Where the frame is said to have come from.
+    pub(crate) interface: u32,
+    /// How often.
+    pub(crate) repeat: u32,
+    /// So many frames at a time that really go where the program says; `None`: they go nowhere.
+    pub(crate) live_batch: Option<u32>,
+}
+
+/// The bytes of `objects/<name>.bpf.o`.
+macro_rules! object {
+    ($name:literal) => {
+        aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/objects/", $name, ".bpf.o"))
+    };
+}
+pub(crate) use object;
+
+impl Program {
+    /// Loads the program `name` of an object; `configure` sets its constants and map sizes.
+    pub(crate) fn load<'a>(
+        name: &'static str,
+        object: &[u8],
+        configure: impl FnOnce(&mut EbpfLoader<'a>),
+    ) -> Result<Self, BpfError> {
+        let refused = |source: Cause| {
+            let load = |source| BpfError::Load { program: name, source };
+            BpfError::or_capability(format!("load the BPF program '{name}'"), source, load)
+        };
+        let mut loader = EbpfLoader::new();
+        loader.verifier_log_level(VerifierLogLevel::DISABLE);
+        configure(&mut loader);
+        let mut ebpf = loader.load(object).map_err(|source| refused(source.into()))?;
+        xdp(&mut ebpf, name).load().map_err(|source| refused(source.into()))?;
+        Ok(Self { ebpf, name, link: None })
+    }
+
+    /// Attaches the program to an interface that carries none.
+    pub(crate) fn attach(&mut self, interface: u32, mode: Mode) -> Result<(), BpfError> {
+        let flags = match mode {
+            Mode::Native => XdpMode::Driver,
+            Mode::Generic => XdpMode::Skb,
+        };
+        let program = xdp(&mut self.ebpf, self.name);
+        let link = program.attach_to_if_index(interface, flags).and_then(|id| program.take_link(id));
+        let link = link.map_err(|source| refusal(interface, mode, source))?;
+        // Only a link ends with the process. The loader falls back to less on kernels before 5.9.
+        let link = FdLink::try_from(link).map_err(|source| BpfError::Unsupported {
+            feature: "attaching XDP by link".into(),
+            on: "here (since Linux 5.9)".into(),
+            source: source.into(),
+        })?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Runs the program; returns the length of the frame that it left in `output`.
+    pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
+        // `struct xdp_md`: data, its end, metadata, then the interface and its queue.
+        let mut context = [0; 24];
+        context[4..8].copy_from_slice(&(run.input.len() as u32).to_ne_bytes());
+        context[12..16].copy_from_slice(&run.interface.to_ne_bytes());
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(run.input);
+        options.data_out = output;
+        options.ctx_in = Some(&context);
+        options.repeat = run.repeat;
+        if let Some(batch_size) = run.live_batch {
+            options.attrs = TestRunAttrs::new().xdp_live_frames(batch_size);
+        }
+        let program = self.ebpf.program(self.name).expect("the object defines the program");
+        let program: &Xdp = program.try_into().expect("the program's section is xdp");
+        match program.test_run(options) {
+            Ok(result) => Ok(result.data_size_out as usize),
+            Err(source) => {
+                let name = self.name;
+                let action = format!("run the BPF program '{name}'");
+                let other = |source| BpfError::Run { program: name, source };
+                Err(BpfError::or_capability(action, source.into(), other))
+            }
+        }
+    }
+
+    /// A map of the program, once.
+    pub(crate) fn take_map<M: TryFrom<Map, Error = MapError>>(
+        &mut self,
+        map: &'static str,
+    ) -> Result<M, BpfError> {
+        let found = self.ebpf.take_map(map).expect("the object defines the map");
+        M::try_from(found).map_err(BpfError::map(format!("use the BPF map '{map}'")))
+    }
+}
+
+fn xdp<'e>(ebpf: &'e mut Ebpf, name: &str) -> &'e mut Xdp {
+    let program = ebpf.program_mut(name).expect("the object defines the program");
+    program.try_into().expect("the program's section is xdp")
+}
+
+fn refusal(index: u32, mode: Mode, source: ProgramError) -> BpfError {
+    let errno = errno(&source);
+    let source: Cause = source.into();
+    let interface = interface_name(index);
+    match errno {
+        Some(EBUSY | EEXIST) => match foreign_program(index) {
+            Some((id, program)) => BpfError::InUse { interface, program, id, source },
+            None => BpfError::Attach { interface, mode, source },
+        },
+        Some(EOPNOTSUPP) => {
+            BpfError::Unsupported { feature: format!("{mode} XDP"), on: format!("by {interface}"), source }
+        }
+        _ => {
+            let action = format!("attach XDP to {interface}");
+            BpfError::or_capability(action, source, |source| BpfError::Attach { interface, mode, source })
+        }
+    }
+}
+
+/// Number and name of the program that an interface carries.
+fn foreign_program(interface: u32) -> Option<(u32, String)> {
+    let id = *RouteSocket::open().ok()?.xdp_programs(interface).ok()?.first()?;
+    let name = loaded_programs()
+        .filter_map(Result::ok)
+        .find(|program| program.id() == id)
+        .and_then(|program| program.name_as_str().map(str::to_owned));
+    Some((id, name.unwrap_or_default()))
+}

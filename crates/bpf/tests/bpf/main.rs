@@ -1,0 +1,4 @@
+//! What the programs promise, on the lab. As root; else skipped loudly.
+
+mod attach;
+mod support;

@@ -1,0 +1,203 @@
+//! `linerate bench`: the ladder.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
+use engine::{RxEngine, TxEngine};
+use lab::{Access, LabPlan};
+use measure::{Origin, Run, Skipped};
+use sys::cpu;
+
+use crate::{
+    args::{BenchArgs, SocketArgs},
+    failure::{Failure, Status},
+    hosts_ladder,
+    output::{self, Form, Save},
+    packets::frames_between,
+    progress::Progress,
+    start::opening,
+};
+
+pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
+    if args.hosts.peer.is_some() {
+        return hosts_ladder::run(args);
+    }
+    let plan = plan(args)?;
+    if args.output.dry_run {
+        return output::print_plan(&plan);
+    }
+    let access = gain_access()?;
+    let save = Save::prepare(&args.output, "bench")?;
+    let form = args.output.form();
+    let mut start = opening("bench", Origin::Lab, &plan);
+    start.machine.interfaces = read_lab_interfaces(&plan.lab).map_err(|error| explain(&error.into()))?;
+    if form == Form::JsonStream {
+        output::print_event(report::Event::start(&start))?;
+    }
+    let mut progress = Progress::new(form);
+    let outcome = run_ladder(&plan, start, &mut progress);
+    progress.finish()?;
+    let (mut run, failure) = match outcome {
+        Ok(run) => (run, None),
+        Err((run, error)) => (*run, Some(explain(&error))),
+    };
+    if access == Access::UserNamespace {
+        run.end.notes.push(
+            "Ran without root, in a user namespace: buffers are bound by net.core.rmem_max and wmem_max, \
+             and engines that need BPF are left out."
+                .into(),
+        );
+    }
+    conclude(run, form, save, failure, args.load.max_loss)
+}
+
+/// Prints and saves a run; returns whether its goals were met.
+pub(crate) fn conclude(
+    run: Run,
+    form: Form,
+    save: Option<Save>,
+    failure: Option<Failure>,
+    max_loss: Option<f64>,
+) -> Result<bool, Failure> {
+    output::print_run(&run, form)?;
+    output::save_run(&run, save)?;
+    let loss_held = max_loss.is_none_or(|most| run.end.trials.iter().all(|trial| trial.loss_ratio <= most));
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(run.end.goals_met() && loss_held),
+    }
+}
+
+/// Labs need rights over namespaces, or the right to make some.
+fn gain_access() -> Result<Access, Failure> {
+    lab::gain_access().map_err(|error| {
+        Failure::of(Status::Missing, &error)
+            .hint("run as root, or allow user namespaces: sysctl user.max_user_namespaces=10000")
+    })
+}
+
+fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
+    let mut problems = Vec::new();
+    let (src, dst): (IpAddr, IpAddr) = if args.ipv6 {
+        (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1).into())
+    } else {
+        (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::new(198, 19, 0, 1).into())
+    };
+    let packets = args.packets.plan(&args.load, frames_between(src, dst), None).unwrap_or_else(|found| {
+        problems.extend(found);
+        crate::packets::Packets::none()
+    });
+    if args.duration.is_zero() {
+        problems.push(
+            Failure::new(Status::Usage, "a trial of no time measures nothing").hint("try --duration 1s"),
+        );
+    }
+    let tx_threads = usize::from(args.threads);
+    let rx_threads = usize::from(args.rx_threads.unwrap_or(args.threads));
+    let cpus = args.sockets.cpus(tx_threads, rx_threads, &mut problems);
+    let largest_ip_packet = packets.largest_frame_bytes.saturating_sub(18);
+    let lab = LabPlan {
+        queues: args.lab.queues.into(),
+        mtu: largest_ip_packet.max(1500),
+        threaded_napi: args.lab.threaded_napi,
+        napi_cpus: if args.lab.threaded_napi && sys::capability::Capability::SysNice.held() {
+            cpus.rx.clone()
+        } else {
+            Vec::new()
+        },
+        ..LabPlan::default()
+    };
+    problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
+    if let Some(failure) = Failure::all(problems) {
+        return Err(failure);
+    }
+    let (tx, rx, skipped) = engines(args, rx_threads, packets.is_one_size);
+    Ok(BenchPlan {
+        pairs: BenchPlan::pair_up(&tx, &rx),
+        skipped,
+        trials: args.trials,
+        duration_ns: sys::clock::nanos(args.duration),
+        rate: args.load.rate,
+        rate_pps: packets.rate_pps,
+        departures: args.load.departures,
+        frame_size_bytes: packets.frame_size_bytes,
+        payload_bytes: packets.payload_bytes,
+        tagged: packets.smallest_payload_bytes >= wire::PROBE_TAGGED_LEN as u32,
+        ipv6: args.ipv6,
+        tx_threads,
+        rx_threads,
+        flows: args.packets.flows.unwrap_or(tx_threads).max(tx_threads),
+        tx_batch_size: args.load.batch_size as usize,
+        rx_batch_size: 512,
+        spin: args.sockets.spin,
+        cpus,
+        lab,
+        frames: packets.frames,
+        interval_ns: args.output.interval.map_or(500_000_000, sys::clock::nanos).max(1),
+        seed: args.packets.seed,
+    })
+}
+
+/// The engines asked for, or the whole ladder; what cannot run is told with its reason.
+fn engines(
+    args: &BenchArgs,
+    rx_threads: usize,
+    is_one_size: bool,
+) -> (Vec<TxSpec>, Vec<RxSpec>, Vec<Skipped>) {
+    let parse_tx = |text: &str| text.parse::<TxSpec>().expect("the ladder's own names are right");
+    let parse_rx = |text: &str| text.parse::<RxSpec>().expect("the ladder's own names are right");
+    let mut tx = if args.tx.is_empty() { ["udp", "udp+gso"].map(parse_tx).to_vec() } else { args.tx.clone() };
+    let mut rx = if args.rx.is_empty() {
+        let shared = ["udp", "udp+gro"].as_slice();
+        let own = ["udp", "udp+reuseport", "udp+gro+reuseport"].as_slice();
+        let names = if rx_threads > 1 { own } else { shared };
+        names.iter().map(|name| parse_rx(name)).collect()
+    } else {
+        args.rx.clone()
+    };
+    let mut skipped = Vec::new();
+    if !is_one_size {
+        let (kept, left) = tx.into_iter().partition(|spec| !matches!(&spec.0, TxEngine::Udp(udp) if udp.gso));
+        tx = kept;
+        skipped.extend(left.iter().map(|spec: &TxSpec| Skipped {
+            engine: spec.to_string(),
+            reason: "GSO cuts a message into datagrams of one size, and sizes vary here".into(),
+        }));
+    }
+    for spec in &mut tx {
+        let TxEngine::Udp(udp) = &mut spec.0;
+        udp.send_buffer_bytes = args.sockets.send_buffer;
+    }
+    for spec in &mut rx {
+        let RxEngine::Udp(udp) = &mut spec.0;
+        udp.receive_buffer_bytes = args.sockets.receive_buffer;
+    }
+    (tx, rx, skipped)
+}
+
+impl SocketArgs {
+    /// CPUs as asked for, or the allowed ones split between the sides.
+    pub(crate) fn cpus(&self, tx: usize, rx: usize, problems: &mut Vec<Failure>) -> CpuPlan {
+        if self.no_pin {
+            return CpuPlan::default();
+        }
+        let allowed = cpu::allowed().unwrap_or_default();
+        let split = CpuPlan::split(&allowed, tx, rx);
+        for list in [&self.tx_cpus, &self.rx_cpus].into_iter().flatten() {
+            problems.extend(list.problem(&allowed));
+        }
+        CpuPlan {
+            tx: self.tx_cpus.as_ref().map_or(split.tx, |list| list.0.clone()),
+            rx: self.rx_cpus.as_ref().map_or(split.rx, |list| list.0.clone()),
+        }
+    }
+}
+
+fn explain(error: &TrialError) -> Failure {
+    let failure = Failure::of(Status::Refused, error);
+    match crate::failure::os_error(error) {
+        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files: ulimit -n 4096"),
+        Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),
+        _ => failure,
+    }
+}

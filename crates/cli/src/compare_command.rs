@@ -1,0 +1,74 @@
+//! `linerate compare`: runs against a baseline, or a series of them.
+
+use std::{io, path::PathBuf};
+
+use measure::Run;
+use report::{CompareOptions, Gate, NamedRun};
+
+use crate::{
+    args::{CompareArgs, CompareForm},
+    failure::{Failure, Status},
+    output::{printed, style},
+    report_command::{newest_first, read_run},
+};
+
+pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
+    if !(0.5..=0.9999).contains(&args.confidence) {
+        return Err(Failure::new(
+            Status::Usage,
+            format!("confidence {} is out of range: from 0.5 to 0.9999", args.confidence),
+        )
+        .hint("0.95 is the common choice"));
+    }
+    let options = CompareOptions { confidence: args.confidence, matters_ratio: args.matters };
+    match &args.history {
+        Some(folder) => {
+            let mut paths = newest_first(folder);
+            paths.reverse();
+            if paths.is_empty() {
+                return Err(Failure::new(
+                    Status::Refused,
+                    format!("there is no run in {}", folder.display()),
+                )
+                .hint("give the directory that --save files are in"));
+            }
+            history(&paths, options, args.format)
+        }
+        None if args.runs.len() < 2 => Err(Failure::new(Status::Usage, "one run alone cannot be compared")
+            .hint("give a baseline and another run")),
+        None => compare(&args.runs, options, args.format),
+    }
+}
+
+fn compare(paths: &[PathBuf], options: CompareOptions, form: CompareForm) -> Result<bool, Failure> {
+    let runs = read_all(paths)?;
+    let named = name_all(&runs);
+    let comparison = report::compare(named[0], &named[1..], options);
+    let mut out = io::stdout().lock();
+    printed(match form {
+        CompareForm::Text => report::write_comparison_text(&comparison, style(), &mut out),
+        CompareForm::Json => report::write_comparison_json(&comparison, &mut out),
+        CompareForm::Markdown => report::write_comparison_markdown(&comparison, &mut out),
+    })?;
+    Ok(matches!(comparison.gate, Gate::Passed))
+}
+
+fn history(paths: &[PathBuf], options: CompareOptions, form: CompareForm) -> Result<bool, Failure> {
+    let runs = read_all(paths)?;
+    let history = report::history(&name_all(&runs), options);
+    let mut out = io::stdout().lock();
+    printed(match form {
+        CompareForm::Text => report::write_history_text(&history, style(), &mut out),
+        CompareForm::Json => report::write_history_json(&history, &mut out),
+        CompareForm::Markdown => report::write_history_markdown(&history, &mut out),
+    })?;
+    Ok(true)
+}
+
+fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Run)>, Failure> {
+    paths.iter().map(|path| Ok((path.display().to_string(), read_run(path)?))).collect()
+}
+
+fn name_all(runs: &[(String, Run)]) -> Vec<NamedRun<'_>> {
+    runs.iter().map(|(name, run)| NamedRun { name, run }).collect()
+}

@@ -1,0 +1,154 @@
+//! What went wrong, for a person and for a script: error, hint, exit status.
+
+use std::{error::Error, fmt, io};
+
+/// Exit statuses; the same for all commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Ran, but a goal was missed.
+    GoalMissed = 1,
+    /// Wrong usage.
+    Usage = 2,
+    /// A capability or a kernel feature is missing.
+    Missing = 3,
+    /// The environment refused.
+    Refused = 4,
+    /// A bug in linerate.
+    Internal = 5,
+}
+
+/// A command that could not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    problems: Vec<Problem>,
+}
+
+/// One of the things that are wrong.
+#[derive(Debug)]
+struct Problem {
+    error: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// One problem in words.
+    pub(crate) fn new(status: Status, error: impl fmt::Display) -> Self {
+        Self { status, problems: vec![Problem { error: error.to_string(), hint: None }] }
+    }
+
+    /// One problem from an error and its causes; a missing privilege decides over `status`.
+    pub(crate) fn of(status: Status, error: &(dyn Error + 'static)) -> Self {
+        let status = if lacks_privilege(error) { Status::Missing } else { status };
+        Self::new(status, in_words(error))
+    }
+
+    /// With a hint what to do.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Some(problem) = self.problems.last_mut() {
+            problem.hint = Some(hint.into());
+        }
+        self
+    }
+
+    /// The same failure with another exit status: what was measured before it counts for something.
+    #[must_use]
+    pub(crate) fn with_status(self, status: Status) -> Self {
+        Self { status, ..self }
+    }
+
+    /// All problems of several failures; the first decides the status. `None` of none.
+    pub(crate) fn all(failures: Vec<Self>) -> Option<Self> {
+        failures.into_iter().reduce(|mut first, next| {
+            first.problems.extend(next.problems);
+            first
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "error: {}", problem.error)?;
+            if let Some(hint) = &problem.hint {
+                write!(f, "\nhint:  {hint}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn in_words(error: &(dyn Error + 'static)) -> String {
+    let mut words = error.to_string();
+    for cause in causes(error) {
+        let cause = cause.to_string();
+        // A transparent error repeats its cause.
+        if !words.ends_with(&cause) {
+            words.push_str(": ");
+            words.push_str(&cause);
+        }
+    }
+    words
+}
+
+/// The kernel's error number behind an error.
+pub(crate) fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    std::iter::once(error)
+        .chain(causes(error))
+        .find_map(|cause| cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
+}
+
+fn lacks_privilege(error: &(dyn Error + 'static)) -> bool {
+    matches!(os_error(error), Some(libc::EPERM | libc::EACCES))
+}
+
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause: &&'e (dyn Error + 'static)| (*cause).source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Outer(io::Error);
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("cannot bind UDP 127.0.0.1:1")
+        }
+    }
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_failure_names_the_cause_and_the_hint() {
+        let error = Outer(io::Error::from_raw_os_error(libc::EADDRINUSE));
+        let failure = Failure::of(Status::Refused, &error).hint("try another port");
+        assert_eq!(failure.status, Status::Refused);
+        assert_eq!(
+            failure.to_string(),
+            "error: cannot bind UDP 127.0.0.1:1: Address already in use (os error 98)\nhint:  try another port"
+        );
+    }
+
+    #[test]
+    fn a_missing_privilege_has_its_own_status() {
+        let error = Outer(io::Error::from_raw_os_error(libc::EPERM));
+        assert_eq!(Failure::of(Status::Refused, &error).status, Status::Missing);
+    }
+
+    #[test]
+    fn several_problems_are_told_at_once() {
+        let failures = vec![Failure::new(Status::Usage, "one").hint("a"), Failure::new(Status::Usage, "two")];
+        assert_eq!(Failure::all(failures).unwrap().to_string(), "error: one\nhint:  a\nerror: two");
+        assert!(Failure::all(Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! Where results go: standard output in the asked form, and a file in the state directory.
+
+use std::{
+    env, fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use measure::{Interval, Run, Trial};
+use report::Style;
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::{
+    args::OutputArgs,
+    failure::{Failure, Status},
+};
+
+/// What goes to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Json,
+    JsonStream,
+}
+
+/// The file a run will be saved to: opened before any traffic, complete or absent afterwards.
+pub(crate) struct Save {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl OutputArgs {
+    pub(crate) fn form(&self) -> Form {
+        match (self.json, self.json_stream) {
+            (true, _) => Form::Json,
+            (_, true) => Form::JsonStream,
+            _ => Form::Text,
+        }
+    }
+}
+
+impl Save {
+    /// Makes sure that the run can be saved; `None` when it shall not be.
+    pub(crate) fn prepare(args: &OutputArgs, command: &str) -> Result<Option<Self>, Failure> {
+        if args.no_save {
+            return Ok(None);
+        }
+        let path = match &args.save {
+            Some(path) => path.clone(),
+            None => runs_folder().join(format!("{}-{command}-{}.json", timestamp(), std::process::id())),
+        };
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let refused = |source: io::Error| {
+            Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
+                .hint("give another file with --save FILE, or --no-save")
+        };
+        if path.is_dir() {
+            return Err(refused(io::ErrorKind::IsADirectory.into()));
+        }
+        if args.save.is_none() {
+            fs::create_dir_all(folder).map_err(refused)?;
+        }
+        let file = tempfile::Builder::new()
+            .prefix(".linerate-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(folder)
+            .map_err(refused)?;
+        Ok(Some(Self { file, path }))
+    }
+
+    /// Writes the run and puts it in place.
+    pub(crate) fn finish(mut self, run: &Run) -> Result<PathBuf, Failure> {
+        let refused = |source: io::Error| {
+            Failure::new(Status::Refused, format!("cannot write {}: {source}", self.path.display()))
+                .hint("the results were printed; save them from there")
+        };
+        let mut text = Vec::new();
+        report::write_json(run, &mut text).map_err(refused)?;
+        self.file.write_all(&text).map_err(refused)?;
+        self.file.as_file().sync_all().map_err(refused)?;
+        let path = self.path.clone();
+        self.file.persist(&path).map_err(|error| {
+            Failure::new(Status::Refused, format!("cannot write {}: {}", path.display(), error.error))
+        })?;
+        Ok(path)
+    }
+}
+
+/// `$XDG_STATE_HOME/linerate/runs`, below the home directory by default.
+pub(crate) fn runs_folder() -> PathBuf {
+    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate/runs")
+}
+
+fn timestamp() -> String {
+    let now = jiff::Timestamp::now();
+    now.strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+/// Saves a run where it was prepared to go, and says where that is.
+pub(crate) fn save_run(run: &Run, save: Option<Save>) -> Result<(), Failure> {
+    if let Some(save) = save {
+        let path = save.finish(run)?;
+        eprintln!("saved: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Prints a line of words.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    printed(writeln!(io::stdout(), "{line}"))
+}
+
+/// Prints a finished run in the asked form. In a stream, everything but the end has been printed already.
+pub(crate) fn print_run(run: &Run, form: Form) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = match form {
+        Form::Text => report::write_text(run, style(), &mut out),
+        Form::Json => report::write_json(run, &mut out),
+        Form::JsonStream => report::write_event(report::Event::End(&run.end), &mut out),
+    };
+    printed(written.and_then(|()| out.flush()))
+}
+
+/// Prints a plan as JSON, for `--dry-run`.
+pub(crate) fn print_plan(plan: &impl Serialize) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    let written = serde_json::to_writer_pretty(&mut out, plan).map_err(io::Error::from);
+    printed(written.and_then(|()| writeln!(out)))?;
+    Ok(true)
+}
+
+/// Prints one event of a stream.
+pub(crate) fn print_event(event: report::Event<'_>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    printed(report::write_event(event, &mut out).and_then(|()| out.flush()))
+}
+
+/// Prints a trial as text.
+pub(crate) fn print_trial(trial: &Trial) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    printed(report::write_trial(trial, style(), &mut out).and_then(|()| out.flush()))
+}
+
+/// Prints an interval as udpreceiver does.
+pub(crate) fn print_interval(interval: &Interval) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    printed(report::write_interval_line(interval, &mut out).and_then(|()| out.flush()))
+}
+
+/// A closed pipe is a clean exit: whoever read has seen enough.
+pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::new(Status::Refused, format!("cannot write to stdout: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+pub(crate) fn style() -> Style {
+    let width = if io::stdout().is_terminal() { terminal_width() } else { None };
+    Style { width: width.unwrap_or(100), ..Style::default() }
+}
+
+fn terminal_width() -> Option<usize> {
+    let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.or_else(|| console::Term::stdout().size_checked().map(|(_, columns)| columns.into()))
+}

@@ -1,0 +1,92 @@
+//! From the packet and load options to frames, sizes and rates: every problem at once.
+
+use std::net::IpAddr;
+
+use wire::{FrameSize, FrameSpec, LinkSpeed, PROBE_TAGGED_LEN, SizeMix, Sizes, Template, Values};
+
+use crate::{
+    args::{LoadArgs, PacketArgs},
+    failure::{Failure, Status},
+};
+
+/// Packets and their rate, as every sending command plans them.
+#[derive(Debug)]
+pub(crate) struct Packets {
+    pub(crate) frames: FrameSpec,
+    pub(crate) frame_size_bytes: u32,
+    pub(crate) payload_bytes: u32,
+    pub(crate) smallest_payload_bytes: u32,
+    pub(crate) largest_frame_bytes: u32,
+    pub(crate) is_one_size: bool,
+    pub(crate) rate_pps: Option<f64>,
+}
+
+impl Packets {
+    /// What stands for packets whose problems are still to be told.
+    pub(crate) fn none() -> Self {
+        Self {
+            frames: FrameSpec::default(),
+            frame_size_bytes: 0,
+            payload_bytes: 0,
+            smallest_payload_bytes: 0,
+            largest_frame_bytes: 0,
+            is_one_size: true,
+            rate_pps: None,
+        }
+    }
+}
+
+impl PacketArgs {
+    /// The sizes asked for, or the smallest that carry a stream tag.
+    fn sizes(&self, ipv6: bool) -> Sizes {
+        match (&self.frame_size, &self.payload) {
+            (Some(mix), _) => Sizes::Frame(mix.clone()),
+            (None, Some(mix)) => Sizes::Payload(mix.clone()),
+            (None, None) => {
+                let layers = wire::Layers { ipv6, vlan_tags: 0 };
+                let smallest = FrameSize::from_payload(PROBE_TAGGED_LEN as u32, layers);
+                let bytes = smallest.map_or(FrameSize::MIN.bytes(), FrameSize::bytes);
+                Sizes::Frame(SizeMix::Values(Values::Fixed(bytes)))
+            }
+        }
+    }
+
+    /// Puts sizes and clock into `frames` (whose addresses tell the IP version) and works out the rate.
+    pub(crate) fn plan(
+        &self,
+        load: &LoadArgs,
+        frames: FrameSpec,
+        link: Option<LinkSpeed>,
+    ) -> Result<Packets, Vec<Failure>> {
+        let ipv6 = frames.src_addr.first().is_ipv6();
+        let frames = FrameSpec { sizes: self.sizes(ipv6), clock: self.probe_clock.into(), ..frames };
+        let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
+        let mut problems: Vec<Failure> = frames.problems().iter().map(|problem| usage(problem)).collect();
+        let template = match Template::new(&frames) {
+            Ok(template) => template,
+            Err(_) => return Err(problems),
+        };
+        let mean = template.mean_frame_size();
+        let rate_pps =
+            load.rate.to_pps(mean, link).map_err(|error| problems.push(usage(&error))).ok().flatten();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let frame_size_bytes = mean.bytes().round() as u32;
+        let one_payload = template.recipe().payload_len.fixed();
+        Ok(Packets {
+            frame_size_bytes,
+            payload_bytes: one_payload.unwrap_or(frame_size_bytes.saturating_sub(frames.layers().overhead())),
+            smallest_payload_bytes: template.recipe().payload_len.every().min().unwrap_or(0),
+            largest_frame_bytes: template.max_frame_len() as u32 + 4,
+            is_one_size: one_payload.is_some(),
+            rate_pps,
+            frames,
+        })
+    }
+}
+
+/// Frames from one address to another, everything else as by default.
+pub(crate) fn frames_between(src: IpAddr, dst: IpAddr) -> FrameSpec {
+    FrameSpec { src_addr: Values::Fixed(src), dst_addr: Values::Fixed(dst), ..FrameSpec::default() }
+}

@@ -1,0 +1,89 @@
+//! The live display on standard error: a bar on a terminal, a line a trial elsewhere.
+
+use std::io::{self, IsTerminal};
+
+use bench::{Pair, Tick, Watcher};
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Interval, Trial};
+use sys::signal;
+
+use crate::{
+    failure::Failure,
+    output::{self, Form},
+};
+
+/// Shows a ladder while it runs, and passes events on to a stream.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    form: Form,
+    current: String,
+    failure: Option<Failure>,
+}
+
+impl Progress {
+    pub(crate) fn new(form: Form) -> Self {
+        let shown = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let bar = shown.then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{bar:24} {pos:>3}% {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar, form, current: String::new(), failure: None }
+    }
+
+    /// Clears the display; what could not be printed meanwhile is told now.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    fn keep(&mut self, outcome: Result<(), Failure>) {
+        if let Err(failure) = outcome {
+            self.failure.get_or_insert(failure);
+        }
+    }
+}
+
+impl Watcher for Progress {
+    fn trial_begins(&mut self, index: u32, of: u32, pair: &Pair) {
+        self.current = format!("trial {}/{of}  {} → {}", index + 1, pair.tx, pair.rx);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(u64::from(of) * 100);
+                bar.set_position(u64::from(index) * 100);
+                bar.set_style(
+                    ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
+                        .unwrap_or_else(|_| ProgressStyle::default_bar()),
+                );
+                bar.set_message(self.current.clone());
+            }
+            None => eprintln!("{}", self.current),
+        }
+    }
+
+    fn tick(&mut self, tick: Tick) -> bool {
+        if let Some(bar) = &self.bar {
+            let whole = bar.position() / 100 * 100;
+            bar.set_position(whole + (tick.done_ratio * 99.0) as u64);
+            bar.set_message(format!(
+                "{}  sent {:.0} kpps, delivered {:.0} kpps",
+                self.current,
+                tick.sent_pps / 1e3,
+                tick.delivered_pps / 1e3
+            ));
+        }
+        signal::caught() == 0 && self.failure.is_none()
+    }
+
+    fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) {
+        if self.form == Form::JsonStream {
+            for interval in intervals {
+                self.keep(output::print_event(report::Event::Interval(interval)));
+            }
+            self.keep(output::print_event(report::Event::Trial(trial)));
+        }
+    }
+}

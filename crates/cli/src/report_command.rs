@@ -1,0 +1,84 @@
+//! `linerate report`: a saved run in another form.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use measure::Run;
+
+use crate::{
+    args::{ReportArgs, ReportForm},
+    failure::{Failure, Status},
+    output::{printed, runs_folder, style},
+};
+
+pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
+    let path = match &args.run {
+        Some(path) => path.clone(),
+        None => newest_run()?,
+    };
+    let run = read_run(&path)?;
+    match &args.output {
+        None => printed(write(&run, args.format, &mut io::stdout().lock()))?,
+        Some(file) => {
+            let refused = |error: io::Error| {
+                Failure::new(Status::Refused, format!("cannot write {}: {error}", file.display()))
+            };
+            let mut out = BufWriter::new(File::create(file).map_err(refused)?);
+            write(&run, args.format, &mut out).and_then(|()| out.flush()).map_err(refused)?;
+        }
+    }
+    Ok(true)
+}
+
+fn write(run: &Run, form: ReportForm, out: &mut impl Write) -> io::Result<()> {
+    match form {
+        ReportForm::Text => report::write_text(run, style(), out),
+        ReportForm::Html => report::write_html(run, out),
+        ReportForm::Json => report::write_json(run, out),
+        ReportForm::JsonStream => report::write_json_stream(run, out),
+        ReportForm::Csv => report::write_csv(run, out),
+        ReportForm::PointsCsv => report::write_points_csv(&run.end.points, out),
+        ReportForm::Markdown => report::write_markdown(run, out),
+        ReportForm::Iperf3 => report::write_iperf3(run, out),
+    }
+}
+
+/// Reads a saved run; `-` is standard input.
+pub(crate) fn read_run(path: &Path) -> Result<Run, Failure> {
+    let refused = |error: io::Error| {
+        Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display()))
+            .hint("give a run that linerate saved; its path is printed at the end of each command")
+    };
+    let mut text = String::new();
+    if path == Path::new("-") {
+        io::stdin().read_to_string(&mut text).map_err(refused)?;
+    } else {
+        text = fs::read_to_string(path).map_err(refused)?;
+    }
+    report::read_json(&text).map_err(|error| {
+        let words = crate::failure::in_words(&error);
+        Failure::new(Status::Refused, format!("{}: {words}", path.display()))
+    })
+}
+
+fn newest_run() -> Result<PathBuf, Failure> {
+    let folder = runs_folder();
+    newest_first(&folder).into_iter().next().ok_or_else(|| {
+        Failure::new(Status::Refused, format!("there is no saved run in {}", folder.display()))
+            .hint("linerate bench makes one")
+    })
+}
+
+/// The runs of a folder, newest first; their names begin with the time.
+pub(crate) fn newest_first(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut runs: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    runs.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+    runs
+}

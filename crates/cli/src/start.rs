@@ -1,0 +1,23 @@
+//! The opening of a record: what was asked, when, on which machine.
+
+use std::collections::BTreeMap;
+
+use measure::{Origin, Start};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Everything a plan says, by name, beside the machine.
+pub(crate) fn opening(command: &str, origin: Origin, plan: &impl Serialize) -> Start {
+    let asked = match serde_json::to_value(plan) {
+        Ok(Value::Object(asked)) => asked.into_iter().collect(),
+        _ => BTreeMap::new(),
+    };
+    Start {
+        command: command.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        origin,
+        machine: bench::read_machine(),
+        asked,
+    }
+}

@@ -1,0 +1,203 @@
+//! `linerate bench` in the lab: the record, the ledger, interruptions.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use crate::support::{as_nobody, is_root, json, linerate, run, signal, skip, wait, words};
+use serde_json::Value;
+
+fn trials(run: &Value) -> &Vec<Value> {
+    run["end"]["trials"].as_array().expect("trials are an array")
+}
+
+#[test]
+fn the_whole_ladder_closes_its_ledger_in_every_trial() {
+    let (_, run) = json(&["bench", "--duration", "200ms", "--trials", "2", "--no-save", "--json"]);
+    let trials = trials(&run);
+    assert_eq!(trials.len(), 2 * run["end"]["pairs"].as_array().unwrap().len());
+    for trial in trials {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        assert!(trial["sent"].as_u64().unwrap() > 0, "{trial:#}");
+        assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial:#}");
+        assert_eq!(trial["receipt"]["on_wire"], trial["sent"], "{trial:#}");
+    }
+}
+
+#[test]
+fn overload_of_every_kind_is_explained_to_the_packet() {
+    for args in [
+        &["--threads", "3", "--rx-threads", "1", "--receive-buffer", "4096"][..],
+        &["--threads", "2", "--rx", "udp+reuseport,udp+gro+reuseport", "--flows", "16"],
+        &["--ipv6", "--threads", "2"],
+        &["--threaded-napi", "--threads", "2"],
+        &["--frame-size", "1518", "--receive-buffer", "10000"],
+        &["--frame-size", "imix", "--spin"],
+        &["--frame-size", "8000", "--queues", "1"],
+        &["--no-pin", "--payload", "16"],
+    ] {
+        let mut all = vec!["bench", "--duration", "150ms", "--trials", "1", "--no-save", "--json"];
+        all.extend(args);
+        let (_, run) = json(&all);
+        assert!(!trials(&run).is_empty(), "{args:?}");
+        for trial in trials(&run) {
+            assert_eq!(trial["ledger"]["unexplained"], 0, "{args:?} {trial:#}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_can_be_held_is_held_and_one_that_cannot_is_owned_up_to() {
+    let base = ["bench", "--tx", "udp", "--rx", "udp", "--trials", "1", "--no-save", "--json"];
+    let with = |args: &[&str]| json(&[&base, args].concat());
+    let (_, run) = with(&["--rate", "5kpps", "--duration", "1s"]);
+    let receipt = &trials(&run)[0]["receipt"];
+    assert_eq!(receipt["scheduled"], 5000, "the schedule does not depend on the machine's speed");
+    let (status, run) = with(&["--rate", "1Gpps", "--duration", "100ms"]);
+    let trial = &trials(&run)[0];
+    assert_eq!(trial["receipt"]["kept_up"], false);
+    assert_eq!(status, 1);
+    let shortfall = trial["receipt"]["shortfall"].as_u64().unwrap();
+    assert_eq!(shortfall + trial["sent"].as_u64().unwrap(), trial["receipt"]["scheduled"].as_u64().unwrap());
+    assert_eq!(trial["ledger"]["unexplained"], 0, "the generator's shortfall is nobody's loss");
+}
+
+#[test]
+fn a_plan_is_printed_and_nothing_else_done() {
+    let (status, plan) = json(&["bench", "--dry-run", "--threads", "2", "--rate", "1Mpps"]);
+    assert_eq!(status, 0);
+    assert_eq!((&plan["tx_threads"], &plan["rate_pps"]), (&Value::from(2), &Value::from(1e6)));
+    assert_eq!(plan["pairs"][0]["tx"], "udp");
+}
+
+#[test]
+fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenario.toml");
+    std::fs::write(&path, "scenario = 1\n[bench]\ntx = \"udp\"\nrate = \"5kpps\"\nthreads = 2\n").unwrap();
+    let (_, plan) = json(&["bench", path.to_str().unwrap(), "--rate", "7kpps", "--dry-run"]);
+    assert_eq!((&plan["tx_threads"], &plan["rate_pps"]), (&Value::from(2), &Value::from(7000.0)));
+    std::fs::write(&path, "scenario = 1\n[bench]\nthread = 2\n").unwrap();
+    let (status, _, err) = run(&["bench", path.to_str().unwrap()]);
+    assert_eq!(status, 2);
+    assert!(
+        err.contains("--thread") && err.contains("--threads"),
+        "the nearest known option is named: {err}"
+    );
+}
+
+#[test]
+fn a_stream_is_one_object_a_line_and_its_end_is_the_run_s() {
+    let args =
+        ["bench", "--duration", "150ms", "--trials", "1", "--interval", "50ms", "--json-stream", "--no-save"];
+    let (_, out, _) = run(&args);
+    let lines: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect();
+    let text = out.lines().next().unwrap();
+    assert!(text.contains("linerate.run/1"), "{text}");
+    let read = report::read_json(&out).unwrap();
+    assert!(!read.end.trials.is_empty() && !read.intervals.is_empty());
+    assert!(lines.len() > 3);
+}
+
+#[test]
+fn the_saved_run_is_complete_and_named() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("saved.json");
+    let file = path.to_str().unwrap();
+    let args =
+        ["bench", "--duration", "100ms", "--trials", "1", "--tx", "udp", "--rx", "udp", "--save", file];
+    let (_, out, err) = run(&args);
+    assert!(err.contains(&format!("saved: {file}")), "{err}");
+    assert!(out.contains("udp") && out.contains("unexplained"), "{out}");
+    let saved = report::read_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(saved.end.trials.len(), 1);
+    assert!(!saved.start.machine.kernel.is_empty());
+}
+
+#[test]
+fn one_interrupt_stops_and_reports_what_was_measured() {
+    let args = ["bench", "--duration", "30s", "--trials", "1", "--json", "--no-save"];
+    let mut child = linerate(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    assert!(line.starts_with("trial 1/"), "{line}");
+    signal(&child, "INT");
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let run: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(run["end"]["interrupted"], true);
+    assert_eq!(trials(&run)[0]["ledger"]["unexplained"], 0);
+}
+
+#[test]
+fn without_root_the_ladder_runs_in_a_user_namespace() {
+    if !is_root() {
+        return skip("needs root to become somebody else");
+    }
+    let args = ["bench", "--duration", "100ms", "--trials", "1", "--json", "--no-save"];
+    let (_, out, err) = words(as_nobody(linerate(&args)).output().unwrap());
+    let run: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert!(!trials(&run).is_empty());
+    for trial in trials(&run) {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    }
+    let notes = run["end"]["notes"].to_string();
+    assert!(notes.contains("Ran without root, in a user namespace"), "{notes}");
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_no_namespace_behind() {
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    println!("seed {seed}");
+    let mut state = u64::from(seed);
+    let mut seen = 0;
+    for _ in 0..25 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let after = Duration::from_micros(state >> 46);
+        let args = ["bench", "--duration", "5s", "--trials", "1", "--threads", "2", "--no-save"];
+        let mut child = linerate(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        let mut namespaces = BTreeSet::new();
+        while began.elapsed() < after {
+            namespaces.extend(namespaces_of(&format!("/proc/{}/task", child.id())));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        namespaces.remove(&std::fs::read_link("/proc/self/ns/net").unwrap());
+        seen += namespaces.len();
+        let since = Instant::now();
+        while !all_namespaces().is_disjoint(&namespaces) {
+            assert!(since.elapsed() < Duration::from_secs(10), "{namespaces:?} outlived the process");
+            std::thread::yield_now();
+        }
+    }
+    assert!(seen > 0, "some kills met a lab at work");
+    let names = std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("lab-")).count(), 0);
+}
+
+fn namespaces_of(tasks: &str) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+    tasks.flat_map(|task| std::fs::read_link(task.path().join("ns/net"))).collect()
+}
+
+fn all_namespaces() -> BTreeSet<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.flat_map(|process| namespaces_of(&process.path().join("task").to_string_lossy())).collect()
+}
+
+#[test]
+fn two_at_once_do_not_disturb_each_other_s_count() {
+    let start = || {
+        let args = ["bench", "--duration", "300ms", "--trials", "1", "--json", "--no-save"];
+        linerate(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    for child in [start(), start()] {
+        let run: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+        for trial in trials(&run) {
+            assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs the built `linerate` as a user does.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// A command that runs linerate; its state goes to a folder of the test's own.
+pub(crate) fn linerate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(args).env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output and standard error.
+pub(crate) fn run(args: &[&str]) -> (i32, String, String) {
+    words(linerate(args).output().expect("linerate starts"))
+}
+
+pub(crate) fn words(output: Output) -> (i32, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("linerate prints UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// The JSON document that a command prints.
+pub(crate) fn json(args: &[&str]) -> (i32, Value) {
+    let (status, out, err) = run(args);
+    let value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}\n{err}"));
+    (status, value)
+}
+
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// Says that a test cannot run here; fails where nothing may be skipped.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {why}");
+    eprintln!("SKIPPED: {why}");
+}
+
+/// A receiver on loopback, ended when dropped.
+pub(crate) struct Recv {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Recv {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut command = linerate(&["recv", "127.0.0.1:0", "--no-save"]);
+        command.args(args);
+        Self::listening(command)
+    }
+
+    /// Starts a receiver and waits until it says where it listens.
+    pub(crate) fn listening(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on UDP ").and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("the receiver says where it listens: {line}"));
+        Self { child, address: address.parse().unwrap(), stderr }
+    }
+
+    /// Its status, output and the rest of its messages, once it ended by itself.
+    pub(crate) fn finish(mut self) -> (ExitStatus, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.stderr.read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap(), out, err)
+    }
+
+    /// Waits until its messages contain `text`.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "ended without saying '{text}'");
+        }
+        line
+    }
+}
+
+impl Drop for Recv {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Waits for a process to end, no longer than ten seconds.
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
+    let since = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if since.elapsed() > Duration::from_secs(10) {
+            child.kill().ok();
+            panic!("still running after ten seconds");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// The same command as a user without any right.
+pub(crate) fn as_nobody(mut command: Command) -> Command {
+    let state = std::env::temp_dir().join(format!("linerate-nobody-{}", std::process::id()));
+    std::fs::create_dir_all(&state).unwrap();
+    std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();
+    command.uid(65534).gid(65534).env("XDG_STATE_HOME", state);
+    command
+}

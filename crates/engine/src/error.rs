@@ -1,0 +1,43 @@
+//! Why workers could not start, or stopped.
+
+use std::io;
+
+use port::PortError;
+use thiserror::Error;
+
+/// A worker could not start, or its path broke.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The worker's port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The namespace the worker should live in.
+    #[error("worker {worker} cannot enter its network namespace")]
+    Enter {
+        /// Number of the worker.
+        worker: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The CPU it should run on.
+    #[error("worker {worker} cannot be pinned to CPU {cpu}")]
+    Pin {
+        /// Number of the worker.
+        worker: usize,
+        /// The CPU.
+        cpu: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A thread could not be had.
+    #[error("cannot start a thread for worker {worker}")]
+    Thread {
+        /// Number of the worker.
+        worker: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The packets' description.
+    #[error(transparent)]
+    Frames(#[from] wire::SpecError),
+}

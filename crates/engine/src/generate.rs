@@ -1,0 +1,282 @@
+//! Senders: workers that make numbered packets when they are due and hand them to a port.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use measure::Histogram;
+use port::{Layer, TxPort, UdpTx, UdpTxOptions};
+use serde::{Deserialize, Serialize};
+use sys::clock;
+use wire::{FrameSpec, Template};
+
+use crate::{
+    error::EngineError,
+    pace::{Departures, Limit, Schedule},
+    publish::{TxPublished, TxSnapshot},
+    worker::{Crew, Meter, Placement, Shift, WorkerCost},
+};
+
+/// What a sender does; complete and printable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SenderPlan {
+    /// The path.
+    pub engine: TxEngine,
+    /// One entry a worker.
+    pub workers: Vec<TxWorkerPlan>,
+    /// The interface to send from; `None` follows the routes.
+    pub interface: Option<String>,
+    /// The packets; each worker puts its own stream tag into them.
+    pub frames: FrameSpec,
+    /// Packets per second of all workers together; `None` is as fast as it goes.
+    pub rate_pps: Option<f64>,
+    /// The pattern of departures.
+    pub departures: Departures,
+    /// When to stop; a count is of all workers together.
+    pub limit: Limit,
+    /// Packets a call, at most.
+    pub batch_size: usize,
+    /// Seed of all that is random.
+    pub seed: u64,
+}
+
+/// A sending path and its own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TxEngine {
+    /// UDP sockets.
+    Udp(UdpTxPlan),
+}
+
+/// Settings of UDP sockets that send.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UdpTxPlan {
+    /// Hand over up to 64 datagrams as one message.
+    pub gso: bool,
+    /// `SO_SNDBUF` in bytes, `None` for the system's default.
+    pub send_buffer_bytes: Option<usize>,
+}
+
+/// One worker of a sender.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxWorkerPlan {
+    /// Where it sends.
+    pub target: SocketAddr,
+    /// Its local address; port 0 takes any.
+    pub local: SocketAddr,
+    /// Source ports it uses in turn.
+    pub flows: usize,
+    /// The stream tag by which a receiver knows it.
+    pub stream: u16,
+}
+
+/// A sender at work.
+pub struct Sender {
+    crew: Crew<SenderResult>,
+    published: Vec<Arc<TxPublished>>,
+}
+
+/// What a sender did.
+#[derive(Debug)]
+pub struct SenderResult {
+    /// Packets and bytes.
+    pub tally: TxSnapshot,
+    /// Packets that the schedule made due.
+    pub scheduled: u64,
+    /// When it began, in monotonic nanoseconds.
+    pub start_ns: u64,
+    /// When it ended: the end of the schedule, or the last packet if that was later.
+    pub end_ns: u64,
+    /// How late packets left, in nanoseconds.
+    pub lateness: Histogram,
+    /// The longest time between two calls that took packets, in nanoseconds.
+    pub largest_gap_ns: u64,
+    /// CPU time and cycles.
+    pub cost: WorkerCost,
+    /// What ended it before its time.
+    pub error: Option<EngineError>,
+}
+
+impl Sender {
+    /// Opens all ports and makes the workers ready; nothing is sent before [`Sender::begin`].
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    pub fn prepare(plan: &SenderPlan, placement: &Placement) -> Result<Self, EngineError> {
+        let template = Template::new(&plan.frames)?;
+        match &plan.engine {
+            TxEngine::Udp(udp) => {
+                let ports = placement.inside(|| {
+                    plan.workers
+                        .iter()
+                        .map(|worker| Ok(UdpTx::open(&udp_options(plan, udp, worker, &template))?))
+                        .collect::<Result<Vec<_>, EngineError>>()
+                })?;
+                Self::over(plan, ports, placement)
+            }
+        }
+    }
+
+    fn over<P: TxPort + Send + 'static>(
+        plan: &SenderPlan,
+        ports: Vec<P>,
+        placement: &Placement,
+    ) -> Result<Self, EngineError> {
+        let published: Vec<Arc<TxPublished>> = ports.iter().map(|_| Arc::default()).collect();
+        let mut templates = Vec::new();
+        for worker in &plan.workers {
+            templates.push(Template::new(&FrameSpec { stream: worker.stream, ..plan.frames.clone() })?);
+        }
+        let (shared, plan) = (published.clone(), plan.clone());
+        let crew = Crew::gather("send", ports, placement, move |mut port, shift| {
+            let template = &templates[shift.worker];
+            let schedule = plan.schedule(shift.worker, shift.start_ns);
+            port.prime(|slot| match P::LAYER {
+                Layer::Payload => template.prime_payload(slot),
+                Layer::Frame => template.prime_frame(slot),
+            });
+            let stamp = |slot: &mut [u8], sequence, time_ns| match P::LAYER {
+                Layer::Payload => template.restamp_payload(slot, sequence, time_ns),
+                Layer::Frame => template.restamp_frame(slot, sequence, time_ns),
+            };
+            generate(&mut port, stamp, schedule, &shift, &shared[shift.worker])
+        })?;
+        Ok(Self { crew, published })
+    }
+
+    /// Lets all workers send from now on; returns the moment in monotonic nanoseconds.
+    pub fn begin(&self) -> u64 {
+        self.crew.begin()
+    }
+
+    /// Counters of each worker so far.
+    pub fn snapshots(&self) -> Vec<TxSnapshot> {
+        self.published.iter().map(|published| published.load()).collect()
+    }
+
+    /// Counters of all workers so far.
+    pub fn snapshot(&self) -> TxSnapshot {
+        self.snapshots().into_iter().fold(TxSnapshot::default(), TxSnapshot::plus)
+    }
+
+    /// Asks all workers to stop, without waiting.
+    pub fn stop(&self) {
+        self.crew.stop();
+    }
+
+    /// Whether all workers have reached their limit.
+    pub fn is_finished(&self) -> bool {
+        self.crew.is_finished()
+    }
+
+    /// Waits for all workers, which must have begun, and returns what each did.
+    pub fn join(self) -> Vec<SenderResult> {
+        self.crew.join()
+    }
+}
+
+impl SenderPlan {
+    /// A worker's share of the rate and the count.
+    fn schedule(&self, worker: usize, start_ns: u64) -> Schedule {
+        let workers = self.workers.len() as u64;
+        let share = |count: u64| count / workers + u64::from((worker as u64) < count % workers);
+        let limit = Limit { count: self.limit.count.map(share), ..self.limit };
+        let rate = self.rate_pps.map(|pps| pps / workers as f64);
+        Schedule::new(rate, self.departures, limit, start_ns, self.seed.wrapping_add(worker as u64))
+    }
+}
+
+fn udp_options(
+    plan: &SenderPlan,
+    udp: &UdpTxPlan,
+    worker: &TxWorkerPlan,
+    template: &Template,
+) -> UdpTxOptions {
+    UdpTxOptions {
+        peer: worker.target,
+        local: worker.local,
+        interface: plan.interface.clone(),
+        flows: worker.flows,
+        payload_bytes: template.max_payload_len(),
+        batch_size: plan.batch_size,
+        gso: udp.gso,
+        send_buffer_bytes: udp.send_buffer_bytes,
+    }
+}
+
+/// The hot loop: per batch one clock read, one call, one publish.
+fn generate<P: TxPort>(
+    port: &mut P,
+    mut stamp: impl FnMut(&mut [u8], u32, u64) -> usize,
+    mut schedule: Schedule,
+    shift: &Shift,
+    published: &TxPublished,
+) -> SenderResult {
+    let mut meter = Meter::start();
+    let mut tally = TxSnapshot::default();
+    let mut sequence = 0u32;
+    let mut last_ns = shift.start_ns;
+    let mut largest_gap_ns = 0;
+    let mut due = 0; // taken from the schedule, not yet filled
+    let mut waiting = 0; // filled, not yet taken by the kernel
+    let mut error = None;
+    let batch = port.batch_size();
+    let end_ns = loop {
+        let now = clock::monotonic_ns();
+        if due == 0 {
+            due = schedule.take_due(now, batch);
+        }
+        if shift.is_over() || (due + waiting == 0 || now > schedule.end_ns()) && schedule.is_over(now) {
+            break now;
+        }
+        if due + waiting == 0 {
+            wait_for(schedule.next_due().unwrap_or(now), now);
+            continue;
+        }
+        let sent = port.send(due, |slot| {
+            let len = stamp(slot, sequence, now);
+            sequence = sequence.wrapping_add(1);
+            tally.payload_bytes += len as u64;
+            len
+        });
+        match sent {
+            Ok(sent) => {
+                due -= sent.filled;
+                waiting = waiting + sent.filled - sent.taken;
+                tally.packets += sent.taken as u64;
+                tally.refused += sent.refused as u64;
+                tally.turned_away += sent.turned_away as u64;
+                if sent.taken > 0 {
+                    largest_gap_ns = largest_gap_ns.max(now - last_ns);
+                    last_ns = now;
+                }
+            }
+            Err(cause) => {
+                error = Some(cause.into());
+                break now;
+            }
+        }
+        published.store(&tally);
+    };
+    SenderResult {
+        scheduled: schedule.scheduled(end_ns),
+        tally,
+        start_ns: shift.start_ns,
+        end_ns,
+        lateness: schedule.lateness().clone(),
+        largest_gap_ns,
+        cost: meter.read(),
+        error,
+    }
+}
+
+/// Sleeps while the next packet is far off, and spins the last stretch: a sleeper wakes tens of microseconds
+/// late. Never sleeps longer than a request to stop may wait.
+fn wait_for(due_ns: u64, now_ns: u64) {
+    const SPIN_NS: u64 = 150_000;
+    const LONGEST_SLEEP_NS: u64 = 20_000_000;
+    let left = due_ns.saturating_sub(now_ns);
+    if left > 2 * SPIN_NS {
+        clock::sleep_until(now_ns + (left - SPIN_NS).min(LONGEST_SLEEP_NS));
+    } else {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,282 @@
+//! Receivers: workers that count the packets a port lends them.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use port::{Layer, PortError, Received, RxPort, UdpRx, UdpRxOptions, Wait};
+use serde::{Deserialize, Serialize};
+use sys::clock;
+use wire::{ProbeHeader, UdpFrame};
+
+use crate::{
+    error::EngineError,
+    publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
+    worker::{Crew, Meter, Placement, Shift, WorkerCost},
+};
+
+/// What a receiver does; complete and printable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReceiverPlan {
+    /// The path.
+    pub engine: RxEngine,
+    /// Local addresses, each served by all workers; port 0 takes any.
+    pub local: SocketAddr,
+    /// Number of workers.
+    pub workers: usize,
+    /// Look again at once instead of sleeping until something comes.
+    pub spin: bool,
+    /// Packets a call, at most.
+    pub batch_size: usize,
+}
+
+/// A receiving path and its own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RxEngine {
+    /// UDP sockets.
+    Udp(UdpRxPlan),
+}
+
+/// Settings of UDP sockets that receive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UdpRxPlan {
+    /// A socket a worker on the same port (`SO_REUSEPORT`) instead of one that all share.
+    pub reuse_port: bool,
+    /// Let the kernel join datagrams of a flow.
+    pub gro: bool,
+    /// `SO_RCVBUF` in bytes, `None` for the system's default.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// A receiver at work.
+pub struct Receiver {
+    crew: Crew<RxResult>,
+    published: Vec<Arc<RxPublished>>,
+    local: SocketAddr,
+}
+
+/// What one worker received.
+#[derive(Debug)]
+pub struct RxResult {
+    /// Packets, bytes and losses.
+    pub tally: RxSnapshot,
+    /// When the first packet was seen, in monotonic nanoseconds; `None` without packets.
+    pub first_ns: Option<u64>,
+    /// When the last packet was seen.
+    pub last_ns: Option<u64>,
+    /// CPU time and cycles.
+    pub cost: WorkerCost,
+    /// What ended it before its time.
+    pub error: Option<EngineError>,
+}
+
+/// What a receiver received.
+#[derive(Debug)]
+pub struct ReceiverResult {
+    /// One entry a worker.
+    pub workers: Vec<RxResult>,
+    /// Packets of each stream.
+    pub streams: Vec<StreamCount>,
+}
+
+impl Receiver {
+    /// Opens all ports and starts the workers; packets are counted from now on.
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    pub fn start(plan: &ReceiverPlan, placement: &Placement) -> Result<Self, EngineError> {
+        match &plan.engine {
+            RxEngine::Udp(udp) => {
+                let ports = placement.inside(|| open_udp(plan, udp))?;
+                let local = ports[0].local_address()?;
+                Self::over(plan, ports, placement, local)
+            }
+        }
+    }
+
+    fn over<P: RxPort + Send + 'static>(
+        plan: &ReceiverPlan,
+        ports: Vec<P>,
+        placement: &Placement,
+        local: SocketAddr,
+    ) -> Result<Self, EngineError> {
+        let published: Vec<Arc<RxPublished>> = ports.iter().map(|_| Arc::new(RxPublished::new())).collect();
+        let shared = published.clone();
+        let wait = if plan.spin { Wait::Spin } else { Wait::Block };
+        let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
+            receive(&mut port, wait, &shift, &shared[shift.worker])
+        })?;
+        crew.begin();
+        Ok(Self { crew, published, local })
+    }
+
+    /// The address packets are received on, with the port the kernel chose for 0.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Counters of each worker so far.
+    pub fn snapshots(&self) -> Vec<RxSnapshot> {
+        self.published.iter().map(|published| published.load()).collect()
+    }
+
+    /// Counters of all workers so far.
+    pub fn snapshot(&self) -> RxSnapshot {
+        self.snapshots().into_iter().fold(RxSnapshot::default(), RxSnapshot::plus)
+    }
+
+    /// A stream's counters so far, over all workers.
+    ///
+    /// # Panics
+    /// When `stream` is not below [`STREAMS`].
+    pub fn stream(&self, stream: u16) -> StreamCount {
+        let each = self.published.iter().map(|published| published.load_stream(stream.into()));
+        each.fold(StreamCount::default(), StreamCount::plus)
+    }
+
+    /// Whether all workers have ended, which they do by themselves only when their path broke.
+    pub fn is_finished(&self) -> bool {
+        self.crew.is_finished()
+    }
+
+    /// Stops all workers once what already arrived is counted.
+    pub fn stop(self) -> ReceiverResult {
+        self.crew.stop();
+        let workers = self.crew.join();
+        let streams = (0..STREAMS)
+            .map(|stream| {
+                let each = self.published.iter().map(|published| published.load_stream(stream));
+                each.fold(StreamCount::default(), StreamCount::plus)
+            })
+            .collect();
+        ReceiverResult { workers, streams }
+    }
+}
+
+impl ReceiverResult {
+    /// Counters of all workers together.
+    pub fn tally(&self) -> RxSnapshot {
+        self.workers.iter().map(|worker| worker.tally).fold(RxSnapshot::default(), RxSnapshot::plus)
+    }
+}
+
+fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineError> {
+    let mut options = UdpRxOptions {
+        local: plan.local,
+        reuse_port: udp.reuse_port,
+        gro: udp.gro,
+        batch_size: plan.batch_size,
+        receive_buffer_bytes: udp.receive_buffer_bytes,
+    };
+    let first = UdpRx::open(&options)?;
+    options.local = first.local_address()?;
+    let mut ports = vec![first];
+    for _ in 1..plan.workers {
+        ports.push(if udp.reuse_port { UdpRx::open(&options)? } else { ports[0].share(&options)? });
+    }
+    Ok(ports)
+}
+
+/// What the hot loop adds up; decides about packets, and knows no port.
+struct Tally {
+    total: RxSnapshot,
+    streams: Box<[StreamCount; STREAMS]>,
+    touched: [u64; STREAMS / 64],
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self {
+            total: RxSnapshot::default(),
+            streams: Box::new([StreamCount::default(); STREAMS]),
+            touched: [0; STREAMS / 64],
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, payload: &[u8]) {
+        let header = ProbeHeader::read(payload).filter(|header| usize::from(header.stream) < STREAMS);
+        let Some(header) = header else {
+            self.total.foreign += 1;
+            return;
+        };
+        let stream = usize::from(header.stream);
+        self.total.packets += 1;
+        self.total.payload_bytes += payload.len() as u64;
+        self.streams[stream].packets += 1;
+        self.streams[stream].payload_bytes += payload.len() as u64;
+        self.touched[stream / 64] |= 1 << (stream % 64);
+    }
+
+    fn publish(&mut self, published: &RxPublished) {
+        published.store(&self.total);
+        for (word, touched) in self.touched.iter_mut().enumerate() {
+            while *touched != 0 {
+                let stream = word * 64 + touched.trailing_zeros() as usize;
+                published.store_stream(stream, &self.streams[stream]);
+                *touched &= *touched - 1;
+            }
+        }
+    }
+}
+
+/// A port that others keep filling is not emptied for longer than this.
+const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
+
+/// The hot loop: per batch one call, one clock read, one publish.
+fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPublished) -> RxResult {
+    let mut meter = Meter::start();
+    let mut tally = Tally::new();
+    let (mut first_ns, mut last_ns) = (None, None);
+    let mut drain_until_ns = u64::MAX;
+    let mut was_idle = false;
+    let error = loop {
+        // Asked before the last look: what arrived before the request to stop is counted.
+        let is_over = shift.is_over();
+        let wait = if is_over { Wait::Spin } else { wait };
+        match port.recv(wait, |received| count::<P>(&mut tally, &received)) {
+            Ok(0) if is_over => break None,
+            // The count that packets carry lags behind; there is time for the exact one now.
+            Ok(0) if !was_idle => {
+                was_idle = true;
+                if let Err(error) = read_losses(port, &mut tally) {
+                    break Some(error);
+                }
+                tally.publish(published);
+                continue;
+            }
+            Ok(0) => continue,
+            Ok(_) => was_idle = false,
+            Err(error) => break Some(error.into()),
+        }
+        let now = clock::monotonic_ns();
+        if is_over {
+            drain_until_ns = drain_until_ns.min(now + LONGEST_DRAIN_NS);
+            if now > drain_until_ns {
+                break None;
+            }
+        }
+        first_ns.get_or_insert(now);
+        last_ns = Some(now);
+        tally.total.lost = port.lost_seen();
+        tally.publish(published);
+    };
+    let error = error.or_else(|| read_losses(port, &mut tally).err());
+    tally.publish(published);
+    RxResult { tally: tally.total, first_ns, last_ns, cost: meter.read(), error }
+}
+
+#[inline]
+fn count<P: RxPort>(tally: &mut Tally, received: &Received<'_>) {
+    match P::LAYER {
+        Layer::Payload => tally.add(received.bytes),
+        Layer::Frame => match UdpFrame::parse(received.bytes) {
+            Ok(frame) => tally.add(frame.payload()),
+            Err(_) => tally.add(&[]),
+        },
+    }
+}
+
+fn read_losses<P: RxPort>(port: &mut P, tally: &mut Tally) -> Result<(), EngineError> {
+    tally.total.lost = port.lost().map_err(|error: PortError| EngineError::from(error))?;
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What can go wrong with a lab.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use sys::NetlinkError;
+use sys::ethtool::EthtoolError;
+use sys::procfs::ProcError;
+
+use crate::plan::PlanError;
+
+/// One of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SideName {
+    /// The sending side.
+    Tx,
+    /// The receiving side.
+    Rx,
+}
+
+impl fmt::Display for SideName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tx => "sending",
+            Self::Rx => "receiving",
+        })
+    }
+}
+
+/// Why a lab could not be created or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// No lab can be made from this plan.
+    #[error("the lab's plan cannot be carried out: {}", one_after_the_other(.problems))]
+    Plan {
+        /// Every reason.
+        problems: Vec<PlanError>,
+    },
+    /// No namespace: CAP_SYS_ADMIN is missing (see [`gain_access`](crate::gain_access)), or there are too many.
+    #[error("cannot create the network namespace of the lab's {side} side")]
+    Namespace {
+        /// Which side.
+        side: SideName,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No thread could be started in, or moved to, a side's namespace.
+    #[error("cannot work in the network namespace of the lab's {side} side")]
+    Enter {
+        /// Which side.
+        side: SideName,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A kernel setting of a side's namespace could not be read or changed.
+    #[error("cannot set {setting} on the lab's {side} side")]
+    Setting {
+        /// Which side.
+        side: SideName,
+        /// The setting's name.
+        setting: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Links, addresses, neighbours.
+    #[error("cannot set up or read the lab's {side} side")]
+    Netlink {
+        /// Which side.
+        side: SideName,
+        /// What was tried, and the cause.
+        source: NetlinkError,
+    },
+    /// Offloads and the driver's counters.
+    #[error("cannot set up or read the lab's {side} side")]
+    Ethtool {
+        /// Which side.
+        side: SideName,
+        /// What was tried, and the cause.
+        source: EthtoolError,
+    },
+    /// Protocol counters.
+    #[error("cannot set up or read the lab's {side} side")]
+    Proc {
+        /// Which side.
+        side: SideName,
+        /// What was tried, and the cause.
+        source: ProcError,
+    },
+    /// The interface did not start, or an address was not taken for the side's own.
+    #[error("the lab's {side} side was not ready after {after:?}")]
+    NotReady {
+        /// Which side.
+        side: SideName,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// sysfs cannot be mounted, hence NAPI not be threaded. `PermissionDenied`: a container hides parts of `/sys`;
+    /// run outside of it, or without threaded NAPI.
+    #[error("cannot reach sysfs of the lab's receiving side, which threaded NAPI needs")]
+    ThreadedNapiOutOfReach {
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel refused to thread NAPI: it is older than 5.12.
+    #[error("cannot thread NAPI on the lab's receiving side (since Linux 5.12, on veth 5.13)")]
+    ThreadedNapiRefused {
+        /// The cause.
+        source: io::Error,
+    },
+    /// A NAPI thread cannot be placed: CAP_SYS_NICE over the machine is missing, there is no such CPU, or a PID
+    /// namespace hides the thread.
+    #[error("cannot place a NAPI thread on CPU {cpu}")]
+    PinNapi {
+        /// The CPU.
+        cpu: u32,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn one_after_the_other(problems: &[PlanError]) -> String {
+    problems.iter().map(PlanError::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,183 @@
+//! What a lab shall look like: plain data.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// A lab to be created. Both sides get both address families from the blocks reserved for benchmarking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LabPlan {
+    /// Transmit and receive queues of either end. The receive queue of a packet is the transmit queue that the
+    /// sender used; nothing is hashed.
+    pub queues: u32,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Addresses of either family on either side.
+    pub addresses: u16,
+    /// Whether the receiving side's packets are processed by kernel threads (one for each queue) and not within
+    /// the sender's own system calls. Switches GRO on at the receiving side, because veth has no NAPI without;
+    /// that merges TCP segments, but no datagrams unless their socket asks for `UDP_GRO`.
+    pub threaded_napi: bool,
+    /// The CPUs of those threads: queue n goes to entry n modulo their number. Empty: the scheduler chooses.
+    /// Needs CAP_SYS_NICE over the machine.
+    pub napi_cpus: Vec<u32>,
+    /// Whether the ends take packets larger than the MTU (TSO, GSO, `UDP_SEGMENT`). A veth never cuts them: each
+    /// counts as one and arrives as one. Off, the kernel cuts them before the veth.
+    pub gso: bool,
+    /// Whether the ends merge received packets (GRO).
+    pub gro: bool,
+    /// Whether checksums are left to the veth, which never computes them: packets are cheaper than on a wire, and
+    /// packet sockets and XDP see wrong checksums. Off, every frame is as it would be on a wire.
+    pub tx_checksum: bool,
+}
+
+impl Default for LabPlan {
+    /// Two queues, 1500 bytes, four addresses; every frame as it would be on a wire.
+    fn default() -> Self {
+        Self {
+            queues: 2,
+            mtu: 1500,
+            addresses: 4,
+            threaded_napi: false,
+            napi_cpus: Vec::new(),
+            gso: false,
+            gro: false,
+            tx_checksum: false,
+        }
+    }
+}
+
+/// A plan that no lab can be made from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The kernel allows 1 to 4096.
+    #[error("a lab has 1 to {} queues, not {queues}", LabPlan::MAX_QUEUES)]
+    Queues {
+        /// What was asked.
+        queues: u32,
+    },
+    /// IPv6 needs 1280 bytes; the kernel allows at most 65535.
+    #[error("a lab's MTU is 1280 to 65535 bytes, not {mtu}")]
+    Mtu {
+        /// What was asked.
+        mtu: u32,
+    },
+    /// Not one, or more than the address blocks have.
+    #[error("a side has 1 to {} addresses, not {addresses}", LabPlan::MAX_ADDRESSES)]
+    Addresses {
+        /// What was asked.
+        addresses: u16,
+    },
+    /// CPUs for threads that the plan does not ask for.
+    #[error("napi-cpus without threaded-napi: there would be no threads to place")]
+    CpusWithoutThreads,
+    /// The kernel segments only what it also checksums.
+    #[error("gso without tx-checksum: the kernel allows segmentation only with checksum offload")]
+    GsoWithoutChecksum,
+}
+
+impl LabPlan {
+    /// The most queues that the kernel gives an interface.
+    pub const MAX_QUEUES: u32 = 4096;
+    /// The most addresses of a side; the kernel needs more than in proportion for more.
+    pub const MAX_ADDRESSES: u16 = 1024;
+
+    /// Every reason why no lab can be made from this plan; none when it is valid.
+    pub fn problems(&self) -> Vec<PlanError> {
+        let Self { queues, mtu, addresses, .. } = *self;
+        let rules = [
+            ((1..=Self::MAX_QUEUES).contains(&queues), PlanError::Queues { queues }),
+            ((1280..=65535).contains(&mtu), PlanError::Mtu { mtu }),
+            ((1..=Self::MAX_ADDRESSES).contains(&addresses), PlanError::Addresses { addresses }),
+            (self.threaded_napi || self.napi_cpus.is_empty(), PlanError::CpusWithoutThreads),
+            (self.tx_checksum || !self.gso, PlanError::GsoWithoutChecksum),
+        ];
+        rules.into_iter().filter(|(kept, _)| !kept).map(|(_, problem)| problem).collect()
+    }
+
+    /// IPv4 addresses of the sending side: 198.18.0.1 and on, in the block of RFC 2544.
+    pub(crate) fn tx_ipv4(&self) -> Vec<Ipv4Addr> {
+        self.ipv4_from(Ipv4Addr::new(198, 18, 0, 0))
+    }
+
+    /// IPv4 addresses of the receiving side: 198.19.0.1 and on.
+    pub(crate) fn rx_ipv4(&self) -> Vec<Ipv4Addr> {
+        self.ipv4_from(Ipv4Addr::new(198, 19, 0, 0))
+    }
+
+    /// IPv6 addresses of the sending side: 2001:2::1 and on, in the block of RFC 5180.
+    pub(crate) fn tx_ipv6(&self) -> Vec<Ipv6Addr> {
+        self.ipv6_from(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0))
+    }
+
+    /// IPv6 addresses of the receiving side: 2001:2:0:1::1 and on.
+    pub(crate) fn rx_ipv6(&self) -> Vec<Ipv6Addr> {
+        self.ipv6_from(Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 0))
+    }
+
+    fn ipv4_from(&self, base: Ipv4Addr) -> Vec<Ipv4Addr> {
+        (1..=self.addresses).map(|host| Ipv4Addr::from_bits(base.to_bits() + u32::from(host))).collect()
+    }
+
+    fn ipv6_from(&self, base: Ipv6Addr) -> Vec<Ipv6Addr> {
+        (1..=self.addresses).map(|host| Ipv6Addr::from_bits(base.to_bits() + u128::from(host))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_plan_is_valid_and_survives_serialisation() {
+        let plan = LabPlan::default();
+        assert_eq!(plan.problems(), []);
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<LabPlan>(&text).unwrap(), plan);
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_default_and_what_is_not_known_is_refused() {
+        let plan: LabPlan = serde_json::from_str(r#"{"queues": 8}"#).unwrap();
+        assert_eq!(plan, LabPlan { queues: 8, ..LabPlan::default() });
+        assert!(serde_json::from_str::<LabPlan>(r#"{"queue": 8}"#).is_err());
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let plan = LabPlan {
+            queues: 0,
+            mtu: 1279,
+            addresses: 0,
+            napi_cpus: vec![1],
+            gso: true,
+            ..LabPlan::default()
+        };
+        let told: Vec<String> = plan.problems().iter().map(PlanError::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "a lab has 1 to 4096 queues, not 0",
+                "a lab's MTU is 1280 to 65535 bytes, not 1279",
+                "a side has 1 to 1024 addresses, not 0",
+                "napi-cpus without threaded-napi: there would be no threads to place",
+                "gso without tx-checksum: the kernel allows segmentation only with checksum offload",
+            ]
+        );
+    }
+
+    #[test]
+    fn addresses_stay_in_the_benchmarking_blocks_and_never_meet() {
+        let plan = LabPlan { addresses: LabPlan::MAX_ADDRESSES, ..LabPlan::default() };
+        let four = [plan.tx_ipv4(), plan.rx_ipv4()].concat();
+        let six = [plan.tx_ipv6(), plan.rx_ipv6()].concat();
+        assert!(four.iter().all(|address| address.to_bits() >> 17 == 0xc612_0000 >> 17));
+        assert!(six.iter().all(|address| address.segments()[..3] == [0x2001, 2, 0]));
+        assert_eq!(four.iter().collect::<std::collections::HashSet<_>>().len(), 2048);
+        assert_eq!(six.iter().collect::<std::collections::HashSet<_>>().len(), 2048);
+        assert_eq!(four[0], Ipv4Addr::new(198, 18, 0, 1));
+        assert_eq!(four[255], Ipv4Addr::new(198, 18, 1, 0));
+    }
+}

@@ -1,0 +1,237 @@
+//! One end of the lab: its namespace, interface and addresses, and what the kernel counts there.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sys::ethtool::{EthtoolSocket, Feature};
+use sys::netdev::{Napi, NetdevSocket};
+use sys::netns::NetNs;
+use sys::procfs::{NetCounters, net_counters};
+use sys::rtnetlink::{Link, RouteSocket, flag};
+use sys::sysfs::Sysfs;
+
+use crate::error::{LabError, SideName};
+use crate::plan::LabPlan;
+
+/// One end of the lab. It may be used from any thread; no method moves the calling thread.
+#[derive(Debug)]
+pub struct Side {
+    name: SideName,
+    namespace: NetNs,
+    interface: &'static str,
+    index: u32,
+    mac: [u8; 6],
+    ipv4: Vec<Ipv4Addr>,
+    ipv6: Vec<Ipv6Addr>,
+    /// Both sockets were opened in the namespace and work on it from any thread.
+    route: Mutex<RouteSocket>,
+    ethtool: EthtoolSocket,
+}
+
+impl Side {
+    /// Where this side lives. A worker thread enters it, or [`Side::run`] is used.
+    pub fn namespace(&self) -> &NetNs {
+        &self.namespace
+    }
+
+    /// The interface's name: `lab-tx` or `lab-rx`.
+    pub fn interface(&self) -> &str {
+        self.interface
+    }
+
+    /// The interface's number in this side's namespace; the other side's may be the same.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The interface's hardware address, the same in every lab.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// The IPv4 addresses, as many as the plan says.
+    pub fn ipv4(&self) -> &[Ipv4Addr] {
+        &self.ipv4
+    }
+
+    /// The IPv6 addresses, as many as the plan says.
+    pub fn ipv6(&self) -> &[Ipv6Addr] {
+        &self.ipv6
+    }
+
+    /// Runs `work` on a thread of its own in this side's namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        self.namespace.run(work).map_err(|source| LabError::Enter { side: self.name, source })
+    }
+
+    /// The interface as it is now, with its counters.
+    ///
+    /// With NAPI at the peer (`gro` or `threaded_napi` in the plan, or an XDP program there), a packet is counted
+    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header.
+    pub fn link(&self) -> Result<Link, LabError> {
+        self.netlink(|route| route.link_by_index(self.index))
+    }
+
+    /// The driver's counters (`ethtool -S`), such as `rx_queue_0_xdp_drops`.
+    pub fn driver_statistics(&self) -> Result<Vec<(String, u64)>, LabError> {
+        self.ethtool(|ethtool| ethtool.statistics(self.interface))
+    }
+
+    /// The protocol counters of this side's namespace; see [`sys::procfs::net_counters`].
+    pub fn net_counters(&self) -> Result<NetCounters, LabError> {
+        self.run(net_counters)?.map_err(|source| LabError::Proc { side: self.name, source })
+    }
+
+    /// The interface's features (offloads) as they are now.
+    pub fn features(&self) -> Result<Vec<Feature>, LabError> {
+        self.ethtool(|ethtool| ethtool.features(self.interface))
+    }
+
+    /// The NAPI instances of the interface by queue, with their threads; none while veth does without NAPI.
+    pub fn napis(&self) -> Result<Vec<Napi>, LabError> {
+        let napis = self.run(|| NetdevSocket::open()?.napis(self.index))?;
+        napis.map_err(|source| LabError::Netlink { side: self.name, source })
+    }
+
+    /// A side whose interface does not exist yet.
+    pub(crate) fn prepare(name: SideName, plan: &LabPlan) -> Result<Self, LabError> {
+        let namespace = NetNs::create().map_err(|source| LabError::Namespace { side: name, source })?;
+        let prepared = namespace.run(|| (stop_forwarding(), RouteSocket::open(), EthtoolSocket::open()));
+        let (stopped, route, ethtool) = prepared.map_err(|source| LabError::Enter { side: name, source })?;
+        stopped.map_err(|source| LabError::Setting { side: name, setting: FORWARDING, source })?;
+        let route = route.map_err(|source| LabError::Netlink { side: name, source })?;
+        let ethtool = ethtool.map_err(|source| LabError::Ethtool { side: name, source })?;
+        // Locally administered addresses (second bit of the first byte); a lab has only these two.
+        let (interface, mac, ipv4, ipv6) = match name {
+            SideName::Tx => ("lab-tx", [2, 0, 0, 0, 0, 1], plan.tx_ipv4(), plan.tx_ipv6()),
+            SideName::Rx => ("lab-rx", [2, 0, 0, 0, 0, 2], plan.rx_ipv4(), plan.rx_ipv6()),
+        };
+        let route = Mutex::new(route);
+        Ok(Self { name, namespace, interface, index: 0, mac, ipv4, ipv6, route, ethtool })
+    }
+
+    /// Silences the interface, sets its offloads and puts it up; the order matters.
+    pub(crate) fn bring_up(&mut self, plan: &LabPlan) -> Result<(), LabError> {
+        self.index = self.netlink(|route| route.link_by_name(self.interface))?.index;
+        // Without: a link-local address, hence router solicitations and multicast reports.
+        self.netlink(|route| route.disable_address_generation(self.index))?;
+        self.set_offloads(plan)?;
+        // No ARP and no neighbour discovery; it also keeps IPv6 from joining a group for each address.
+        let flags = flag::UP | flag::NO_ARP;
+        self.netlink(|route| route.change_flags(self.index, flags, flags))
+    }
+
+    /// Gives the interface its addresses, and tells it where the other side's are.
+    pub(crate) fn introduce(&self, peer: &Side) -> Result<(), LabError> {
+        self.netlink(|route| {
+            for (address, prefix) in self.addresses() {
+                route.add_address(self.index, address, prefix)?;
+            }
+            for (address, _) in peer.addresses() {
+                route.add_neighbour(self.index, address, peer.mac)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits for what the kernel does in workers of its own: until then it drops packets without a word.
+    pub(crate) fn wait_until_ready(&self, at_most: Duration) -> Result<(), LabError> {
+        let deadline = Instant::now() + at_most;
+        let ready = self.netlink(|route| {
+            let mut ready = route.wait_until_up(self.index, deadline)?;
+            for (address, _) in self.addresses() {
+                ready &= route.wait_until_local(address, deadline)?;
+            }
+            Ok(ready)
+        })?;
+        if ready { Ok(()) } else { Err(LabError::NotReady { side: self.name, after: at_most }) }
+    }
+
+    /// Hands each queue's packets to a kernel thread of its own, on the CPUs of the plan.
+    ///
+    /// By sysfs: `napi-set` of the netlink family `netdev` is younger (Linux 6.17) and for root of the machine only.
+    pub(crate) fn thread_napi(&self, cpus: &[u32]) -> Result<(), LabError> {
+        let out_of_reach = |source| LabError::ThreadedNapiOutOfReach { source };
+        let sysfs = Sysfs::of(&self.namespace).map_err(out_of_reach)?;
+        let file = format!("class/net/{}/threaded", self.interface);
+        sysfs.write(&file, "1").map_err(|source| LabError::ThreadedNapiRefused { source })?;
+        if cpus.is_empty() {
+            return Ok(());
+        }
+        self.napis()?
+            .iter()
+            .zip(cpus.iter().cycle())
+            .try_for_each(|(napi, &cpu)| napi.pin(cpu).map_err(|source| LabError::PinNapi { cpu, source }))
+    }
+
+    fn set_offloads(&self, plan: &LabPlan) -> Result<(), LabError> {
+        let gro = plan.gro || (plan.threaded_napi && self.name == SideName::Rx);
+        let features = self.features()?;
+        let wanted: Vec<(&str, bool)> = features
+            .iter()
+            .filter(|feature| feature.changeable)
+            .filter_map(|feature| match feature.name.as_str() {
+                name @ "rx-gro" => Some((name, gro)),
+                name if name.starts_with("tx-checksum-") => Some((name, plan.tx_checksum)),
+                name if name.starts_with("tx-")
+                    && (name.contains("segmentation") || name.contains("gso")) =>
+                {
+                    Some((name, plan.gso))
+                }
+                _ => None,
+            })
+            .collect();
+        self.ethtool(|ethtool| ethtool.set_features(self.interface, &wanted))
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> {
+        // The prefixes cover both sides, so that each is on the other's link.
+        let four = self.ipv4.iter().map(|&address| (IpAddr::V4(address), 15));
+        four.chain(self.ipv6.iter().map(|&address| (IpAddr::V6(address), 48)))
+    }
+
+    pub(crate) fn netlink<T>(
+        &self,
+        ask: impl FnOnce(&mut RouteSocket) -> Result<T, sys::NetlinkError>,
+    ) -> Result<T, LabError> {
+        let mut route = self.route.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(&mut route).map_err(|source| LabError::Netlink { side: self.name, source })
+    }
+
+    fn ethtool<T>(
+        &self,
+        ask: impl FnOnce(&EthtoolSocket) -> Result<T, sys::ethtool::EthtoolError>,
+    ) -> Result<T, LabError> {
+        ask(&self.ethtool).map_err(|source| LabError::Ethtool { side: self.name, source })
+    }
+}
+
+const FORWARDING: &str = "/proc/sys/net/ipv6/conf/default/forwarding";
+
+/// A namespace can inherit IPv6 forwarding from the machine (`net.core.devconf_inherit_init_net`); its interfaces
+/// then join the group of all routers and tell the other end so.
+fn stop_forwarding() -> io::Result<()> {
+    if fs::read(FORWARDING)?.starts_with(b"0") { Ok(()) } else { fs::write(FORWARDING, "0") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_forwards_stops() {
+        let Ok(namespace) = NetNs::create() else {
+            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "needs CAP_SYS_ADMIN");
+            return eprintln!("skipped: a namespace needs CAP_SYS_ADMIN");
+        };
+        let before_and_after = namespace.run(|| {
+            fs::write(FORWARDING, "1").unwrap();
+            stop_forwarding().unwrap();
+            fs::read_to_string(FORWARDING).unwrap()
+        });
+        assert_eq!(before_and_after.unwrap(), "0\n");
+    }
+}

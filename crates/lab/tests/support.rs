@@ -1,0 +1,44 @@
+//! What the tests of the lab share.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The user without any rights.
+const NOBODY: u32 = 65534;
+
+/// This executable again, with a word in `LAB_TEST` by which it knows its role.
+///
+/// By `/proc`, because another user may not be able to walk the path to it.
+pub(crate) fn again(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.env("LAB_TEST", role);
+    command
+}
+
+/// The role that [`again`] gave this process.
+pub(crate) fn role() -> Option<String> {
+    env::var("LAB_TEST").ok()
+}
+
+/// Makes the command run as a user without rights; only root can.
+pub(crate) fn as_nobody(command: &mut Command) -> &mut Command {
+    command.uid(NOBODY).gid(NOBODY)
+}
+
+/// Waits for something that the kernel tells nobody about.
+pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !met() {
+        assert!(Instant::now() < deadline, "waited 30 s in vain for {what}");
+        thread::yield_now();
+    }
+}
+
+/// Ends a test that cannot run here: loudly, and as a failure where everything is required.
+pub(crate) fn skipped(reason: &str) -> ExitCode {
+    eprintln!("skipped: {reason}");
+    if env::var_os("LINERATE_REQUIRE_ALL").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,173 @@
+//! What can go wrong at a port: what was tried, on what, and why it failed.
+
+use std::{io, net::SocketAddr};
+
+use sys::{NetlinkError, xsk::XskError};
+use thiserror::Error;
+
+/// A port could not be opened, or broke.
+#[derive(Debug, Error)]
+pub enum PortError {
+    /// A local address could not be bound.
+    #[error("cannot bind UDP {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// An interface is not there.
+    #[error("cannot use interface {interface}")]
+    NoInterface {
+        /// Its name.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A peer could not be connected to.
+    #[error("cannot reach {peer} by UDP")]
+    Connect {
+        /// The peer.
+        peer: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// An option was refused.
+    #[error("cannot set {option} on a UDP socket")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Sending failed for good.
+    #[error("cannot send to {peer}")]
+    Send {
+        /// The peer.
+        peer: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Receiving failed for good.
+    #[error("cannot receive on {address}")]
+    Receive {
+        /// The local address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The path needs a right that this process has not.
+    #[error("the {path} path needs {capability}")]
+    Capability {
+        /// The path.
+        path: &'static str,
+        /// The capability's name, as in capabilities(7).
+        capability: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A step on an interface failed.
+    #[error("cannot {tried} on interface {interface}")]
+    Interface {
+        /// What was tried.
+        tried: &'static str,
+        /// The interface's number.
+        interface: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The interface does not carry such frames.
+    #[error("frames of {frame_bytes} bytes do not fit interface {interface}: at most {longest} without FCS")]
+    FrameTooLong {
+        /// The frame's length without FCS.
+        frame_bytes: usize,
+        /// The longest that fits.
+        longest: usize,
+        /// The interface's number.
+        interface: u32,
+    },
+    /// An interface could not be found.
+    #[error("cannot use {interface}")]
+    Link {
+        /// The interface.
+        interface: String,
+        /// The kernel's reason.
+        source: NetlinkError,
+    },
+    /// A queue that the interface does not have.
+    #[error("{interface} has no queue {queue}: it has {queues}, numbered from 0")]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// The queue asked for.
+        queue: u32,
+        /// How many there are.
+        queues: u32,
+    },
+    /// A frame that the port's memory has no room for.
+    #[error("a frame of {bytes} bytes does not fit the port's {most}")]
+    FrameBeyondSlot {
+        /// The longest frame of the run.
+        bytes: usize,
+        /// The longest possible.
+        most: usize,
+    },
+    /// There is no AF_XDP socket to be had.
+    #[error("cannot open an AF_XDP socket on queue {queue} of {interface}")]
+    Xsk {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// What was missing.
+        source: XskError,
+    },
+    /// An AF_XDP socket broke.
+    #[error("cannot {action} the AF_XDP socket on queue {queue} of {interface}")]
+    XskBroken {
+        /// What was tried.
+        action: &'static str,
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A BPF program could not be loaded, attached, run or read.
+    #[error(transparent)]
+    Bpf(bpf::BpfError),
+    /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
+    #[error(
+        "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
+         switch GRO on (ethtool -K PEER gro on)"
+    )]
+    NoReceiveRings {
+        /// The sending interface.
+        interface: String,
+    },
+}
+
+impl PortError {
+    /// The kernel's reason, where it gave one to this crate.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Bind { source, .. }
+            | Self::NoInterface { source, .. }
+            | Self::Connect { source, .. }
+            | Self::Option { source, .. }
+            | Self::Send { source, .. }
+            | Self::Receive { source, .. }
+            | Self::Capability { source, .. }
+            | Self::Interface { source, .. }
+            | Self::XskBroken { source, .. } => Some(source),
+            Self::Xsk { source, .. } => Some(source.io()),
+            Self::FrameTooLong { .. }
+            | Self::Link { .. }
+            | Self::NoQueue { .. }
+            | Self::FrameBeyondSlot { .. }
+            | Self::Bpf(_)
+            | Self::NoReceiveRings { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The path through packet sockets (`AF_PACKET`): whole frames past the protocol stack.
+
+mod receive;
+mod transmit;
+
+pub use receive::{Fanout, PacketRx, PacketRxOptions};
+pub use sys::packet::{FanoutMode, Statistics as PacketStatistics};
+pub use transmit::{PacketTx, PacketTxMode, PacketTxOptions};
+
+use std::io;
+
+use sys::packet::PacketSocket;
+
+use crate::PortError;
+
+/// A packet socket that is not bound yet, and how its errors are told.
+fn open(interface: u32) -> Result<PacketSocket, PortError> {
+    PacketSocket::open().map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            PortError::Capability { path: "packet", capability: "CAP_NET_RAW", source }
+        }
+        _ => failed("open a packet socket", interface)(source),
+    })
+}
+
+fn failed(tried: &'static str, interface: u32) -> impl Fn(io::Error) -> PortError {
+    move |source| PortError::Interface { tried, interface, source }
+}

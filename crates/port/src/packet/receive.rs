@@ -1,0 +1,135 @@
+//! Receiving: blocks of packets from a ring, alone or shared with other sockets.
+
+use std::{hint, io, time::Duration};
+
+use sys::{
+    clock,
+    packet::{FanoutMode, PacketSocket, RxRing, RxRingLayout, Statistics},
+};
+
+use super::{failed, open};
+use crate::{Layer, PortError, Received, RxPort, Wait};
+
+/// How long a blocking call waits before it comes back to look whether it should stop.
+const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How to open a [`PacketRx`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketRxOptions {
+    /// The interface's number in the network namespace of the thread that opens the port.
+    pub interface: u32,
+    /// Share the interface's packets with other ports of the same group instead of hearing all.
+    pub fanout: Option<Fanout>,
+    /// Bytes of a block: a multiple of 4096. A longer packet is cut; with GRO the kernel makes packets of 64 KiB.
+    pub block_bytes: usize,
+    /// Number of blocks.
+    pub blocks: usize,
+    /// The longest time that a packet waits for its block to fill up, in whole milliseconds from 1 on.
+    pub retire_after: Duration,
+}
+
+/// A group of ports that share an interface's packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fanout {
+    /// The group's number, free to choose in a network namespace.
+    pub group: u16,
+    /// How they share; the same for all of the group.
+    pub mode: FanoutMode,
+}
+
+/// Receives the frames that come in at an interface, of all protocols; the kernel still gets them too.
+pub struct PacketRx {
+    socket: PacketSocket,
+    ring: RxRing,
+    statistics: Statistics,
+    interface: u32,
+}
+
+impl PacketRxOptions {
+    /// All packets of an interface, in 64 blocks of 128 KiB, each packet at most 4 ms late.
+    pub fn on(interface: u32) -> Self {
+        Self {
+            interface,
+            fanout: None,
+            block_bytes: 128 << 10,
+            blocks: 64,
+            retire_after: Duration::from_millis(4),
+        }
+    }
+}
+
+impl PacketRx {
+    /// Opens a socket with a ring; what comes in from now on is received.
+    ///
+    /// # Errors
+    /// [`PortError::Capability`] without CAP_NET_RAW, [`PortError::Interface`] for all else.
+    pub fn open(options: &PacketRxOptions) -> Result<Self, PortError> {
+        let &PacketRxOptions { interface, fanout, block_bytes, blocks, retire_after } = options;
+        let socket = open(interface)?;
+        let ring = socket
+            .receive_ring(RxRingLayout { block_bytes, blocks, retire_after })
+            .map_err(failed("map a ring for receiving", interface))?;
+        match fanout {
+            None => socket.bind_to_receive(interface),
+            Some(Fanout { group, mode }) => socket.bind_to_share(interface, group, mode),
+        }
+        .map_err(failed("bind a packet socket for receiving", interface))?;
+        Ok(Self { socket, ring, statistics: Statistics::default(), interface })
+    }
+
+    /// Packets that came for this port, those among them that it lost, and how often its ring was full.
+    ///
+    /// # Errors
+    /// [`PortError::Interface`] when the kernel does not say.
+    pub fn statistics(&mut self) -> Result<Statistics, PortError> {
+        let more = self.socket.take_statistics();
+        let more = more.map_err(failed("read PACKET_STATISTICS", self.interface))?;
+        self.statistics = self.statistics.plus(more);
+        Ok(self.statistics)
+    }
+
+    /// Spins while the kernel fills the next block: a look must not miss what has already come in. The kernel
+    /// closes a block in time; the deadline is for one that does not.
+    fn wait_while_filling(&self) {
+        let deadline = clock::monotonic_ns() + clock::nanos(TIMEOUT);
+        while self.ring.is_filling() && !self.ring.is_ready() && clock::monotonic_ns() < deadline {
+            hint::spin_loop();
+        }
+    }
+}
+
+impl RxPort for PacketRx {
+    const LAYER: Layer = Layer::Frame;
+
+    /// At most one block a call. With [`Wait::Spin`] a block that already holds packets is waited for.
+    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        if !self.ring.is_ready() {
+            match wait {
+                Wait::Spin => self.wait_while_filling(),
+                Wait::Block => {
+                    self.socket.wait_for_block(TIMEOUT).map_err(failed("receive", self.interface))?;
+                }
+            }
+        }
+        let read = self
+            .ring
+            .read_block(|packet| sink(Received { bytes: packet.bytes, truncated: packet.truncated }));
+        let Some(read) = read else { return Ok(0) };
+        if read.malformed {
+            let source = io::Error::new(io::ErrorKind::InvalidData, "a block of the ring makes no sense");
+            return Err(failed("receive", self.interface)(source));
+        }
+        if read.losing {
+            self.statistics()?;
+        }
+        Ok(read.packets)
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.statistics.drops
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        Ok(self.statistics()?.drops)
+    }
+}

@@ -1,0 +1,320 @@
+//! The path through UDP sockets: `sendmmsg` on connected sockets, `recvmmsg` on shared or own ones.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::Range,
+    time::Duration,
+};
+
+use sys::udp::{RecvBatch, SendBatch, SocketOptions, UdpSocket};
+
+use crate::{Layer, PortError, Received, RxPort, Sent, TxPort, Wait};
+
+/// How long a blocking call waits before it comes back to look whether it should stop.
+const TIMEOUT: Duration = Duration::from_millis(20);
+/// Datagrams that the kernel joins or cuts in one message, at most (`UDP_MAX_SEGMENTS` of the oldest kernels).
+const MOST_SEGMENTS: usize = 64;
+/// Payload bytes of one message, at most, with room for IPv6 and UDP headers.
+const MOST_MESSAGE_BYTES: usize = 65_000;
+
+/// How to open a [`UdpTx`].
+#[derive(Debug, Clone)]
+pub struct UdpTxOptions {
+    /// Where to send.
+    pub peer: SocketAddr,
+    /// The local address; port 0 takes any.
+    pub local: SocketAddr,
+    /// The interface to send from, whatever the routes say.
+    pub interface: Option<String>,
+    /// Sockets, each with its own source port, used in turn batch by batch.
+    pub flows: usize,
+    /// The longest payload in bytes.
+    pub payload_bytes: usize,
+    /// Packets a call, at most.
+    pub batch_size: usize,
+    /// Hand the kernel up to 64 datagrams as one message (GSO); every payload then has `payload_bytes`.
+    pub gso: bool,
+    /// `SO_SNDBUF` in bytes.
+    pub send_buffer_bytes: Option<usize>,
+}
+
+/// Sends on connected UDP sockets.
+pub struct UdpTx {
+    sockets: Vec<UdpSocket>,
+    turn: usize,
+    batch: SendBatch,
+    waiting: Range<usize>,
+    fixed_len: bool,
+    peer: SocketAddr,
+}
+
+/// How to open a [`UdpRx`].
+#[derive(Debug, Clone)]
+pub struct UdpRxOptions {
+    /// The local address.
+    pub local: SocketAddr,
+    /// One socket a thread on the same port (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+    /// Let the kernel join datagrams (GRO); each is still counted.
+    pub gro: bool,
+    /// Messages a call, at most.
+    pub batch_size: usize,
+    /// `SO_RCVBUF` in bytes.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// Receives on a UDP socket.
+pub struct UdpRx {
+    socket: UdpSocket,
+    batch: RecvBatch,
+    local: SocketAddr,
+    lost: u64,
+    shares_socket: bool,
+}
+
+impl UdpTxOptions {
+    /// One flow to `peer` from any local address, in batches of 1024.
+    pub fn to(peer: SocketAddr, payload_bytes: usize) -> Self {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self {
+            peer,
+            local: (any, 0).into(),
+            interface: None,
+            flows: 1,
+            payload_bytes,
+            batch_size: 1024,
+            gso: false,
+            send_buffer_bytes: None,
+        }
+    }
+}
+
+impl UdpTx {
+    /// Opens and connects the sockets.
+    ///
+    /// # Errors
+    /// [`PortError::Bind`] and [`PortError::Connect`].
+    pub fn open(options: &UdpTxOptions) -> Result<Self, PortError> {
+        let segments = if options.gso {
+            (MOST_MESSAGE_BYTES / options.payload_bytes).clamp(1, MOST_SEGMENTS).min(options.batch_size)
+        } else {
+            1
+        };
+        let socket_options = SocketOptions {
+            interface: options.interface.clone(),
+            send_buffer_bytes: options.send_buffer_bytes,
+            segment_bytes: (segments > 1).then_some(options.payload_bytes as u16),
+            ..SocketOptions::default()
+        };
+        let peer = options.peer;
+        let sockets = (0..options.flows.max(1))
+            .map(|_| {
+                let socket = UdpSocket::bind(options.local, &socket_options).map_err(|source| {
+                    match (&options.interface, source.raw_os_error()) {
+                        (Some(interface), Some(libc::ENODEV)) => {
+                            PortError::NoInterface { interface: interface.clone(), source }
+                        }
+                        _ => PortError::Bind { address: options.local, source },
+                    }
+                })?;
+                socket.connect(peer).map_err(|source| PortError::Connect { peer, source })?;
+                socket
+                    .set_timeouts(TIMEOUT)
+                    .map_err(|source| PortError::Option { option: "SO_SNDTIMEO", source })?;
+                Ok(socket)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let messages = options.batch_size.div_ceil(segments);
+        Ok(Self {
+            sockets,
+            turn: 0,
+            batch: SendBatch::new(messages, segments, options.payload_bytes),
+            waiting: 0..0,
+            fixed_len: segments > 1,
+            peer,
+        })
+    }
+
+    /// The local addresses, one a flow.
+    ///
+    /// # Errors
+    /// [`PortError::Option`] when the kernel does not say.
+    pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, PortError> {
+        let unsaid = |source| PortError::Option { option: "getsockname", source };
+        self.sockets.iter().map(|socket| socket.local_address().map_err(unsaid)).collect()
+    }
+
+    fn fill(&mut self, packets: usize, mut fill: impl FnMut(&mut [u8]) -> usize) -> usize {
+        let packets = packets.min(self.batch.slots());
+        for slot in 0..packets {
+            let len = fill(self.batch.slot_mut(slot));
+            if !self.fixed_len {
+                self.batch.set_len(slot, len);
+            }
+        }
+        self.waiting = 0..packets;
+        self.turn = (self.turn + 1) % self.sockets.len();
+        packets
+    }
+}
+
+impl TxPort for UdpTx {
+    const LAYER: Layer = Layer::Payload;
+
+    fn batch_size(&self) -> usize {
+        self.batch.slots()
+    }
+
+    fn prime(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        (0..self.batch.slots()).for_each(|slot| fill(self.batch.slot_mut(slot)));
+    }
+
+    fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError> {
+        let mut sent = Sent::default();
+        if self.waiting.is_empty() {
+            sent.filled = self.fill(packets, fill);
+        }
+        if self.waiting.is_empty() {
+            return Ok(sent);
+        }
+        match self.batch.send(&self.sockets[self.turn], self.waiting.start, self.waiting.end) {
+            Ok(taken) => {
+                sent.taken = taken;
+                self.waiting.start += taken;
+            }
+            Err(source) => match source.raw_os_error() {
+                Some(libc::ECONNREFUSED) => sent.refused = 1,
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => sent.turned_away = 1,
+                _ => return Err(PortError::Send { peer: self.peer, source }),
+            },
+        }
+        Ok(sent)
+    }
+}
+
+impl UdpRxOptions {
+    /// A socket of its own at `local`, in batches of 512.
+    pub fn at(local: SocketAddr) -> Self {
+        Self { local, reuse_port: false, gro: false, batch_size: 512, receive_buffer_bytes: None }
+    }
+}
+
+impl UdpRx {
+    /// The longest datagram that is looked at whole when the kernel does not join any.
+    const SLOT_BYTES: usize = 2048;
+    /// Messages a call with GRO, at most: each has room for 64 KiB.
+    const MOST_GRO_MESSAGES: usize = 64;
+
+    /// Opens and binds a socket.
+    ///
+    /// # Errors
+    /// [`PortError::Bind`].
+    pub fn open(options: &UdpRxOptions) -> Result<Self, PortError> {
+        let socket_options = SocketOptions {
+            reuse_port: options.reuse_port,
+            receive_buffer_bytes: options.receive_buffer_bytes,
+            gro: options.gro,
+            drop_counts: true,
+            ..SocketOptions::default()
+        };
+        let socket = UdpSocket::bind(options.local, &socket_options)
+            .map_err(|source| PortError::Bind { address: options.local, source })?;
+        socket.set_timeouts(TIMEOUT).map_err(|source| PortError::Option { option: "SO_RCVTIMEO", source })?;
+        Self::over(socket, options, false)
+    }
+
+    /// A second port on the same socket, for another thread; only the first reports the socket's losses.
+    ///
+    /// # Errors
+    /// [`PortError::Option`] when no descriptor is left.
+    pub fn share(&self, options: &UdpRxOptions) -> Result<Self, PortError> {
+        let socket = self.socket.try_clone().map_err(|source| PortError::Option { option: "dup", source })?;
+        Self::over(socket, options, true)
+    }
+
+    fn over(socket: UdpSocket, options: &UdpRxOptions, shares_socket: bool) -> Result<Self, PortError> {
+        let batch = if options.gro {
+            RecvBatch::new(options.batch_size.min(Self::MOST_GRO_MESSAGES), 65_536).with_segments()
+        } else {
+            RecvBatch::new(options.batch_size, Self::SLOT_BYTES)
+        };
+        let local =
+            socket.local_address().map_err(|source| PortError::Option { option: "getsockname", source })?;
+        Ok(Self { socket, batch, local, lost: 0, shares_socket })
+    }
+
+    /// The address bound to.
+    ///
+    /// # Errors
+    /// None today; the signature leaves room for ports that must ask.
+    pub fn local_address(&self) -> Result<SocketAddr, PortError> {
+        Ok(self.local)
+    }
+
+    /// The receive buffer in bytes as the kernel accounts it.
+    ///
+    /// # Errors
+    /// [`PortError::Option`] when the kernel does not say.
+    pub fn receive_buffer_bytes(&self) -> Result<usize, PortError> {
+        self.socket.receive_buffer_bytes().map_err(|source| PortError::Option { option: "SO_RCVBUF", source })
+    }
+
+    /// Both drop counts are 32 bits wide and wrap; ours goes on. A count that lags behind changes nothing.
+    fn advance_lost(&mut self, count: u32) {
+        let more = count.wrapping_sub(self.lost as u32) as i32;
+        self.lost += u64::try_from(more).unwrap_or(0);
+    }
+}
+
+impl RxPort for UdpRx {
+    const LAYER: Layer = Layer::Payload;
+
+    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        let messages = match self.batch.recv(&self.socket, wait == Wait::Block) {
+            Ok(messages) => messages,
+            Err(source) if matches!(source.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => return Ok(0),
+            Err(source) if source.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(0),
+            Err(source) => return Err(PortError::Receive { address: self.local, source }),
+        };
+        if let Some(count) = self.batch.dropped().filter(|_| !self.shares_socket) {
+            self.advance_lost(count);
+        }
+        let mut packets = 0;
+        for index in 0..messages {
+            let message = self.batch.message(index);
+            match message.segment_bytes {
+                None => {
+                    packets += 1;
+                    sink(Received { bytes: message.bytes, truncated: message.truncated });
+                }
+                Some(segment) => {
+                    for bytes in message.bytes.chunks(segment) {
+                        packets += 1;
+                        sink(Received { bytes, truncated: message.truncated });
+                    }
+                }
+            }
+        }
+        Ok(packets)
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.lost
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        if self.shares_socket {
+            return Ok(0);
+        }
+        let count = self
+            .socket
+            .dropped()
+            .map_err(|source: io::Error| PortError::Option { option: "SO_MEMINFO", source })?;
+        self.advance_lost(count);
+        Ok(self.lost)
+    }
+}

@@ -1,0 +1,210 @@
+//! The path through XDP: frames made by a program in the kernel (`BPF_PROG_RUN`, live frames), and counted by one.
+//!
+//! Neither side lends frames: they never come to user space. So these are no [`TxPort`](crate::TxPort) and
+//! [`RxPort`](crate::RxPort); a sender is told how many packets to make, a receiver is asked what it counted.
+
+use std::sync::Arc;
+
+use bpf::{BpfError, Count, CountOptions, Counts, Mode, Pass, SendPath, Sender};
+use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
+use wire::{ProbeClock, Recipe};
+
+use crate::{PortError, Sent};
+
+mod plan;
+mod probe;
+
+pub use probe::{XdpAbilities, probe_xdp};
+
+/// How to open an [`XdpTx`].
+#[derive(Debug, Clone)]
+pub struct XdpTxOptions {
+    /// The number of the interface in the calling thread's network namespace.
+    pub interface: u32,
+    /// Frames that the kernel makes before it hands them on, 1..=256.
+    pub batch_size: u32,
+    /// How frames leave.
+    pub path: SendPath,
+}
+
+/// Sends packets that a program makes from a recipe; one thread each.
+#[derive(Debug)]
+pub struct XdpTx {
+    sender: Sender,
+    clock: ProbeClock,
+    batch_size: u32,
+    next: u32,
+    /// On a veth, until the first frames were seen to arrive.
+    unproven: Option<VethXmit>,
+    origin: Origin,
+}
+
+/// The interface, made ready for all senders on it.
+#[derive(Debug, Clone)]
+struct Origin {
+    options: XdpTxOptions,
+    _rings: Option<Arc<Pass>>,
+}
+
+/// Counts what arrives, in XDP.
+#[derive(Debug)]
+pub struct XdpRx {
+    count: Count,
+}
+
+impl XdpTxOptions {
+    /// By the fastest way; `make bench-xdp` shows what the others cost.
+    pub fn on(interface: u32) -> Self {
+        Self { interface, batch_size: 64, path: SendPath::Tx }
+    }
+}
+
+impl XdpTx {
+    /// Packets a call of [`XdpTx::send`] from which on its own cost is small.
+    pub const WORTHWHILE_PACKETS: usize = 4096;
+
+    /// Loads the program. A card sends frames of XDP only while a program is attached to it (a veth always does):
+    /// it gets one that passes everything on, until its last sender is dropped, unless it has one already.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn open(recipe: &Recipe, options: &XdpTxOptions) -> Result<Self, PortError> {
+        let veth = VethXmit::of(options.interface);
+        let rings = if veth.is_some() { None } else { rings(options.interface)? };
+        Self::load(recipe, veth, Origin { options: options.clone(), _rings: rings.map(Arc::new) })
+    }
+
+    /// A second sender on the same interface, for another thread and stream.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn beside(&self, recipe: &Recipe) -> Result<Self, PortError> {
+        Self::load(recipe, VethXmit::of(self.origin.options.interface), self.origin.clone())
+    }
+
+    fn load(recipe: &Recipe, unproven: Option<VethXmit>, origin: Origin) -> Result<Self, PortError> {
+        let options = &origin.options;
+        let plan = plan::of(recipe);
+        let mut sender = Sender::load(&plan, options.interface, options.path).map_err(PortError::Bpf)?;
+        // An interface that is not in this namespace is told now.
+        sender.frame(0, 0).map_err(PortError::Bpf)?;
+        let unproven = unproven.filter(|_| options.path != SendPath::Dropped);
+        Ok(Self {
+            sender,
+            clock: recipe.clock,
+            batch_size: options.batch_size.clamp(1, Sender::MOST_BATCH),
+            next: 0,
+            unproven,
+            origin,
+        })
+    }
+
+    /// Frames that the kernel makes before it hands them on.
+    pub fn batch_size(&self) -> usize {
+        self.batch_size as usize
+    }
+
+    /// The number of the next packet.
+    pub fn next_sequence(&self) -> u32 {
+        self.next
+    }
+
+    /// Makes the next `packets` packets, all sent at `time_ns` of the sender's clock, and sends them. To be called
+    /// in the interface's network namespace; thousands of packets a call are fastest. What a driver does not take
+    /// is lost, and only its own counters tell.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`] and [`PortError::NoReceiveRings`].
+    pub fn send(&mut self, packets: usize, time_ns: u64) -> Result<Sent, PortError> {
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        let raw_time = self.clock.encode(time_ns);
+        let made = self.sender.send(self.next, packets, self.batch_size, raw_time).map_err(PortError::Bpf)?;
+        self.next = self.next.wrapping_add(made);
+        if made > 0
+            && let Some(veth) = self.unproven.take()
+            && veth.is_as_before()
+        {
+            return Err(PortError::NoReceiveRings { interface: veth.interface });
+        }
+        Ok(Sent { filled: made as usize, taken: made as usize, ..Sent::default() })
+    }
+
+    /// Makes a packet as [`XdpTx::send`] would, without sending it.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn frame(&mut self, sequence: u32, time_ns: u64) -> Result<Vec<u8>, PortError> {
+        self.sender.frame(sequence, self.clock.encode(time_ns)).map_err(PortError::Bpf)
+    }
+}
+
+impl XdpRx {
+    /// Attaches to the interface of this number in the calling thread's network namespace, until dropped.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn open(interface: u32, mode: Mode, options: &CountOptions) -> Result<Self, PortError> {
+        Count::attach(interface, mode, options).map(|count| Self { count }).map_err(PortError::Bpf)
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read(&self) -> Result<Counts, PortError> {
+        self.count.read().map_err(PortError::Bpf)
+    }
+
+    /// What each CPU counted so far.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read_cpus(&self) -> Result<Vec<Counts>, PortError> {
+        self.count.read_cpus().map_err(PortError::Bpf)
+    }
+
+    /// Counted packets by receive queue, as many as the options asked for.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read_queues(&self) -> Result<Vec<u64>, PortError> {
+        self.count.read_queues().map_err(PortError::Bpf)
+    }
+}
+
+/// Makes a card ready to send frames of XDP; whoever attached a program to it has done so already.
+fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
+    match Pass::attach(interface, Mode::Native) {
+        Ok(pass) => Ok(Some(pass)),
+        Err(BpfError::InUse { .. }) => Ok(None),
+        Err(error) => Err(PortError::Bpf(error)),
+    }
+}
+
+/// What a veth tried to hand to its peer from XDP. It counts nothing at all when the peer has no rings.
+#[derive(Debug)]
+struct VethXmit {
+    interface: String,
+    ethtool: EthtoolSocket,
+    before: u64,
+}
+
+impl VethXmit {
+    /// The count so far; `None` when the interface is no veth.
+    fn of(interface: u32) -> Option<Self> {
+        let link = RouteSocket::open().ok()?.link_by_index(interface).ok()?;
+        let ethtool = EthtoolSocket::open().ok()?;
+        let before = Self::tried(&ethtool, &link.name).filter(|_| link.kind.as_deref() == Some("veth"))?;
+        Some(Self { interface: link.name, ethtool, before })
+    }
+
+    fn tried(ethtool: &EthtoolSocket, interface: &str) -> Option<u64> {
+        let counters = ethtool.statistics(interface).ok()?;
+        let of_xmit = counters.iter().filter(|(name, _)| name.contains("_xdp_xmit"));
+        Some(of_xmit.map(|(_, frames)| frames).sum())
+    }
+
+    fn is_as_before(&self) -> bool {
+        Self::tried(&self.ethtool, &self.interface) == Some(self.before)
+    }
+}

@@ -1,0 +1,107 @@
+//! The path through AF_XDP: frames in memory shared with the kernel, one socket a queue.
+//!
+//! What is received is recycled: a frame goes back to the fill ring as soon as it has been looked at, so
+//! nothing is allocated for a packet (receive descriptor recycling). [`XskRx::recycling`] counts it.
+//!
+//! A redirected packet appears on the queue that it arrived on. On a veth that is the queue that the sender
+//! transmitted on: [`XskTxOptions::queue`] chooses it.
+
+mod rx;
+mod tx;
+
+use sys::{
+    rtnetlink::{Link, RouteSocket},
+    xsk::{CopyMode, Pages, XskStatistics},
+};
+
+pub use rx::{Recycling, XskRx, XskRxOptions};
+pub use tx::{XskTx, XskTxOptions};
+
+use crate::PortError;
+
+/// The memory and the rings of one AF_XDP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XskShape {
+    /// Bytes of a frame: 2048 or 4096.
+    pub frame_size: u32,
+    /// Frames of the socket, a power of two.
+    pub frames: u32,
+    /// Slots of its RX or TX ring, a power of two.
+    pub ring_slots: u32,
+}
+
+/// What a socket got of what it asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XskGot {
+    /// [`CopyMode::Copy`] or [`CopyMode::ZeroCopy`].
+    pub copy_mode: CopyMode,
+    /// The pages below its frames.
+    pub pages: Pages,
+}
+
+/// One place where packets were lost, by the kernel's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XskLoss {
+    /// Where, in words.
+    pub place: &'static str,
+    /// How many packets.
+    pub packets: u64,
+    /// The counters that say so, with the kernel's names.
+    pub source: &'static str,
+    /// What would lose fewer there.
+    pub remedy: &'static str,
+}
+
+/// The interface of this name in the calling thread's namespace, when it has this queue.
+fn interface(name: &str, queue: u32) -> Result<Link, PortError> {
+    let link = RouteSocket::open()
+        .and_then(|mut route| route.link_by_name(name))
+        .map_err(|source| PortError::Link { interface: name.into(), source })?;
+    let queues = link.rx_queues.max(link.tx_queues);
+    if queue < queues { Ok(link) } else { Err(PortError::NoQueue { interface: name.into(), queue, queues }) }
+}
+
+/// Where a socket in copy mode loses what it should receive; the lines add up to all of it.
+///
+/// The kernel counts a packet that found the fill ring empty in two counters; here it stands in one line.
+fn receive_losses(counted: &XskStatistics) -> [XskLoss; 3] {
+    let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
+    [
+        XskLoss {
+            place: "AF_XDP fill ring empty",
+            packets: without_frame,
+            source: "XDP_STATISTICS rx_fill_ring_empty_descs",
+            remedy: "more frames, or a receiver that gives them back faster",
+        },
+        XskLoss {
+            place: "AF_XDP frame too small",
+            packets: counted.rx_dropped - without_frame,
+            source: "XDP_STATISTICS rx_dropped - rx_fill_ring_empty_descs",
+            remedy: "frames of 4096 bytes",
+        },
+        XskLoss {
+            place: "AF_XDP RX ring full",
+            packets: counted.rx_ring_full,
+            source: "XDP_STATISTICS rx_ring_full",
+            remedy: "a larger RX ring, or a faster receiver",
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_found_no_frame_is_lost_once() {
+        let counted = XskStatistics {
+            rx_dropped: 10,
+            rx_fill_ring_empty_descs: 7,
+            rx_ring_full: 5,
+            ..XskStatistics::default()
+        };
+        let packets = receive_losses(&counted).map(|loss| loss.packets);
+        assert_eq!(packets, [7, 3, 5]);
+        assert_eq!(packets.iter().sum::<u64>(), counted.rx_lost());
+    }
+}

@@ -1,0 +1,272 @@
+//! Receiving through AF_XDP.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bpf::{BpfError, Mode, Redirect, RedirectOptions};
+use sys::xsk::{
+    BusyPoll, CopyMode, Received as XskReceived, RxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket,
+    XskStatistics,
+};
+
+use super::{XskGot, XskLoss, XskShape, interface, receive_losses};
+use crate::{Layer, PortError, Received, RxPort, Wait};
+
+/// How long a blocking call waits before it comes back to look whether it should stop.
+const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How to open [`XskRx`] ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XskRxOptions {
+    /// The interface's name in the calling thread's namespace.
+    pub interface: String,
+    /// The queues, each of which gets a port.
+    pub queues: Vec<u32>,
+    /// UDP datagrams to this port are taken, everything else goes to the kernel; 0 takes every frame.
+    pub dst_port: u16,
+    /// Memory and ring of each port.
+    pub shape: XskShape,
+    /// Packets a call, at most.
+    pub batch_size: usize,
+    /// Whether the card writes the frames itself.
+    pub copy_mode: CopyMode,
+    /// Where the program runs; `None` is natively where the driver can, else generically.
+    pub mode: Option<Mode>,
+    /// Poll the card from the socket's own calls.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// Receives what arrives on one queue of an interface.
+///
+/// The last port of an interface that is dropped takes the XDP program with it.
+pub struct XskRx {
+    socket: XskSocket,
+    queue: RxQueue,
+    batch_size: u32,
+    lost: u64,
+    recycling: Recycling,
+    mode: Mode,
+    busy: bool,
+    name: Place,
+    _redirect: Arc<Redirect>,
+}
+
+/// Interface and queue, for messages.
+struct Place {
+    interface: String,
+    queue: u32,
+}
+
+/// How frames went round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recycling {
+    /// Frames given back through the fill ring.
+    pub refilled: u64,
+    /// Times that a batch found the fill ring empty when it came to give frames back: the next packet would
+    /// have been lost.
+    pub found_empty: u64,
+    /// Packets that the kernel described wrongly, none of whose bytes were read.
+    pub misplaced: u64,
+}
+
+impl XskRxOptions {
+    /// Every frame of one queue, in batches of 256 into 2048-byte frames, as native and with as few copies as
+    /// the driver can.
+    pub fn on(interface: &str, queue: u32) -> Self {
+        Self {
+            interface: interface.into(),
+            queues: vec![queue],
+            dst_port: 0,
+            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            batch_size: 256,
+            copy_mode: CopyMode::Auto,
+            mode: None,
+            busy_poll: None,
+        }
+    }
+}
+
+impl XskRx {
+    /// Opens a port for each queue and attaches the program that redirects to them. Needs CAP_NET_RAW, CAP_BPF
+    /// and CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`], also when the interface carries somebody else's program, which stays;
+    /// [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`]. Then nothing is left open.
+    ///
+    /// # Panics
+    /// When the shape is not made of powers of two.
+    pub fn open(options: &XskRxOptions) -> Result<Vec<Self>, PortError> {
+        let mut opened = Vec::new();
+        let mut index = 0;
+        for queue in options.queues.iter().copied() {
+            let link = interface(&options.interface, queue)?;
+            index = link.index;
+            opened.push(open_queue(options, index, queue)?);
+        }
+        let slots = options.queues.iter().max().map_or(0, |queue| queue + 1);
+        let (mut redirect, mode) = attach(options, index, slots).map_err(PortError::Bpf)?;
+        for (socket, queue, _) in &opened {
+            redirect.insert(*queue, socket).map_err(PortError::Bpf)?;
+        }
+        let redirect = Arc::new(redirect);
+        let port = |(socket, queue, rx)| Self {
+            socket,
+            queue: rx,
+            batch_size: u32::try_from(options.batch_size.max(1)).unwrap_or(u32::MAX),
+            lost: 0,
+            recycling: Recycling::default(),
+            mode,
+            busy: options.busy_poll.is_some(),
+            name: Place { interface: options.interface.clone(), queue },
+            _redirect: redirect.clone(),
+        };
+        Ok(opened.into_iter().map(port).collect())
+    }
+
+    /// What the socket got.
+    pub fn got(&self) -> XskGot {
+        XskGot { copy_mode: self.socket.copy_mode(), pages: self.queue.umem().pages() }
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> u32 {
+        self.name.queue
+    }
+
+    /// How frames went round so far.
+    pub fn recycling(&self) -> Recycling {
+        Recycling { misplaced: self.queue.misplaced(), ..self.recycling }
+    }
+
+    /// The kernel's counters of this socket.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`] when the kernel does not say.
+    pub fn statistics(&self) -> Result<XskStatistics, PortError> {
+        self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
+    }
+
+    /// Where packets for this socket were lost; the lines add up to [`RxPort::lost`]. The interface may count
+    /// the same packets as dropped (veth: `rx_queue_<n>_drops`): one of both belongs in a ledger.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`] when the kernel does not say.
+    pub fn losses(&mut self) -> Result<[XskLoss; 3], PortError> {
+        let counted = self.statistics()?;
+        self.lost = counted.rx_lost();
+        Ok(receive_losses(&counted))
+    }
+
+    fn wait(&self) -> Result<(), PortError> {
+        match self.socket.wait_readable(TIMEOUT) {
+            Ok(_) => Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(source) => Err(self.broken("wait on", source)),
+        }
+    }
+
+    fn kick(&self) -> Result<(), PortError> {
+        match self.socket.kick_rx() {
+            Ok(()) => Ok(()),
+            Err(source) => match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
+                _ => Err(self.broken("receive on", source)),
+            },
+        }
+    }
+
+    fn broken(&self, action: &'static str, source: io::Error) -> PortError {
+        let Place { interface, queue } = &self.name;
+        PortError::XskBroken { action, interface: interface.clone(), queue: *queue, source }
+    }
+}
+
+impl RxPort for XskRx {
+    const LAYER: Layer = Layer::Frame;
+
+    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        let mut packets = self.queue.available();
+        if packets == 0 {
+            if self.busy || self.queue.needs_wakeup() {
+                self.kick()?;
+            }
+            if wait == Wait::Block {
+                self.wait()?;
+            }
+            packets = self.queue.available();
+            if packets == 0 {
+                return Ok(0);
+            }
+        }
+        let mut seen = 0;
+        let umem = self.queue.umem().clone();
+        while seen < packets.min(self.batch_size) {
+            let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
+            sink(Received { bytes: &umem.bytes(&frame)[range], truncated: false });
+            self.queue.refill(frame).expect("the fill ring has a slot for every frame");
+            seen += 1;
+        }
+        // Before the frames are shown: what the kernel had left while this batch was looked at.
+        self.recycling.found_empty += u64::from(self.queue.unused() == 0);
+        self.recycling.refilled += u64::from(seen);
+        self.queue.publish();
+        if self.queue.needs_wakeup() {
+            self.kick()?;
+        }
+        Ok(seen as usize)
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.lost
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        self.lost = self.statistics()?.rx_lost();
+        Ok(self.lost)
+    }
+}
+
+fn open_queue(
+    options: &XskRxOptions,
+    interface: u32,
+    queue: u32,
+) -> Result<(XskSocket, u32, RxQueue), PortError> {
+    let XskShape { frame_size, frames, ring_slots } = options.shape;
+    let refused = |source| PortError::Xsk { interface: options.interface.clone(), queue, source };
+    let (umem, empty) = Umem::new(UmemConfig { frames, frame_size, headroom: 0 })
+        .map_err(|source| refused(XskError::Memory { action: "map the UMEM", source }))?;
+    let config = XskConfig {
+        interface,
+        queue,
+        copy_mode: options.copy_mode,
+        rx_slots: ring_slots,
+        tx_slots: 0,
+        frame_slots: frames,
+        busy_poll: options.busy_poll,
+    };
+    let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
+    let mut rx = opened.rx.expect("a socket with RX slots receives");
+    for frame in empty {
+        rx.refill(frame).expect("the fill ring has a slot for every frame");
+    }
+    rx.publish();
+    Ok((opened.socket, queue, rx))
+}
+
+/// Attaches the program as it was asked for, or as well as the driver can.
+fn attach(options: &XskRxOptions, interface: u32, queues: u32) -> Result<(Redirect, Mode), BpfError> {
+    let redirect = RedirectOptions { dst_port: options.dst_port, queues };
+    let attach = |mode| Redirect::attach(interface, mode, &redirect).map(|redirect| (redirect, mode));
+    match options.mode {
+        Some(mode) => attach(mode),
+        None => match attach(Mode::Native) {
+            Err(BpfError::Unsupported { .. }) => attach(Mode::Generic),
+            attached => attached,
+        },
+    }
+}

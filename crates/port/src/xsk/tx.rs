@@ -1,0 +1,233 @@
+//! Sending through AF_XDP.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use sys::xsk::{
+    BusyPoll, CopyMode, Frame, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket, XskStatistics,
+};
+
+use super::{XskGot, XskShape, interface};
+use crate::{Layer, PortError, Sent, TxPort};
+
+/// How to open an [`XskTx`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XskTxOptions {
+    /// The interface's name in the calling thread's namespace.
+    pub interface: String,
+    /// The queue to transmit on.
+    pub queue: u32,
+    /// Memory and ring.
+    pub shape: XskShape,
+    /// The longest frame without FCS, in bytes.
+    pub longest_frame: usize,
+    /// Packets a call, at most; the ring's slots bound it.
+    pub batch_size: usize,
+    /// Whether the card reads the frames itself.
+    pub copy_mode: CopyMode,
+    /// Poll the card from the socket's own calls.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// Sends on one queue of an interface.
+///
+/// In copy mode a packet counts as taken when the kernel has read it out of the ring, which it does only
+/// while it is called: a call to send with nothing new goes on with what is left. With zero-copy a packet
+/// counts as taken when it is in the ring, from where the card fetches it.
+pub struct XskTx {
+    socket: XskSocket,
+    queue: TxQueue,
+    free: Vec<Frame>,
+    batch_size: usize,
+    /// In the ring and not taken.
+    waiting: usize,
+    options: XskTxOptions,
+}
+
+impl XskTxOptions {
+    /// Batches of 256 from 2048-byte frames, zero-copy where the driver can.
+    pub fn on(interface: &str, queue: u32) -> Self {
+        Self {
+            interface: interface.into(),
+            queue,
+            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            longest_frame: 1514,
+            batch_size: 256,
+            copy_mode: CopyMode::Auto,
+            busy_poll: None,
+        }
+    }
+}
+
+impl XskTx {
+    /// How long a port that is closed waits for the card to fetch what is in the ring.
+    const DRAIN: Duration = Duration::from_millis(100);
+
+    /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK where little memory may be locked.
+    ///
+    /// # Errors
+    /// [`PortError::FrameTooLong`], [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`].
+    ///
+    /// # Panics
+    /// When the shape is not made of powers of two.
+    pub fn open(options: &XskTxOptions) -> Result<Self, PortError> {
+        let XskShape { frame_size, frames, ring_slots } = options.shape;
+        if options.longest_frame > frame_size as usize {
+            let (bytes, most) = (options.longest_frame, frame_size as usize);
+            return Err(PortError::FrameBeyondSlot { bytes, most });
+        }
+        let interface = interface(&options.interface, options.queue)?;
+        let refused =
+            |source| PortError::Xsk { interface: options.interface.clone(), queue: options.queue, source };
+        let (umem, free) = Umem::new(UmemConfig { frames, frame_size, headroom: 0 })
+            .map_err(|source| refused(XskError::Memory { action: "map the UMEM", source }))?;
+        let config = XskConfig {
+            interface: interface.index,
+            queue: options.queue,
+            copy_mode: options.copy_mode,
+            rx_slots: 0,
+            tx_slots: ring_slots,
+            frame_slots: frames,
+            busy_poll: options.busy_poll,
+        };
+        let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
+        Ok(Self {
+            socket: opened.socket,
+            queue: opened.tx.expect("a socket with TX slots sends"),
+            free,
+            batch_size: options.batch_size.clamp(1, ring_slots.min(frames) as usize),
+            waiting: 0,
+            options: options.clone(),
+        })
+    }
+
+    /// What the socket got.
+    pub fn got(&self) -> XskGot {
+        XskGot { copy_mode: self.socket.copy_mode(), pages: self.queue.umem().pages() }
+    }
+
+    /// The kernel's counters of this socket; `tx_invalid_descs` is the one that means loss here.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`] when the kernel does not say.
+    pub fn statistics(&self) -> Result<XskStatistics, PortError> {
+        self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
+    }
+
+    /// Frames that the kernel has not given back.
+    pub fn outstanding(&self) -> usize {
+        self.queue.outstanding()
+    }
+
+    /// Hands the kernel a descriptor that it must refuse and count: for testing that it does.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`].
+    pub fn send_invalid(&mut self) -> Result<(), PortError> {
+        assert!(self.queue.push_invalid(), "no room for an invalid descriptor");
+        self.queue.publish();
+        self.kick().map(drop)
+    }
+
+    fn reclaim(&mut self) {
+        let free = &mut self.free;
+        self.queue.complete(|frame| free.push(frame));
+    }
+
+    fn fill(&mut self, packets: usize, mut fill: impl FnMut(&mut [u8]) -> usize) -> usize {
+        let most = packets.min(self.batch_size).min(self.free.len());
+        let packets = most.min(self.queue.room(most as u32) as usize);
+        for mut frame in self.free.drain(self.free.len() - packets..) {
+            let len = fill(self.queue.umem().bytes_mut(&mut frame));
+            self.queue.push(frame, len).expect("the ring said that it had room");
+        }
+        self.queue.publish();
+        packets
+    }
+
+    /// Calls the kernel; says whether it did all it was asked for.
+    fn kick(&self) -> Result<bool, PortError> {
+        match self.socket.kick_tx() {
+            Ok(()) => Ok(true),
+            Err(source) => match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
+                _ => Err(self.broken("send on", source)),
+            },
+        }
+    }
+
+    /// Calls the kernel as long as it takes something; returns how many packets it took.
+    fn push_through(&mut self) -> Result<usize, PortError> {
+        let mut taken = 0;
+        loop {
+            self.kick()?;
+            let left = self.queue.waiting() as usize;
+            let now = self.waiting.saturating_sub(left);
+            self.waiting -= now;
+            taken += now;
+            if self.waiting == 0 || now == 0 {
+                return Ok(taken);
+            }
+        }
+    }
+
+    fn takes_when_queued(&self) -> bool {
+        self.socket.copy_mode() == CopyMode::ZeroCopy
+    }
+
+    fn broken(&self, action: &'static str, source: io::Error) -> PortError {
+        let XskTxOptions { interface, queue, .. } = &self.options;
+        PortError::XskBroken { action, interface: interface.clone(), queue: *queue, source }
+    }
+}
+
+impl TxPort for XskTx {
+    const LAYER: Layer = Layer::Frame;
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn prime(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        self.reclaim();
+        let umem = self.queue.umem();
+        self.free.iter_mut().for_each(|frame| fill(umem.bytes_mut(frame)));
+    }
+
+    fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError> {
+        let mut sent = Sent::default();
+        self.reclaim();
+        if self.waiting == 0 {
+            sent.filled = self.fill(packets, fill);
+        }
+        if self.takes_when_queued() {
+            sent.taken = sent.filled;
+            if self.queue.outstanding() > 0 && self.queue.needs_wakeup() {
+                self.kick()?;
+            }
+        } else {
+            self.waiting += sent.filled;
+            // Also with nothing new in the ring: the kernel finishes what it has only while it is called.
+            if self.queue.outstanding() > 0 {
+                sent.taken = self.push_through()?;
+            }
+        }
+        sent.turned_away = usize::from(sent.taken == 0 && (packets > 0 || self.waiting > 0));
+        Ok(sent)
+    }
+}
+
+impl Drop for XskTx {
+    /// Lets the card fetch what it was promised.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Self::DRAIN;
+        while self.takes_when_queued() && self.queue.outstanding() > 0 && Instant::now() < deadline {
+            if self.kick().is_err() {
+                return;
+            }
+            self.reclaim();
+        }
+    }
+}

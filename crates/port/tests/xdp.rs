@@ -1,0 +1,8 @@
+//! The path through XDP, on the lab. As root; else skipped loudly.
+
+#[path = "xdp/frames.rs"]
+mod frames;
+#[path = "xdp/support.rs"]
+mod support;
+#[path = "xdp/traffic.rs"]
+mod traffic;

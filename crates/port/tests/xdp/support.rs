@@ -1,0 +1,63 @@
+//! What these tests share.
+
+use std::{
+    io::Read,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Access, Lab, LabPlan};
+use socket2::{Domain, Protocol, Socket, Type};
+use wire::{FrameSpec, Template};
+
+/// A lab as root, or `None` with a loud word; a failure where everything is required.
+pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
+    if let Ok(Access::Privileged) = lab::gain_access() {
+        return Some(Lab::create(plan).unwrap());
+    }
+    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "XDP needs root");
+    eprintln!("skipped: XDP needs root");
+    None
+}
+
+pub(crate) fn template(spec: &FrameSpec) -> Template {
+    Template::new(spec).unwrap()
+}
+
+/// Waits for something that the kernel tells nobody about.
+pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !met() {
+        assert!(Instant::now() < deadline, "waited 20 s in vain for {what}");
+        thread::yield_now();
+    }
+}
+
+/// Sees every frame of the namespace it was opened in.
+pub(crate) struct Capture(Socket);
+
+impl Capture {
+    pub(crate) fn open() -> Self {
+        const ETH_P_ALL: u16 = 3;
+        let everything = Protocol::from(i32::from(ETH_P_ALL.to_be()));
+        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(everything)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn next(&mut self) -> Vec<u8> {
+        let mut frame = vec![0; 2048];
+        let len = self.0.read(&mut frame).unwrap();
+        frame.truncate(len);
+        frame
+    }
+}
+
+/// Does it also when the test fails, so that no thread is left waiting.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

@@ -1,0 +1,66 @@
+//! What differs between runs in machine and settings: an effect may be of these and not of what was changed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::NamedRun;
+use crate::tables::plain;
+
+/// One condition that is not the same in all runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConditionDifference {
+    /// Its path in the record, for example `machine.kernel`.
+    pub condition: String,
+    /// Its value in each run, the baseline's first; `None` where a run does not have it.
+    pub values: Vec<Option<String>>,
+}
+
+/// All conditions that differ, by path.
+pub(super) fn differences(runs: &[NamedRun]) -> Vec<ConditionDifference> {
+    let known: Vec<BTreeMap<String, String>> = runs.iter().map(conditions).collect();
+    let mut paths: Vec<&String> = known.iter().flat_map(BTreeMap::keys).collect();
+    paths.sort();
+    paths.dedup();
+    let values = |path: &String| known.iter().map(|run| run.get(path).cloned()).collect::<Vec<_>>();
+    paths
+        .into_iter()
+        .map(|path| ConditionDifference { condition: path.clone(), values: values(path) })
+        .filter(|difference| difference.values.windows(2).any(|pair| pair[0] != pair[1]))
+        .collect()
+}
+
+/// Everything about a run that is a condition and not a result.
+fn conditions(named: &NamedRun) -> BTreeMap<String, String> {
+    let start = &named.run.start;
+    let mut engines = serde_json::Map::new();
+    for trial in &named.run.end.trials {
+        for (side, end) in [("tx", &trial.tx), ("rx", &trial.rx)] {
+            engines.entry(format!("{side}.{}", end.label)).or_insert_with(|| json!(end));
+        }
+    }
+    let all = json!({
+        "command": start.command,
+        "version": start.version,
+        "origin": start.origin,
+        "machine": start.machine,
+        "asked": start.asked,
+        "engine": engines,
+    });
+    let mut flat = BTreeMap::new();
+    flatten("", &all, &mut flat);
+    flat
+}
+
+fn flatten(path: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
+    let below = |name: &str| if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| flatten(&below(name), value, flat)),
+        Value::Array(elements) if elements.iter().any(Value::is_object) => {
+            elements.iter().enumerate().for_each(|(at, value)| flatten(&below(&at.to_string()), value, flat));
+        }
+        Value::Null => {}
+        leaf => drop(flat.insert(path.to_string(), plain(leaf))),
+    }
+}

@@ -1,0 +1,101 @@
+//! A run as one self-contained page: no script, no network, light and dark, print, phone, screen reader.
+//!
+//! The images are own SVG: a plotting library writes fixed sizes, fonts and colours, which neither shrink to
+//! a phone with readable text, nor follow dark mode, nor carry text alternatives.
+
+mod bars;
+mod charts;
+mod conditions;
+mod flow;
+mod lines;
+mod page;
+mod scale;
+
+use std::io::{self, Write};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use measure::Run;
+use page::Page;
+
+use crate::{json::write_compact_json, ladder::rungs, number, occasion, tables, verdict};
+
+/// Writes the whole page.
+pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let mut json = Vec::new();
+    write_compact_json(run, &mut json)?;
+    let mut page = Page::default();
+    page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    // a page without an icon would ask its host for one
+    page.raw("<link rel=\"icon\" href=\"data:,\">\n");
+    page.element("title", "", &format!("linerate {}, {}", run.start.command, run.start.started_at));
+    page.raw(format!("<style>\n{}</style>\n</head>\n<body>\n", include_str!("html/page.css")));
+    write_header(run, &mut page);
+    page.raw("<main>\n");
+    write_body(run, &mut page);
+    conditions::write(run, &mut page);
+    write_raw_data(run, &json, &mut page);
+    page.raw("</main>\n</body>\n</html>\n");
+    out.write_all(page.into_html().as_bytes())
+}
+
+fn write_header(run: &Run, page: &mut Page) {
+    let start = &run.start;
+    page.raw("<header>\n");
+    page.element("h1", "", &format!("linerate {} {}", start.command, occasion::place(start.origin)));
+    page.element("p", "verdict", &verdict::verdict(run));
+    if !run.end.trials.is_empty() {
+        if run.end.goals_met() {
+            page.element("p", "met", "goals met");
+        } else {
+            page.element("p", "missed", "a goal was missed");
+        }
+    }
+    page.element("p", "meta", &occasion::occasion(run));
+    let remarks = verdict::remarks(run);
+    if !remarks.is_empty() {
+        page.raw("<ul class=\"remarks\">\n");
+        remarks.iter().for_each(|remark| page.element("li", "", remark));
+        page.raw("</ul>\n");
+    }
+    page.raw("</header>\n");
+}
+
+fn write_body(run: &Run, page: &mut Page) {
+    let rungs = rungs(run);
+    conditions::write_asked(run, page);
+    if !rungs.is_empty() {
+        charts::write_ladder(&rungs, page);
+        charts::write_loads(&rungs, page);
+        charts::write_ledgers(&rungs, page);
+        charts::write_receipts(&rungs, page);
+        charts::write_cpus(&rungs, page);
+    }
+    charts::write_points(&run.end.points, page);
+    charts::write_times(run, &rungs, page);
+    if !run.end.skipped.is_empty() {
+        page.section("skipped", "Left out", |page| {
+            page.raw("<dl class=\"facts\">\n");
+            for skipped in &run.end.skipped {
+                page.element("dt", "", &skipped.engine);
+                page.element("dd", "", &skipped.reason);
+            }
+            page.raw("</dl>\n");
+        });
+    }
+}
+
+fn write_raw_data(run: &Run, json: &[u8], page: &mut Page) {
+    page.section("data", "The record behind this page", |page| {
+        let size = number::count(json.len() as u64);
+        page.raw(format!(
+            "<p><a class=\"download\" download=\"linerate-run.json\" href=\"data:application/json;base64,{}\">\
+             Download this run as JSON</a> <small>({size} bytes)</small></p>\n",
+            STANDARD.encode(json)
+        ));
+        page.details("Every trial, named as in the JSON", |page| page.table(&tables::trials(&run.end.trials)));
+    });
+    // in JSON `<` occurs in strings alone, so that no text can end the element
+    let inert = String::from_utf8_lossy(json).replace('<', "\\u003c");
+    page.raw(format!("<script type=\"application/json\" id=\"run\">{}</script>\n", inert.trim_end()));
+}

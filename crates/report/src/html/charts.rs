@@ -1,0 +1,371 @@
+//! The page's charts: which numbers of a run go into which picture.
+
+use std::collections::BTreeMap;
+
+use measure::{CpuShare, Interval, Lateness, Ledger, Point, Run};
+
+use super::{
+    bars::{self, Part},
+    flow,
+    lines::{Axis, LineChart},
+    page::Page,
+    scale::Scale,
+};
+use crate::{
+    ladder::{Rung, best},
+    number::{self, RateUnit},
+    points::{self, Series},
+    table::{Cell, Column, Table},
+    tables::{self, UNEXPLAINED},
+};
+
+/// CPU bars of all pairs up to this many; above, only those of the pair that delivered the most.
+const MOST_CPU_BARS: usize = 24;
+/// Plots of results; the table has all.
+const MOST_PLOTS: usize = 12;
+/// Points of a line over time; ticks are added up until there are no more.
+const MOST_TICKS: usize = 600;
+
+pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
+    let unit = RateUnit::of(rungs.iter().flat_map(|r| [r.pair.sent_pps.median, r.pair.delivered_pps.median]));
+    let table = tables::ladder(rungs);
+    page.section("ladder", "What was sent and delivered", |page| {
+        page.figure(&table.title, &table, |page| bars::write_ladder(rungs, unit, page));
+    });
+}
+
+/// Delivered against offered, where the same pair ran at several loads.
+pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
+    let mut series: Vec<Series> = Vec::new();
+    for rung in rungs {
+        let Some(asked) = rung.pair.asked_pps else { continue };
+        let point = (asked, rung.pair.delivered_pps.median);
+        match series.iter_mut().find(|series| series.name == rung.name_without_load) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name: rung.name_without_load.clone(), points: vec![point] }),
+        }
+    }
+    series.retain(|series| series.points.len() > 1);
+    if series.is_empty() {
+        return;
+    }
+    series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let corners: Vec<f64> = series.iter().flat_map(|s| &s.points).flat_map(|(x, y)| [*x, *y]).collect();
+    // one scale for both axes, so that what was not delivered is a distance from the diagonal
+    let scale = Scale::fitting(&corners);
+    let chart = LineChart {
+        title: "Rate delivered against rate offered",
+        x: rate_axis("offered", scale),
+        y: rate_axis("delivered", scale),
+        series: &series,
+        diagonal: Some("all that was offered"),
+    };
+    page.section("loads", "Rate against offered load", |page| {
+        page.figure("Delivered against offered, medians", &tables::ladder(rungs), |page| chart.write(page));
+    });
+}
+
+fn rate_axis(name: &str, scale: Scale) -> Axis {
+    let unit = RateUnit::of(scale.ticks());
+    let shown = |pps: f64| match unit {
+        RateUnit::Pps => number::plain(pps),
+        RateUnit::Kpps => number::tick(pps / 1e3),
+        RateUnit::Mpps => number::tick(pps / 1e6),
+    };
+    Axis::new(&format!("{name}, {}", unit.name()), scale, shown)
+}
+
+pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
+    let ledgers: Vec<_> = rungs.iter().map(Rung::ledger).collect();
+    let mut places: Vec<String> = Vec::new();
+    for line in ledgers.iter().flat_map(|ledger| &ledger.lines) {
+        if !places.contains(&line.place) {
+            places.push(line.place.clone());
+        }
+    }
+    // s0 has the colour of what is delivered
+    let class_of =
+        |place: &str| format!("s{}", 1 + places.iter().position(|known| known == place).unwrap_or(0) % 7);
+    page.section("ledger", "Where the packets went", |page| {
+        page.figure("Every packet sent, by where it ended", &tables::ledgers(rungs), |page| {
+            let classes: Vec<String> = places.iter().map(|place| class_of(place)).collect();
+            let lost = classes.iter().map(String::as_str).zip(places.iter().map(String::as_str));
+            let known = [("delivered", "delivered")].into_iter().chain(lost);
+            page.legend(known.chain([(UNEXPLAINED, UNEXPLAINED)]));
+            for (rung, ledger) in rungs.iter().zip(&ledgers) {
+                let share = |packets: u64| packets as f64 / ledger.sent.max(1) as f64;
+                let part = |class: String, name: &str, packets: u64| Part {
+                    class,
+                    name: name.into(),
+                    share: share(packets),
+                    words: format!(
+                        "{} packets, {} %",
+                        number::count(packets),
+                        number::percent(share(packets))
+                    ),
+                };
+                let mut parts = vec![part("delivered".into(), "delivered", ledger.delivered)];
+                parts.extend(ledger.lines.iter().map(|l| part(class_of(&l.place), &l.place, l.packets)));
+                let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
+                parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
+                bars::write_stack(&rung.name, &parts, page);
+            }
+        });
+        let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();
+        let leaks: Vec<_> = rungs.iter().zip(&ledgers).filter(|(_, ledger)| leaking(ledger)).collect();
+        let most_lost = (0..leaks.len()).max_by_key(|at| leaks[*at].1.lost());
+        for (at, (rung, ledger)) in leaks.into_iter().enumerate() {
+            let title = format!("From sent to delivered: {}", rung.name);
+            let draw = |page: &mut Page| flow::write(&rung.name, ledger, class_of, page);
+            if Some(at) == most_lost {
+                page.open_details(&title, draw);
+            } else {
+                page.details(&title, draw);
+            }
+        }
+        let remedies = tables::remedies(rungs);
+        if !remedies.is_empty() {
+            page.element("h3", "", "To lose less");
+            page.raw("<ul>\n");
+            remedies.iter().for_each(|remedy| page.element("li", "", remedy));
+            page.raw("</ul>\n");
+        }
+    });
+}
+
+/// Lateness by percentile, for the pairs that were asked for a rate.
+pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
+    type Percentile = fn(&Lateness) -> u64;
+    const PERCENTILES: [(&str, Percentile); 5] = [
+        ("p50", |l| l.p50_ns),
+        ("p90", |l| l.p90_ns),
+        ("p99", |l| l.p99_ns),
+        ("p99.9", |l| l.p999_ns),
+        ("max", |l| l.max_ns),
+    ];
+    let table = tables::receipts(rungs);
+    if table.rows() == 0 {
+        return;
+    }
+    let micros = |rung: &Rung, percentile: Percentile| {
+        rung.median(|trial| trial.receipt.lateness.as_ref().map(|late| percentile(late) as f64 / 1e3))
+    };
+    let series: Vec<Series> = rungs
+        .iter()
+        .map(|rung| {
+            let late = PERCENTILES.iter().enumerate();
+            let points = late.filter_map(|(at, (_, of))| Some((at as f64, micros(rung, *of)?))).collect();
+            Series { name: rung.name.clone(), points }
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    let scale = Scale::log(series.iter().flat_map(|s| &s.points).map(|(_, y)| *y));
+    let chart = LineChart {
+        title: "Lateness of packets against the schedule",
+        x: Axis::names("percentile of packets", &PERCENTILES.map(|(name, _)| name)),
+        y: Axis::new("late by, µs", scale, number::tick),
+        series: &series,
+        diagonal: None,
+    };
+    page.section("receipt", "Rate receipt", |page| {
+        page.figure("How late packets left, medians over the trials", &table, |page| chart.write(page));
+    });
+}
+
+type Share = fn(&CpuShare) -> f64;
+
+pub(super) fn write_cpus(rungs: &[Rung], page: &mut Page) {
+    const PARTS: [(&str, &str, Share); 6] = [
+        ("s0", "user", |cpu| cpu.user_ratio),
+        ("s1", "system", |cpu| cpu.system_ratio),
+        ("s3", "hard interrupts", |cpu| cpu.irq_ratio),
+        ("s2", "soft interrupts", |cpu| cpu.softirq_ratio),
+        ("s5", "taken by the hypervisor", |cpu| cpu.steal_ratio),
+        ("idle", "idle", |cpu| cpu.idle_ratio),
+    ];
+    let shares: Vec<Vec<CpuShare>> = rungs.iter().map(cpu_means).collect();
+    let bars: usize = shares.iter().map(Vec::len).sum();
+    if bars == 0 {
+        return;
+    }
+    let rows = || rungs.iter().zip(&shares).flat_map(|(rung, cpus)| cpus.iter().map(move |cpu| (rung, cpu)));
+    let mut table = Table::titled("How each CPU spent the trials, means");
+    table.push(Column::words("pair", rows().map(|(rung, _)| Cell::words(&rung.name))));
+    table.push(Column::figures("CPU", "", rows().map(|(_, cpu)| Cell::count(cpu.cpu.into()))));
+    for (_, name, share) in PARTS {
+        table.push(Column::figures(
+            name,
+            "%",
+            rows().map(|(_, cpu)| Cell::figure(share(cpu), number::percent)),
+        ));
+    }
+    let only = (bars > MOST_CPU_BARS).then(|| best(rungs).map(|rung| rung.name.clone())).flatten();
+    page.section("cpus", "What the CPUs did", |page| {
+        page.figure("Time of each CPU", &table, |page| {
+            page.legend(PARTS.map(|(class, name, _)| (class, name)));
+            page.raw("<div class=\"side\">\n");
+            for (rung, cpus) in rungs.iter().zip(&shares) {
+                if only.as_ref().is_some_and(|only| *only != rung.name) {
+                    continue;
+                }
+                page.raw("<div>\n");
+                page.element("h3", "", &rung.name);
+                for cpu in cpus {
+                    let part = |(class, name, share): (&str, &str, Share)| Part {
+                        class: class.into(),
+                        name: name.into(),
+                        share: share(cpu),
+                        words: format!("{} %", number::percent(share(cpu))),
+                    };
+                    bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
+                }
+                page.raw("</div>\n");
+            }
+            page.raw("</div>\n");
+            if let Some(only) = &only {
+                page.element(
+                    "p",
+                    "note",
+                    &format!("Drawn is {only}, which delivered the most; the table has all."),
+                );
+            }
+        });
+    });
+}
+
+/// Each CPU's shares, averaged over the trials of a pair.
+fn cpu_means(rung: &Rung) -> Vec<CpuShare> {
+    let mut by_cpu: BTreeMap<u32, Vec<&CpuShare>> = BTreeMap::new();
+    for share in rung.trials.iter().flat_map(|trial| &trial.cpus) {
+        by_cpu.entry(share.cpu).or_default().push(share);
+    }
+    let mean = |shares: &[&CpuShare], part: Share| {
+        shares.iter().map(|share| part(share)).sum::<f64>() / shares.len() as f64
+    };
+    by_cpu
+        .into_iter()
+        .map(|(cpu, shares)| CpuShare {
+            cpu,
+            user_ratio: mean(&shares, |c| c.user_ratio),
+            system_ratio: mean(&shares, |c| c.system_ratio),
+            irq_ratio: mean(&shares, |c| c.irq_ratio),
+            softirq_ratio: mean(&shares, |c| c.softirq_ratio),
+            steal_ratio: mean(&shares, |c| c.steal_ratio),
+            idle_ratio: mean(&shares, |c| c.idle_ratio),
+        })
+        .collect()
+}
+
+/// A plot for each result of a sweep or model.
+pub(super) fn write_points(points: &[Point], page: &mut Page) {
+    if points.is_empty() {
+        return;
+    }
+    let axes = points::axes(points);
+    let table = tables::points(points, usize::MAX);
+    page.section("points", "Points", |page| {
+        let Some(x) = &axes.x else {
+            page.table(&table);
+            return;
+        };
+        for result in axes.results.iter().take(MOST_PLOTS) {
+            let series = points::lines(points, &axes, result);
+            let all = |of: fn(&(f64, f64)) -> f64| {
+                series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>()
+            };
+            let chart = LineChart {
+                title: &format!("{result} against {x}"),
+                x: Axis::new(x, Scale::fitting(&all(|p| p.0)), number::tick),
+                y: Axis::new(result, Scale::linear(all(|p| p.1)), number::tick),
+                series: &series,
+                diagonal: None,
+            };
+            page.figure(chart.title, &tables::points_of(points, &axes, result), |page| chart.write(page));
+        }
+        if axes.results.len() > MOST_PLOTS {
+            page.details("All results", |page| page.table(&table));
+        }
+    });
+}
+
+/// One line of a chart over time.
+struct OverTime {
+    trial: String,
+    delivered: Vec<(f64, f64)>,
+    sent: Vec<(f64, f64)>,
+}
+
+/// Rates tick by tick, a chart a pair.
+pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
+    let ticks =
+        |at: usize| run.intervals.iter().filter(move |tick| tick.trial as usize == at).collect::<Vec<_>>();
+    let mut charts: Vec<(&str, Vec<OverTime>)> = Vec::new();
+    for rung in rungs {
+        let trials = rung.indexes.iter().zip(&rung.trials);
+        let lines = trials.map(|(at, trial)| OverTime::of(format!("trial {}", trial.trial), &ticks(*at)));
+        charts.push((&rung.name, lines.collect()));
+    }
+    let unfinished = run.intervals.iter().filter(|tick| tick.trial as usize >= run.end.trials.len());
+    charts.push(("not finished", vec![OverTime::of("trial".into(), &unfinished.collect::<Vec<_>>())]));
+    charts.retain(|(_, lines)| lines.iter().any(|line| line.delivered.len() + line.sent.len() > 0));
+    if charts.is_empty() {
+        return;
+    }
+    page.section("time", "Over time", |page| {
+        page.raw("<div class=\"side\">\n");
+        charts.iter().for_each(|(name, lines)| write_time(name, lines, page));
+        page.raw("</div>\n");
+    });
+}
+
+/// Of several trials only what was delivered is drawn; the table has both.
+fn write_time(name: &str, lines: &[OverTime], page: &mut Page) {
+    let series = |line: &OverTime, what: &str, points: &[(f64, f64)]| Series {
+        name: format!("{} {what}", line.trial),
+        points: points.to_vec(),
+    };
+    let delivered = lines.iter().map(|line| series(line, "delivered", &line.delivered));
+    let sent = lines.iter().map(|line| series(line, "sent", &line.sent));
+    let all: Vec<Series> = delivered.chain(sent).filter(|series| !series.points.is_empty()).collect();
+    let drawn = if lines.len() > 1 { &all[..lines.len().min(all.len())] } else { &all[..] };
+
+    let points = || drawn.iter().flat_map(|series| &series.points);
+    let chart = LineChart {
+        title: &format!("{name} over time"),
+        x: Axis::new("seconds from the trial's start", Scale::linear(points().map(|p| p.0)), number::tick),
+        y: rate_axis("rate", Scale::linear(points().map(|p| p.1))),
+        series: drawn,
+        diagonal: None,
+    };
+    let unit = RateUnit::of([points().map(|p| p.1).fold(0.0, f64::max)]);
+    let rows = || all.iter().flat_map(|series| series.points.iter().map(move |point| (&series.name, point)));
+    let mut table = Table::titled(chart.title);
+    table.push(Column::words("line", rows().map(|(name, _)| Cell::words(name))));
+    table.push(Column::figures(
+        "until",
+        "s",
+        rows().map(|(_, (x, _))| Cell::figure(*x, |s| format!("{s:.3}"))),
+    ));
+    table.push(Column::figures(
+        "rate",
+        unit.name(),
+        rows().map(|(_, (_, y))| Cell::figure(*y, |v| unit.figure(v))),
+    ));
+    page.figure(name, &table, |page| chart.write(page));
+}
+
+impl OverTime {
+    /// Rates of each tick, or of several together when there are very many.
+    fn of(trial: String, ticks: &[&Interval]) -> Self {
+        let together = ticks.len().div_ceil(MOST_TICKS).max(1);
+        let rates = |count: fn(&Interval) -> Option<u64>| {
+            let rate = |group: &[&Interval]| {
+                let packets = group.iter().map(|tick| count(tick)).sum::<Option<u64>>()?;
+                let seconds: f64 = group.iter().map(|tick| tick.length_s).sum();
+                (seconds > 0.0).then(|| (group[group.len() - 1].end_s, packets as f64 / seconds))
+            };
+            ticks.chunks(together).filter_map(rate).collect()
+        };
+        Self { trial, delivered: rates(|tick| tick.delivered), sent: rates(|tick| tick.sent) }
+    }
+}

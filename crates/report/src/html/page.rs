@@ -1,0 +1,135 @@
+//! The page under construction: text, tables, figures.
+
+use std::fmt::Write;
+
+use crate::{escape::html, style::Tone, table::Table};
+
+/// Words longer than this may wrap in a table.
+const LONG: usize = 40;
+
+/// HTML written so far; every method escapes what it is given.
+#[derive(Default)]
+pub(super) struct Page {
+    html: String,
+    images: u32,
+}
+
+impl Page {
+    /// The finished text.
+    pub(super) fn into_html(self) -> String {
+        self.html
+    }
+
+    /// Adds markup as it is: only for literals and for text that went through [`html`].
+    pub(super) fn raw(&mut self, markup: impl AsRef<str>) {
+        self.html.push_str(markup.as_ref());
+    }
+
+    pub(super) fn element(&mut self, tag: &str, class: &str, text: &str) {
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+        self.raw(format!("<{tag}{class}>{}</{tag}>\n", html(text)));
+    }
+
+    /// A section with its heading.
+    pub(super) fn section(&mut self, id: &str, title: &str, body: impl FnOnce(&mut Self)) {
+        self.raw(format!("<section id=\"{id}\">\n<h2>{}</h2>\n", html(title)));
+        body(self);
+        self.raw("</section>\n");
+    }
+
+    /// A chart with its caption and the table behind it.
+    pub(super) fn figure(&mut self, caption: &str, table: &Table, chart: impl FnOnce(&mut Self)) {
+        self.raw("<figure>\n");
+        self.element("figcaption", "", caption);
+        chart(self);
+        self.details("Table", |page| page.table(table));
+        self.raw("</figure>\n");
+    }
+
+    /// What unfolds on demand, and in print.
+    pub(super) fn details(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
+        self.unfolding("<details>", summary, body);
+    }
+
+    /// What is shown and can be folded away.
+    pub(super) fn open_details(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
+        self.unfolding("<details open>", summary, body);
+    }
+
+    fn unfolding(&mut self, tag: &str, summary: &str, body: impl FnOnce(&mut Self)) {
+        self.raw(format!("{tag}<summary>{}</summary>\n", html(summary)));
+        body(self);
+        self.raw("</details>\n");
+    }
+
+    /// Opens an image with what a screen reader says of it; the caller closes with `</svg>`.
+    pub(super) fn open_svg(&mut self, class: &str, title: &str, description: &str) {
+        self.images += 1;
+        let (n, title, description) = (self.images, html(title), html(description));
+        self.raw(format!(
+            "<svg class=\"{class}\" role=\"img\" aria-labelledby=\"t{n} d{n}\"><title id=\"t{n}\">{title}</title>\
+             <desc id=\"d{n}\">{description}</desc>"
+        ));
+    }
+
+    /// Colours and what they stand for.
+    pub(super) fn legend<'e>(&mut self, entries: impl IntoIterator<Item = (&'e str, &'e str)>) {
+        self.raw("<ul class=\"legend\">");
+        for (class, text) in entries {
+            self.raw(format!("<li><i class=\"key {class}\"></i>{}</li>", html(text)));
+        }
+        self.raw("</ul>\n");
+    }
+
+    /// A table that scrolls by itself when wider than the page; each number carries its exact value.
+    pub(super) fn table(&mut self, table: &Table) {
+        if table.rows() == 0 {
+            return;
+        }
+        let title = html(&table.title);
+        self.raw(format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table>\n"
+        ));
+        self.raw(format!("<caption>{title}</caption>\n<thead><tr>"));
+        for column in &table.columns {
+            let unit = html(&column.unit);
+            let unit = if unit.is_empty() { unit } else { format!(" <small>{unit}</small>") };
+            let class = if column.right { " class=\"figure\"" } else { "" };
+            self.raw(format!("<th scope=\"col\"{class}>{}{unit}</th>", html(&column.title)));
+        }
+        self.raw("</tr></thead>\n<tbody>\n");
+        for row in 0..table.rows() {
+            self.raw("<tr>");
+            for column in &table.columns {
+                let cell = &column.cells[row];
+                let class = match (column.right, cell.tone) {
+                    (true, Tone::Bad) => " class=\"figure bad\"",
+                    (false, Tone::Bad) => " class=\"bad\"",
+                    (true, _) => " class=\"figure\"",
+                    (false, _) if cell.text.chars().count() > LONG => " class=\"long\"",
+                    (false, _) => "",
+                };
+                self.raw(format!("<td{class}>{}</td>", value(cell.value, &cell.text)));
+            }
+            self.raw("</tr>\n");
+        }
+        self.raw("</tbody></table></div>\n");
+        if !table.legend.is_empty() {
+            self.element("p", "note", &table.legend);
+        }
+    }
+}
+
+/// A shown figure with its exact value for machines.
+pub(super) fn value(value: Option<f64>, shown: &str) -> String {
+    let shown = html(shown);
+    value.map_or_else(|| shown.clone(), |value| format!("<data value=\"{value}\">{shown}</data>"))
+}
+
+/// A position from 0 to 1 as SVG has it.
+pub(super) fn per_cent(position: f64) -> String {
+    let mut text = format!("{:.3}", position.clamp(0.0, 1.0) * 100.0);
+    text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    let _ = write!(text, "%");
+    text
+}

@@ -1,0 +1,139 @@
+//! The ladder: a `Run`'s trials gathered by pair, as every output shows them.
+
+use measure::{CpuShare, Ledger, LedgerLine, PairSummary, Run, Trial, median};
+
+use crate::number;
+
+/// One pair with its repeats.
+pub(crate) struct Rung<'r> {
+    /// Sender, receiver and whatever tells this pair from the others; raw, to be escaped.
+    pub(crate) name: String,
+    /// The same without the load.
+    pub(crate) name_without_load: String,
+    pub(crate) pair: PairSummary,
+    /// Where `trials` stand in the run.
+    pub(crate) indexes: Vec<usize>,
+    pub(crate) trials: Vec<&'r Trial>,
+}
+
+/// CPU time as shares of the whole machine's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CpuUse {
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+    /// Hard and soft interrupts.
+    pub(crate) interrupts: f64,
+}
+
+/// Which settings differ between the pairs of a run, and so belong into their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Varying {
+    pub(crate) frame_size: bool,
+    pub(crate) threads: bool,
+    pub(crate) load: bool,
+}
+
+/// The run's pairs in the order they ran; summarised here when the run has not done so.
+pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
+    let trials = &run.end.trials;
+    let pairs = if run.end.pairs.is_empty() { PairSummary::of(trials) } else { run.end.pairs.clone() };
+    let varying = Varying::among(&pairs);
+    let rung = |pair: PairSummary| {
+        let (indexes, trials) = trials.iter().enumerate().filter(|(_, trial)| pair.covers(trial)).unzip();
+        let name_without_load = Varying { load: false, ..varying }.name(&pair);
+        Rung { name: varying.name(&pair), name_without_load, pair, indexes, trials }
+    };
+    pairs.into_iter().map(rung).collect()
+}
+
+/// The pair that delivered the most.
+pub(crate) fn best<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
+    rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))
+}
+
+impl Varying {
+    pub(crate) fn among<'p>(pairs: impl IntoIterator<Item = &'p PairSummary>) -> Self {
+        let pairs: Vec<&PairSummary> = pairs.into_iter().collect();
+        let differs =
+            |same: fn(&PairSummary, &PairSummary) -> bool| pairs.windows(2).any(|w| !same(w[0], w[1]));
+        Self {
+            frame_size: differs(|a, b| a.frame_size_bytes == b.frame_size_bytes),
+            threads: differs(|a, b| (a.tx_threads, a.rx_threads) == (b.tx_threads, b.rx_threads)),
+            load: differs(|a, b| a.asked_pps == b.asked_pps),
+        }
+    }
+
+    pub(crate) fn name(self, pair: &PairSummary) -> String {
+        let mut name = format!("{} → {}", pair.tx, pair.rx);
+        if self.frame_size {
+            name += &format!(", {} B", pair.frame_size_bytes);
+        }
+        if self.threads {
+            name += &format!(", {}", threads(pair));
+        }
+        if self.load {
+            name += &format!(", at {}", number::asked(pair.asked_pps));
+        }
+        name
+    }
+}
+
+/// Sending and receiving threads: `1+2 threads`.
+pub(crate) fn threads(pair: &PairSummary) -> String {
+    format!("{}+{} threads", pair.tx_threads, pair.rx_threads)
+}
+
+impl Rung<'_> {
+    /// The median over the trials that know the value.
+    pub(crate) fn median(&self, value: impl Fn(&Trial) -> Option<f64>) -> Option<f64> {
+        median(&self.trials.iter().filter_map(|trial| value(trial)).collect::<Vec<_>>())
+    }
+
+    /// Median loss, 0..=1.
+    pub(crate) fn loss_ratio(&self) -> f64 {
+        self.median(|trial| Some(trial.loss_ratio)).unwrap_or(0.0)
+    }
+
+    /// Whether every trial held its rate.
+    pub(crate) fn kept_up(&self) -> bool {
+        self.trials.iter().all(|trial| trial.receipt.kept_up)
+    }
+
+    /// Trials whose ledger does not close.
+    pub(crate) fn open_ledgers(&self) -> usize {
+        self.trials.iter().filter(|trial| !trial.ledger.is_closed()).count()
+    }
+
+    /// The ledgers of all trials added up, lines by place and counter.
+    pub(crate) fn ledger(&self) -> Ledger {
+        let mut sum = Ledger { sent: 0, delivered: 0, lines: Vec::new(), unexplained: 0 };
+        for ledger in self.trials.iter().map(|trial| &trial.ledger) {
+            sum.sent = sum.sent.saturating_add(ledger.sent);
+            sum.delivered = sum.delivered.saturating_add(ledger.delivered);
+            sum.unexplained = sum.unexplained.saturating_add(ledger.unexplained);
+            ledger.lines.iter().for_each(|line| add_line(&mut sum.lines, line));
+        }
+        sum
+    }
+
+    /// How the whole machine spent the trials, medians.
+    pub(crate) fn cpu_use(&self) -> Option<CpuUse> {
+        let part = |share: fn(&CpuShare) -> f64| self.median(|trial| mean(&trial.cpus, share));
+        Some(CpuUse {
+            user: part(|cpu| cpu.user_ratio)?,
+            system: part(|cpu| cpu.system_ratio)?,
+            interrupts: part(|cpu| cpu.irq_ratio + cpu.softirq_ratio)?,
+        })
+    }
+}
+
+fn add_line(lines: &mut Vec<LedgerLine>, line: &LedgerLine) {
+    match lines.iter_mut().find(|known| known.place == line.place && known.source == line.source) {
+        Some(known) => known.packets = known.packets.saturating_add(line.packets),
+        None => lines.push(line.clone()),
+    }
+}
+
+fn mean(cpus: &[CpuShare], share: fn(&CpuShare) -> f64) -> Option<f64> {
+    (!cpus.is_empty()).then(|| cpus.iter().map(share).sum::<f64>() / cpus.len() as f64)
+}

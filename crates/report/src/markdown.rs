@@ -1,0 +1,85 @@
+//! A run as Markdown with GitHub's tables, to be pasted into an issue or a page.
+
+use std::io::{self, Write};
+
+use measure::Run;
+
+use crate::{
+    escape,
+    ladder::rungs,
+    occasion,
+    table::{Cell, Column, Table},
+    tables, verdict,
+};
+
+/// Writes verdict, remarks, the tables of the text form, and the conditions.
+pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "# linerate {}\n", escape::markdown(&run.start.command))?;
+    writeln!(out, "{}\n", escape::markdown(&verdict::verdict(run)))?;
+    for remark in verdict::remarks(run) {
+        writeln!(out, "- **Note:** {}", escape::markdown(&remark))?;
+    }
+    let rungs = rungs(run);
+    write_table(&tables::ladder(&rungs), out)?;
+    write_table(&tables::ledgers(&rungs), out)?;
+    let remedies = tables::remedies(&rungs);
+    if !remedies.is_empty() {
+        writeln!(out, "\nTo lose less:\n")?;
+    }
+    for remedy in remedies {
+        writeln!(out, "- {}", escape::markdown(&remedy))?;
+    }
+    write_table(&tables::receipts(&rungs), out)?;
+    write_table(&tables::points(&run.end.points, usize::MAX), out)?;
+    if !run.end.skipped.is_empty() {
+        writeln!(out, "\n## Left out\n")?;
+    }
+    for skipped in &run.end.skipped {
+        writeln!(out, "- {}: {}", escape::markdown(&skipped.engine), escape::markdown(&skipped.reason))?;
+    }
+    write_conditions(run, out)
+}
+
+fn write_conditions(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let start = &run.start;
+    writeln!(out, "\n## Conditions\n")?;
+    writeln!(out, "- {}, {}", occasion::place(start.origin), escape::markdown(&occasion::occasion(run)))?;
+    let machine = occasion::machine(&start.machine);
+    if !machine.is_empty() {
+        writeln!(out, "- {}", escape::markdown(&machine))?;
+    }
+    for (name, value) in &start.asked {
+        writeln!(out, "- asked: {} = {}", escape::markdown(name), escape::markdown(&tables::plain(value)))?;
+    }
+    Ok(())
+}
+
+/// Writes title, table and legend; nothing for a table without rows.
+pub(crate) fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
+    if table.rows() == 0 {
+        return Ok(());
+    }
+    writeln!(out, "\n## {}\n", escape::markdown(&table.title))?;
+    let line = |cell: &dyn Fn(&Column) -> String| {
+        let cells: Vec<String> = table.columns.iter().map(cell).collect();
+        format!("| {} |", cells.join(" | "))
+    };
+    writeln!(out, "{}", line(&heading))?;
+    writeln!(out, "{}", line(&|column| if column.right { "--:" } else { "---" }.to_string()))?;
+    for row in 0..table.rows() {
+        writeln!(out, "{}", line(&|column| body(&column.cells[row])))?;
+    }
+    if !table.legend.is_empty() {
+        writeln!(out, "\n{}", escape::markdown(&table.legend))?;
+    }
+    Ok(())
+}
+
+fn heading(column: &Column) -> String {
+    let (title, unit) = (escape::markdown(&column.title), escape::markdown(&column.unit));
+    if unit.is_empty() { title } else { format!("{title} ({unit})") }
+}
+
+fn body(cell: &Cell) -> String {
+    escape::markdown(&cell.text)
+}

@@ -1,0 +1,304 @@
+//! The tables of a run, as text, Markdown and HTML show them: ladder, ledgers, rate receipts, points.
+
+use std::collections::BTreeSet;
+
+use measure::{Ledger, LedgerLine, Point, Trial};
+use serde_json::Value;
+
+use crate::{
+    ladder::{Rung, Varying, threads},
+    number::{self, RateUnit},
+    points::{self, Axes},
+    table::{Cell, Column, Table},
+};
+
+/// One row a pair; medians over its trials.
+pub(crate) fn ladder(rungs: &[Rung]) -> Table {
+    let varying = Varying::among(rungs.iter().map(|rung| &rung.pair));
+    let pairs = || rungs.iter().map(|rung| &rung.pair);
+    let unit = RateUnit::of(
+        pairs().flat_map(|p| [p.asked_pps.unwrap_or(0.0), p.sent_pps.median, p.delivered_pps.median]),
+    );
+    let pps = |value: f64| Cell::figure(value, |v| unit.figure(v));
+    let offered = |asked: Option<f64>| asked.map_or_else(|| Cell::words("max"), pps);
+    let medians = |value: fn(&Trial) -> Option<f64>, shown: fn(f64) -> String| {
+        rungs.iter().map(move |rung| Cell::figure(rung.median(value), shown))
+    };
+
+    let mut table = Table::titled(ladder_title(rungs, varying));
+    table.push(Column::words("sender", pairs().map(|pair| Cell::words(&pair.tx))));
+    table.push(Column::words("receiver", pairs().map(|pair| Cell::words(&pair.rx))));
+    if varying.frame_size {
+        table.push(Column::figures(
+            "frame",
+            "B",
+            pairs().map(|pair| Cell::count(pair.frame_size_bytes.into())),
+        ));
+    }
+    if varying.threads {
+        table.push(Column::words("threads", pairs().map(|pair| Cell::words(threads(pair)))));
+    }
+    table.push(Column::figures("offered", unit.name(), pairs().map(|pair| offered(pair.asked_pps))));
+    table.push(Column::figures("sent", unit.name(), pairs().map(|pair| pps(pair.sent_pps.median))));
+    table.push(Column::figures("delivered", unit.name(), pairs().map(|pair| pps(pair.delivered_pps.median))));
+    let spread = pairs().map(|pair| Cell::figure(pair.delivered_pps.spread_ratio, number::percent));
+    table.push(Column::figures("spread", "%", spread).gives_way(1));
+    table.push(Column::figures(
+        "loss",
+        "%",
+        rungs.iter().map(|rung| Cell::figure(rung.loss_ratio(), number::percent)),
+    ));
+    let whole = |value: f64| number::count(value.round() as u64);
+    table.push(Column::figures("send", "ns/pkt", medians(|t| t.tx_cost.ns_per_packet, whole)).gives_way(3));
+    table.push(Column::figures("recv", "ns/pkt", medians(|t| t.rx_cost.ns_per_packet, whole)).gives_way(3));
+    table.push(
+        Column::figures("send", "cyc/pkt", medians(|t| t.tx_cost.cycles_per_packet, whole)).gives_way(5),
+    );
+    table.push(
+        Column::figures("recv", "cyc/pkt", medians(|t| t.rx_cost.cycles_per_packet, whole)).gives_way(5),
+    );
+    table.push(Column::figures("CPU", "u/s/i %", rungs.iter().map(cpu_use)).gives_way(4));
+    table.push(Column::words("held", rungs.iter().map(held)));
+    table.push(Column::words("agree", pairs().map(|pair| Cell::yes(pair.agrees))));
+    let held = if pairs().any(|pair| pair.asked_pps.is_some()) {
+        "held: the offered rate was kept up. "
+    } else {
+        ""
+    };
+    table.legend = format!(
+        "{held}agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, of the \
+        median. ns: CPU time of the worker threads. CPU u/s/i: user, system, hard and soft interrupts, of all CPUs \
+        together."
+    );
+    table
+}
+
+fn ladder_title(rungs: &[Rung], varying: Varying) -> String {
+    let mut parts = Vec::new();
+    if let Some(rung) = rungs.first() {
+        let payload = rung.trials.first().map_or(0, |trial| trial.payload_bytes);
+        if !varying.frame_size {
+            parts.push(format!("{}-byte frames ({payload} bytes of payload)", rung.pair.frame_size_bytes));
+        }
+        if !varying.threads {
+            parts.push(threads(&rung.pair));
+        }
+    }
+    match rungs.iter().map(|rung| rung.trials.len()).max() {
+        Some(0 | 1) | None => {}
+        Some(most) => parts.push(format!("medians of {most} trials")),
+    }
+    if parts.is_empty() { "Ladder".into() } else { format!("Ladder: {}", parts.join(", ")) }
+}
+
+/// At the maximum rate there is nothing to hold.
+fn held(rung: &Rung) -> Cell {
+    if rung.pair.asked_pps.is_some() { Cell::yes(rung.kept_up()) } else { Cell::words("-") }
+}
+
+fn cpu_use(rung: &Rung) -> Cell {
+    let shown = |cpu: crate::ladder::CpuUse| {
+        format!("{:.0}/{:.0}/{:.0}", cpu.user * 100.0, cpu.system * 100.0, cpu.interrupts * 100.0)
+    };
+    Cell::words(rung.cpu_use().map_or_else(|| "-".into(), shown))
+}
+
+/// Where the packets of each pair went, all its trials together.
+pub(crate) fn ledgers(rungs: &[Rung]) -> Table {
+    let mut rows: Vec<LedgerRow> = Vec::new();
+    for rung in rungs {
+        let entries = entries(&rung.ledger());
+        let names = std::iter::once(rung.name.clone()).chain(std::iter::repeat(String::new()));
+        rows.extend(entries.into_iter().zip(names).map(|(entry, pair)| LedgerRow { pair, ..entry }));
+    }
+    let mut table = Table::titled("Where the packets went (all trials of a pair together)");
+    table.push(Column::words("pair", rows.iter().map(|row| Cell::words(&row.pair))));
+    table.push(Column::words("place", rows.iter().map(|row| Cell::words(&row.place))));
+    let packets = rows.iter().map(|row| {
+        let cell = Cell::figure(row.packets as f64, |_| number::signed_count(row.packets));
+        cell.bad_if(row.place == UNEXPLAINED && row.packets != 0)
+    });
+    table.push(Column::figures("packets", "", packets));
+    table.push(Column::figures(
+        "share",
+        "% of sent",
+        rows.iter().map(|row| Cell::figure(row.share, number::percent)),
+    ));
+    table.push(Column::words("counter", rows.iter().map(|row| Cell::words(&row.source))).gives_way(1));
+    table
+}
+
+/// The name of the remainder in every output.
+pub(crate) const UNEXPLAINED: &str = "unexplained";
+
+struct LedgerRow {
+    pair: String,
+    place: String,
+    packets: i64,
+    share: Option<f64>,
+    source: String,
+}
+
+fn entries(ledger: &Ledger) -> Vec<LedgerRow> {
+    let row = |place: &str, packets: i64, source: &str| LedgerRow {
+        pair: String::new(),
+        place: place.into(),
+        packets,
+        share: (ledger.sent > 0).then(|| packets as f64 / ledger.sent as f64),
+        source: source.into(),
+    };
+    let packets = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut rows = vec![row("sent", packets(ledger.sent), "")];
+    let lost = |line: &LedgerLine| row(&format!("- {}", line.place), packets(line.packets), &line.source);
+    rows.extend(ledger.lines.iter().filter(|line| line.packets > 0).map(lost));
+    rows.push(row(UNEXPLAINED, ledger.unexplained, ""));
+    rows.push(row("delivered", packets(ledger.delivered), ""));
+    rows
+}
+
+/// What would lose fewer packets, each place once.
+pub(crate) fn remedies(rungs: &[Rung]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let ledgers: Vec<Ledger> = rungs.iter().map(Rung::ledger).collect();
+    let lines = ledgers.iter().flat_map(|ledger| &ledger.lines).filter(|line| line.packets > 0);
+    lines
+        .filter_map(|line| line.remedy.as_ref().map(|remedy| format!("{}: {remedy}", line.place)))
+        .filter(|remedy| seen.insert(remedy.clone()))
+        .collect()
+}
+
+/// One row a trial for which a rate was asked; no rows when none was.
+pub(crate) fn receipts(rungs: &[Rung]) -> Table {
+    let paced: Vec<(&str, &Trial)> = rungs
+        .iter()
+        .flat_map(|rung| rung.trials.iter().map(|trial| (rung.name.as_str(), *trial)))
+        .filter(|(_, trial)| trial.receipt.asked_pps.is_some())
+        .collect();
+    let receipt = || paced.iter().map(|(_, trial)| &trial.receipt);
+    let unit = RateUnit::of(receipt().flat_map(|r| [r.asked_pps.unwrap_or(0.0), r.handed_pps]));
+    let micros = |ns: Option<u64>| Cell::figure(ns.map(|ns| ns as f64), |ns| format!("{:.1}", ns / 1e3));
+    let late = |percentile: fn(&measure::Lateness) -> u64| {
+        receipt().map(move |r| micros(r.lateness.as_ref().map(percentile)))
+    };
+    let off = |r: &measure::Receipt| {
+        r.asked_pps.filter(|asked| *asked > 0.0).map(|asked| r.handed_pps / asked - 1.0)
+    };
+
+    let mut table = Table::titled("Rate receipts");
+    table.push(Column::words("pair", paced.iter().map(|(name, _)| Cell::words(*name))));
+    table.push(Column::figures("trial", "", paced.iter().map(|(_, t)| Cell::count(t.trial.into()))));
+    table.push(Column::figures(
+        "asked",
+        unit.name(),
+        receipt().map(|r| Cell::figure(r.asked_pps, |v| unit.figure(v))),
+    ));
+    table.push(Column::figures(
+        "off by",
+        "%",
+        receipt().map(|r| Cell::figure(off(r), |v| format!("{:+.3}", v * 100.0))),
+    ));
+    table.push(Column::figures("scheduled", "", receipt().map(|r| Cell::count(r.scheduled))).gives_way(3));
+    table.push(Column::figures("handed", "", receipt().map(|r| Cell::count(r.handed))));
+    let on_wire = receipt().map(|r| Cell::figure(r.on_wire.map(|n| n as f64), |n| number::count(n as u64)));
+    table.push(Column::figures("on wire", "", on_wire).gives_way(4));
+    table.push(Column::figures("delivered", "", receipt().map(|r| Cell::count(r.delivered))).gives_way(5));
+    let short = receipt().map(|r| Cell::count(r.shortfall).bad_if(!r.kept_up));
+    table.push(Column::figures("short", "", short));
+    table.push(Column::figures("late p50", "µs", late(|l| l.p50_ns)).gives_way(2));
+    table.push(Column::figures("p90", "µs", late(|l| l.p90_ns)).gives_way(7));
+    table.push(Column::figures("p99", "µs", late(|l| l.p99_ns)));
+    table.push(Column::figures("p99.9", "µs", late(|l| l.p999_ns)).gives_way(6));
+    table.push(Column::figures("max", "µs", late(|l| l.max_ns)));
+    table.push(Column::figures("gap", "µs", receipt().map(|r| micros(Some(r.largest_gap_ns)))).gives_way(1));
+    table.push(Column::words("held", receipt().map(|r| Cell::yes(r.kept_up))));
+    table.legend = "In packets where no unit stands. short: due and never handed over, the generator's own. \
+        late: behind the schedule. gap: longest time between two batches."
+        .into();
+    table
+}
+
+/// The points of a sweep or model, at most `most` of them, parameters before results.
+pub(crate) fn points(points: &[Point], most: usize) -> Table {
+    let axes = points::axes(points);
+    let shown = &points[..points.len().min(most)];
+    let mut table = Table::titled("Points");
+    for name in &axes.series {
+        table.push(Column::words(name, shown.iter().map(|point| cell(point.values.get(name)))));
+    }
+    for (at, name) in axes.x.iter().chain(&axes.results).enumerate() {
+        let column = Column::figures(name, "", shown.iter().map(|point| cell(point.values.get(name))));
+        table.push(column.gives_way(at.min(255) as u8));
+    }
+    if shown.len() < points.len() {
+        let more = number::count((points.len() - shown.len()) as u64);
+        table.legend = format!("{more} more points are in the JSON and CSV.");
+    }
+    table
+}
+
+fn cell(value: Option<&Value>) -> Cell {
+    match value {
+        None | Some(Value::Null) => Cell::figure(None, number::plain),
+        Some(Value::Number(figure)) => Cell::figure(figure.as_f64(), number::plain),
+        Some(other) => Cell::words(plain(other)),
+    }
+}
+
+/// A value without the quotes of JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// One result of a sweep with its parameters.
+pub(crate) fn points_of(points: &[Point], axes: &Axes, result: &str) -> Table {
+    let mut table = Table::titled(result);
+    for name in axes.series.iter().chain(&axes.x) {
+        table.push(Column::words(name, points.iter().map(|point| cell(point.values.get(name)))));
+    }
+    table.push(Column::figures(result, "", points.iter().map(|point| cell(point.values.get(result)))));
+    table
+}
+
+/// Every trial with the record's own names and values.
+pub(crate) fn trials(trials: &[Trial]) -> Table {
+    const MEMBERS: [&str; 24] = [
+        "/trial",
+        "/tx/label",
+        "/rx/label",
+        "/tx/threads",
+        "/rx/threads",
+        "/frame_size_bytes",
+        "/payload_bytes",
+        "/asked_pps",
+        "/duration_s",
+        "/sent",
+        "/sent_pps",
+        "/delivered",
+        "/delivered_pps",
+        "/loss_ratio",
+        "/ledger/unexplained",
+        "/tx_cost/ns_per_packet",
+        "/rx_cost/ns_per_packet",
+        "/receipt/scheduled",
+        "/receipt/handed",
+        "/receipt/shortfall",
+        "/receipt/lateness/p99_ns",
+        "/receipt/largest_gap_ns",
+        "/receipt/kept_up",
+        "/interrupted",
+    ];
+    let records: Vec<Value> = trials.iter().filter_map(|trial| serde_json::to_value(trial).ok()).collect();
+    let mut table = Table::titled("Trials");
+    for member in MEMBERS {
+        let exact = |record: &Value| match record.pointer(member) {
+            Some(Value::Number(figure)) => Cell::figure(figure.as_f64(), |_| figure.to_string()),
+            other => cell(other),
+        };
+        let name = member.trim_start_matches('/').replace('/', ".");
+        table.push(Column::figures(&name, "", records.iter().map(exact)));
+    }
+    table
+}

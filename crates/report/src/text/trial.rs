@@ -1,0 +1,67 @@
+//! One trial as a list: the final summary of `send` and `recv`.
+
+use std::io::{self, Write};
+
+use measure::{Cost, Endpoint, Trial};
+
+use super::paragraph;
+use crate::{
+    escape, number,
+    style::{Style, Tone},
+};
+
+/// Writes the summary of one trial, a line a fact.
+pub fn write_trial(trial: &Trial, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let pair = format!("{} → {}", escape::text(&trial.tx.label), escape::text(&trial.rx.label));
+    let (frame, payload) = (trial.frame_size_bytes, trial.payload_bytes);
+    let seconds = number::seconds(trial.duration_s);
+    let title = style.paint(&pair, Tone::Heading);
+    writeln!(out, "{title}, {frame}-byte frames ({payload} bytes of payload), {seconds}")?;
+    for (name, fact) in facts(trial) {
+        paragraph(&fact, &format!("  {name:<16}"), style, out)?;
+    }
+    Ok(())
+}
+
+fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("asked", number::asked(trial.asked_pps)),
+        ("sent", moved(trial, trial.sent, trial.sent_pps)),
+        ("delivered", moved(trial, trial.delivered, trial.delivered_pps)),
+        (
+            "lost",
+            format!(
+                "{} packets, {} %",
+                number::count(trial.ledger.lost()),
+                number::percent(trial.loss_ratio)
+            ),
+        ),
+        ("unexplained", format!("{} packets", number::signed_count(trial.ledger.unexplained))),
+    ];
+    facts.extend(cost("sending cost", &trial.tx, &trial.tx_cost));
+    facts.extend(cost("receiving cost", &trial.rx, &trial.rx_cost));
+    if trial.interrupted {
+        facts.push(("ended early", "yes; the rates are of the time it ran".into()));
+    }
+    facts
+}
+
+fn moved(trial: &Trial, packets: u64, pps: f64) -> String {
+    let bits = pps * f64::from(trial.frame_size_bytes) * 8.0;
+    let (packets, pps, bits) = (number::count(packets), number::rate(pps), number::bits_per_second(bits));
+    format!("{packets} packets, {pps}, {bits} of frames")
+}
+
+/// What a side cost; nothing for a side that ran elsewhere and told nothing.
+fn cost(name: &'static str, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
+    let ns = cost.ns_per_packet.map(|ns| format!("{} per packet", number::nanos(ns)));
+    let cycles =
+        cost.cycles_per_packet.map(|cycles| format!("{} cycles per packet", number::plain(cycles.round())));
+    let per_packet: Vec<String> = ns.into_iter().chain(cycles).collect();
+    if per_packet.is_empty() {
+        return None;
+    }
+    let (user, system) = (number::seconds(cost.user_s), number::seconds(cost.system_s));
+    let threads = if end.threads == 1 { "1 thread".into() } else { format!("{} threads", end.threads) };
+    Some((name, format!("{}; {user} user, {system} system on {threads}", per_packet.join(", "))))
+}

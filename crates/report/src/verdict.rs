@@ -1,0 +1,121 @@
+//! What a run says in one sentence, and the remarks without which its numbers must not be quoted.
+
+use measure::{Point, Run, Trial};
+
+use crate::{
+    ladder::{self, Rung, rungs},
+    number,
+    points::{self, Axes},
+};
+
+/// The run in one sentence, raw, to be escaped.
+pub(crate) fn verdict(run: &Run) -> String {
+    let rungs = rungs(run);
+    let Some(best) = ladder::best(&rungs) else {
+        return of_points(&run.end.points);
+    };
+    format!("{}; {}, {}.", delivered(best, rungs.len()), ledgers(&rungs), rates(&rungs))
+}
+
+fn of_points(points: &[Point]) -> String {
+    let Axes { series, x, results } = points::axes(points);
+    let count = number::count(points.len() as u64);
+    match (points.len(), x) {
+        (0, _) => "Nothing was measured.".into(),
+        (_, None) => format!("{count} points."),
+        (_, Some(x)) => {
+            let by = if series.is_empty() { String::new() } else { format!(", by {}", series.join(" and ")) };
+            format!("{count} points: {} against {x}{by}.", results.join(", "))
+        }
+    }
+}
+
+fn delivered(best: &Rung, pairs: usize) -> String {
+    let (rate, size) = (number::rate(best.pair.delivered_pps.median), best.pair.frame_size_bytes);
+    let loss = number::percent(best.loss_ratio());
+    if pairs == 1 {
+        format!("{} delivered {rate} in frames of {size} bytes and lost {loss} %", best.name)
+    } else {
+        format!(
+            "Of {pairs} combinations, {} delivered the most: {rate} in frames of {size} bytes, {loss} % lost",
+            best.name
+        )
+    }
+}
+
+fn ledgers(rungs: &[Rung]) -> String {
+    match rungs.iter().map(Rung::open_ledgers).sum::<usize>() {
+        0 => "every packet is accounted for".into(),
+        1 => "in one trial packets are unexplained".into(),
+        n => format!("in {n} trials packets are unexplained"),
+    }
+}
+
+fn rates(rungs: &[Rung]) -> String {
+    let paced = rungs.iter().filter(|rung| rung.pair.asked_pps.is_some()).count();
+    match (paced, rungs.iter().filter(|rung| !rung.kept_up()).count()) {
+        (0, 0) => "each sender went as fast as it could".into(),
+        (_, 0) => "every asked rate was held".into(),
+        (_, 1) => "the generator fell short in one combination".into(),
+        (_, n) => format!("the generator fell short in {n} combinations"),
+    }
+}
+
+/// What a reader must know to trust the numbers, raw, to be escaped.
+pub(crate) fn remarks(run: &Run) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if run.end.interrupted {
+        remarks.push("The run was ended early; what had been measured by then is shown.".to_string());
+    }
+    for rung in rungs(run) {
+        remarks.extend(of_rung(&rung));
+    }
+    remarks.extend(stolen(&run.end.trials));
+    remarks.extend(run.end.notes.iter().cloned());
+    remarks
+}
+
+fn of_rung(rung: &Rung) -> Vec<String> {
+    let (name, delivered) = (&rung.name, &rung.pair.delivered_pps);
+    let mut remarks = Vec::new();
+    if !rung.pair.agrees {
+        let (min, max) = (number::rate(delivered.min), number::rate(delivered.max));
+        remarks.push(format!(
+            "{name}: the trials disagree, {min} to {max} delivered; do not quote the median without that."
+        ));
+    }
+    let short: Vec<_> = rung.trials.iter().filter(|trial| !trial.receipt.kept_up).collect();
+    if let (Some(worst), Some(asked)) =
+        (short.iter().map(|t| t.receipt.handed_pps).min_by(f64::total_cmp), rung.pair.asked_pps)
+    {
+        let (asked, worst, of) =
+            (number::rate(asked), number::rate(worst), of(short.len(), rung.trials.len()));
+        remarks.push(format!(
+            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; that is no loss of the receiver's."
+        ));
+    }
+    let open: Vec<i64> = rung.trials.iter().map(|t| t.ledger.unexplained).filter(|n| *n != 0).collect();
+    if let Some(worst) = open.iter().copied().max_by_key(|n| n.unsigned_abs()) {
+        let (worst, of) = (number::signed_count(worst), of(open.len(), rung.trials.len()));
+        remarks.push(format!(
+            "{name}: the ledger does not close in {of}, {worst} packets unexplained at worst."
+        ));
+    }
+    let early = rung.trials.iter().filter(|trial| trial.interrupted).count();
+    if early > 0 {
+        remarks.push(format!("{name}: {} ended early and covers less time.", of(early, rung.trials.len())));
+    }
+    remarks
+}
+
+fn of(some: usize, all: usize) -> String {
+    if all == 1 { "the only trial".into() } else { format!("{some} of {all} trials") }
+}
+
+/// A hypervisor that takes time makes every rate a lower bound.
+fn stolen(trials: &[Trial]) -> Option<String> {
+    let worst = trials.iter().flat_map(|t| &t.cpus).map(|cpu| cpu.steal_ratio).fold(0.0, f64::max);
+    let percent = number::percent(worst);
+    (worst > 0.01)
+        .then(|| format!("The hypervisor took up to {percent} % of a CPU: other guests slowed this machine."))
+}

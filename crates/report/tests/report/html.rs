@@ -1,0 +1,61 @@
+//! The page as text; `chromium` looks at it as a reader does.
+
+use report::write_html;
+
+use crate::samples;
+
+pub(crate) fn html(run: &measure::Run) -> String {
+    let mut out = Vec::new();
+    write_html(run, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_page_needs_no_script_and_no_network() {
+    for (name, run) in samples::all() {
+        let page = html(&run);
+        let scripts: Vec<_> = page.match_indices("<script").map(|(at, _)| &page[at..at + 31]).collect();
+        assert_eq!(scripts, ["<script type=\"application/json\""], "{name}");
+        for forbidden in ["http:", "https:", "src=\"", "@import", "url(", "<link rel=\"stylesheet"] {
+            assert!(!page.contains(forbidden), "{name}: {forbidden}");
+        }
+    }
+}
+
+#[test]
+fn tags_are_closed_in_the_order_they_were_opened() {
+    const VOID: [&str; 3] = ["meta", "link", "!doctype"];
+    for (name, run) in samples::all() {
+        let page = html(&run);
+        let mut open: Vec<&str> = Vec::new();
+        for tag in page.split('<').skip(1) {
+            let inside = tag.split('>').next().unwrap();
+            let word = inside.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap();
+            if inside.starts_with('/') {
+                assert_eq!(open.pop(), Some(word), "{name}: </{inside}>");
+            } else if !inside.ends_with('/') && !VOID.contains(&word) {
+                open.push(word);
+            }
+        }
+        assert!(open.is_empty(), "{name}: {open:?}");
+    }
+}
+
+#[test]
+fn a_hostile_name_is_no_markup() {
+    let page = html(&samples::hostile());
+    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"));
+    assert!(!page.contains("<img"));
+    assert_eq!(page.matches("</script").count(), 1);
+}
+
+#[test]
+fn every_image_has_a_title_and_a_description() {
+    for (name, run) in samples::all() {
+        let page = html(&run);
+        let images = page.matches("role=\"img\"").count();
+        assert_eq!(images, page.matches("<title id=\"t").count(), "{name}");
+        assert_eq!(images, page.matches("<desc id=\"d").count(), "{name}");
+        assert!(!page.contains("NaN") && !page.contains("inf%"), "{name}");
+    }
+}

@@ -1,0 +1,13 @@
+//! What every format makes of the same sample runs; goldens change only by `make bless`.
+
+mod chromium;
+mod compare;
+mod csv;
+mod golden;
+mod html;
+mod iperf3;
+mod json;
+mod markdown;
+mod samples;
+mod schema;
+mod text;

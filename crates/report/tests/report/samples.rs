@@ -1,0 +1,319 @@
+//! Runs as the commands would write them; invented figures of the right size.
+
+use std::collections::BTreeMap;
+
+use measure::{
+    Cost, CpuShare, End, Endpoint, Histogram, Interval, Ledger, LedgerLine, Machine, NicFacts, Origin,
+    PairSummary, Point, Receipt, Run, SCHEMA, Skipped, Start, Trial,
+};
+use serde_json::{Value, json};
+
+/// What makes one trial different from another.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) tx: &'static str,
+    pub(crate) rx: &'static str,
+    pub(crate) asked_pps: Option<f64>,
+    pub(crate) sent: u64,
+    /// Lost in the receive buffer and in the backlog; the rest arrives.
+    pub(crate) lost: (u64, u64),
+    /// Lost with no counter telling where.
+    pub(crate) unexplained: u64,
+    pub(crate) frame_size_bytes: u32,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            tx: "udp",
+            rx: "udp",
+            asked_pps: None,
+            sent: 596_000,
+            lost: (16_000, 0),
+            unexplained: 0,
+            frame_size_bytes: 64,
+        }
+    }
+}
+
+pub(crate) const SECONDS: f64 = 2.0;
+
+pub(crate) fn trial(number: u32, case: Case) -> Trial {
+    let sent = case.sent + u64::from(number) * 1_111;
+    let delivered = sent - case.lost.0 - case.lost.1 - case.unexplained;
+    let lines = vec![
+        LedgerLine::new("per-CPU backlog", case.lost.1, "/proc/net/softnet_stat column 2")
+            .with_remedy("sysctl net.core.netdev_max_backlog=4096"),
+        LedgerLine::new("receive buffer", case.lost.0, "socket SO_RXQ_OVFL")
+            .with_remedy("--receive-buffer 8MiB"),
+    ];
+    let ledger = Ledger::close(sent, delivered, lines);
+    let mut late = Histogram::new();
+    (0..1000).for_each(|at| late.record(400 + at * at / 20 + if at > 990 { 90_000 } else { 0 }));
+    let scheduled = case.asked_pps.map_or(sent, |pps| (pps * SECONDS) as u64);
+    let mut receipt = Receipt::judge(case.asked_pps, scheduled, sent.min(scheduled), SECONDS, &late);
+    receipt.on_wire = Some(receipt.handed);
+    receipt.delivered = delivered;
+    receipt.largest_gap_ns = 187_000;
+    let loss_ratio = ledger.loss_ratio();
+    let (sent, delivered) = (ledger.sent, ledger.delivered);
+    Trial {
+        trial: number,
+        tx: endpoint(case.tx, 1, 0),
+        rx: endpoint(case.rx, 1, 1),
+        frame_size_bytes: case.frame_size_bytes,
+        payload_bytes: case.frame_size_bytes - 46,
+        asked_pps: case.asked_pps,
+        duration_s: SECONDS,
+        sent,
+        sent_pps: sent as f64 / SECONDS,
+        delivered,
+        delivered_pps: delivered as f64 / SECONDS,
+        loss_ratio,
+        tx_cost: cost(1.93, sent),
+        rx_cost: cost(1.21, delivered),
+        cpus: vec![share(0, 0.04, 0.78, 0.16), share(1, 0.09, 0.38, 0.14)],
+        ledger,
+        receipt,
+        interrupted: false,
+    }
+}
+
+fn endpoint(label: &str, threads: u32, cpu: u32) -> Endpoint {
+    let engine = label.split('+').next().unwrap_or(label).to_string();
+    let options = BTreeMap::from([
+        ("batch_size".to_string(), json!(512)),
+        ("gso".into(), json!(label.contains("gso"))),
+    ]);
+    Endpoint { engine, label: label.into(), threads, cpus: vec![cpu], options }
+}
+
+fn cost(cpu_s: f64, packets: u64) -> Cost {
+    Cost {
+        user_s: cpu_s * 0.05,
+        system_s: cpu_s * 0.95,
+        ns_per_packet: Some(cpu_s * 1e9 / packets.max(1) as f64),
+        cycles_per_packet: None,
+    }
+}
+
+fn share(cpu: u32, user: f64, system: f64, softirq: f64) -> CpuShare {
+    CpuShare {
+        cpu,
+        user_ratio: user,
+        system_ratio: system,
+        irq_ratio: 0.0,
+        softirq_ratio: softirq,
+        steal_ratio: 0.0,
+        idle_ratio: 1.0 - user - system - softirq,
+    }
+}
+
+pub(crate) fn machine() -> Machine {
+    let nic = |name: &str, role: &str| NicFacts {
+        name: name.into(),
+        driver: "veth".into(),
+        role: role.into(),
+        mtu_bytes: 1500,
+        rx_queues: 2,
+        tx_queues: 2,
+        speed_bps: Some(10_000_000_000),
+        settings: BTreeMap::from([
+            ("gro".to_string(), "on".to_string()),
+            ("threaded_napi".into(), "on".into()),
+        ]),
+    };
+    Machine {
+        kernel: "6.18.0".into(),
+        architecture: "x86_64".into(),
+        cpu_model: "Example CPU 2.4 GHz".into(),
+        cpus: 2,
+        memory_bytes: 4 << 30,
+        clocksource: "tsc".into(),
+        mitigations: BTreeMap::from([("spectre_v2".to_string(), "Mitigation: IBRS".to_string())]),
+        interfaces: vec![nic("lr-tx", "tx"), nic("lr-rx", "rx")],
+    }
+}
+
+/// A run of a command over trials, with a tick every quarter of a second.
+pub(crate) fn run(command: &str, origin: Origin, trials: Vec<Trial>) -> Run {
+    let asked: BTreeMap<String, Value> = BTreeMap::from([
+        ("duration".to_string(), json!("2s")),
+        ("frame_size".into(), json!(64)),
+        (
+            "rate".into(),
+            trials.first().and_then(|t| t.asked_pps).map_or(json!("max"), |pps| json!(format!("{pps}pps"))),
+        ),
+        ("trials".into(), json!(3)),
+    ]);
+    let end =
+        End { duration_s: trials.len() as f64 * 2.25, pairs: PairSummary::of(&trials), ..End::default() };
+    let start = Start {
+        command: command.into(),
+        version: "0.1.0".into(),
+        started_at: "2026-05-04T03:02:01Z".into(),
+        origin,
+        machine: machine(),
+        asked,
+    };
+    let intervals = trials.iter().enumerate().flat_map(|(at, trial)| ticks(at as u32, trial)).collect();
+    Run { schema: SCHEMA.into(), start, intervals, end: End { trials, ..end } }
+}
+
+fn ticks(at: u32, trial: &Trial) -> Vec<Interval> {
+    const TICKS: u64 = 8;
+    let part = |whole: u64, tick: u64| whole * (tick + 1) / TICKS - whole * tick / TICKS;
+    let dropped = trial
+        .ledger
+        .lines
+        .iter()
+        .filter(|line| line.place == "receive buffer")
+        .map(|line| line.packets)
+        .sum();
+    (0..TICKS)
+        .map(|tick| Interval {
+            trial: at,
+            end_s: (tick + 1) as f64 * trial.duration_s / TICKS as f64,
+            length_s: trial.duration_s / TICKS as f64,
+            sent: Some(part(trial.sent, tick)),
+            delivered: Some(part(trial.delivered, tick)),
+            payload_bytes: part(trial.delivered, tick) * u64::from(trial.payload_bytes),
+            rx_dropped: Some(part(dropped, tick)),
+        })
+        .collect()
+}
+
+/// Three repeats of each case.
+pub(crate) fn repeats(cases: &[Case]) -> Vec<Trial> {
+    cases.iter().flat_map(|case| (1..=3).map(|number| trial(number, *case))).collect()
+}
+
+/// The ladder at the maximum rate.
+pub(crate) fn ladder() -> Run {
+    let udp = Case::default();
+    let mut trials = repeats(&[
+        udp,
+        Case { rx: "udp+gro", sent: 602_000, lost: (0, 0), ..udp },
+        Case { tx: "udp+gso", sent: 2_104_000, lost: (903_000, 12_000), ..udp },
+        Case { tx: "udp+gso", rx: "udp+gro", sent: 2_144_000, lost: (0, 0), ..udp },
+        Case { tx: "packet", rx: "packet", sent: 1_196_000, lost: (0, 120_500), ..udp },
+    ]);
+    // one pair whose trials disagree
+    let odd = trial(3, Case { rx: "udp+gro", sent: 480_000, lost: (0, 0), ..udp });
+    trials[5] = odd;
+    let mut run = run("bench", Origin::Lab, trials);
+    run.end.skipped = vec![
+        Skipped { engine: "xsk".into(), reason: "needs CAP_NET_RAW and CAP_BPF".into() },
+        Skipped { engine: "pktgen".into(), reason: "this kernel has no pktgen module".into() },
+    ];
+    run.end.notes =
+        vec!["Sender and receiver share 2 CPUs: neither figure is that of a machine of its own.".into()];
+    run
+}
+
+/// Three loads of one pair, the last of them out of the generator's reach.
+pub(crate) fn paced() -> Run {
+    let at = |pps: f64, sent: u64, lost: u64| Case {
+        asked_pps: Some(pps),
+        sent,
+        lost: (lost, 0),
+        ..Case::default()
+    };
+    run(
+        "bench",
+        Origin::Lab,
+        [at(10_000.0, 20_000, 0), at(100_000.0, 200_000, 0), at(1_000_000.0, 610_000, 44_000)]
+            .into_iter()
+            .flat_map(|case| {
+                (1..=3).map(move |number| {
+                    // an offer that is held ends on the scheduled packet
+                    let extra = u64::from(number) * 1_111;
+                    let held = case.asked_pps.is_some_and(|pps| (pps * SECONDS) as u64 <= case.sent);
+                    trial(number, if held { Case { sent: case.sent - extra, ..case } } else { case })
+                })
+            })
+            .collect(),
+    )
+}
+
+/// One paced trial of `send` across two hosts.
+pub(crate) fn send() -> Run {
+    let case = Case { asked_pps: Some(100_000.0), sent: 200_000 - 1_111, lost: (0, 0), ..Case::default() };
+    run("send", Origin::Hosts, vec![trial(1, case)])
+}
+
+/// A ledger with a remainder.
+pub(crate) fn unexplained() -> Run {
+    run("bench", Origin::Lab, repeats(&[Case { unexplained: 1_234, ..Case::default() }]))
+}
+
+/// Ended by a signal in the second trial.
+pub(crate) fn interrupted() -> Run {
+    let mut run = run("bench", Origin::Lab, repeats(&[Case::default()])[..2].to_vec());
+    run.end.interrupted = true;
+    run.end.trials[1].interrupted = true;
+    run
+}
+
+/// Refused before any traffic.
+pub(crate) fn empty() -> Run {
+    let mut run = run("bench", Origin::Lab, Vec::new());
+    run.start.machine = Machine::default();
+    run.start.asked.clear();
+    run
+}
+
+/// Throughput against payload by policy, as the model of the receive path writes it.
+pub(crate) fn model() -> Run {
+    let mut run = run("model", Origin::Model, Vec::new());
+    run.intervals.clear();
+    for (policy, most_mpps) in [("reallocate", 0.5), ("recycle", 0.7)] {
+        for payload_bytes in (50..=1500).step_by(50) {
+            let theory_mpps = 1000.0 / (f64::from(payload_bytes + 38) * 8.0);
+            let mpps = theory_mpps.min(most_mpps);
+            run.end.points.push(Point {
+                values: BTreeMap::from([
+                    ("policy".to_string(), json!(policy)),
+                    ("payload_bytes".into(), json!(payload_bytes)),
+                    ("throughput_gbps".into(), json!(mpps * f64::from(payload_bytes + 18) * 8.0 / 1000.0)),
+                    ("delivered_mpps".into(), json!(mpps)),
+                ]),
+            });
+        }
+    }
+    run
+}
+
+/// Names that would act in a terminal, a page or a table.
+pub(crate) fn hostile() -> Run {
+    let mut run = ladder();
+    let name = "</script><img src=x onerror=alert(1)>|\x1b[2J\u{202e}=1+1\"'";
+    run.start.command = name.into();
+    run.start.machine.cpu_model = name.into();
+    run.start.machine.interfaces[0].name = name.into();
+    run.start.asked.insert(name.into(), json!(name));
+    for trial in &mut run.end.trials {
+        trial.tx.label = name.into();
+        trial.ledger.lines.iter_mut().for_each(|line| line.place = name.into());
+    }
+    run.end.pairs = PairSummary::of(&run.end.trials);
+    run.end.skipped[0].reason = name.into();
+    run.end.notes = vec![name.into()];
+    run.end.points = model().end.points;
+    run.end.points[0].values.insert(name.into(), json!(name));
+    run
+}
+
+/// Every sample by name.
+pub(crate) fn all() -> Vec<(&'static str, Run)> {
+    vec![
+        ("ladder", ladder()),
+        ("paced", paced()),
+        ("send", send()),
+        ("unexplained", unexplained()),
+        ("interrupted", interrupted()),
+        ("empty", empty()),
+        ("model", model()),
+        ("hostile", hostile()),
+    ]
+}

@@ -1,0 +1,197 @@
+//! The sender's end: asks for consent, hears of progress, and fetches the receiver's report.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use measure::Trial;
+use thiserror::Error;
+
+use crate::{
+    lines::{LineError, Lines, write_message},
+    message::{Message, Offer, Progress, Report},
+};
+
+/// A receiver says something at least this often, or counts as gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A report waits for packets in flight.
+const REPORT_PATIENCE: Duration = Duration::from_secs(15);
+
+/// A session with a receiver that agreed.
+#[derive(Debug)]
+pub struct Guest {
+    peer: SocketAddr,
+    writer: TcpStream,
+    heard: Arc<Mutex<Heard>>,
+    report: mpsc::Receiver<Report>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    progress: Progress,
+    gone: Option<Arc<LineError>>,
+}
+
+/// What a receiver agreed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// Stream tags, one a sending thread.
+    pub streams: Vec<u16>,
+    /// Where to send.
+    pub data: SocketAddr,
+}
+
+/// Why there is no session, or no longer.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// Nobody answers the control connection.
+    #[error("no receiver answers at {peer}")]
+    Unreachable {
+        /// The receiver's address.
+        peer: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The receiver did not agree.
+    #[error("the receiver at {peer} refused: {reason}")]
+    Refused {
+        /// The receiver's address.
+        peer: SocketAddr,
+        /// Its reason.
+        reason: String,
+    },
+    /// The conversation broke.
+    #[error("lost the receiver at {peer}")]
+    Lost {
+        /// The receiver's address.
+        peer: SocketAddr,
+        /// How.
+        source: LineError,
+    },
+    /// Something else than linerate, or another version.
+    #[error("{peer} does not answer as a linerate receiver does")]
+    NotAReceiver {
+        /// The address.
+        peer: SocketAddr,
+    },
+    /// The receiver went away while packets were sent.
+    #[error("the receiver at {peer} went away")]
+    Gone {
+        /// The receiver's address.
+        peer: SocketAddr,
+        /// How.
+        source: Arc<LineError>,
+    },
+}
+
+impl Guest {
+    /// Asks the receiver at `peer` for its consent to `offer`.
+    ///
+    /// # Errors
+    /// Every [`SessionError`] but [`SessionError::Gone`].
+    pub fn join(peer: SocketAddr, offer: &Offer) -> Result<(Self, Accepted), SessionError> {
+        let unreachable = |source| SessionError::Unreachable { peer, source };
+        let lost = |source| SessionError::Lost { peer, source };
+        let stream = TcpStream::connect_timeout(&peer, PATIENCE).map_err(unreachable)?;
+        let mut lines = Lines::over(stream, PATIENCE).map_err(lost)?;
+        lines.send(&Message::Offer(offer.clone())).map_err(lost)?;
+        let accepted = match lines.receive() {
+            Ok(Message::Accept { streams, data_port }) if streams.len() == usize::from(offer.streams) => {
+                Accepted { streams, data: SocketAddr::new(peer.ip(), data_port) }
+            }
+            Ok(Message::Refuse { reason }) => return Err(SessionError::Refused { peer, reason }),
+            Ok(_) | Err(LineError::Malformed { .. } | LineError::TooLong) => {
+                return Err(SessionError::NotAReceiver { peer });
+            }
+            Err(source) => return Err(lost(source)),
+        };
+        let writer = lines.writer().map_err(lost)?;
+        let heard = Arc::<Mutex<Heard>>::default();
+        let (reports, report) = mpsc::sync_channel(1);
+        let listener = heard.clone();
+        thread::Builder::new()
+            .name("session".into())
+            .spawn(move || listen(lines, &listener, &reports))
+            .map_err(unreachable)?;
+        Ok((Self { peer, writer, heard, report }, accepted))
+    }
+
+    /// The receiver's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What the receiver last said it received.
+    pub fn progress(&self) -> Progress {
+        self.heard.lock().expect("the listener does not panic").progress
+    }
+
+    /// Tells the receiver how much was sent; it needs to hear something every few seconds.
+    ///
+    /// # Errors
+    /// [`SessionError::Gone`] once the receiver went away.
+    pub fn tell(&mut self, progress: Progress) -> Result<(), SessionError> {
+        self.check()?;
+        write_message(&mut self.writer, &Message::Progress(progress)).map_err(|error| self.gone(error))
+    }
+
+    /// Whether the receiver is still there.
+    ///
+    /// # Errors
+    /// [`SessionError::Gone`] once it is not.
+    pub fn check(&self) -> Result<(), SessionError> {
+        match &self.heard.lock().expect("the listener does not panic").gone {
+            Some(source) => Err(SessionError::Gone { peer: self.peer, source: source.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that all is sent, and waits for the receiver's report.
+    ///
+    /// # Errors
+    /// [`SessionError::Gone`] when the receiver goes away first.
+    pub fn finish(&mut self, sent: u64) -> Result<Report, SessionError> {
+        write_message(&mut self.writer, &Message::Done { sent }).map_err(|error| self.gone(error))?;
+        self.report.recv_timeout(REPORT_PATIENCE).map_err(|_| match self.check() {
+            Err(gone) => gone,
+            Ok(()) => self.gone(LineError::Silent(REPORT_PATIENCE)),
+        })
+    }
+
+    /// Gives the receiver the finished trial to show. A receiver that left meanwhile misses it, no more.
+    pub fn summarise(mut self, trial: &Trial) {
+        write_message(&mut self.writer, &Message::Summary(Box::new(trial.clone()))).ok();
+    }
+
+    fn gone(&self, error: LineError) -> SessionError {
+        SessionError::Gone { peer: self.peer, source: Arc::new(error) }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Only the writing half: the other end still reads what was written, and the listener its farewell.
+        self.writer.shutdown(std::net::Shutdown::Write).ok();
+    }
+}
+
+fn listen(mut lines: Lines, heard: &Mutex<Heard>, reports: &mpsc::SyncSender<Report>) {
+    let how = loop {
+        match lines.receive() {
+            Ok(Message::Progress(progress)) => {
+                heard.lock().expect("no holder panics").progress = progress;
+            }
+            Ok(Message::Report(report)) => {
+                // Nobody waiting any more is no reason to stop listening for the end.
+                reports.try_send(*report).ok();
+            }
+            Ok(_) => break LineError::OutOfTurn,
+            Err(error) => break error,
+        }
+    };
+    heard.lock().expect("no holder panics").gone = Some(Arc::new(how));
+}

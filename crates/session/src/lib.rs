@@ -1,0 +1,18 @@
+//! The control connection between a sender and a receiver: consent, progress, and one summary on both ends.
+//!
+//! One TCP connection a sender, one JSON object a line. The receiver's user started it, so its accepting an
+//! offer is the consent without which linerate sends to nobody. A malformed or hostile peer costs its
+//! connection, never the process: lines, waiting times and the number of connections are bounded.
+#![forbid(unsafe_code)]
+
+mod consent;
+mod guest;
+mod host;
+mod lines;
+mod message;
+
+pub use consent::{ConsentError, may_send_without_handshake};
+pub use guest::{Accepted, Guest, SessionError};
+pub use host::{Counts, Host, HostError, HostEvent};
+pub use lines::{LineError, Lines, MOST_LINE_BYTES};
+pub use message::{Message, Offer, PROTOCOL, Progress, Report};

@@ -1,0 +1,196 @@
+//! JSON objects, one a line, over a connection that nobody trusts.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use thiserror::Error;
+
+use crate::message::Message;
+
+/// The longest line that is read.
+pub const MOST_LINE_BYTES: usize = 64 * 1024;
+
+/// Messages over a TCP connection.
+pub struct Lines {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+    line: Vec<u8>,
+    patience: Duration,
+}
+
+/// Why no message could be read or written.
+#[derive(Debug, Error)]
+pub enum LineError {
+    /// The peer closed the connection.
+    #[error("the peer closed the control connection")]
+    Closed,
+    /// Nothing came in time.
+    #[error("the peer said nothing for {0:?}")]
+    Silent(Duration),
+    /// A line that never ends.
+    #[error("the peer sent a line of more than {MOST_LINE_BYTES} bytes")]
+    TooLong,
+    /// A line that is no message.
+    #[error("the peer sent something that is no message of this protocol")]
+    Malformed {
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A message that does not belong here.
+    #[error("the peer said something out of turn")]
+    OutOfTurn,
+    /// The other end's user ended it.
+    #[error("the receiver was stopped")]
+    Stopped,
+    /// The connection broke.
+    #[error("the control connection broke")]
+    Broken {
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+impl Lines {
+    /// Speaks over `stream`; the peer may be silent for `patience` at most, and may take as long to read.
+    ///
+    /// # Errors
+    /// [`LineError::Broken`] when the connection cannot be set up so.
+    pub fn over(stream: TcpStream, patience: Duration) -> Result<Self, LineError> {
+        let broken = |source| LineError::Broken { source };
+        stream.set_read_timeout(Some(patience)).map_err(broken)?;
+        stream.set_write_timeout(Some(patience)).map_err(broken)?;
+        stream.set_nodelay(true).map_err(broken)?;
+        let writer = stream.try_clone().map_err(broken)?;
+        Ok(Self { reader: BufReader::new(stream), writer, line: Vec::new(), patience })
+    }
+
+    /// The writing half, for another thread; the reading half stays.
+    ///
+    /// # Errors
+    /// [`LineError::Broken`] when no descriptor is left.
+    pub fn writer(&self) -> Result<TcpStream, LineError> {
+        self.writer.try_clone().map_err(|source| LineError::Broken { source })
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`LineError::Broken`].
+    pub fn send(&mut self, message: &Message) -> Result<(), LineError> {
+        write_message(&mut self.writer, message)
+    }
+
+    /// Waits for a message, a whole line of it: a peer that sends it byte by byte gets no more time. After a
+    /// timeout the part of a line that came is kept for the next call.
+    ///
+    /// # Errors
+    /// Every [`LineError`]; all but [`LineError::Silent`] end the conversation.
+    pub fn receive(&mut self) -> Result<Message, LineError> {
+        let since = Instant::now();
+        loop {
+            if since.elapsed() > self.patience {
+                return Err(LineError::Silent(self.patience));
+            }
+            let buffered = match self.reader.fill_buf() {
+                Ok([]) => return Err(LineError::Closed),
+                Ok(buffered) => buffered,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(LineError::Silent(self.patience));
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(LineError::Closed);
+                }
+                Err(source) => return Err(LineError::Broken { source }),
+            };
+            let end = buffered.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(buffered.len(), |at| at + 1);
+            if self.line.len() + taken > MOST_LINE_BYTES {
+                return Err(LineError::TooLong);
+            }
+            self.line.extend_from_slice(&buffered[..taken]);
+            self.reader.consume(taken);
+            if end.is_some() {
+                let parsed = Message::parse(&self.line);
+                self.line.clear();
+                return parsed;
+            }
+        }
+    }
+}
+
+/// Writes one message as a line.
+pub(crate) fn write_message(writer: &mut impl Write, message: &Message) -> Result<(), LineError> {
+    let mut line = serde_json::to_vec(message).map_err(|source| LineError::Malformed { source })?;
+    line.push(b'\n');
+    writer.write_all(&line).map_err(|source| match source.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LineError::Closed,
+        _ => LineError::Broken { source },
+    })
+}
+
+impl Message {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// [`LineError::Malformed`].
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        serde_json::from_slice(line).map_err(|source| LineError::Malformed { source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, Lines) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        (peer, Lines::over(ours, Duration::from_millis(200)).unwrap())
+    }
+
+    #[test]
+    fn a_message_in_pieces_is_read_whole() {
+        let (mut peer, mut lines) = pair();
+        peer.write_all(br#"{"type":"done","#).unwrap();
+        assert!(matches!(lines.receive(), Err(LineError::Silent(_))));
+        peer.write_all(b"\"sent\":3}\n{\"type\":\"done\",\"sent\":4}\n").unwrap();
+        assert_eq!(lines.receive().unwrap(), Message::Done { sent: 3 });
+        assert_eq!(lines.receive().unwrap(), Message::Done { sent: 4 });
+    }
+
+    #[test]
+    fn a_line_without_end_costs_the_connection_not_the_memory() {
+        let (mut peer, mut lines) = pair();
+        let flood = std::thread::spawn(move || while peer.write_all(&[b'x'; 4096]).is_ok() {});
+        assert!(matches!(lines.receive(), Err(LineError::TooLong)));
+        assert!(lines.line.capacity() <= 2 * MOST_LINE_BYTES);
+        drop(lines);
+        flood.join().unwrap();
+    }
+
+    #[test]
+    fn rubbish_is_refused_in_words() {
+        for rubbish in
+            ["\n", "{}\n", "[1]\n", "GET / HTTP/1.1\n", "{\"type\":\"done\",\"sent\":-1}\n", "\u{0}\n"]
+        {
+            let (mut peer, mut lines) = pair();
+            peer.write_all(rubbish.as_bytes()).unwrap();
+            let error = lines.receive().unwrap_err();
+            assert!(error.to_string().contains("no message of this protocol"), "{rubbish:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_closed_connection_is_said_to_be_closed() {
+        let (peer, mut lines) = pair();
+        drop(peer);
+        assert!(matches!(lines.receive(), Err(LineError::Closed)));
+    }
+}

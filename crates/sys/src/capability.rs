@@ -1,0 +1,77 @@
+//! Which capabilities the calling thread holds, found by asking the kernel.
+
+/// A capability of Linux that linerate can need; see capabilities(7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Capability {
+    /// Change interfaces, addresses, neighbours and offloads.
+    NetAdmin = 12,
+    /// Open packet sockets.
+    NetRaw = 13,
+    /// Lock memory beyond the limit.
+    IpcLock = 14,
+    /// Create and enter namespaces, mount file systems.
+    SysAdmin = 21,
+    /// Place other processes' threads on CPUs.
+    SysNice = 23,
+    /// Read hardware counters and trace points.
+    Perfmon = 38,
+    /// Load BPF programs.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// Whether the calling thread holds it (in its effective set) over its own user namespace.
+    ///
+    /// A kernel that refuses to answer counts as "no".
+    pub fn held(self) -> bool {
+        let bit = self as u32;
+        effective_set().is_some_and(|words| words[bit as usize / 32] & 1 << (bit % 32) != 0)
+    }
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3` of `linux/capability.h`: 64 capabilities in two records.
+const VERSION_3: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Sets {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn effective_set() -> Option<[u32; 2]> {
+    let mut header = Header { version: VERSION_3, pid: 0 };
+    let mut sets = [Sets::default(); 2];
+    // SAFETY: version 3 makes the kernel read and write one header and write exactly two records; both
+    // outlive the call and have the layout of linux/capability.h.
+    let answer = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
+    (answer == 0).then(|| sets.map(|set| set.effective))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same question through the text interface, as the witness.
+    fn held_by_proc(capability: Capability) -> bool {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap() & 1 << capability as u32 != 0
+    }
+
+    #[test]
+    fn capget_and_proc_say_the_same() {
+        use Capability::*;
+        for capability in [NetAdmin, NetRaw, IpcLock, SysAdmin, SysNice, Perfmon, Bpf] {
+            assert_eq!(capability.held(), held_by_proc(capability), "{capability:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! CPUs: which this thread may use, where it is pinned, what it has used.
+
+use std::{io, mem};
+
+/// CPU time of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTime {
+    /// User time in nanoseconds.
+    pub user_ns: u64,
+    /// System time in nanoseconds; softirq run on the thread's back is in it unless the kernel accounts
+    /// interrupt time precisely.
+    pub system_ns: u64,
+}
+
+/// The CPUs that this thread may run on, ascending.
+///
+/// # Errors
+/// What the kernel said.
+pub fn allowed() -> io::Result<Vec<u32>> {
+    let mut set: libc::cpu_set_t = empty_set();
+    // SAFETY: `set` is as large as the size given, and writable.
+    let status = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((0..libc::CPU_SETSIZE as u32)
+        // SAFETY: the index is below CPU_SETSIZE.
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu as usize, &set) })
+        .collect())
+}
+
+/// Pins this thread to one CPU.
+///
+/// # Errors
+/// `EINVAL` for a CPU that is offline, absent or outside the thread's cpuset.
+pub fn pin_to(cpu: u32) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as u32 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut set: libc::cpu_set_t = empty_set();
+    // SAFETY: the index is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    // SAFETY: `set` is as large as the size given.
+    let status = unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The CPU this thread runs on now.
+pub fn current() -> Option<u32> {
+    // SAFETY: takes nothing and touches no memory.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).ok()
+}
+
+/// CPU time this thread has used (`getrusage(RUSAGE_THREAD)`).
+pub fn thread_time() -> CpuTime {
+    // SAFETY: an all-zero rusage is a valid value.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage for the call to write to.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD");
+    let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    CpuTime { user_ns: nanos(usage.ru_utime), system_ns: nanos(usage.ru_stime) }
+}
+
+/// The most memory this process ever had resident, in bytes (`getrusage`).
+pub fn peak_memory_bytes() -> u64 {
+    // SAFETY: an all-zero rusage is a valid value.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage for the call to write to.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    usage.ru_maxrss as u64 * 1024
+}
+
+fn empty_set() -> libc::cpu_set_t {
+    // SAFETY: an all-zero set is a valid, empty one.
+    unsafe { mem::zeroed() }
+}
+
+impl CpuTime {
+    /// Time used since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+        }
+    }
+
+    /// User and system together.
+    pub fn total_ns(self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_runs_there() {
+        std::thread::spawn(|| {
+            let last = *allowed().unwrap().last().unwrap();
+            pin_to(last).unwrap();
+            assert_eq!(current(), Some(last));
+            assert_eq!(allowed().unwrap(), vec![last]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn an_absent_cpu_is_refused() {
+        for absent in [1023, 1024, u32::MAX] {
+            assert_eq!(pin_to(absent).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        }
+    }
+}

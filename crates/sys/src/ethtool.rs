@@ -1,0 +1,284 @@
+//! ethtool by ioctl: an interface's features (offloads), its driver, and the driver's own counters.
+//!
+//! Formats: `linux/ethtool.h`, <https://docs.kernel.org/networking/statistics.html>.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+mod buffer;
+
+use buffer::{Buffer, text};
+
+/// What an ethtool request can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EthtoolError {
+    /// No socket.
+    #[error("cannot open a socket for ethtool")]
+    Open {
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel or the driver refused.
+    #[error("cannot {action} of {interface}")]
+    Refused {
+        /// What was tried, as a verb with its object.
+        action: &'static str,
+        /// The interface's name.
+        interface: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel has no feature of this name.
+    #[error("this kernel has no interface feature {feature}")]
+    NoSuchFeature {
+        /// The feature's name.
+        feature: String,
+    },
+    /// The driver keeps the feature as it is, or another feature forces it.
+    #[error("{interface} keeps feature {feature} {}", on_or_off(!.asked))]
+    FeatureFixed {
+        /// The interface's name.
+        interface: String,
+        /// The feature's name.
+        feature: String,
+        /// What was asked for.
+        asked: bool,
+    },
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// One feature of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// The kernel's name: `tx-udp-segmentation`, `rx-gro`, …
+    pub name: String,
+    /// Whether the driver lets it be changed.
+    pub changeable: bool,
+    /// Whether it was asked for.
+    pub requested: bool,
+    /// Whether it is on.
+    pub active: bool,
+}
+
+/// Who drives an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// The driver's name.
+    pub name: String,
+    /// Its version, or the kernel's.
+    pub version: String,
+    /// The card's firmware version; often empty.
+    pub firmware: String,
+    /// Where the card is, as PCI address; empty for virtual interfaces.
+    pub bus: String,
+}
+
+/// A socket in the namespace of the thread that opened it; from there any thread may use it.
+#[derive(Debug)]
+pub struct EthtoolSocket {
+    fd: OwnedFd,
+}
+
+/// `enum ethtool_stringset`.
+mod strings {
+    pub(super) const STATISTICS: u32 = 1;
+    pub(super) const FEATURES: u32 = 4;
+}
+
+/// Bytes of a name (`ETH_GSTRING_LEN`).
+const NAME: usize = 32;
+
+impl EthtoolSocket {
+    /// Opens a socket in the calling thread's namespace.
+    pub fn open() -> Result<Self, EthtoolError> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(EthtoolError::Open { source: io::Error::last_os_error() });
+        }
+        // SAFETY: `socket` just made this descriptor and nobody else knows it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Every feature that this kernel knows, as it is on `interface`.
+    pub fn features(&self, interface: &str) -> Result<Vec<Feature>, EthtoolError> {
+        let names = self.names(interface, strings::FEATURES)?;
+        let words = self.feature_words(interface, names.len())?;
+        Ok(features_of(names, &words))
+    }
+
+    /// Switches features by name. Needs CAP_NET_ADMIN.
+    ///
+    /// A name that this kernel does not have changes nothing. Where a feature did not become what was asked, the
+    /// others did all the same.
+    pub fn set_features(&self, interface: &str, wanted: &[(&str, bool)]) -> Result<(), EthtoolError> {
+        const ETHTOOL_SFEATURES: u32 = 0x3b;
+        let names = self.names(interface, strings::FEATURES)?;
+        let blocks = names.len().div_ceil(32);
+        let mut request = Buffer::new(&[ETHTOOL_SFEATURES, blocks as u32], blocks * 8);
+        for (name, on) in wanted {
+            let bit = names.iter().position(|known| known == name);
+            let bit = bit.ok_or_else(|| EthtoolError::NoSuchFeature { feature: (*name).to_owned() })?;
+            let (valid, requested, mask) = (2 + bit / 32 * 2, 3 + bit / 32 * 2, 1 << (bit % 32));
+            request.set_u32(valid, request.u32(valid) | mask);
+            request.set_u32(requested, request.u32(requested) | if *on { mask } else { 0 });
+        }
+        self.ask(interface, &mut request, "set the features")?;
+        let now = features_of(names, &self.feature_words(interface, blocks * 32)?);
+        let refused =
+            wanted.iter().find(|(name, on)| !now.iter().any(|f| f.name == *name && f.active == *on));
+        refused.map_or(Ok(()), |&(name, asked)| {
+            Err(EthtoolError::FeatureFixed {
+                interface: interface.to_owned(),
+                feature: name.to_owned(),
+                asked,
+            })
+        })
+    }
+
+    /// The interface's driver.
+    pub fn driver(&self, interface: &str) -> Result<Driver, EthtoolError> {
+        const ETHTOOL_GDRVINFO: u32 = 0x3;
+        let mut answer = Buffer::new(&[ETHTOOL_GDRVINFO], 192);
+        self.ask(interface, &mut answer, "read the driver")?;
+        // struct ethtool_drvinfo: command, then driver, version, firmware and bus of 32 bytes each.
+        let part = |n: usize| text(&answer.bytes()[4 + n * NAME..][..NAME]);
+        Ok(Driver { name: part(0), version: part(1), firmware: part(2), bus: part(3) })
+    }
+
+    /// The driver's own counters (`ethtool -S`) in the driver's order; empty where it has none.
+    pub fn statistics(&self, interface: &str) -> Result<Vec<(String, u64)>, EthtoolError> {
+        const ETHTOOL_GSTATS: u32 = 0x1d;
+        let names = self.names(interface, strings::STATISTICS)?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut answer = Buffer::new(&[ETHTOOL_GSTATS, names.len() as u32], names.len() * 8);
+        self.ask(interface, &mut answer, "read the counters")?;
+        // A driver whose queues changed in between answers for another list of names.
+        if answer.u32(1) as usize != names.len() {
+            let source = io::Error::from(io::ErrorKind::Interrupted);
+            let (action, interface) = ("read the counters", interface.to_owned());
+            return Err(EthtoolError::Refused { action, interface, source });
+        }
+        let values = answer.bytes()[8..].chunks_exact(8).map(|v| u64::from_ne_bytes(v.try_into().unwrap()));
+        Ok(names.into_iter().zip(values).collect())
+    }
+
+    /// `struct ethtool_gfeatures` behind its two header words: available, requested, active, never changed.
+    fn feature_words(&self, interface: &str, features: usize) -> Result<Vec<[u32; 4]>, EthtoolError> {
+        const ETHTOOL_GFEATURES: u32 = 0x3a;
+        let blocks = features.div_ceil(32);
+        let mut answer = Buffer::new(&[ETHTOOL_GFEATURES, blocks as u32], blocks * 16);
+        self.ask(interface, &mut answer, "read the features")?;
+        Ok((0..blocks).map(|block| [0, 1, 2, 3].map(|word| answer.u32(2 + block * 4 + word))).collect())
+    }
+
+    /// The names in a set of strings; none where the driver has no such set.
+    fn names(&self, interface: &str, set: u32) -> Result<Vec<String>, EthtoolError> {
+        const ETHTOOL_GSSET_INFO: u32 = 0x37;
+        const ETHTOOL_GSTRINGS: u32 = 0x1b;
+        // struct ethtool_sset_info: command, padding, mask of sets u64, then one length for each set that exists.
+        let mut lengths = Buffer::new(&[ETHTOOL_GSSET_INFO, 0, 1 << set, 0], 4);
+        self.ask(interface, &mut lengths, "count the strings")?;
+        let count = if lengths.u32(2) == 0 { 0 } else { lengths.u32(4) as usize };
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut names = Buffer::new(&[ETHTOOL_GSTRINGS, set, count as u32], count * NAME);
+        self.ask(interface, &mut names, "read the names")?;
+        let count = count.min(names.u32(2) as usize);
+        Ok(names.bytes()[12..].chunks_exact(NAME).take(count).map(text).collect())
+    }
+
+    fn ask(&self, interface: &str, request: &mut Buffer, action: &'static str) -> Result<(), EthtoolError> {
+        buffer::ioctl(self.fd.as_raw_fd(), interface, request).map_err(|source| EthtoolError::Refused {
+            action,
+            interface: interface.to_owned(),
+            source,
+        })
+    }
+}
+
+fn features_of(names: Vec<String>, words: &[[u32; 4]]) -> Vec<Feature> {
+    let bits = words.iter().flat_map(|block| (0..32).map(move |bit| block.map(|word| word >> bit & 1 == 1)));
+    // Numbers that this kernel leaves free have an empty name.
+    let named = names.into_iter().zip(bits).filter(|(name, _)| !name.is_empty());
+    named
+        .map(|(name, [available, requested, active, never_changed])| Feature {
+            name,
+            changeable: available && !never_changed,
+            requested,
+            active,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_bits_go_with_their_names_across_words() {
+        let mut names = vec![String::new(); 40];
+        names[1] = "one".into();
+        names[33] = "thirty-three".into();
+        let words = [[0b10, 0b10, 0b00, 0b00], [0b10, 0b00, 0b10, 0b10]];
+        let feature = |name: &str, changeable, requested, active| Feature {
+            name: name.into(),
+            changeable,
+            requested,
+            active,
+        };
+        assert_eq!(
+            features_of(names, &words),
+            [feature("one", true, true, false), feature("thirty-three", false, false, true)]
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_the_interface_and_the_cause() {
+        let socket = EthtoolSocket::open().unwrap();
+        let error = socket.driver("no-such-if").unwrap_err();
+        assert_eq!(error.to_string(), "cannot read the driver of no-such-if");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("os error 19"), "{cause}");
+    }
+
+    #[test]
+    fn a_name_too_long_for_an_interface_is_refused() {
+        let socket = EthtoolSocket::open().unwrap();
+        let error = socket.features("sixteen-letters!").unwrap_err();
+        assert!(matches!(error, EthtoolError::Refused { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_loopback_has_features_and_knows_what_cannot_be_changed() {
+        let socket = EthtoolSocket::open().unwrap();
+        let features = socket.features("lo").unwrap();
+        let loopback = features.iter().find(|feature| feature.name == "loopback").unwrap();
+        assert!(loopback.active && !loopback.changeable);
+        assert_eq!(socket.statistics("lo").unwrap(), []);
+    }
+
+    #[test]
+    fn a_feature_that_does_not_exist_or_does_not_move_is_named() {
+        let socket = EthtoolSocket::open().unwrap();
+        let error = socket.set_features("lo", &[("tx-magic", true)]).unwrap_err();
+        assert_eq!(error.to_string(), "this kernel has no interface feature tx-magic");
+
+        let Ok(namespace) = crate::netns::NetNs::create() else {
+            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "needs CAP_SYS_ADMIN");
+            return eprintln!("skipped: a namespace needs CAP_SYS_ADMIN");
+        };
+        let socket = namespace.run(EthtoolSocket::open).unwrap().unwrap();
+        let error = socket.set_features("lo", &[("loopback", false), ("rx-gro", false)]).unwrap_err();
+        assert_eq!(error.to_string(), "lo keeps feature loopback on");
+        let features = socket.features("lo").unwrap();
+        assert!(features.iter().any(|feature| feature.name == "rx-gro" && !feature.active));
+    }
+}

@@ -1,0 +1,86 @@
+//! Counters that the kernel shows as text below `/proc`: a pure parser and a thin reader for each file.
+//!
+//! Parsers take any text; what they cannot read is an error that names the line, never a panic.
+
+use std::fs;
+use std::io;
+
+mod cpu;
+mod net;
+mod softnet;
+
+pub use cpu::{CpuTimes, Stat, parse_stat};
+pub use net::{NetCounters, parse_snmp, parse_snmp6};
+pub use softnet::{SoftnetStat, parse_softnet_stat};
+
+/// Why counters could not be read from `/proc`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcError {
+    /// The file cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file reads otherwise than expected.
+    #[error("cannot make sense of {path}")]
+    Parse {
+        /// The file.
+        path: &'static str,
+        /// The cause.
+        source: ParseError,
+    },
+}
+
+/// A line that a parser cannot read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not {expected}")]
+pub struct ParseError {
+    /// The line's number, from 1.
+    pub line: usize,
+    /// What it should be.
+    pub expected: &'static str,
+}
+
+/// Time spent by each CPU, from `/proc/stat`.
+pub fn stat() -> Result<Stat, ProcError> {
+    read("/proc/stat", parse_stat)
+}
+
+/// What each CPU's network softirq did, from `/proc/net/softnet_stat`; for the whole machine, whatever the
+/// calling thread's namespace.
+pub fn softnet_stat() -> Result<Vec<SoftnetStat>, ProcError> {
+    read("/proc/thread-self/net/softnet_stat", parse_softnet_stat)
+}
+
+/// The protocol counters of the calling thread's namespace: `snmp`, `netstat` and `snmp6` together.
+///
+/// Names are those of `nstat`: `UdpRcvbufErrors`, `IpExtInNoRoutes`, `Udp6InDatagrams`, ….
+pub fn net_counters() -> Result<NetCounters, ProcError> {
+    let mut counters = read("/proc/thread-self/net/snmp", parse_snmp)?;
+    counters.extend(read("/proc/thread-self/net/netstat", parse_snmp)?);
+    match read("/proc/thread-self/net/snmp6", parse_snmp6) {
+        Ok(six) => counters.extend(six),
+        // A kernel without IPv6 has no such file.
+        Err(ProcError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(counters)
+}
+
+fn read<T>(path: &'static str, parse: impl Fn(&str) -> Result<T, ParseError>) -> Result<T, ProcError> {
+    let text = fs::read_to_string(path).map_err(|source| ProcError::Read { path, source })?;
+    parse(&text).map_err(|source| ProcError::Parse { path, source })
+}
+
+/// The lines with their numbers, and how to say that one is not as expected.
+fn lines(text: &str) -> impl Iterator<Item = (&str, impl Fn(&'static str) -> ParseError)> {
+    let numbered = text.lines().enumerate();
+    numbered.map(|(index, line)| (line, move |expected| ParseError { line: index + 1, expected }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! rtnetlink: links, addresses and neighbours of one network namespace.
+//!
+//! Formats: rtnetlink(7), `linux/if_link.h`, `linux/if_addr.h`, `linux/neighbour.h`.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
+
+use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket};
+
+mod link;
+mod xdp;
+
+use link::link_header;
+pub use link::{Link, LinkStats};
+
+/// A routing socket in the namespace of the thread that opened it; from there any thread may use it.
+#[derive(Debug)]
+pub struct RouteSocket {
+    socket: Socket,
+}
+
+/// Flags of a link, out of `IFF_*` in `linux/if.h`.
+pub mod flag {
+    /// Put up by the administrator.
+    pub const UP: u32 = libc::IFF_UP as u32;
+    /// Asks nobody for hardware addresses: neither by ARP nor by neighbour discovery.
+    pub const NO_ARP: u32 = libc::IFF_NOARP as u32;
+    /// Takes packets for every hardware address.
+    pub const PROMISCUOUS: u32 = libc::IFF_PROMISC as u32;
+}
+
+/// Two ends of a virtual cable to be created.
+#[derive(Debug)]
+pub struct VethPair<'a> {
+    /// The end in the socket's own namespace.
+    pub near: VethEnd<'a>,
+    /// The other end.
+    pub far: VethEnd<'a>,
+    /// Where the other end goes.
+    pub far_namespace: BorrowedFd<'a>,
+    /// Transmit queues and receive queues of either end.
+    pub queues: u32,
+    /// Largest packet in bytes, without the Ethernet header, of either end.
+    pub mtu: u32,
+}
+
+/// One end of a [`VethPair`].
+#[derive(Debug, Clone, Copy)]
+pub struct VethEnd<'a> {
+    /// At most 15 bytes.
+    pub name: &'a str,
+    /// The hardware address.
+    pub mac: [u8; 6],
+}
+
+impl RouteSocket {
+    /// Opens a socket in the calling thread's namespace.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Socket::open(libc::NETLINK_ROUTE).map(|socket| Self { socket })
+    }
+
+    /// Creates a veth pair; both ends are down.
+    pub fn create_veth(&mut self, pair: &VethPair<'_>) -> Result<(), NetlinkError> {
+        let object = format!("veth pair {} and {}", pair.near.name, pair.far.name);
+        self.ask(veth_request(pair), "create", object)
+    }
+
+    /// Every link of the namespace.
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &link_header(0, 0, 0));
+        let mut links = Vec::new();
+        self.socket
+            .ask(request, |body| links.extend(Link::parse(body)))
+            .map_err(|refusal| refusal.of("list", "the network interfaces"))?;
+        Ok(links)
+    }
+
+    /// The link of this name.
+    pub fn link_by_name(&mut self, name: &str) -> Result<Link, NetlinkError> {
+        let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
+        request.string(libc::IFLA_IFNAME, name);
+        self.one_link(request, name.to_owned())
+    }
+
+    /// The link of this number.
+    pub fn link_by_index(&mut self, index: u32) -> Result<Link, NetlinkError> {
+        self.one_link(Request::new(libc::RTM_GETLINK, 0, &link_header(index, 0, 0)), number(index))
+    }
+
+    /// Gives the link exactly the flags `on` out of those in `mask`; both are made of [`flag`].
+    pub fn change_flags(&mut self, index: u32, on: u32, mask: u32) -> Result<(), NetlinkError> {
+        let header = link_header(index, on, mask);
+        self.ask(Request::new(libc::RTM_NEWLINK, 0, &header), "change the flags of", number(index))
+    }
+
+    /// Waits until the link can carry packets, or until `deadline`; says whether it can.
+    ///
+    /// The kernel starts a link's queues some time after both ends are up; what is sent before is dropped.
+    pub fn wait_until_up(&mut self, index: u32, deadline: Instant) -> Result<bool, NetlinkError> {
+        let changes = Changes { group: libc::RTNLGRP_LINK, of: "network interfaces" };
+        self.wait(changes, deadline, |route| Ok(route.link_by_index(index)?.operational))
+    }
+
+    /// Waits until the namespace takes packets for `address`, or until `deadline`; says whether it does.
+    ///
+    /// The kernel adds the local route of an IPv6 address some time after the address, in a worker of its own;
+    /// what arrives before is dropped.
+    pub fn wait_until_local(&mut self, address: IpAddr, deadline: Instant) -> Result<bool, NetlinkError> {
+        let changes = Changes { group: libc::RTNLGRP_IPV6_ROUTE, of: "routes" };
+        self.wait(changes, deadline, |route| route.is_local(address))
+    }
+
+    fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
+        let mut kind = None;
+        match self.socket.ask(route_request(address), |body| kind = route_type(body)) {
+            Err(refusal) if refusal.source.kind() != io::ErrorKind::NetworkUnreachable => {
+                Err(refusal.of("find the route to", address.to_string()))
+            }
+            _ => Ok(kind == Some(libc::RTN_LOCAL)),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        changes: Changes,
+        deadline: Instant,
+        mut met: impl FnMut(&mut Self) -> Result<bool, NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        let failed = |source: io::Error| Refusal::from(source).of("wait for changes of", changes.of);
+        let group = changes.group as libc::c_int;
+        // Listening before looking: a change in between is not missed.
+        self.socket.set_option(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(failed)?;
+        let outcome = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match met(self) {
+                Ok(false) if !left.is_zero() => self.socket.wait(left).map_err(failed)?,
+                outcome => break outcome,
+            }
+        };
+        self.socket.set_option(libc::NETLINK_DROP_MEMBERSHIP, group).map_err(failed)?;
+        outcome
+    }
+
+    /// Keeps the kernel from giving the link an IPv6 address of its own making; to be done while it is down.
+    pub fn disable_address_generation(&mut self, index: u32) -> Result<(), NetlinkError> {
+        const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+        const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+        request.nested(libc::IFLA_AF_SPEC, |request| {
+            request.nested(libc::AF_INET6 as u16, |request| {
+                request.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
+            });
+        });
+        self.ask(request, "disable IPv6 address generation on", number(index))
+    }
+
+    /// Adds an address without duplicate address detection; see [`RouteSocket::wait_until_local`].
+    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<(), NetlinkError> {
+        let object = format!("address {address}/{prefix} to {}", number(index));
+        self.ask(address_request(index, address, prefix), "add", object)
+    }
+
+    /// Adds a neighbour that is never asked for and never forgotten.
+    pub fn add_neighbour(&mut self, index: u32, address: IpAddr, mac: [u8; 6]) -> Result<(), NetlinkError> {
+        let object = format!("neighbour {address} to {}", number(index));
+        self.ask(neighbour_request(index, address, mac), "add", object)
+    }
+
+    /// Deletes a link; a veth takes its peer along.
+    pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
+        self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0, 0)), "delete", number(index))
+    }
+
+    fn ask(&mut self, request: Request, action: &'static str, object: String) -> Result<(), NetlinkError> {
+        self.socket.ask(request, |_| ()).map_err(|refusal| refusal.of(action, object))
+    }
+
+    fn one_link(&mut self, request: Request, object: String) -> Result<Link, NetlinkError> {
+        let mut link = None;
+        match self.socket.ask(request, |body| link = Link::parse(body)) {
+            Ok(()) => link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData).into()),
+            Err(refusal) => Err(refusal),
+        }
+        .map_err(|refusal| refusal.of("read", format!("interface {object}")))
+    }
+}
+
+/// A multicast group of rtnetlink, and what it tells the changes of.
+#[derive(Clone, Copy)]
+struct Changes {
+    group: libc::c_uint,
+    of: &'static str,
+}
+
+fn number(index: u32) -> String {
+    format!("interface number {index}")
+}
+
+const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+fn veth_request(pair: &VethPair<'_>) -> Request {
+    const VETH_INFO_PEER: u16 = 1;
+    let either_end = |request: &mut Request, end: VethEnd<'_>| {
+        request.string(libc::IFLA_IFNAME, end.name);
+        request.attribute(libc::IFLA_ADDRESS, &end.mac);
+        request.u32(libc::IFLA_MTU, pair.mtu);
+        request.u32(libc::IFLA_NUM_TX_QUEUES, pair.queues);
+        request.u32(libc::IFLA_NUM_RX_QUEUES, pair.queues);
+    };
+    let mut request = Request::new(libc::RTM_NEWLINK, CREATE, &link_header(0, 0, 0));
+    either_end(&mut request, pair.near);
+    request.nested(libc::IFLA_LINKINFO, |request| {
+        request.string(libc::IFLA_INFO_KIND, "veth");
+        request.nested(libc::IFLA_INFO_DATA, |request| {
+            request.nested(VETH_INFO_PEER, |request| {
+                request.raw(&link_header(0, 0, 0));
+                either_end(request, pair.far);
+                request.u32(libc::IFLA_NET_NS_FD, pair.far_namespace.as_raw_fd() as u32);
+            });
+        });
+    });
+    request
+}
+
+/// `struct ifaddrmsg`: family, prefix length, flags, scope, index; then the address.
+fn address_request(index: u32, address: IpAddr, prefix: u8) -> Request {
+    let flags = libc::IFA_F_NODAD as u8;
+    let [a, b, c, d] = index.to_ne_bytes();
+    let header = [family(address), prefix, flags, libc::RT_SCOPE_UNIVERSE, a, b, c, d];
+    let mut request = Request::new(libc::RTM_NEWADDR, CREATE, &header);
+    request.attribute(libc::IFA_LOCAL, &octets(address));
+    request.attribute(libc::IFA_ADDRESS, &octets(address));
+    request
+}
+
+/// `struct ndmsg`: family, 3 bytes of padding, index, state u16, flags, type; then address and MAC.
+fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
+    let [a, b, c, d] = index.to_ne_bytes();
+    let [low, high] = libc::NUD_PERMANENT.to_ne_bytes();
+    let header = [family(address), 0, 0, 0, a, b, c, d, low, high, 0, 0];
+    let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &header);
+    request.attribute(libc::NDA_DST, &octets(address));
+    request.attribute(libc::NDA_LLADDR, &mac);
+    request
+}
+
+/// `struct rtmsg`: family, length of the destination, then ten bytes that a question leaves 0.
+fn route_request(address: IpAddr) -> Request {
+    let octets = octets(address);
+    let mut header = [0; 12];
+    header[0] = family(address);
+    header[1] = octets.len() as u8 * 8;
+    let mut request = Request::new(libc::RTM_GETROUTE, 0, &header);
+    request.attribute(libc::RTA_DST, &octets);
+    request
+}
+
+/// The type of route that an answer names, in `struct rtmsg`.
+fn route_type(body: &[u8]) -> Option<u8> {
+    body.get(7).copied()
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    family as u8
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! UDP sockets in batches: `sendmmsg`, `recvmmsg`, segmentation offload, and drop counts.
+
+mod receive;
+mod send;
+mod slab;
+mod socket;
+
+pub use receive::{Message, RecvBatch};
+pub use send::SendBatch;
+pub use socket::{SocketOptions, UdpSocket};

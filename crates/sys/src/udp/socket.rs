@@ -1,0 +1,160 @@
+//! A UDP socket and the options that matter for packet rates.
+
+use std::{
+    io, mem,
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// A bound UDP socket.
+pub struct UdpSocket {
+    socket: Socket,
+}
+
+/// What to set before a socket is bound.
+#[derive(Debug, Clone, Default)]
+pub struct SocketOptions {
+    /// `SO_BINDTODEVICE`: only this interface sends and receives.
+    pub interface: Option<String>,
+    /// `SO_REUSEPORT`: several sockets on one port, packets shared among them by flow.
+    pub reuse_port: bool,
+    /// `SO_RCVBUF` in bytes (beyond `rmem_max` with CAP_NET_ADMIN); `None` leaves the default.
+    pub receive_buffer_bytes: Option<usize>,
+    /// `SO_SNDBUF` in bytes (beyond `wmem_max` with CAP_NET_ADMIN); `None` leaves the default.
+    pub send_buffer_bytes: Option<usize>,
+    /// `UDP_SEGMENT`: the kernel cuts each message into datagrams of so many payload bytes.
+    pub segment_bytes: Option<u16>,
+    /// `UDP_GRO`: the kernel may join datagrams of one flow into one message.
+    pub gro: bool,
+    /// `SO_RXQ_OVFL`: each message may carry the number of packets dropped so far.
+    pub drop_counts: bool,
+}
+
+impl UdpSocket {
+    /// Opens, sets and binds a socket.
+    ///
+    /// # Errors
+    /// What the kernel said: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENOPROTOOPT` ...
+    pub fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        if let Some(interface) = &options.interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        let this = Self { socket };
+        if let Some(bytes) = options.receive_buffer_bytes {
+            this.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes)?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes {
+            this.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes)?;
+        }
+        if let Some(bytes) = options.segment_bytes {
+            this.set_int(libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())?;
+        }
+        if options.gro {
+            this.set_int(libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        }
+        if options.drop_counts {
+            this.set_int(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        }
+        this.socket.bind(&SockAddr::from(address))?;
+        Ok(this)
+    }
+
+    /// Fixes the peer: sends need no address, and ICMP errors come back.
+    ///
+    /// # Errors
+    /// `ENETUNREACH`, `EACCES` (broadcast) ...
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.socket.connect(&SockAddr::from(peer))
+    }
+
+    /// A second descriptor of the same socket, for another thread.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()? })
+    }
+
+    /// The address bound to, with the port the kernel chose for 0.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Lets a blocking receive and a blocking send return `WouldBlock` after this long.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(timeout))?;
+        self.socket.set_write_timeout(Some(timeout))
+    }
+
+    /// The size of the receive buffer in bytes as the kernel accounts it (twice what was asked).
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn receive_buffer_bytes(&self) -> io::Result<usize> {
+        self.socket.recv_buffer_size()
+    }
+
+    /// Packets that this socket has dropped so far, wrapping at 2^32 (`SO_MEMINFO`, `SK_MEMINFO_DROPS`).
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn dropped(&self) -> io::Result<u32> {
+        const SK_MEMINFO_DROPS: usize = 8; // include/uapi/linux/sock_diag.h
+        let mut values = [0u32; SK_MEMINFO_DROPS + 1];
+        let mut len = mem::size_of_val(&values) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `values`, and sets `len`.
+        let status = unsafe {
+            libc::getsockopt(
+                self.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                values.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        if status == 0 { Ok(values[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn set_buffer(&self, force: libc::c_int, plain: libc::c_int, bytes: usize) -> io::Result<()> {
+        let bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // The forced option needs CAP_NET_ADMIN; the plain one is capped by the sysctl.
+        self.set_int(libc::SOL_SOCKET, force, bytes).or_else(|_| self.set_int(libc::SOL_SOCKET, plain, bytes))
+    }
+
+    fn set_int(&self, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+        let len = mem::size_of_val(&value) as libc::socklen_t;
+        // SAFETY: `value` lives through the call and is `len` bytes long.
+        let status = unsafe {
+            libc::setsockopt(self.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len)
+        };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl AsRawFd for UdpSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

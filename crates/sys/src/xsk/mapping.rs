@@ -1,0 +1,79 @@
+//! Memory mappings that end with their owner.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::{self, NonNull},
+};
+
+/// Mapped, readable and writable bytes.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is the process's, not a thread's, and only its owner unmaps it.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared mapping only tells its address and length.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` zeroed bytes of this process's own, on huge pages when asked for.
+    pub(super) fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
+        let huge = if huge { libc::MAP_HUGETLB } else { 0 };
+        Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
+    }
+
+    /// What a socket offers at an offset.
+    pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
+        Self::map(len, libc::MAP_SHARED, socket.as_raw_fd(), offset)
+    }
+
+    fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: u64) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // Populated at once: no page fault later, in the middle of a measurement.
+        let flags = flags | libc::MAP_POPULATE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing of ours.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset as libc::off_t) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?, len })
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of a `T` that lies `offset` bytes behind the start.
+    ///
+    /// # Panics
+    /// When it is not whole within the mapping, or not aligned.
+    pub(super) fn pointer<T>(&self, offset: usize) -> NonNull<T> {
+        self.slice::<T>(offset, 1).cast()
+    }
+
+    /// The address of `count` of `T` that lie `offset` bytes behind the start.
+    ///
+    /// # Panics
+    /// When they are not all within the mapping, or not aligned.
+    pub(super) fn slice<T>(&self, offset: usize, count: usize) -> NonNull<[T]> {
+        let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(end.is_some_and(|end| end <= self.len), "{count} at {offset} do not fit {} bytes", self.len);
+        // SAFETY: `offset` lies within the mapping, as asserted.
+        let first = unsafe { self.start.add(offset) }.cast::<T>();
+        assert!(first.is_aligned(), "{offset} is not aligned");
+        NonNull::slice_from_raw_parts(first, count)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: these are the bytes that `map` got, and whoever borrowed them is gone.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

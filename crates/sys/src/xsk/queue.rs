@@ -1,0 +1,210 @@
+//! Frames on their way: out through TX and completion ring, in through fill and RX ring.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    lent::Lent,
+    ring::{AddressSlot, Consumer, Descriptor, DescriptorSlot, Producer},
+    umem::{Frame, Umem},
+};
+
+/// Sends frames and gets them back.
+pub struct TxQueue {
+    tx: Producer<DescriptorSlot>,
+    completion: Consumer<AddressSlot>,
+    lent: Lent,
+    misplaced: u64,
+}
+
+/// Receives into frames.
+pub struct RxQueue {
+    fill: Producer<AddressSlot>,
+    rx: Consumer<DescriptorSlot>,
+    lent: Lent,
+    misplaced: u64,
+}
+
+/// A packet in the frame that it arrived in.
+#[derive(Debug)]
+pub struct Received {
+    /// The frame.
+    pub frame: Frame,
+    /// Where in it the packet lies.
+    pub range: Range<usize>,
+}
+
+impl TxQueue {
+    pub(super) fn new(
+        tx: Producer<DescriptorSlot>,
+        completion: Consumer<AddressSlot>,
+        umem: Arc<Umem>,
+    ) -> Self {
+        Self { tx, completion, lent: Lent::none_of(umem), misplaced: 0 }
+    }
+
+    /// The memory of the frames.
+    pub fn umem(&self) -> &Arc<Umem> {
+        self.lent.umem()
+    }
+
+    /// Frames that can be pushed, at least `wanted` when the kernel has left so much room.
+    #[inline]
+    pub fn room(&mut self, wanted: u32) -> u32 {
+        self.tx.room(wanted)
+    }
+
+    /// Queues the first `len` bytes of a frame; the kernel sees it after [`TxQueue::publish`].
+    ///
+    /// # Errors
+    /// The frame itself, when the ring is full.
+    ///
+    /// # Panics
+    /// When `len` is 0 or beyond the frame, or the frame is another UMEM's: the kernel would throw such a
+    /// packet away and never give the frame back.
+    #[inline]
+    pub fn push(&mut self, frame: Frame, len: usize) -> Result<(), Frame> {
+        let most = self.umem().frame_size() as usize;
+        assert!((1..=most).contains(&len), "{len} bytes are no packet for a frame of {most}");
+        let address = self.umem().address(&frame);
+        if !self.tx.push(Descriptor { address, len: len as u32 }) {
+            return Err(frame);
+        }
+        self.lent.lend(frame);
+        Ok(())
+    }
+
+    /// Shows the kernel what was pushed.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.tx.publish();
+    }
+
+    /// Packets published that the kernel has not taken yet.
+    #[inline]
+    pub fn waiting(&mut self) -> u32 {
+        self.tx.waiting()
+    }
+
+    /// Whether the kernel must be called to go on ([`XskSocket::kick_tx`](super::XskSocket::kick_tx)).
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.tx.needs_wakeup()
+    }
+
+    /// Frames pushed that have not come back.
+    pub fn outstanding(&self) -> usize {
+        self.lent.count()
+    }
+
+    /// Takes back every frame whose packet the kernel is done with, and says how many.
+    #[inline]
+    pub fn complete(&mut self, mut done: impl FnMut(Frame)) -> usize {
+        let before = self.lent.count();
+        while let Some(address) = self.completion.pop() {
+            match self.lent.take_back(address) {
+                Some((frame, _)) => done(frame),
+                None => self.misplaced += 1,
+            }
+        }
+        self.completion.release();
+        before - self.lent.count()
+    }
+
+    /// Completions of frames that the kernel did not have: a broken driver.
+    pub fn misplaced(&self) -> u64 {
+        self.misplaced
+    }
+
+    /// Queues a packet that lies outside the UMEM, which the kernel must refuse and count as
+    /// `tx_invalid_descs`: for testing that it does. Says whether there was room.
+    pub fn push_invalid(&mut self) -> bool {
+        self.tx.push(Descriptor { address: self.umem().region().1, len: 64 })
+    }
+}
+
+impl RxQueue {
+    /// How many packets before its turn a packet is fetched into the cache; `cargo bench -p linerate-port --bench
+    /// xsk` shows what less costs.
+    const FETCH_AHEAD: u32 = 12;
+
+    pub(super) fn new(fill: Producer<AddressSlot>, rx: Consumer<DescriptorSlot>, umem: Arc<Umem>) -> Self {
+        Self { fill, rx, lent: Lent::none_of(umem), misplaced: 0 }
+    }
+
+    /// The memory of the frames.
+    pub fn umem(&self) -> &Arc<Umem> {
+        self.lent.umem()
+    }
+
+    /// Gives the kernel an empty frame; it sees it after [`RxQueue::publish`].
+    ///
+    /// # Errors
+    /// The frame itself, when the fill ring is full.
+    ///
+    /// # Panics
+    /// When the frame is another UMEM's.
+    #[inline]
+    pub fn refill(&mut self, frame: Frame) -> Result<(), Frame> {
+        if !self.fill.push(self.umem().address(&frame)) {
+            return Err(frame);
+        }
+        self.lent.lend(frame);
+        Ok(())
+    }
+
+    /// Packets that are there.
+    #[inline]
+    pub fn available(&mut self) -> u32 {
+        self.rx.available()
+    }
+
+    /// The next packet; `None` when there is none. One that the kernel says reaches beyond its frame is empty;
+    /// one in a frame that the kernel does not have is skipped.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Received> {
+        loop {
+            let Descriptor { address, len } = self.rx.pop()?;
+            if let Some(later) = self.rx.peek(Self::FETCH_AHEAD) {
+                self.umem().prefetch(later.address);
+            }
+            if let Some((frame, start)) = self.lent.take_back(address) {
+                let range = self.umem().range(start, len);
+                self.misplaced += u64::from(range.is_none());
+                return Some(Received { frame, range: range.unwrap_or_default() });
+            }
+            self.misplaced += 1;
+        }
+    }
+
+    /// Shows the kernel the frames refilled and the RX slots read.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.fill.publish();
+        self.rx.release();
+    }
+
+    /// Frames in the fill ring that the kernel has not taken yet.
+    #[inline]
+    pub fn unused(&mut self) -> u32 {
+        self.fill.waiting()
+    }
+
+    /// Whether the kernel must be called to go on ([`XskSocket::kick_rx`](super::XskSocket::kick_rx)).
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.fill.needs_wakeup()
+    }
+
+    /// Frames given that have not come back.
+    pub fn outstanding(&self) -> usize {
+        self.lent.count()
+    }
+
+    /// Packets at addresses where the kernel had no frame, or longer than it: a broken driver.
+    pub fn misplaced(&self) -> u64 {
+        self.misplaced
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The memory that packets lie in, and the right to touch a piece of it.
+
+use std::{
+    io,
+    ops::Range,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use super::mapping::Mapping;
+
+/// What a UMEM is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UmemConfig {
+    /// Number of frames.
+    pub frames: u32,
+    /// Bytes of a frame: 2048 or 4096, the only sizes all kernels take.
+    pub frame_size: u32,
+    /// Bytes that the kernel leaves free in front of what it receives, besides its own 256.
+    pub headroom: u32,
+}
+
+/// The pages below a UMEM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Huge pages: fewer misses of the TLB.
+    Huge,
+    /// Normal ones, because no huge page is free.
+    Normal,
+}
+
+/// Memory shared with the kernel, cut into frames. Its frames are handed out once, when it is made.
+pub struct Umem {
+    memory: Mapping,
+    config: UmemConfig,
+    pages: Pages,
+    /// Tells this UMEM's frames from others'.
+    number: u32,
+}
+
+/// The right to read and write one frame of a UMEM. There is one for each frame; it cannot be copied.
+///
+/// Dropping it loses the frame for good.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a frame that is dropped is lost"]
+pub struct Frame {
+    index: u32,
+    umem: u32,
+}
+
+impl Umem {
+    /// Bytes that the kernel keeps in front of each packet received (`XDP_PACKET_HEADROOM`).
+    pub const KERNEL_HEADROOM: u32 = 256;
+
+    /// Maps the memory, on huge pages when there are free ones, and hands out its frames.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    ///
+    /// # Panics
+    /// When there is no frame, the size of a frame is neither 2048 nor 4096, or the headroom leaves no room.
+    pub fn new(config: UmemConfig) -> io::Result<(Arc<Self>, Vec<Frame>)> {
+        let UmemConfig { frames, frame_size, headroom } = config;
+        assert!(matches!(frame_size, 2048 | 4096), "a frame has 2048 or 4096 bytes, not {frame_size}");
+        assert!(headroom < frame_size - Self::KERNEL_HEADROOM, "a headroom of {headroom} leaves no room");
+        assert!(frames > 0, "a UMEM without frames");
+        const HUGE_PAGE: usize = 2 << 20;
+        let len = frames as usize * frame_size as usize;
+        let huge =
+            Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true).map(|memory| (memory, Pages::Huge));
+        let (memory, pages) =
+            huge.or_else(|_| Mapping::anonymous(len, false).map(|memory| (memory, Pages::Normal)))?;
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        // Never a number twice: the frames of one would open the other.
+        let number = MADE.fetch_update(Relaxed, Relaxed, |made| made.checked_add(1)).expect("2^32 UMEMs");
+        let frames = (0..frames).map(|index| Frame { index, umem: number }).collect();
+        Ok((Arc::new(Self { memory, config, pages, number }), frames))
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> u32 {
+        self.config.frames
+    }
+
+    /// Bytes of a frame.
+    pub fn frame_size(&self) -> u32 {
+        self.config.frame_size
+    }
+
+    /// The longest packet that fits a frame on its way in.
+    pub fn longest_received(&self) -> u32 {
+        self.config.frame_size - Self::KERNEL_HEADROOM - self.config.headroom
+    }
+
+    /// What it is made of.
+    pub fn config(&self) -> UmemConfig {
+        self.config
+    }
+
+    /// The pages it lies on.
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// A frame's bytes.
+    ///
+    /// # Panics
+    /// When the frame is another UMEM's.
+    #[inline]
+    pub fn bytes<'f>(&'f self, frame: &'f Frame) -> &'f [u8] {
+        // SAFETY: the frame lies within the mapping, whose bytes are initialised; whoever holds the only
+        // right to it lends that right out shared, and nobody else, the kernel included, has it.
+        unsafe { self.pointer(frame).as_ref() }
+    }
+
+    /// A frame's bytes, to be written.
+    ///
+    /// # Panics
+    /// When the frame is another UMEM's.
+    #[inline]
+    pub fn bytes_mut<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
+        // SAFETY: the frame lies within the mapping, whose bytes are initialised; whoever holds the only
+        // right to it lends that right out alone, and nobody else, the kernel included, has it.
+        unsafe { self.pointer(frame).as_mut() }
+    }
+
+    #[inline]
+    fn pointer(&self, frame: &Frame) -> NonNull<[u8]> {
+        assert!(frame.umem == self.number, "a frame of another UMEM");
+        self.memory.slice(frame.index as usize * self.frame_size() as usize, self.frame_size() as usize)
+    }
+
+    /// Where a frame begins, in bytes from the UMEM's start.
+    #[inline]
+    pub(super) fn address(&self, frame: &Frame) -> u64 {
+        u64::from(frame.index) * u64::from(self.frame_size())
+    }
+
+    /// The frame that an address lies in, and where in it; `None` behind the last frame.
+    #[inline]
+    pub(super) fn locate(&self, address: u64) -> Option<(u32, u32)> {
+        let (index, offset) = match self.frame_size() {
+            2048 => (address / 2048, address % 2048),
+            _ => (address / 4096, address % 4096),
+        };
+        (index < u64::from(self.frames())).then_some((index as u32, offset as u32))
+    }
+
+    /// Has the CPU fetch what lies at an address, as long as that is in the UMEM.
+    #[inline]
+    pub(super) fn prefetch(&self, address: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if address < self.memory.len() as u64 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the address lies within the mapping, as just compared.
+            let line = unsafe { self.memory.start().add(address as usize) };
+            // SAFETY: fetching changes nothing, and every x86-64 CPU can.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+
+    /// The bytes of a packet within its frame; `None` when they would reach beyond it.
+    #[inline]
+    pub(super) fn range(&self, start: u32, len: u32) -> Option<Range<usize>> {
+        let end = start.checked_add(len).filter(|end| *end <= self.frame_size())?;
+        Some(start as usize..end as usize)
+    }
+
+    /// Takes the right to a frame apart: from now on its number stands for it.
+    #[inline]
+    pub(super) fn surrender(&self, frame: Frame) -> u32 {
+        assert!(frame.umem == self.number, "a frame of another UMEM");
+        frame.index
+    }
+
+    /// Makes the right to a frame anew; only for a number that [`Umem::surrender`] gave, and once.
+    #[inline]
+    pub(super) fn restore(&self, index: u32) -> Frame {
+        Frame { index, umem: self.number }
+    }
+
+    /// First byte and number of bytes, for the kernel.
+    pub(super) fn region(&self) -> (NonNull<u8>, u64) {
+        debug_assert!(self.memory.len() as u64 >= u64::from(self.frames()) * u64::from(self.frame_size()));
+        (self.memory.start(), u64::from(self.frames()) * u64::from(self.frame_size()))
+    }
+}
