@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod calibrate;
 mod config;
 mod gauge;
 mod machine;
@@ -32,6 +33,7 @@ pub mod theory;
 mod transmit;
 mod units;
 
+pub use calibrate::{CalibrateError, Calibration, Card, Load, PairCalibration, calibrate, predict};
 pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters};
 pub use outcome::{
     Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample, Transaction,
