@@ -44,10 +44,12 @@ pub struct PairCalibration {
     pub sender_ns: f64,
     /// CPU time of driver and stack for a frame, in nanoseconds.
     pub stack_ns: f64,
-    /// CPU time of one reading thread for a frame, in nanoseconds; `None` where nobody reads (XDP).
+    /// CPU time of one reading CPU for a frame, in nanoseconds; `None` where nobody reads (XDP).
     pub reader_ns: Option<f64>,
     /// The socket's buffer as the kernel doubles it; `None` is the default.
     pub socket_bytes: Option<u64>,
+    /// CPUs that read.
+    pub reader_cpus: u32,
     /// Reader and sender share a CPU.
     pub shared_cpu: bool,
     /// Driver and stack have a CPU of their own.
@@ -190,6 +192,7 @@ fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, Strin
         stack_ns,
         reader_ns,
         socket_bytes: socket_bytes.map(|bytes| bytes * 2),
+        reader_cpus: cpus_of(&first.rx) as u32,
         shared_cpu: here && first.tx.cpus.iter().any(|cpu| first.rx.cpus.contains(cpu)),
         threaded_napi,
         card: receiver.filter(|_| !here).map(card),
@@ -206,12 +209,21 @@ fn best(trials: &[&Trial], how: impl Fn(&Trial) -> Option<(u32, Found)>) -> Opti
     Some(Found { ns, how: format!("{}, median of {}", answers[0].1.how, answers.len()) })
 }
 
+/// CPUs that one side's threads can run on at the same time.
+fn cpus_of(side: &Endpoint) -> f64 {
+    let mut pinned = side.cpus.clone();
+    pinned.sort_unstable();
+    pinned.dedup();
+    let threads = side.threads.max(1);
+    f64::from(if pinned.is_empty() { threads } else { threads.min(pinned.len() as u32) })
+}
+
 /// The time between two frames of a sender that sends as fast as it can.
 fn sender(trial: &Trial) -> Option<(u32, Found)> {
-    let threads = f64::from(trial.tx.threads.max(1));
+    let cpus = cpus_of(&trial.tx);
     let limited = trial.asked_pps.is_none() || !trial.receipt.kept_up;
     let cpu_s = trial.tx_cost.user_s + trial.tx_cost.system_s;
-    let busy = cpu_s / (threads * trial.duration_s);
+    let busy = cpu_s / (cpus * trial.duration_s);
     if limited && busy >= BUSY && trial.sent_pps > 0.0 {
         return Some((
             0,
@@ -221,20 +233,20 @@ fn sender(trial: &Trial) -> Option<(u32, Found)> {
     // a paced sender may wait by spinning, which is user time
     let spins = trial.asked_pps.is_some() && trial.tx.options.get("spin") == Some(&Value::Bool(true));
     let (cpu_s, what) = if spins { (trial.tx_cost.system_s, "system") } else { (cpu_s, "CPU") };
-    let ns = cpu_s * 1e9 / trial.sent as f64 / threads;
+    let ns = cpu_s * 1e9 / trial.sent as f64 / cpus;
     let how = format!("{what} time of a sender that ran {:.0} % of the time", busy.min(1.0) * 100.0);
     (ns > 0.0).then_some((if limited { 1 } else { 2 }, Found { ns, how }))
 }
 
-/// The time of one reading thread for a frame.
+/// The time of one reading CPU for a frame.
 fn reader(trial: &Trial) -> Option<(u32, Found)> {
-    let threads = f64::from(trial.rx.threads.max(1));
+    let cpus = cpus_of(&trial.rx);
     let cpu_s = trial.rx_cost.user_s + trial.rx_cost.system_s;
-    let busy = cpu_s / (threads * trial.duration_s);
+    let busy = cpu_s / (cpus * trial.duration_s);
     let spins = trial.rx.options.get("spin") == Some(&Value::Bool(true));
     let losing = trial.loss_ratio >= LOSING;
     if losing && busy >= BUSY && trial.delivered_pps > 0.0 {
-        let ns = threads * 1e9 / trial.delivered_pps;
+        let ns = cpus * 1e9 / trial.delivered_pps;
         return Some((0, Found { ns, how: "rate of a reader that ran all the time and lost".into() }));
     }
     let ns = cpu_s * 1e9 / trial.delivered.max(1) as f64;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     config::{Config, ConfigError, Parameter, parameters, set_in},
+    outcome::Sample,
     presets::Preset,
     record::{self, Labels},
     simulate,
@@ -54,8 +55,10 @@ pub struct SweepResult {
     pub point: Point,
     /// The simulation as a trial; `None` for a scenario that only sends.
     pub trial: Option<Trial>,
-    /// The trial's time series.
+    /// The trial's counts over time.
     pub intervals: Vec<Interval>,
+    /// The occupancies over time.
+    pub series: Vec<Sample>,
 }
 
 impl Sweep {
@@ -164,7 +167,7 @@ impl Scenario {
         Ok(points)
     }
 
-    /// Puts computed points together; `name` is the preset's or file's.
+    /// Puts computed points together.
     pub fn assemble(&self, mut start: Start, results: Vec<SweepResult>) -> Run {
         for (parameter, value) in self.parameters() {
             start.asked.insert(parameter.name.into(), value);
@@ -196,13 +199,14 @@ impl SweepPoint {
                 let rx = [&[name.to_string()], &settings[..]].concat().join(" ");
                 let tx = if config.traffic.sender_ns > 0.0 { "sender" } else { "wire" };
                 let trial = outcome.trial(config, &Labels { tx: tx.into(), rx }, 1);
-                Ok(SweepResult { point, trial: Some(trial), intervals: outcome.intervals(0) })
+                let intervals = outcome.intervals(0);
+                Ok(SweepResult { point, trial: Some(trial), intervals, series: outcome.series })
             }
             Scenario::Transmit(transmit) => {
                 if let Value::Object(results) = json!(transmit.simulate()?) {
                     point.values.extend(results);
                 }
-                Ok(SweepResult { point, trial: None, intervals: Vec::new() })
+                Ok(SweepResult { point, trial: None, intervals: Vec::new(), series: Vec::new() })
             }
         }
     }

@@ -49,6 +49,7 @@ fn any_machine(dice: &mut Dice) -> Config {
         ("ring.on_chip", &["1", "16", "64"]),
         ("ring.fetch_batch", &["1", "16"]),
         ("ring.fetch_below", &["0", "0", "8"]),
+        ("ring.stop_above_bytes", &["null", "0", "1000"]),
         ("ring.writeback_batch", &["1", "4", "16"]),
         ("ring.writeback_delay_ns", &["0", "378.75", "5000"]),
         ("ring.tail_batch", &["1", "8", "16"]),
@@ -127,8 +128,11 @@ fn random_machines_account_for_every_frame() {
                 assert!(missing <= late, "machine {number}: {missing} frames are not in the series");
                 for cpu in &outcome.cpus {
                     let busy = cpu.irq_ratio + cpu.softirq_ratio + cpu.app_ratio + cpu.sender_ratio;
-                    // a step that begins before the window's end counts whole
-                    assert!((0.0..1.3).contains(&busy), "machine {number}: CPU {} busy {busy}", cpu.cpu);
+                    assert!(
+                        (0.0..1.0 + 1e-9).contains(&busy),
+                        "machine {number}: CPU {} busy {busy}",
+                        cpu.cpu
+                    );
                 }
                 for loss in &outcome.losses {
                     lost[loss.place as usize] += loss.packets;
@@ -168,17 +172,4 @@ fn what_no_machine_could_be_is_refused_and_never_simulated() {
     let mut config = Config::default();
     config.ring.descriptors = 0;
     assert!(matches!(simulate(&config), Err(ConfigError::Invalid(_))));
-}
-
-#[test]
-fn memory_does_not_grow_with_simulated_time() {
-    // what an outcome holds is bounded by the samples asked for, and an unbounded queue of equal frames is one
-    // entry; both would show as a longer series
-    let mut config = Config::default();
-    config.run.duration_us = 20_000.0;
-    let short = simulate(&config).unwrap();
-    config.run.duration_us = 400_000.0;
-    let long = simulate(&config).unwrap();
-    assert_eq!(short.series.len(), long.series.len());
-    assert_eq!((short.trace.len(), long.trace.len()), (0, 0));
 }

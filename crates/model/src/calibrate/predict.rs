@@ -82,6 +82,7 @@ impl PairCalibration {
         config.socket.bytes = self.socket_bytes.unwrap_or(config.socket.bytes);
         config.socket.reuseport = self.rx.options.get("reuse_port") == Some(&serde_json::Value::Bool(true));
         config.app.threads = self.rx.threads.max(1);
+        config.app.cpus = self.reader_cpus.max(1);
         config.app.recv_ns = self.reader_ns.unwrap_or(0.0);
         config.app.syscall_ns = 0.0;
         config.app.wakeup_ns = 0.0;
@@ -97,7 +98,7 @@ impl PairCalibration {
                 // the sender's CPU is 0, readers follow, and a threaded NAPI comes last
                 config.app.first_cpu = u32::from(!self.shared_cpu);
                 if self.threaded_napi {
-                    config.poll.first_cpu = config.app.first_cpu + config.app.threads;
+                    config.poll.first_cpu = config.app.first_cpu + config.app.cpus;
                 }
             }
             Some(card) => {

@@ -138,6 +138,23 @@ fn a_busy_neighbour_does_not_make_the_machine_slow() {
 }
 
 #[test]
+fn threads_that_share_a_cpu_are_as_fast_as_one() {
+    let mut trial = UDP.measured(None);
+    (trial.tx.threads, trial.rx.threads) = (2, 2);
+    let pair = calibrate(&run_of(Origin::Lab, vec![trial])).unwrap().pairs.remove(0);
+    close(pair.sender_ns + pair.stack_ns, 2100.0, 0.02);
+    assert_eq!((pair.reader_cpus, pair.machine().unwrap().app.threads), (1, 2));
+    close(pair.loss_free_pps().unwrap(), 1e9 / 2800.0, 0.05);
+}
+
+#[test]
+fn a_stack_slower_than_its_sender_still_takes_every_frame_at_once() {
+    let lab = Lab { sender_ns: 400.0, stack_ns: 1500.0, reader_ns: 500.0, engine: "udp" };
+    let pair = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap().pairs.remove(0);
+    close(pair.loss_free_pps().unwrap(), 1e9 / 1900.0, 0.02);
+}
+
+#[test]
 fn xdp_has_no_reader_and_loses_nothing() {
     let lab = Lab { engine: "xdp", ..UDP };
     let calibration = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();

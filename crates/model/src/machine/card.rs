@@ -196,7 +196,10 @@ impl Machine {
         if ring.on_chip > self.costs.fetch_below || ring.fetching > 0 || ring.fetchable() == 0 {
             return;
         }
-        let count = ring.fetchable().min(u64::from(self.costs.on_chip - ring.on_chip)) as u32;
+        let mut count = ring.fetchable().min(u64::from(self.costs.on_chip - ring.on_chip)) as u32;
+        if self.costs.stop_above_bytes.is_some_and(|bytes| self.ports[q.port].fifo.bytes() > bytes) {
+            count = count.min(self.costs.fetch_batch);
+        }
         ring.fetched += u64::from(count);
         ring.fetching = count;
         let (port, mut left, mut end_ps) = (q.port, count, self.now_ps);

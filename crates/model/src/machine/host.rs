@@ -16,6 +16,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
     step: Option<Step>,
+    /// When the step ends.
+    until_ps: u64,
     /// Queues whose interrupt waits.
     pub(super) interrupts: VecDeque<u16>,
     /// Queues that wait for their poll.
@@ -31,7 +33,8 @@ pub(super) struct Cpu {
     kept_off_ps: u64,
     /// Until when a program that was kept off has its turn.
     turn_until_ps: u64,
-    pub(super) busy: Busy,
+    /// CPU time spent, the whole of the present step included.
+    busy: Busy,
 }
 
 /// CPU time by kind, in picoseconds.
@@ -41,6 +44,29 @@ pub(super) struct Busy {
     pub(super) softirq: u64,
     pub(super) app: u64,
     pub(super) sender: u64,
+}
+
+impl Cpu {
+    /// CPU time spent up to now.
+    pub(super) fn busy_until(&self, now_ps: u64) -> Busy {
+        let mut busy = self.busy;
+        if let Some(step) = self.step {
+            *busy.of(step) -= self.until_ps.saturating_sub(now_ps);
+        }
+        busy
+    }
+}
+
+impl Busy {
+    #[inline]
+    fn of(&mut self, step: Step) -> &mut u64 {
+        match step {
+            Step::Interrupt(_) => &mut self.irq,
+            Step::StartPoll | Step::Take(_) | Step::Refill(..) => &mut self.softirq,
+            Step::Read(_) => &mut self.app,
+            Step::Send => &mut self.sender,
+        }
+    }
 }
 
 /// What a CPU is doing.
@@ -90,8 +116,10 @@ impl Machine {
             c.turn_until_ps = 0;
             c.kept_off_ps = 0;
         }
+        // what a sender on this machine sends goes up the stack within its own call, so it never overtakes that
+        let may_wait = matches!(program, Some(Step::Read(_)));
         let programs_turn = self.now_ps < c.turn_until_ps || c.kept_off_ps >= self.costs.slice_ps;
-        let polls_first = program.is_none() || !programs_turn;
+        let polls_first = !(may_wait && programs_turn);
         if polls_first {
             if let Some(queue) = c.polling {
                 return self.continue_poll(cpu, queue);
@@ -136,18 +164,14 @@ impl Machine {
     fn begin(&mut self, cpu: usize, step: Step, cost_ps: u64) {
         let c = &mut self.cpus[cpu];
         c.step = Some(step);
-        match step {
-            Step::Interrupt(_) => c.busy.irq += cost_ps,
-            Step::StartPoll | Step::Take(_) | Step::Refill(..) => c.busy.softirq += cost_ps,
-            Step::Read(_) => c.busy.app += cost_ps,
-            Step::Send => c.busy.sender += cost_ps,
-        }
+        c.until_ps = self.now_ps + cost_ps;
+        *c.busy.of(step) += cost_ps;
         // a program that squeezes in between two interrupts is still kept off for nearly all of the time
         c.kept_off_ps = match step {
             Step::Read(_) | Step::Send => c.kept_off_ps.saturating_sub(cost_ps),
             _ => c.kept_off_ps + cost_ps,
         };
-        self.agenda.push(self.now_ps + cost_ps, Event::Done(cpu as u16));
+        self.agenda.push(c.until_ps, Event::Done(cpu as u16));
     }
 
     /// A CPU has finished its step.

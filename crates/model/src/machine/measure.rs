@@ -89,7 +89,7 @@ impl Machine {
         while self.tally.next_mark_ps <= at_ps {
             let mark_ps = self.tally.next_mark_ps;
             if mark_ps == self.tally.warm_ps && self.tally.warm.is_none() {
-                self.tally.warm = Some(self.snapshot());
+                self.tally.warm = Some(self.snapshot(mark_ps));
                 self.ports.iter_mut().for_each(|p| p.fifo.occupancy.restart(mark_ps));
                 self.queues.iter_mut().for_each(|q| q.occupancy.restart(mark_ps));
                 self.sockets.iter_mut().for_each(|s| s.occupancy.restart(mark_ps));
@@ -101,7 +101,7 @@ impl Machine {
                 t.next_sample_ps = (u128::from(t.end_ps) * next / u128::from(t.samples)) as u64;
             }
             if mark_ps == self.tally.end_ps {
-                self.tally.end = Some(self.snapshot());
+                self.tally.end = Some(self.snapshot(mark_ps));
                 self.tally.occupancy = self.occupancy(mark_ps);
             }
             let t = &mut self.tally;
@@ -130,11 +130,11 @@ impl Machine {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self, now_ps: u64) -> Snapshot {
         let delivered = |queue| self.tally.by_queue.get(queue).copied().unwrap_or(0);
         Snapshot {
             counters: self.counters(),
-            cpus: self.cpus.iter().map(|cpu| cpu.busy).collect(),
+            cpus: self.cpus.iter().map(|cpu| cpu.busy_until(now_ps)).collect(),
             by_queue: self
                 .queues
                 .iter()
@@ -204,7 +204,9 @@ impl Machine {
                 delivered_pps: (now.0 - before.0) as f64 * PS_PER_S as f64 / window_ps as f64,
                 interrupts_per_s: (now.1 - before.1) as f64 * PS_PER_S as f64 / window_ps as f64,
             });
-        let sum = |select: fn(&Busy) -> u64| seconds(self.cpus.iter().map(|cpu| select(&cpu.busy)).sum());
+        let sum = |select: fn(&Busy) -> u64| {
+            seconds(self.cpus.iter().map(|cpu| select(&cpu.busy_until(drained_ps))).sum())
+        };
         Outcome {
             duration_s: seconds(self.tally.end_ps),
             window_s: seconds(window_ps),

@@ -22,6 +22,9 @@ pub struct Ring {
     pub fetch_batch: u32,
     /// The card fetches when it holds no more than this many.
     pub fetch_below: u32,
+    /// A card whose packet buffer holds more than this ends a series of such reads after the first (STOP#), to
+    /// move frames instead; none never does.
+    pub stop_above_bytes: Option<u64>,
     /// Finished descriptors that are written back together.
     pub writeback_batch: u32,
     /// Time from the frame that completes such a group to the request to write it back, in nanoseconds.
@@ -52,6 +55,7 @@ impl Default for Ring {
             on_chip: 64,
             fetch_batch: 16,
             fetch_below: 32,
+            stop_above_bytes: None,
             writeback_batch: 4,
             writeback_delay_ns: 0.0,
             tail_batch: 16,
@@ -73,6 +77,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         .source("RDR paper: groups of 16"),
     Parameter::new("ring.fetch_below", "descriptors", "the card fetches when it holds no more than this")
         .source("Intel 8254x manual section 13.4.46: PTHRESH, 0 there"),
+    Parameter::new(
+        "ring.stop_above_bytes",
+        "bytes",
+        "a packet buffer fuller than this ends a series of reads; null: never",
+    )
+    .source("RDR paper: STOP# when the receive buffer is nearly full"),
     Parameter::new("ring.writeback_batch", "descriptors", "finished descriptors written back together")
         .source("RDR paper: 4; one 64-byte cache line, 8254x manual WTHRESH"),
     Parameter::new("ring.writeback_delay_ns", "ns", "from the group's last frame to its write-back")
