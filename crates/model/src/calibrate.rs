@@ -1,0 +1,308 @@
+//! The parameters of a measured machine, from the trials of a run: nanoseconds per packet by stage, and what
+//! the record says of rings, moderation, link and bus. With them the model predicts other loads.
+//!
+//! In the lab the sender's CPU also carries the receiving stack (veth hands frames over on the CPU that sends,
+//! unless NAPI is threaded), and the reader has a CPU of its own:
+//!
+//! ```text
+//! sender CPU: [ send ][ driver, stack ] ──> socket ──> [ read ] :reader CPU
+//! ```
+
+mod predict;
+
+use measure::{Endpoint, Machine, NicFacts, Origin, Run, Trial};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+pub use predict::{Load, predict};
+
+/// What a run told of a machine, for each pair of sender and receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// CPU and kernel of the machine.
+    pub machine: String,
+    /// Where the packets went.
+    pub origin: Origin,
+    /// Every pair that could be calibrated.
+    pub pairs: Vec<PairCalibration>,
+    /// Pairs that could not, and why.
+    pub notes: Vec<String>,
+}
+
+/// One pair of sender and receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PairCalibration {
+    /// The sending side, as measured.
+    pub tx: Endpoint,
+    /// The receiving side, as measured.
+    pub rx: Endpoint,
+    /// Frame size from Ethernet header to FCS.
+    pub frame_size_bytes: u32,
+    /// Time between frames that sending alone takes, all sending threads together, in nanoseconds; 0 when the
+    /// sender is another machine.
+    pub sender_ns: f64,
+    /// CPU time of driver and stack for a frame, in nanoseconds.
+    pub stack_ns: f64,
+    /// CPU time of one reading CPU for a frame, in nanoseconds; `None` where nobody reads (XDP).
+    pub reader_ns: Option<f64>,
+    /// The socket's buffer as the kernel doubles it; `None` is the default.
+    pub socket_bytes: Option<u64>,
+    /// CPUs that read.
+    pub reader_cpus: u32,
+    /// Reader and sender share a CPU.
+    pub shared_cpu: bool,
+    /// Driver and stack have a CPU of their own.
+    pub threaded_napi: bool,
+    /// The receiving card; `None` in the lab.
+    pub card: Option<Card>,
+    /// How each figure was found, in words.
+    pub basis: Vec<String>,
+}
+
+/// What the record says of a receiving card; what it does not say is `None`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Card {
+    /// Link speed in bits per second.
+    pub link_bps: Option<u64>,
+    /// Receive queues.
+    pub queues: u32,
+    /// Descriptors of a receive ring.
+    pub ring: Option<u32>,
+    /// rx-usecs.
+    pub rx_usecs: Option<f64>,
+    /// rx-frames.
+    pub rx_frames: Option<u32>,
+    /// PCI Express generation.
+    pub pcie_generation: Option<u32>,
+    /// PCI Express lanes.
+    pub pcie_lanes: Option<u32>,
+}
+
+/// Why a run calibrates nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CalibrateError {
+    /// Nothing was measured.
+    #[error("the run has no finished trial to calibrate from: measure one with linerate bench")]
+    NoTrials,
+    /// Trials, but none says what a packet costs.
+    #[error("no trial of the run says what a packet costs:\n{}", .reasons.iter().map(|r| format!("  {r}")).collect::<Vec<_>>().join("\n"))]
+    NoCosts {
+        /// Why not, trial by trial.
+        reasons: Vec<String>,
+    },
+}
+
+/// A worker that ran at least this share of the time was limited by its CPU.
+const BUSY: f64 = 0.9;
+/// A receiver that lost at least this share of the packets was limited.
+const LOSING: f64 = 0.01;
+
+/// Takes a machine's parameters from a run.
+///
+/// # Errors
+/// [`CalibrateError`] when no trial can be used.
+pub fn calibrate(run: &Run) -> Result<Calibration, CalibrateError> {
+    let finished: Vec<&Trial> =
+        run.end.trials.iter().filter(|trial| !trial.interrupted && trial.sent > 0).collect();
+    if finished.is_empty() {
+        return Err(CalibrateError::NoTrials);
+    }
+    let mut groups: Vec<Vec<&Trial>> = Vec::new();
+    for trial in finished {
+        let same = |other: &Trial| {
+            (&other.tx.label, &other.rx.label, other.frame_size_bytes, other.tx.threads, other.rx.threads)
+                == (
+                    &trial.tx.label,
+                    &trial.rx.label,
+                    trial.frame_size_bytes,
+                    trial.tx.threads,
+                    trial.rx.threads,
+                )
+        };
+        match groups.iter_mut().find(|group| same(group[0])) {
+            Some(group) => group.push(trial),
+            None => groups.push(vec![trial]),
+        }
+    }
+    let (mut pairs, mut notes) = (Vec::new(), Vec::new());
+    for group in &groups {
+        match calibrate_pair(group, run) {
+            Ok(pair) => pairs.push(pair),
+            Err(reason) => {
+                notes.push(format!("{} to {}: {reason}", group[0].tx.label, group[0].rx.label));
+            }
+        }
+    }
+    if pairs.is_empty() {
+        return Err(CalibrateError::NoCosts { reasons: notes });
+    }
+    let Machine { cpu_model, kernel, .. } = &run.start.machine;
+    Ok(Calibration {
+        machine: format!("{cpu_model}, Linux {kernel}"),
+        origin: run.start.origin,
+        pairs,
+        notes,
+    })
+}
+
+/// A figure and the words that say where it comes from.
+struct Found {
+    ns: f64,
+    how: String,
+}
+
+fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, String> {
+    let first = trials[0];
+    let here = run.start.origin != Origin::Hosts;
+    let threaded_napi = here && run.start.machine.interfaces.iter().any(is_threaded);
+    let mut basis = Vec::new();
+    let mut take = |found: Found, what: &str| {
+        basis.push(format!("{what} {:.0} ns: {}", found.ns, found.how));
+        found.ns
+    };
+    let stack = softirq(trials, here);
+    let (sender_ns, stack_ns) = if here {
+        let total = best(trials, sender).ok_or("no trial says what sending costs")?;
+        let total_ns = take(total, "sending");
+        let on_senders_cpu = !threaded_napi;
+        // what the kernel books as softirq of the sender's CPU is part of what sending costs
+        let stack_ns = if on_senders_cpu { stack.ns.min(0.9 * total_ns) } else { stack.ns };
+        let stack_ns = take(Found { ns: stack_ns, how: stack.how }, "of it driver and stack");
+        (if on_senders_cpu { total_ns - stack_ns } else { total_ns }, stack_ns)
+    } else {
+        if stack.ns <= 0.0 {
+            return Err("no trial says how much softirq its packets cost".into());
+        }
+        (0.0, take(stack, "driver and stack"))
+    };
+    let reader_ns = if first.rx.engine == "xdp" {
+        None
+    } else {
+        let found = best(trials, reader).ok_or("no trial says what reading costs")?;
+        Some(take(found, "reading"))
+    };
+    let socket_bytes = first.rx.options.get("receive_buffer_bytes").and_then(Value::as_u64);
+    let receiver = run.start.machine.interfaces.iter().find(|nic| nic.role == "rx" || nic.role == "both");
+    Ok(PairCalibration {
+        tx: first.tx.clone(),
+        rx: first.rx.clone(),
+        frame_size_bytes: first.frame_size_bytes,
+        sender_ns,
+        stack_ns,
+        reader_ns,
+        socket_bytes: socket_bytes.map(|bytes| bytes * 2),
+        reader_cpus: cpus_of(&first.rx) as u32,
+        shared_cpu: here && first.tx.cpus.iter().any(|cpu| first.rx.cpus.contains(cpu)),
+        threaded_napi,
+        card: receiver.filter(|_| !here).map(card),
+        basis,
+    })
+}
+
+/// What the trials say, the surest kind of answer first: `how` gives a rank, lower is surer, and a figure.
+fn best(trials: &[&Trial], how: impl Fn(&Trial) -> Option<(u32, Found)>) -> Option<Found> {
+    let mut answers: Vec<(u32, Found)> = trials.iter().filter_map(|trial| how(trial)).collect();
+    let surest = answers.iter().map(|answer| answer.0).min()?;
+    answers.retain(|answer| answer.0 == surest);
+    let ns = measure::median(&answers.iter().map(|answer| answer.1.ns).collect::<Vec<_>>())?;
+    Some(Found { ns, how: format!("{}, median of {}", answers[0].1.how, answers.len()) })
+}
+
+/// CPUs that one side's threads can run on at the same time.
+fn cpus_of(side: &Endpoint) -> f64 {
+    let mut pinned = side.cpus.clone();
+    pinned.sort_unstable();
+    pinned.dedup();
+    let threads = side.threads.max(1);
+    f64::from(if pinned.is_empty() { threads } else { threads.min(pinned.len() as u32) })
+}
+
+/// The time between two frames of a sender that sends as fast as it can.
+fn sender(trial: &Trial) -> Option<(u32, Found)> {
+    let cpus = cpus_of(&trial.tx);
+    let limited = trial.asked_pps.is_none() || !trial.receipt.kept_up;
+    let cpu_s = trial.tx_cost.user_s + trial.tx_cost.system_s;
+    let busy = cpu_s / (cpus * trial.duration_s);
+    if limited && busy >= BUSY && trial.sent_pps > 0.0 {
+        return Some((
+            0,
+            Found { ns: 1e9 / trial.sent_pps, how: "rate of a sender that ran all the time".into() },
+        ));
+    }
+    // a paced sender may wait by spinning, which is user time
+    let spins = trial.asked_pps.is_some() && trial.tx.options.get("spin") == Some(&Value::Bool(true));
+    let (cpu_s, what) = if spins { (trial.tx_cost.system_s, "system") } else { (cpu_s, "CPU") };
+    let ns = cpu_s * 1e9 / trial.sent as f64 / cpus;
+    let how = format!("{what} time of a sender that ran {:.0} % of the time", busy.min(1.0) * 100.0);
+    (ns > 0.0).then_some((if limited { 1 } else { 2 }, Found { ns, how }))
+}
+
+/// The time of one reading CPU for a frame.
+fn reader(trial: &Trial) -> Option<(u32, Found)> {
+    let cpus = cpus_of(&trial.rx);
+    let cpu_s = trial.rx_cost.user_s + trial.rx_cost.system_s;
+    let busy = cpu_s / (cpus * trial.duration_s);
+    let spins = trial.rx.options.get("spin") == Some(&Value::Bool(true));
+    let losing = trial.loss_ratio >= LOSING;
+    if losing && busy >= BUSY && trial.delivered_pps > 0.0 {
+        let ns = cpus * 1e9 / trial.delivered_pps;
+        return Some((0, Found { ns, how: "rate of a reader that ran all the time and lost".into() }));
+    }
+    let ns = cpu_s * 1e9 / trial.delivered.max(1) as f64;
+    if ns <= 0.0 || spins {
+        return None;
+    }
+    let how = format!("CPU time of a reader that ran {:.0} % of the time", busy.min(1.0) * 100.0);
+    // a reader that sleeps between packets also pays for being woken
+    Some((if losing { 1 } else { 2 }, Found { ns, how }))
+}
+
+/// Softirq time per packet: all there was in the trial, since nothing else is received.
+fn softirq(trials: &[&Trial], here: bool) -> Found {
+    let of = |trial: &Trial| {
+        let share: f64 = trial.cpus.iter().map(|cpu| cpu.softirq_ratio).sum();
+        let packets = if here { trial.sent } else { trial.delivered };
+        let ns = share * trial.duration_s * 1e9 / packets.max(1) as f64;
+        Some((0, Found { ns, how: "softirq share of the CPUs".into() }))
+    };
+    best(trials, of).unwrap_or(Found { ns: 0.0, how: "no CPU shares in the run".into() })
+}
+
+fn is_threaded(nic: &NicFacts) -> bool {
+    setting(nic, &["threaded_napi", "threaded"]).is_some_and(|value| matches!(value, "on" | "1" | "true"))
+}
+
+fn card(nic: &NicFacts) -> Card {
+    let number = |names: &[&str]| setting(nic, names).and_then(|value| value.parse().ok());
+    let whole = |names: &[&str]| number(names).map(|value: f64| value as u32);
+    let giga_transfers = setting(nic, &["current_link_speed", "pcie_speed"])
+        .and_then(|text| text.split(' ').next()?.parse().ok());
+    Card {
+        link_bps: nic.speed_bps,
+        queues: nic.rx_queues,
+        ring: whole(&["rx_ring", "ring_rx"]),
+        rx_usecs: number(&["rx_usecs"]),
+        rx_frames: whole(&["rx_frames", "rx_max_frames"]),
+        pcie_generation: giga_transfers.and_then(|speed: f64| match speed {
+            2.5 => Some(1),
+            5.0 => Some(2),
+            8.0 => Some(3),
+            16.0 => Some(4),
+            32.0 => Some(5),
+            _ => None,
+        }),
+        pcie_lanes: whole(&["current_link_width", "pcie_width"]),
+    }
+}
+
+/// A setting under any of its names, written with `_`, `-` or spaces.
+fn setting<'n>(nic: &'n NicFacts, names: &[&str]) -> Option<&'n str> {
+    nic.settings.iter().find_map(|(name, value)| {
+        let name = name.to_lowercase().replace(['-', ' '], "_");
+        names.contains(&name.as_str()).then_some(value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! A discrete-event model of how a frame gets from the wire to the program that reads it.
+//!
+//! Pure: no device, clock, thread or file; time is simulated, randomness comes from a seed in the
+//! configuration. The same configuration gives the same outcome, byte for byte, on every machine.
+//!
+//! ```
+//! use model::{Config, simulate};
+//!
+//! let mut config = Config::default();
+//! config.set("rate", "100000")?;
+//! let outcome = simulate(&config)?;
+//! assert_eq!(outcome.total.lost, 0);
+//! assert_eq!(outcome.total.sent, outcome.total.delivered);
+//! # Ok::<(), model::ConfigError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod calibrate;
+mod config;
+mod gauge;
+mod machine;
+mod outcome;
+mod plan;
+mod presets;
+mod random;
+mod rdr;
+mod record;
+mod run_queue;
+mod scenario;
+mod stages;
+pub mod theory;
+mod transmit;
+mod units;
+
+pub use calibrate::{CalibrateError, Calibration, Card, Load, PairCalibration, calibrate, predict};
+pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters};
+pub use outcome::{
+    Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample, Transaction,
+    TransactionKind,
+};
+pub use plan::{
+    Bottleneck, CurvePoint, FLEET_PARAMETERS, Fleet, FleetPlan, Limit, MOST_MACHINES, queue_capacity_pps,
+};
+pub use presets::{PRESETS, Preset};
+pub use rdr::{
+    BusEvent, BusTrace, FITTED, Figure, Rdr, RdrError, RdrPoint, RdrResult, Regimes, Sensitivity,
+    rdr_figures, rdr_machine, rdr_sensitivity,
+};
+pub use record::Labels;
+pub use scenario::{Scenario, Sweep, SweepPoint, SweepResult};
+pub use stages::{
+    app::{App, Service},
+    buffers::{BufferPolicy, Buffers},
+    bus::{Bus, BusKind, DescriptorTraffic},
+    moderation::{Moderation, ModerationMode},
+    packet_buffer::PacketBuffer,
+    poll::Poll,
+    ring::{Ring, RingKind},
+    rss::{Difference, Rss},
+    socket::Socket,
+    stack::{Path, Stack},
+    traffic::{Arrival, RecordedFrame, Traffic},
+};
+pub use transmit::{TRANSMIT_PARAMETERS, Transmit, Transmitted};
+
+/// Runs a simulation.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] with every problem of the configuration, before anything is simulated.
+///
+/// # Panics
+/// When the simulation loses a frame without a place: that is a defect of the model.
+pub fn simulate(config: &Config) -> Result<Outcome, ConfigError> {
+    config.validate()?;
+    Ok(machine::Machine::new(config).run())
+}

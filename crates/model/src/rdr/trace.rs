@@ -1,0 +1,163 @@
+//! The bus trace of Figures 5 and 7 as data: what crossed the bus when, and the two regimes in it.
+
+use serde::Serialize;
+
+use super::{RdrError, traced};
+use crate::{
+    outcome::{Outcome, TransactionKind},
+    stages::buffers::BufferPolicy,
+};
+
+/// What crossed the bus, on a time axis in clocks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BusTrace {
+    /// The buffer policy of the driver.
+    pub policy: BufferPolicy,
+    /// Nanoseconds of a clock.
+    pub clock_ns: f64,
+    /// Clocks covered.
+    pub length_clk: f64,
+    /// Frames, write-backs, fetches of descriptors, and the driver's writes to the tail.
+    pub events: Vec<BusEvent>,
+    /// What the trace shows.
+    pub regimes: Regimes,
+}
+
+/// One transaction, in clocks of the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BusEvent {
+    /// What crossed.
+    pub kind: TransactionKind,
+    /// When it began.
+    pub start_clk: f64,
+    /// How long it held the bus; 0 for a write to the tail.
+    pub length_clk: f64,
+}
+
+/// The smooth and the stumble regime, measured from the trace as the paper reads them off.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Regimes {
+    /// When the first large gap begins: the end of the smooth regime.
+    pub smooth_clk: f64,
+    /// Mean distance of frames, start to start, in the smooth regime.
+    pub smooth_spacing_clk: f64,
+    /// Most frequent gap between frames in the smooth regime, end to start.
+    pub smooth_gap_clk: f64,
+    /// Least gap between two transactions: how the card catches up.
+    pub least_gap_clk: f64,
+    /// From a group's last frame to its write-back, where nothing else was in the way.
+    pub write_back_delay_clk: f64,
+    /// Frames between two fetches of descriptors in the smooth regime.
+    pub frames_per_fetch: f64,
+    /// Bus reads of one such fetch.
+    pub reads_per_fetch: f64,
+    /// Gaps without a frame of at least 1000 CLK: start and length.
+    pub gaps_clk: Vec<(f64, f64)>,
+    /// Median of those gaps.
+    pub stumble_gap_clk: f64,
+    /// Frames per microsecond from the first such gap to the trace's end.
+    pub stumble_frames_per_us: f64,
+    /// The most bytes per second over any 16 transactions in a row.
+    pub peak_bytes_per_s: f64,
+}
+
+/// A gap without frames from this length on belongs to the stumble regime.
+const LARGE_GAP_CLK: f64 = 1000.0;
+/// Bytes of a smallest frame, and of four descriptors.
+const TRANSFER_BYTES: f64 = 64.0;
+
+impl BusTrace {
+    /// Simulates the traced machine with a driver of this policy.
+    ///
+    /// # Errors
+    /// [`RdrError::Machine`] when the machine cannot be simulated.
+    pub fn simulate(policy: BufferPolicy) -> Result<Self, RdrError> {
+        Ok(Self::of(policy, &traced(policy)?))
+    }
+
+    pub(super) fn of(policy: BufferPolicy, outcome: &Outcome) -> Self {
+        let clk = |ps: u64| ps as f64 / outcome.clock_ps as f64;
+        let mut events: Vec<BusEvent> = outcome
+            .trace
+            .iter()
+            .map(|t| BusEvent { kind: t.kind, start_clk: clk(t.start_ps), length_clk: clk(t.length_ps) })
+            .collect();
+        events.sort_by(|a, b| a.start_clk.total_cmp(&b.start_clk));
+        let clock_ns = outcome.clock_ps as f64 / 1e3;
+        let length_clk = outcome.duration_s * 1e9 / clock_ns;
+        let regimes = Regimes::of(&events, clock_ns, length_clk);
+        Self { policy, clock_ns, length_clk, events, regimes }
+    }
+}
+
+impl BusEvent {
+    fn end_clk(&self) -> f64 {
+        self.start_clk + self.length_clk
+    }
+}
+
+impl Regimes {
+    fn of(events: &[BusEvent], clock_ns: f64, length_clk: f64) -> Self {
+        let of_kind = |kind| events.iter().filter(move |e| e.kind == kind).copied();
+        let frames: Vec<BusEvent> = of_kind(TransactionKind::Frame).collect();
+        let gaps_clk: Vec<(f64, f64)> = frames
+            .windows(2)
+            .map(|pair| (pair[0].end_clk(), pair[1].start_clk - pair[0].end_clk()))
+            .filter(|gap| gap.1 >= LARGE_GAP_CLK)
+            .collect();
+        let smooth_clk = gaps_clk.first().map_or(length_clk, |gap| gap.0);
+        let smooth: Vec<BusEvent> = frames.iter().copied().filter(|f| f.start_clk < smooth_clk).collect();
+        let stumbled = frames.len() - smooth.len();
+        let stumble_us = (length_clk - smooth_clk) * clock_ns / 1e3;
+        let gap_lengths: Vec<f64> = gaps_clk.iter().map(|gap| gap.1).collect();
+        let smooth_gaps: Vec<f64> =
+            smooth.windows(2).map(|pair| pair[1].start_clk - pair[0].end_clk()).collect();
+        let fetches: Vec<BusEvent> =
+            of_kind(TransactionKind::Fetch).filter(|f| f.start_clk < smooth_clk).collect();
+        // the reads of one fetch follow each other without a frame between
+        let mut bursts: Vec<(f64, f64)> = Vec::new();
+        for (n, fetch) in fetches.iter().enumerate() {
+            match bursts.last_mut() {
+                Some(burst) if fetch.start_clk - fetches[n - 1].end_clk() <= 16.0 => burst.1 += 1.0,
+                _ => bursts.push((fetch.start_clk, 1.0)),
+            }
+        }
+        let between = bursts.windows(2).map(|pair| {
+            frames.iter().filter(|f| f.start_clk >= pair[0].0 && f.start_clk < pair[1].0).count() as f64
+        });
+        let transactions: Vec<BusEvent> = events.iter().copied().filter(|e| e.length_clk > 0.0).collect();
+        let least_gap_clk = transactions
+            .windows(2)
+            .map(|pair| pair[1].start_clk - pair[0].end_clk())
+            .fold(f64::INFINITY, f64::min);
+        let peak_bytes_per_clk = transactions
+            .windows(17)
+            .filter(|w| w[..16].iter().all(|e| e.kind != TransactionKind::Fetch))
+            .map(|w| 16.0 * TRANSFER_BYTES / (w[16].start_clk - w[0].start_clk))
+            .fold(0.0, f64::max);
+        let delays: Vec<f64> = of_kind(TransactionKind::WriteBack)
+            .filter_map(|w| {
+                let last = frames.iter().rev().find(|f| f.end_clk() <= w.start_clk)?;
+                Some(w.start_clk - last.end_clk())
+            })
+            .collect();
+        Self {
+            smooth_clk,
+            smooth_spacing_clk: smooth.last().map_or(0.0, |last| last.start_clk - smooth[0].start_clk)
+                / (smooth.len().max(2) - 1) as f64,
+            smooth_gap_clk: median(&smooth_gaps),
+            least_gap_clk,
+            write_back_delay_clk: median(&delays),
+            frames_per_fetch: median(&between.collect::<Vec<_>>()),
+            reads_per_fetch: median(&bursts.iter().map(|burst| burst.1).collect::<Vec<_>>()),
+            stumble_gap_clk: median(&gap_lengths),
+            gaps_clk,
+            stumble_frames_per_us: if stumble_us > 0.0 { stumbled as f64 / stumble_us } else { 0.0 },
+            peak_bytes_per_s: peak_bytes_per_clk * 1e9 / clock_ns,
+        }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    measure::median(values).unwrap_or(0.0)
+}

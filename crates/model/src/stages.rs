@@ -1,0 +1,14 @@
+//! The stages a frame passes, one file each: the stage's parameters, what it checks of them, and its own
+//! state and decisions. How the stages are wired together is `machine`'s.
+
+pub(crate) mod app;
+pub(crate) mod buffers;
+pub(crate) mod bus;
+pub(crate) mod moderation;
+pub(crate) mod packet_buffer;
+pub(crate) mod poll;
+pub(crate) mod ring;
+pub(crate) mod rss;
+pub(crate) mod socket;
+pub(crate) mod stack;
+pub(crate) mod traffic;
