@@ -6,6 +6,7 @@ mod compare_command;
 mod failure;
 mod hosts_ladder;
 mod manual;
+mod model_command;
 mod output;
 mod packets;
 mod progress;
@@ -48,6 +49,7 @@ fn run(command: Command) -> Result<bool, Failure> {
         Command::Bench(args) => bench_command::run(&args),
         Command::Send(args) => send_command::run(&args),
         Command::Recv(args) => recv_command::run(&args),
+        Command::Model(args) => model_command::run(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Compare(args) => compare_command::run(&args),
         Command::Man => manual::write_man_page(),
