@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Try which paths work here, and say what each missing one needs
+    Probe(ProbeArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page
@@ -388,6 +390,19 @@ pub(crate) enum CompareForm {
     Json,
     /// For an issue or a wiki
     Markdown,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// The interface to try [default: one of a private lab]
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+    /// Agree to XDP programs being attached to INTERFACE for a moment
+    #[arg(long = "try", requires = "interface")]
+    pub(crate) try_it: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
