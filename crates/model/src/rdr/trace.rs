@@ -90,6 +90,49 @@ impl BusTrace {
     }
 }
 
+impl BusTrace {
+    /// The trace as a text axis, `columns` characters of `column_clk` clocks to a row: frames in the column (`+`
+    /// for more than nine), `w` for a write-back, `f` for a fetch, `.` for nothing; where the driver moves the
+    /// tail, `T`.
+    pub fn axis(&self, columns: usize, column_clk: f64) -> Vec<String> {
+        let count = (self.length_clk / column_clk).ceil() as usize;
+        let mut cells = vec![Cell::default(); count];
+        for event in &self.events {
+            let at = ((event.start_clk / column_clk) as usize).min(count - 1);
+            let cell = &mut cells[at];
+            match event.kind {
+                TransactionKind::Frame => cell.frames += 1,
+                TransactionKind::WriteBack => cell.write_back = true,
+                TransactionKind::Fetch => cell.fetch = true,
+                TransactionKind::Tail => cell.tail = true,
+            }
+        }
+        let marks: Vec<char> = cells.iter().map(Cell::mark).collect();
+        marks.chunks(columns.max(1)).map(|row| row.iter().collect()).collect()
+    }
+}
+
+/// What began within one column of the axis.
+#[derive(Debug, Clone, Default)]
+struct Cell {
+    frames: u32,
+    write_back: bool,
+    fetch: bool,
+    tail: bool,
+}
+
+impl Cell {
+    fn mark(&self) -> char {
+        match self.frames {
+            _ if self.tail => 'T',
+            0 if self.fetch => 'f',
+            0 if self.write_back => 'w',
+            0 => '.',
+            frames => char::from_digit(frames, 10).unwrap_or('+'),
+        }
+    }
+}
+
 impl BusEvent {
     fn end_clk(&self) -> f64 {
         self.start_clk + self.length_clk
