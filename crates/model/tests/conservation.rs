@@ -173,3 +173,28 @@ fn what_no_machine_could_be_is_refused_and_never_simulated() {
     config.ring.descriptors = 0;
     assert!(matches!(simulate(&config), Err(ConfigError::Invalid(_))));
 }
+
+#[test]
+fn a_run_is_the_same_on_every_machine() {
+    // random arrivals, service times and queues; the numbers were written down once and hold everywhere
+    let mut config = Config::default();
+    for (name, value) in [
+        ("arrival", "poisson"),
+        ("rate", "500000"),
+        ("mix", "imix"),
+        ("queues", "4"),
+        ("flows", "100"),
+        ("heavy-ratio", "0.3"),
+        ("app.service", "exponential"),
+        ("seed", "42"),
+    ] {
+        config.set(name, value).unwrap();
+    }
+    let outcome = simulate(&config).unwrap();
+    let of_queues: Vec<u64> =
+        outcome.queues.iter().map(|q| (q.delivered_pps * outcome.window_s).round() as u64).collect();
+    let total = outcome.total;
+    assert_eq!((total.sent, total.delivered, total.lost, total.interrupts), (48787, 37079, 11708, 28268));
+    assert_eq!(of_queues, [5632, 5674, 6115, 15592]);
+    assert_eq!((outcome.drained_s * 1e12).round() as u64, 100_730_065_475);
+}

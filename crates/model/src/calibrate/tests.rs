@@ -38,9 +38,11 @@ impl Lab {
         config.poll.driver_ns = 0.0;
         (config.stack.stack_ns, config.stack.xdp_ns) = (self.stack_ns, self.stack_ns);
         config.app.recv_ns = self.reader_ns;
-        if self.engine == "xdp" {
-            config.stack.path = crate::Path::XdpDrop;
-        }
+        config.stack.path = match self.engine {
+            "xdp" => crate::Path::XdpDrop,
+            "xsk" => crate::Path::AfXdp,
+            _ => crate::Path::Kernel,
+        };
         let labels = Labels { tx: "udp".into(), rx: self.engine.into() };
         let mut trial = simulate(&config).unwrap().trial(&config, &labels, 1);
         // in a lab softirq is booked on the sender's thread, and a reader's cost is its own alone
@@ -92,6 +94,21 @@ fn other_loads_than_the_calibrated_one_are_predicted_within_fifteen_per_cent() {
             assert!(trial.loss_ratio < 0.01);
         }
         assert!(trial.ledger.is_closed());
+    }
+}
+
+#[test]
+fn every_receiving_engine_of_the_lab_is_predicted_from_its_overload() {
+    for engine in ["udp", "packet", "xsk", "xdp"] {
+        let lab = Lab { engine, ..UDP };
+        let calibration = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();
+        for rate in [150_000.0, 450_000.0] {
+            let predicted = predict(&calibration, &[Load::Pps(rate)], start(Origin::Model)).unwrap();
+            let measured = lab.measured(Some(rate));
+            close(predicted.end.trials[0].delivered_pps, measured.delivered_pps, 0.05);
+            let loss = predicted.end.trials[0].loss_ratio;
+            assert!((loss - measured.loss_ratio).abs() < 0.02, "{engine} at {rate}: {loss}");
+        }
     }
 }
 
