@@ -1,8 +1,8 @@
 /* A plain TX_RING sender: fill every free slot, one send() a batch, past the queueing discipline.
  *
- *   txring INTERFACE SECONDS CPU
+ *   txring INTERFACE SECONDS CPU FRAME_BYTES
  *
- * Prints "sent N packets, N ns of CPU time". 64-byte frames (60 without FCS) to 02:00:00:00:00:03,
+ * Prints "sent N packets, N ns of CPU time". Frames of 60 to 1514 bytes (without FCS) to 02:00:00:00:00:03,
  * a station that is not there: whoever receives one drops it at once. */
 #define _GNU_SOURCE
 #include <linux/if_ether.h>
@@ -17,10 +17,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define FRAME 60
 #define BATCH 128
-#define SLOTS 512
-#define SLOT_BYTES 128
+#define BLOCK_BYTES 65536
+#define BLOCKS 8
 #define BEFORE_FRAME TPACKET_ALIGN(sizeof(struct tpacket2_hdr))
 
 static uint64_t now_ns(clockid_t clock)
@@ -41,29 +40,29 @@ static void check(int status, const char *what)
 
 int main(int argc, char **argv)
 {
-	static const unsigned char frame[FRAME] = {
+	static const unsigned char frame[60] = {
 		2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 1, 8, 0,
 		0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0xee, 0x97, 198, 18, 0, 1, 198, 19, 0, 1,
 		0, 9, 0, 9, 0, 26, 0, 0,
 	};
-	struct tpacket_req ring = {
-		.tp_block_size = SLOTS * SLOT_BYTES,
-		.tp_block_nr = 1,
-		.tp_frame_size = SLOT_BYTES,
-		.tp_frame_nr = SLOTS,
-	};
+	struct tpacket_req ring = { .tp_block_size = BLOCK_BYTES };
 	struct sockaddr_ll to = { .sll_family = AF_PACKET };
 	int version = TPACKET_V2, one = 1;
 	uint64_t end, cpu_ns, sent = 0;
-	unsigned int head = 0;
+	unsigned int head = 0, frame_bytes, slot_bytes = 128;
 	cpu_set_t cpus;
 	uint8_t *slots;
 	int fd;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: txring INTERFACE SECONDS CPU\n");
+	if (argc != 5 || (frame_bytes = atoi(argv[4])) < sizeof(frame) || frame_bytes > 1514) {
+		fprintf(stderr, "usage: txring INTERFACE SECONDS CPU FRAME_BYTES (60 to 1514)\n");
 		return 2;
 	}
+	while (slot_bytes < BEFORE_FRAME + frame_bytes)
+		slot_bytes *= 2;
+	ring.tp_frame_size = slot_bytes;
+	ring.tp_block_nr = slot_bytes < 1024 ? 1 : BLOCKS;
+	ring.tp_frame_nr = ring.tp_block_nr * (BLOCK_BYTES / slot_bytes);
 	CPU_ZERO(&cpus);
 	CPU_SET(atoi(argv[3]), &cpus);
 	check(sched_setaffinity(0, sizeof(cpus), &cpus), "sched_setaffinity");
@@ -74,23 +73,23 @@ int main(int argc, char **argv)
 	check(setsockopt(fd, SOL_PACKET, PACKET_TX_RING, &ring, sizeof(ring)), "PACKET_TX_RING");
 	to.sll_ifindex = if_nametoindex(argv[1]);
 	check(bind(fd, (struct sockaddr *)&to, sizeof(to)), "bind");
-	slots = mmap(NULL, SLOTS * SLOT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	slots = mmap(NULL, ring.tp_block_nr * BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (slots == MAP_FAILED)
 		check(-1, "mmap");
-	for (int i = 0; i < SLOTS; i++)
-		memcpy(slots + i * SLOT_BYTES + BEFORE_FRAME, frame, FRAME);
+	for (unsigned int i = 0; i < ring.tp_frame_nr; i++)
+		memcpy(slots + i * slot_bytes + BEFORE_FRAME, frame, sizeof(frame));
 
 	end = now_ns(CLOCK_MONOTONIC) + atof(argv[2]) * 1e9;
 	cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
 	while (now_ns(CLOCK_MONOTONIC) < end) {
 		for (int i = 0; i < BATCH; i++) {
-			struct tpacket2_hdr *slot = (void *)(slots + head * SLOT_BYTES);
+			struct tpacket2_hdr *slot = (void *)(slots + head * slot_bytes);
 
 			if (__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) != TP_STATUS_AVAILABLE)
 				break;
-			slot->tp_len = FRAME;
+			slot->tp_len = frame_bytes;
 			__atomic_store_n(&slot->tp_status, TP_STATUS_SEND_REQUEST, __ATOMIC_RELEASE);
-			head = (head + 1) % SLOTS;
+			head = (head + 1) % ring.tp_frame_nr;
 			sent++;
 		}
 		check(send(fd, NULL, 0, MSG_DONTWAIT), "send");

@@ -156,6 +156,7 @@ fn receive(lab: &Lab, baseline: &Baseline) -> Outcome<f64> {
     let plan = ReceiverPlan {
         engine: RxEngine::Udp(UdpRxPlan::default()),
         local: SocketAddr::from(([0, 0, 0, 0], PORT)),
+        interface: None,
         workers: 1,
         spin: false,
         batch_size: 512,

@@ -2,6 +2,7 @@
 //!
 //! Where two counters see the same loss it is counted once; each rule stands beside its line.
 
+use engine::Loss;
 use lab::{Lab, LabError, Side};
 use measure::{LedgerLine, Unit};
 use sys::{
@@ -23,6 +24,13 @@ pub(crate) struct HostCounters {
     pub(crate) link: LinkStats,
     /// Counters of IP and UDP.
     pub(crate) protocols: NetCounters,
+}
+
+impl Received {
+    /// Packets lost between the driver and an AF_XDP socket.
+    fn redirected_lost(&self) -> u64 {
+        if self.is_xsk { self.lost } else { 0 }
+    }
 }
 
 impl LabCounters {
@@ -60,43 +68,68 @@ impl HostCounters {
 }
 
 /// What the receiving engine itself counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Received {
     /// Packets delivered.
     pub(crate) delivered: u64,
-    /// What the sockets dropped, in buffers of up to 64 packets when the kernel joins datagrams.
-    pub(crate) socket_lost: u64,
+    /// What the sockets or rings lost; in buffers of up to 64 packets when the kernel joins datagrams.
+    pub(crate) lost: u64,
     /// Whether the kernel may join datagrams (GRO).
     pub(crate) gro: bool,
+    /// Whether the driver hands packets to AF_XDP sockets.
+    pub(crate) is_xsk: bool,
+    /// Whether packets go through the kernel's protocols to get there.
+    pub(crate) is_udp: bool,
+    /// The same losses by place, once they are known.
+    pub(crate) losses: Vec<Loss>,
 }
 
-/// The lines of a lab trial.
-pub(crate) fn lab_lines(counters: &LabCounters, received: Received) -> Vec<LedgerLine> {
+/// The lines of a lab trial; `refused` frames were dropped by the sending interface's count only, and sent later.
+pub(crate) fn lab_lines(counters: &LabCounters, refused: u64, received: &Received) -> Vec<LedgerLine> {
     let (tx, rx) = (&counters.tx, &counters.rx);
+    let tx_dropped = tx.link.tx_dropped.saturating_sub(refused);
     // A veth end counts as its own tx_dropped whatever its peer did not take, the peer's rx_dropped (backlog full)
     // included: the backlog is named, the rest is the peer's ring.
-    let backlog = rx.link.rx_dropped.min(tx.link.tx_dropped);
-    let ring = tx.link.tx_dropped - backlog;
+    let backlog = rx.link.rx_dropped.min(tx_dropped);
+    let ring = tx_dropped - backlog;
     let mut lines = vec![
         frames("peer's receive ring full", ring, "lab-tx tx_dropped − lab-rx rx_dropped")
             .with_remedy("the receiving softirq does not keep up: give it a CPU of its own"),
         frames("receive backlog full", backlog, "lab-rx rx_dropped")
             .with_remedy("raise net.core.netdev_max_backlog, or use --threaded-napi"),
-        // Dropped before the backlog was asked, and not seen by the peer.
-        frames("receiving interface", rx.link.rx_dropped - backlog, "lab-rx rx_dropped"),
+        // Dropped before the backlog was asked, and not seen by the peer. What an AF_XDP socket did not take is a
+        // failed redirect of the driver's too, and named below.
+        frames(
+            "receiving interface",
+            (rx.link.rx_dropped - backlog).saturating_sub(received.redirected_lost()),
+            "lab-rx rx_dropped",
+        ),
     ];
-    lines.extend(protocol_lines(rx, received));
+    if received.is_udp {
+        lines.extend(protocol_lines(rx, received));
+    } else {
+        lines.extend(port_lines(received));
+    }
     lines
 }
 
+/// What a port below the protocols lost: by place where that is known, else as one.
+fn port_lines(received: &Received) -> Vec<LedgerLine> {
+    if received.losses.is_empty() {
+        return vec![packets("receiving ring", received.lost, "the ring's own counters")];
+    }
+    let line = |loss: &Loss| packets(loss.place, loss.packets, loss.source).with_remedy(loss.remedy);
+    received.losses.iter().map(line).collect()
+}
+
 /// Places between IP and the application in a namespace where nobody else receives.
-fn protocol_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+fn protocol_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     let of = |v4, v6| counters.both(v4, v6);
     let receive_buffer = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
     let checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
     // A socket's own drop count contains its share of all three UDP counters, so only what other sockets
     // dropped is left of them.
-    let others = (receive_buffer + checksum).saturating_sub(received.socket_lost);
+    let others = (receive_buffer + checksum).saturating_sub(received.lost);
     vec![
         packets("IP input", of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards"),
         packets("IP header", of("IpInHdrErrors", "Ip6InHdrErrors"), "Ip InHdrErrors"),
@@ -110,13 +143,13 @@ fn protocol_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine
 
 /// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters
 /// are everybody's.
-pub(crate) fn host_rx_lines(counters: &HostCounters, received: Received) -> Vec<LedgerLine> {
+pub(crate) fn host_rx_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     vec![receive_buffer_full(counters, received)]
 }
 
 /// A socket counts a dropped buffer once, however many datagrams GRO joined in it. IP counts datagrams: what it
 /// took and no application got was in those buffers, as long as the numbers can belong together.
-fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLine {
+fn receive_buffer_full(counters: &HostCounters, received: &Received) -> LedgerLine {
     const MOST_JOINED: u64 = 64; // UDP_GRO_CNT_MAX, net/ipv4/udp_offload.c
     const REMEDY: &str =
         "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
@@ -124,7 +157,7 @@ fn receive_buffer_full(counters: &HostCounters, received: Received) -> LedgerLin
     let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
     let elsewhere = counters.both("UdpNoPorts", "Udp6NoPorts");
     let missing = reached_ip.saturating_sub(received.delivered).saturating_sub(elsewhere);
-    let buffers = received.socket_lost;
+    let buffers = received.lost;
     if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
         let source = "IpExt InNoECTPkts − delivered; socket SK_MEMINFO_DROPS counts their buffers";
         let line = LedgerLine::new(place, missing, source).with_remedy(REMEDY);
@@ -156,12 +189,12 @@ mod tests {
     #[test]
     fn a_dropped_buffer_of_joined_datagrams_counts_as_all_of_them() {
         let counters = counted("IpExt: InNoECTPkts\nIpExt: 1000\n");
-        let received = Received { delivered: 360, socket_lost: 10, gro: true };
-        assert_eq!(receive_buffer_full(&counters, received).packets, 640);
-        let impossible = Received { delivered: 359, ..received };
-        assert_eq!(receive_buffer_full(&counters, impossible).packets, 10, "641 do not fit 10 buffers");
+        let received = Received { delivered: 360, lost: 10, gro: true, ..Received::default() };
+        assert_eq!(receive_buffer_full(&counters, &received).packets, 640);
+        let impossible = Received { delivered: 359, ..received.clone() };
+        assert_eq!(receive_buffer_full(&counters, &impossible).packets, 10, "641 do not fit 10 buffers");
         let unjoined = Received { gro: false, ..received };
-        assert_eq!(receive_buffer_full(&counters, unjoined).packets, 10);
+        assert_eq!(receive_buffer_full(&counters, &unjoined).packets, 10);
     }
 
     #[test]
@@ -169,7 +202,7 @@ mod tests {
         let mut counters = LabCounters { tx: HostCounters::default(), rx: HostCounters::default() };
         counters.tx.link.tx_dropped = 10;
         counters.rx.link.rx_dropped = 4;
-        let lines = lab_lines(&counters, Received::default());
+        let lines = lab_lines(&counters, 0, &Received { is_udp: true, ..Received::default() });
         assert_eq!(place(&lines, "receive backlog full").packets, 4);
         assert_eq!(place(&lines, "peer's receive ring full").packets, 6);
         assert_eq!(lines.iter().map(|line| line.packets).sum::<u64>(), 10);
@@ -180,7 +213,7 @@ mod tests {
         let text = "Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n";
         let counters =
             HostCounters { protocols: sys::procfs::parse_snmp(text).unwrap(), link: LinkStats::default() };
-        let lines = protocol_lines(&counters, Received { socket_lost: 12, ..Received::default() });
+        let lines = protocol_lines(&counters, &Received { lost: 12, ..Received::default() });
         assert_eq!(place(&lines, "receive buffer full").packets, 12);
         assert_eq!(place(&lines, "other sockets").packets, 1);
         assert_eq!(place(&lines, "no socket").packets, 3);

@@ -6,7 +6,7 @@ use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{collections::BTreeMap, net::SocketAddr};
-use wire::{FrameSpec, Rate};
+use wire::{FrameSpec, MacAddr, Rate};
 
 use crate::{
     cpus::CpuPlan,
@@ -71,6 +71,17 @@ pub struct Pair {
     pub rx: RxSpec,
 }
 
+/// What a trial needs to know of a lab's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabEnd {
+    /// Its interface.
+    pub interface: String,
+    /// The interface's MAC address.
+    pub mac: MacAddr,
+    /// Its addresses, with the receivers' port on the receiving end.
+    pub addresses: Vec<SocketAddr>,
+}
+
 /// The UDP port of the lab's receivers.
 const LAB_PORT: u16 = 4321;
 
@@ -85,20 +96,37 @@ impl BenchPlan {
         self.duration_ns as f64 / 1e9 * f64::from(self.trials) * self.pairs.len() as f64
     }
 
-    /// The lab for a pair: only a receiver that asks for joined datagrams gets them.
+    /// The lab for a pair, as its engines need it.
     pub fn lab_for(&self, pair: &Pair) -> LabPlan {
-        let RxEngine::Udp(udp) = &pair.rx.0;
-        LabPlan { gro: udp.gro, ..self.lab.clone() }
+        let joins = matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro);
+        // Frames of XDP find no ring at a veth that has neither NAPI (on with GRO) nor a program; plain datagrams
+        // are not joined by it.
+        let needs_rings = matches!(pair.tx.0, TxEngine::Xdp(_)) && !matches!(pair.rx.0, RxEngine::Xdp(_));
+        let per_queue = matches!(pair.tx.0, TxEngine::Xsk(_)) || matches!(pair.rx.0, RxEngine::Xsk(_));
+        LabPlan {
+            gro: joins || needs_rings,
+            queues: if per_queue { self.tx_threads.max(self.rx_threads) as u32 } else { self.lab.queues },
+            ..self.lab.clone()
+        }
+    }
+
+    /// Receiving workers of a pair: AF_XDP needs one a queue.
+    fn rx_workers(&self, pair: &Pair) -> usize {
+        match pair.rx.0 {
+            RxEngine::Xsk(_) => self.lab_for(pair).queues as usize,
+            RxEngine::Xdp(_) => 1,
+            _ => self.rx_threads,
+        }
     }
 
     /// The sender of a pair's trial, from the lab's sending to its receiving addresses.
-    pub fn sender(&self, pair: &Pair, from: &[SocketAddr], to: &[SocketAddr]) -> SenderPlan {
+    pub fn sender(&self, pair: &Pair, from: &LabEnd, to: &LabEnd) -> SenderPlan {
         let flows =
             |worker: usize| self.flows / self.tx_threads + usize::from(worker < self.flows % self.tx_threads);
         let workers = (0..self.tx_threads)
             .map(|worker| TxWorkerPlan {
-                target: to[worker % to.len()],
-                local: from[worker % from.len()],
+                target: to.addresses[worker % to.addresses.len()],
+                local: from.addresses[worker % from.addresses.len()],
                 flows: flows(worker).max(1),
                 stream: if self.tagged { worker as u16 + 1 } else { 0 },
             })
@@ -106,8 +134,8 @@ impl BenchPlan {
         SenderPlan {
             engine: pair.tx.0.clone(),
             workers,
-            interface: None,
-            frames: self.frames.clone(),
+            interface: pair.tx.0.makes_frames().then(|| from.interface.clone()),
+            frames: FrameSpec { src_mac: from.mac, dst_mac: to.mac, ..self.frames.clone() },
             rate_pps: self.rate_pps,
             departures: self.departures,
             limit: Limit { count: None, duration_ns: Some(self.duration_ns) },
@@ -117,7 +145,7 @@ impl BenchPlan {
     }
 
     /// The receiver of a pair's trial.
-    pub fn receiver(&self, pair: &Pair) -> ReceiverPlan {
+    pub fn receiver(&self, pair: &Pair, interface: &str) -> ReceiverPlan {
         let any: std::net::IpAddr = if self.ipv6 {
             std::net::Ipv6Addr::UNSPECIFIED.into()
         } else {
@@ -126,7 +154,8 @@ impl BenchPlan {
         ReceiverPlan {
             engine: pair.rx.0.clone(),
             local: (any, LAB_PORT).into(),
-            workers: self.rx_threads,
+            interface: Some(interface.into()),
+            workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,
         }
@@ -134,37 +163,53 @@ impl BenchPlan {
 
     /// The sending side as the record names it.
     pub fn tx_endpoint(&self, pair: &Pair) -> Endpoint {
-        let TxEngine::Udp(udp) = &pair.tx.0;
+        let mut options = BTreeMap::from([
+            ("batch_size".into(), json!(self.tx_batch_size)),
+            ("flows".into(), json!(self.flows)),
+        ]);
+        match &pair.tx.0 {
+            TxEngine::Udp(udp) => {
+                options.insert("gso".into(), json!(udp.gso));
+                options.insert("send_buffer_bytes".into(), json!(udp.send_buffer_bytes));
+            }
+            TxEngine::Packet(packet) => {
+                options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
+            }
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
+        }
         Endpoint {
             engine: pair.tx.engine().into(),
             label: pair.tx.to_string(),
             threads: self.tx_threads as u32,
             cpus: self.cpus.tx.clone(),
-            options: BTreeMap::from([
-                ("batch_size".into(), json!(self.tx_batch_size)),
-                ("flows".into(), json!(self.flows)),
-                ("gso".into(), json!(udp.gso)),
-                ("send_buffer_bytes".into(), json!(udp.send_buffer_bytes)),
-            ]),
+            options,
         }
     }
 
     /// The receiving side as the record names it.
     pub fn rx_endpoint(&self, pair: &Pair) -> Endpoint {
-        let RxEngine::Udp(udp) = &pair.rx.0;
+        let mut options = BTreeMap::from([("threaded_napi".into(), json!(self.lab.threaded_napi))]);
+        match &pair.rx.0 {
+            RxEngine::Udp(udp) => {
+                options.insert("batch_size".into(), json!(self.rx_batch_size));
+                options.insert("gro".into(), json!(udp.gro));
+                options.insert("reuse_port".into(), json!(udp.reuse_port));
+                options.insert("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes));
+                options.insert("spin".into(), json!(self.spin));
+            }
+            RxEngine::Packet(_) | RxEngine::Xsk(_) => {
+                options.insert("spin".into(), json!(self.spin));
+            }
+            RxEngine::Xdp(xdp) => {
+                options.insert("generic".into(), json!(xdp.generic));
+            }
+        }
         Endpoint {
             engine: pair.rx.engine().into(),
             label: pair.rx.to_string(),
-            threads: self.rx_threads as u32,
+            threads: self.rx_workers(pair) as u32,
             cpus: self.cpus.rx.clone(),
-            options: BTreeMap::from([
-                ("batch_size".into(), json!(self.rx_batch_size)),
-                ("gro".into(), json!(udp.gro)),
-                ("reuse_port".into(), json!(udp.reuse_port)),
-                ("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes)),
-                ("spin".into(), json!(self.spin)),
-                ("threaded_napi".into(), json!(self.lab.threaded_napi)),
-            ]),
+            options,
         }
     }
 }

@@ -54,11 +54,11 @@ impl Reception {
         let receiver = Receiver::start(plan, &placement)?;
         let local = receiver.local_address();
         let endpoint = endpoint(plan, cpus);
-        let RxEngine::Udp(udp) = &plan.engine;
+        let gro = matches!(&plan.engine, RxEngine::Udp(udp) if udp.gro);
         let counting = Arc::new(Counting {
             receiver: Mutex::new(Some(receiver)),
             endpoint,
-            gro: udp.gro,
+            gro,
             begun: Mutex::default(),
         });
         let (sender, events) = mpsc::channel();
@@ -169,7 +169,8 @@ impl Counts for Counting {
             if senders == 1 {
                 let counters = HostCounters::here().map(|now| now.since(&began.counters)).unwrap_or_default();
                 let gro = self.gro;
-                lines = host_rx_lines(&counters, Received { delivered, socket_lost: lost, gro });
+                let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
+                lines = host_rx_lines(&counters, &received);
             }
             if let (Some(before), Ok(after)) = (began.cpus, procfs::stat()) {
                 cpus = cpu_shares(&before, &after);
@@ -181,7 +182,6 @@ impl Counts for Counting {
 }
 
 fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {
-    let RxEngine::Udp(udp) = &plan.engine;
     let spec = RxSpec(plan.engine.clone());
     Endpoint {
         engine: spec.engine().into(),
@@ -190,9 +190,7 @@ fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {
         cpus: cpus.to_vec(),
         options: BTreeMap::from([
             ("batch_size".into(), json!(plan.batch_size)),
-            ("gro".into(), json!(udp.gro)),
-            ("reuse_port".into(), json!(udp.reuse_port)),
-            ("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes)),
+            ("engine".into(), json!(plan.engine)),
             ("spin".into(), json!(plan.spin)),
         ]),
     }

@@ -1,8 +1,11 @@
-//! Engines as users name them: `udp`, `udp+gso`, `udp+reuseport+gro`.
+//! Engines as users name them: `udp`, `udp+gso`, `udp+gro+reuseport`, `packet`, `xsk`, `xdp`.
 
 use std::{fmt, str::FromStr};
 
-use engine::{RxEngine, TxEngine, UdpRxPlan, UdpTxPlan};
+use engine::{
+    PacketRxPlan, PacketTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan,
+    XskTxPlan,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,7 +30,7 @@ pub enum SpecError {
         /// What was written.
         name: String,
         /// The engines there are.
-        known: &'static str,
+        known: String,
     },
     /// No such switch.
     #[error("the {side} engine '{engine}' has no switch '{switch}': it has {known}")]
@@ -35,12 +38,39 @@ pub enum SpecError {
         /// `sending` or `receiving`.
         side: &'static str,
         /// The engine.
-        engine: &'static str,
+        engine: String,
         /// What was written.
         switch: String,
         /// The switches there are.
-        known: &'static str,
+        known: String,
     },
+}
+
+/// Engines of a side and their switches.
+type Known = [(&'static str, &'static [&'static str])];
+
+const SENDING: &Known = &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[])];
+const RECEIVING: &Known =
+    &[("udp", &["gro", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
+
+/// The engine and the switches of a text, each of them known.
+fn parse<'t>(text: &'t str, side: &'static str, all: &Known) -> Result<(&'t str, Vec<&'t str>), SpecError> {
+    let mut parts = text.split('+');
+    let name = parts.next().unwrap_or_default();
+    let Some((_, switches)) = all.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
+        return Err(SpecError::UnknownEngine { side, name: name.into(), known: names.join(", ") });
+    };
+    let given: Vec<&str> = parts.collect();
+    match given.iter().find(|switch| !switches.contains(switch)) {
+        None => Ok((name, given)),
+        Some(switch) => Err(SpecError::UnknownSwitch {
+            side,
+            engine: name.into(),
+            switch: (*switch).into(),
+            known: if switches.is_empty() { "none".into() } else { switches.join(", ") },
+        }),
+    }
 }
 
 impl TxSpec {
@@ -48,6 +78,17 @@ impl TxSpec {
     pub fn engine(&self) -> &'static str {
         match self.0 {
             TxEngine::Udp(_) => "udp",
+            TxEngine::Packet(_) => "packet",
+            TxEngine::Xsk(_) => "xsk",
+            TxEngine::Xdp(_) => "xdp",
+        }
+    }
+
+    fn switches(&self) -> Vec<(&'static str, bool)> {
+        match &self.0 {
+            TxEngine::Udp(udp) => vec![("gso", udp.gso)],
+            TxEngine::Packet(packet) => vec![("qdisc", !packet.qdisc_bypass)],
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) => Vec::new(),
         }
     }
 }
@@ -57,6 +98,17 @@ impl RxSpec {
     pub fn engine(&self) -> &'static str {
         match self.0 {
             RxEngine::Udp(_) => "udp",
+            RxEngine::Packet(_) => "packet",
+            RxEngine::Xsk(_) => "xsk",
+            RxEngine::Xdp(_) => "xdp",
+        }
+    }
+
+    fn switches(&self) -> Vec<(&'static str, bool)> {
+        match &self.0 {
+            RxEngine::Udp(udp) => vec![("gro", udp.gro), ("reuseport", udp.reuse_port)],
+            RxEngine::Packet(_) | RxEngine::Xsk(_) => Vec::new(),
+            RxEngine::Xdp(xdp) => vec![("generic", xdp.generic)],
         }
     }
 }
@@ -65,31 +117,14 @@ impl FromStr for TxSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let side = "sending";
-        let mut parts = text.split('+');
-        match parts.next() {
-            Some("udp") => {
-                let mut udp = UdpTxPlan::default();
-                for switch in parts {
-                    match switch {
-                        "gso" => udp.gso = true,
-                        _ => {
-                            let switch = switch.into();
-                            return Err(SpecError::UnknownSwitch {
-                                side,
-                                engine: "udp",
-                                switch,
-                                known: "gso",
-                            });
-                        }
-                    }
-                }
-                Ok(Self(TxEngine::Udp(udp)))
-            }
-            name => {
-                Err(SpecError::UnknownEngine { side, name: name.unwrap_or_default().into(), known: "udp" })
-            }
-        }
+        let (engine, switches) = parse(text, "sending", SENDING)?;
+        let has = |switch| switches.contains(&switch);
+        Ok(Self(match engine {
+            "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
+            "xsk" => TxEngine::Xsk(XskTxPlan {}),
+            "xdp" => TxEngine::Xdp(XdpTxPlan {}),
+            _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), send_buffer_bytes: None }),
+        }))
     }
 }
 
@@ -97,45 +132,32 @@ impl FromStr for RxSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let side = "receiving";
-        let mut parts = text.split('+');
-        match parts.next() {
-            Some("udp") => {
-                let mut udp = UdpRxPlan::default();
-                for switch in parts {
-                    match switch {
-                        "gro" => udp.gro = true,
-                        "reuseport" => udp.reuse_port = true,
-                        _ => {
-                            let (switch, known) = (switch.into(), "gro, reuseport");
-                            return Err(SpecError::UnknownSwitch { side, engine: "udp", switch, known });
-                        }
-                    }
-                }
-                Ok(Self(RxEngine::Udp(udp)))
-            }
-            name => {
-                Err(SpecError::UnknownEngine { side, name: name.unwrap_or_default().into(), known: "udp" })
-            }
-        }
+        let (engine, switches) = parse(text, "receiving", RECEIVING)?;
+        let has = |switch| switches.contains(&switch);
+        Ok(Self(match engine {
+            "packet" => RxEngine::Packet(PacketRxPlan {}),
+            "xsk" => RxEngine::Xsk(XskRxPlan {}),
+            "xdp" => RxEngine::Xdp(XdpRxPlan { generic: has("generic") }),
+            _ => RxEngine::Udp(UdpRxPlan {
+                gro: has("gro"),
+                reuse_port: has("reuseport"),
+                receive_buffer_bytes: None,
+            }),
+        }))
     }
 }
 
 impl fmt::Display for TxSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.engine())?;
-        match &self.0 {
-            TxEngine::Udp(udp) => write_switches(f, &[("gso", udp.gso)]),
-        }
+        write_switches(f, &self.switches())
     }
 }
 
 impl fmt::Display for RxSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.engine())?;
-        match &self.0 {
-            RxEngine::Udp(udp) => write_switches(f, &[("gro", udp.gro), ("reuseport", udp.reuse_port)]),
-        }
+        write_switches(f, &self.switches())
     }
 }
 
@@ -175,10 +197,12 @@ mod tests {
 
     #[test]
     fn labels_read_back() {
-        for text in ["udp", "udp+gso"] {
+        for text in ["udp", "udp+gso", "packet", "packet+qdisc", "xsk", "xdp"] {
             assert_eq!(text.parse::<TxSpec>().unwrap().to_string(), text);
         }
-        for text in ["udp", "udp+gro", "udp+reuseport", "udp+gro+reuseport"] {
+        for text in
+            ["udp", "udp+gro", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp", "xdp+generic"]
+        {
             assert_eq!(text.parse::<RxSpec>().unwrap().to_string(), text);
         }
     }
@@ -186,9 +210,11 @@ mod tests {
     #[test]
     fn refusals_name_what_there_is() {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "there is no sending engine 'dpdk': there is udp");
+        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, reuseport");
+        let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();
+        assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has none");
         assert!("".parse::<RxSpec>().is_err());
         assert!("udp+".parse::<TxSpec>().is_err());
     }

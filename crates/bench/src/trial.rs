@@ -2,21 +2,24 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use engine::{EngineError, Placement, Receiver, RxEngine, RxSnapshot, Sender, TxSnapshot};
+use engine::{
+    EngineError, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine, TxSnapshot,
+};
 use lab::{Lab, LabError, Side};
 use measure::{Interval, Ledger, Trial};
-use sys::{clock, procfs};
+use sys::{clock, procfs, udp::UdpSink};
 use thiserror::Error;
+use wire::MacAddr;
 
 use crate::{
     places::{self, LabCounters, Received},
-    plan::{BenchPlan, Pair},
+    plan::{BenchPlan, LabEnd, Pair},
     record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares, receive_cost},
 };
 
@@ -37,6 +40,9 @@ pub enum TrialError {
     /// A worker or its port.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The socket that takes what a packet socket only copies.
+    #[error("cannot open a socket that drops all")]
+    Sink(#[from] io::Error),
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
@@ -76,10 +82,15 @@ pub fn run_trial(
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
     let lab = Lab::create(&plan.lab_for(pair))?;
-    let receiver = Receiver::start(&plan.receiver(pair), &placement(lab.rx(), &plan.cpus.rx)?)?;
+    let receiver_plan = plan.receiver(pair, lab.rx().interface());
+    let receiver = Receiver::start(&receiver_plan, &placement(lab.rx(), &plan.cpus.rx)?)?;
     let port = receiver.local_address().port();
-    let from = addresses(lab.tx(), plan.ipv6, 0);
-    let to = addresses(lab.rx(), plan.ipv6, port);
+    let _sink = needs_sink(pair)
+        .then(|| lab.rx().run(|| UdpSink::open(receiver_plan.local)))
+        .transpose()?
+        .transpose()?;
+    let from = end(lab.tx(), plan.ipv6, 0);
+    let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
     let counters = LabCounters::read(&lab)?;
@@ -96,10 +107,15 @@ pub fn run_trial(
         interrupted |= receiver.is_finished();
     }
     let sent = TxOutcome::of(sender.join());
+    let turned_away = sent.tally.turned_away;
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
         let (now, tally) = (LabCounters::read(&lab)?.since(&counters), receiver.snapshot());
-        let lines = places::lab_lines(&now, of_receiver(pair, tally));
+        let lines = places::lab_lines(
+            &now,
+            turned_away_by_interface(pair, turned_away),
+            &of_receiver(pair, tally, None),
+        );
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
@@ -111,7 +127,11 @@ pub fn run_trial(
         endpoint: plan.rx_endpoint(pair),
         delivered: tally.packets,
         cost: receive_cost(&received),
-        lines: places::lab_lines(&counters, of_receiver(pair, tally)),
+        lines: places::lab_lines(
+            &counters,
+            turned_away_by_interface(pair, turned_away),
+            &of_receiver(pair, tally, Some(&received)),
+        ),
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
     };
@@ -130,18 +150,39 @@ fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
     Ok(Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() })
 }
 
-fn addresses(side: &Side, ipv6: bool, port: u16) -> Vec<SocketAddr> {
+fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     let all: Vec<IpAddr> = if ipv6 {
         side.ipv6().iter().copied().map(IpAddr::from).collect()
     } else {
         side.ipv4().iter().copied().map(IpAddr::from).collect()
     };
-    all.into_iter().map(|address| (address, port).into()).collect()
+    LabEnd {
+        interface: side.interface().into(),
+        mac: MacAddr(side.mac()),
+        addresses: all.into_iter().map(|address| (address, port).into()).collect(),
+    }
 }
 
-fn of_receiver(pair: &Pair, tally: RxSnapshot) -> Received {
-    let RxEngine::Udp(udp) = &pair.rx.0;
-    Received { delivered: tally.packets, socket_lost: tally.lost, gro: udp.gro }
+/// A packet socket takes copies: the kernel still gets the packets, and would answer that nobody listens.
+fn needs_sink(pair: &Pair) -> bool {
+    matches!(pair.rx.0, RxEngine::Packet(_))
+}
+
+/// Frames that the sending interface refused, counted as a drop, and took later: only packet sockets can tell.
+fn turned_away_by_interface(pair: &Pair, turned_away: u64) -> u64 {
+    if matches!(pair.tx.0, TxEngine::Packet(_)) { turned_away } else { 0 }
+}
+
+/// What the receiving engine counted; by place once it has stopped.
+fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
+    Received {
+        delivered: tally.packets,
+        lost: tally.lost,
+        gro: matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro),
+        is_xsk: matches!(pair.rx.0, RxEngine::Xsk(_)),
+        is_udp: matches!(pair.rx.0, RxEngine::Udp(_)),
+        losses: stopped.map(ReceiverResult::losses).unwrap_or_default(),
+    }
 }
 
 /// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a

@@ -2,8 +2,9 @@
 /*
  * Makes packet after packet out of BPF_PROG_RUN's live frames and sends them.
  *
- * A page starts as a copy of the base frame and is recycled: what varies is written anew every time, what does not
- * is never touched. Everything in .rodata is a constant to the verifier, which removes the code of all fields that
+ * A page starts as a copy of the base frame and is recycled: what varies is written anew every time, and so is what
+ * a receiver may have changed (GRO writes the joined length, and the checksum over it, into the first of the frames
+ * that it joins). Everything in .rodata is a constant to the verifier, which removes the code of all fields that
  * do not vary. Sums are of words as they stand in memory: RFC 1071 needs no byte order.
  */
 #include "linerate.bpf.h"
@@ -49,6 +50,9 @@ const volatile __u32 is_ipv6 = 0;
 const volatile __u32 ipv4_checksum_varies = 0;
 const volatile __u32 ipv4_sum = 0; /* of what is constant, in memory order */
 const volatile __u32 udp_sum = 0;
+const volatile __u32 ip_len = 0; /* lengths and IPv4 checksum as they stand in the base frame */
+const volatile __u32 udp_len = 0;
+const volatile __u32 ipv4_check = 0;
 const volatile __u32 path = BY_TX;
 
 struct {
@@ -165,21 +169,24 @@ int send(struct xdp_md *ctx)
 	}
 	if (draws[PAYLOAD_LEN].kind != FIXED) {
 		__u32 payload_len = draw(PAYLOAD_LEN, state).low;
-		__u16 udp_len = htons((__u16)(payload_len + UDP_LEN));
+		__u16 datagram_len = htons((__u16)(payload_len + UDP_LEN));
 
-		*(__u16 *)(data + udp_at + 4) = udp_len;
-		datagram += 2 * (__u32)udp_len; /* in the pseudo header too */
+		*(__u16 *)(data + udp_at + 4) = datagram_len;
+		datagram += 2 * (__u32)datagram_len; /* in the pseudo header too */
 		if (is_ipv6) {
-			*(__u16 *)(data + ip_at + 4) = udp_len;
+			*(__u16 *)(data + ip_at + 4) = datagram_len;
 		} else {
-			__u16 ip_len = htons((__u16)(payload_len + UDP_LEN + IPV4_LEN));
+			__u16 total_len = htons((__u16)(payload_len + UDP_LEN + IPV4_LEN));
 
-			*(__u16 *)(data + ip_at + 2) = ip_len;
-			ip += ip_len;
+			*(__u16 *)(data + ip_at + 2) = total_len;
+			ip += total_len;
 		}
 		len = payload_at + payload_len;
 		if (len < least_len)
 			len = least_len;
+	} else {
+		*(__u16 *)(data + udp_at + 4) = udp_len;
+		*(__u16 *)(data + ip_at + (is_ipv6 ? 4 : 2)) = ip_len;
 	}
 
 	sequence = htonl(state->sequence);
@@ -188,8 +195,8 @@ int send(struct xdp_md *ctx)
 	datagram = add64(datagram, state->time) + sequence;
 	check = ~fold(datagram) & 0xffff;
 	*(__u16 *)(data + udp_at + 6) = check ? check : 0xffff;
-	if (ipv4_checksum_varies)
-		*(__u16 *)(data + ip_at + 10) = ~fold(ip);
+	if (!is_ipv6)
+		*(__u16 *)(data + ip_at + 10) = ipv4_checksum_varies ? ~fold(ip) : ipv4_check;
 
 	state->made++;
 	if (UNLIKELY(++state->sequence == 0)) /* the pattern starts again */

@@ -116,6 +116,8 @@ pub(crate) const EINTR: i32 = 4;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EEXIST: i32 = 17;
+pub(crate) const EINVAL: i32 = 22;
+
 pub(crate) const EOPNOTSUPP: i32 = 95;
 
 /// The error number at the root of an error.

@@ -16,6 +16,7 @@
 
 mod count;
 mod error;
+mod parking;
 mod pass;
 mod program;
 mod redirect;

@@ -5,7 +5,8 @@ use std::fmt;
 use aya::maps::{Array, DevMap, MapData, xdp::XdpMapError};
 
 use crate::{
-    error::{BpfError, EINTR},
+    error::{BpfError, EINTR, EINVAL},
+    parking::Parking,
     program::{Program, Run, object},
 };
 
@@ -75,6 +76,7 @@ pub enum SendPath {
 pub struct Sender {
     program: Program,
     states: Array<MapData, [u64; STATE_WORDS]>,
+    _parking: Option<Parking>,
     // Holds the interface that the program redirects to.
     _target: DevMap<MapData>,
     base: Vec<u8>,
@@ -92,6 +94,8 @@ const LEAST_FRAME: u32 = 60;
 impl Sender {
     /// Frames that the kernel makes in one go at most (`TEST_XDP_MAX_BATCH`).
     pub const MOST_BATCH: u32 = 256;
+    /// Bytes of a frame that fit in a page of 4 KiB with the kernel's own data, whatever the kernel.
+    const ALWAYS_FITS: usize = 3072;
 
     /// Loads a sender for the interface of this number. For [`SendPath::Tx`] the interface must have receive rings:
     /// a veth has them while a native program is attached to it.
@@ -111,6 +115,9 @@ impl Sender {
             ("base_len", number(plan.base.len())),
             ("least_len", LEAST_FRAME),
             ("is_ipv6", plan.ipv6.into()),
+            ("ip_len", base_word(plan, plan.ip_at + if plan.ipv6 { 4 } else { 2 })),
+            ("udp_len", base_word(plan, plan.udp_at + 4)),
+            ("ipv4_check", if plan.ipv6 { 0 } else { base_word(plan, plan.ip_at + 10) }),
             ("ipv4_checksum_varies", plan.ipv4_sum.is_some().into()),
             ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0))),
             ("udp_sum", in_memory(plan.udp_sum)),
@@ -138,6 +145,7 @@ impl Sender {
             target.set(0, interface, None, 0).map_err(refused)?;
         }
         Ok(Self {
+            _parking: Parking::of(&mut program),
             states: program.take_map("states")?,
             _target: target,
             program,
@@ -150,7 +158,7 @@ impl Sender {
     /// Makes and sends `packets` packets from number `sequence` on, `batch_size` (1..=256) at a time; `raw_time` are
     /// the eight time bytes of the probe header as one number. Returns how many were made: fewer when a signal came.
     ///
-    /// Each call costs some microseconds for pages of its own: thousands of packets a call are fastest.
+    /// Each call makes pages of its own first: thousands of packets a call are fastest.
     /// The interface is looked for in the calling thread's network namespace.
     ///
     /// # Errors
@@ -171,9 +179,13 @@ impl Sender {
         };
         if packets > 0
             && let Err(error) = self.program.run(&run, None)
-            && error.os_error() != Some(EINTR)
         {
-            return Err(error);
+            match error.os_error() {
+                Some(EINTR) => {}
+                // Shorter frames and all else were taken before.
+                Some(EINVAL) if self.base.len() > Self::ALWAYS_FITS => return Err(self.too_long(error)),
+                _ => return Err(error),
+            }
         }
         self.made()
     }
@@ -189,6 +201,14 @@ impl Sender {
         let len = self.program.run(&run, Some(&mut frame))?;
         frame.truncate(len);
         Ok(frame)
+    }
+
+    fn too_long(&self, error: BpfError) -> BpfError {
+        BpfError::Unsupported {
+            feature: format!("making XDP live frames of {} bytes", self.base.len()),
+            on: "by this kernel: each must fit in a page".into(),
+            source: error.into(),
+        }
     }
 
     fn write_state(&mut self, sequence: u32, raw_time: u64) -> Result<(), BpfError> {
@@ -243,4 +263,9 @@ impl FieldDraw {
             Self::List(values) => values.len() as u64,
         }
     }
+}
+
+/// Two bytes of the base frame as they stand in memory.
+fn base_word(plan: &SendPlan, at: usize) -> u32 {
+    plan.base.get(at..at + 2).map_or(0, |word| u16::from_ne_bytes([word[0], word[1]]).into())
 }

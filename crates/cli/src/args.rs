@@ -37,6 +37,10 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Try which paths work here, and say what each missing one needs
+    Probe(ProbeArgs),
+    /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
+    Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page
     Report(ReportArgs),
     /// Compare runs statistically; the exit status is a regression gate
@@ -85,7 +89,7 @@ pub(crate) enum ClockArg {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
-    /// Rate of all threads together: <n>[k|M|G](pps|bps|bpsl1), <n>% of line rate, or max
+    /// Rate of all threads together: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
     #[arg(long, default_value = "max", value_name = "RATE")]
     pub(crate) rate: Rate,
     /// Pattern of departures: constant, poisson or burst:N
@@ -109,7 +113,7 @@ pub(crate) struct OutputArgs {
     /// Print one JSON object a line while it runs
     #[arg(long)]
     pub(crate) json_stream: bool,
-    /// Save the run here [default: runs/<time>-<command>.json in linerate's state directory]
+    /// Save the run here [default: runs/TIME-COMMAND.json in linerate's state directory]
     #[arg(long, value_name = "FILE", conflicts_with = "no_save")]
     pub(crate) save: Option<PathBuf>,
     /// Do not save the run
@@ -140,8 +144,8 @@ pub(crate) struct BenchArgs {
     /// Receiving threads [default: as many as sending threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) rx_threads: Option<u16>,
-    /// Seconds a trial
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    /// Time of a trial
+    #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -206,14 +210,15 @@ pub(crate) struct HostArgs {
     /// Send from this interface
     #[arg(long, value_name = "IF", requires = "peer")]
     pub(crate) interface: Option<String>,
-    /// Towards this host, where `linerate recv` runs: ADDRESS[:PORT]
+    /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
     #[arg(long, value_name = "HOST")]
     pub(crate) peer: Option<Target>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Receivers as ADDRESS[:PORT] or [V6]:PORT, a thread each; the port is 4321 if none is given
+    /// Receivers as ADDRESS or ADDRESS:PORT (an IPv6 address before a port in brackets), a thread each; the port is
+    /// 4321 if none is given
     #[arg(required_unless_present = "write_pcap", value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
     /// Sending threads, spread over the targets [default: one a target]
@@ -291,7 +296,7 @@ pub(crate) struct FrameArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// Where to listen, UDP for packets and TCP for senders' handshakes: ADDRESS[:PORT] or PORT
+    /// Where to listen, UDP for packets and TCP for senders' handshakes: ADDRESS, ADDRESS:PORT or PORT
     #[arg(default_value = "4321", value_name = "LISTEN")]
     pub(crate) listen: Listen,
     /// Receiving threads
@@ -387,6 +392,92 @@ pub(crate) enum CompareForm {
     Markdown,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// The interface to try [default: one of a private lab]
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+    /// Agree to XDP programs being attached to INTERFACE for a moment
+    #[arg(long = "try", requires = "interface")]
+    pub(crate) try_it: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ModelCommand>,
+    /// The machine to simulate; --list shows all
+    #[arg(long, default_value = "rdr", value_name = "NAME")]
+    pub(crate) preset: String,
+    /// List presets and parameters
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Set a parameter
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Compute every value of a parameter; several sweeps make every combination
+    #[arg(long, value_name = "NAME=A,B,...")]
+    pub(crate) sweep: Vec<String>,
+    /// Take the machine from a measured run, and predict rate and loss
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["sweep", "set"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Offered loads to predict, in pps, or as a multiple of the predicted loss-free rate: 100kpps, 1.5x
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', default_value = "0.5x,1x,1.5x,2x", value_parser = parse_load)]
+    pub(crate) load: Vec<model::Load>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// How many machines, queues and cores a flood needs
+    Plan(PlanArgs),
+    /// The RDR paper's experiment: published figures beside the model's
+    Rdr(RdrArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Packets per second of the flood, for example 300Mpps
+    #[arg(long, value_name = "RATE")]
+    pub(crate) flood: Option<Rate>,
+    /// Frame size in bytes, Ethernet header to FCS
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) frame_size: Option<wire::FrameSize>,
+    /// Set another parameter of the fleet
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RdrArgs {
+    /// Payloads in bytes, 46 to 1500 [default: the curve]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) payload: Vec<u32>,
+    /// Receiving ports, 1 or 2
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) ports: Vec<u32>,
+    /// What becomes of buffers [default: both]
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<PolicyArg>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// Allocate and free per packet
+    Realloc,
+    /// Receive descriptor recycling
+    Recycle,
+}
+
 /// CPUs as `0,2-3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuList(pub(crate) Vec<u32>);
@@ -417,6 +508,23 @@ fn parse_cpus(text: &str) -> Result<CpuList, String> {
         cpus.extend(first..=last);
     }
     Ok(CpuList(cpus))
+}
+
+fn parse_load(text: &str) -> Result<model::Load, String> {
+    if text == "max" {
+        return Ok(model::Load::Max);
+    }
+    if let Some(factor) = text.strip_suffix('x') {
+        let factor: Option<f64> =
+            factor.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+        return factor
+            .map(model::Load::OfLossFree)
+            .ok_or_else(|| format!("'{text}' is no multiple: write for example 1.5x"));
+    }
+    match text.parse::<Rate>().map_err(|error| error.to_string())? {
+        Rate::Pps(pps) => Ok(model::Load::Pps(pps)),
+        _ => Err(format!("'{text}' is not in packets per second: write for example 100kpps, 1.5x or max")),
+    }
 }
 
 fn parse_ratio(text: &str) -> Result<f64, String> {

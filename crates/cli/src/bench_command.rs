@@ -6,7 +6,7 @@ use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces,
 use engine::{RxEngine, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
-use sys::cpu;
+use sys::{capability::Capability, cpu};
 
 use crate::{
     args::{BenchArgs, SocketArgs},
@@ -22,11 +22,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.hosts.peer.is_some() {
         return hosts_ladder::run(args);
     }
-    let plan = plan(args)?;
+    let access = gain_access()?;
+    let plan = plan(args, access)?;
     if args.output.dry_run {
         return output::print_plan(&plan);
     }
-    let access = gain_access()?;
     let save = Save::prepare(&args.output, "bench")?;
     let form = args.output.form();
     let mut start = opening("bench", Origin::Lab, &plan);
@@ -76,7 +76,7 @@ fn gain_access() -> Result<Access, Failure> {
     })
 }
 
-fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
+fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
     let mut problems = Vec::new();
     let (src, dst): (IpAddr, IpAddr) = if args.ipv6 {
         (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1).into())
@@ -100,7 +100,7 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
         queues: args.lab.queues.into(),
         mtu: largest_ip_packet.max(1500),
         threaded_napi: args.lab.threaded_napi,
-        napi_cpus: if args.lab.threaded_napi && sys::capability::Capability::SysNice.held() {
+        napi_cpus: if args.lab.threaded_napi && Capability::SysNice.held() {
             cpus.rx.clone()
         } else {
             Vec::new()
@@ -111,7 +111,7 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let (tx, rx, skipped) = engines(args, rx_threads, packets.is_one_size);
+    let (tx, rx, skipped) = engines(args, rx_threads, packets.is_one_size, access);
     Ok(BenchPlan {
         pairs: BenchPlan::pair_up(&tx, &rx),
         skipped,
@@ -138,41 +138,79 @@ fn plan(args: &BenchArgs) -> Result<BenchPlan, Failure> {
     })
 }
 
-/// The engines asked for, or the whole ladder; what cannot run is told with its reason.
+/// The whole ladder.
+const SENDERS: [&str; 5] = ["udp", "udp+gso", "packet", "xsk", "xdp"];
+const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
+
+/// The engines asked for, or the whole ladder; what cannot run here is told with its reason.
 fn engines(
     args: &BenchArgs,
     rx_threads: usize,
     is_one_size: bool,
+    access: Access,
 ) -> (Vec<TxSpec>, Vec<RxSpec>, Vec<Skipped>) {
-    let parse_tx = |text: &str| text.parse::<TxSpec>().expect("the ladder's own names are right");
-    let parse_rx = |text: &str| text.parse::<RxSpec>().expect("the ladder's own names are right");
-    let mut tx = if args.tx.is_empty() { ["udp", "udp+gso"].map(parse_tx).to_vec() } else { args.tx.clone() };
-    let mut rx = if args.rx.is_empty() {
-        let shared = ["udp", "udp+gro"].as_slice();
-        let own = ["udp", "udp+reuseport", "udp+gro+reuseport"].as_slice();
-        let names = if rx_threads > 1 { own } else { shared };
-        names.iter().map(|name| parse_rx(name)).collect()
-    } else {
-        args.rx.clone()
-    };
-    let mut skipped = Vec::new();
-    if !is_one_size {
-        let (kept, left) = tx.into_iter().partition(|spec| !matches!(&spec.0, TxEngine::Udp(udp) if udp.gso));
-        tx = kept;
-        skipped.extend(left.iter().map(|spec: &TxSpec| Skipped {
-            engine: spec.to_string(),
-            reason: "GSO cuts a message into datagrams of one size, and sizes vary here".into(),
-        }));
+    let mut tx = args.tx.clone();
+    if tx.is_empty() {
+        tx = SENDERS.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
     }
+    let mut rx = args.rx.clone();
+    if rx.is_empty() {
+        let own = ["udp", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp"];
+        let names = if rx_threads > 1 { own.as_slice() } else { RECEIVERS.as_slice() };
+        rx = names.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
+    }
+    let mut skipped = Vec::new();
+    tx.retain(|spec| keep(why_not_tx(spec, is_one_size, access), "tx", spec, &mut skipped));
+    rx.retain(|spec| keep(why_not_rx(spec, access), "rx", spec, &mut skipped));
     for spec in &mut tx {
-        let TxEngine::Udp(udp) = &mut spec.0;
-        udp.send_buffer_bytes = args.sockets.send_buffer;
+        if let TxEngine::Udp(udp) = &mut spec.0 {
+            udp.send_buffer_bytes = args.sockets.send_buffer;
+        }
     }
     for spec in &mut rx {
-        let RxEngine::Udp(udp) = &mut spec.0;
-        udp.receive_buffer_bytes = args.sockets.receive_buffer;
+        if let RxEngine::Udp(udp) = &mut spec.0 {
+            udp.receive_buffer_bytes = args.sockets.receive_buffer;
+        }
     }
     (tx, rx, skipped)
+}
+
+fn keep(reason: Option<&str>, side: &str, spec: &impl ToString, skipped: &mut Vec<Skipped>) -> bool {
+    if let Some(reason) = reason {
+        skipped.push(Skipped { engine: format!("{} ({side})", spec.to_string()), reason: reason.into() });
+    }
+    reason.is_none()
+}
+
+const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
+const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
+
+fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'static str> {
+    match &spec.0 {
+        TxEngine::Udp(udp) if udp.gso && !is_one_size => {
+            Some("GSO cuts a message into datagrams of one size, and sizes vary here")
+        }
+        TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
+        TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        _ => None,
+    }
+}
+
+fn why_not_rx(spec: &RxSpec, access: Access) -> Option<&'static str> {
+    match &spec.0 {
+        RxEngine::Packet(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
+        RxEngine::Xsk(_) | RxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        _ => None,
+    }
+}
+
+/// In a user namespace the process has the rights over its own network namespaces.
+fn may_use_raw_sockets(access: Access) -> bool {
+    access == Access::UserNamespace || Capability::NetRaw.held()
+}
+
+fn may_use_bpf(access: Access) -> bool {
+    access == Access::Privileged && Capability::Bpf.held() && Capability::NetAdmin.held()
 }
 
 impl SocketArgs {

@@ -72,6 +72,13 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
                 .hint("start linerate recv there with the switches you want"),
         );
     }
+    problems.extend(args.tx.iter().filter(|spec| spec.0.makes_frames()).map(|spec| {
+        Failure::new(
+            Status::Usage,
+            format!("the sending engine {spec} needs the lab: it does not know the peer's MAC address"),
+        )
+        .hint("towards other hosts use udp or udp+gso")
+    }));
     let local = any_like(peer.ip());
     let packets =
         args.packets.plan(&args.load, frames_between(local, peer.ip()), None).unwrap_or_else(|found| {
@@ -127,6 +134,8 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
 }
 
 fn with_buffer(engine: TxEngine, send_buffer_bytes: Option<usize>) -> TxEngine {
-    let TxEngine::Udp(udp) = engine;
-    TxEngine::Udp(engine::UdpTxPlan { send_buffer_bytes, ..udp })
+    match engine {
+        TxEngine::Udp(udp) => TxEngine::Udp(engine::UdpTxPlan { send_buffer_bytes, ..udp }),
+        other => other,
+    }
 }

@@ -6,8 +6,10 @@ mod compare_command;
 mod failure;
 mod hosts_ladder;
 mod manual;
+mod model_command;
 mod output;
 mod packets;
+mod probe_command;
 mod progress;
 mod recv_command;
 mod report_command;
@@ -48,6 +50,8 @@ fn run(command: Command) -> Result<bool, Failure> {
         Command::Bench(args) => bench_command::run(&args),
         Command::Send(args) => send_command::run(&args),
         Command::Recv(args) => recv_command::run(&args),
+        Command::Probe(args) => probe_command::run(&args),
+        Command::Model(args) => model_command::run(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Compare(args) => compare_command::run(&args),
         Command::Man => manual::write_man_page(),

@@ -161,6 +161,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         receiver: ReceiverPlan {
             engine: RxEngine::Udp(udp),
             local: args.listen.address,
+            interface: None,
             workers: args.threads.into(),
             spin: args.spin,
             batch_size: args.batch_size as usize,

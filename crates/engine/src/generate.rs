@@ -1,14 +1,17 @@
 //! Senders: workers that make numbered packets when they are due and hand them to a port.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use measure::Histogram;
-use port::{Layer, TxPort, UdpTx, UdpTxOptions};
+use port::{
+    PacketTx, PacketTxOptions, PortError, UdpTx, UdpTxOptions, XdpTx, XdpTxOptions, XskTx, XskTxOptions,
+};
 use serde::{Deserialize, Serialize};
-use sys::clock;
-use wire::{FrameSpec, Template};
+use sys::{clock, rtnetlink::RouteSocket};
+use wire::{FrameSpec, Span, SpecError, Template, Values};
 
 use crate::{
+    emit::{Emit, Emitted, Made, Stamped},
     error::EngineError,
     pace::{Departures, Limit, Schedule},
     publish::{TxPublished, TxSnapshot},
@@ -44,7 +47,35 @@ pub struct SenderPlan {
 pub enum TxEngine {
     /// UDP sockets.
     Udp(UdpTxPlan),
+    /// Packet sockets.
+    Packet(PacketTxPlan),
+    /// AF_XDP sockets, a queue a worker.
+    Xsk(XskTxPlan),
+    /// A program in the kernel (XDP live frames).
+    Xdp(XdpTxPlan),
 }
+
+impl TxEngine {
+    /// Whether it makes whole frames, and so needs to know MAC addresses and an interface.
+    pub fn makes_frames(&self) -> bool {
+        !matches!(self, Self::Udp(_))
+    }
+}
+
+/// Settings of packet sockets that send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketTxPlan {
+    /// Past the queueing discipline.
+    pub qdisc_bypass: bool,
+}
+
+/// Settings of AF_XDP sockets that send.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct XskTxPlan {}
+
+/// Settings of the program that sends.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct XdpTxPlan {}
 
 /// Settings of UDP sockets that send.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -101,43 +132,79 @@ impl Sender {
     /// # Errors
     /// The first port or worker that could not be made; then nothing is left open.
     pub fn prepare(plan: &SenderPlan, placement: &Placement) -> Result<Self, EngineError> {
-        let template = Template::new(&plan.frames)?;
+        let templates = plan.templates()?;
+        let each = || plan.workers.iter().zip(&templates).enumerate();
         match &plan.engine {
             TxEngine::Udp(udp) => {
                 let ports = placement.inside(|| {
-                    plan.workers
-                        .iter()
-                        .map(|worker| Ok(UdpTx::open(&udp_options(plan, udp, worker, &template))?))
+                    each()
+                        .map(|(_, (worker, template))| {
+                            let port = UdpTx::open(&udp_options(plan, udp, worker, template))?;
+                            Ok(Stamped::new(port, template.clone()))
+                        })
                         .collect::<Result<Vec<_>, EngineError>>()
+                })?;
+                Self::over(plan, ports, placement)
+            }
+            TxEngine::Packet(packet) => {
+                let ports = placement.inside(|| {
+                    let interface = interface_index(plan.interface.as_deref())?;
+                    each()
+                        .map(|(_, (_, template))| {
+                            let port = PacketTx::open(&PacketTxOptions {
+                                batch_size: plan.batch_size.min(PacketTxOptions::BATCH_SIZE),
+                                qdisc_bypass: packet.qdisc_bypass,
+                                ..PacketTxOptions::on(interface, template.max_frame_len())
+                            })?;
+                            Ok(Stamped::new(port, template.clone()))
+                        })
+                        .collect::<Result<Vec<_>, EngineError>>()
+                })?;
+                Self::over(plan, ports, placement)
+            }
+            TxEngine::Xsk(_) => {
+                let ports = placement.inside(|| {
+                    let interface = plan.interface.as_deref().unwrap_or_default();
+                    each()
+                        .map(|(number, (_, template))| {
+                            let defaults = XskTxOptions::on(interface, number as u32);
+                            let port = XskTx::open(&XskTxOptions {
+                                batch_size: plan.batch_size.min(defaults.batch_size),
+                                longest_frame: template.max_frame_len(),
+                                ..defaults
+                            })?;
+                            Ok(Stamped::new(port, template.clone()))
+                        })
+                        .collect::<Result<Vec<_>, EngineError>>()
+                })?;
+                Self::over(plan, ports, placement)
+            }
+            TxEngine::Xdp(_) => {
+                let ports = placement.inside(|| {
+                    let options = XdpTxOptions::on(interface_index(plan.interface.as_deref())?);
+                    let first = XdpTx::open(templates[0].recipe(), &options)?;
+                    let mut ports = Vec::new();
+                    for template in &templates[1..] {
+                        ports.push(Made::new(first.beside(template.recipe())?, template.clone()));
+                    }
+                    ports.insert(0, Made::new(first, templates[0].clone()));
+                    Ok(ports)
                 })?;
                 Self::over(plan, ports, placement)
             }
         }
     }
 
-    fn over<P: TxPort + Send + 'static>(
+    fn over<E: Emit + Send + 'static>(
         plan: &SenderPlan,
-        ports: Vec<P>,
+        emitters: Vec<E>,
         placement: &Placement,
     ) -> Result<Self, EngineError> {
-        let published: Vec<Arc<TxPublished>> = ports.iter().map(|_| Arc::default()).collect();
-        let mut templates = Vec::new();
-        for worker in &plan.workers {
-            templates.push(Template::new(&FrameSpec { stream: worker.stream, ..plan.frames.clone() })?);
-        }
+        let published: Vec<Arc<TxPublished>> = emitters.iter().map(|_| Arc::default()).collect();
         let (shared, plan) = (published.clone(), plan.clone());
-        let crew = Crew::gather("send", ports, placement, move |mut port, shift| {
-            let template = &templates[shift.worker];
+        let crew = Crew::gather("send", emitters, placement, move |mut emitter, shift| {
             let schedule = plan.schedule(shift.worker, shift.start_ns);
-            port.prime(|slot| match P::LAYER {
-                Layer::Payload => template.prime_payload(slot),
-                Layer::Frame => template.prime_frame(slot),
-            });
-            let stamp = |slot: &mut [u8], sequence, time_ns| match P::LAYER {
-                Layer::Payload => template.restamp_payload(slot, sequence, time_ns),
-                Layer::Frame => template.restamp_frame(slot, sequence, time_ns),
-            };
-            generate(&mut port, stamp, schedule, &shift, &shared[shift.worker])
+            generate(&mut emitter, schedule, &shift, &shared[shift.worker])
         })?;
         Ok(Self { crew, published })
     }
@@ -174,6 +241,25 @@ impl Sender {
 }
 
 impl SenderPlan {
+    /// Each worker's packets: its own stream tag, and for engines that make whole frames its own addresses and
+    /// source ports.
+    fn templates(&self) -> Result<Vec<Template>, SpecError> {
+        let mut first_port = FIRST_SOURCE_PORT;
+        let specs = self.workers.iter().map(|worker| {
+            let mut spec = FrameSpec { stream: worker.stream, ..self.frames.clone() };
+            if self.engine.makes_frames() {
+                spec.src_addr = Values::Fixed(worker.local.ip());
+                spec.dst_addr = Values::Fixed(worker.target.ip());
+                spec.dst_port = Values::Fixed(worker.target.port());
+                let last_port = first_port.saturating_add(worker.flows.clamp(1, 40_000) as u16 - 1);
+                spec.src_port = ports(first_port, last_port);
+                first_port = last_port.saturating_add(1);
+            }
+            spec
+        });
+        specs.map(|spec| Template::new(&spec)).collect()
+    }
+
     /// A worker's share of the rate and the count.
     fn schedule(&self, worker: usize, start_ns: u64) -> Schedule {
         let workers = self.workers.len() as u64;
@@ -182,6 +268,22 @@ impl SenderPlan {
         let rate = self.rate_pps.map(|pps| pps / workers as f64);
         Schedule::new(rate, self.departures, limit, start_ns, self.seed.wrapping_add(worker as u64))
     }
+}
+
+/// Source ports of engines that make whole frames count up from here.
+const FIRST_SOURCE_PORT: u16 = 20_000;
+
+fn ports(first: u16, last: u16) -> Values<u16> {
+    match Span::new(first, last) {
+        Ok(span) if first < last => Values::Increment { span, step: NonZeroU32::MIN },
+        _ => Values::Fixed(first),
+    }
+}
+
+pub(crate) fn interface_index(name: Option<&str>) -> Result<u32, EngineError> {
+    let interface = name.unwrap_or_default();
+    let found = RouteSocket::open().and_then(|mut route| route.link_by_name(interface));
+    Ok(found.map_err(|source| PortError::Link { interface: interface.into(), source })?.index)
 }
 
 fn udp_options(
@@ -203,22 +305,20 @@ fn udp_options(
 }
 
 /// The hot loop: per batch one clock read, one call, one publish.
-fn generate<P: TxPort>(
-    port: &mut P,
-    mut stamp: impl FnMut(&mut [u8], u32, u64) -> usize,
+fn generate(
+    emitter: &mut impl Emit,
     mut schedule: Schedule,
     shift: &Shift,
     published: &TxPublished,
 ) -> SenderResult {
     let mut meter = Meter::start();
     let mut tally = TxSnapshot::default();
-    let mut sequence = 0u32;
     let mut last_ns = shift.start_ns;
     let mut largest_gap_ns = 0;
     let mut due = 0; // taken from the schedule, not yet filled
     let mut waiting = 0; // filled, not yet taken by the kernel
     let mut error = None;
-    let batch = port.batch_size();
+    let batch = emitter.batch_size();
     let end_ns = loop {
         let now = clock::monotonic_ns();
         if due == 0 {
@@ -231,17 +331,12 @@ fn generate<P: TxPort>(
             wait_for(schedule.next_due().unwrap_or(now), now);
             continue;
         }
-        let sent = port.send(due, |slot| {
-            let len = stamp(slot, sequence, now);
-            sequence = sequence.wrapping_add(1);
-            tally.payload_bytes += len as u64;
-            len
-        });
-        match sent {
-            Ok(sent) => {
+        match emitter.emit(due, now) {
+            Ok(Emitted { sent, payload_bytes }) => {
                 due -= sent.filled;
                 waiting = waiting + sent.filled - sent.taken;
                 tally.packets += sent.taken as u64;
+                tally.payload_bytes += payload_bytes;
                 tally.refused += sent.refused as u64;
                 tally.turned_away += sent.turned_away as u64;
                 if sent.taken > 0 {

@@ -4,6 +4,7 @@
 //! wish to stop, inwards, and its published tally, outwards.
 #![forbid(unsafe_code)]
 
+mod emit;
 mod error;
 mod generate;
 mod pace;
@@ -12,8 +13,14 @@ mod receive;
 mod worker;
 
 pub use error::EngineError;
-pub use generate::{Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan};
+pub use generate::{
+    PacketTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan, XdpTxPlan, XskTxPlan,
+};
 pub use pace::{Departures, Limit, Schedule};
+/// Packets that a receiving port lost at one place.
+pub use port::Loss;
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
-pub use receive::{Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, UdpRxPlan};
+pub use receive::{
+    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, UdpRxPlan, XdpRxPlan, XskRxPlan,
+};
 pub use worker::{Placement, WorkerCost};

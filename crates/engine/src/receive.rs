@@ -2,13 +2,17 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use port::{Layer, PortError, Received, RxPort, UdpRx, UdpRxOptions, Wait};
+use port::{
+    CountOptions, Fanout, FanoutMode, Layer, Loss, PacketRx, PacketRxOptions, PortError, Received, RxPort,
+    UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XskRx, XskRxOptions,
+};
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use wire::{ProbeHeader, UdpFrame};
 
 use crate::{
     error::EngineError,
+    generate::interface_index,
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
 };
@@ -18,8 +22,10 @@ use crate::{
 pub struct ReceiverPlan {
     /// The path.
     pub engine: RxEngine,
-    /// Local addresses, each served by all workers; port 0 takes any.
+    /// The local address, served by all workers; port 0 takes any.
     pub local: SocketAddr,
+    /// The interface; only engines below the sockets need it.
+    pub interface: Option<String>,
     /// Number of workers.
     pub workers: usize,
     /// Look again at once instead of sleeping until something comes.
@@ -34,6 +40,27 @@ pub struct ReceiverPlan {
 pub enum RxEngine {
     /// UDP sockets.
     Udp(UdpRxPlan),
+    /// Packet sockets that share an interface's frames.
+    Packet(PacketRxPlan),
+    /// AF_XDP sockets, a queue a worker.
+    Xsk(XskRxPlan),
+    /// A program in the kernel that counts and drops.
+    Xdp(XdpRxPlan),
+}
+
+/// Settings of packet sockets that receive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PacketRxPlan {}
+
+/// Settings of AF_XDP sockets that receive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct XskRxPlan {}
+
+/// Settings of the program that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct XdpRxPlan {
+    /// Before the driver's buffers become socket buffers (native) or after (generic).
+    pub generic: bool,
 }
 
 /// Settings of UDP sockets that receive.
@@ -63,6 +90,8 @@ pub struct RxResult {
     pub first_ns: Option<u64>,
     /// When the last packet was seen.
     pub last_ns: Option<u64>,
+    /// Packets lost at this worker's port, by place; their sum is the tally's `lost`.
+    pub losses: Vec<Loss>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
     /// What ended it before its time.
@@ -89,6 +118,35 @@ impl Receiver {
                 let ports = placement.inside(|| open_udp(plan, udp))?;
                 let local = ports[0].local_address()?;
                 Self::over(plan, ports, placement, local)
+            }
+            RxEngine::Packet(_) => {
+                let ports = placement.inside(|| open_packet(plan))?;
+                Self::over(plan, ports, placement, plan.local)
+            }
+            RxEngine::Xsk(_) => {
+                let interface = plan.interface.as_deref().unwrap_or_default();
+                let options = XskRxOptions {
+                    queues: (0..plan.workers as u32).collect(),
+                    dst_port: plan.local.port(),
+                    ..XskRxOptions::on(interface, 0)
+                };
+                let ports = placement.inside(|| Ok(XskRx::open(&options)?))?;
+                Self::over(plan, ports, placement, plan.local)
+            }
+            RxEngine::Xdp(xdp) => {
+                let mode = if xdp.generic { XdpMode::Generic } else { XdpMode::Native };
+                let options = CountOptions { streams: STREAMS as u16, queues: 0, verdict: Verdict::Drop };
+                let port = placement.inside(|| {
+                    Ok(XdpRx::open(interface_index(plan.interface.as_deref())?, mode, &options)?)
+                })?;
+                let published = Arc::new(RxPublished::new());
+                let shared = published.clone();
+                // The counting happens in softirq, wherever that runs; the worker only reads the counters.
+                let crew = Crew::gather("recv", vec![port], placement, move |port, shift| {
+                    watch_counts(&port, &shift, &shared)
+                })?;
+                crew.begin();
+                Ok(Self { crew, published: vec![published], local: plan.local })
             }
         }
     }
@@ -153,10 +211,31 @@ impl Receiver {
 }
 
 impl ReceiverResult {
+    /// Packets lost at all ports, by place.
+    pub fn losses(&self) -> Vec<Loss> {
+        let mut all: Vec<Loss> = Vec::new();
+        for loss in self.workers.iter().flat_map(|worker| &worker.losses) {
+            match all.iter_mut().find(|other| other.place == loss.place) {
+                Some(same) => same.packets += loss.packets,
+                None => all.push(*loss),
+            }
+        }
+        all
+    }
+
     /// Counters of all workers together.
     pub fn tally(&self) -> RxSnapshot {
         self.workers.iter().map(|worker| worker.tally).fold(RxSnapshot::default(), RxSnapshot::plus)
     }
+}
+
+fn open_packet(plan: &ReceiverPlan) -> Result<Vec<PacketRx>, EngineError> {
+    let interface = interface_index(plan.interface.as_deref())?;
+    // One group a process: its number only has to differ from other programs' in the namespace.
+    let fanout = Fanout { group: std::process::id() as u16, mode: FanoutMode::Hash };
+    let fanout = (plan.workers > 1).then_some(fanout);
+    let options = PacketRxOptions { fanout, ..PacketRxOptions::on(interface) };
+    (0..plan.workers).map(|_| Ok(PacketRx::open(&options)?)).collect()
 }
 
 fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineError> {
@@ -261,8 +340,47 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
         tally.publish(published);
     };
     let error = error.or_else(|| read_losses(port, &mut tally).err());
+    let (losses, error) = match port.losses() {
+        Ok(losses) => (losses, error),
+        Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
+    };
     tally.publish(published);
-    RxResult { tally: tally.total, first_ns, last_ns, cost: meter.read(), error }
+    RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), error }
+}
+
+/// How often a program's counters are read: they grow by themselves.
+const COUNTS_EVERY_NS: u64 = 10_000_000;
+
+/// Publishes what the program in the kernel counts.
+fn watch_counts(port: &XdpRx, shift: &Shift, published: &RxPublished) -> RxResult {
+    let mut meter = Meter::start();
+    let mut total = RxSnapshot::default();
+    let (mut first_ns, mut last_ns) = (None, None);
+    let error = loop {
+        let is_over = shift.is_over();
+        let counts = match port.read() {
+            Ok(counts) => counts,
+            Err(error) => break Some(error.into()),
+        };
+        let now = clock::monotonic_ns();
+        if counts.packets() > total.packets {
+            first_ns.get_or_insert(now);
+            last_ns = Some(now);
+        }
+        total.packets = counts.packets();
+        total.payload_bytes = counts.payload_bytes();
+        total.foreign = counts.foreign;
+        for (stream, count) in counts.streams.iter().enumerate().filter(|(_, count)| count.packets > 0) {
+            let count = StreamCount { packets: count.packets, payload_bytes: count.payload_bytes };
+            published.store_stream(stream, &count);
+        }
+        published.store(&total);
+        if is_over {
+            break None;
+        }
+        clock::sleep_until(now + COUNTS_EVERY_NS);
+    };
+    RxResult { tally: total, first_ns, last_ns, losses: Vec::new(), cost: meter.read(), error }
 }
 
 #[inline]

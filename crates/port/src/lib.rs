@@ -30,7 +30,7 @@ pub use packet::{
 };
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
-pub use xsk::{Recycling, XskGot, XskLoss, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
+pub use xsk::{Recycling, XskGot, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,19 @@ pub struct Sent {
     pub refused: usize,
     /// Calls that the kernel turned away for lack of buffers or time; the packets stay in the port.
     pub turned_away: usize,
+}
+
+/// Packets that a receiving port lost at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Where, in words.
+    pub place: &'static str,
+    /// How many packets.
+    pub packets: u64,
+    /// The counters that say so, with the kernel's names.
+    pub source: &'static str,
+    /// What would lose fewer there.
+    pub remedy: &'static str,
 }
 
 /// A received packet, lent until the next call.
@@ -109,4 +122,10 @@ pub trait RxPort {
     /// # Errors
     /// When the kernel does not say.
     fn lost(&mut self) -> Result<u64, PortError>;
+
+    /// The same packets by place.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError>;
 }

@@ -9,7 +9,7 @@ use std::{
 
 use sys::udp::{RecvBatch, SendBatch, SocketOptions, UdpSocket};
 
-use crate::{Layer, PortError, Received, RxPort, Sent, TxPort, Wait};
+use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TxPort, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -316,5 +316,14 @@ impl RxPort for UdpRx {
             .map_err(|source: io::Error| PortError::Option { option: "SO_MEMINFO", source })?;
         self.advance_lost(count);
         Ok(self.lost)
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        Ok(vec![Loss {
+            place: "receive buffer full",
+            packets: self.lost()?,
+            source: "socket SK_MEMINFO_DROPS",
+            remedy: "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer",
+        }])
     }
 }

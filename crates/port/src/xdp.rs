@@ -60,7 +60,7 @@ impl XdpTxOptions {
 }
 
 impl XdpTx {
-    /// Packets a call of [`XdpTx::send`] from which on its own cost is small.
+    /// Packets a call of [`XdpTx::send`] from which on its own cost (that of about 100 packets) is small.
     pub const WORTHWHILE_PACKETS: usize = 4096;
 
     /// Loads the program. A card sends frames of XDP only while a program is attached to it (a veth always does):

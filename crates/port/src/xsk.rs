@@ -17,7 +17,7 @@ use sys::{
 pub use rx::{Recycling, XskRx, XskRxOptions};
 pub use tx::{XskTx, XskTxOptions};
 
-use crate::PortError;
+use crate::{Loss, PortError};
 
 /// The memory and the rings of one AF_XDP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,19 +39,6 @@ pub struct XskGot {
     pub pages: Pages,
 }
 
-/// One place where packets were lost, by the kernel's counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct XskLoss {
-    /// Where, in words.
-    pub place: &'static str,
-    /// How many packets.
-    pub packets: u64,
-    /// The counters that say so, with the kernel's names.
-    pub source: &'static str,
-    /// What would lose fewer there.
-    pub remedy: &'static str,
-}
-
 /// The interface of this name in the calling thread's namespace, when it has this queue.
 fn interface(name: &str, queue: u32) -> Result<Link, PortError> {
     let link = RouteSocket::open()
@@ -64,22 +51,22 @@ fn interface(name: &str, queue: u32) -> Result<Link, PortError> {
 /// Where a socket in copy mode loses what it should receive; the lines add up to all of it.
 ///
 /// The kernel counts a packet that found the fill ring empty in two counters; here it stands in one line.
-fn receive_losses(counted: &XskStatistics) -> [XskLoss; 3] {
+fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
     let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
     [
-        XskLoss {
+        Loss {
             place: "AF_XDP fill ring empty",
             packets: without_frame,
             source: "XDP_STATISTICS rx_fill_ring_empty_descs",
             remedy: "more frames, or a receiver that gives them back faster",
         },
-        XskLoss {
+        Loss {
             place: "AF_XDP frame too small",
             packets: counted.rx_dropped - without_frame,
             source: "XDP_STATISTICS rx_dropped - rx_fill_ring_empty_descs",
             remedy: "frames of 4096 bytes",
         },
-        XskLoss {
+        Loss {
             place: "AF_XDP RX ring full",
             packets: counted.rx_ring_full,
             source: "XDP_STATISTICS rx_ring_full",

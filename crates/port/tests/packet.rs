@@ -173,7 +173,8 @@ fn jumbo_frames_arrive_and_are_cut_to_a_small_block() {
 
 fn the_kernels_receiver_finds_no_wrong_checksum() {
     const DATAGRAMS: u32 = 20_000;
-    let lab = lab();
+    // With checksum offload comes scatter-gather: a packet may then lead to memory of its sender.
+    let lab = Lab::create(&LabPlan { tx_checksum: true, ..LabPlan::default() }).unwrap();
     for mode in BOTH_MODES {
         for v6 in [false, true] {
             let (src, dst): (IpAddr, IpAddr) = match v6 {
@@ -197,8 +198,8 @@ fn the_kernels_receiver_finds_no_wrong_checksum() {
             let mut tx = lab.tx().run(|| PacketTx::open(&ring_of_32)).unwrap().unwrap();
             let before = lab.rx().net_counters().unwrap();
             let (mut datagram, mut payload) = ([0; 2048], vec![0; template.max_payload_len()]);
-            // As many at a time as the receive buffer holds for sure: the later ones are made in the slots of
-            // those that still wait there.
+            // As many at a time as the receive buffer holds for sure, and more than the ring: later ones are made
+            // in the slots of those that still wait.
             for first in (0..DATAGRAMS).step_by(50) {
                 send_all(&mut tx, &template, first..first + 50, || ());
                 for sequence in first..first + 50 {
@@ -361,7 +362,10 @@ fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
             );
         }
         assert_eq!((taken, rx.lost().unwrap()), (next as usize, 0));
-        assert_eq!(lab.tx().link().unwrap().stats.tx_dropped, turned_away, "{mode:?}");
+        let dropped = lab.tx().link().unwrap().stats.tx_dropped;
+        // `sendmmsg` does not say when it gave up waiting for the send buffer instead.
+        let right = if mode == PacketTxMode::Ring { dropped == turned_away } else { dropped <= turned_away };
+        assert!(right, "{mode:?}: {dropped} dropped, {turned_away} turned away");
     }
 }
 

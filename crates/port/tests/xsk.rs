@@ -2,6 +2,8 @@
 
 use std::{
     error::Error,
+    os::unix::process::CommandExt,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -14,8 +16,8 @@ use port::{
 };
 use sys::{
     capability::Capability,
-    rtnetlink::RouteSocket,
-    xsk::{CopyMode, XskStatistics},
+    rtnetlink::{RouteSocket, flag},
+    xsk::{BusyPoll, CopyMode, Umem, UmemConfig, XskConfig, XskSocket, XskStatistics},
 };
 use wire::{FrameSpec, MacAddr, ProbeHeader, Sizes, Template, UdpFrame, Values, VlanTag};
 
@@ -304,11 +306,42 @@ fn overflow(lab: &Lab, shape: XskShape) -> XskStatistics {
     assert_eq!(rx.lost_seen(), 0, "nobody has asked yet");
     assert_eq!(rx.lost().unwrap(), 136);
     assert_eq!(rx.lost_seen(), 136);
+    assert_eq!(lab.rx().link().unwrap().stats.rx_dropped, 136, "a veth counts them once more");
     assert_eq!(rx.losses().unwrap().iter().map(|loss| loss.packets).sum::<u64>(), 136);
     assert_eq!(rx.recycling().found_empty, u64::from(shape.frames == 64));
     // What was given back is used again, and no more is lost.
     assert_eq!(carry(&mut tx, &mut rx, &template, 1000, 32), 136);
     counted
+}
+
+#[test]
+fn what_a_slow_receiver_loses_at_full_speed_is_known_to_the_packet() {
+    const COUNT: u32 = 200_000;
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let shape = XskShape { frame_size: 2048, frames: 64, ring_slots: 64 };
+    let mut rx = receiver(&lab, XskRxOptions { shape, batch_size: 16, ..rx_options(&lab) });
+    let mut tx = sender(&lab, tx_options(&lab));
+    let template = template(&lab, "64");
+    prime(&mut tx, &template);
+    let mut arrived = 0;
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&mut tx, &template, 0, COUNT));
+        while !sending.is_finished() {
+            arrived += rx.recv(Wait::Block, |_| ()).unwrap();
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let lost = loop {
+        arrived += rx.recv(Wait::Spin, |_| ()).unwrap();
+        // Frames that found the veth's own ring full never came to the socket.
+        let lost = rx.lost().unwrap() + lab.tx().link().unwrap().stats.tx_dropped;
+        if arrived as u64 + lost == u64::from(COUNT) || Instant::now() > deadline {
+            break lost;
+        }
+    };
+    assert_eq!(arrived as u64 + lost, u64::from(COUNT), "{arrived} arrived, {lost} lost");
+    assert!(lost > 0, "nothing was lost: this shows nothing");
+    assert_eq!(rx.recycling().refilled, arrived as u64);
 }
 
 #[test]
@@ -322,8 +355,8 @@ fn a_packet_longer_than_a_frame_is_dropped_and_counted_exactly() {
     send(&mut tx, &template, 0, 77);
     let counted = eventually(&rx, |counted| counted.rx_dropped == 77);
     assert_eq!(counted, XskStatistics { rx_dropped: 77, ..XskStatistics::default() });
-    let told = rx.losses().unwrap().map(|loss| (loss.place, loss.packets));
-    assert_eq!(told[1], ("AF_XDP frame too small", 77));
+    let told = rx.losses().unwrap()[1];
+    assert_eq!((told.place, told.packets), ("AF_XDP frame too small", 77));
     assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 0);
 }
 
@@ -378,6 +411,88 @@ fn a_foreign_program_is_refused_by_name_and_stays() {
     let expected = format!("cannot attach to lab-rx: the XDP program 'pass' (id {id}) is already there");
     assert!(told.starts_with(&expected), "{told}");
     assert_eq!(programs(lab.rx()), before);
+}
+
+#[test]
+fn two_sockets_share_one_umem() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let (umem, mut frames) = Umem::new(UmemConfig { frames: 64, frame_size: 2048, headroom: 0 }).unwrap();
+    let config = |queue| XskConfig {
+        interface: lab.tx().index(),
+        queue,
+        copy_mode: CopyMode::Copy,
+        rx_slots: 0,
+        tx_slots: 64,
+        frames: 64,
+        busy_poll: None,
+    };
+    let open = |queue, share: Option<&XskSocket>| {
+        lab.tx().run(|| XskSocket::open(&config(queue), &umem, share)).unwrap().unwrap()
+    };
+    let first = open(0, None);
+    let second = open(1, Some(&first.socket));
+    let mut ports = receivers(&lab, XskRxOptions { queues: vec![0, 1], ..rx_options(&lab) });
+    let template = template(&lab, "64");
+    for (opened, rx) in [first, second].into_iter().zip(&mut ports) {
+        let mut queue = opened.tx.unwrap();
+        for sequence in 0..64 {
+            let mut frame = frames.pop().unwrap();
+            let len = template.stamp_frame(umem.bytes_mut(&mut frame), sequence, 0);
+            queue.push(frame, len).unwrap();
+        }
+        queue.publish();
+        let mut arrived = 0;
+        let deadline = Instant::now() + PATIENCE;
+        while arrived < 64 || frames.len() < 64 {
+            // Not everything is sent at once: what is left is seen by its count.
+            drop(opened.socket.kick_tx());
+            queue.complete(|frame| frames.push(frame));
+            arrived += rx.recv(Wait::Spin, |_| ()).unwrap();
+            assert!(Instant::now() < deadline, "{arrived} arrived, {} frames came back", frames.len());
+        }
+    }
+}
+
+#[test]
+fn busy_polling_carries_the_same_frames() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let busy_poll = Some(BusyPoll { micros: 20, budget: 64 });
+    let mut rx = receiver(&lab, XskRxOptions { busy_poll, ..rx_options(&lab) });
+    let mut tx = sender(&lab, XskTxOptions { busy_poll, ..tx_options(&lab) });
+    assert_eq!(carry(&mut tx, &mut rx, &template(&lab, "64"), 10_000, 256), 0);
+}
+
+#[test]
+fn an_interface_that_goes_down_is_told() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let mut tx = sender(&lab, tx_options(&lab));
+    let index = lab.tx().index();
+    let down = || RouteSocket::open().unwrap().change_flags(index, 0, flag::UP).unwrap();
+    lab.tx().run(down).unwrap();
+    let error = tx.send(1, |_| 60).unwrap_err();
+    let told = "cannot send on the AF_XDP socket on queue 0 of lab-tx: Network is down (os error 100)";
+    assert_eq!(chain(&error), told);
+}
+
+/// The test below once more, as a user without rights.
+const NOBODY: &str = "LINERATE_XSK_NOBODY";
+
+#[test]
+fn who_may_not_open_a_socket_learns_which_capability_is_missing() {
+    if std::env::var_os(NOBODY).is_some() {
+        let error = XskTx::open(&XskTxOptions::on("lo", 0)).err().unwrap();
+        let told =
+            "cannot open an AF_XDP socket on queue 0 of lo: cannot open an AF_XDP socket: needs CAP_NET_RAW";
+        return assert!(chain(&error).starts_with(told), "{}", chain(&error));
+    }
+    if !Capability::NetRaw.held() {
+        return eprintln!("skipped: only root can become nobody");
+    }
+    let test = thread::current().name().unwrap().to_owned();
+    let child = Command::new("/proc/self/exe").args([&test, "--exact"]).env(NOBODY, "1").uid(65534).output();
+    let child = child.unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 mod receive;
 mod send;
+mod sink;
 mod slab;
 mod socket;
 
 pub use receive::{Message, RecvBatch};
 pub use send::SendBatch;
+pub use sink::UdpSink;
 pub use socket::{SocketOptions, UdpSocket};

@@ -98,6 +98,13 @@ const REFUSED: &[(&[&str], i32, &[&str])] = &[
     (&["compare", "--confidence", "2", "/nope", "/nope"], 2, &["confidence 2 is out of range"]),
     (&["compare", "--history", "/nonexistent"], 4, &["there is no run in /nonexistent"]),
     (&["report", "/etc/passwd"], 4, &["/etc/passwd: cannot read line 1 of the run"]),
+    (&["probe", "lo"], 2, &["probing attaches XDP programs to lo", "hint:  add --try"]),
+    (&["probe", "nope0", "--try"], 4, &["cannot use nope0"]),
+    (&["model", "--preset", "nope"], 2, &["no preset is called 'nope'", "hint:  linerate model --list"]),
+    (&["model", "--set", "ring=0"], 2, &["ring.descriptors: 0 is not between 1"]),
+    (&["model", "--set", "ring"], 2, &["'ring' sets nothing", "hint:  write --set NAME=VALUE"]),
+    (&["model", "--from", "/nope"], 4, &["cannot read /nope"]),
+    (&["bench", "rdr", "--payload", "10"], 2, &["a payload of 10 bytes fits no frame of the experiment"]),
     (&["frobnicate"], 2, &["unrecognized subcommand"]),
 ];
 
@@ -164,6 +171,20 @@ fn without_the_right_to_make_a_lab_it_says_what_is_missing() {
     assert_eq!((status, out.as_str()), (3, ""), "{err}");
     assert!(err.contains("cannot create a user namespace"), "{err}");
     assert!(err.contains("hint:  run as root, or allow user namespaces"), "{err}");
+}
+
+#[test]
+fn a_probe_says_of_every_path_whether_it_works() {
+    if !is_root() {
+        return skip("needs root for BPF");
+    }
+    let (status, out, err) = run(&["probe"]);
+    assert!(status == 0 || status == 3, "{err}");
+    for path in ["packet send", "xsk receive", "xdp native", "xdp live frames"] {
+        let line = out.lines().find(|line| line.trim_start().starts_with(path));
+        assert!(line.is_some_and(|line| line.contains(" yes ")), "{path}: {out}");
+    }
+    assert!(out.contains("pktgen"), "{out}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use sys::{
 };
 
 use super::{failed, open};
-use crate::{Layer, PortError, Received, RxPort, Wait};
+use crate::{Layer, Loss, PortError, Received, RxPort, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -131,5 +131,14 @@ impl RxPort for PacketRx {
 
     fn lost(&mut self) -> Result<u64, PortError> {
         Ok(self.statistics()?.drops)
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        Ok(vec![Loss {
+            place: "packet ring full",
+            packets: self.lost()?,
+            source: "PACKET_STATISTICS tp_drops",
+            remedy: "the reader does not keep up: more threads, or more blocks",
+        }])
     }
 }

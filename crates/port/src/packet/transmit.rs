@@ -47,7 +47,8 @@ pub enum PacketTxMode {
 ///
 /// A frame that the interface refuses stays in the port and goes later. Drivers count the refusal as a drop all
 /// the same (`tx_dropped`), so [`Sent::turned_away`] counts refusals too, and only them: `tx_dropped` less
-/// `turned_away` is what was lost.
+/// `turned_away` is what was lost. That is exact for a ring; `sendmmsg` does not tell a refusal from a send buffer
+/// that stayed full for 20 ms, and both are counted.
 pub struct PacketTx {
     socket: PacketSocket,
     frames: Frames,
@@ -62,9 +63,18 @@ enum Frames {
 }
 
 impl PacketTxOptions {
+    /// Frames a call: more bring nothing.
+    pub const BATCH_SIZE: usize = 128;
+
     /// A ring for frames of up to `frame_bytes` bytes, in batches of 128, past the queueing discipline.
     pub fn on(interface: u32, frame_bytes: usize) -> Self {
-        Self { interface, frame_bytes, batch_size: 128, qdisc_bypass: true, mode: PacketTxMode::default() }
+        Self {
+            interface,
+            frame_bytes,
+            batch_size: Self::BATCH_SIZE,
+            qdisc_bypass: true,
+            mode: PacketTxMode::default(),
+        }
     }
 }
 
@@ -135,8 +145,7 @@ impl Frames {
             Self::Batch { batch, waiting } => match batch.send(socket, waiting.start, waiting.end) {
                 Ok(taken) => {
                     waiting.start += taken;
-                    // `sendmmsg` keeps the reason to itself when it took some. A full send buffer would have been
-                    // waited for.
+                    // `sendmmsg` keeps the reason to itself when it took some; it waits for the send buffer.
                     let refused = || io::Error::from_raw_os_error(libc::ENOBUFS);
                     (taken, if waiting.start == waiting.end { Ok(()) } else { Err(refused()) })
                 }

@@ -8,8 +8,8 @@ use sys::xsk::{
     XskStatistics,
 };
 
-use super::{XskGot, XskLoss, XskShape, interface, receive_losses};
-use crate::{Layer, PortError, Received, RxPort, Wait};
+use super::{XskGot, XskShape, interface, receive_losses};
+use crate::{Layer, Loss, PortError, Received, RxPort, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -151,17 +151,6 @@ impl XskRx {
         self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
     }
 
-    /// Where packets for this socket were lost; the lines add up to [`RxPort::lost`]. The interface may count
-    /// the same packets as dropped (veth: `rx_queue_<n>_drops`): one of both belongs in a ledger.
-    ///
-    /// # Errors
-    /// [`PortError::XskBroken`] when the kernel does not say.
-    pub fn losses(&mut self) -> Result<[XskLoss; 3], PortError> {
-        let counted = self.statistics()?;
-        self.lost = counted.rx_lost();
-        Ok(receive_losses(&counted))
-    }
-
     fn wait(&self) -> Result<(), PortError> {
         match self.socket.wait_readable(TIMEOUT) {
             Ok(_) => Ok(()),
@@ -208,7 +197,7 @@ impl RxPort for XskRx {
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             sink(Received { bytes: &umem.bytes(&frame)[range], truncated: false });
-            self.queue.refill(frame).expect("the fill ring has a slot for every frame");
+            self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
         // Before the frames are shown: what the kernel had left while this batch was looked at.
@@ -229,6 +218,14 @@ impl RxPort for XskRx {
         self.lost = self.statistics()?.rx_lost();
         Ok(self.lost)
     }
+
+    /// The interface may count the same packets as dropped (veth: `rx_queue_<n>_drops`, in the link's
+    /// `rx_dropped`): one of both belongs in a ledger.
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        let counted = self.statistics()?;
+        self.lost = counted.rx_lost();
+        Ok(receive_losses(&counted).to_vec())
+    }
 }
 
 fn open_queue(
@@ -246,13 +243,13 @@ fn open_queue(
         copy_mode: options.copy_mode,
         rx_slots: ring_slots,
         tx_slots: 0,
-        frame_slots: frames,
+        frames,
         busy_poll: options.busy_poll,
     };
     let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
     let mut rx = opened.rx.expect("a socket with RX slots receives");
     for frame in empty {
-        rx.refill(frame).expect("the fill ring has a slot for every frame");
+        rx.refill(frame).expect("the fill ring has two slots for every frame");
     }
     rx.publish();
     Ok((opened.socket, queue, rx))

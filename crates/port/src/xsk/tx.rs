@@ -89,7 +89,7 @@ impl XskTx {
             copy_mode: options.copy_mode,
             rx_slots: 0,
             tx_slots: ring_slots,
-            frame_slots: frames,
+            frames,
             busy_poll: options.busy_poll,
         };
         let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;

@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Access, Lab, LabPlan};
+use lab::{Access, Lab, LabPlan, Side};
 use socket2::{Domain, Protocol, Socket, Type};
+use sys::netdev::Napi;
 use wire::{FrameSpec, Template};
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
@@ -22,6 +23,11 @@ pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
 
 pub(crate) fn template(spec: &FrameSpec) -> Template {
     Template::new(spec).unwrap()
+}
+
+/// The receive rings of a veth; none are told by kernels before 6.8.
+pub(crate) fn napis(side: &Side) -> Vec<Napi> {
+    side.napis().unwrap_or_default()
 }
 
 /// Waits for something that the kernel tells nobody about.

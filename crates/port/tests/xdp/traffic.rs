@@ -13,7 +13,7 @@ use port::{
 };
 use wire::{FrameSpec, PROBE_LEN, ProbeHeader, SizeMix, Sizes, UdpFrame};
 
-use crate::support::{Capture, OnDrop, lab, template, wait_for};
+use crate::support::{Capture, OnDrop, lab, napis, template, wait_for};
 
 const PORT: u16 = 4321;
 
@@ -113,6 +113,21 @@ fn vlans_both_families_and_all_sizes_are_counted() {
             }
         }
     }
+}
+
+#[test]
+fn jumbo_frames_arrive_as_long_as_they_fit_in_a_page() {
+    let Some(lab) = lab(&LabPlan { mtu: 9000, ..LabPlan::default() }) else { return };
+    let rx = open_rx(&lab, XdpMode::Native, &CountOptions::default());
+    let mut tx = open_tx(&lab, &spec(&lab, 0, "random:64-3076"), SendPath::Tx).unwrap();
+    send(&lab, &mut tx, 1000);
+    assert_eq!(read_until(&rx, 1000).streams[0].lost(), 0);
+    let mut tx = open_tx(&lab, &spec(&lab, 0, "9000"), SendPath::Tx).unwrap();
+    let error = lab.tx().run(|| tx.send(1, 0)).unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "making XDP live frames of 8996 bytes is not supported by this kernel: each must fit in a page"
+    );
 }
 
 #[test]
@@ -281,7 +296,7 @@ fn a_peer_without_receive_rings_is_no_silence_but_an_error() {
 #[test]
 fn a_sender_on_a_veth_changes_nothing_on_either_end() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let looks = || [lab.tx(), lab.rx()].map(|side| (side.features().unwrap(), side.napis().unwrap()));
+    let looks = || [lab.tx(), lab.rx()].map(|side| (side.features().unwrap(), napis(side)));
     let before = looks();
     let _tx = open_tx(&lab, &spec(&lab, 0, "64"), SendPath::Tx).unwrap();
     assert_eq!(looks(), before);
@@ -315,7 +330,7 @@ fn all_of_xdp_works_on_a_veth_and_generic_on_loopback() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let veth = lab.rx().run(|| probe_xdp(lab.rx().index())).unwrap();
     assert!(veth.native.is_ok() && veth.generic.is_ok() && veth.live_frames.is_ok(), "{veth:?}");
-    assert_eq!(lab.rx().napis().unwrap(), []);
+    assert_eq!(napis(lab.rx()), []);
     let loopback = lab.rx().run(|| probe_xdp(1)).unwrap();
     assert!(loopback.generic.is_ok());
     assert_eq!(loopback.native.unwrap_err().to_string(), "native XDP is not supported by lo");

@@ -21,9 +21,8 @@ const _: () = assert!(VIRTIO == 32 && LEN == 4 && STATUS == 0, "include/uapi/lin
 /// Slots that the kernel sends frames from.
 ///
 /// A small header before each frame (`PACKET_VNET_HDR`) says that all of it shall be copied into the packet.
-/// Without it the kernel hangs the ring's own page onto the packet, which is slower for small frames
-/// (`benches/packet.rs` of `port`), and lets a later frame in the slot overwrite one that still waits in a
-/// receiver's queue on the same machine.
+/// Without it the kernel hangs the ring's own page onto the packet, and a veth must still copy it later: slower for
+/// small and for large frames, as `benches/packet.rs` of `port` shows against a plain ring.
 pub struct TxRing {
     memory: Memory,
     layout: TxRingLayout,

@@ -93,6 +93,15 @@ impl UdpSocket {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
+    /// Drops everything that comes from now on (`SO_ATTACH_FILTER`, a program that returns 0).
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn drop_all(&self) -> io::Result<()> {
+        const BPF_RET: u16 = 0x06; // BPF_RET | BPF_K, include/uapi/linux/bpf_common.h
+        self.socket.attach_filter(&[socket2::SockFilter::new(BPF_RET, 0, 0, 0)])
+    }
+
     /// Lets a blocking receive and a blocking send return `WouldBlock` after this long.
     ///
     /// # Errors

@@ -30,8 +30,9 @@ pub struct XskConfig {
     pub rx_slots: u32,
     /// Slots of the TX ring, a power of two; 0 for a socket that only receives.
     pub tx_slots: u32,
-    /// Slots of the fill and completion rings, a power of two, at least as many as there are frames for them.
-    pub frame_slots: u32,
+    /// The frames that come and go through this socket, a power of two: the completion ring gets so many slots, the
+    /// fill ring twice as many.
+    pub frames: u32,
     /// Poll the card from the socket's own calls instead of waiting for interrupts.
     pub busy_poll: Option<BusyPoll>,
 }
@@ -132,8 +133,10 @@ impl XskSocket {
             socket.register(umem)?;
         }
         // The kernel wants fill and completion rings of every socket, also of one that never uses them.
-        let fill_slots = if config.rx_slots > 0 { config.frame_slots } else { 1 };
-        let completion_slots = if config.tx_slots > 0 { config.frame_slots } else { 1 };
+        // The kernel shows packets before it says that it took their frames out of the fill ring (`xsk_flush`), so a
+        // frame can come back while its old slot still looks used: at most all of them once more.
+        let fill_slots = if config.rx_slots > 0 { 2 * config.frames } else { 1 };
+        let completion_slots = if config.tx_slots > 0 { config.frames } else { 1 };
         socket.make_ring(libc::XDP_UMEM_FILL_RING, fill_slots, "make the fill ring")?;
         socket.make_ring(libc::XDP_UMEM_COMPLETION_RING, completion_slots, "make the completion ring")?;
         if config.rx_slots > 0 {

@@ -37,7 +37,7 @@ struct Receiving {
 
 fn receiving(slots: usize) -> Receiving {
     let (umem, free) = umem();
-    let (fill, fill_memory) = Kernel::with_ring(FRAMES as usize);
+    let (fill, fill_memory) = Kernel::with_ring(2 * FRAMES as usize);
     let (rx, rx_memory) = Kernel::with_ring(slots);
     let queue = RxQueue::new(Producer::new(fill_memory), Consumer::new(rx_memory), umem);
     Receiving { queue, fill, rx, free }
@@ -123,6 +123,23 @@ fn a_packet_is_lent_where_it_lies_and_its_frame_is_used_again() {
         queue.publish();
         assert_eq!(queue.outstanding(), 8);
     }
+}
+
+#[test]
+fn a_kernel_that_says_late_what_it_took_leaves_room_for_every_frame() {
+    let Receiving { mut queue, fill, rx, free } = receiving(8);
+    for frame in free {
+        queue.refill(frame).unwrap();
+    }
+    queue.publish();
+    for address in fill.look() {
+        assert!(rx.give(Descriptor { address: address + 256, len: 60 }));
+    }
+    while let Some(Received { frame, .. }) = queue.pop() {
+        queue.refill(frame).unwrap();
+    }
+    queue.publish();
+    assert_eq!((queue.outstanding(), fill.used()), (8, 16));
 }
 
 #[test]

@@ -1,0 +1,254 @@
+//! `linerate model` and `linerate bench rdr`: the simulated receive path.
+
+use std::{
+    io::{self, Write},
+    num::NonZero,
+    sync::Mutex,
+    thread,
+};
+
+use measure::{Machine, Origin, Run};
+use model::{BusTrace, ConfigError, Fleet, Rdr, Scenario, Sweep};
+
+use crate::{
+    args::{ModelArgs, ModelCommand, OutputArgs, PlanArgs, PolicyArg, RdrArgs},
+    failure::{Failure, Status, in_words},
+    output::{self, Form, Save, printed},
+    report_command::read_run,
+    start::opening,
+};
+
+pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
+    match &args.command {
+        Some(ModelCommand::Plan(plan)) => return fleet(plan),
+        Some(ModelCommand::Rdr(rdr)) => return run_rdr(rdr),
+        None => {}
+    }
+    if args.list {
+        return list();
+    }
+    if let Some(path) = &args.from {
+        return predict(args, path);
+    }
+    let mut scenario = Scenario::preset(&args.preset).map_err(|error| refuse(&error))?;
+    for setting in &args.set {
+        let (name, value) = split(setting)?;
+        scenario.set(name, value).map_err(|error| refuse(&error))?;
+    }
+    let sweeps: Vec<Sweep> = args
+        .sweep
+        .iter()
+        .map(|text| Sweep::parse(text))
+        .collect::<Result<_, _>>()
+        .map_err(|error| refuse(&error))?;
+    let points = scenario.sweep(&sweeps).map_err(|error| refuse(&error))?;
+    if args.output.dry_run {
+        return output::print_plan(&points);
+    }
+    let save = Save::prepare(&args.output, "model")?;
+    let results = in_parallel(points, |point| point.compute(&args.preset));
+    let results = results.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| refuse(&error))?;
+    let start = modelled("model", &args.set);
+    finish(scenario.assemble(start, results), &args.output, save)
+}
+
+/// The RDR paper's experiment, every point, with the published figures beside the model's.
+pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
+    let defaults = Rdr::default();
+    let rdr = Rdr {
+        payloads: if args.payload.is_empty() { defaults.payloads } else { args.payload.clone() },
+        ports: if args.ports.is_empty() { defaults.ports } else { args.ports.clone() },
+        policies: if args.policy.is_empty() {
+            defaults.policies
+        } else {
+            args.policy.iter().map(|policy| (*policy).into()).collect()
+        },
+    };
+    let usage = |error: model::RdrError| Failure::new(Status::Usage, in_words(&error));
+    let points = rdr.points().map_err(usage)?;
+    if args.output.dry_run {
+        return output::print_plan(&points);
+    }
+    let save = Save::prepare(&args.output, "rdr")?;
+    let results = in_parallel(points, |point| point.compute());
+    let results = results.into_iter().collect::<Result<Vec<_>, _>>().map_err(usage)?;
+    let run = Rdr::assemble(modelled("bench", &[]), results);
+    if args.output.form() == Form::Text {
+        printed(write_rdr(&run, &mut io::stdout().lock())).map(|()| true)?;
+        output::save_run(&run, save)?;
+        return Ok(run.end.goals_met());
+    }
+    finish(run, &args.output, save)
+}
+
+fn write_rdr(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let figures = model::rdr_figures().map_err(io::Error::other)?;
+    writeln!(
+        out,
+        "Receive descriptor recycling (Walravens and Gaidioz): the paper's figures beside the model's"
+    )?;
+    writeln!(out, "{:<58} {:>10} {:>10} {:>8}  where", "figure", "published", "model", "off by")?;
+    for figure in figures {
+        let given = if figure.given { " (given to the model)" } else { "" };
+        writeln!(
+            out,
+            "{:<58} {:>10} {:>10} {:>7.1}%  {}{given}",
+            format!("{} [{}]", figure.name, figure.unit),
+            plain(figure.published),
+            plain(figure.model),
+            figure.deviation() * 100.0,
+            figure.place
+        )?;
+    }
+    writeln!(out, "\nThroughput against payload, Mb/s of frames a port (Figures 3, 4 and 9)")?;
+    writeln!(
+        out,
+        "{:<8} {:>5} {:>13} {:>7} {:>7} {:>8} {:>9} {:>7} {:>11}",
+        "policy", "ports", "payload bytes", "theory", "sent", "received", "published", "bus", "lost kpps"
+    )?;
+    for point in &run.end.points {
+        let number =
+            |name: &str| point.values.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+        let megabits = |name: &str| number(name) / 1e6;
+        writeln!(
+            out,
+            "{:<8} {:>5} {:>13} {:>7.1} {:>7.1} {:>8.1} {:>9.1} {:>7.1} {:>11.1}",
+            point.values.get("policy").and_then(|policy| policy.as_str()).unwrap_or("-"),
+            number("ports"),
+            number("payload_bytes"),
+            megabits("theory_bps"),
+            megabits("sent_bps"),
+            megabits("received_bps"),
+            megabits("published_received_bps"),
+            megabits("bus_limit_bps"),
+            number("lost_pps") / 1e3
+        )?;
+    }
+    let trace = BusTrace::simulate(model::BufferPolicy::Realloc).map_err(io::Error::other)?;
+    writeln!(out, "\nThe bus over time (Figures 5 and 7), a character = 250 clocks")?;
+    for line in trace.axis(80, 250.0) {
+        writeln!(out, "{line}")?;
+    }
+    for note in &run.end.notes {
+        writeln!(out, "! {note}")?;
+    }
+    Ok(())
+}
+
+/// Predicts rate and loss of the machine of a measured run.
+fn predict(args: &ModelArgs, path: &std::path::Path) -> Result<bool, Failure> {
+    let measured = read_run(path)?;
+    let calibration = model::calibrate(&measured).map_err(|error| {
+        Failure::new(Status::Refused, format!("{}: {}", path.display(), in_words(&error)))
+            .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
+    })?;
+    let save = Save::prepare(&args.output, "model")?;
+    let run = model::predict(&calibration, &args.load, modelled("model", &args.set))
+        .map_err(|error| refuse(&error))?;
+    finish(run, &args.output, save)
+}
+
+/// Sizes a fleet.
+fn fleet(args: &PlanArgs) -> Result<bool, Failure> {
+    let mut fleet = Fleet::default();
+    let frame = args.frame_size.unwrap_or(wire::FrameSize::MIN);
+    fleet.frame_bytes = frame.bytes();
+    if let Some(flood) = args.flood {
+        let pps = flood.to_pps(frame, None).map_err(|error| Failure::new(Status::Usage, error))?;
+        fleet.flood_pps = pps.ok_or_else(|| {
+            Failure::new(Status::Usage, "a flood of 'max' is no number").hint("write for example 300Mpps")
+        })?;
+    }
+    for setting in &args.set {
+        let (name, value) = split(setting)?;
+        fleet.set(name, value).map_err(|error| refuse(&error))?;
+    }
+    let plan = fleet.plan().map_err(|error| refuse(&error))?;
+    let save = Save::prepare(&args.output, "plan")?;
+    let run = plan.run(&fleet, modelled("model", &args.set));
+    if args.output.form() == Form::Text {
+        return output::print_plan(&plan).and_then(|met| output::save_run(&run, save).map(|()| met));
+    }
+    finish(run, &args.output, save)
+}
+
+fn list() -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    let written = (|| -> io::Result<()> {
+        writeln!(out, "presets:")?;
+        for (name, about) in Scenario::presets() {
+            writeln!(out, "  {name:<16} {about}")?;
+        }
+        writeln!(out, "parameters of the receive path (--set NAME=VALUE, --sweep NAME=A,B):")?;
+        for parameter in model::parameters() {
+            writeln!(out, "  {:<28} {:<10} {}", parameter.name, parameter.unit, parameter.meaning)?;
+        }
+        Ok(())
+    })();
+    printed(written)?;
+    Ok(true)
+}
+
+fn finish(run: Run, args: &OutputArgs, save: Option<Save>) -> Result<bool, Failure> {
+    match args.form() {
+        Form::JsonStream => printed(report::write_json_stream(&run, &mut io::stdout().lock()))?,
+        form => output::print_run(&run, form)?,
+    }
+    output::save_run(&run, save)?;
+    Ok(run.end.goals_met())
+}
+
+/// A model's record names no machine but the simulated one.
+fn modelled(command: &str, settings: &[String]) -> measure::Start {
+    let mut start = opening(command, Origin::Model, &serde_json::json!({ "set": settings }));
+    start.machine = Machine::default();
+    start
+}
+
+fn split(setting: &str) -> Result<(&str, &str), Failure> {
+    setting.split_once('=').ok_or_else(|| {
+        Failure::new(Status::Usage, format!("'{setting}' sets nothing")).hint("write --set NAME=VALUE")
+    })
+}
+
+fn refuse(error: &ConfigError) -> Failure {
+    Failure::new(Status::Usage, in_words(error)).hint("linerate model --list shows presets and parameters")
+}
+
+fn plain(value: f64) -> String {
+    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+/// Computes independent points on all CPUs, and keeps their order.
+fn in_parallel<P: Send, R: Send>(points: Vec<P>, compute: impl Fn(P) -> R + Sync) -> Vec<R> {
+    let count = points.len();
+    let waiting = Mutex::new(points.into_iter().enumerate());
+    let done: Mutex<Vec<Option<R>>> = Mutex::new((0..count).map(|_| None).collect());
+    let workers = thread::available_parallelism().map_or(1, NonZero::get).min(count.max(1));
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().expect("no holder panics").next();
+                    let Some((at, point)) = next else { return };
+                    let result = compute(point);
+                    done.lock().expect("no holder panics")[at] = Some(result);
+                }
+            });
+        }
+    });
+    done.into_inner()
+        .expect("no holder panics")
+        .into_iter()
+        .map(|result| result.expect("every point was computed"))
+        .collect()
+}
+
+impl From<PolicyArg> for model::BufferPolicy {
+    fn from(policy: PolicyArg) -> Self {
+        match policy {
+            PolicyArg::Realloc => Self::Realloc,
+            PolicyArg::Recycle => Self::Recycle,
+        }
+    }
+}

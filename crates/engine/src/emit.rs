@@ -1,0 +1,89 @@
+//! What hands packets over: a port whose slots are stamped here, or a program that makes them in the kernel.
+
+use port::{Layer, PortError, Sent, TxPort, XdpTx};
+use wire::Template;
+
+/// Makes the next packets of a stream and hands them over.
+pub(crate) trait Emit {
+    /// The most packets that one call is worth.
+    fn batch_size(&self) -> usize;
+
+    /// Makes up to `packets` new ones, sent at `time_ns`; see [`TxPort::send`] about those that were not taken.
+    fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError>;
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Emitted {
+    pub(crate) sent: Sent,
+    /// UDP payload bytes of the packets filled.
+    pub(crate) payload_bytes: u64,
+}
+
+/// A port and the template that is stamped into its slots.
+pub(crate) struct Stamped<P> {
+    port: P,
+    template: Template,
+    sequence: u32,
+}
+
+impl<P: TxPort> Stamped<P> {
+    pub(crate) fn new(mut port: P, template: Template) -> Self {
+        port.prime(|slot| match P::LAYER {
+            Layer::Payload => template.prime_payload(slot),
+            Layer::Frame => template.prime_frame(slot),
+        });
+        Self { port, template, sequence: 0 }
+    }
+}
+
+impl<P: TxPort> Emit for Stamped<P> {
+    fn batch_size(&self) -> usize {
+        self.port.batch_size()
+    }
+
+    #[inline]
+    fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError> {
+        let mut payload_bytes = 0;
+        let sent = self.port.send(packets, |slot| {
+            let sequence = self.sequence;
+            self.sequence = sequence.wrapping_add(1);
+            payload_bytes += self.template.payload_len(sequence) as u64;
+            match P::LAYER {
+                Layer::Payload => self.template.restamp_payload(slot, sequence, time_ns),
+                Layer::Frame => self.template.restamp_frame(slot, sequence, time_ns),
+            }
+        })?;
+        Ok(Emitted { sent, payload_bytes })
+    }
+}
+
+/// A program that makes packets from the template's recipe.
+pub(crate) struct Made {
+    port: XdpTx,
+    template: Template,
+}
+
+impl Made {
+    pub(crate) fn new(port: XdpTx, template: Template) -> Self {
+        Self { port, template }
+    }
+}
+
+impl Emit for Made {
+    fn batch_size(&self) -> usize {
+        XdpTx::WORTHWHILE_PACKETS
+    }
+
+    fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError> {
+        let first = self.port.next_sequence();
+        let sent = self.port.send(packets, time_ns)?;
+        let payload_bytes = match self.template.recipe().payload_len.fixed() {
+            Some(bytes) => u64::from(bytes) * sent.filled as u64,
+            None => {
+                (0..sent.filled as u32).map(|n| self.template.payload_len(first.wrapping_add(n)) as u64).sum()
+            }
+        };
+        Ok(Emitted { sent, payload_bytes })
+    }
+}
