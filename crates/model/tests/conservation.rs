@@ -1,7 +1,9 @@
 //! Random machines: whatever the configuration, no frame is lost without a place, time never goes back, and
 //! the same seed gives the same run. `simulate` itself asserts the first two after every run and panics.
 
-use model::{BufferPolicy, BusKind, Config, ConfigError, ModerationMode, Path, RingKind, simulate};
+use model::{
+    BufferPolicy, BusKind, Config, ConfigError, ModerationMode, Path, RingKind, parameters, simulate,
+};
 
 /// SplitMix64, so that a failure is repeated by its number alone.
 struct Dice(u64);
@@ -172,6 +174,40 @@ fn what_no_machine_could_be_is_refused_and_never_simulated() {
     let mut config = Config::default();
     config.ring.descriptors = 0;
     assert!(matches!(simulate(&config), Err(ConfigError::Invalid(_))));
+}
+
+#[test]
+fn extreme_values_are_simulated_or_refused() {
+    let values = [
+        "0",
+        "1",
+        "2",
+        "0.001",
+        "1000000",
+        "1e9",
+        "1e12",
+        "4294967295",
+        "18446744073709551615",
+        "-1",
+        "null",
+    ];
+    let mut simulated = 0;
+    for parameter in parameters().filter(|parameter| parameter.name != "run.duration_us") {
+        for value in values {
+            for arrival in ["cbr", "poisson", "burst"] {
+                let mut config = Config::default();
+                config.run.duration_us = 20.0;
+                config.run.warmup_us = 1.0;
+                config.run.samples = 3;
+                config.set("arrival", arrival).unwrap();
+                let set = config.set(parameter.name, value);
+                if set.is_ok() && simulate(&config).is_ok() {
+                    simulated += 1;
+                }
+            }
+        }
+    }
+    assert!(simulated > 500, "{simulated}");
 }
 
 #[test]

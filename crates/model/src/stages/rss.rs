@@ -98,9 +98,11 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("rss.bypass_ratio", "ratio", "share of the frames that a flow rule sends to that queue"),
 ];
 
+const MOST_QUEUES: u32 = 256;
+
 impl Rss {
     pub(crate) fn check(&self, problems: &mut Problems) {
-        problems.range("rss.queues", self.queues, 1, 256);
+        problems.range("rss.queues", self.queues, 1, MOST_QUEUES);
         problems.range("rss.flows", self.flows, 1, 1 << 20);
         problems.ratio("rss.heavy_ratio", self.heavy_ratio);
         problems.ratio("rss.bypass_ratio", self.bypass_ratio);
@@ -109,6 +111,10 @@ impl Rss {
                 "rss.flows",
                 "ports tell at most 65536 flows apart: set rss.flows_differ_in to addresses",
             );
+        }
+        problems.range("rss.table_buckets", self.table_buckets, 1, 65_536);
+        if !(1..=MOST_QUEUES).contains(&self.queues) || self.table_buckets > 65_536 {
+            return;
         }
         match self.indirection() {
             Err(error) => problems.add("rss.table", error),
@@ -146,7 +152,7 @@ impl Rss {
     }
 
     /// The queue of every flow, as the card's hash and table give it; empty when the table cannot be made.
-    pub fn queues_of_flows(&self) -> Vec<u32> {
+    pub(crate) fn queues_of_flows(&self) -> Vec<u32> {
         let Ok(table) = self.indirection() else { return Vec::new() };
         let toeplitz = Toeplitz::new(&self.key);
         (0..self.flows).map(|flow| table.queue(toeplitz.hash(&self.flow(flow), self.hash))).collect()

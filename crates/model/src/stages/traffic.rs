@@ -217,7 +217,7 @@ impl Arrivals {
             (Some(period), Arrival::Burst) => self.burst_gap_ps(period, wire_ps),
             (Some(period), _) => period,
         };
-        self.at_ps += gap_ps.max(wire_ps);
+        self.at_ps = self.at_ps.saturating_add(gap_ps.max(wire_ps));
         Some((self.at_ps, bytes))
     }
 
@@ -228,7 +228,7 @@ impl Arrivals {
             return wire_ps;
         }
         self.left_of_burst = self.burst_frames - 1;
-        (period_ps * self.burst_frames).saturating_sub(wire_ps * self.left_of_burst)
+        period_ps.saturating_mul(self.burst_frames).saturating_sub(wire_ps.saturating_mul(self.left_of_burst))
     }
 
     fn next_recorded(&mut self) -> Option<(u64, u32)> {
