@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM as a number that grows: one asks to stop and report, a second to leave at once.
+//! SIGINT and SIGTERM: the first asks to stop and report, a second ends the process at once, as it would have
+//! without us. All that must not outlive the process is held by descriptors, so the kernel undoes it then.
 
 use std::{
     io, mem, ptr,
@@ -12,7 +13,8 @@ pub fn caught() -> u32 {
     CAUGHT.load(Ordering::Relaxed)
 }
 
-/// From now on counts SIGINT and SIGTERM instead of dying of them. Blocking calls are interrupted.
+/// From now on counts the first SIGINT and the first SIGTERM instead of dying of them. Blocking calls are
+/// interrupted.
 ///
 /// # Errors
 /// What the kernel said.
@@ -20,6 +22,7 @@ pub fn catch() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero sigaction is a valid value.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        action.sa_flags = libc::SA_RESETHAND;
         action.sa_sigaction = count as *const () as libc::sighandler_t;
         // SAFETY: `action` is valid, `count` does nothing but an atomic add, which is async-signal-safe.
         let status = unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };

@@ -132,6 +132,22 @@ fn one_interrupt_stops_and_reports_what_was_measured() {
 }
 
 #[test]
+fn a_second_interrupt_ends_it_at_once() {
+    let args = ["bench", "--duration", "30s", "--trials", "1", "--no-save"];
+    let mut child = linerate(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    signal(&child, "STOP");
+    signal(&child, "INT");
+    signal(&child, "CONT");
+    signal(&child, "INT");
+    let status = wait(&mut child);
+    let died = std::os::unix::process::ExitStatusExt::signal(&status);
+    assert!(died == Some(2) || status.code() == Some(1), "{status}");
+}
+
+#[test]
 fn without_root_the_ladder_runs_in_a_user_namespace() {
     if !is_root() {
         return skip("needs root to become somebody else");
