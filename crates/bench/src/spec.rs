@@ -51,7 +51,7 @@ type Known = [(&'static str, &'static [&'static str])];
 
 const SENDING: &Known = &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[])];
 const RECEIVING: &Known =
-    &[("udp", &["gro", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
+    &[("udp", &["gro", "ovfl", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
 
 /// The engine and the switches of a text, each of them known.
 fn parse<'t>(text: &'t str, side: &'static str, all: &Known) -> Result<(&'t str, Vec<&'t str>), SpecError> {
@@ -106,7 +106,9 @@ impl RxSpec {
 
     fn switches(&self) -> Vec<(&'static str, bool)> {
         match &self.0 {
-            RxEngine::Udp(udp) => vec![("gro", udp.gro), ("reuseport", udp.reuse_port)],
+            RxEngine::Udp(udp) => {
+                vec![("gro", udp.gro), ("ovfl", udp.drop_counts), ("reuseport", udp.reuse_port)]
+            }
             RxEngine::Packet(_) | RxEngine::Xsk(_) => Vec::new(),
             RxEngine::Xdp(xdp) => vec![("generic", xdp.generic)],
         }
@@ -140,6 +142,7 @@ impl FromStr for RxSpec {
             "xdp" => RxEngine::Xdp(XdpRxPlan { generic: has("generic") }),
             _ => RxEngine::Udp(UdpRxPlan {
                 gro: has("gro"),
+                drop_counts: has("ovfl"),
                 reuse_port: has("reuseport"),
                 receive_buffer_bytes: None,
             }),
@@ -212,7 +215,7 @@ mod tests {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
         assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, reuseport");
+        assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has none");
         assert!("".parse::<RxSpec>().is_err());

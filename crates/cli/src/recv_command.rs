@@ -154,8 +154,12 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     {
         return Err(failure);
     }
-    let udp =
-        UdpRxPlan { reuse_port: args.reuseport, gro: args.gro, receive_buffer_bytes: args.receive_buffer };
+    let udp = UdpRxPlan {
+        reuse_port: args.reuseport,
+        gro: args.gro,
+        drop_counts: false,
+        receive_buffer_bytes: args.receive_buffer,
+    };
     let interval = args.output.interval.unwrap_or(Duration::from_secs(1));
     Ok(RecvPlan {
         receiver: ReceiverPlan {

@@ -70,6 +70,8 @@ pub struct UdpRxPlan {
     pub reuse_port: bool,
     /// Let the kernel join datagrams of a flow.
     pub gro: bool,
+    /// Let packets carry the drop count (`SO_RXQ_OVFL`) instead of asking for it every few milliseconds.
+    pub drop_counts: bool,
     /// `SO_RCVBUF` in bytes, `None` for the system's default.
     pub receive_buffer_bytes: Option<usize>,
 }
@@ -243,6 +245,7 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineEr
         local: plan.local,
         reuse_port: udp.reuse_port,
         gro: udp.gro,
+        drop_counts: udp.drop_counts,
         batch_size: plan.batch_size,
         receive_buffer_bytes: udp.receive_buffer_bytes,
     };
@@ -301,6 +304,9 @@ impl Tally {
 /// A port that others keep filling is not emptied for longer than this.
 const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 
+/// How often a busy receiver asks for its losses: a system call more.
+const LOSSES_EVERY_NS: u64 = 10_000_000;
+
 /// The hot loop: per batch one call, one clock read, one publish.
 fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPublished) -> RxResult {
     let mut meter = Meter::start();
@@ -308,6 +314,7 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
     let (mut first_ns, mut last_ns) = (None, None);
     let mut drain_until_ns = u64::MAX;
     let mut was_idle = false;
+    let mut losses_due_ns = 0;
     let error = loop {
         // Asked before the last look: what arrived before the request to stop is counted.
         let is_over = shift.is_over();
@@ -336,7 +343,13 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
         }
         first_ns.get_or_insert(now);
         last_ns = Some(now);
-        tally.total.lost = port.lost_seen();
+        if now > losses_due_ns {
+            losses_due_ns = now + LOSSES_EVERY_NS;
+            if let Err(error) = read_losses(port, &mut tally) {
+                break Some(error);
+            }
+        }
+        tally.total.lost = tally.total.lost.max(port.lost_seen());
         tally.publish(published);
     };
     let error = error.or_else(|| read_losses(port, &mut tally).err());

@@ -58,6 +58,9 @@ pub struct UdpRxOptions {
     pub reuse_port: bool,
     /// Let the kernel join datagrams (GRO); each is still counted.
     pub gro: bool,
+    /// Let each batch carry the number of packets dropped so far (`SO_RXQ_OVFL`), instead of asking for it now and
+    /// then; it costs the kernel a look at the count for every packet.
+    pub drop_counts: bool,
     /// Messages a call, at most.
     pub batch_size: usize,
     /// `SO_RCVBUF` in bytes.
@@ -199,7 +202,14 @@ impl TxPort for UdpTx {
 impl UdpRxOptions {
     /// A socket of its own at `local`, in batches of 512.
     pub fn at(local: SocketAddr) -> Self {
-        Self { local, reuse_port: false, gro: false, batch_size: 512, receive_buffer_bytes: None }
+        Self {
+            local,
+            reuse_port: false,
+            gro: false,
+            drop_counts: false,
+            batch_size: 512,
+            receive_buffer_bytes: None,
+        }
     }
 }
 
@@ -218,7 +228,7 @@ impl UdpRx {
             reuse_port: options.reuse_port,
             receive_buffer_bytes: options.receive_buffer_bytes,
             gro: options.gro,
-            drop_counts: true,
+            drop_counts: options.drop_counts,
             ..SocketOptions::default()
         };
         let socket = UdpSocket::bind(options.local, &socket_options)
