@@ -25,8 +25,8 @@ impl Progress {
         let shown = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let bar = shown.then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} {pos:>3}% {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}");
+            bar.set_style(style.expect("the template is right"));
             bar
         });
         Self { bar, form, current: String::new(), failure: None }
@@ -54,10 +54,6 @@ impl Watcher for Progress {
             Some(bar) => {
                 bar.set_length(u64::from(of) * 100);
                 bar.set_position(u64::from(index) * 100);
-                bar.set_style(
-                    ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
-                        .unwrap_or_else(|_| ProgressStyle::default_bar()),
-                );
                 bar.set_message(self.current.clone());
             }
             None => eprintln!("{}", self.current),
