@@ -18,7 +18,7 @@ pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use ladder::{Watcher, run_ladder};
 pub use machine::{read_lab_interfaces, read_machine};
-pub use plan::{BenchPlan, LabEnd, Pair};
+pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
 pub use scenario::{Scenario, ScenarioError};

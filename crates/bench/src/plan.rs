@@ -82,6 +82,11 @@ pub struct LabEnd {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// Flows of one sending worker, at least one each.
+pub fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
+    (flows / workers + usize::from(worker < flows % workers)).max(1)
+}
+
 /// The UDP port of the lab's receivers.
 const LAB_PORT: u16 = 4321;
 
@@ -121,13 +126,11 @@ impl BenchPlan {
 
     /// The sender of a pair's trial, from the lab's sending to its receiving addresses.
     pub fn sender(&self, pair: &Pair, from: &LabEnd, to: &LabEnd) -> SenderPlan {
-        let flows =
-            |worker: usize| self.flows / self.tx_threads + usize::from(worker < self.flows % self.tx_threads);
         let workers = (0..self.tx_threads)
             .map(|worker| TxWorkerPlan {
                 target: to.addresses[worker % to.addresses.len()],
                 local: from.addresses[worker % from.addresses.len()],
-                flows: flows(worker).max(1),
+                flows: share_of_flows(self.flows, self.tx_threads, worker),
                 stream: if self.tagged { worker as u16 + 1 } else { 0 },
             })
             .collect();
@@ -163,27 +166,7 @@ impl BenchPlan {
 
     /// The sending side as the record names it.
     pub fn tx_endpoint(&self, pair: &Pair) -> Endpoint {
-        let mut options = BTreeMap::from([
-            ("batch_size".into(), json!(self.tx_batch_size)),
-            ("flows".into(), json!(self.flows)),
-        ]);
-        match &pair.tx.0 {
-            TxEngine::Udp(udp) => {
-                options.insert("gso".into(), json!(udp.gso));
-                options.insert("send_buffer_bytes".into(), json!(udp.send_buffer_bytes));
-            }
-            TxEngine::Packet(packet) => {
-                options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
-            }
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
-        }
-        Endpoint {
-            engine: pair.tx.engine().into(),
-            label: pair.tx.to_string(),
-            threads: self.tx_threads as u32,
-            cpus: self.cpus.tx.clone(),
-            options,
-        }
+        pair.tx.endpoint(self.tx_threads, &self.cpus.tx, self.tx_batch_size, self.flows)
     }
 
     /// The receiving side as the record names it.

@@ -1,12 +1,14 @@
 //! Engines as users name them: `udp`, `udp+gso`, `udp+gro+reuseport`, `packet`, `xsk`, `xdp`.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use engine::{
     PacketRxPlan, PacketTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan,
     XskTxPlan,
 };
+use measure::Endpoint;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use thiserror::Error;
 
 /// A sending engine with its switches; its text form is the ladder's label.
@@ -81,6 +83,29 @@ impl TxSpec {
             TxEngine::Packet(_) => "packet",
             TxEngine::Xsk(_) => "xsk",
             TxEngine::Xdp(_) => "xdp",
+        }
+    }
+
+    /// The sending side as the record names it.
+    pub fn endpoint(&self, threads: usize, cpus: &[u32], batch_size: usize, flows: usize) -> Endpoint {
+        let mut options =
+            BTreeMap::from([("batch_size".into(), json!(batch_size)), ("flows".into(), json!(flows))]);
+        match &self.0 {
+            TxEngine::Udp(udp) => {
+                options.insert("gso".into(), json!(udp.gso));
+                options.insert("send_buffer_bytes".into(), json!(udp.send_buffer_bytes));
+            }
+            TxEngine::Packet(packet) => {
+                options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
+            }
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
+        }
+        Endpoint {
+            engine: self.engine().into(),
+            label: self.to_string(),
+            threads: threads as u32,
+            cpus: cpus.to_vec(),
+            options,
         }
     }
 

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use bench::{HostPlan, TxSpec, run_host_trial};
+use bench::{HostPlan, TxSpec, run_host_trial, share_of_flows};
 use engine::{Limit, SenderPlan, TxEngine, TxWorkerPlan};
-use measure::{End, Endpoint, Origin, PairSummary, Run, SCHEMA};
-use serde_json::json;
+use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use sys::{clock, signal};
 
 use crate::{
@@ -94,25 +93,17 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
     let specs = specs.iter().filter_map(|name| name.parse::<TxSpec>().ok()).chain(args.tx.clone());
     let flows = args.packets.flows.unwrap_or(threads).max(threads);
     Ok(specs
+        .map(|spec| TxSpec(with_buffer(spec.0, args.sockets.send_buffer)))
         .map(|spec| HostPlan {
             handshake: true,
-            endpoint: Endpoint {
-                engine: spec.engine().into(),
-                label: spec.to_string(),
-                threads: threads as u32,
-                cpus: cpus.clone(),
-                options: BTreeMap::from([
-                    ("batch_size".into(), json!(args.load.batch_size)),
-                    ("flows".into(), json!(flows)),
-                ]),
-            },
+            endpoint: spec.endpoint(threads, &cpus, args.load.batch_size as usize, flows),
             sender: SenderPlan {
-                engine: with_buffer(spec.0, args.sockets.send_buffer),
+                engine: spec.0,
                 workers: (0..threads)
                     .map(|worker| TxWorkerPlan {
                         target: peer,
                         local: (local, 0).into(),
-                        flows: (flows / threads + usize::from(worker < flows % threads)).max(1),
+                        flows: share_of_flows(flows, threads, worker),
                         stream: 0,
                     })
                     .collect(),

@@ -1,17 +1,15 @@
 //! `linerate send`: packets to receivers that agreed, or frames to a file.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{BufWriter, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
 };
 
-use bench::{HostPlan, HostTrialError, TxSpec, run_host_trial};
+use bench::{HostPlan, HostTrialError, TxSpec, run_host_trial, share_of_flows};
 use engine::{Limit, SenderPlan, TxEngine, TxWorkerPlan, UdpTxPlan};
-use measure::{End, Endpoint, Origin, PairSummary, Run, SCHEMA};
-use serde_json::json;
+use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use session::{SessionError, may_send_without_handshake};
 use sys::{clock, cpu, signal};
 use wire::{FrameSpec, PcapWriter, Template, Values};
@@ -129,30 +127,18 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     }
     let flows = args.packets.flows.unwrap_or(threads).max(threads);
     let duration = args.duration.map(clock::nanos);
-    let engine = TxEngine::Udp(UdpTxPlan { gso: args.gso, send_buffer_bytes: args.send_buffer });
-    let spec = TxSpec(engine.clone());
+    let spec = TxSpec(TxEngine::Udp(UdpTxPlan { gso: args.gso, send_buffer_bytes: args.send_buffer }));
     let cpus = args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
     Ok(HostPlan {
         handshake: !args.no_handshake,
-        endpoint: Endpoint {
-            engine: spec.engine().into(),
-            label: spec.to_string(),
-            threads: threads as u32,
-            cpus: cpus.clone(),
-            options: BTreeMap::from([
-                ("batch_size".into(), json!(args.load.batch_size)),
-                ("flows".into(), json!(flows)),
-                ("gso".into(), json!(args.gso)),
-                ("send_buffer_bytes".into(), json!(args.send_buffer)),
-            ]),
-        },
+        endpoint: spec.endpoint(threads, &cpus, args.load.batch_size as usize, flows),
         sender: SenderPlan {
-            engine,
+            engine: spec.0,
             workers: (0..threads)
                 .map(|worker| TxWorkerPlan {
                     target: targets[worker % targets.len()],
                     local: (local, 0).into(),
-                    flows: (flows / threads + usize::from(worker < flows % threads)).max(1),
+                    flows: share_of_flows(flows, threads, worker),
                     stream: 0,
                 })
                 .collect(),
