@@ -2,5 +2,6 @@
 
 mod bench;
 mod pair;
+mod refused;
 mod support;
 mod usage;

@@ -9,11 +9,13 @@ use sys::{clock, signal};
 
 use crate::{
     args::BenchArgs,
-    bench_command::conclude,
+    commands::{
+        bench::conclude,
+        send::{any_like, explain},
+    },
     failure::{Failure, Status},
     output::{self, Form, Save},
     packets::{Packets, frames_between},
-    send_command::{any_like, explain},
     start::opening,
 };
 

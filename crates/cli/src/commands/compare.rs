@@ -7,9 +7,9 @@ use report::{CompareOptions, Gate, NamedRun};
 
 use crate::{
     args::{CompareArgs, CompareForm},
+    commands::report::{newest_first, read_run},
     failure::{Failure, Status},
     output::{printed, style},
-    report_command::{newest_first, read_run},
 };
 
 pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {

@@ -16,7 +16,7 @@ use wire::{FrameSpec, PcapWriter, Template, Values};
 
 use crate::{
     args::{FrameArgs, SendArgs},
-    bench_command::conclude,
+    commands::bench::conclude,
     failure::{Failure, Status, os_error},
     output::{self, Form, Save},
     packets::{Packets, frames_between},

@@ -1,5 +1,7 @@
 //! `linerate bench`: the ladder.
 
+mod hosts;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
@@ -11,7 +13,6 @@ use sys::{capability::Capability, cpu};
 use crate::{
     args::{BenchArgs, SocketArgs},
     failure::{Failure, Status},
-    hosts_ladder,
     output::{self, Form, Save},
     packets::frames_between,
     progress::Progress,
@@ -20,7 +21,7 @@ use crate::{
 
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.hosts.peer.is_some() {
-        return hosts_ladder::run(args);
+        return hosts::run(args);
     }
     let access = gain_access()?;
     let plan = plan(args, access)?;

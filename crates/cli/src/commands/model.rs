@@ -12,9 +12,9 @@ use model::{BusTrace, ConfigError, Fleet, Rdr, Scenario, Sweep};
 
 use crate::{
     args::{ModelArgs, ModelCommand, OutputArgs, PlanArgs, PolicyArg, RdrArgs},
+    commands::report::read_run,
     failure::{Failure, Status, in_words},
     output::{self, Form, Save, printed},
-    report_command::read_run,
     start::opening,
 };
 

@@ -1,0 +1,96 @@
+//! `linerate bench`.
+
+use std::{path::PathBuf, time::Duration};
+
+use bench::{RxSpec, TxSpec};
+use clap::Args;
+
+use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// A scenario file (TOML) that holds options; those on the command line are added to it
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Sending engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) tx: Vec<TxSpec>,
+    /// Receiving engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) rx: Vec<RxSpec>,
+    /// Sending threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) threads: u16,
+    /// Receiving threads [default: as many as sending threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) rx_threads: Option<u16>,
+    /// Time of a trial
+    #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) duration: Duration,
+    /// Trials of each pair
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) trials: u32,
+    #[command(flatten)]
+    pub(crate) packets: PacketArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Use IPv6 in the lab
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+    #[command(flatten)]
+    pub(crate) sockets: SocketArgs,
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Settings of sockets and workers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sockets and workers")]
+pub(crate) struct SocketArgs {
+    /// SO_SNDBUF in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) send_buffer: Option<usize>,
+    /// SO_RCVBUF in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) receive_buffer: Option<usize>,
+    /// CPUs of the sending workers, for example 0,2-3 [default: the lower half]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) tx_cpus: Option<CpuList>,
+    /// CPUs of the receiving workers [default: the upper half]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) rx_cpus: Option<CpuList>,
+    /// Leave workers to the scheduler
+    #[arg(long, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
+    pub(crate) no_pin: bool,
+    /// Receivers look again at once instead of sleeping until a packet comes
+    #[arg(long)]
+    pub(crate) spin: bool,
+}
+
+/// The embedded lab.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Lab")]
+pub(crate) struct LabArgs {
+    /// Queues of the lab's veth pair
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) queues: u16,
+    /// Receive softirq in a kernel thread on the receiver's CPU instead of the sender's
+    #[arg(long)]
+    pub(crate) threaded_napi: bool,
+}
+
+/// Real interfaces instead of the lab.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Real interfaces instead of the lab")]
+pub(crate) struct HostArgs {
+    /// Send from this interface
+    #[arg(long, value_name = "IF", requires = "peer")]
+    pub(crate) interface: Option<String>,
+    /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
+    #[arg(long, value_name = "HOST")]
+    pub(crate) peer: Option<Target>,
+}

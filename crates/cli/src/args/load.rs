@@ -1,0 +1,43 @@
+//! How fast, and what loss is too much.
+
+use clap::Args;
+use engine::Departures;
+use wire::Rate;
+
+/// How fast and how long.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct LoadArgs {
+    /// Rate of all threads together: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
+    #[arg(long, default_value = "max", value_name = "RATE")]
+    pub(crate) rate: Rate,
+    /// Pattern of departures: constant, poisson or burst:N
+    #[arg(long, default_value_t = Departures::Constant, value_name = "PATTERN")]
+    pub(crate) departures: Departures,
+    /// Packets a system call, at most
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub(crate) batch_size: u32,
+    /// Largest lost share of the packets sent before the exit status is 1, for example 0.001 or 0.1%
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    pub(crate) max_loss: Option<f64>,
+}
+
+pub(super) fn parse_ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    match number.parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&(ratio * scale)) => Ok(ratio * scale),
+        _ => Err(format!("'{text}' is not a share: write for example 0.001 or 0.1%")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_number_or_per_cent() {
+        assert_eq!(parse_ratio("0.1%"), Ok(0.001));
+        assert_eq!(parse_ratio("1"), Ok(1.0));
+        assert!(parse_ratio("2").is_err() && parse_ratio("-1%").is_err() && parse_ratio("x").is_err());
+    }
+}

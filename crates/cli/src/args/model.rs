@@ -1,0 +1,98 @@
+//! `linerate model`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use wire::Rate;
+
+use super::OutputArgs;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ModelCommand>,
+    /// The machine to simulate; --list shows all
+    #[arg(long, default_value = "rdr", value_name = "NAME")]
+    pub(crate) preset: String,
+    /// List presets and parameters
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Set a parameter
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Compute every value of a parameter; several sweeps make every combination
+    #[arg(long, value_name = "NAME=A,B,...")]
+    pub(crate) sweep: Vec<String>,
+    /// Take the machine from a measured run, and predict rate and loss
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["sweep", "set"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Offered loads to predict, in pps, or as a multiple of the predicted loss-free rate: 100kpps, 1.5x
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', default_value = "0.5x,1x,1.5x,2x", value_parser = parse_load)]
+    pub(crate) load: Vec<model::Load>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// How many machines, queues and cores a flood needs
+    Plan(PlanArgs),
+    /// The RDR paper's experiment: published figures beside the model's
+    Rdr(RdrArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Packets per second of the flood, for example 300Mpps
+    #[arg(long, value_name = "RATE")]
+    pub(crate) flood: Option<Rate>,
+    /// Frame size in bytes, Ethernet header to FCS
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) frame_size: Option<wire::FrameSize>,
+    /// Set another parameter of the fleet
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RdrArgs {
+    /// Payloads in bytes, 46 to 1500 [default: the curve]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) payload: Vec<u32>,
+    /// Receiving ports, 1 or 2
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) ports: Vec<u32>,
+    /// What becomes of buffers [default: both]
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policy: Vec<PolicyArg>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// Allocate and free per packet
+    Realloc,
+    /// Receive descriptor recycling
+    Recycle,
+}
+
+fn parse_load(text: &str) -> Result<model::Load, String> {
+    if text == "max" {
+        return Ok(model::Load::Max);
+    }
+    if let Some(factor) = text.strip_suffix('x') {
+        let factor: Option<f64> =
+            factor.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+        return factor
+            .map(model::Load::OfLossFree)
+            .ok_or_else(|| format!("'{text}' is no multiple: write for example 1.5x"));
+    }
+    match text.parse::<Rate>().map_err(|error| error.to_string())? {
+        Rate::Pps(pps) => Ok(model::Load::Pps(pps)),
+        _ => Err(format!("'{text}' is not in packets per second: write for example 100kpps, 1.5x or max")),
+    }
+}

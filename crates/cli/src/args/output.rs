@@ -1,0 +1,29 @@
+//! Where results go.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+/// Where results go.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Print the run as one JSON document (schema linerate.run/1) instead of tables
+    #[arg(long, conflicts_with = "json_stream")]
+    pub(crate) json: bool,
+    /// Print one JSON object a line while it runs
+    #[arg(long)]
+    pub(crate) json_stream: bool,
+    /// Save the run here [default: runs/TIME-COMMAND.json in linerate's state directory]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_save")]
+    pub(crate) save: Option<PathBuf>,
+    /// Do not save the run
+    #[arg(long)]
+    pub(crate) no_save: bool,
+    /// Print the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seconds between progress lines and recorded intervals
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) interval: Option<Duration>,
+}

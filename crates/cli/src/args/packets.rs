@@ -1,0 +1,75 @@
+//! What packets look like.
+
+use std::net::IpAddr;
+
+use clap::{Args, ValueEnum};
+use wire::{SizeMix, Values};
+
+/// What the packets look like.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Packets")]
+pub(crate) struct PacketArgs {
+    /// Frame size in bytes, Ethernet header to FCS (RFC 2544): SIZE, imix, 64:28,594:16,1518:4, inc:64-1518,
+    /// random:64-1518, list:64,512 [default: 64 with IPv4, 84 with IPv6]
+    #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
+    pub(crate) frame_size: Option<SizeMix>,
+    /// UDP payload in bytes instead of the frame size, in the same forms
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) payload: Option<SizeMix>,
+    /// Flows (source ports) in all, spread over the sending threads [default: one a thread]
+    #[arg(long, value_name = "N")]
+    pub(crate) flows: Option<usize>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// How the time stands in the probe header
+    #[arg(long, value_enum, default_value_t = ClockArg::Nanos, value_name = "CLOCK")]
+    pub(crate) probe_clock: ClockArg,
+}
+
+/// Headers and what varies from frame to frame.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Frames (headers and what varies)")]
+pub(crate) struct FrameArgs {
+    /// Source MAC address, for engines that make whole frames
+    #[arg(long, value_name = "MAC")]
+    pub(crate) src_mac: Option<wire::MacAddr>,
+    /// Destination MAC address, for engines that make whole frames
+    #[arg(long, value_name = "MAC")]
+    pub(crate) dst_mac: Option<wire::MacAddr>,
+    /// VLAN tag(s), outermost first, for engines that make whole frames
+    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    pub(crate) vlan: Vec<wire::VlanTag>,
+    /// Source address: ADDRESS, or inc:, random: of a range or CIDR, or list:a,b
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) src_addr: Option<Values<IpAddr>>,
+    /// Destination address, likewise [default: the first target's]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) dst_addr: Option<Values<IpAddr>>,
+    /// Source port: PORT, or inc:1024-2047, random:1024-2047,seed=7, list:53,123
+    #[arg(long, value_name = "PORT")]
+    pub(crate) src_port: Option<Values<u16>>,
+    /// Destination port, likewise [default: the first target's]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) dst_port: Option<Values<u16>>,
+    /// Time to live (hop limit), for engines that make whole frames
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub(crate) ttl: u8,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ClockArg {
+    /// Seconds and microseconds, as mainline pktgen writes them
+    Micros,
+    /// 64 bits of nanoseconds
+    Nanos,
+}
+
+impl From<ClockArg> for wire::ProbeClock {
+    fn from(clock: ClockArg) -> Self {
+        match clock {
+            ClockArg::Micros => Self::Micros,
+            ClockArg::Nanos => Self::Nanos,
+        }
+    }
+}

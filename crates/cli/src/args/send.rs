@@ -1,0 +1,56 @@
+//! `linerate send`.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::{CpuList, FrameArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// Receivers as ADDRESS or ADDRESS:PORT (an IPv6 address before a port in brackets), a thread each; the port is
+    /// 4321 if none is given
+    #[arg(required_unless_present = "write_pcap", value_name = "TARGET")]
+    pub(crate) targets: Vec<Target>,
+    /// Sending threads, spread over the targets [default: one a target]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) threads: Option<u16>,
+    /// Seconds to send [default: 10s unless --count is given]
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Packets to send, all threads together
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) packets: PacketArgs,
+    #[command(flatten)]
+    pub(crate) frames: FrameArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Hand the kernel up to 64 datagrams as one message (UDP GSO)
+    #[arg(long)]
+    pub(crate) gso: bool,
+    /// SO_SNDBUF in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) send_buffer: Option<usize>,
+    /// CPUs of the workers, for example 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) cpus: Option<CpuList>,
+    /// Interface to send from, whatever the routes say
+    #[arg(long, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// Local address to send from
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<IpAddr>,
+    /// Send without asking; only to loopback, private, link-local and benchmarking addresses
+    #[arg(long)]
+    pub(crate) no_handshake: bool,
+    /// Send without asking to any address: only where you are allowed to
+    #[arg(long, requires = "no_handshake")]
+    pub(crate) i_am_allowed_to_send_there: bool,
+    /// Write the frames to a pcap file instead of sending them; needs --count
+    #[arg(long, value_name = "FILE", requires = "count")]
+    pub(crate) write_pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

@@ -1,0 +1,27 @@
+//! One file a command: plan, preflight, run, conclude.
+
+mod bench;
+mod compare;
+mod manual;
+mod model;
+mod probe;
+mod recv;
+mod report;
+mod send;
+
+use crate::{args::Command, failure::Failure};
+
+/// Runs a command; returns whether its goals were met.
+pub(crate) fn run(command: Command) -> Result<bool, Failure> {
+    match command {
+        Command::Bench(args) => bench::run(&args),
+        Command::Send(args) => send::run(&args),
+        Command::Recv(args) => recv::run(&args),
+        Command::Probe(args) => probe::run(&args),
+        Command::Model(args) => model::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Man => manual::write_man_page(),
+        Command::Completions { shell } => manual::write_completions(shell),
+    }
+}

@@ -1,0 +1,36 @@
+//! What each command refuses: one file a command, one row a refusal.
+
+use crate::support::run;
+
+mod bench;
+mod commands;
+mod model;
+mod probe;
+mod recv;
+mod report;
+mod send;
+
+/// Arguments, exit status, and what standard error must say.
+type Refused = (&'static [&'static str], i32, &'static [&'static str]);
+
+const TABLES: &[&[Refused]] = &[
+    bench::REFUSED,
+    commands::REFUSED,
+    model::REFUSED,
+    probe::REFUSED,
+    recv::REFUSED,
+    report::REFUSED,
+    send::REFUSED,
+];
+
+#[test]
+fn what_is_wrong_is_said_with_a_hint_and_the_right_status() {
+    for (args, status, texts) in TABLES.iter().copied().flatten() {
+        let (got, out, err) = run(args);
+        assert_eq!(got, *status, "{args:?}: {err}");
+        assert_eq!(out, "", "{args:?} prints nothing before it starts");
+        for text in *texts {
+            assert!(err.contains(text), "{args:?} must say '{text}': {err}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What `linerate model` refuses.
+
+use super::Refused;
+
+pub(crate) const REFUSED: &[Refused] = &[
+    (&["model", "--preset", "nope"], 2, &["no preset is called 'nope'", "hint:  linerate model --list"]),
+    (&["model", "--set", "ring=0"], 2, &["ring.descriptors: 0 is not between 1"]),
+    (&["model", "--set", "ring"], 2, &["'ring' sets nothing", "hint:  write --set NAME=VALUE"]),
+    (&["model", "--from", "/nope"], 4, &["cannot read /nope"]),
+    (&["bench", "rdr", "--payload", "10"], 2, &["a payload of 10 bytes fits no frame of the experiment"]),
+];

@@ -1,0 +1,42 @@
+//! What `linerate send` refuses.
+
+use super::Refused;
+
+pub(crate) const REFUSED: &[Refused] = &[
+    (&["send"], 2, &["<TARGET>"]),
+    (
+        &["send", "8.8.8.8", "--no-handshake"],
+        4,
+        &["8.8.8.8 may belong to somebody else", "hint:  run linerate recv there"],
+    ),
+    (&["send", "224.0.0.1", "--no-handshake"], 4, &["224.0.0.1 may belong to somebody else"]),
+    (&["send", "127.0.0.1", "--i-am-allowed-to-send-there"], 2, &["--no-handshake"]),
+    (&["send", "127.0.0.1:0"], 2, &["has port 0"]),
+    (&["send", "not a host"], 2, &["is no address and no known host"]),
+    (&["send", "127.0.0.1:1"], 4, &["no receiver answers at 127.0.0.1:1"]),
+    (
+        &["send", "127.0.0.1", "--bind", "192.0.2.77", "--no-handshake"],
+        4,
+        &["cannot bind UDP 192.0.2.77:0", "hint:  --bind takes an address of this host"],
+    ),
+    (
+        &["send", "127.0.0.1", "--interface", "nope0", "--no-handshake"],
+        4,
+        &["cannot use interface nope0: No such device", "hint:  ip link lists"],
+    ),
+    (&["send", "127.0.0.1", "[::1]:4321", "--no-handshake"], 2, &["of different IP versions", "in two runs"]),
+    (
+        &["send", "127.0.0.1", "127.0.0.2", "--threads", "1", "--no-handshake"],
+        2,
+        &["2 targets need as many threads"],
+    ),
+    (
+        &["send", "127.0.0.1", "--gso", "--frame-size", "imix", "--no-handshake"],
+        2,
+        &["--gso needs payloads of one size"],
+    ),
+    (&["send", "127.0.0.1", "--vlan", "7", "--no-handshake"], 2, &["the engine udp cannot set --vlan"]),
+    (&["send", "127.0.0.1", "--count", "0"], 2, &["0 is not in 1.."]),
+    (&["send", "--write-pcap", "/tmp/x.pcap"], 2, &["--count"]),
+    (&["send", "--write-pcap", "/nonexistent/x.pcap", "-n", "1"], 4, &["cannot write /nonexistent/x.pcap"]),
+];
