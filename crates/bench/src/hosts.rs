@@ -14,7 +14,10 @@ use session::{Guest, Offer, PROTOCOL, Progress, Report, SessionError};
 use sys::{clock, procfs};
 use thiserror::Error;
 
-use crate::record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares};
+use crate::{
+    cpu_time::CpuWatch,
+    record::{RxOutcome, TrialSettings, TxOutcome},
+};
 
 /// How often a running trial is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -84,7 +87,7 @@ pub fn run_host_trial(
     let placement = Placement { enter: None, cpus: plan.cpus.clone() };
     let sender = Sender::prepare(&sender_plan, &placement)?;
 
-    let cpus = procfs::stat()?;
+    let cpus = CpuWatch::start(None)?;
     let start_ns = sender.begin();
     let mut watch = Watch::new(start_ns, plan.interval_ns);
     let mut error = None;
@@ -111,7 +114,7 @@ pub fn run_host_trial(
         }
     }
     let results = sender.join();
-    let cpus = cpu_shares(&cpus, &procfs::stat()?);
+    let cpus = cpus.shares(None)?;
     let per_worker: Vec<u64> = results.iter().map(|result| result.tally.packets).collect();
     let mut sent = TxOutcome::of(results);
     let mut rx = if plan.handshake {

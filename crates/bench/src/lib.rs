@@ -2,12 +2,14 @@
 //! counters that close each trial's ledger.
 #![forbid(unsafe_code)]
 
+mod cpu_time;
 mod cpus;
 mod hosts;
 mod ladder;
 mod machine;
 mod places;
 mod plan;
+mod profile;
 mod reception;
 mod record;
 mod scenario;
@@ -19,6 +21,7 @@ pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use ladder::{Watcher, run_ladder};
 pub use machine::{read_lab_interfaces, read_machine};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
+pub use profile::{Diagnosis, ProfileError};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
 pub use scenario::{Scenario, ScenarioError};

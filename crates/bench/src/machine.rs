@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fs};
 use lab::{Lab, LabError, LabPlan, Side};
 use measure::{Machine, NicFacts};
 
+use crate::cpu_time::interrupt_accounting;
+
 /// Reads what the kernel says of itself and its CPUs; what it does not say stays empty.
 pub fn read_machine() -> Machine {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -18,6 +20,7 @@ pub fn read_machine() -> Machine {
         clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         mitigations: mitigations(),
         interfaces: Vec::new(),
+        interrupt_accounting: interrupt_accounting(),
     }
 }
 

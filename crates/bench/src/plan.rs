@@ -60,6 +60,8 @@ pub struct BenchPlan {
     pub interval_ns: u64,
     /// Seed of all that is random.
     pub seed: u64,
+    /// Whether CPUs are looked at, to see where receiving takes its time.
+    pub profile: bool,
 }
 
 /// One row of the ladder.

@@ -12,15 +12,12 @@ use engine::{
 use measure::{Cost, Endpoint, Interval, LedgerLine};
 use serde_json::json;
 use session::{Counts, Host, HostError, HostEvent, Progress, Report};
-use sys::{
-    clock,
-    procfs::{self, Stat},
-};
+use sys::clock;
 use thiserror::Error;
 
 use crate::{
+    cpu_time::CpuWatch,
     places::{HostCounters, Received, host_rx_lines},
-    record::cpu_shares,
     spec::RxSpec,
 };
 
@@ -117,7 +114,7 @@ struct Counting {
 struct Begun {
     snapshot: RxSnapshot,
     counters: HostCounters,
-    cpus: Option<Stat>,
+    cpus: Option<CpuWatch>,
 }
 
 impl Counting {
@@ -153,7 +150,7 @@ impl Counts for Counting {
             Begun {
                 snapshot: self.snapshot(),
                 counters: HostCounters::here().unwrap_or_default(),
-                cpus: procfs::stat().ok(),
+                cpus: CpuWatch::start(None).ok(),
             },
         );
         number
@@ -172,9 +169,7 @@ impl Counts for Counting {
                 let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
                 lines = host_rx_lines(&counters, &received);
             }
-            if let (Some(before), Ok(after)) = (began.cpus, procfs::stat()) {
-                cpus = cpu_shares(&before, &after);
-            }
+            cpus = began.cpus.and_then(|watch| watch.shares(None).ok()).unwrap_or_default();
         }
         lines.retain(|line: &LedgerLine| line.packets > 0);
         Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders }

@@ -2,7 +2,6 @@
 
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
 use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
-use sys::procfs::{CpuTimes, Stat};
 
 /// What all sending workers did together.
 #[derive(Debug)]
@@ -102,6 +101,7 @@ impl TxOutcome {
             ledger,
             receipt,
             interrupted: interrupted || self.error.is_some(),
+            profile: None,
         }
     }
 }
@@ -123,48 +123,7 @@ fn cost_per_packet(cost: WorkerCost, packets: u64) -> Cost {
         system_s: cost.system_ns as f64 / 1e9,
         ns_per_packet: per_packet(cost.user_ns + cost.system_ns),
         cycles_per_packet: cost.cycles.and_then(per_packet),
-    }
-}
-
-/// How each CPU spent the time between two readings of `/proc/stat`.
-pub(crate) fn cpu_shares(before: &Stat, after: &Stat) -> Vec<CpuShare> {
-    let share = |cpu: u32, from: &CpuTimes, to: &CpuTimes| {
-        let spent = |part: fn(&CpuTimes) -> u64| part(to).saturating_sub(part(from)) as f64;
-        let user = spent(|t| t.user + t.nice);
-        let system = spent(|t| t.system);
-        let irq = spent(|t| t.irq);
-        let softirq = spent(|t| t.softirq);
-        let steal = spent(|t| t.steal);
-        let idle = spent(|t| t.idle + t.iowait);
-        let total = (user + system + irq + softirq + steal + idle).max(1.0);
-        CpuShare {
-            cpu,
-            user_ratio: user / total,
-            system_ratio: system / total,
-            irq_ratio: irq / total,
-            softirq_ratio: softirq / total,
-            steal_ratio: steal / total,
-            idle_ratio: idle / total,
-        }
-    };
-    let later = |cpu: u32| after.cpus.iter().find(|(other, _)| *other == cpu);
-    before.cpus.iter().filter_map(|(cpu, from)| later(*cpu).map(|(_, to)| share(*cpu, from, to))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn times(user: u64, softirq: u64, idle: u64) -> CpuTimes {
-        CpuTimes { user, softirq, idle, ..CpuTimes::default() }
-    }
-
-    #[test]
-    fn shares_are_of_the_time_between_the_readings() {
-        let before = Stat { all: times(0, 0, 0), cpus: vec![(0, times(10, 0, 100)), (1, times(0, 0, 0))] };
-        let after = Stat { all: times(0, 0, 0), cpus: vec![(0, times(20, 20, 110))] };
-        let shares = cpu_shares(&before, &after);
-        assert_eq!(shares.len(), 1, "a CPU that went offline has no share");
-        assert_eq!((shares[0].user_ratio, shares[0].softirq_ratio, shares[0].idle_ratio), (0.25, 0.5, 0.25));
+        instructions_per_packet: cost.instructions.and_then(per_packet),
+        cache_misses_per_packet: cost.cache_misses.and_then(per_packet),
     }
 }

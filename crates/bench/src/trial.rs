@@ -18,9 +18,11 @@ use thiserror::Error;
 use wire::MacAddr;
 
 use crate::{
+    cpu_time::CpuWatch,
     places::{self, LabCounters, Received},
     plan::{BenchPlan, LabEnd, Pair},
-    record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares, receive_cost},
+    profile::{Diagnosis, ProfileError},
+    record::{RxOutcome, TrialSettings, TxOutcome, receive_cost},
 };
 
 /// How often a running trial is looked at.
@@ -46,6 +48,9 @@ pub enum TrialError {
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
+    /// What is to be found out beside the rates.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// The machine's counters.
     #[error(transparent)]
     Counters(#[from] procfs::ProcError),
@@ -93,13 +98,15 @@ pub fn run_trial(
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
+    let mut diagnosis = plan.profile.then(Diagnosis::start).transpose()?;
     let counters = LabCounters::read(&lab)?;
-    let cpus = procfs::stat()?;
+    let cpus = CpuWatch::start(diagnosis.as_ref().and_then(Diagnosis::napi))?;
     let start_ns = sender.begin();
     let mut watch = Watch::new(plan, start_ns);
     let mut interrupted = false;
     while !sender.is_finished() {
         thread::sleep(LOOK);
+        diagnosis.iter_mut().for_each(Diagnosis::tick);
         if !tick(watch.look(&sender, &receiver)) && !interrupted {
             interrupted = true;
             sender.stop();
@@ -108,7 +115,8 @@ pub fn run_trial(
     }
     let sent = TxOutcome::of(sender.join());
     let turned_away = sent.tally.turned_away;
-    let cpus = cpu_shares(&cpus, &procfs::stat()?);
+    let cpus = cpus.shares(diagnosis.as_ref().and_then(Diagnosis::napi))?;
+    let profile = diagnosis.map(|mut diagnosis| diagnosis.take(receiver.snapshot().packets));
     drain(|| {
         let (now, tally) = (LabCounters::read(&lab)?.since(&counters), receiver.snapshot());
         let lines = places::lab_lines(
@@ -142,7 +150,8 @@ pub fn run_trial(
         payload_bytes: plan.payload_bytes,
         asked_pps: plan.rate_pps,
     };
-    Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
+    let trial = Trial { profile, ..sent.into_trial(settings, rx, interrupted) };
+    Ok(TrialRun { trial, intervals: watch.intervals })
 }
 
 fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {

@@ -21,6 +21,7 @@ mod pass;
 mod program;
 mod redirect;
 mod send;
+mod softirq;
 
 pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
 pub use error::{BpfError, Cause};
@@ -28,3 +29,4 @@ pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
+pub use softirq::{NapiCounts, SoftirqWatch};

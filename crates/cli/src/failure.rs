@@ -82,6 +82,18 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Why CPUs cannot be looked at, and what would let them be.
+pub(crate) fn unprofiled(error: &bench::ProfileError) -> Failure {
+    let failure = Failure::of(Status::Missing, error);
+    match os_error(error) {
+        Some(libc::EPERM | libc::EACCES) => {
+            failure.hint("run as root, or with CAP_PERFMON, or set kernel.perf_event_paranoid to 0")
+        }
+        None => failure.hint("run as root, or with CAP_SYSLOG and kernel.kptr_restrict at 0 or 1"),
+        _ => failure,
+    }
+}
+
 /// An error and its causes in one line.
 pub(crate) fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut words = error.to_string();

@@ -10,7 +10,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sys::{clock, cpu, cycles::CycleCounter};
+use sys::{
+    clock, cpu,
+    cycles::{HardwareCounters, HardwareCounts},
+};
 
 use crate::error::EngineError;
 
@@ -32,6 +35,10 @@ pub struct WorkerCost {
     pub system_ns: u64,
     /// CPU cycles, where they can be counted.
     pub cycles: Option<u64>,
+    /// Instructions completed, where they can be counted.
+    pub instructions: Option<u64>,
+    /// Accesses that no cache served, where they can be counted.
+    pub cache_misses: Option<u64>,
 }
 
 /// What a worker knows of the outside: when to begin, and whether to stop.
@@ -196,32 +203,38 @@ impl Shift {
 /// Reads what the calling worker costs, from its making on.
 pub(crate) struct Meter {
     time: cpu::CpuTime,
-    cycles: Option<CycleCounter>,
+    counters: Option<HardwareCounters>,
 }
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        Self { time: cpu::thread_time(), cycles: CycleCounter::of_this_thread() }
+        Self { time: cpu::thread_time(), counters: HardwareCounters::of_this_thread() }
     }
 
     pub(crate) fn read(&mut self) -> WorkerCost {
         let used = cpu::thread_time().since(self.time);
+        let counted = self.counters.as_mut().and_then(HardwareCounters::read);
         WorkerCost {
             user_ns: used.user_ns,
             system_ns: used.system_ns,
-            cycles: self.cycles.as_mut().and_then(CycleCounter::read),
+            cycles: counted.map(|counts: HardwareCounts| counts.cycles),
+            instructions: counted.and_then(|counts| counts.instructions),
+            cache_misses: counted.and_then(|counts| counts.cache_misses),
         }
     }
 }
 
 impl WorkerCost {
-    /// Both together; cycles only when both have them.
+    /// Both together; hardware counts only when both have them.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
         Self {
             user_ns: self.user_ns + other.user_ns,
             system_ns: self.system_ns + other.system_ns,
-            cycles: self.cycles.zip(other.cycles).map(|(a, b)| a + b),
+            cycles: both(self.cycles, other.cycles),
+            instructions: both(self.instructions, other.instructions),
+            cache_misses: both(self.cache_misses, other.cache_misses),
         }
     }
 }

@@ -13,9 +13,11 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod cpu;
 mod effect;
 mod histogram;
 mod ledger;
+mod profile;
 mod random;
 mod receipt;
 mod run;
@@ -23,12 +25,14 @@ mod statistics;
 mod student;
 
 pub use change::{ChangePoint, change_points};
+pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use effect::{Better, Effect, EffectScale, Question, Verdict};
 pub use histogram::Histogram;
 pub use ledger::{Ledger, LedgerLine, Unit};
+pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
 pub use receipt::{Lateness, Receipt};
 pub use run::{
-    Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
-    Skipped, Start, Trial,
+    Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
+    Start, Trial,
 };
 pub use statistics::{Summary, median};

@@ -7,7 +7,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ledger::Ledger, receipt::Receipt, statistics::Summary};
+use crate::{
+    cpu::{CpuShare, InterruptAccounting},
+    ledger::Ledger,
+    profile::Profile,
+    receipt::Receipt,
+    statistics::Summary,
+};
 
 /// The schema's name and version, in every record.
 pub const SCHEMA: &str = "linerate.run/1";
@@ -77,6 +83,9 @@ pub struct Machine {
     pub mitigations: BTreeMap<String, String>,
     /// Interfaces used, with their settings.
     pub interfaces: Vec<NicFacts>,
+    /// How the kernel tells time in interrupts from other time.
+    #[serde(default)]
+    pub interrupt_accounting: InterruptAccounting,
 }
 
 /// An interface as far as it bears on packet rates.
@@ -191,6 +200,9 @@ pub struct Trial {
     pub receipt: Receipt,
     /// Whether it ended early.
     pub interrupted: bool,
+    /// Where the receiving CPUs' time went, when that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
 }
 
 /// One side of a trial.
@@ -221,26 +233,12 @@ pub struct Cost {
     pub ns_per_packet: Option<f64>,
     /// CPU cycles of the workers per packet, where the CPU's counters can be read.
     pub cycles_per_packet: Option<f64>,
-}
-
-/// How one CPU spent a trial, as shares of its time (`/proc/stat`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CpuShare {
-    /// CPU number.
-    pub cpu: u32,
-    /// User and nice.
-    pub user_ratio: f64,
-    /// System.
-    pub system_ratio: f64,
-    /// Hard interrupts.
-    pub irq_ratio: f64,
-    /// Soft interrupts.
-    pub softirq_ratio: f64,
-    /// Taken by the hypervisor.
-    pub steal_ratio: f64,
-    /// Idle and waiting for input or output.
-    pub idle_ratio: f64,
+    /// Instructions of the workers per packet, where the CPU's counters can be read.
+    #[serde(default)]
+    pub instructions_per_packet: Option<f64>,
+    /// Accesses of the workers that no cache served, per packet, where the CPU's counters can be read.
+    #[serde(default)]
+    pub cache_misses_per_packet: Option<f64>,
 }
 
 /// Trials of one pair with the same settings.

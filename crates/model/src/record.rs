@@ -48,7 +48,7 @@ impl Outcome {
             user_s,
             system_s,
             ns_per_packet: (packets > 0).then(|| (user_s + system_s) * 1e9 / packets as f64),
-            cycles_per_packet: None,
+            ..Cost::default()
         };
         let mut receipt =
             Receipt::judge(asked_pps, scheduled, self.total.sent, self.duration_s, &Histogram::new());
@@ -73,6 +73,7 @@ impl Outcome {
             ledger,
             receipt,
             interrupted: false,
+            profile: None,
         }
     }
 
@@ -143,6 +144,7 @@ fn cpu_share(cpu: &crate::outcome::CpuTime) -> CpuShare {
         softirq_ratio: cpu.softirq_ratio,
         steal_ratio: 0.0,
         idle_ratio: (1.0 - busy).max(0.0),
+        ..CpuShare::default()
     }
 }
 

@@ -6,6 +6,8 @@
 mod bars;
 mod charts;
 mod conditions;
+mod cpus;
+mod flame;
 mod flow;
 mod lines;
 mod page;
@@ -69,7 +71,8 @@ fn write_body(run: &Run, page: &mut Page) {
         charts::write_loads(&rungs, page);
         charts::write_ledgers(&rungs, page);
         charts::write_receipts(&rungs, page);
-        charts::write_cpus(&rungs, page);
+        cpus::write(&rungs, &run.start.machine, page);
+        cpus::write_profiles(&rungs, page);
     }
     charts::write_points(&run.end.points, page);
     charts::write_times(run, &rungs, page);

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod cpus;
 mod csv;
 mod escape;
 mod html;
@@ -30,6 +31,7 @@ mod markdown;
 mod number;
 mod occasion;
 mod points;
+mod profile;
 mod schema;
 mod style;
 mod table;

@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use measure::Run;
 
 use crate::{
-    escape,
+    cpus, escape,
     ladder::rungs,
     occasion::{machine, occasion, place},
+    profile,
     style::{Style, Tone, wrap},
     table::Table,
     tables, verdict,
@@ -47,7 +48,13 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
             paragraph(&remedy, "try: ", style, out)?;
         }
     }
-    for table in [tables::receipts(&rungs), tables::points(&run.end.points, POINTS_SHOWN)] {
+    let profiles = profile::of_pairs(&rungs);
+    let mut more = vec![tables::receipts(&rungs)];
+    if !profiles.is_empty() {
+        more.extend([profile::stages(&profiles), cpus::softirqs(&rungs)]);
+    }
+    more.push(tables::points(&run.end.points, POINTS_SHOWN));
+    for table in more {
         if table.rows() > 0 {
             writeln!(out)?;
             write_table(&table, style, out)?;

@@ -2,6 +2,7 @@
 //!
 //! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
 
+pub mod accounting;
 pub mod capability;
 pub mod clock;
 pub mod cpu;
@@ -12,6 +13,7 @@ mod netlink;
 pub mod netns;
 pub mod packet;
 pub mod procfs;
+pub mod profile;
 pub mod rtnetlink;
 pub mod signal;
 pub mod sysfs;

@@ -6,12 +6,16 @@ use std::fs;
 use std::io;
 
 mod cpu;
+mod interrupts;
 mod net;
 mod softnet;
+mod threads;
 
 pub use cpu::{CpuTimes, Stat, parse_stat};
+pub use interrupts::{Interrupt, Softirqs, parse_interrupts, parse_softirqs};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
+pub use threads::SoftirqThreads;
 
 /// Why counters could not be read from `/proc`.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,16 @@ pub fn stat() -> Result<Stat, ProcError> {
 /// calling thread's namespace.
 pub fn softnet_stat() -> Result<Vec<SoftnetStat>, ProcError> {
     read("/proc/thread-self/net/softnet_stat", parse_softnet_stat)
+}
+
+/// How often each CPU was interrupted, by source, from `/proc/interrupts`.
+pub fn interrupts() -> Result<Vec<Interrupt>, ProcError> {
+    read("/proc/interrupts", parse_interrupts)
+}
+
+/// How often each CPU ran the receiving softirq, from `/proc/softirqs`.
+pub fn softirqs() -> Result<Softirqs, ProcError> {
+    read("/proc/softirqs", parse_softirqs)
 }
 
 /// The protocol counters of the calling thread's namespace: `snmp`, `netstat` and `snmp6` together.

@@ -34,6 +34,9 @@ pub(crate) struct BenchArgs {
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// Sample what the CPUs do, and count polls of devices: where receiving takes its time, by stage
+    #[arg(long, conflicts_with = "peer")]
+    pub(crate) profile: bool,
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,

@@ -38,6 +38,9 @@ pub(crate) struct RecvArgs {
     /// Stop when the first sender has finished
     #[arg(long)]
     pub(crate) once: bool,
+    /// Sample what the CPUs do: where receiving takes its time, by stage
+    #[arg(long)]
+    pub(crate) profile: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -4,7 +4,7 @@ mod hosts;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
+use bench::{BenchPlan, CpuPlan, Diagnosis, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
 use engine::{RxEngine, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
@@ -12,7 +12,7 @@ use sys::{capability::Capability, cpu};
 
 use crate::{
     args::{BenchArgs, SocketArgs},
-    failure::{Failure, Status},
+    failure::{Failure, Status, unprofiled},
     output::{self, Form, Save},
     packets::frames_between,
     progress::Progress,
@@ -27,6 +27,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let plan = plan(args, access)?;
     if args.output.dry_run {
         return output::print_plan(&plan);
+    }
+    if plan.profile {
+        Diagnosis::start().map_err(|error| unprofiled(&error))?;
     }
     let save = Save::prepare(&args.output, "bench")?;
     let form = args.output.form();
@@ -136,6 +139,7 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
         frames: packets.frames,
         interval_ns: args.output.interval.map_or(500_000_000, sys::clock::nanos).max(1),
         seed: args.packets.seed,
+        profile: args.profile,
     })
 }
 

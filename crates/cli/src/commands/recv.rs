@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::{Reception, ReceptionError};
+use bench::{Diagnosis, Reception, ReceptionError};
 use engine::{ReceiverPlan, RxEngine, UdpRxPlan};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use sys::{cpu, signal};
 
 use crate::{
     args::RecvArgs,
-    failure::{Failure, Status, in_words, os_error},
+    failure::{Failure, Status, in_words, os_error, unprofiled},
     output::{self, Form, Save},
     start::opening,
 };
@@ -32,6 +32,7 @@ struct RecvPlan {
     duration_s: Option<f64>,
     once: bool,
     interval_s: f64,
+    profile: bool,
 }
 
 pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
@@ -52,12 +53,14 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     if let Some(address) = reception.address() {
         eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
     }
+    let diagnosis = plan.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))?;
+    let mut view = View { form, diagnosis };
     let start = opening("recv", Origin::Hosts, &plan);
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
-    let outcome = serve(&mut reception, &plan, form, &mut run);
+    let outcome = serve(&mut reception, &plan, &mut view, &mut run);
     if let Some(result) = reception.stop() {
         let tally = result.tally();
         run.end.notes.push(format!(
@@ -81,15 +84,38 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// What is shown, and what is found out for it.
+struct View {
+    form: Form,
+    diagnosis: Option<Diagnosis>,
+}
+
+impl View {
+    /// A trial's profile is of the time from the sender's coming to its end.
+    fn diagnose(&mut self, event: &mut HostEvent) {
+        let Some(diagnosis) = &mut self.diagnosis else { return };
+        match event {
+            HostEvent::Joined { .. } => diagnosis.restart(),
+            HostEvent::Finished { trial: Some(trial), .. } => {
+                trial.profile = Some(diagnosis.take(trial.delivered));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Until the time is over, the first sender has finished, or a signal comes.
-fn serve(reception: &mut Reception, plan: &RecvPlan, form: Form, run: &mut Run) -> Result<(), Failure> {
+fn serve(reception: &mut Reception, plan: &RecvPlan, view: &mut View, run: &mut Run) -> Result<(), Failure> {
+    let form = view.form;
     let began = Instant::now();
     let interval = Duration::from_secs_f64(plan.interval_s);
     let mut due = began + interval;
     let mut idle = true;
     loop {
         thread::sleep(LOOK.min(interval));
-        for event in reception.events() {
+        view.diagnosis.iter_mut().for_each(Diagnosis::tick);
+        for mut event in reception.events() {
+            view.diagnose(&mut event);
             if let Some(trial) = tell(event, form)? {
                 run.end.trials.push(*trial);
                 if plan.once {
@@ -174,6 +200,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         duration_s: args.duration.map(|duration| duration.as_secs_f64()),
         once: args.once,
         interval_s: interval.as_secs_f64().max(0.01),
+        profile: args.profile,
     })
 }
 

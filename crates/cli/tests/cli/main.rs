@@ -2,6 +2,7 @@
 
 mod bench;
 mod pair;
+mod profile;
 mod refused;
 mod support;
 mod usage;

@@ -58,7 +58,7 @@ impl Lab {
 
 fn cost(system_s: f64, packets: u64) -> Cost {
     let ns_per_packet = Some(system_s * 1e9 / packets.max(1) as f64);
-    Cost { user_s: 0.0, system_s, ns_per_packet, cycles_per_packet: None }
+    Cost { user_s: 0.0, system_s, ns_per_packet, ..Cost::default() }
 }
 
 #[track_caller]

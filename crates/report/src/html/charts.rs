@@ -1,8 +1,6 @@
 //! The page's charts: which numbers of a run go into which picture.
 
-use std::collections::BTreeMap;
-
-use measure::{CpuShare, Interval, Lateness, Ledger, Point, Run};
+use measure::{Interval, Lateness, Ledger, Point, Run};
 
 use super::{
     bars::{self, Part},
@@ -12,15 +10,13 @@ use super::{
     scale::Scale,
 };
 use crate::{
-    ladder::{Rung, best},
+    ladder::Rung,
     number::{self, RateUnit},
     points::{self, Series},
     table::{Cell, Column, Table},
     tables::{self, UNEXPLAINED},
 };
 
-/// CPU bars of all pairs up to this many; above, only those of the pair that delivered the most.
-const MOST_CPU_BARS: usize = 24;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
 /// Points of a line over time; ticks are added up until there are no more.
@@ -170,90 +166,6 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
     page.section("receipt", "Rate receipt", |page| {
         page.figure("How late packets left, medians over the trials", &table, |page| chart.write(page));
     });
-}
-
-type Share = fn(&CpuShare) -> f64;
-
-pub(super) fn write_cpus(rungs: &[Rung], page: &mut Page) {
-    const PARTS: [(&str, &str, Share); 6] = [
-        ("s0", "user", |cpu| cpu.user_ratio),
-        ("s1", "system", |cpu| cpu.system_ratio),
-        ("s3", "hard interrupts", |cpu| cpu.irq_ratio),
-        ("s2", "soft interrupts", |cpu| cpu.softirq_ratio),
-        ("s5", "taken by the hypervisor", |cpu| cpu.steal_ratio),
-        ("idle", "idle", |cpu| cpu.idle_ratio),
-    ];
-    let shares: Vec<Vec<CpuShare>> = rungs.iter().map(cpu_means).collect();
-    let bars: usize = shares.iter().map(Vec::len).sum();
-    if bars == 0 {
-        return;
-    }
-    let rows = || rungs.iter().zip(&shares).flat_map(|(rung, cpus)| cpus.iter().map(move |cpu| (rung, cpu)));
-    let mut table = Table::titled("How each CPU spent the trials, means");
-    table.push(Column::words("pair", rows().map(|(rung, _)| Cell::words(&rung.name))));
-    table.push(Column::figures("CPU", "", rows().map(|(_, cpu)| Cell::count(cpu.cpu.into()))));
-    for (_, name, share) in PARTS {
-        table.push(Column::figures(
-            name,
-            "%",
-            rows().map(|(_, cpu)| Cell::figure(share(cpu), number::percent)),
-        ));
-    }
-    let only = (bars > MOST_CPU_BARS).then(|| best(rungs).map(|rung| rung.name.clone())).flatten();
-    page.section("cpus", "What the CPUs did", |page| {
-        page.figure("Time of each CPU", &table, |page| {
-            page.legend(PARTS.map(|(class, name, _)| (class, name)));
-            page.raw("<div class=\"side\">\n");
-            for (rung, cpus) in rungs.iter().zip(&shares) {
-                if only.as_ref().is_some_and(|only| *only != rung.name) {
-                    continue;
-                }
-                page.raw("<div>\n");
-                page.element("h3", "", &rung.name);
-                for cpu in cpus {
-                    let part = |(class, name, share): (&str, &str, Share)| Part {
-                        class: class.into(),
-                        name: name.into(),
-                        share: share(cpu),
-                        words: format!("{} %", number::percent(share(cpu))),
-                    };
-                    bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
-                }
-                page.raw("</div>\n");
-            }
-            page.raw("</div>\n");
-            if let Some(only) = &only {
-                page.element(
-                    "p",
-                    "note",
-                    &format!("Drawn is {only}, which delivered the most; the table has all."),
-                );
-            }
-        });
-    });
-}
-
-/// Each CPU's shares, averaged over the trials of a pair.
-fn cpu_means(rung: &Rung) -> Vec<CpuShare> {
-    let mut by_cpu: BTreeMap<u32, Vec<&CpuShare>> = BTreeMap::new();
-    for share in rung.trials.iter().flat_map(|trial| &trial.cpus) {
-        by_cpu.entry(share.cpu).or_default().push(share);
-    }
-    let mean = |shares: &[&CpuShare], part: Share| {
-        shares.iter().map(|share| part(share)).sum::<f64>() / shares.len() as f64
-    };
-    by_cpu
-        .into_iter()
-        .map(|(cpu, shares)| CpuShare {
-            cpu,
-            user_ratio: mean(&shares, |c| c.user_ratio),
-            system_ratio: mean(&shares, |c| c.system_ratio),
-            irq_ratio: mean(&shares, |c| c.irq_ratio),
-            softirq_ratio: mean(&shares, |c| c.softirq_ratio),
-            steal_ratio: mean(&shares, |c| c.steal_ratio),
-            idle_ratio: mean(&shares, |c| c.idle_ratio),
-        })
-        .collect()
 }
 
 /// A plot for each result of a sweep or model.

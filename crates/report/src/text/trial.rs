@@ -7,6 +7,7 @@ use measure::{Cost, Endpoint, Trial};
 use super::paragraph;
 use crate::{
     escape, number,
+    profile::share_in_words,
     style::{Style, Tone},
 };
 
@@ -40,6 +41,11 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     ];
     facts.extend(cost("sending cost", &trial.tx, &trial.tx_cost));
     facts.extend(cost("receiving cost", &trial.rx, &trial.rx_cost));
+    if let Some(profile) = &trial.profile {
+        let stages = profile.stages.iter();
+        let stages = stages.map(|share| format!("{} {}", share.stage.name(), share_in_words(share)));
+        facts.push(("receiving time", stages.collect::<Vec<_>>().join("; ")));
+    }
     if trial.interrupted {
         facts.push(("ended early", "yes; the rates are of the time it ran".into()));
     }
@@ -57,7 +63,10 @@ fn cost(name: &'static str, end: &Endpoint, cost: &Cost) -> Option<(&'static str
     let ns = cost.ns_per_packet.map(|ns| format!("{} per packet", number::nanos(ns)));
     let cycles =
         cost.cycles_per_packet.map(|cycles| format!("{} cycles per packet", number::plain(cycles.round())));
-    let per_packet: Vec<String> = ns.into_iter().chain(cycles).collect();
+    let figure = |value: Option<f64>, what: &str| value.map(|value| format!("{value:.1} {what} per packet"));
+    let instructions = figure(cost.instructions_per_packet, "instructions");
+    let misses = figure(cost.cache_misses_per_packet, "cache misses");
+    let per_packet: Vec<String> = ns.into_iter().chain(cycles).chain(instructions).chain(misses).collect();
     if per_packet.is_empty() {
         return None;
     }

@@ -23,6 +23,21 @@ fn the_page_needs_no_script_and_no_network() {
 }
 
 #[test]
+fn a_profile_is_drawn_with_its_stages_and_stacks() {
+    let page = html(&samples::profiled());
+    for shown in [
+        "Where receiving took its time",
+        "UDP: 62.5 %",
+        "class=\"flame\"",
+        "udp_queue_rcv_skb: 7,500 samples",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert!(page.contains("no CONFIG_IRQ_TIME_ACCOUNTING"), "how the shares are to be taken");
+    assert!(!html(&samples::ladder()).contains("id=\"profile\""));
+}
+
+#[test]
 fn tags_are_closed_in_the_order_they_were_opened() {
     const VOID: [&str; 3] = ["meta", "link", "!doctype"];
     for (name, run) in samples::all() {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use measure::{
-    Cost, CpuShare, End, Endpoint, Histogram, Interval, Ledger, LedgerLine, Machine, NicFacts, Origin,
-    PairSummary, Point, Receipt, Run, SCHEMA, Skipped, Start, Trial,
+    Cost, CpuShare, End, Endpoint, FoldedStack, FunctionShare, Histogram, InterruptAccounting, InterruptRate,
+    Interval, Ledger, LedgerLine, Machine, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile,
+    Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Trial,
 };
 use serde_json::{Value, json};
 
@@ -76,6 +77,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         ledger,
         receipt,
         interrupted: false,
+        profile: None,
     }
 }
 
@@ -93,7 +95,7 @@ fn cost(cpu_s: f64, packets: u64) -> Cost {
         user_s: cpu_s * 0.05,
         system_s: cpu_s * 0.95,
         ns_per_packet: Some(cpu_s * 1e9 / packets.max(1) as f64),
-        cycles_per_packet: None,
+        ..Cost::default()
     }
 }
 
@@ -106,6 +108,7 @@ fn share(cpu: u32, user: f64, system: f64, softirq: f64) -> CpuShare {
         softirq_ratio: softirq,
         steal_ratio: 0.0,
         idle_ratio: 1.0 - user - system - softirq,
+        ..CpuShare::default()
     }
 }
 
@@ -132,6 +135,7 @@ pub(crate) fn machine() -> Machine {
         clocksource: "tsc".into(),
         mitigations: BTreeMap::from([("spectre_v2".to_string(), "Mitigation: IBRS".to_string())]),
         interfaces: vec![nic("lr-tx", "tx"), nic("lr-rx", "rx")],
+        interrupt_accounting: InterruptAccounting::Ticks,
     }
 }
 
@@ -247,6 +251,51 @@ pub(crate) fn unexplained() -> Run {
     run("bench", Origin::Lab, repeats(&[Case { unexplained: 1_234, ..Case::default() }]))
 }
 
+/// Trials whose CPUs were sampled.
+pub(crate) fn profiled() -> Run {
+    let mut run = run("bench", Origin::Lab, repeats(&[Case::default()]));
+    for trial in &mut run.end.trials {
+        for cpu in &mut trial.cpus {
+            let polls = NapiPolls { polls: 4000, packets: 120_000, full: 900, empty: 40, net_rx_ratio: 0.31 };
+            cpu.net_rx = Some(NetRx { rounds: 3900, packets: 120_000, time_squeezes: 3, polls: Some(polls) });
+            cpu.interrupts_margin_ratio = Some(0.02);
+            cpu.ksoftirqd_ratio = Some(0.01);
+            cpu.interrupts = vec![InterruptRate { name: "eth0-rx-0".into(), rate_per_s: 16_000.0 }];
+        }
+        let stage = |stage, samples| StageShare {
+            stage,
+            samples,
+            share_ratio: 0.0,
+            margin_ratio: 0.0,
+            ns_per_packet: None,
+        };
+        let stack = |frames: &str, samples| FoldedStack { frames: frames.into(), samples };
+        let mut profile = Profile {
+            period_ns: 249_989,
+            cpus: vec![0, 1],
+            receiving_samples: 4000,
+            sending_samples: 3000,
+            idle_samples: 1000,
+            stages: vec![stage(Stage::Driver, 1000), stage(Stage::Udp, 2500), stage(Stage::User, 500)],
+            functions: vec![FunctionShare {
+                function: "udp_queue_rcv_skb".into(),
+                stage: Stage::Udp,
+                samples: 700,
+                share_ratio: 0.0,
+            }],
+            stacks: vec![
+                stack("receiving;recv 0;__sys_recvmmsg;udp_recvmsg", 1500),
+                stack("receiving;send 0;net_rx_action;process_backlog;udp_queue_rcv_skb", 2500),
+                stack("sending;send 0;__sys_sendmmsg", 3000),
+            ],
+            ..Profile::default()
+        };
+        profile.rate(trial.delivered);
+        trial.profile = Some(profile);
+    }
+    run
+}
+
 /// Ended by a signal in the second trial.
 pub(crate) fn interrupted() -> Run {
     let mut run = run("bench", Origin::Lab, repeats(&[Case::default()])[..2].to_vec());
@@ -311,6 +360,7 @@ pub(crate) fn all() -> Vec<(&'static str, Run)> {
         ("paced", paced()),
         ("send", send()),
         ("unexplained", unexplained()),
+        ("profiled", profiled()),
         ("interrupted", interrupted()),
         ("empty", empty()),
         ("model", model()),

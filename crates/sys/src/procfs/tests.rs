@@ -60,10 +60,41 @@ fn softnet_is_hexadecimal_and_older_kernels_have_fewer_columns() {
 }
 
 #[test]
+fn interrupts_tell_the_driver_s_name_and_the_count_of_each_cpu() {
+    let text = "           CPU0       CPU2       \n\
+                41:       5002          7 PCI-MSIX-0000:00:04.0   1-edge      eth0-rx-0\n\
+               LOC:    2540523    1933315   Local timer interrupts\n\
+               ERR:          0\n";
+    let [queue, timer] = &parse_interrupts(text).unwrap()[..] else {
+        panic!("two sources, and a count of errors")
+    };
+    assert_eq!((queue.irq.as_str(), queue.name.as_str()), ("41", "eth0-rx-0"));
+    assert_eq!(queue.by_cpu, [(0, 5002), (2, 7)]);
+    assert_eq!((timer.irq.as_str(), timer.name.as_str()), ("LOC", "Local timer interrupts"));
+    assert_eq!(
+        parse_interrupts("CPU0\nnonsense\n").unwrap_err().to_string(),
+        "line 2 is not a source and its counts"
+    );
+    assert_eq!(parse_interrupts("CPUx\n").unwrap_err().line, 1);
+}
+
+#[test]
+fn softirqs_are_rounds_of_the_receiving_softirq() {
+    let text = "                    CPU0       CPU1       \n      NET_TX:      45396      13039\n      NET_RX:  318 18\n";
+    assert_eq!(parse_softirqs(text).unwrap().net_rx, [(0, 318), (1, 18)]);
+    assert_eq!(
+        parse_softirqs("CPU0\nNET_RX: many\n").unwrap_err().to_string(),
+        "line 2 is not a list of counts"
+    );
+}
+
+#[test]
 fn this_machine_is_readable_and_counts_on() {
     let before = stat().unwrap();
     assert!(!before.cpus.is_empty());
     assert_eq!(softnet_stat().unwrap().len(), before.cpus.len());
+    assert!(!interrupts().unwrap().is_empty());
+    assert!(softirqs().unwrap().net_rx.len() >= before.cpus.len());
     let counters = net_counters().unwrap();
     assert!(counters.value("UdpInDatagrams").is_some() && counters.value("IpExtInOctets").is_some());
 }
@@ -75,6 +106,8 @@ fn plausible() -> impl Strategy<Value = String> {
         Just("cpu0"),
         Just("cpu99999999999"),
         Just("Udp:"),
+        Just("CPU0"),
+        Just("NET_RX:"),
         Just("Udp6InErrors"),
         Just(":"),
         Just("0"),
@@ -93,6 +126,7 @@ proptest! {
     #[test]
     fn no_text_makes_a_parser_panic(text in prop_oneof![any::<String>(), plausible()]) {
         let _ = (parse_stat(&text), parse_snmp(&text), parse_snmp6(&text), parse_softnet_stat(&text));
+        let _ = (parse_interrupts(&text), parse_softirqs(&text));
     }
 
     #[test]

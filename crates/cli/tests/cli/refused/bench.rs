@@ -23,6 +23,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["CPU 999 is absent or not allowed here", "hint:  this process may use CPUs"],
     ),
     (&["bench", "--interface", "eth9"], 2, &["--peer"]),
+    (&["bench", "--profile", "--peer", "127.0.0.1:1"], 2, &["cannot be used with", "--peer"]),
     (
         &["bench", "--peer", "127.0.0.1:1", "--trials", "1"],
         4,

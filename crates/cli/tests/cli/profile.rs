@@ -1,0 +1,70 @@
+//! `--profile`: where receiving takes its time.
+
+use serde_json::Value;
+
+use crate::support::{Recv, as_nobody, is_root, json, linerate, run, skip, words};
+
+fn stages(trial: &Value) -> Vec<(String, u64)> {
+    let stages = trial["profile"]["stages"].as_array().expect("a profile has stages");
+    stages.iter().map(|s| (s["stage"].as_str().unwrap().into(), s["samples"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn a_trial_s_samples_are_conserved_and_fall_into_the_stages_of_its_path() {
+    if !is_root() {
+        return skip("sampling CPUs needs root");
+    }
+    let pairs = ["bench", "--tx", "udp,xdp", "--rx", "udp,xdp", "--trials", "1", "--duration", "600ms"];
+    let (_, run) = json(&[&pairs[..], &["--profile", "--no-save", "--json"]].concat());
+    for trial in run["end"]["trials"].as_array().unwrap() {
+        let profile = &trial["profile"];
+        let sum: u64 = stages(trial).iter().map(|(_, samples)| samples).sum();
+        assert_eq!(profile["receiving_samples"], sum, "{profile:#}");
+        let stacks: u64 =
+            profile["stacks"].as_array().unwrap().iter().map(|s| s["samples"].as_u64().unwrap()).sum();
+        let kept = sum + profile["sending_samples"].as_u64().unwrap();
+        assert_eq!(stacks, kept, "every sample of receiving and sending is in a stack");
+        let has = |stage: &str| stages(trial).iter().any(|(name, _)| name == stage);
+        if trial["tx"]["engine"] == "xdp" && trial["rx"]["engine"] == "udp" {
+            assert!(has("udp") && has("ip") && has("allocation"), "{:?}", stages(trial));
+        }
+        if trial["rx"]["engine"] == "xdp" {
+            assert!(has("xdp"), "{:?}", stages(trial));
+        }
+        let polls: u64 = trial["cpus"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cpu| cpu["net_rx"]["polls"]["packets"].as_u64().unwrap())
+            .sum();
+        assert!(polls >= trial["delivered"].as_u64().unwrap(), "every packet delivered was polled: {polls}");
+    }
+}
+
+#[test]
+fn without_the_right_to_look_it_says_so_before_it_begins() {
+    if !is_root() {
+        return skip("becoming nobody needs root");
+    }
+    let (status, out, err) =
+        words(as_nobody(linerate(&["bench", "--profile", "--no-save"])).output().unwrap());
+    assert_eq!((status, out.as_str()), (3, ""), "{err}");
+    assert!(err.contains("hint:  run as root"), "{err}");
+    assert!(!err.contains("trial 1"), "{err}");
+}
+
+#[test]
+fn a_receiver_profiles_each_sender_s_trial() {
+    if !is_root() {
+        return skip("sampling CPUs needs root");
+    }
+    let receiver = Recv::start(&["--once", "--json", "--profile"]);
+    let target = receiver.address.to_string();
+    run(&["send", &target, "--no-save", "--duration", "400ms", "--rate", "max"]);
+    let (status, out, err) = receiver.finish();
+    assert!(status.success(), "{err}");
+    let run: Value = serde_json::from_str(&out).unwrap();
+    let trial = &run["end"]["trials"][0];
+    assert!(trial["profile"]["receiving_samples"].as_u64().unwrap() > 0, "{trial:#}");
+    assert!(stages(trial).iter().any(|(stage, _)| stage == "udp"), "{:?}", stages(trial));
+}

@@ -1,0 +1,131 @@
+//! What the CPUs did: time, softirqs, interrupts, and where receiving took its time.
+
+use measure::{CpuShare, InterruptAccounting, Machine};
+
+use super::{
+    bars::{self, Part},
+    flame,
+    page::Page,
+};
+use crate::{
+    cpus::{self, CpuMean},
+    ladder::{Rung, best},
+    number, profile,
+    table::{Cell, Column, Table},
+};
+
+/// CPU bars of all pairs up to this many; above, only those of the pair that delivered the most.
+const MOST_CPU_BARS: usize = 24;
+/// Pairs whose profile is drawn; the record has all.
+const MOST_FLAMES: usize = 8;
+
+type Share = fn(&CpuShare) -> f64;
+
+const PARTS: [(&str, &str, Share); 6] = [
+    ("s0", "user", |cpu| cpu.user_ratio),
+    ("s1", "system", |cpu| cpu.system_ratio),
+    ("s3", "hard interrupts", |cpu| cpu.irq_ratio),
+    ("s2", "soft interrupts", |cpu| cpu.softirq_ratio),
+    ("s5", "taken by the hypervisor", |cpu| cpu.steal_ratio),
+    ("idle", "idle", |cpu| cpu.idle_ratio),
+];
+
+pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
+    let means: Vec<(&Rung, Vec<CpuMean>)> = rungs.iter().map(|rung| (rung, cpus::means(rung))).collect();
+    let count: usize = means.iter().map(|(_, cpus)| cpus.len()).sum();
+    if count == 0 {
+        return;
+    }
+    let table = time_table(&means);
+    let only = (count > MOST_CPU_BARS).then(|| best(rungs).map(|rung| rung.name.clone())).flatten();
+    page.section("cpus", "What the CPUs did", |page| {
+        page.figure("Time of each CPU", &table, |page| {
+            page.legend(PARTS.map(|(class, name, _)| (class, name)));
+            page.raw("<div class=\"side\">\n");
+            let drawn = means.iter().filter(|(rung, _)| only.as_ref().is_none_or(|only| *only == rung.name));
+            drawn.for_each(|(rung, cpus)| write_bars(rung, cpus, page));
+            page.raw("</div>\n");
+            if let Some(only) = &only {
+                page.element(
+                    "p",
+                    "note",
+                    &format!("Drawn is {only}, which delivered the most; the table has all."),
+                );
+            }
+            if machine.interrupt_accounting != InterruptAccounting::Unknown {
+                page.element("p", "note", cpus::accounting_in_words(machine.interrupt_accounting));
+            }
+        });
+        for table in [cpus::softirqs(rungs), cpus::interrupts(rungs)] {
+            page.details(&table.title, |page| page.table(&table));
+        }
+    });
+}
+
+fn time_table(means: &[(&Rung, Vec<CpuMean>)]) -> Table {
+    let rows = || means.iter().flat_map(|(rung, cpus)| cpus.iter().map(move |cpu| (rung, cpu)));
+    let mut table = Table::titled("How each CPU spent the trials, means");
+    table.push(Column::words("pair", rows().map(|(rung, _)| Cell::words(&rung.name))));
+    table.push(Column::figures("CPU", "", rows().map(|(_, mean)| Cell::count(mean.share.cpu.into()))));
+    for (_, name, share) in PARTS {
+        let cells = rows().map(|(_, mean)| Cell::figure(share(&mean.share), number::percent));
+        table.push(Column::figures(name, "%", cells));
+    }
+    table
+}
+
+fn write_bars(rung: &Rung, cpus: &[CpuMean], page: &mut Page) {
+    page.raw("<div>\n");
+    page.element("h3", "", &rung.name);
+    for CpuMean { share: cpu, .. } in cpus {
+        let part = |(class, name, share): (&str, &str, Share)| Part {
+            class: class.into(),
+            name: name.into(),
+            share: share(cpu),
+            words: format!("{} %", number::percent(share(cpu))),
+        };
+        bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
+    }
+    page.raw("</div>\n");
+}
+
+/// Stages, functions and a flame graph for each pair that was profiled.
+pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
+    let profiles = profile::of_pairs(rungs);
+    if profiles.is_empty() {
+        return;
+    }
+    let colour = |index: usize| if index < 8 { format!("s{index}") } else { "idle".into() };
+    page.section("profile", "Where receiving took its time", |page| {
+        page.figure("Stages of the receive path", &profile::stages(&profiles), |page| {
+            let stages = profile::stages_there(&profiles);
+            let names = stages.iter().enumerate().map(|(at, stage)| (colour(at), stage.name()));
+            let names: Vec<(String, &str)> = names.collect();
+            page.legend(names.iter().map(|(class, name)| (class.as_str(), *name)));
+            for (name, profile) in &profiles {
+                let parts: Vec<Part> = profile
+                    .stages
+                    .iter()
+                    .map(|share| Part {
+                        class: colour(stages.iter().position(|stage| *stage == share.stage).unwrap_or(8)),
+                        name: share.stage.name().into(),
+                        share: share.share_ratio,
+                        words: profile::share_in_words(share),
+                    })
+                    .collect();
+                bars::write_stack(name, &parts, page);
+            }
+        });
+        page.details("Functions", |page| page.table(&profile::functions(&profiles)));
+        for (name, profile) in profiles.iter().take(MOST_FLAMES) {
+            page.raw("<figure>\n");
+            page.element("figcaption", "", &format!("Stacks of {name}"));
+            flame::write(name, profile, page);
+            page.raw("</figure>\n");
+        }
+        if profiles.len() > MOST_FLAMES {
+            let more = profiles.len() - MOST_FLAMES;
+            page.element("p", "note", &format!("The stacks of {more} more pairs are in the record."));
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! How the kernel divides CPU time: exactly at every interrupt, or by looking once a tick.
+//!
+//! With `CONFIG_IRQ_TIME_ACCOUNTING` (or `CONFIG_VIRT_CPU_ACCOUNTING_NATIVE`) the kernel reads a clock when an
+//! interrupt begins and ends. Without, the timer tick charges its whole period to whatever it finds running
+//! (`account_system_time` in `kernel/sched/cputime.c`): a sample, and time in hard interrupts is never found, because
+//! the tick itself waits until they end.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+};
+
+/// How time in interrupts is told from other time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptAccounting {
+    /// A clock is read at every interrupt's begin and end.
+    Precise,
+    /// The tick charges its period to what it interrupts.
+    Ticks,
+    /// The kernel does not tell.
+    Unknown,
+}
+
+impl InterruptAccounting {
+    /// Asks the kernel: its symbol table names the functions that it was built with, to everyone.
+    pub fn of_this_kernel() -> Self {
+        let Ok(symbols) = File::open("/proc/kallsyms") else { return Self::Unknown };
+        let names = BufReader::new(symbols).lines().map_while(Result::ok);
+        let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        Self::judge(names, &command_line)
+    }
+
+    fn judge(mut symbols: impl Iterator<Item = String>, command_line: &str) -> Self {
+        let mut any = false;
+        let is_precise = symbols.any(|line| {
+            any = true;
+            matches!(
+                line.split_ascii_whitespace().nth(2),
+                Some("irqtime_account_irq" | "vtime_account_hardirq")
+            )
+        });
+        let is_switched_off = command_line.split_ascii_whitespace().any(|word| word == "tsc=noirqtime");
+        match (any, is_precise && !is_switched_off) {
+            (false, _) => Self::Unknown,
+            (true, true) => Self::Precise,
+            (true, false) => Self::Ticks,
+        }
+    }
+}
+
+/// Nanoseconds between timer ticks (1/`CONFIG_HZ`): how fine the coarse clock is.
+pub fn tick_ns() -> u64 {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `resolution` is a valid timespec for the call to write to.
+    let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
+    assert_eq!(status, 0, "the kernel knows its coarse clock");
+    resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64
+}
+
+/// Nanoseconds of the unit in `/proc/stat` (1/`_SC_CLK_TCK`).
+pub fn stat_unit_ns() -> u64 {
+    // SAFETY: takes a number and touches no memory.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(per_second).unwrap_or(100).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(symbols: &[&str], command_line: &str) -> InterruptAccounting {
+        InterruptAccounting::judge(symbols.iter().map(|line| line.to_string()), command_line)
+    }
+
+    #[test]
+    fn a_kernel_with_the_function_is_precise_unless_told_otherwise() {
+        let with = ["0000000000000000 T _text", "0000000000000000 t irqtime_account_irq"];
+        assert_eq!(judge(&with, "quiet"), InterruptAccounting::Precise);
+        assert_eq!(judge(&with, "quiet tsc=noirqtime"), InterruptAccounting::Ticks);
+        assert_eq!(judge(&with[..1], ""), InterruptAccounting::Ticks);
+        assert_eq!(judge(&[], ""), InterruptAccounting::Unknown);
+    }
+
+    #[test]
+    fn a_tick_is_one_of_the_kernel_s_choices() {
+        assert!([100, 250, 300, 1000].iter().any(|hz| tick_ns().abs_diff(1_000_000_000 / hz) < 1_000));
+        assert_eq!(stat_unit_ns(), 10_000_000);
+    }
+}

@@ -1,0 +1,70 @@
+//! `/proc/interrupts` and `/proc/softirqs`: how often each CPU was interrupted, and by what. Formats: `show_interrupts`
+//! in `kernel/irq/proc.c` and `show_softirqs` in `fs/proc/softirqs.c`.
+
+use super::{ParseError, lines};
+
+/// One line of `/proc/interrupts`: counts since the machine was started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interrupt {
+    /// The number, or the kernel's short name of what is no device's: `LOC`, `RES`, `CAL`, ….
+    pub irq: String,
+    /// What the driver calls it (often interface and queue), or the kernel's own words.
+    pub name: String,
+    /// Counts by CPU number, ascending.
+    pub by_cpu: Vec<(u32, u64)>,
+}
+
+/// How often each CPU ran the softirq that receives packets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Softirqs {
+    /// `NET_RX` by CPU number, ascending.
+    pub net_rx: Vec<(u32, u64)>,
+}
+
+/// Reads `/proc/interrupts`: a line of CPUs, then a line for each source with a count for each CPU.
+///
+/// Lines with fewer counts than CPUs (`ERR`, `MIS`) are about the machine and left out.
+pub fn parse_interrupts(text: &str) -> Result<Vec<Interrupt>, ParseError> {
+    let mut lines = lines(text);
+    let cpus = match lines.next() {
+        Some((line, bad)) => cpu_numbers(line).ok_or_else(|| bad("a list of CPUs"))?,
+        None => return Ok(Vec::new()),
+    };
+    let mut interrupts = Vec::new();
+    for (line, bad) in lines {
+        let (irq, rest) = line.split_once(':').ok_or_else(|| bad("a source and its counts"))?;
+        let mut words = rest.split_ascii_whitespace();
+        let counts: Vec<u64> = words.by_ref().take(cpus.len()).map_while(|word| word.parse().ok()).collect();
+        if counts.len() < cpus.len() {
+            continue;
+        }
+        let words: Vec<&str> = words.collect();
+        let irq = irq.trim().to_owned();
+        // A device's line tells its controller and its number there first; the driver's name is what is left.
+        let is_device = irq.bytes().all(|byte| byte.is_ascii_digit());
+        let name =
+            if is_device { words.last().copied().unwrap_or_default().to_owned() } else { words.join(" ") };
+        interrupts.push(Interrupt { irq, name, by_cpu: cpus.iter().copied().zip(counts).collect() });
+    }
+    Ok(interrupts)
+}
+
+/// Reads `/proc/softirqs`: a line of CPUs, then a line for each kind with a count for each CPU that could be there.
+pub fn parse_softirqs(text: &str) -> Result<Softirqs, ParseError> {
+    let mut lines = lines(text);
+    let cpus = match lines.next() {
+        Some((line, bad)) => cpu_numbers(line).ok_or_else(|| bad("a list of CPUs"))?,
+        None => return Ok(Softirqs::default()),
+    };
+    for (line, bad) in lines {
+        let Some(counts) = line.trim_start().strip_prefix("NET_RX:") else { continue };
+        let counts: Result<Vec<u64>, _> = counts.split_ascii_whitespace().map(str::parse).collect();
+        let counts = counts.map_err(|_| bad("a list of counts"))?;
+        return Ok(Softirqs { net_rx: cpus.into_iter().zip(counts).collect() });
+    }
+    Ok(Softirqs::default())
+}
+
+fn cpu_numbers(line: &str) -> Option<Vec<u32>> {
+    line.split_ascii_whitespace().map(|word| word.strip_prefix("CPU")?.parse().ok()).collect()
+}
