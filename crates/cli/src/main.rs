@@ -7,6 +7,7 @@ mod output;
 mod packets;
 mod progress;
 mod scenario;
+mod screen;
 mod start;
 
 use std::process::ExitCode;
