@@ -72,12 +72,7 @@ impl Diagnosis {
         self.napi.as_ref()
     }
 
-    /// What was seen until now does not count.
-    pub fn restart(&mut self) {
-        self.profiler.sampler.take();
-    }
-
-    /// What was seen since the last start, while `packets` were delivered.
+    /// What was seen since the start or the last call, while `packets` were delivered.
     pub fn take(&mut self, packets: u64) -> Profile {
         let samples = self.profiler.sampler.take();
         self.profiler.fold(&samples, packets)

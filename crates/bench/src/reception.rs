@@ -9,17 +9,14 @@ use std::{
 use engine::{
     EngineError, Placement, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot, StreamCount,
 };
+use ledger::{Drivers, HostCounters, Received, host_rx_lines};
 use measure::{Cost, Endpoint, Interval, LedgerLine};
 use serde_json::json;
 use session::{Counts, Host, HostError, HostEvent, Progress, Report};
 use sys::clock;
 use thiserror::Error;
 
-use crate::{
-    cpu_time::CpuWatch,
-    places::{HostCounters, Received, host_rx_lines},
-    spec::RxSpec,
-};
+use crate::{cpu_time::CpuWatch, spec::RxSpec};
 
 /// A running receiver.
 pub struct Reception {
@@ -149,7 +146,7 @@ impl Counts for Counting {
             number,
             Begun {
                 snapshot: self.snapshot(),
-                counters: HostCounters::here().unwrap_or_default(),
+                counters: HostCounters::read(None).unwrap_or_default(),
                 cpus: CpuWatch::start(None).ok(),
             },
         );
@@ -164,7 +161,9 @@ impl Counts for Counting {
             let lost = self.snapshot().lost.saturating_sub(began.snapshot.lost);
             // Counters of the host and its sockets are one sender's only while it is alone.
             if senders == 1 {
-                let counters = HostCounters::here().map(|now| now.since(&began.counters)).unwrap_or_default();
+                let now = HostCounters::read(None);
+                let since = |now: HostCounters| now.since(&began.counters, &Drivers::built_in());
+                let counters = now.map(since).unwrap_or_default();
                 let gro = self.gro;
                 let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
                 lines = host_rx_lines(&counters, &received);

@@ -70,6 +70,15 @@ fn legend(profiles: &[(String, Profile)]) -> String {
     )
 }
 
+/// The stacks of one pair.
+pub(crate) fn stacks(name: &str, profile: &Profile) -> Table {
+    let stacks = || profile.stacks.iter();
+    let mut table = Table::titled(format!("Stacks of {name}"));
+    table.push(Column::figures("samples", "", stacks().map(|stack| Cell::count(stack.samples))));
+    table.push(Column::words("stack", stacks().map(|stack| Cell::words(stack.frames.replace(';', " › ")))));
+    table
+}
+
 /// The functions of each pair that ran most often.
 pub(crate) fn functions(profiles: &[(String, Profile)]) -> Table {
     let rows = || {

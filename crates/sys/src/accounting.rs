@@ -5,10 +5,7 @@
 //! (`account_system_time` in `kernel/sched/cputime.c`): a sample, and time in hard interrupts is never found, because
 //! the tick itself waits until they end.
 
-use std::{
-    fs::File,
-    io::{BufRead, BufReader},
-};
+use std::{fs, sync::OnceLock};
 
 /// How time in interrupts is told from other time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,30 +19,38 @@ pub enum InterruptAccounting {
 }
 
 impl InterruptAccounting {
-    /// Asks the kernel: its symbol table names the functions that it was built with, to everyone.
+    /// Asks the kernel, once: its type information (or, without, its symbol table) names the functions that it was
+    /// built with, to everyone.
     pub fn of_this_kernel() -> Self {
-        let Ok(symbols) = File::open("/proc/kallsyms") else { return Self::Unknown };
-        let names = BufReader::new(symbols).lines().map_while(Result::ok);
-        let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-        Self::judge(names, &command_line)
+        static ANSWER: OnceLock<InterruptAccounting> = OnceLock::new();
+        *ANSWER.get_or_init(|| {
+            let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+            let types = fs::read("/sys/kernel/btf/vmlinux");
+            let symbols = types.or_else(|_| fs::read("/proc/kallsyms")).unwrap_or_default();
+            Self::judge(&symbols, &command_line)
+        })
     }
 
-    fn judge(mut symbols: impl Iterator<Item = String>, command_line: &str) -> Self {
-        let mut any = false;
-        let is_precise = symbols.any(|line| {
-            any = true;
-            matches!(
-                line.split_ascii_whitespace().nth(2),
-                Some("irqtime_account_irq" | "vtime_account_hardirq")
-            )
-        });
+    fn judge(symbols: &[u8], command_line: &str) -> Self {
+        let has = |function: &str| contains(symbols, function.as_bytes());
+        if !has("account_system_index_time") && !has("account_user_time") {
+            return Self::Unknown;
+        }
         let is_switched_off = command_line.split_ascii_whitespace().any(|word| word == "tsc=noirqtime");
-        match (any, is_precise && !is_switched_off) {
-            (false, _) => Self::Unknown,
-            (true, true) => Self::Precise,
-            (true, false) => Self::Ticks,
+        if has("irqtime_account_irq") && !is_switched_off || has("vtime_account_hardirq") {
+            Self::Precise
+        } else {
+            Self::Ticks
         }
     }
+}
+
+/// Whether `bytes` contain `wanted`; libc's search, because megabytes are looked through at every start.
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    let (from, length) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: both pointers come from slices of the lengths given, and the search only reads.
+    let found = unsafe { libc::memmem(from, length, wanted.as_ptr().cast(), wanted.len()) };
+    !found.is_null()
 }
 
 /// Nanoseconds between timer ticks (1/`CONFIG_HZ`): how fine the coarse clock is.
@@ -68,17 +73,17 @@ pub fn stat_unit_ns() -> u64 {
 mod tests {
     use super::*;
 
-    fn judge(symbols: &[&str], command_line: &str) -> InterruptAccounting {
-        InterruptAccounting::judge(symbols.iter().map(|line| line.to_string()), command_line)
-    }
-
     #[test]
     fn a_kernel_with_the_function_is_precise_unless_told_otherwise() {
-        let with = ["0000000000000000 T _text", "0000000000000000 t irqtime_account_irq"];
-        assert_eq!(judge(&with, "quiet"), InterruptAccounting::Precise);
-        assert_eq!(judge(&with, "quiet tsc=noirqtime"), InterruptAccounting::Ticks);
-        assert_eq!(judge(&with[..1], ""), InterruptAccounting::Ticks);
-        assert_eq!(judge(&[], ""), InterruptAccounting::Unknown);
+        let judge =
+            |symbols: &str, command_line| InterruptAccounting::judge(symbols.as_bytes(), command_line);
+        let with = "\0account_user_time\0irqtime_account_irq\0";
+        assert_eq!(judge(with, "quiet"), InterruptAccounting::Precise);
+        assert_eq!(judge(with, "quiet tsc=noirqtime"), InterruptAccounting::Ticks);
+        assert_eq!(judge("\0account_user_time\0", ""), InterruptAccounting::Ticks);
+        assert_eq!(judge("\0vtime_account_hardirq\0account_user_time\0", ""), InterruptAccounting::Precise);
+        assert_eq!(judge("\0udp_rcv\0", ""), InterruptAccounting::Unknown);
+        assert_eq!(judge("", ""), InterruptAccounting::Unknown);
     }
 
     #[test]

@@ -91,15 +91,12 @@ struct View {
 }
 
 impl View {
-    /// A trial's profile is of the time from the sender's coming to its end.
+    /// A trial's profile is of the receiving since the trial before.
     fn diagnose(&mut self, event: &mut HostEvent) {
-        let Some(diagnosis) = &mut self.diagnosis else { return };
-        match event {
-            HostEvent::Joined { .. } => diagnosis.restart(),
-            HostEvent::Finished { trial: Some(trial), .. } => {
-                trial.profile = Some(diagnosis.take(trial.delivered));
-            }
-            _ => {}
+        if let (HostEvent::Finished { trial: Some(trial), .. }, Some(diagnosis)) =
+            (event, &mut self.diagnosis)
+        {
+            trial.profile = Some(diagnosis.take(trial.delivered));
         }
     }
 }

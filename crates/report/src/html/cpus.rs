@@ -118,10 +118,8 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
         });
         page.details("Functions", |page| page.table(&profile::functions(&profiles)));
         for (name, profile) in profiles.iter().take(MOST_FLAMES) {
-            page.raw("<figure>\n");
-            page.element("figcaption", "", &format!("Stacks of {name}"));
-            flame::write(name, profile, page);
-            page.raw("</figure>\n");
+            let table = profile::stacks(name, profile);
+            page.figure(&table.title, &table, |page| flame::write(name, profile, page));
         }
         if profiles.len() > MOST_FLAMES {
             let more = profiles.len() - MOST_FLAMES;

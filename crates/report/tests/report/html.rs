@@ -27,7 +27,7 @@ fn a_profile_is_drawn_with_its_stages_and_stacks() {
     let page = html(&samples::profiled());
     for shown in [
         "Where receiving took its time",
-        "UDP: 62.5 %",
+        "UDP: 62.50 % ± 0.87, ",
         "class=\"flame\"",
         "udp_queue_rcv_skb: 7,500 samples",
     ] {

@@ -14,7 +14,8 @@
     if (!node.data.trim() || node.parentElement.closest('script, title, desc') || !node.parentElement.checkVisibility()) continue;
     const range = document.createRange();
     range.selectNodeContents(node);
-    const scroller = node.parentElement.closest('.scroll');
+    // names in a flame graph are cut off by their boxes
+    const scroller = node.parentElement.closest('.scroll') || (node.parentElement.closest('.flame') && node.parentElement.previousElementSibling);
     const window = scroller && scroller.getBoundingClientRect();
     for (const r of range.getClientRects()) {
       if (!window && (r.left < -0.5 || r.right > width + 0.5)) tell(`outside: ${node.data.trim().slice(0, 40)} ${r.left}..${r.right}`);
@@ -40,7 +41,7 @@
   for (const figure of document.querySelectorAll('figure')) {
     const box = figure.getBoundingClientRect();
     for (const shape of figure.querySelectorAll('rect, line, circle, polyline, text, path')) {
-      if (!shape.checkVisibility()) continue;
+      if (!shape.checkVisibility() || (shape.tagName === 'text' && shape.closest('.flame'))) continue;
       const r = shape.getBoundingClientRect();
       if (r.width + r.height === 0) continue;
       if (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1) tell(`outside its figure: ${name(shape)}`);
