@@ -6,6 +6,7 @@ mod bench;
 mod cpus;
 mod load;
 mod model;
+mod nic;
 mod output;
 mod packets;
 mod probe;
@@ -18,6 +19,7 @@ pub(crate) use bench::{BenchArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
+pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
@@ -53,6 +55,8 @@ pub(crate) enum Command {
     Recv(Box<RecvArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
+    /// A card's receive path on one page, and where flows go in it
+    Nic(Box<NicArgs>),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page

@@ -5,6 +5,7 @@ use crate::support::run;
 mod bench;
 mod commands;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -17,6 +18,7 @@ const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
     model::REFUSED,
+    nic::REFUSED,
     probe::REFUSED,
     recv::REFUSED,
     report::REFUSED,
