@@ -185,9 +185,9 @@ mod tests {
         assert_eq!(Journal::find(state.path(), 7).unwrap(), None);
         let written = journal(boot());
         written.write(state.path()).unwrap();
-        assert_eq!(Journal::find(state.path(), 7).unwrap(), Some(written.clone()));
+        assert_eq!(Journal::find(state.path(), 7).unwrap().as_ref(), Some(&written));
         assert_eq!(Journal::find(state.path(), 8).unwrap(), None);
-        assert_eq!(Journal::all(state.path()).unwrap(), [written.clone()]);
+        assert_eq!(Journal::all(state.path()).unwrap(), std::slice::from_ref(&written));
         written.remove(state.path()).unwrap();
         written.remove(state.path()).unwrap();
         assert_eq!(Journal::all(state.path()).unwrap(), []);

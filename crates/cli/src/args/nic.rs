@@ -44,7 +44,7 @@ pub(crate) struct FlowArgs {
     /// The interface that receives; without one, --key, --table and --fields say how to choose
     #[arg(value_name = "INTERFACE", conflicts_with_all = ["key", "table", "fields"])]
     pub(crate) interface: Option<String>,
-    /// Where the packets are from: an address, or an address and a port (10.0.0.1:9, [2001:db8::1]:9)
+    /// Where the packets are from: an address, or an address and a port (10.0.0.1:9 for example)
     #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
     pub(crate) src: End,
     /// Where they go
