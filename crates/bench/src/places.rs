@@ -62,7 +62,7 @@ impl HostCounters {
     }
 
     /// A counter of IPv4 and its sibling of IPv6 together.
-    fn both(&self, v4: &str, v6: &str) -> u64 {
+    pub(crate) fn both(&self, v4: &str, v6: &str) -> u64 {
         [v4, v6].into_iter().filter_map(|name| self.protocols.value(name)).sum()
     }
 }
@@ -111,6 +111,32 @@ pub(crate) fn lab_lines(counters: &LabCounters, refused: u64, received: &Receive
         lines.extend(port_lines(received));
     }
     lines
+}
+
+/// The lines of a lab trial whose receiver is somebody else's process: the kernel's counters alone.
+pub(crate) fn unseen_receiver_lines(counters: &LabCounters) -> Vec<LedgerLine> {
+    let mut lines = lab_lines(counters, 0, &Received { is_udp: true, ..Received::default() });
+    for line in lines.iter_mut().filter(|line| line.place == "other sockets") {
+        line.place = "receive buffer full".into();
+        line.source = "Udp RcvbufErrors + MemErrors + InCsumErrors".into();
+    }
+    lines
+}
+
+/// Datagrams that a socket took and nobody read before it was closed: what IP delivered less TCP's segments, what
+/// was read and what was dropped.
+pub(crate) fn left_unread(rx: &HostCounters) -> LedgerLine {
+    let reached = rx.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
+    let others = rx.both("TcpInSegs", "IcmpInMsgs") + rx.both("UdpNoPorts", "Udp6NoPorts");
+    let dropped = rx.both("UdpInErrors", "Udp6InErrors");
+    let read = rx.both("UdpInDatagrams", "Udp6InDatagrams");
+    let left = reached.saturating_sub(others).saturating_sub(dropped).saturating_sub(read);
+    packets(
+        "left unread in the socket",
+        left,
+        "IpExt InNoECTPkts − Tcp InSegs − Udp InDatagrams − Udp InErrors",
+    )
+    .with_remedy("the application was closed before it had read all")
 }
 
 /// What a port below the protocols lost: by place where that is known, else as one.

@@ -46,6 +46,9 @@ pub enum TrialError {
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
+    /// Another generator.
+    #[error(transparent)]
+    Peer(#[from] crate::peers::PeerError),
     /// The machine's counters.
     #[error(transparent)]
     Counters(#[from] procfs::ProcError),
@@ -145,12 +148,12 @@ pub fn run_trial(
     Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
 }
 
-fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
+pub(crate) fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
     let namespace = Arc::new(side.namespace().try_clone().map_err(TrialError::Namespace)?);
     Ok(Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() })
 }
 
-fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
+pub(crate) fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     let all: Vec<IpAddr> = if ipv6 {
         side.ipv6().iter().copied().map(IpAddr::from).collect()
     } else {
@@ -174,7 +177,7 @@ fn turned_away_by_interface(pair: &Pair, turned_away: u64) -> u64 {
 }
 
 /// What the receiving engine counted; by place once it has stopped.
-fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
+pub(crate) fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
     Received {
         delivered: tally.packets,
         lost: tally.lost,
@@ -187,7 +190,9 @@ fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>)
 
 /// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a
 /// while.
-fn drain<S: PartialEq>(look: impl Fn() -> Result<(bool, S), TrialError>) -> Result<(), TrialError> {
+pub(crate) fn drain<S: PartialEq>(
+    look: impl Fn() -> Result<(bool, S), TrialError>,
+) -> Result<(), TrialError> {
     let started = Instant::now();
     let (mut closes, mut last) = look()?;
     let mut moved = Instant::now();

@@ -2,6 +2,7 @@
 
 mod bench;
 mod pair;
+mod peers;
 mod refused;
 mod support;
 mod usage;
