@@ -7,7 +7,6 @@ mod hosts;
 mod ladder;
 mod machine;
 mod peers;
-mod places;
 mod plan;
 mod reception;
 mod record;
@@ -23,6 +22,9 @@ pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::{
+    Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
+    shipped,
+};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

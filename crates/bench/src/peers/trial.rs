@@ -7,6 +7,7 @@ use std::{
 
 use engine::{Receiver, ReceiverResult, RxSnapshot};
 use lab::{Lab, Side};
+use ledger::{Drivers, Received};
 use measure::{Cost, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,11 +19,10 @@ use super::{
     process::{PeerProcess, Role},
 };
 use crate::{
-    places::{self, LabCounters},
     plan::{BenchPlan, LAB_PORT, Pair},
     record::{cpu_shares, receive_cost},
     spec::{RxSpec, TxSpec},
-    trial::{Tick, TrialError, TrialRun, drain, end, of_receiver, placement},
+    trial::{LabCounters, Tick, TrialError, TrialRun, drain, end, of_receiver, placement},
 };
 
 /// How often the interface is looked at: a peer's time is known to within two looks.
@@ -91,6 +91,7 @@ pub fn run_peer_trial(
     };
     let receiving = Receiving::start(plan, pair, &like, &lab, &task)?;
     let before = LabCounters::read(&lab)?;
+    let drivers = Drivers::built_in();
     let (cpus, children) = (procfs::stat()?, cpu::children_time());
     let line = pair.peer.sending(&task);
     let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, task.bound(), &line)
@@ -111,16 +112,16 @@ pub fn run_peer_trial(
     let sender_time = cpu::children_time().since(children);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let counters = LabCounters::read(&lab)?.since(&before);
+        let counters = LabCounters::read(&lab)?.since(&before, &drivers);
         let (sent, arrived) = (pair.sent(&counters), receiving.delivered(&counters));
-        let lines = receiving.lines(&counters, arrived);
+        let lines = receiving.lines(&counters, arrived, &drivers);
         Ok((Ledger::close(sent, arrived, lines).is_closed(), counters))
     })?;
     let ended = receiving.end()?;
-    let counters = LabCounters::read(&lab)?.since(&before);
+    let counters = LabCounters::read(&lab)?.since(&before, &drivers);
     let sent = pair.sent(&counters);
     let delivered = ended.delivered(&counters);
-    let ledger = Ledger::close(sent, delivered, ended.lines(&counters, delivered));
+    let ledger = Ledger::close(sent, delivered, ended.lines(&counters, delivered, &drivers));
     let seconds = watch.seconds();
     let per_second = |packets: u64| if seconds > 0.0 { packets as f64 / seconds } else { 0.0 };
     let mut receipt = Receipt::judge(None, sent, sent, seconds, &Histogram::new());
@@ -238,14 +239,13 @@ impl Receiving {
         }
     }
 
-    fn lines(&self, counters: &LabCounters, delivered: u64) -> Vec<LedgerLine> {
+    fn lines(&self, counters: &LabCounters, delivered: u64, drivers: &Drivers) -> Vec<LedgerLine> {
         match self {
             Self::Ours { receiver, pair } => {
                 let tally = RxSnapshot { packets: delivered, ..receiver.snapshot() };
-                places::lab_lines(counters, 0, &of_receiver(pair, tally, None))
+                counters.lines(0, &of_receiver(pair, tally, None), drivers)
             }
-            // What its socket still holds may yet be read.
-            Self::Own(_) => places::unseen_receiver_lines(counters),
+            Self::Own(_) => counters.lines(0, &unseen(false), drivers),
         }
     }
 
@@ -270,17 +270,13 @@ impl Ended {
         }
     }
 
-    fn lines(&self, counters: &LabCounters, delivered: u64) -> Vec<LedgerLine> {
+    fn lines(&self, counters: &LabCounters, delivered: u64, drivers: &Drivers) -> Vec<LedgerLine> {
         match self {
             Self::Ours { result, pair } => {
                 let tally = RxSnapshot { packets: delivered, ..result.tally() };
-                places::lab_lines(counters, 0, &of_receiver(pair, tally, Some(result)))
+                counters.lines(0, &of_receiver(pair, tally, Some(result)), drivers)
             }
-            Self::Own(_) => {
-                let mut lines = places::unseen_receiver_lines(counters);
-                lines.push(places::left_unread(&counters.rx));
-                lines
-            }
+            Self::Own(_) => counters.lines(0, &unseen(true), drivers),
         }
     }
 
@@ -295,6 +291,11 @@ impl Ended {
 /// Packets of ours and of others: a peer's have no probe header, unless it is pktgen's.
 fn all_packets(tally: RxSnapshot) -> u64 {
     tally.packets + tally.foreign
+}
+
+/// A peer's own receiver; until it `is_closed`, what its socket holds may yet be read.
+fn unseen(is_closed: bool) -> Received {
+    Received { is_unseen: true, is_closed, ..Received::default() }
 }
 
 /// Datagrams that sockets handed to their readers.
