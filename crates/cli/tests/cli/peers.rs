@@ -12,7 +12,7 @@ const INSTALLED: [&str; 3] = ["iperf3", "sockperf", "trafgen"];
 fn are_installed() -> bool {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let has = |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    INSTALLED.iter().all(|program| has(program))
+    INSTALLED.iter().all(has)
 }
 
 #[test]
