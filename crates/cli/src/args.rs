@@ -15,7 +15,7 @@ mod report;
 mod send;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, SocketArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
