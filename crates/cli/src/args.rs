@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod lab;
 mod load;
 mod model;
 mod nic;
@@ -17,6 +18,7 @@ mod targets;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Probe(ProbeArgs),
     /// A card's receive path on one page, and where flows go in it
     Nic(Box<NicArgs>),
+    /// Use the laboratories by themselves: a virtual machine with real network drivers
+    Lab(LabArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page

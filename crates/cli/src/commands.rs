@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod lab;
 mod manual;
 mod model;
 mod nic;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Recv(args) => recv::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Nic(args) => nic::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),

@@ -2,7 +2,9 @@
 
 mod bench;
 mod nic;
+mod lab;
 mod pair;
+mod peers;
 mod refused;
 mod support;
 mod usage;

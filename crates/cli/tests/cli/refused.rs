@@ -4,6 +4,7 @@ use crate::support::run;
 
 mod bench;
 mod commands;
+mod lab;
 mod model;
 mod nic;
 mod probe;
@@ -17,6 +18,7 @@ type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
+    lab::REFUSED,
     model::REFUSED,
     nic::REFUSED,
     probe::REFUSED,
