@@ -1,8 +1,8 @@
 //! The built command as a user meets it.
 
 mod bench;
-mod nic;
 mod lab;
+mod nic;
 mod pair;
 mod peers;
 mod refused;
