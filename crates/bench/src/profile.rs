@@ -84,25 +84,31 @@ struct Profiler {
     sampler: Sampler,
     period_ns: u64,
     cpus: Vec<u32>,
+    names: Option<Names>,
+}
+
+/// The tables of functions; read after the first trial, so that they do not delay it.
+struct Names {
     kernel: KernelSymbols,
     own: OwnSymbols,
 }
 
 impl Profiler {
-    /// Reads the tables of functions and begins to look at all of `cpus`.
+    /// Begins to look at all of `cpus`.
     ///
     /// # Errors
     /// What the kernel refuses.
     fn start(cpus: Vec<u32>) -> Result<Self, ProfileError> {
-        let kernel = KernelSymbols::read().map_err(ProfileError::Symbols)?.ok_or(ProfileError::Hidden)?;
-        // Without names its time still shows as the program's.
-        let own = OwnSymbols::read().unwrap_or_default();
+        if !KernelSymbols::are_shown().map_err(ProfileError::Symbols)? {
+            return Err(ProfileError::Hidden);
+        }
         let period_ns = PERIOD_NS * (cpus.len() as u64).div_ceil(MOST_CPUS_AT_FULL_RATE);
         let sampler = Sampler::start(&cpus, period_ns).map_err(ProfileError::Sample)?;
-        Ok(Self { sampler, period_ns, cpus, kernel, own })
+        Ok(Self { sampler, period_ns, cpus, names: None })
     }
 
-    fn fold(&self, samples: &Samples, packets: u64) -> Profile {
+    fn fold(&mut self, samples: &Samples, packets: u64) -> Profile {
+        let names_of = self.names.get_or_insert_with(Names::read);
         let mut profile = Profile {
             period_ns: self.period_ns,
             cpus: self.cpus.clone(),
@@ -113,7 +119,7 @@ impl Profiler {
         let mut functions: HashMap<String, BTreeMap<Stage, u64>> = HashMap::new();
         let mut stacks: HashMap<String, u64> = HashMap::new();
         for (stack, seen) in &samples.stacks {
-            let names = self.names(stack);
+            let names = names_of.of(stack);
             let role = role(&stack.task);
             let activity = activity(names.iter().map(String::as_str), stack.user.is_some(), role);
             let doing = match activity {
@@ -158,9 +164,17 @@ impl Profiler {
         profile.functions.truncate(MOST_FUNCTIONS);
         profile
     }
+}
 
-    /// Names from the function that ran to its outermost caller.
-    fn names(&self, stack: &Stack) -> Vec<String> {
+impl Names {
+    /// Without names all time still shows, as the kernel's or the program's.
+    fn read() -> Self {
+        let kernel = KernelSymbols::read().ok().flatten().unwrap_or_default();
+        Self { kernel, own: OwnSymbols::read().unwrap_or_default() }
+    }
+
+    /// From the function that ran to its outermost caller.
+    fn of(&self, stack: &Stack) -> Vec<String> {
         if let Some(address) = stack.user {
             let name = match stack.task {
                 Task::Own(_) => self.own.name(address).unwrap_or("library"),
@@ -279,8 +293,8 @@ mod tests {
                 return;
             }
         };
-        let profiler =
-            Profiler { sampler, period_ns: PERIOD_NS, cpus: vec![0], kernel, own: OwnSymbols::default() };
+        let names = Some(Names { kernel, own: OwnSymbols::default() });
+        let mut profiler = Profiler { sampler, period_ns: PERIOD_NS, cpus: vec![0], names };
         let profile = profiler.fold(&samples, 10);
         let counted = (profile.receiving_samples, profile.sending_samples, profile.idle_samples);
         assert_eq!((counted, profile.other_samples, profile.lost_samples), ((8, 2, 1), 4, 7));

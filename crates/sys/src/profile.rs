@@ -108,6 +108,10 @@ impl Sampler {
                     None => {}
                 }
             }
+            // A CPU without ticks (idle, or NO_HZ_FULL) counts all looks as of one tick, and after some hundred
+            // (`kernel.perf_event_max_sample_rate`) the kernel stops looking there; starting anew forgets them. What
+            // cannot be started anew goes on as it is.
+            ring.disable().and_then(|()| ring.enable()).ok();
         }
     }
 

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     let save = Save::prepare(&args.output, "recv")?;
     let form = args.output.form();
+    let diagnosis = plan.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))?;
     let mut reception = match Reception::start(&plan.receiver, &plan.cpus) {
         Err(error) if args.listen.any && os_error(&error) == Some(libc::EAFNOSUPPORT) => {
             plan.receiver.local = args.listen.ipv4();
@@ -53,7 +54,6 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     if let Some(address) = reception.address() {
         eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
     }
-    let diagnosis = plan.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))?;
     let mut view = View { form, diagnosis };
     let start = opening("recv", Origin::Hosts, &plan);
     if form == Form::JsonStream {

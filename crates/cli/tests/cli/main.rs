@@ -1,7 +1,10 @@
 //! The built command as a user meets it.
 
 mod bench;
+mod lab;
+mod nic;
 mod pair;
+mod peers;
 mod profile;
 mod refused;
 mod support;

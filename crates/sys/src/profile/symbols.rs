@@ -1,6 +1,9 @@
 //! Addresses as function names: the kernel's from `/proc/kallsyms`, this program's from its own file.
 
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, Read},
+};
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
@@ -30,6 +33,16 @@ struct Functions(Vec<(u64, Box<str>)>);
 const LONGEST_FUNCTION: u64 = 1 << 18;
 
 impl KernelSymbols {
+    /// Whether the kernel shows this process where its functions are; cheap.
+    ///
+    /// # Errors
+    /// When `/proc/kallsyms` cannot be read.
+    pub fn are_shown() -> io::Result<bool> {
+        let mut begin = [0; 4096];
+        let length = fs::File::open("/proc/kallsyms")?.read(&mut begin)?;
+        Ok(Self::parse(&String::from_utf8_lossy(&begin[..length])).is_some())
+    }
+
     /// Reads the kernel's table; `None` when the kernel hides the addresses (`kernel.kptr_restrict`, no CAP_SYSLOG).
     ///
     /// # Errors
