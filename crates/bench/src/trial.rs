@@ -9,7 +9,8 @@ use std::{
 };
 
 use engine::{
-    EngineError, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine, TxSnapshot,
+    EngineError, LatencyMeans, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
+    TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
 use measure::{Interval, Ledger, Trial};
@@ -134,6 +135,8 @@ pub fn run_trial(
         ),
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
+        // Both ends are of this machine, and so are their clocks.
+        statistics: received.reception(LatencyMeans::Time),
     };
     let settings = TrialSettings {
         trial: number,

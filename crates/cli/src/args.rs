@@ -12,6 +12,7 @@ mod probe;
 mod recv;
 mod report;
 mod send;
+mod stats;
 mod targets;
 
 pub(crate) use bench::{BenchArgs, SocketArgs};
@@ -24,6 +25,7 @@ pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::RecvArgs;
 pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
+pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use bench::{RxSpec, TxSpec};
 use clap::Args;
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
+use super::{CpuList, LevelArg, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -34,6 +34,9 @@ pub(crate) struct BenchArgs {
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,

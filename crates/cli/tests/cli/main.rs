@@ -3,5 +3,6 @@
 mod bench;
 mod pair;
 mod refused;
+mod stats;
 mod support;
 mod usage;
