@@ -6,7 +6,6 @@ mod cpus;
 mod hosts;
 mod ladder;
 mod machine;
-mod places;
 mod plan;
 mod reception;
 mod record;
@@ -21,6 +20,9 @@ pub use machine::{read_lab_interfaces, read_machine};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::{
+    Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
+    shipped,
+};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

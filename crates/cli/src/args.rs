@@ -15,7 +15,7 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, SocketArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};

@@ -16,7 +16,7 @@ use failure::{Failure, Status};
 
 fn main() -> ExitCode {
     let outcome = std::panic::catch_unwind(|| {
-        let cli = scenario::parse(std::env::args_os())?;
+        let cli = scenario::parse(std::env::args_os().collect())?;
         sys::signal::catch()
             .map_err(|source| Failure::new(Status::Internal, format!("cannot catch signals: {source}")))?;
         commands::run(cli.command)

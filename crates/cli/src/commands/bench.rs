@@ -1,6 +1,7 @@
 //! `linerate bench`: the ladder.
 
 mod hosts;
+mod list;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +12,7 @@ use measure::{Origin, Run, Skipped};
 use sys::{capability::Capability, cpu};
 
 use crate::{
-    args::{BenchArgs, SocketArgs},
+    args::{BenchArgs, BenchCommand, SocketArgs},
     failure::{Failure, Status},
     output::{self, Form, Save},
     packets::frames_between,
@@ -20,6 +21,11 @@ use crate::{
 };
 
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
+    match &args.command {
+        Some(BenchCommand::List(list)) => return list::run(list),
+        Some(BenchCommand::Rdr(rdr)) => return super::model::run_rdr(rdr),
+        None => {}
+    }
     if args.hosts.peer.is_some() {
         return hosts::run(args);
     }

@@ -281,6 +281,15 @@ mod tests {
         let mut out = SendBatch::new(8, 1, 100);
         numbered(&mut out);
         let mut into = RecvBatch::new(16, 2048).with_sources().with_times();
+        // The kernel begins to stamp a moment after the first socket asked for it.
+        let since = std::time::Instant::now();
+        loop {
+            assert_eq!((out.send(&tx, 0, 1).unwrap(), into.recv(&rx, true).unwrap()), (1, 1));
+            if into.message(0).times.is_some() {
+                break;
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "no packet is stamped");
+        }
         let before = crate::clock::realtime_ns();
         assert_eq!(out.send(&tx, 0, 8).unwrap(), 8);
         assert_eq!(into.recv(&rx, true).unwrap(), 8);

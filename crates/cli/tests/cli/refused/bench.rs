@@ -42,6 +42,12 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["cannot read /nonexistent.toml", "hint:  a scenario is a TOML file"],
     ),
     (
+        &["bench", "pacin"],
+        2,
+        &["there is no scenario 'pacin'", "hint:  did you mean pacing? linerate bench list describes"],
+    ),
+    (&["bench", "pacing", "--trials", "0"], 2, &["0 is not in 1..="]),
+    (
         &["bench", "/etc/passwd"],
         2,
         &["/etc/passwd: not a scenario file", "hint:  it begins with: scenario = 1"],
