@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod lab;
 mod load;
 mod model;
 mod output;
@@ -17,6 +18,7 @@ mod targets;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use output::OutputArgs;
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Recv(Box<RecvArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
+    /// Use the laboratories by themselves: a virtual machine with real network drivers
+    Lab(LabArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page

@@ -1,7 +1,9 @@
 //! The built command as a user meets it.
 
 mod bench;
+mod lab;
 mod pair;
+mod peers;
 mod refused;
 mod stats;
 mod support;
