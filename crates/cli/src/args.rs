@@ -7,6 +7,7 @@ mod cpus;
 mod lab;
 mod load;
 mod model;
+mod nic;
 mod output;
 mod packets;
 mod probe;
@@ -21,6 +22,7 @@ pub(crate) use cpus::CpuList;
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
+pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Recv(Box<RecvArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
+    /// A card's receive path on one page, and where flows go in it
+    Nic(Box<NicArgs>),
     /// Use the laboratories by themselves: a virtual machine with real network drivers
     Lab(LabArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper

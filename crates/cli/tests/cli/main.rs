@@ -2,6 +2,7 @@
 
 mod bench;
 mod lab;
+mod nic;
 mod pair;
 mod peers;
 mod refused;
