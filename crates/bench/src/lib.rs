@@ -6,7 +6,7 @@ mod cpus;
 mod hosts;
 mod ladder;
 mod machine;
-mod places;
+mod peers;
 mod plan;
 mod reception;
 mod record;
@@ -18,9 +18,13 @@ pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use ladder::{Watcher, run_ladder};
 pub use machine::{read_lab_interfaces, read_machine};
+pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::{
+    Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
+    shipped,
+};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

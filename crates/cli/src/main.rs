@@ -7,6 +7,7 @@ mod output;
 mod packets;
 mod progress;
 mod scenario;
+mod screen;
 mod start;
 
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use failure::{Failure, Status};
 
 fn main() -> ExitCode {
     let outcome = std::panic::catch_unwind(|| {
-        let cli = scenario::parse(std::env::args_os())?;
+        let cli = scenario::parse(std::env::args_os().collect())?;
         sys::signal::catch()
             .map_err(|source| Failure::new(Status::Internal, format!("cannot catch signals: {source}")))?;
         commands::run(cli.command)

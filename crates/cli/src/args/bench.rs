@@ -1,23 +1,37 @@
 //! `linerate bench`.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use bench::{RxSpec, TxSpec};
-use clap::Args;
+use bench::{Peer, RxSpec, TxSpec};
+use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
+use super::{CpuList, LevelArg, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
-    /// A scenario file (TOML) that holds options; those on the command line are added to it
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
+    /// A scenario that ships (linerate bench list describes them) or a file (TOML); options on the command line
+    /// take the place of its own
     #[arg(value_name = "SCENARIO")]
-    pub(crate) scenario: Option<PathBuf>,
+    pub(crate) scenario: Option<String>,
     /// Sending engines [default: every one that works here]
     #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) tx: Vec<TxSpec>,
     /// Receiving engines [default: every one that works here]
     #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) rx: Vec<RxSpec>,
+    /// Also run generators that other people wrote, on the same lab: all that are installed, or those named
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
+    )]
+    pub(crate) peers: Vec<Peer>,
     /// Sending threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
@@ -34,6 +48,9 @@ pub(crate) struct BenchArgs {
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,
@@ -45,6 +62,23 @@ pub(crate) struct BenchArgs {
     pub(crate) hosts: HostArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Experiments that are more than a ladder. Each has a file in `commands/bench/`, and where it repeats a
+/// published one, a file in `scenarios/` that describes it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Describe the scenarios that ship
+    List(ListArgs),
+    /// The RDR paper's experiment: published figures beside the model's
+    Rdr(RdrArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Settings of sockets and workers.

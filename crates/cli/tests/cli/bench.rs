@@ -82,10 +82,26 @@ fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
     std::fs::write(&path, "scenario = 1\n[bench]\nthread = 2\n").unwrap();
     let (status, _, err) = run(&["bench", path.to_str().unwrap()]);
     assert_eq!(status, 2);
-    assert!(
-        err.contains("--thread") && err.contains("--threads"),
-        "the nearest known option is named: {err}"
-    );
+    assert!(err.contains("[bench] has no 'thread': did you mean 'threads'?"), "{err}");
+}
+
+#[test]
+fn a_scenario_that_ships_runs_by_name_and_options_given_take_the_place_of_its_own() {
+    let (status, plan) = json(&["bench", "pacing", "--dry-run", "--tx=xdp", "--rate", "5kpps"]);
+    assert_eq!(status, 0);
+    assert_eq!((&plan["trials"], &plan["rate_pps"]), (&Value::from(3), &Value::from(5000.0)));
+    assert_eq!(plan["pairs"].as_array().unwrap().len(), 1, "its list of engines is replaced, not added to");
+    assert_eq!(plan["pairs"][0]["tx"], "xdp");
+    assert_eq!(json(&["bench", "--dry-run", "pacing"]).1["rate_pps"], 1e5, "the name may come last");
+}
+
+#[test]
+fn the_scenarios_that_ship_are_described() {
+    let (status, out, _) = run(&["bench", "list"]);
+    assert_eq!(status, 0);
+    assert!(out.contains("pacing: Pacing") && out.contains("rdr: Receive descriptor recycling"), "{out}");
+    let (_, list) = json(&["bench", "list", "--json"]);
+    assert!(list.as_array().unwrap().iter().all(|scenario| scenario["description"] != ""));
 }
 
 #[test]

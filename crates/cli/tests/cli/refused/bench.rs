@@ -35,12 +35,19 @@ pub(crate) const REFUSED: &[Refused] = &[
     ),
     (&["bench", "--save", "/"], 4, &["cannot write /: is a directory"]),
     (&["bench", "--json", "--json-stream"], 2, &["cannot be used with"]),
+    (&["bench", "--peers=iperf2"], 2, &["no peer is called 'iperf2': there is iperf3"]),
     (&["bench", "--max-loss", "2"], 2, &["'2' is not a share: write for example 0.001 or 0.1%"]),
     (
         &["bench", "/nonexistent.toml"],
         4,
         &["cannot read /nonexistent.toml", "hint:  a scenario is a TOML file"],
     ),
+    (
+        &["bench", "pacin"],
+        2,
+        &["there is no scenario 'pacin'", "hint:  did you mean pacing? linerate bench list describes"],
+    ),
+    (&["bench", "pacing", "--trials", "0"], 2, &["0 is not in 1..="]),
     (
         &["bench", "/etc/passwd"],
         2,

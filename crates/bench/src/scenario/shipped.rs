@@ -1,0 +1,39 @@
+//! The scenarios that are part of the program, so that they run from anywhere.
+
+/// A scenario that ships: a file of `scenarios/` in the repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shipped {
+    /// Its name: `linerate bench NAME` runs it.
+    pub name: &'static str,
+    /// The file's text.
+    pub text: &'static str,
+}
+
+/// One line a file.
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        &[$(Shipped { name: $name, text: include_str!(concat!("../../../../scenarios/", $name, ".toml")) }),*]
+    };
+}
+
+const SHIPPED: &[Shipped] = shipped!["pacing", "peers", "rdr"];
+
+/// Every scenario that ships, by name.
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_ships_under_its_name() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut names: Vec<String> =
+            files.map(|file| file.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+        names.sort();
+        assert_eq!(names, SHIPPED.iter().map(|shipped| shipped.name).collect::<Vec<_>>());
+    }
+}

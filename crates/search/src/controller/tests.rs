@@ -1,0 +1,215 @@
+//! The search against simulated devices.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A device: its forwarding rate at a load, and whether a trial goes wrong by chance.
+struct Device<F> {
+    lost_ratio: F,
+    /// The most that the generator before it can send.
+    generator_pps: f64,
+    trials: u32,
+    measured_s: f64,
+}
+
+impl<F: FnMut(f64, f64) -> f64> Device<F> {
+    fn new(lost_ratio: F) -> Self {
+        Self { lost_ratio, generator_pps: f64::INFINITY, trials: 0, measured_s: 0.0 }
+    }
+
+    fn behind(self, generator_pps: f64) -> Self {
+        Self { generator_pps, ..self }
+    }
+
+    fn measure(&mut self, load_pps: f64, duration_s: f64) -> Measured {
+        self.trials += 1;
+        self.measured_s += duration_s;
+        let scheduled = (load_pps * duration_s).round() as u64;
+        let sent = (load_pps.min(self.generator_pps) * duration_s).round() as u64;
+        let ratio = (self.lost_ratio)(sent as f64 / duration_s, duration_s).clamp(0.0, 1.0);
+        Measured { duration_s, scheduled, sent, lost: (sent as f64 * ratio).round() as u64 }
+    }
+
+    fn search(&mut self, plan: SearchPlan) -> Vec<Outcome> {
+        let mut search = Search::new(plan).unwrap();
+        while let Step::Measure { load_pps, duration_s } = search.next() {
+            assert_eq!(search.next(), Step::Measure { load_pps, duration_s }, "asking again changes nothing");
+            let measured = self.measure(load_pps, duration_s);
+            search.record(load_pps, duration_s, measured);
+        }
+        search.outcomes()
+    }
+}
+
+fn plan() -> SearchPlan {
+    SearchPlan::up_to(1e7)
+}
+
+/// A tail drop at `limit_pps`.
+fn hard(limit_pps: f64) -> impl FnMut(f64, f64) -> f64 {
+    move |load, _| (1.0 - limit_pps / load).max(0.0)
+}
+
+fn lower(outcome: &Outcome) -> f64 {
+    outcome.lower.as_ref().unwrap().load_pps
+}
+
+#[test]
+fn a_hard_limit_is_found_to_within_the_width() {
+    for limit in [20_000.0, 333_333.0, 2e6, 9.9e6] {
+        let mut device = Device::new(hard(limit));
+        let outcomes = device.search(plan());
+        let [pdr, ndr] = outcomes.as_slice() else { panic!("two goals") };
+        assert_eq!((pdr.goal.name.as_str(), ndr.goal.name.as_str()), ("PDR", "NDR"));
+        assert_eq!((pdr.limit, ndr.limit), (Limit::Loss, Limit::Loss));
+        assert!(lower(ndr) <= limit && lower(ndr) >= limit * 0.985, "{} of {limit}", lower(ndr));
+        assert!(lower(pdr) <= limit * 1.0051 && lower(pdr) >= limit * 0.985);
+        assert_eq!(ndr.conditional_throughput_pps, Some(lower(ndr)));
+        assert!(pdr.conditional_throughput_pps.unwrap() >= lower(pdr) * 0.995);
+        assert!(ndr.upper.as_ref().unwrap().load_pps > limit);
+        assert!(device.trials < 60, "{} trials for {limit}", device.trials);
+    }
+}
+
+#[test]
+fn a_search_takes_less_than_a_bisection_with_final_trials_would() {
+    let mut device = Device::new(hard(333_333.0));
+    let goal = Goal { initial_duration_s: 1.0, final_duration_s: 60.0, duration_sum_s: 60.0, ..Goal::ndr() };
+    device.search(SearchPlan { goals: vec![goal], ..plan() });
+    // 10 Mpps down to 1 % by halving: log2(10 000 000 / 3 333) = 12 trials of 60 s.
+    assert!(device.measured_s < 6.0 * 60.0, "{} s", device.measured_s);
+}
+
+#[test]
+fn a_noisy_limit_is_still_found_and_the_exceed_ratio_rides_over_it() {
+    // One trial in five loses a few packets at any load, as a machine with other work does.
+    let (limit, mut random) = (500_000.0, fastrand::Rng::with_seed(7));
+    let noisy = move |load: f64, _| {
+        let hiccup = if random.f64() < 0.2 { 1e-4 } else { 0.0 };
+        let limit = limit * (1.0 + 0.01 * (random.f64() - 0.5));
+        (1.0 - limit / load).max(0.0) + hiccup
+    };
+    let outcomes = Device::new(noisy).search(plan());
+    for outcome in &outcomes {
+        assert_eq!(outcome.limit, Limit::Loss, "{outcome:?}");
+        assert!((lower(outcome) / limit - 1.0).abs() < 0.04, "{} {}", outcome.goal.name, lower(outcome));
+    }
+}
+
+#[test]
+fn a_slow_leak_is_too_much_for_ndr_and_passes_pdr() {
+    // One packet in a thousand is lost at every load: no load is free of loss.
+    let outcomes = Device::new(|load: f64, _| 0.001 + (1.0 - 400_000.0 / load).max(0.0)).search(plan());
+    assert!((lower(&outcomes[0]) / 400_000.0 - 1.0).abs() < 0.02);
+    assert_eq!((outcomes[1].limit, &outcomes[1].lower), (Limit::MinLoad, &None));
+    assert_eq!(outcomes[1].conditional_throughput_pps, None);
+}
+
+#[test]
+fn a_leak_that_only_long_trials_show_is_found() {
+    // A buffer hides the overload of short trials: a trial of a quarter of a second loses nothing up to twice the rate.
+    let leak = |load: f64, duration_s: f64| {
+        let limit = if duration_s < 1.0 { 800_000.0 } else { 400_000.0 };
+        (1.0 - limit / load).max(0.0)
+    };
+    for outcome in Device::new(leak).search(plan()) {
+        assert!((lower(&outcome) / 400_000.0 - 1.0).abs() < 0.02, "{}", lower(&outcome));
+    }
+}
+
+#[test]
+fn a_device_that_loses_less_at_higher_loads_is_not_credited_with_them() {
+    // Loss between 200 and 250 kpps, none from there to 600 kpps: interrupt moderation can look like that.
+    let inverted =
+        |load: f64, _| if (200e3..250e3).contains(&load) { 0.02 } else { (1.0 - 600e3 / load).max(0.0) };
+    let mut search = Search::new(SearchPlan { goals: vec![Goal::ndr()], ..plan() }).unwrap();
+    let mut device = Device::new(inverted);
+    for load_pps in [230e3, 400e3] {
+        for _ in 0..3 {
+            let measured = device.measure(load_pps, 1.0);
+            search.record(load_pps, 1.0, measured);
+        }
+    }
+    while let Step::Measure { load_pps, duration_s } = search.next() {
+        let measured = device.measure(load_pps, duration_s);
+        search.record(load_pps, duration_s, measured);
+    }
+    let outcome = &search.outcomes()[0];
+    assert!(lower(outcome) < 200e3 && lower(outcome) > 195e3, "{}", lower(outcome));
+    assert!(outcome.upper.as_ref().unwrap().load_pps >= 200e3);
+}
+
+#[test]
+fn a_generator_that_falls_short_is_the_limit_and_never_the_device_s_loss() {
+    for outcome in Device::new(hard(1e9)).behind(300e3).search(plan()) {
+        assert!(lower(&outcome) <= 300e3 && lower(&outcome) > 300e3 * 0.98, "{}", lower(&outcome));
+        assert_eq!(outcome.upper, None, "no load that was offered lost anything");
+        assert_eq!(outcome.limit, Limit::Generator);
+    }
+    let outcomes = Device::new(hard(200e3)).behind(300e3).search(plan());
+    assert!(outcomes.iter().all(|outcome| outcome.limit == Limit::Loss));
+}
+
+#[test]
+fn a_generator_that_cannot_send_at_all_ends_the_search() {
+    let mut device = Device::new(hard(1e9)).behind(10.0);
+    let outcomes = device.search(plan());
+    assert!(device.trials < 20);
+    assert!(outcomes.iter().all(|outcome| outcome.lower.is_none() && outcome.limit == Limit::Generator));
+}
+
+#[test]
+fn what_passes_at_the_highest_load_is_limited_by_it() {
+    for outcome in Device::new(|_, _| 0.0).search(SearchPlan::up_to(5e5)) {
+        assert_eq!((lower(&outcome), outcome.limit, outcome.upper), (5e5, Limit::MaxLoad, None));
+    }
+}
+
+#[test]
+fn a_search_that_is_stopped_says_what_it_knows() {
+    let mut search = Search::new(plan()).unwrap();
+    let Step::Measure { load_pps, duration_s } = search.next() else { panic!("there is work") };
+    search.record(load_pps, duration_s, Measured { duration_s, scheduled: 100, sent: 100, lost: 100 });
+    assert!(search.outcomes().iter().all(|outcome| outcome.limit == Limit::Unfinished));
+}
+
+#[test]
+fn a_search_that_cannot_be_is_refused_in_words() {
+    let problems = Search::new(SearchPlan { min_pps: 10.0, max_pps: 1.0, ..plan() }).unwrap_err();
+    assert_eq!(
+        problems[0].to_string(),
+        "goal of any kind: the loads go from at least one packet per second upwards"
+    );
+    assert!(Search::new(SearchPlan { max_pps: f64::NAN, ..plan() }).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn it_ends_and_its_bounds_are_in_order_whatever_the_device_does(
+        seed in any::<u64>(),
+        exceed_ratio in prop::sample::select(vec![0.0, 0.2, 0.5]),
+        lossiness in 0.0f64..1.0,
+        falls_short in 0.0f64..0.5,
+    ) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let goals = [Goal::ndr(), Goal::pdr()].map(|goal| Goal { exceed_ratio, ..goal }).to_vec();
+        let plan = SearchPlan { goals, ..plan() };
+        let mut search = Search::new(plan.clone()).unwrap();
+        while let Step::Measure { load_pps, duration_s } = search.next() {
+            prop_assert!((plan.min_pps..=plan.max_pps).contains(&load_pps));
+            let scheduled = (load_pps * duration_s) as u64;
+            let sent = if random.f64() < falls_short { scheduled / 2 } else { scheduled };
+            let lost = if random.f64() < lossiness { random.u64(0..=sent) } else { 0 };
+            search.record(load_pps, duration_s, Measured { duration_s, scheduled, sent, lost });
+        }
+        prop_assert!(search.trials() <= plan.most_trials);
+        for outcome in search.outcomes() {
+            if let (Some(lower), Some(upper)) = (&outcome.lower, &outcome.upper) {
+                prop_assert!(lower.load_pps < upper.load_pps);
+            }
+        }
+    }
+}

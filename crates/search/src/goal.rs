@@ -1,0 +1,131 @@
+//! What a search looks for.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A search goal (draft-ietf-bmwg-mlrsearch, "Search Goal").
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// What it is called: `NDR`, `PDR` …
+    pub name: String,
+    /// A trial that loses a larger share of its packets is lossy.
+    pub loss_ratio: f64,
+    /// The share of trial time that may be lossy before a load is too high.
+    pub exceed_ratio: f64,
+    /// Trials shorter than this do not decide by themselves.
+    pub final_duration_s: f64,
+    /// Trial time at one load that suffices to classify it.
+    pub duration_sum_s: f64,
+    /// The first trials, which only narrow the range down, take this long.
+    pub initial_duration_s: f64,
+    /// The search ends when the relevant bounds are no further apart than this share of the upper one.
+    pub width_ratio: f64,
+}
+
+/// A goal that no search can reach.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("goal {goal}: {what}")]
+pub struct GoalError {
+    /// The goal's name.
+    pub goal: String,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl Goal {
+    /// No packet lost in half of the trial time: three trials of a second, 1 % wide.
+    pub fn ndr() -> Self {
+        Self {
+            name: "NDR".into(),
+            loss_ratio: 0.0,
+            exceed_ratio: 0.5,
+            final_duration_s: 1.0,
+            duration_sum_s: 3.0,
+            initial_duration_s: 0.25,
+            width_ratio: 0.01,
+        }
+    }
+
+    /// The same with half a per cent of the packets lost.
+    pub fn pdr() -> Self {
+        Self { name: "PDR".into(), loss_ratio: 0.005, ..Self::ndr() }
+    }
+
+    /// Every reason why it cannot be searched for.
+    pub fn problems(&self) -> Vec<GoalError> {
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        let time = |value: f64| value.is_finite() && value > 0.0;
+        let rules = [
+            (share(self.loss_ratio), "the loss ratio is from 0 to below 1"),
+            (share(self.exceed_ratio), "the exceed ratio is from 0 to below 1"),
+            (self.width_ratio > 0.0 && self.width_ratio < 1.0, "the width is above 0 and below 1"),
+            (time(self.final_duration_s) && time(self.initial_duration_s), "a trial takes more than no time"),
+            (
+                self.initial_duration_s <= self.final_duration_s,
+                "the initial trials are no longer than the final",
+            ),
+            (
+                self.duration_sum_s.is_finite() && self.duration_sum_s >= self.final_duration_s,
+                "the duration sum holds at least one final trial",
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(kept, _)| !kept);
+        broken.map(|(_, what)| GoalError { goal: self.name.clone(), what }).collect()
+    }
+
+    /// The goals that lead to this one: shorter trials and coarser widths first, itself last.
+    pub(crate) fn targets(&self) -> Vec<Self> {
+        let steps = match self.final_duration_s / self.initial_duration_s {
+            ratio if ratio >= 16.0 => 2,
+            ratio if ratio > 1.0 => 1,
+            _ => 0,
+        };
+        let ratio = (self.final_duration_s / self.initial_duration_s).powf(1.0 / f64::from(steps.max(1)));
+        let mut targets: Vec<Self> = (0..steps)
+            .map(|step| {
+                let duration_s = self.initial_duration_s * ratio.powi(step);
+                Self {
+                    final_duration_s: duration_s,
+                    duration_sum_s: duration_s,
+                    width_ratio: (self.width_ratio * 4f64.powi(steps - step)).min(0.5),
+                    ..self.clone()
+                }
+            })
+            .collect();
+        targets.push(self.clone());
+        targets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_goals_offered_are_sound_and_every_problem_is_told() {
+        assert_eq!(Goal::ndr().problems(), []);
+        assert_eq!(Goal::pdr().problems(), []);
+        let wrong = Goal {
+            name: "x".into(),
+            loss_ratio: 1.0,
+            exceed_ratio: -0.1,
+            final_duration_s: 0.0,
+            duration_sum_s: -1.0,
+            initial_duration_s: f64::NAN,
+            width_ratio: 0.0,
+        };
+        assert_eq!(wrong.problems().len(), 6);
+        assert_eq!(wrong.problems()[0].to_string(), "goal x: the loss ratio is from 0 to below 1");
+    }
+
+    #[test]
+    fn targets_get_longer_and_narrower_and_end_with_the_goal() {
+        let goal =
+            Goal { initial_duration_s: 1.0, final_duration_s: 64.0, duration_sum_s: 64.0, ..Goal::ndr() };
+        let targets = goal.targets();
+        assert_eq!(targets.last(), Some(&goal));
+        let durations: Vec<f64> = targets.iter().map(|target| target.final_duration_s).collect();
+        assert_eq!(durations, [1.0, 8.0, 64.0]);
+        assert!(targets.windows(2).all(|pair| pair[0].width_ratio > pair[1].width_ratio));
+    }
+}
