@@ -1,6 +1,6 @@
 //! What a ladder run will do: complete, valid and printable.
 
-use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, TxEngine, TxWorkerPlan};
+use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan};
 use lab::LabPlan;
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,9 @@ pub struct BenchPlan {
     pub seed: u64,
     /// Whether CPUs are looked at, to see where receiving takes its time.
     pub profile: bool,
+    /// What receivers measure besides their counters; `None` is nothing.
+    #[serde(default)]
+    pub statistics: Option<StatisticsPlan>,
 }
 
 /// One row of the ladder.
@@ -167,6 +170,7 @@ impl BenchPlan {
             workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,
+            statistics: self.statistics,
         }
     }
 

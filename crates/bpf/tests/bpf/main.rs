@@ -1,5 +1,7 @@
 //! What the programs promise, on the lab. As root; else skipped loudly.
 
 mod attach;
+mod divert;
+mod inject;
 mod softirq;
 mod support;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bench::{
     BenchPlan, CpuPlan, Diagnosis, PeerPair, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder,
 };
-use engine::{RxEngine, TxEngine};
+use engine::{RxEngine, StatisticsPlan, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
 use sys::{capability::Capability, cpu};
@@ -156,6 +156,11 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
         interval_ns: args.output.interval.map_or(500_000_000, sys::clock::nanos).max(1),
         seed: args.packets.seed,
         profile: args.profile,
+        statistics: args.stats.map(|level| StatisticsPlan {
+            level: level.into(),
+            probe_clock: Some(args.packets.probe_clock.into()),
+            stamp: None,
+        }),
     })
 }
 

@@ -7,5 +7,6 @@ mod pair;
 mod peers;
 mod profile;
 mod refused;
+mod stats;
 mod support;
 mod usage;
