@@ -71,7 +71,7 @@ pub struct Tick {
     pub delivered_pps: f64,
 }
 
-/// Runs one trial; `tick` sees it run and says whether to go on.
+/// Runs one trial, after the plan's warm-up in the same lab; `tick` sees it run and says whether to go on.
 ///
 /// # Errors
 /// What kept it from starting; a path that breaks later ends the trial early, with what was measured.
@@ -82,6 +82,21 @@ pub fn run_trial(
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
     let lab = Lab::create(&plan.lab_for(pair))?;
+    if plan.omit_ns > 0 {
+        let warm_up = BenchPlan { duration_ns: plan.omit_ns, count: None, ..plan.clone() };
+        run_in(&lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
+    }
+    run_in(&lab, plan, pair, number, tick)
+}
+
+/// One trial in a lab that is there, and quiet again afterwards.
+fn run_in(
+    lab: &Lab,
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
+    mut tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
     let receiver_plan = plan.receiver(pair, lab.rx().interface());
     let receiver = Receiver::start(&receiver_plan, &placement(lab.rx(), &plan.cpus.rx)?)?;
     let port = receiver.local_address().port();
@@ -93,7 +108,7 @@ pub fn run_trial(
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
-    let counters = LabCounters::read(&lab)?;
+    let counters = LabCounters::read(lab)?;
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
     let mut watch = Watch::new(plan, start_ns);
@@ -110,7 +125,7 @@ pub fn run_trial(
     let turned_away = sent.tally.turned_away;
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let (now, tally) = (LabCounters::read(&lab)?.since(&counters), receiver.snapshot());
+        let (now, tally) = (LabCounters::read(lab)?.since(&counters), receiver.snapshot());
         let lines = places::lab_lines(
             &now,
             turned_away_by_interface(pair, turned_away),
@@ -120,7 +135,7 @@ pub fn run_trial(
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(&lab)?.since(&counters);
+    let counters = LabCounters::read(lab)?.since(&counters);
 
     let tally = received.tally();
     let rx = RxOutcome {

@@ -14,6 +14,7 @@
 
 mod change;
 mod effect;
+mod figure;
 mod histogram;
 mod ledger;
 mod random;
@@ -21,9 +22,11 @@ mod receipt;
 mod run;
 mod statistics;
 mod student;
+mod throughput;
 
 pub use change::{ChangePoint, change_points};
 pub use effect::{Better, Effect, EffectScale, Question, Verdict};
+pub use figure::Figure;
 pub use histogram::Histogram;
 pub use ledger::{Ledger, LedgerLine, Unit};
 pub use receipt::{Lateness, Receipt};
@@ -31,4 +34,7 @@ pub use run::{
     Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
     Skipped, Start, Trial,
 };
-pub use statistics::{Summary, median};
+pub use statistics::{Summary, confidence_interval, median};
+pub use throughput::{
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
+};

@@ -64,6 +64,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         frame_size_bytes: case.frame_size_bytes,
         payload_bytes: case.frame_size_bytes - 46,
         asked_pps: case.asked_pps,
+        parameters: BTreeMap::new(),
         duration_s: SECONDS,
         sent,
         sent_pps: sent as f64 / SECONDS,
