@@ -6,7 +6,6 @@ mod cpus;
 mod hosts;
 mod ladder;
 mod machine;
-mod places;
 mod plan;
 mod reception;
 mod record;

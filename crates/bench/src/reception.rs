@@ -9,6 +9,7 @@ use std::{
 use engine::{
     EngineError, Placement, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot, StreamCount,
 };
+use ledger::{Drivers, HostCounters, Received, host_rx_lines};
 use measure::{Cost, Endpoint, Interval, LedgerLine};
 use serde_json::json;
 use session::{Counts, Host, HostError, HostEvent, Progress, Report};
@@ -18,11 +19,7 @@ use sys::{
 };
 use thiserror::Error;
 
-use crate::{
-    places::{HostCounters, Received, host_rx_lines},
-    record::cpu_shares,
-    spec::RxSpec,
-};
+use crate::{record::cpu_shares, spec::RxSpec};
 
 /// A running receiver.
 pub struct Reception {
@@ -152,7 +149,7 @@ impl Counts for Counting {
             number,
             Begun {
                 snapshot: self.snapshot(),
-                counters: HostCounters::here().unwrap_or_default(),
+                counters: HostCounters::read(None).unwrap_or_default(),
                 cpus: procfs::stat().ok(),
             },
         );
@@ -167,7 +164,9 @@ impl Counts for Counting {
             let lost = self.snapshot().lost.saturating_sub(began.snapshot.lost);
             // Counters of the host and its sockets are one sender's only while it is alone.
             if senders == 1 {
-                let counters = HostCounters::here().map(|now| now.since(&began.counters)).unwrap_or_default();
+                let now = HostCounters::read(None);
+                let since = |now: HostCounters| now.since(&began.counters, &Drivers::built_in());
+                let counters = now.map(since).unwrap_or_default();
                 let gro = self.gro;
                 let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
                 lines = host_rx_lines(&counters, &received);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ledger::Place;
 use measure::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Run, Start, Throughput, ThroughputLimit,
     Trial,
@@ -274,15 +275,12 @@ fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
     })
 }
 
-/// Places at the receiving application's own socket or ring.
-const AT_SOCKET: [&str; 6] = [
-    "receive buffer full",
-    "other sockets",
-    "no socket",
-    "receiving ring",
-    "AF_XDP RX ring full",
-    "AF_XDP fill ring empty",
-];
+/// Whether packets are lost there at the receiving application's own socket or ring.
+fn is_at_socket(place: &str) -> bool {
+    let place = Place::named(place);
+    matches!(place, Some(Place::XskFillEmpty | Place::XskRingFull | Place::PacketRing))
+        || place.is_some_and(|place| place >= Place::NoSocket)
+}
 
 fn loss_kinds(trials: &[&Trial]) -> LossKinds {
     let sum = |value: fn(&Trial) -> u64| trials.iter().map(|trial| value(trial)).sum::<u64>();
@@ -291,7 +289,7 @@ fn loss_kinds(trials: &[&Trial]) -> LossKinds {
     let at_socket: u64 = trials
         .iter()
         .flat_map(|trial| &trial.ledger.lines)
-        .filter(|line| AT_SOCKET.contains(&line.place.as_str()))
+        .filter(|line| is_at_socket(&line.place))
         .map(|line| line.packets)
         .sum();
     let share = |packets: u64, of: u64| packets as f64 / of.max(1) as f64;

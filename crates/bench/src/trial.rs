@@ -9,16 +9,17 @@ use std::{
 };
 
 use engine::{
-    EngineError, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine, TxSnapshot,
+    EngineError, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
+    TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
-use measure::{Interval, Ledger, Trial};
+use ledger::{CounterError, Drivers, HostCounters, Received, lab_lines};
+use measure::{Interval, Ledger, LedgerLine, Trial};
 use sys::{clock, procfs, udp::UdpSink};
 use thiserror::Error;
 use wire::MacAddr;
 
 use crate::{
-    places::{self, LabCounters, Received},
     plan::{BenchPlan, LabEnd, Pair},
     record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares, receive_cost},
 };
@@ -46,9 +47,12 @@ pub enum TrialError {
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
-    /// The machine's counters.
+    /// The lab's counters.
     #[error(transparent)]
-    Counters(#[from] procfs::ProcError),
+    Counters(#[from] CounterError),
+    /// The machine's CPU times.
+    #[error(transparent)]
+    Cpus(#[from] procfs::ProcError),
 }
 
 /// A finished trial and its ticks.
@@ -109,6 +113,7 @@ fn run_in(
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
     let counters = LabCounters::read(lab)?;
+    let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
     let mut watch = Watch::new(plan, start_ns);
@@ -122,31 +127,23 @@ fn run_in(
         interrupted |= receiver.is_finished();
     }
     let sent = TxOutcome::of(sender.join());
-    let turned_away = sent.tally.turned_away;
+    let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let (now, tally) = (LabCounters::read(lab)?.since(&counters), receiver.snapshot());
-        let lines = places::lab_lines(
-            &now,
-            turned_away_by_interface(pair, turned_away),
-            &of_receiver(pair, tally, None),
-        );
+        let (now, tally) = (LabCounters::read(lab)?.since(&counters, &drivers), receiver.snapshot());
+        let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(lab)?.since(&counters);
+    let counters = LabCounters::read(lab)?.since(&counters, &drivers);
 
     let tally = received.tally();
     let rx = RxOutcome {
         endpoint: plan.rx_endpoint(pair),
         delivered: tally.packets,
         cost: receive_cost(&received),
-        lines: places::lab_lines(
-            &counters,
-            turned_away_by_interface(pair, turned_away),
-            &of_receiver(pair, tally, Some(&received)),
-        ),
+        lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
     };
@@ -184,7 +181,7 @@ fn needs_sink(pair: &Pair) -> bool {
 }
 
 /// Frames that the sending interface refused, counted as a drop, and took later: only packet sockets can tell.
-fn turned_away_by_interface(pair: &Pair, turned_away: u64) -> u64 {
+fn refused_by_interface(pair: &Pair, turned_away: u64) -> u64 {
     if matches!(pair.tx.0, TxEngine::Packet(_)) { turned_away } else { 0 }
 }
 
@@ -196,7 +193,36 @@ fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>)
         gro: matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro),
         is_xsk: matches!(pair.rx.0, RxEngine::Xsk(_)),
         is_udp: matches!(pair.rx.0, RxEngine::Udp(_)),
-        losses: stopped.map(ReceiverResult::losses).unwrap_or_default(),
+        is_xdp: matches!(pair.rx.0, RxEngine::Xdp(_)),
+        losses: stopped.map(ReceiverResult::losses).unwrap_or_default().iter().map(line_of).collect(),
+    }
+}
+
+fn line_of(loss: &Loss) -> LedgerLine {
+    LedgerLine::new(loss.place, loss.packets, loss.source).with_remedy(loss.remedy)
+}
+
+/// What both sides of a lab count.
+#[derive(PartialEq)]
+struct LabCounters {
+    tx: HostCounters,
+    rx: HostCounters,
+}
+
+impl LabCounters {
+    fn read(lab: &Lab) -> Result<Self, TrialError> {
+        let read = |side: &Side| -> Result<_, TrialError> {
+            Ok(side.run(|| HostCounters::read(Some(side.interface())))??)
+        };
+        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())? })
+    }
+
+    fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
+        Self { tx: self.tx.since(&earlier.tx, drivers), rx: self.rx.since(&earlier.rx, drivers) }
+    }
+
+    fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
+        lab_lines(&self.tx, &self.rx, refused, received, drivers)
     }
 }
 

@@ -50,9 +50,10 @@ pub enum Unit {
 }
 
 impl Ledger {
-    /// Adds up what is known; lines without packets are left out.
+    /// Adds up what is known; lines without packets are left out, but for counters that nobody knows.
     pub fn close(sent: u64, delivered: u64, lines: Vec<LedgerLine>) -> Self {
-        let lines: Vec<_> = lines.into_iter().filter(|line| line.packets > 0).collect();
+        let shown = |line: &LedgerLine| line.packets > 0 || line.place == LedgerLine::UNKNOWN_COUNTER;
+        let lines: Vec<_> = lines.into_iter().filter(shown).collect();
         let lost = lines.iter().fold(0u64, |sum, line| sum.saturating_add(line.packets));
         let unexplained = i128::from(sent) - i128::from(delivered) - i128::from(lost);
         let unexplained = unexplained.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
@@ -81,6 +82,9 @@ impl Ledger {
 impl LedgerLine {
     /// The place of packets that no receiver could report on.
     pub const UNOBSERVED: &str = "unobserved";
+
+    /// The place of a counter that moved and that nobody knows the meaning of: a line without packets.
+    pub const UNKNOWN_COUNTER: &str = "unknown counter";
 
     /// Packets that no receiver reported on, and why.
     pub fn unobserved(packets: u64, why: &str) -> Self {
@@ -132,5 +136,11 @@ mod tests {
     #[test]
     fn empty_lines_are_left_out() {
         assert!(Ledger::close(1, 1, vec![LedgerLine::new("a", 0, "x")]).lines.is_empty());
+        let unknown = LedgerLine::new(LedgerLine::UNKNOWN_COUNTER, 0, "veth new_drops +5");
+        assert_eq!(
+            Ledger::close(1, 1, vec![unknown]).lines.len(),
+            1,
+            "but never an unknown counter that moved"
+        );
     }
 }

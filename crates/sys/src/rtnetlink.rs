@@ -10,10 +10,12 @@ use std::time::Instant;
 use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket};
 
 mod link;
+mod qdisc;
 mod xdp;
 
 use link::link_header;
 pub use link::{Link, LinkStats};
+pub use qdisc::Qdisc;
 
 /// A routing socket in the namespace of the thread that opened it; from there any thread may use it.
 #[derive(Debug)]

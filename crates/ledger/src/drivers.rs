@@ -1,0 +1,254 @@
+//! The meaning of drivers' own counters (`ethtool -S`), from a data file that people can extend.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::place::Place;
+
+/// What comes with linerate.
+const BUILT_IN: &str = include_str!("../drivers.toml");
+
+/// What drivers' counters mean.
+#[derive(Debug, Clone)]
+pub struct Drivers {
+    by_name: BTreeMap<String, Driver>,
+}
+
+/// What one counter of a driver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CounterKind<'d> {
+    /// Packets lost.
+    Loss(&'d LossCounter),
+    /// Anything that is no loss: packets, bytes, interrupts, refills.
+    Traffic,
+    /// Not in the file: shown when it moves.
+    Unknown,
+}
+
+/// A counter of lost packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LossCounter {
+    /// Where they were lost.
+    pub place: Place,
+    /// What exactly it counts, and what else sees it.
+    pub includes: String,
+    /// Bits of the counter: it wraps there.
+    pub bits: u32,
+    pattern: String,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Driver {
+    losses: Vec<LossCounter>,
+    traffic: Vec<String>,
+}
+
+/// A data file that cannot be used.
+#[derive(Debug, Error)]
+pub enum DriversError {
+    /// Not TOML, or other keys than expected.
+    #[error("the counters of drivers cannot be read")]
+    Parse(#[from] toml::de::Error),
+    /// A place that does not exist.
+    #[error("{driver}: counter {counter}: there is no place '{place}'")]
+    NoSuchPlace {
+        /// The driver.
+        driver: String,
+        /// The counter.
+        counter: String,
+        /// The place as written.
+        place: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DriverFile {
+    /// Where the meanings come from.
+    #[serde(rename = "source")]
+    _source: String,
+    /// Other names of the driver.
+    #[serde(default)]
+    also: Vec<String>,
+    #[serde(default)]
+    losses: Vec<LossFile>,
+    #[serde(default)]
+    traffic: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LossFile {
+    counter: String,
+    place: String,
+    includes: String,
+    #[serde(default = "sixty_four")]
+    bits: u32,
+}
+
+fn sixty_four() -> u32 {
+    64
+}
+
+impl Drivers {
+    /// What comes with linerate.
+    ///
+    /// # Panics
+    /// Never: a test reads the same text.
+    pub fn built_in() -> Self {
+        let mut drivers = Self { by_name: BTreeMap::new() };
+        drivers.extend(BUILT_IN).expect("tested");
+        drivers
+    }
+
+    /// Adds a file's drivers and counters; where both know a counter, the file is right.
+    ///
+    /// # Errors
+    /// [`DriversError`]; then nothing was added.
+    pub fn extend(&mut self, text: &str) -> Result<(), DriversError> {
+        let files: BTreeMap<String, DriverFile> = toml::from_str(text)?;
+        let mut read = Vec::new();
+        for (name, file) in files {
+            let losses =
+                file.losses.into_iter().map(|loss| loss.checked(&name)).collect::<Result<Vec<_>, _>>()?;
+            let driver = Driver { losses, traffic: file.traffic };
+            read.extend(file.also.into_iter().map(|also| (also, driver.clone())));
+            read.push((name, driver));
+        }
+        for (name, mut driver) in read {
+            let known = self.by_name.entry(name).or_default();
+            driver.losses.append(&mut known.losses);
+            driver.traffic.append(&mut known.traffic);
+            *known = driver;
+        }
+        Ok(())
+    }
+
+    /// Whether anything is known of a driver.
+    pub fn knows(&self, driver: &str) -> bool {
+        self.by_name.contains_key(driver)
+    }
+
+    /// What a driver's counter is.
+    pub fn kind(&self, driver: &str, counter: &str) -> CounterKind<'_> {
+        let Some(known) = self.by_name.get(driver) else { return CounterKind::Unknown };
+        match known.losses.iter().find(|loss| matches(&loss.pattern, counter)) {
+            Some(loss) => CounterKind::Loss(loss),
+            None if known.traffic.iter().any(|pattern| matches(pattern, counter)) => CounterKind::Traffic,
+            None => CounterKind::Unknown,
+        }
+    }
+
+    /// The drivers' names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+}
+
+impl LossFile {
+    fn checked(self, driver: &str) -> Result<LossCounter, DriversError> {
+        let Self { counter, place, includes, bits } = self;
+        match Place::named(&place) {
+            Some(place) => Ok(LossCounter { place, includes, bits, pattern: counter }),
+            None => Err(DriversError::NoSuchPlace { driver: driver.into(), counter, place }),
+        }
+    }
+}
+
+/// `#` stands for a number, `*` for anything, and letters for themselves.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some(first) = pattern.chars().next() else { return name.is_empty() };
+    let rest = &pattern[first.len_utf8()..];
+    match first {
+        '*' => (0..=name.len()).any(|at| name.is_char_boundary(at) && matches(rest, &name[at..])),
+        '#' => {
+            let digits = name.len() - name.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            (1..=digits).any(|at| matches(rest, &name[at..]))
+        }
+        letter => name.strip_prefix(letter).is_some_and(|name| matches(rest, name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_drivers_can_be_read_and_are_these() {
+        let drivers = Drivers::built_in();
+        for name in [
+            "veth",
+            "virtio_net",
+            "e1000",
+            "e1000e",
+            "igb",
+            "igc",
+            "ixgbe",
+            "ixgbevf",
+            "i40e",
+            "iavf",
+            "ice",
+            "mlx5_core",
+            "ena",
+            "bnxt_en",
+            "vmxnet3",
+            "gve",
+        ] {
+            assert!(drivers.knows(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn queue_numbers_stand_for_any_queue() {
+        let drivers = Drivers::built_in();
+        let place = |driver, counter| match drivers.kind(driver, counter) {
+            CounterKind::Loss(loss) => Some(loss.place),
+            _ => None,
+        };
+        assert_eq!(place("veth", "rx_queue_12_xdp_drops"), Some(Place::XdpDrop));
+        assert_eq!(place("veth", "rx_queue_x_xdp_drops"), None);
+        assert_eq!(place("bnxt_en", "[3]: rx_discards"), Some(Place::NicMissed));
+        assert_eq!(place("gve", "rx_no_buffers_posted[0]"), Some(Place::NicMissed));
+        assert_eq!(place("vmxnet3", "  pkts rx OOB"), Some(Place::NicMissed));
+        assert_eq!(drivers.kind("veth", "rx_queue_0_xdp_packets"), CounterKind::Traffic);
+        assert_eq!(drivers.kind("veth", "rx_queue_0_new_thing"), CounterKind::Unknown);
+        assert_eq!(drivers.kind("no such driver", "rx_packets"), CounterKind::Unknown);
+    }
+
+    #[test]
+    fn a_file_adds_drivers_and_corrects_counters() {
+        let mut drivers = Drivers::built_in();
+        let text = "[mine]\nsource = \"data sheet\"\nlosses = [{ counter = \"lost\", place = \"nic-missed\", includes = \"all\", bits = 32 }]\n\
+                    [veth]\nsource = \"me\"\ntraffic = [\"new_thing\"]\n";
+        drivers.extend(text).unwrap();
+        assert!(matches!(drivers.kind("mine", "lost"), CounterKind::Loss(LossCounter { bits: 32, .. })));
+        assert_eq!(drivers.kind("veth", "new_thing"), CounterKind::Traffic);
+        assert!(
+            matches!(drivers.kind("veth", "rx_queue_0_xdp_drops"), CounterKind::Loss(_)),
+            "the old ones stay"
+        );
+    }
+
+    #[test]
+    fn a_file_with_a_wrong_place_is_refused_and_changes_nothing() {
+        let mut drivers = Drivers::built_in();
+        let text = "[mine]\nsource = \"x\"\nlosses = [{ counter = \"lost\", place = \"nowhere\", includes = \"all\" }]\n";
+        assert_eq!(
+            drivers.extend(text).unwrap_err().to_string(),
+            "mine: counter lost: there is no place 'nowhere'"
+        );
+        assert!(!drivers.knows("mine"));
+        assert!(drivers.extend("[mine]\nsurce = 1\n").is_err());
+    }
+
+    #[test]
+    fn every_counter_says_what_it_includes() {
+        for driver in Drivers::built_in().by_name.values() {
+            for loss in &driver.losses {
+                assert!(loss.includes.len() >= 8 && matches!(loss.bits, 32 | 64), "{loss:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Counters of a machine → places where packets were lost.
+//!
+//! [`Place`] is the list of places in the order a packet meets them, with what each means and its remedy.
+//! Counters are read as [`HostCounters`]; drivers' own counters get their meaning from a data file ([`Drivers`]).
+//! [`Evidence`] is what counters saw: where two of them see the same loss it is counted once.
+//!
+//! ```
+//! use ledger::{Evidence, Place, Witness};
+//!
+//! let mut evidence = Evidence::default();
+//! evidence.saw(Place::NoSocket, Witness::Protocol, 7, "Udp NoPorts");
+//! evidence.saw(Place::NoSocket, Witness::Reason, 7, "NO_SOCKET"); // the same seven
+//! assert_eq!(evidence.lines()[0].packets, 7);
+//! ```
+#![forbid(unsafe_code)]
+
+mod counters;
+mod drivers;
+mod evidence;
+mod place;
+mod rules;
+
+pub use counters::{CounterError, HostCounters};
+pub use drivers::{CounterKind, Drivers, DriversError};
+pub use evidence::{Evidence, Witness, grown};
+pub use place::Place;
+pub use rules::{Received, host_rx_lines, lab_lines};
