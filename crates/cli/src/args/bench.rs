@@ -1,11 +1,11 @@
 //! `linerate bench`.
 
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bench::{RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
+use super::{CpuList, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -16,31 +16,27 @@ pub(crate) struct BenchArgs {
     /// take the place of its own
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: Option<String>,
-    /// Sending engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) tx: Vec<TxSpec>,
-    /// Receiving engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) rx: Vec<RxSpec>,
-    /// Sending threads
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) threads: u16,
-    /// Receiving threads [default: as many as sending threads]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) rx_threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) paths: PathArgs,
     /// Time of a trial
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) trials: u32,
+    /// Send for so long before each trial without counting
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) omit: Duration,
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+    /// Go on with a run that ended before its time: a saved run, or the .partial file of one that was killed;
+    /// everything else is as it was asked then
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep"])]
+    pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
-    /// Use IPv6 in the lab
-    #[arg(long)]
-    pub(crate) ipv6: bool,
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,
     #[command(flatten)]
@@ -57,6 +53,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Describe the scenarios that ship
     List(ListArgs),
+    /// Search for the highest rate without loss, and with little (RFC 2544, MLRsearch)
+    Ndr(Box<NdrArgs>),
     /// The RDR paper's experiment: published figures beside the model's
     Rdr(RdrArgs),
 }
@@ -66,6 +64,37 @@ pub(crate) struct ListArgs {
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What sends and what receives.
+#[derive(Debug, Args)]
+pub(crate) struct PathArgs {
+    /// Sending engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) tx: Vec<TxSpec>,
+    /// Receiving engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) rx: Vec<RxSpec>,
+    /// Sending threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) threads: u16,
+    /// Receiving threads [default: as many as sending threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) rx_threads: Option<u16>,
+    /// Use IPv6 in the lab
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+}
+
+/// The same at several settings.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// Measure at every value of another option, in random order; several sweeps make every combination
+    #[arg(long, value_name = "OPTION=A,B,...")]
+    pub(crate) sweep: Vec<String>,
+    /// The command line, from which each point's is made.
+    #[arg(skip)]
+    pub(crate) raw: Vec<OsString>,
 }
 
 /// Settings of sockets and workers.
