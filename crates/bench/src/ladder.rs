@@ -26,8 +26,7 @@ pub fn run_ladder(
     let of = Some(turns.len() as u32);
     for turn in &turns {
         let point: &BenchPlan = &plan.points[turn.point];
-        let coming =
-            Coming { index: 0, of, pair: &point.pairs[turn.pair], what: point.parameters_in_words() };
+        let coming = Coming { index: 0, of, row: point.row(turn.row), what: point.parameters_in_words() };
         if recorder.trial(point, turn.trial, coming).is_err() {
             break;
         }

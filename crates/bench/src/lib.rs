@@ -6,6 +6,7 @@ mod cpus;
 mod hosts;
 mod ladder;
 mod machine;
+mod peers;
 mod plan;
 mod reception;
 mod record;
@@ -20,10 +21,11 @@ pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use ladder::run_ladder;
 pub use machine::{read_lab_interfaces, read_machine};
+pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
-pub use recorder::{Coming, Watcher};
+pub use recorder::{Coming, Row, Watcher};
 pub use scenario::{
     Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
     shipped,

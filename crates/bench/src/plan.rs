@@ -10,6 +10,8 @@ use wire::{FrameSpec, MacAddr, Rate};
 
 use crate::{
     cpus::CpuPlan,
+    peers::PeerPair,
+    recorder::Row,
     spec::{RxSpec, TxSpec},
 };
 
@@ -18,6 +20,9 @@ use crate::{
 pub struct BenchPlan {
     /// Sender and receiver of each pair, in the order of the table.
     pub pairs: Vec<Pair>,
+    /// Other generators and their receivers, after ours in the table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerPair>,
     /// Engines left out, and why.
     pub skipped: Vec<Skipped>,
     /// What a sweep sets, by name; empty outside of sweeps.
@@ -97,7 +102,7 @@ pub fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
 }
 
 /// The UDP port of the lab's receivers.
-const LAB_PORT: u16 = 4321;
+pub(crate) const LAB_PORT: u16 = 4321;
 
 impl BenchPlan {
     /// Every sender against every receiver.
@@ -107,7 +112,15 @@ impl BenchPlan {
 
     /// Seconds that one trial of each pair takes, without making labs and draining.
     pub fn seconds(&self) -> f64 {
-        (self.duration_ns + self.omit_ns) as f64 / 1e9 * self.pairs.len() as f64
+        (self.duration_ns + self.omit_ns) as f64 / 1e9 * (self.pairs.len() + self.peers.len()) as f64
+    }
+
+    /// A row of the table: pairs first, then peers.
+    pub(crate) fn row(&self, number: usize) -> Row<'_> {
+        match self.pairs.get(number) {
+            Some(pair) => Row::Ours(pair),
+            None => Row::Peer(&self.peers[number - self.pairs.len()]),
+        }
     }
 
     /// What a sweep sets, in words: `threads=2, mtu=9000`; empty outside of sweeps.
@@ -219,6 +232,7 @@ impl BenchPlan {
     pub(crate) fn sample() -> Self {
         Self {
             pairs: vec![Pair { tx: "udp".parse().unwrap(), rx: "udp".parse().unwrap() }],
+            peers: Vec::new(),
             skipped: Vec::new(),
             parameters: BTreeMap::new(),
             trials: 1,

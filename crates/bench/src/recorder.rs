@@ -1,11 +1,12 @@
 //! Trials one after the other into one record, whoever asks for them: live, or from an earlier run that ended
 //! before its time.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, fmt, time::Instant};
 
 use measure::{End, Interval, PairSummary, Run, SCHEMA, Skipped, Start, Trial};
 
 use crate::{
+    peers::{PeerPair, run_peer_trial},
     plan::{BenchPlan, Pair},
     trial::{Tick, TrialError, TrialRun, run_trial},
 };
@@ -29,10 +30,42 @@ pub struct Coming<'p> {
     pub index: u32,
     /// Of how many; `None` when a search decides.
     pub of: Option<u32>,
-    /// Its pair.
-    pub pair: &'p Pair,
+    /// Its row, as the table names it.
+    pub row: Row<'p>,
     /// The sweep's parameters or the load, in words; may be empty.
     pub what: String,
+}
+
+/// A row of the ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row<'p> {
+    /// One of our senders.
+    Ours(&'p Pair),
+    /// Somebody else's.
+    Peer(&'p PeerPair),
+}
+
+impl Row<'_> {
+    fn run(
+        self,
+        plan: &BenchPlan,
+        number: u32,
+        tick: impl FnMut(Tick) -> bool,
+    ) -> Result<TrialRun, TrialError> {
+        match self {
+            Self::Ours(pair) => run_trial(plan, pair, number, tick),
+            Self::Peer(pair) => run_peer_trial(plan, pair, number, tick),
+        }
+    }
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(pair) => write!(f, "{} → {}", pair.tx, pair.rx),
+            Self::Peer(pair) => pair.fmt(f),
+        }
+    }
 }
 
 /// A run that is being recorded.
@@ -72,28 +105,39 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         Self { run, began: Instant::now(), earlier: trials, earlier_s, watcher, failure: None }
     }
 
-    /// Runs a trial, or takes it from the earlier run; returns its index.
+    /// Runs a trial, or takes it from the earlier run; returns its index. `None` when somebody else's program failed,
+    /// which is told, and costs only its own row.
     pub(crate) fn trial(
         &mut self,
         plan: &BenchPlan,
         number: u32,
         coming: Coming<'_>,
-    ) -> Result<u32, Stopped> {
+    ) -> Result<Option<u32>, Stopped> {
         let index = self.run.end.trials.len() as u32;
         let coming = Coming { index, ..coming };
-        let is_earlier = !self.earlier.is_empty();
-        let outcome = match self.earlier.pop_front() {
+        let name = coming.row.to_string();
+        // A row that failed then is tried again.
+        let earlier = self.earlier.pop_front_if(|earlier| labels(&earlier.trial) == name);
+        let is_earlier = earlier.is_some();
+        let outcome = match earlier {
             Some(earlier) => Ok(earlier),
             None => {
                 self.watcher.trial_begins(&coming);
-                run_trial(plan, coming.pair, number, |tick| self.watcher.tick(tick))
+                coming.row.run(plan, number, |tick| self.watcher.tick(tick))
             }
         };
-        let mut finished = outcome.map_err(|error| {
-            self.run.end.interrupted = true;
-            self.failure = Some(error);
-            Stopped
-        })?;
+        let mut finished = match outcome {
+            Ok(finished) => finished,
+            Err(TrialError::Peer(error)) => {
+                self.run.end.skipped.push(Skipped { engine: name, reason: error.to_string() });
+                return Ok(None);
+            }
+            Err(error) => {
+                self.run.end.interrupted = true;
+                self.failure = Some(error);
+                return Err(Stopped);
+            }
+        };
         finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
         finished.trial.parameters.clone_from(&plan.parameters);
         let goes_on = is_earlier || self.watcher.trial_ends(&finished.trial, &finished.intervals);
@@ -101,7 +145,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         let interrupted = finished.trial.interrupted || !goes_on;
         self.run.end.trials.push(finished.trial);
         self.run.end.interrupted |= interrupted;
-        if interrupted { Err(Stopped) } else { Ok(index) }
+        if interrupted { Err(Stopped) } else { Ok(Some(index)) }
     }
 
     /// A trial that was recorded.
@@ -128,4 +172,9 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             None => Ok(self.run),
         }
     }
+}
+
+/// A trial's row, as [`Row`] names it.
+fn labels(trial: &Trial) -> String {
+    format!("{} → {}", trial.tx.label, trial.rx.label)
 }

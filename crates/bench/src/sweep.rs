@@ -25,8 +25,8 @@ pub struct SweepPlan {
 pub struct Turn {
     /// Index of the point.
     pub point: usize,
-    /// Index of the pair within.
-    pub pair: usize,
+    /// Number of the row within: pairs first, then peers.
+    pub row: usize,
     /// Number of the trial, from 1.
     pub trial: u32,
 }
@@ -45,7 +45,7 @@ impl SweepPlan {
         for trial in 1..=self.trials {
             let mut round: Vec<Turn> = Vec::new();
             for (point, plan) in self.points.iter().enumerate() {
-                round.extend((0..plan.pairs.len()).map(|pair| Turn { point, pair, trial }));
+                round.extend((0..plan.pairs.len() + plan.peers.len()).map(|row| Turn { point, row, trial }));
             }
             if self.is_sweep() {
                 random.shuffle(&mut round);

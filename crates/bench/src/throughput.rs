@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     plan::{BenchPlan, Pair},
-    recorder::{Coming, Recorder, Stopped, Watcher},
+    recorder::{Coming, Recorder, Row, Stopped, Watcher},
     trial::TrialError,
 };
 
@@ -209,7 +209,9 @@ impl<W: Watcher> Bench<'_, '_, W> {
         };
         let words = [self.point.parameters_in_words(), format!("{what}{load}")];
         let what = words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
-        self.recorder.trial(&plan, 1, Coming { index: 0, of: None, pair: self.pair, what })
+        let coming = Coming { index: 0, of: None, row: Row::Ours(self.pair), what };
+        // Only other people's programs fail without ending the run.
+        self.recorder.trial(&plan, 1, coming)?.ok_or(Stopped)
     }
 }
 

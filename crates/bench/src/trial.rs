@@ -47,6 +47,9 @@ pub enum TrialError {
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
+    /// Another generator.
+    #[error(transparent)]
+    Peer(#[from] crate::peers::PeerError),
     /// The lab's counters.
     #[error(transparent)]
     Counters(#[from] CounterError),
@@ -157,12 +160,12 @@ fn run_in(
     Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
 }
 
-fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
+pub(crate) fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
     let namespace = Arc::new(side.namespace().try_clone().map_err(TrialError::Namespace)?);
     Ok(Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() })
 }
 
-fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
+pub(crate) fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     let all: Vec<IpAddr> = if ipv6 {
         side.ipv6().iter().copied().map(IpAddr::from).collect()
     } else {
@@ -186,8 +189,10 @@ fn refused_by_interface(pair: &Pair, turned_away: u64) -> u64 {
 }
 
 /// What the receiving engine counted; by place once it has stopped.
-fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
+pub(crate) fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
     Received {
+        is_unseen: false,
+        is_closed: stopped.is_some(),
         delivered: tally.packets,
         lost: tally.lost,
         gro: matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro),
@@ -204,31 +209,33 @@ fn line_of(loss: &Loss) -> LedgerLine {
 
 /// What both sides of a lab count.
 #[derive(PartialEq)]
-struct LabCounters {
-    tx: HostCounters,
-    rx: HostCounters,
+pub(crate) struct LabCounters {
+    pub(crate) tx: HostCounters,
+    pub(crate) rx: HostCounters,
 }
 
 impl LabCounters {
-    fn read(lab: &Lab) -> Result<Self, TrialError> {
+    pub(crate) fn read(lab: &Lab) -> Result<Self, TrialError> {
         let read = |side: &Side| -> Result<_, TrialError> {
             Ok(side.run(|| HostCounters::read(Some(side.interface())))??)
         };
         Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())? })
     }
 
-    fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
+    pub(crate) fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
         Self { tx: self.tx.since(&earlier.tx, drivers), rx: self.rx.since(&earlier.rx, drivers) }
     }
 
-    fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
+    pub(crate) fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
         lab_lines(&self.tx, &self.rx, refused, received, drivers)
     }
 }
 
 /// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a
 /// while.
-fn drain<S: PartialEq>(look: impl Fn() -> Result<(bool, S), TrialError>) -> Result<(), TrialError> {
+pub(crate) fn drain<S: PartialEq>(
+    look: impl Fn() -> Result<(bool, S), TrialError>,
+) -> Result<(), TrialError> {
     let started = Instant::now();
     let (mut closes, mut last) = look()?;
     let mut moved = Instant::now();

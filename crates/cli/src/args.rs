@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod lab;
 mod load;
 mod model;
 mod ndr;
@@ -15,8 +16,9 @@ mod report;
 mod send;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, LabArgs, ListArgs, PathArgs, SocketArgs, SweepArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use ndr::{NdrArgs, TestArg};
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Recv(Box<RecvArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
+    /// Use the laboratories by themselves: a virtual machine with real network drivers
+    Lab(LabArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page

@@ -51,9 +51,9 @@ impl Progress {
 
 impl Watcher for Progress {
     fn trial_begins(&mut self, coming: &Coming<'_>) {
-        let Coming { index, of, pair, what } = coming;
+        let Coming { index, of, row, what } = coming;
         let number = of.map_or_else(|| format!("{}", index + 1), |of| format!("{}/{of}", index + 1));
-        self.current = format!("trial {number}  {} → {}", pair.tx, pair.rx);
+        self.current = format!("trial {number}  {row}");
         if !what.is_empty() {
             self.current += &format!("  {what}");
         }

@@ -25,6 +25,10 @@ pub struct Received {
     pub is_udp: bool,
     /// Whether a program in XDP counts packets and drops them: delivered, not lost.
     pub is_xdp: bool,
+    /// Whether it is another program, of which only the kernel's counters tell.
+    pub is_unseen: bool,
+    /// Whether its socket is closed: what was not read by then never will be.
+    pub is_closed: bool,
     /// The losses by place, once they are known.
     pub losses: Vec<LedgerLine>,
 }
@@ -63,13 +67,13 @@ pub fn lab_lines(
     );
     let mut unknown = unknown_counters("lab-tx", tx, drivers);
     unknown.extend(unknown_counters("lab-rx", rx, drivers));
-    if received.is_udp {
+    if received.is_udp || received.is_unseen {
         protocols_saw(rx, received, &mut evidence);
     }
     let mut lines = evidence.lines();
     if received.is_udp {
         lines.extend(receive_buffer_full(rx, received));
-    } else {
+    } else if !received.is_unseen {
         lines.extend(port_lines(received));
     }
     lines.extend(unknown);
@@ -111,11 +115,33 @@ fn protocols_saw(counters: &HostCounters, received: &Received, evidence: &mut Ev
     // dropped is left of them.
     let others = (receive_buffer + checksum).saturating_sub(received.lost);
     let mut saw = |place, packets, source| evidence.saw(place, Witness::Protocol, packets, source);
+    if received.is_unseen {
+        saw(Place::ReceiveBuffer, receive_buffer, "Udp RcvbufErrors + MemErrors");
+        saw(Place::Checksum, checksum, "Udp InCsumErrors");
+        if received.is_closed {
+            saw(
+                Place::NotRead,
+                left_unread(counters),
+                "IpExt InNoECTPkts − Tcp InSegs − Udp InDatagrams − InErrors",
+            );
+        }
+    } else {
+        saw(Place::OtherSockets, others, "Udp RcvbufErrors + MemErrors + InCsumErrors − SK_MEMINFO_DROPS");
+    }
     saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards");
     saw(Place::IpHeader, of("IpInHdrErrors", "Ip6InHdrErrors"), "Ip InHdrErrors");
     saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors");
     saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts");
-    saw(Place::OtherSockets, others, "Udp RcvbufErrors + MemErrors + InCsumErrors − SK_MEMINFO_DROPS");
+}
+
+/// Datagrams that a socket took and nobody read: what IP delivered, less TCP's segments, what was read and what was
+/// dropped.
+fn left_unread(counters: &HostCounters) -> u64 {
+    let of = |v4, v6| counters.both(v4, v6);
+    let reached_ip = of("IpExtInNoECTPkts", "Ip6InNoECTPkts");
+    let elsewhere =
+        of("TcpInSegs", "IcmpInMsgs") + of("UdpNoPorts", "Udp6NoPorts") + of("UdpInErrors", "Udp6InErrors");
+    reached_ip.saturating_sub(elsewhere).saturating_sub(of("UdpInDatagrams", "Udp6InDatagrams"))
 }
 
 /// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters

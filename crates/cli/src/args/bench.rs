@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use bench::{RxSpec, TxSpec};
+use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
 use super::{CpuList, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
@@ -18,6 +18,16 @@ pub(crate) struct BenchArgs {
     pub(crate) scenario: Option<String>,
     #[command(flatten)]
     pub(crate) paths: PathArgs,
+    /// Also run generators that other people wrote, on the same lab: all that are installed, or those named
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
+    )]
+    pub(crate) peers: Vec<Peer>,
     /// Time of a trial
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
@@ -40,7 +50,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,
     #[command(flatten)]
-    pub(crate) lab: LabArgs,
+    pub(crate) lab: SettingArgs,
     #[command(flatten)]
     pub(crate) hosts: HostArgs,
     #[command(flatten)]
@@ -124,7 +134,7 @@ pub(crate) struct SocketArgs {
 /// The embedded lab.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lab")]
-pub(crate) struct LabArgs {
+pub(crate) struct SettingArgs {
     /// Queues of the lab's veth pair
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queues: u16,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use wire::Rate;
 
 use super::{
-    LabArgs, OutputArgs, PacketArgs, PathArgs, PatternArgs, SocketArgs, SweepArgs, load::parse_ratio,
+    OutputArgs, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, SweepArgs, load::parse_ratio,
 };
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct NdrArgs {
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,
     #[command(flatten)]
-    pub(crate) lab: LabArgs,
+    pub(crate) lab: SettingArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

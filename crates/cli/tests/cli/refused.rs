@@ -4,6 +4,7 @@ use crate::support::run;
 
 mod bench;
 mod commands;
+mod lab;
 mod model;
 mod probe;
 mod recv;
@@ -16,6 +17,7 @@ type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
+    lab::REFUSED,
     model::REFUSED,
     probe::REFUSED,
     recv::REFUSED,

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bench::{BenchPlan, CpuPlan, RxSpec, TxSpec};
+use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
 use engine::{RxEngine, TxEngine};
 use lab::{Access, LabPlan};
 use measure::Skipped;
@@ -14,7 +14,7 @@ use sys::{capability::Capability, cpu};
 use wire::Rate;
 
 use crate::{
-    args::{LabArgs, PacketArgs, PathArgs, PatternArgs, SocketArgs},
+    args::{PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
     failure::{Failure, Status},
     packets::frames_between,
 };
@@ -22,10 +22,11 @@ use crate::{
 /// What every experiment in the lab is asked.
 pub(super) struct Asked<'a> {
     pub(super) paths: &'a PathArgs,
+    pub(super) peers: &'a [Peer],
     pub(super) packets: &'a PacketArgs,
     pub(super) pattern: &'a PatternArgs,
     pub(super) sockets: &'a SocketArgs,
-    pub(super) lab: &'a LabArgs,
+    pub(super) lab: &'a SettingArgs,
     pub(super) rate: Rate,
     pub(super) duration: Duration,
     pub(super) omit: Duration,
@@ -69,9 +70,17 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let (tx, rx, skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let (tx, rx, mut skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let mut peers = args.peers.to_vec();
+    peers.retain(|peer| {
+        let reason = peer.why_not(packets.is_one_size, args.paths.ipv6);
+        let here = reason.is_none();
+        skipped.extend(reason);
+        here
+    });
     Ok(BenchPlan {
         pairs: BenchPlan::pair_up(&tx, &rx),
+        peers: peers.into_iter().flat_map(PeerPair::of).collect(),
         skipped,
         parameters: BTreeMap::new(),
         trials: args.trials,

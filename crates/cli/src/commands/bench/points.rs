@@ -181,6 +181,7 @@ impl BenchArgs {
     fn asked(&self) -> Asked<'_> {
         Asked {
             paths: &self.paths,
+            peers: &self.peers,
             packets: &self.packets,
             pattern: &self.load.pattern,
             sockets: &self.sockets,
@@ -198,6 +199,7 @@ impl NdrArgs {
     fn asked(&self) -> Asked<'_> {
         Asked {
             paths: &self.paths,
+            peers: &[],
             packets: &self.packets,
             pattern: &self.pattern,
             sockets: &self.sockets,
