@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputPlan {
     /// The settings, one entry a point of a sweep; each pair is searched by itself. Rate, duration and count are the
-    /// search's own.
+    /// search's own; what receivers measure besides is asked for in latency trials alone.
     pub points: Vec<BenchPlan>,
     /// The goals.
     pub goals: Vec<Goal>,
@@ -47,6 +47,8 @@ pub struct Tests {
 
 /// Bursts are told apart to this share.
 const BURST_WIDTH: f64 = 0.02;
+/// What the trials are called in which receivers tell times.
+const LATENCY: &str = "latency";
 /// The longest burst tried lasts so many seconds at the generator's highest rate (RFC 2544, 26.4: at least 2).
 const LONGEST_BURST_S: f64 = 2.0;
 
@@ -111,8 +113,10 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let throughput_pps = found.goals.iter().rev().find_map(|goal| goal.lower_pps);
         for share_ratio in &plan.tests.latency_shares {
             let Some(load_pps) = throughput_pps.map(|pps| (pps * share_ratio).max(1.0)) else { break };
-            let trial = self.trial(Some(load_pps), None, longest_s, "latency")?;
-            found.latency.push(LatencyAt { share_ratio: *share_ratio, load_pps, trial });
+            let trial = self.trial(Some(load_pps), None, longest_s, LATENCY)?;
+            let statistics = self.recorder.recorded(trial).statistics.as_ref();
+            let latency = statistics.and_then(|statistics| statistics.total.latency.clone());
+            found.latency.push(LatencyAt { share_ratio: *share_ratio, load_pps, latency, trial });
         }
         Ok(())
     }
@@ -200,8 +204,10 @@ impl<W: Watcher> Bench<'_, '_, W> {
         duration_s: f64,
         what: &str,
     ) -> Result<u32, Stopped> {
-        let plan =
-            BenchPlan { rate_pps, count, duration_ns: (duration_s * 1e9) as u64, ..self.point.clone() };
+        let duration_ns = (duration_s * 1e9) as u64;
+        let mut plan = BenchPlan { rate_pps, count, duration_ns, ..self.point.clone() };
+        // Telling times costs the receiver some: a rate is found without.
+        plan.statistics = plan.statistics.filter(|_| what == LATENCY);
         let load = match (rate_pps, count) {
             (Some(pps), _) => format!(" at {pps:.0} pps"),
             (None, Some(count)) => format!(" of {count} packets"),

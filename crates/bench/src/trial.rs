@@ -9,8 +9,8 @@ use std::{
 };
 
 use engine::{
-    EngineError, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
-    TxSnapshot,
+    EngineError, LatencyMeans, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender,
+    TxEngine, TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
 use ledger::{CounterError, Drivers, HostCounters, Received, lab_lines};
@@ -149,6 +149,8 @@ fn run_in(
         lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
+        // Both ends are of this machine, and so are their clocks.
+        statistics: received.reception(LatencyMeans::Time),
     };
     let settings = TrialSettings {
         trial: number,

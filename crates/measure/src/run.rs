@@ -11,6 +11,7 @@ use crate::{
     figure::Figure,
     ledger::Ledger,
     receipt::Receipt,
+    reception::ReceptionStatistics,
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
 };
@@ -139,6 +140,9 @@ pub struct End {
     pub trials: Vec<Trial>,
     /// Trials of the same pair and settings, summarised.
     pub pairs: Vec<PairSummary>,
+    /// What a receiver that ran alone measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Engines that were left out, and why.
     pub skipped: Vec<Skipped>,
     /// A sweep's or a model's points.
@@ -204,6 +208,9 @@ pub struct Trial {
     pub ledger: Ledger,
     /// What the generator achieved.
     pub receipt: Receipt,
+    /// What the receiver measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Whether it ended early.
     pub interrupted: bool,
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::distribution::NanosSummary;
+
 /// The tests of one pair at one frame size (RFC 2544; draft-ietf-bmwg-mlrsearch).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -119,6 +121,8 @@ pub struct LatencyAt {
     pub share_ratio: f64,
     /// The load.
     pub load_pps: f64,
+    /// From departure to arrival, of the packets that arrived; `None` where the receiver cannot tell.
+    pub latency: Option<NanosSummary>,
     /// The trial, as an index into `end.trials`.
     pub trial: u32,
 }

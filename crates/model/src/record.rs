@@ -73,6 +73,7 @@ impl Outcome {
             cpus: self.cpus.iter().map(cpu_share).collect(),
             ledger,
             receipt,
+            statistics: None,
             interrupted: false,
         }
     }

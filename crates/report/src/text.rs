@@ -70,6 +70,7 @@ pub(crate) fn summaries(run: &Run) -> Vec<Table> {
     let all = [
         throughput::figures(&run.end.figures),
         throughput::goals(found),
+        throughput::latency(found),
         throughput::frame_loss(found),
         throughput::back_to_back(found),
     ];

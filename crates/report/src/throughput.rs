@@ -68,6 +68,36 @@ fn name(found: &Throughput) -> String {
     format!("{} → {}, {} B{at}", found.tx, found.rx, found.frame_size_bytes)
 }
 
+/// Latency at shares of the throughput found.
+pub(crate) fn latency(found: &[Throughput]) -> Table {
+    let rows: Vec<(String, &measure::LatencyAt)> =
+        found.iter().flat_map(|found| found.latency.iter().map(|at| (name(found), at))).collect();
+    let unit = RateUnit::of(rows.iter().map(|(_, at)| at.load_pps));
+    let micros = |of: fn(&measure::NanosSummary) -> f64| {
+        let cells = rows
+            .iter()
+            .map(|(_, at)| Cell::figure(at.latency.as_ref().map(of), |ns| format!("{:.1}", ns / 1e3)));
+        cells.collect::<Vec<_>>()
+    };
+    let mut table = Table::titled("Latency at shares of the throughput");
+    table.push(Column::words("pair", rows.iter().map(|(name, _)| Cell::words(name))));
+    table.push(Column::figures(
+        "load",
+        "%",
+        rows.iter().map(|(_, at)| Cell::figure(at.share_ratio, number::percent)),
+    ));
+    let load = rows.iter().map(|(_, at)| Cell::figure(at.load_pps, |pps| unit.figure(pps)));
+    table.push(Column::figures("load", unit.name(), load));
+    table.push(Column::figures("least", "µs", micros(|latency| latency.min_ns as f64)).gives_way(2));
+    table.push(Column::figures("mean", "µs", micros(|latency| latency.mean_ns)).gives_way(1));
+    table.push(Column::figures("p50", "µs", micros(|latency| latency.p50_ns as f64)));
+    table.push(Column::figures("p90", "µs", micros(|latency| latency.p90_ns as f64)));
+    table.push(Column::figures("p99", "µs", micros(|latency| latency.p99_ns as f64)));
+    table.push(Column::figures("p99.9", "µs", micros(|latency| latency.p999_ns as f64)));
+    table.push(Column::figures("max", "µs", micros(|latency| latency.max_ns as f64)));
+    table
+}
+
 /// Lost share against offered load (RFC 2544, 26.3).
 pub(crate) fn frame_loss(found: &[Throughput]) -> Table {
     let rows: Vec<(String, &measure::LossAt)> =

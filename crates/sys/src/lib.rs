@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpu;
 pub mod cycles;
 pub mod ethtool;
+mod genl;
 pub mod netdev;
 mod netlink;
 pub mod netns;

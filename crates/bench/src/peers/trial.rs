@@ -147,6 +147,8 @@ pub fn run_peer_trial(
         cpus,
         ledger,
         receipt,
+        // Other generators' packets carry no probe header.
+        statistics: None,
         interrupted,
     };
     Ok(TrialRun { trial, intervals: Vec::new() })

@@ -24,6 +24,7 @@ fn trial(scheduled: u64, sent: u64, lines: Vec<LedgerLine>) -> Trial {
         cpus: Vec::new(),
         ledger,
         receipt: Receipt::judge(Some(scheduled as f64), scheduled, sent, 1.0, &Histogram::new()),
+        statistics: None,
         interrupted: false,
     }
 }

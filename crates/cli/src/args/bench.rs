@@ -5,7 +5,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
+use super::{
+    CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus,
+};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -28,6 +30,9 @@ pub(crate) struct BenchArgs {
         default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
     )]
     pub(crate) peers: Vec<Peer>,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Time of a trial
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,

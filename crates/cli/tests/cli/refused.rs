@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod lab;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -19,6 +20,7 @@ const TABLES: &[&[Refused]] = &[
     commands::REFUSED,
     lab::REFUSED,
     model::REFUSED,
+    nic::REFUSED,
     probe::REFUSED,
     recv::REFUSED,
     report::REFUSED,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use measure::{
-    BoundBy, BurstResult, Cost, CpuShare, End, Endpoint, Figure, GoalResult, Histogram, Interval, Ledger,
-    LedgerLine, LossAt, LossKinds, Machine, NicFacts, Origin, PairSummary, Point, Receipt, Run, SCHEMA,
-    Skipped, Start, Throughput, ThroughputLimit, Trial,
+    BoundBy, BurstResult, Cost, CpuShare, Distribution, End, Endpoint, Figure, GoalResult, Histogram,
+    Interval, LatencyAt, Ledger, LedgerLine, LossAt, LossKinds, Machine, NicFacts, Origin, PairSummary,
+    Point, Receipt, Run, SCHEMA, Skipped, Start, Throughput, ThroughputLimit, Trial,
 };
 use serde_json::{Value, json};
 
@@ -77,6 +77,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         cpus: vec![share(0, 0.04, 0.78, 0.16), share(1, 0.09, 0.38, 0.14)],
         ledger,
         receipt,
+        statistics: None,
         interrupted: false,
     }
 }
@@ -339,6 +340,8 @@ pub(crate) fn searched() -> Run {
         trials: vec![1, 2],
     };
     let loss = |load_pps: f64, loss_ratio| LossAt { load_pps, offered_pps: load_pps, loss_ratio, trial: 0 };
+    let mut latencies = Distribution::new();
+    (0..1000u64).for_each(|at| latencies.record(9_000 + at * at / 10));
     run.end.throughput = vec![Throughput {
         tx: "udp".into(),
         rx: "udp".into(),
@@ -348,7 +351,12 @@ pub(crate) fn searched() -> Run {
             goal("PDR", 0.005, Some(260_000.0), ThroughputLimit::Loss),
             goal("NDR", 0.0, None, ThroughputLimit::MinLoad),
         ],
-        latency: Vec::new(),
+        latency: vec![LatencyAt {
+            share_ratio: 0.5,
+            load_pps: 130_000.0,
+            latency: latencies.summary(),
+            trial: 1,
+        }],
         frame_loss: vec![
             loss(300_000.0, 0.015),
             loss(270_000.0, 0.002),

@@ -7,14 +7,14 @@ use std::{
 };
 
 use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
-use engine::{RxEngine, TxEngine};
+use engine::{RxEngine, StatisticsPlan, TxEngine};
 use lab::{Access, LabPlan};
 use measure::Skipped;
 use sys::{capability::Capability, cpu};
 use wire::Rate;
 
 use crate::{
-    args::{PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
+    args::{LevelArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
     failure::{Failure, Status},
     packets::frames_between,
 };
@@ -31,6 +31,7 @@ pub(super) struct Asked<'a> {
     pub(super) duration: Duration,
     pub(super) omit: Duration,
     pub(super) trials: u32,
+    pub(super) stats: Option<LevelArg>,
     pub(super) interval: Option<Duration>,
 }
 
@@ -100,6 +101,11 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         tx_batch_size: args.pattern.batch_size as usize,
         rx_batch_size: 512,
         spin: args.sockets.spin,
+        statistics: args.stats.map(|level| StatisticsPlan {
+            level: level.into(),
+            probe_clock: Some(args.packets.probe_clock.into()),
+            stamp: None,
+        }),
         cpus,
         lab,
         frames: packets.frames,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::plan::{Asked, plan};
 use crate::{
-    args::{BenchArgs, BenchCommand, Cli, Command, NdrArgs, SweepArgs},
+    args::{BenchArgs, BenchCommand, Cli, Command, LevelArg, NdrArgs, SweepArgs},
     failure::{Failure, Status},
 };
 
@@ -190,6 +190,7 @@ impl BenchArgs {
             duration: self.duration,
             omit: self.omit,
             trials: self.trials,
+            stats: self.stats,
             interval: self.output.interval,
         }
     }
@@ -208,6 +209,7 @@ impl NdrArgs {
             duration: self.goals.final_duration,
             omit: self.omit,
             trials: 1,
+            stats: Some(LevelArg::Time),
             interval: self.output.interval,
         }
     }
