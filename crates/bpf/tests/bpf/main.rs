@@ -1,4 +1,6 @@
 //! What the programs promise, on the lab. As root; else skipped loudly.
 
 mod attach;
+mod divert;
+mod inject;
 mod support;
