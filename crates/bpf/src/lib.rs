@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod count;
+mod drops;
 mod error;
 mod parking;
 mod pass;
@@ -23,6 +24,7 @@ mod redirect;
 mod send;
 
 pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
+pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
 pub use pass::Pass;
 pub use program::Mode;

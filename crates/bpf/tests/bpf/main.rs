@@ -1,4 +1,5 @@
 //! What the programs promise, on the lab. As root; else skipped loudly.
 
 mod attach;
+mod drops;
 mod support;
