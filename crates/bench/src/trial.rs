@@ -13,7 +13,10 @@ use engine::{
     TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
-use ledger::{CounterError, Drivers, HostCounters, Received, lab_lines};
+use ledger::{
+    CounterError, Drivers, DropError, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Received,
+    lab_lines,
+};
 use measure::{Interval, Ledger, LedgerLine, Trial};
 use sys::{clock, procfs, udp::UdpSink};
 use thiserror::Error;
@@ -50,6 +53,9 @@ pub enum TrialError {
     /// The lab's counters.
     #[error(transparent)]
     Counters(#[from] CounterError),
+    /// What the kernel says it dropped.
+    #[error(transparent)]
+    Drops(#[from] DropError),
     /// The machine's CPU times.
     #[error(transparent)]
     Cpus(#[from] procfs::ProcError),
@@ -97,7 +103,8 @@ pub fn run_trial(
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
-    let counters = LabCounters::read(&lab)?;
+    let drops = watch_drops(&lab, pair);
+    let counters = LabCounters::read(&lab, drops.as_ref())?;
     let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
@@ -114,23 +121,27 @@ pub fn run_trial(
     let sent = TxOutcome::of(sender.join());
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
+    let growth = |drivers: &Drivers| -> Result<LabGrowth, TrialError> {
+        let now = LabCounters::read(&lab, drops.as_ref())?;
+        Ok(now.since(&counters, refused, drivers))
+    };
     drain(|| {
-        let (now, tally) = (LabCounters::read(&lab)?.since(&counters, &drivers), receiver.snapshot());
-        let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
+        let (now, tally) = (growth(&drivers)?, receiver.snapshot());
+        let lines = lab_lines(&now, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(&lab)?.since(&counters, &drivers);
+    let growth = growth(&drivers)?;
 
     let tally = received.tally();
     let rx = RxOutcome {
         endpoint: plan.rx_endpoint(pair),
         delivered: tally.packets,
         cost: receive_cost(&received),
-        lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
+        lines: lab_lines(&growth, &of_receiver(pair, tally, Some(&received)), &drivers),
         cpus,
-        on_wire: Some(counters.tx.link.tx_packets),
+        on_wire: Some(growth.tx.link.tx_packets),
     };
     let settings = TrialSettings {
         trial: number,
@@ -187,27 +198,42 @@ fn line_of(loss: &Loss) -> LedgerLine {
     LedgerLine::new(loss.place, loss.packets, loss.source).with_remedy(loss.remedy)
 }
 
+/// Lets the kernel name what it drops, where this process may ask: without, the counters alone tell.
+fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
+    let ignored = match pair.rx.0 {
+        // The program drops what it counted, and the socket beside packet sockets what they copied.
+        RxEngine::Xdp(_) => Some("XDP"),
+        RxEngine::Packet(_) => Some("SOCKET_FILTER"),
+        RxEngine::Udp(_) | RxEngine::Xsk(_) => None,
+    };
+    let scope = DropScope { only_udp: true, ignored, ..DropScope::default() };
+    DropWatch::over(&[lab.tx().namespace(), lab.rx().namespace()], &scope).ok()
+}
+
 /// What both sides of a lab count.
-#[derive(PartialEq)]
 struct LabCounters {
     tx: HostCounters,
     rx: HostCounters,
+    drops: Option<DropReading>,
 }
 
 impl LabCounters {
-    fn read(lab: &Lab) -> Result<Self, TrialError> {
+    fn read(lab: &Lab, drops: Option<&DropWatch>) -> Result<Self, TrialError> {
         let read = |side: &Side| -> Result<_, TrialError> {
             Ok(side.run(|| HostCounters::read(Some(side.interface())))??)
         };
-        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())? })
+        let drops = drops.map(DropWatch::read).transpose()?;
+        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())?, drops })
     }
 
-    fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
-        Self { tx: self.tx.since(&earlier.tx, drivers), rx: self.rx.since(&earlier.rx, drivers) }
-    }
-
-    fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
-        lab_lines(&self.tx, &self.rx, refused, received, drivers)
+    fn since(&self, earlier: &Self, refused: u64, drivers: &Drivers) -> LabGrowth {
+        let drops = self.drops.as_ref().zip(earlier.drops.as_ref());
+        LabGrowth {
+            tx: self.tx.since(&earlier.tx, drivers),
+            rx: self.rx.since(&earlier.rx, drivers),
+            drops: drops.map(|(now, before)| now.since(before).places),
+            refused,
+        }
     }
 }
 
