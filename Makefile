@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-quick fmt lint docs bench-compare bench-micro bench-xdp bpf bless man completions fuzz clean
+.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bpf bless man completions fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ bench: build ## build, then measure every path in the embedded lab
 
 test: ## everything that CI runs
 	@scripts/test
+
+test-nic: ## the tests on real network drivers, in virtual machines (downloads 450 MB of packages once)
+	@scripts/test-nic
 
 test-quick: ## unit tests only
 	$(CARGO) test --workspace --lib --bins

@@ -1,24 +1,55 @@
 //! The ladder: every pair, trial by trial, in one record.
 
-use std::time::Instant;
+use std::{fmt, time::Instant};
 
-use measure::{End, PairSummary, Run, SCHEMA, Start};
+use measure::{End, PairSummary, Run, SCHEMA, Skipped, Start};
 
 use crate::{
+    peers::{PeerPair, run_peer_trial},
     plan::{BenchPlan, Pair},
-    trial::{Tick, TrialError, run_trial},
+    trial::{Tick, TrialError, TrialRun, run_trial},
 };
 
 /// What a ladder tells while it runs.
 pub trait Watcher {
-    /// A trial begins: its number from 0, of how many, and its pair.
-    fn trial_begins(&mut self, index: u32, of: u32, pair: &Pair);
+    /// A trial begins: its number from 0, of how many, and its row as the table names it.
+    fn trial_begins(&mut self, index: u32, of: u32, row: &dyn fmt::Display);
 
     /// A look at the running trial; returns whether to go on.
     fn tick(&mut self, tick: Tick) -> bool;
 
     /// A trial is finished, with its intervals.
     fn trial_ends(&mut self, trial: &measure::Trial, intervals: &[measure::Interval]);
+}
+
+/// A row of the ladder.
+#[derive(Clone, Copy)]
+enum Row<'p> {
+    Ours(&'p Pair),
+    Peer(&'p PeerPair),
+}
+
+impl Row<'_> {
+    fn run(
+        self,
+        plan: &BenchPlan,
+        number: u32,
+        tick: impl FnMut(Tick) -> bool,
+    ) -> Result<TrialRun, TrialError> {
+        match self {
+            Self::Ours(pair) => run_trial(plan, pair, number, tick),
+            Self::Peer(pair) => run_peer_trial(plan, pair, number, tick),
+        }
+    }
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(pair) => write!(f, "{} → {}", pair.tx, pair.rx),
+            Self::Peer(pair) => pair.fmt(f),
+        }
+    }
 }
 
 /// Runs all pairs, trial by trial in turns. What was measured before an error or an interruption is in the
@@ -38,13 +69,15 @@ pub fn run_ladder(
         intervals: Vec::new(),
         end: End { skipped: plan.skipped.clone(), ..End::default() },
     };
-    let of = plan.trials * plan.pairs.len() as u32;
-    let turns = (1..=plan.trials).flat_map(|number| plan.pairs.iter().map(move |pair| (number, pair)));
+    let rows = || plan.pairs.iter().map(Row::Ours).chain(plan.peers.iter().map(Row::Peer));
+    let of = plan.trials * rows().count() as u32;
+    let turns = (1..=plan.trials).flat_map(|number| rows().map(move |row| (number, row)));
     let mut failure = None;
-    for (index, (number, pair)) in (0..).zip(turns) {
-        watcher.trial_begins(index, of, pair);
-        match run_trial(plan, pair, number, |tick| watcher.tick(tick)) {
+    for (turn, (number, row)) in (0..).zip(turns) {
+        watcher.trial_begins(turn, of, &row);
+        match row.run(plan, number, |tick| watcher.tick(tick)) {
             Ok(mut finished) => {
+                let index = run.end.trials.len() as u32;
                 finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
                 watcher.trial_ends(&finished.trial, &finished.intervals);
                 run.intervals.append(&mut finished.intervals);
@@ -54,6 +87,10 @@ pub fn run_ladder(
                     run.end.interrupted = true;
                     break;
                 }
+            }
+            // Somebody else's program that fails is told, and costs only its own rows.
+            Err(TrialError::Peer(error)) => {
+                run.end.skipped.push(Skipped { engine: row.to_string(), reason: error.to_string() });
             }
             Err(error) => {
                 run.end.interrupted = true;

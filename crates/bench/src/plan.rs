@@ -1,6 +1,6 @@
 //! What a ladder run will do: complete, valid and printable.
 
-use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, TxEngine, TxWorkerPlan};
+use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan};
 use lab::LabPlan;
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use wire::{FrameSpec, MacAddr, Rate};
 
 use crate::{
     cpus::CpuPlan,
+    peers::PeerPair,
     spec::{RxSpec, TxSpec},
 };
 
@@ -18,6 +19,9 @@ use crate::{
 pub struct BenchPlan {
     /// Sender and receiver of each pair, in the order of the table.
     pub pairs: Vec<Pair>,
+    /// Other generators and their receivers, after ours in the table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerPair>,
     /// Engines left out, and why.
     pub skipped: Vec<Skipped>,
     /// Trials of each pair; pairs take turns, so that drift of the machine does not look like a difference.
@@ -60,6 +64,9 @@ pub struct BenchPlan {
     pub interval_ns: u64,
     /// Seed of all that is random.
     pub seed: u64,
+    /// What receivers measure besides their counters; `None` is nothing.
+    #[serde(default)]
+    pub statistics: Option<StatisticsPlan>,
 }
 
 /// One row of the ladder.
@@ -88,7 +95,7 @@ pub fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
 }
 
 /// The UDP port of the lab's receivers.
-const LAB_PORT: u16 = 4321;
+pub(crate) const LAB_PORT: u16 = 4321;
 
 impl BenchPlan {
     /// Every sender against every receiver.
@@ -98,7 +105,7 @@ impl BenchPlan {
 
     /// Seconds that all trials take together, without making labs and draining.
     pub fn seconds(&self) -> f64 {
-        self.duration_ns as f64 / 1e9 * f64::from(self.trials) * self.pairs.len() as f64
+        self.duration_ns as f64 / 1e9 * f64::from(self.trials) * (self.pairs.len() + self.peers.len()) as f64
     }
 
     /// The lab for a pair, as its engines need it.
@@ -161,6 +168,7 @@ impl BenchPlan {
             workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,
+            statistics: self.statistics,
         }
     }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use engine::{
-    EngineError, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
-    TxSnapshot,
+    EngineError, LatencyMeans, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender,
+    TxEngine, TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
 use ledger::{
@@ -50,6 +50,9 @@ pub enum TrialError {
     /// A descriptor of the lab's namespace.
     #[error("cannot hold the lab's network namespace")]
     Namespace(#[source] io::Error),
+    /// Another generator.
+    #[error(transparent)]
+    Peer(#[from] crate::peers::PeerError),
     /// The lab's counters.
     #[error(transparent)]
     Counters(#[from] CounterError),
@@ -104,7 +107,7 @@ pub fn run_trial(
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
     let drops = watch_drops(&lab, pair);
-    let counters = LabCounters::read(&lab, drops.as_ref())?;
+    let counters = LabCounters::read(&lab)?.with_drops(drops.as_ref())?;
     let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
@@ -121,27 +124,26 @@ pub fn run_trial(
     let sent = TxOutcome::of(sender.join());
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
-    let growth = |drivers: &Drivers| -> Result<LabGrowth, TrialError> {
-        let now = LabCounters::read(&lab, drops.as_ref())?;
-        Ok(now.since(&counters, refused, drivers))
-    };
     drain(|| {
-        let (now, tally) = (growth(&drivers)?, receiver.snapshot());
-        let lines = lab_lines(&now, &of_receiver(pair, tally, None), &drivers);
+        let now = LabCounters::read(&lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
+        let tally = receiver.snapshot();
+        let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let growth = growth(&drivers)?;
+    let counters = LabCounters::read(&lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
 
     let tally = received.tally();
     let rx = RxOutcome {
         endpoint: plan.rx_endpoint(pair),
         delivered: tally.packets,
         cost: receive_cost(&received),
-        lines: lab_lines(&growth, &of_receiver(pair, tally, Some(&received)), &drivers),
+        lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
         cpus,
-        on_wire: Some(growth.tx.link.tx_packets),
+        on_wire: Some(counters.tx.link.tx_packets),
+        // Both ends are of this machine, and so are their clocks.
+        statistics: received.reception(LatencyMeans::Time),
     };
     let settings = TrialSettings {
         trial: number,
@@ -153,12 +155,12 @@ pub fn run_trial(
     Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
 }
 
-fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
+pub(crate) fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
     let namespace = Arc::new(side.namespace().try_clone().map_err(TrialError::Namespace)?);
     Ok(Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() })
 }
 
-fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
+pub(crate) fn end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     let all: Vec<IpAddr> = if ipv6 {
         side.ipv6().iter().copied().map(IpAddr::from).collect()
     } else {
@@ -182,8 +184,10 @@ fn refused_by_interface(pair: &Pair, turned_away: u64) -> u64 {
 }
 
 /// What the receiving engine counted; by place once it has stopped.
-fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
+pub(crate) fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
     Received {
+        is_unseen: false,
+        is_closed: stopped.is_some(),
         delivered: tally.packets,
         lost: tally.lost,
         gro: matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro),
@@ -211,35 +215,45 @@ fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
 }
 
 /// What both sides of a lab count.
-struct LabCounters {
-    tx: HostCounters,
-    rx: HostCounters,
+#[derive(PartialEq)]
+pub(crate) struct LabCounters {
+    pub(crate) tx: HostCounters,
+    pub(crate) rx: HostCounters,
     drops: Option<DropReading>,
 }
 
 impl LabCounters {
-    fn read(lab: &Lab, drops: Option<&DropWatch>) -> Result<Self, TrialError> {
+    pub(crate) fn read(lab: &Lab) -> Result<Self, TrialError> {
         let read = |side: &Side| -> Result<_, TrialError> {
             Ok(side.run(|| HostCounters::read(Some(side.interface())))??)
         };
-        let drops = drops.map(DropWatch::read).transpose()?;
-        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())?, drops })
+        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())?, drops: None })
     }
 
-    fn since(&self, earlier: &Self, refused: u64, drivers: &Drivers) -> LabGrowth {
+    fn with_drops(self, watch: Option<&DropWatch>) -> Result<Self, TrialError> {
+        Ok(Self { drops: watch.map(DropWatch::read).transpose()?, ..self })
+    }
+
+    pub(crate) fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
         let drops = self.drops.as_ref().zip(earlier.drops.as_ref());
-        LabGrowth {
+        Self {
             tx: self.tx.since(&earlier.tx, drivers),
             rx: self.rx.since(&earlier.rx, drivers),
-            drops: drops.map(|(now, before)| now.since(before).places),
-            refused,
+            drops: drops.map(|(now, before)| now.since(before)),
         }
+    }
+
+    pub(crate) fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
+        let drops = self.drops.as_ref().map(|reading| &reading.places[..]);
+        lab_lines(&LabGrowth { tx: &self.tx, rx: &self.rx, drops, refused }, received, drivers)
     }
 }
 
 /// Waits for packets in flight: until `look` says that the ledger closes, or what it sees has not changed for a
 /// while.
-fn drain<S: PartialEq>(look: impl Fn() -> Result<(bool, S), TrialError>) -> Result<(), TrialError> {
+pub(crate) fn drain<S: PartialEq>(
+    look: impl Fn() -> Result<(bool, S), TrialError>,
+) -> Result<(), TrialError> {
     let started = Instant::now();
     let (mut closes, mut last) = look()?;
     let mut moved = Instant::now();

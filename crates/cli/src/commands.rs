@@ -2,8 +2,10 @@
 
 mod bench;
 mod compare;
+mod lab;
 mod manual;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -18,6 +20,8 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Nic(args) => nic::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),

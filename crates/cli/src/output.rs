@@ -90,11 +90,16 @@ impl Save {
     }
 }
 
-/// `$XDG_STATE_HOME/linerate/runs`, below the home directory by default.
+/// Where runs are saved.
 pub(crate) fn runs_folder() -> PathBuf {
+    state_folder().join("runs")
+}
+
+/// `$XDG_STATE_HOME/linerate`, below the home directory by default.
+pub(crate) fn state_folder() -> PathBuf {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate/runs")
+    state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate")
 }
 
 fn timestamp() -> String {

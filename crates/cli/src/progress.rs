@@ -1,8 +1,11 @@
 //! The live display on standard error: a bar on a terminal, a line a trial elsewhere.
 
-use std::io::{self, IsTerminal};
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+};
 
-use bench::{Pair, Tick, Watcher};
+use bench::{Tick, Watcher};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Interval, Trial};
 use sys::signal;
@@ -48,8 +51,8 @@ impl Progress {
 }
 
 impl Watcher for Progress {
-    fn trial_begins(&mut self, index: u32, of: u32, pair: &Pair) {
-        self.current = format!("trial {}/{of}  {} → {}", index + 1, pair.tx, pair.rx);
+    fn trial_begins(&mut self, index: u32, of: u32, row: &dyn fmt::Display) {
+        self.current = format!("trial {}/{of}  {row}", index + 1);
         match &self.bar {
             Some(bar) => {
                 bar.set_length(u64::from(of) * 100);

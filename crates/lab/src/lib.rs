@@ -36,9 +36,14 @@ mod error;
 mod lab;
 mod plan;
 mod side;
+mod vm;
 
 pub use access::{Access, gain_access};
 pub use error::{LabError, SideName};
 pub use lab::Lab;
 pub use plan::{LabPlan, PlanError};
 pub use side::Side;
+pub use vm::{
+    Accel, Kernel, NicModel, NicPair, Vm, VmError, VmOutcome, VmPlan, VmPlanError, VmStatus, VmStore,
+    VmStreams,
+};

@@ -85,7 +85,7 @@ impl HostCounters {
     }
 
     /// A counter of IPv4 and its sibling of IPv6 together.
-    pub(crate) fn both(&self, v4: &str, v6: &str) -> u64 {
+    pub fn both(&self, v4: &str, v6: &str) -> u64 {
         [v4, v6].into_iter().filter_map(|name| self.protocols.value(name)).fold(0, u64::saturating_add)
     }
 }

@@ -26,20 +26,24 @@ pub struct Received {
     pub is_udp: bool,
     /// Whether a program in XDP counts packets and drops them: delivered, not lost.
     pub is_xdp: bool,
+    /// Whether it is another program, of which only the kernel's counters tell.
+    pub is_unseen: bool,
+    /// Whether its socket is closed: what was not read by then never will be.
+    pub is_closed: bool,
     /// The losses by place, once they are known.
     pub losses: Vec<LedgerLine>,
 }
 
 /// What a lab's two sides counted during a trial.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct LabGrowth {
+#[derive(Debug, Clone, Copy)]
+pub struct LabGrowth<'g> {
     /// The sending side.
-    pub tx: HostCounters,
+    pub tx: &'g HostCounters,
     /// The receiving side.
-    pub rx: HostCounters,
+    pub rx: &'g HostCounters,
     /// What the kernel said it dropped, the sending side being namespace 0 and the receiving side 1; `None` when
     /// nobody asked it.
-    pub drops: Option<Vec<Dropped>>,
+    pub drops: Option<&'g [Dropped]>,
     /// Frames that the sending interface or its queueing discipline dropped, told the sender so, and sent later.
     pub refused: u64,
 }
@@ -52,11 +56,11 @@ impl Received {
 }
 
 /// The lines of a lab trial.
-pub fn lab_lines(growth: &LabGrowth, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
-    let LabGrowth { tx, rx, drops, refused } = growth;
+pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
+    let &LabGrowth { tx, rx, drops, refused } = growth;
     let mut evidence = Evidence::default();
     // A refused frame is a drop of the interface, or of the queueing discipline above it.
-    let refused_by_link = (*refused).min(tx.link.tx_dropped);
+    let refused_by_link = refused.min(tx.link.tx_dropped);
     let refused_by_qdisc = refused - refused_by_link;
     let qdisc_drops = tx.qdisc_drops.saturating_sub(refused_by_qdisc);
     evidence.saw(Place::Qdisc, Witness::Qdisc, qdisc_drops, "lab-tx qdisc drops");
@@ -66,7 +70,7 @@ pub fn lab_lines(growth: &LabGrowth, received: &Received, drivers: &Drivers) -> 
         let bounced = bounced(tx);
         reasons_saw(drops, [refused_by_link, refused_by_qdisc, bounced], received, &mut evidence, &mut named);
     }
-    if received.is_udp {
+    if received.is_udp || received.is_unseen {
         protocols_saw(rx, received, drops.is_some(), &mut evidence);
     }
     for line in port_lines(rx, received) {
@@ -159,7 +163,7 @@ fn reasons_saw(
         // A packet socket's copy is taken before, and XDP's and AF_XDP's packets never get so far: the kernel drops
         // the originals, or nothing.
         let is_past = |place: Place| place >= Place::TcIngress;
-        if !received.is_udp && !is_tx && place.is_none_or(is_past) {
+        if !(received.is_udp || received.is_unseen || is_tx) && place.is_none_or(is_past) {
             continue;
         }
         let place = match place {
@@ -217,6 +221,10 @@ fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, ev
     saw(Place::Checksum, checksum, "Udp InCsumErrors");
     saw(Place::Checksum, ip_checksum, "IpExt InCsumErrors");
     saw(Place::ReceiveBuffer, buffers, "Udp RcvbufErrors + MemErrors");
+    if received.is_unseen && received.is_closed {
+        let source = "IpExt InNoECTPkts − Tcp InSegs − Udp InDatagrams − InErrors";
+        saw(Place::NotRead, left_unread(counters), source);
+    }
     if !reasons {
         let rest = of("UdpInErrors", "Udp6InErrors").saturating_sub(buffers).saturating_sub(checksum);
         saw(
@@ -227,10 +235,23 @@ fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, ev
     }
 }
 
+/// Datagrams that a socket took and nobody read: what IP delivered, less TCP's segments, what was read and what was
+/// dropped.
+fn left_unread(counters: &HostCounters) -> u64 {
+    let of = |v4, v6| counters.both(v4, v6);
+    let reached_ip = of("IpExtInNoECTPkts", "Ip6InNoECTPkts");
+    let elsewhere =
+        of("TcpInSegs", "IcmpInMsgs") + of("UdpNoPorts", "Udp6NoPorts") + of("UdpInErrors", "Udp6InErrors");
+    reached_ip.saturating_sub(elsewhere).saturating_sub(of("UdpInDatagrams", "Udp6InDatagrams"))
+}
+
 /// What the receiving socket or ring lost: by place where that is known, else as one.
 fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     if received.is_udp {
         return receive_buffer_full(counters, received).into_iter().collect();
+    }
+    if received.is_unseen {
+        return Vec::new();
     }
     if received.losses.is_empty() {
         return vec![LedgerLine::new("receiving ring", received.lost, "the ring's own counters")];

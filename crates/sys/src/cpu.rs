@@ -54,11 +54,21 @@ pub fn current() -> Option<u32> {
 
 /// CPU time this thread has used (`getrusage(RUSAGE_THREAD)`).
 pub fn thread_time() -> CpuTime {
+    used_by(libc::RUSAGE_THREAD)
+}
+
+/// CPU time that ended child processes and their own ended children have used (`getrusage(RUSAGE_CHILDREN)`); a
+/// child counts once it has been waited for.
+pub fn children_time() -> CpuTime {
+    used_by(libc::RUSAGE_CHILDREN)
+}
+
+fn used_by(whom: libc::c_int) -> CpuTime {
     // SAFETY: an all-zero rusage is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: `usage` is a valid rusage for the call to write to.
-    let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD");
+    let status = unsafe { libc::getrusage(whom, &mut usage) };
+    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD and RUSAGE_CHILDREN");
     let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     CpuTime { user_ns: nanos(usage.ru_utime), system_ns: nanos(usage.ru_stime) }
 }
@@ -107,6 +117,16 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_child_s_time_counts_once_it_was_waited_for() {
+        let before = children_time();
+        std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
+            .status()
+            .unwrap();
+        assert!(children_time().since(before).total_ns() > 0);
     }
 
     #[test]

@@ -4,10 +4,12 @@
 
 pub mod btf;
 pub mod capability;
+pub mod child;
 pub mod clock;
 pub mod cpu;
 pub mod cycles;
 pub mod ethtool;
+mod genl;
 pub mod netdev;
 mod netlink;
 pub mod netns;

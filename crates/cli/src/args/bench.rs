@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bench::{RxSpec, TxSpec};
+use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
+use super::{CpuList, LevelArg, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -22,6 +22,16 @@ pub(crate) struct BenchArgs {
     /// Receiving engines [default: every one that works here]
     #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) rx: Vec<RxSpec>,
+    /// Also run generators that other people wrote, on the same lab: all that are installed, or those named
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
+    )]
+    pub(crate) peers: Vec<Peer>,
     /// Sending threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
@@ -38,6 +48,9 @@ pub(crate) struct BenchArgs {
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,

@@ -5,8 +5,8 @@ mod list;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bench::{BenchPlan, CpuPlan, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
-use engine::{RxEngine, TxEngine};
+use bench::{BenchPlan, CpuPlan, PeerPair, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
+use engine::{RxEngine, StatisticsPlan, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
 use sys::{capability::Capability, cpu};
@@ -76,7 +76,7 @@ pub(crate) fn conclude(
 }
 
 /// Labs need rights over namespaces, or the right to make some.
-fn gain_access() -> Result<Access, Failure> {
+pub(crate) fn gain_access() -> Result<Access, Failure> {
     lab::gain_access().map_err(|error| {
         Failure::of(Status::Missing, &error)
             .hint("run as root, or allow user namespaces: sysctl user.max_user_namespaces=10000")
@@ -118,9 +118,17 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let (tx, rx, skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let (tx, rx, mut skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let mut peers = args.peers.clone();
+    peers.retain(|peer| {
+        let reason = peer.why_not(packets.is_one_size, args.ipv6);
+        let here = reason.is_none();
+        skipped.extend(reason);
+        here
+    });
     Ok(BenchPlan {
         pairs: BenchPlan::pair_up(&tx, &rx),
+        peers: peers.into_iter().flat_map(PeerPair::of).collect(),
         skipped,
         trials: args.trials,
         duration_ns: sys::clock::nanos(args.duration),
@@ -142,6 +150,11 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
         frames: packets.frames,
         interval_ns: args.output.interval.map_or(500_000_000, sys::clock::nanos).max(1),
         seed: args.packets.seed,
+        statistics: args.stats.map(|level| StatisticsPlan {
+            level: level.into(),
+            probe_clock: Some(args.packets.probe_clock.into()),
+            stamp: None,
+        }),
     })
 }
 

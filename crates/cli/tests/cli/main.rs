@@ -1,7 +1,11 @@
 //! The built command as a user meets it.
 
 mod bench;
+mod lab;
+mod nic;
 mod pair;
+mod peers;
 mod refused;
+mod stats;
 mod support;
 mod usage;

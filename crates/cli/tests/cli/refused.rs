@@ -4,7 +4,9 @@ use crate::support::run;
 
 mod bench;
 mod commands;
+mod lab;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -16,7 +18,9 @@ type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
+    lab::REFUSED,
     model::REFUSED,
+    nic::REFUSED,
     probe::REFUSED,
     recv::REFUSED,
     report::REFUSED,

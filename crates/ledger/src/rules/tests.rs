@@ -13,7 +13,7 @@ fn counted(snmp: &str) -> HostCounters {
 }
 
 fn lines(tx: &HostCounters, rx: &HostCounters, received: &Received) -> Vec<LedgerLine> {
-    let growth = LabGrowth { tx: tx.clone(), rx: rx.clone(), drops: None, refused: 0 };
+    let growth = LabGrowth { tx, rx, drops: None, refused: 0 };
     lab_lines(&growth, received, &Drivers::built_in())
 }
 
@@ -84,7 +84,7 @@ fn lines_with(
     refused: u64,
     received: &Received,
 ) -> Vec<LedgerLine> {
-    let growth = LabGrowth { tx: tx.clone(), rx: rx.clone(), drops: Some(drops), refused };
+    let growth = LabGrowth { tx, rx, drops: Some(&drops), refused };
     lab_lines(&growth, received, &Drivers::built_in())
 }
 

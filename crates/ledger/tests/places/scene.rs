@@ -124,40 +124,28 @@ impl Scene {
         let drivers = Drivers::built_in();
         let ledger = || {
             let (tx, rx, drops) = &self.before;
-            let growth = LabGrowth {
-                tx: read(self.lab.tx()).since(tx, &drivers),
-                rx: read(self.lab.rx()).since(rx, &drivers),
-                drops: Some(self.watch.read().unwrap().since(drops).places),
-                refused: 0,
-            };
-            (Ledger::close(sent, received.delivered, lab_lines(&growth, received, &drivers)), growth)
+            let (tx, rx) = (read(self.lab.tx()).since(tx, &drivers), read(self.lab.rx()).since(rx, &drivers));
+            let drops = self.watch.read().unwrap().since(drops).places;
+            let growth = LabGrowth { tx: &tx, rx: &rx, drops: Some(&drops), refused: 0 };
+            let ledger = Ledger::close(sent, received.delivered, lab_lines(&growth, received, &drivers));
+            let drops: Vec<_> = drops.iter().map(|drop| (drop.source(), drop.packets)).collect();
+            let seen = format!("{:#?}\n{drops:?}\n{:?}\n{:?}", ledger.lines, tx.link, rx.link);
+            (ledger, seen)
         };
         let deadline = Instant::now() + Duration::from_secs(2);
         while !ledger().0.is_closed() && Instant::now() < deadline {
             thread::yield_now();
         }
-        let (ledger, growth) = ledger();
+        let (ledger, seen) = ledger();
         let lines: Vec<(&str, u64)> =
             ledger.lines.iter().map(|line| (line.place.as_str(), line.packets)).collect();
         let mut expected: Vec<(Place, u64)> = expected.to_vec();
         expected.sort();
         let expected: Vec<(&str, u64)> =
             expected.iter().map(|(place, packets)| (place.name(), *packets)).collect();
-        assert_eq!(
-            lines,
-            expected,
-            "{:#?}\n{:?}\n{:?} {:?}",
-            ledger.lines,
-            brief(&growth),
-            growth.tx.link,
-            growth.rx.link
-        );
-        assert_eq!(ledger.unexplained, 0, "{:#?}\n{:?}", ledger.lines, brief(&growth));
+        assert_eq!(lines, expected, "{seen}");
+        assert_eq!(ledger.unexplained, 0, "{seen}");
     }
-}
-
-fn brief(growth: &LabGrowth) -> Vec<(String, u64)> {
-    growth.drops.iter().flatten().map(|drop| (drop.source(), drop.packets)).collect()
 }
 
 /// Counts what a port has.

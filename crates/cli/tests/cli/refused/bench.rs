@@ -35,6 +35,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     ),
     (&["bench", "--save", "/"], 4, &["cannot write /: is a directory"]),
     (&["bench", "--json", "--json-stream"], 2, &["cannot be used with"]),
+    (&["bench", "--peers=iperf2"], 2, &["no peer is called 'iperf2': there is iperf3"]),
     (&["bench", "--max-loss", "2"], 2, &["'2' is not a share: write for example 0.001 or 0.1%"]),
     (
         &["bench", "/nonexistent.toml"],

@@ -1,0 +1,208 @@
+//! A peer's process: started inside the lab, bounded in time, and never left behind.
+
+use std::{
+    io::{self, Read},
+    os::unix::process::ExitStatusExt,
+    panic::resume_unwind,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use lab::Side;
+use thiserror::Error;
+
+use super::Peer;
+
+/// A peer could not do its part.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    /// The program could not be started.
+    #[error("cannot start {program}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// It ended with an error of its own.
+    #[error("{peer} failed ({status}): {words}")]
+    Failed {
+        /// The peer.
+        peer: Peer,
+        /// Its exit status.
+        status: ExitStatus,
+        /// The last thing it said.
+        words: String,
+    },
+    /// Its receiver never listened.
+    #[error("{peer}'s receiver does not listen after {after:?}")]
+    NotListening {
+        /// The peer.
+        peer: Peer,
+        /// How long it was waited for.
+        after: Duration,
+    },
+}
+
+/// A process that runs inside the lab and ends with this one.
+pub(super) struct PeerProcess {
+    keeper: Option<JoinHandle<Result<String, PeerError>>>,
+    stop: mpsc::Sender<()>,
+}
+
+/// What a peer's process is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Its end ends the trial.
+    Sends,
+    /// It waits for the sender.
+    Receives,
+}
+
+/// Most of what a peer says that is kept.
+const MOST_WORDS_BYTES: u64 = 256 * 1024;
+/// How often a running peer is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long an interrupted peer may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl PeerProcess {
+    /// Starts `line` on `side`, on `cpus` when there are any, for at most `at_most`.
+    ///
+    /// `setpriv` binds its life to this process's, `timeout` its time: no load outlives either.
+    ///
+    /// # Errors
+    /// When the namespace's descriptor cannot be copied. What keeps the program from starting is told by
+    /// [`PeerProcess::outcome`].
+    pub(super) fn start(
+        peer: Peer,
+        role: Role,
+        side: &Side,
+        cpus: &[u32],
+        at_most: Duration,
+        line: &[String],
+    ) -> io::Result<Self> {
+        let words = bounded(peer, cpus, at_most, line);
+        let namespace = side.namespace().try_clone()?;
+        let (stop, stopped) = mpsc::channel();
+        // A child lives in the namespace of the thread that started it, and is told of that thread's death: the
+        // keeper stays.
+        let keeper = thread::Builder::new().name(peer.name().into()).spawn(move || {
+            let cannot = |source| PeerError::NotStarted { program: words[0].clone(), source };
+            namespace.enter().map_err(cannot)?;
+            let mut child = Command::new(&words[0])
+                .args(&words[1..])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .map_err(cannot)?;
+            // Held open: testpmd ends when it closes.
+            let _stdin = child.stdin.take();
+            let (out, err) = (child.stdout.take(), child.stderr.take());
+            let errors = thread::spawn(move || read_all(err));
+            let output = thread::spawn(move || read_all(out));
+            if role == Role::Receives {
+                // Not reaped before it is told to end, so that its CPU time is not taken for the sender's.
+                stopped.recv().ok();
+                end_gently(&mut child, peer.receiver_ends_itself());
+            }
+            let status = loop {
+                if let Some(status) = child.try_wait().map_err(cannot)? {
+                    break status;
+                }
+                if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+                    end_gently(&mut child, false);
+                }
+            };
+            let said = [output, errors].map(|reader| reader.join().unwrap_or_default()).concat();
+            judge(peer, status, said)
+        })?;
+        Ok(Self { keeper: Some(keeper), stop })
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.keeper.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it now, if it still runs.
+    pub(super) fn end(&self) {
+        self.stop.send(()).ok();
+    }
+
+    /// What it said, once it has ended; an error of its own is an error.
+    pub(super) fn outcome(mut self) -> Result<String, PeerError> {
+        let keeper = self.keeper.take().expect("only this and drop take it");
+        keeper.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl Drop for PeerProcess {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.join().ok();
+        }
+    }
+}
+
+/// Interrupts a process as a user would, after waiting for its own end if that is near; kills it if it stays.
+fn end_gently(child: &mut Child, ends_itself: bool) {
+    if ends_itself && ends_within(child, PATIENCE) {
+        return;
+    }
+    // `timeout` passes it on, and waits for its child, whose CPU time counts that way.
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().ok();
+    if !ends_within(child, PATIENCE) {
+        child.kill().ok();
+    }
+}
+
+fn ends_within(child: &mut Child, at_most: Duration) -> bool {
+    let deadline = Instant::now() + at_most;
+    while Instant::now() < deadline {
+        // An error here is found again, and told, by the caller's own look.
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        thread::sleep(LOOK);
+    }
+    false
+}
+
+/// The whole command line, with CPUs, time and life bounded by the tools that every Linux has.
+fn bounded(peer: Peer, cpus: &[u32], at_most: Duration, line: &[String]) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    // testpmd places its threads itself.
+    if !cpus.is_empty() && peer != Peer::Testpmd {
+        let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+        words.extend(["taskset".into(), "-c".into(), list.join(",")]);
+    }
+    words.extend(["setpriv", "--pdeathsig", "KILL", "timeout", "-s", "INT", "-k", "2"].map(Into::into));
+    words.push(format!("{:.3}", at_most.as_secs_f64()));
+    words.extend(["setpriv", "--pdeathsig", "KILL"].map(Into::into));
+    words.extend_from_slice(line);
+    words
+}
+
+fn judge(peer: Peer, status: ExitStatus, said: String) -> Result<String, PeerError> {
+    // 124: `timeout` ended it as planned; a signal: linerate did.
+    if status.success() || status.code() == Some(124) || status.signal().is_some() {
+        return Ok(said);
+    }
+    let words = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(PeerError::Failed { peer, status, words: words.trim().into() })
+}
+
+/// What comes out of a pipe until it closes; what is beyond the limit is read and forgotten.
+fn read_all(pipe: Option<impl Read>) -> String {
+    let mut said = Vec::new();
+    if let Some(mut pipe) = pipe {
+        (&mut pipe).take(MOST_WORDS_BYTES).read_to_end(&mut said).ok();
+        io::copy(&mut pipe, &mut io::sink()).ok();
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}

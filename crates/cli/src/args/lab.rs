@@ -1,0 +1,62 @@
+//! `linerate lab`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use lab::{Accel, Kernel, NicModel};
+
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Run a command in a virtual machine with real network drivers
+    ///
+    /// A stock Debian kernel runs in an emulated machine whose network cards are wired back to back in pairs: pair1a
+    /// and pair1b, pair2a and pair2b, and so on. The command sees this host's files; what it writes stays in the
+    /// machine's memory, except in /share. Its output and exit status are passed on; 124: the time limit was
+    /// reached; 125: the machine ended without a status.
+    #[command(
+        after_help = "Exit status: the command's; 124 the time limit was reached; 125 the machine ended without a \
+                      status; 2 wrong usage; 3 the packages are missing (--get downloads them), or no right to \
+                      create a network namespace; 4 the environment refused."
+    )]
+    Vm(VmArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VmArgs {
+    /// The guest's kernel: 6.1, 6.12 or latest
+    #[arg(long, default_value = "latest", value_name = "SERIES")]
+    pub(crate) kernel: Kernel,
+    /// Two cards of a kind, wired to each other: igb, e1000, e1000e, vmxnet3 or virtio; may be repeated
+    #[arg(long = "pair", value_name = "MODEL")]
+    pub(crate) pairs: Vec<NicModel>,
+    /// Virtual CPUs; igb and vmxnet3 use a queue for each
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(crate) cpus: u32,
+    /// Memory of the guest in MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    pub(crate) memory: u32,
+    /// How long it may take, with the guest's start
+    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) timeout: Duration,
+    /// Who executes the guest's instructions: tcg (the emulator) or kvm (needs /dev/kvm)
+    #[arg(long, default_value = "tcg", value_name = "NAME")]
+    pub(crate) accel: Accel,
+    /// A folder that the guest may write to, there as /share
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) share: Option<PathBuf>,
+    /// A word for the kernel's command line; may be repeated
+    #[arg(long = "kernel-option", value_name = "WORD", allow_hyphen_values = true)]
+    pub(crate) kernel_options: Vec<String>,
+    /// First download what is missing, with this machine's apt, into a cache folder of the user
+    #[arg(long)]
+    pub(crate) get: bool,
+    /// The command and its arguments; may be left out with --get
+    #[arg(last = true, value_name = "CMD", required_unless_present = "get")]
+    pub(crate) command: Vec<OsString>,
+}

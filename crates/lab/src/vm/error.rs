@@ -1,0 +1,83 @@
+//! What can go wrong with a virtual machine.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::plan::VmPlanError;
+
+/// Why a virtual machine could not be prepared or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VmError {
+    /// No machine can be made from this plan.
+    #[error("the virtual machine's plan cannot be carried out: {}", one_after_the_other(.problems))]
+    Plan {
+        /// Every reason.
+        problems: Vec<VmPlanError>,
+    },
+    /// Packages have to be downloaded first.
+    #[error("the virtual machine needs {what}, which {path} does not have yet")]
+    NotThere {
+        /// What is missing.
+        what: String,
+        /// Where it belongs.
+        path: PathBuf,
+    },
+    /// The packages come from Debian's archive, and this machine's apt does not know one.
+    #[error("the packages of the virtual machine cannot be found: {reason}")]
+    NoArchive {
+        /// Why.
+        reason: String,
+    },
+    /// No home and no cache folder in the environment.
+    #[error("no folder for the virtual machine's packages: neither XDG_CACHE_HOME nor HOME is set")]
+    NoFolder,
+    /// A program that has to be there could not be started.
+    #[error("cannot run {program}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A program said no.
+    #[error("{program} failed: {said}")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// The end of what it wrote to standard error.
+        said: String,
+    },
+    /// A file or folder of the cache could not be read or written.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A package is not made as expected.
+    #[error("{what} is not in the packages of Linux {version}")]
+    Package {
+        /// What is missing.
+        what: String,
+        /// The version.
+        version: String,
+    },
+    /// No network namespace for the emulator: CAP_SYS_ADMIN is missing; see [`gain_access`](crate::gain_access).
+    #[error("cannot create the virtual machine's network namespace")]
+    Namespace {
+        /// The cause.
+        source: io::Error,
+    },
+    /// What the guest wrote could not be passed on.
+    #[error("cannot pass on what the virtual machine wrote")]
+    Output {
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn one_after_the_other(problems: &[VmPlanError]) -> String {
+    problems.iter().map(VmPlanError::to_string).collect::<Vec<_>>().join("; ")
+}

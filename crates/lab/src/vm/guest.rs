@@ -1,0 +1,43 @@
+//! The first files of the guest: an archive that the kernel unpacks into RAM, with the first process in it.
+
+use std::fs;
+use std::path::Path;
+
+use super::cpio::{Archive, Device};
+use super::error::VmError;
+use super::plan::VmPlan;
+use super::store::Parts;
+
+/// What the guest's first process writes to the console, followed by a word or number.
+pub(crate) const MARK: &str = "linerate-vm: ";
+
+/// Builds the archive; `script` is run by the host's `/bin/sh`, in `folder` where the guest has one.
+pub(crate) fn initramfs(
+    parts: &Parts,
+    plan: &VmPlan,
+    script: &str,
+    folder: &Path,
+) -> Result<Vec<u8>, VmError> {
+    let read = |path: &Path| fs::read(path).map_err(|source| VmError::File { path: path.to_owned(), source });
+    let mut archive = Archive::default();
+    for name in ["bin", "sbin", "proc", "sys", "dev", "modules", "host", "new"] {
+        archive.folder(name);
+    }
+    archive.character_device("dev/console", &Device { major: 5, minor: 1 });
+    archive.character_device("dev/null", &Device { major: 1, minor: 3 });
+    archive.file("bin/busybox", &read(&parts.busybox)?);
+    archive.file("init", include_bytes!("guest/init.sh"));
+    archive.file("sbin/modprobe", include_bytes!("guest/modprobe.sh"));
+    archive.file("script", script.as_bytes());
+    archive.file("folder", folder.as_os_str().as_encoded_bytes());
+    let drivers: Vec<&str> = plan.pairs.iter().map(|pair| pair.model.driver()).collect();
+    archive.file("modules/at-start", parts.modules.at_start(&drivers).join("\n").as_bytes());
+    let by_name = parts.modules.by_any_name();
+    let by_name: String = by_name.map(|(name, order)| format!("{name} {}\n", order.join(" "))).collect();
+    archive.file("modules/by-name", by_name.as_bytes());
+    for name in parts.modules.names() {
+        let file = format!("{name}.ko");
+        archive.file(&format!("modules/{file}"), &read(&parts.modules_folder.join(&file))?);
+    }
+    Ok(archive.finish())
+}

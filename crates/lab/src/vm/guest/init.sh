@@ -1,0 +1,69 @@
+#!/bin/busybox sh
+# The first process of the guest: mounts the host's files under an overlay in RAM, names the network cards, runs the
+# script with its output on the second and third serial line, and says on the first how it ended.
+/bin/busybox --install -s /bin
+PATH=/bin
+
+say() { echo "linerate-vm: $*" >/dev/console; }
+end() {
+    # Any byte written to this port ends the emulator at once.
+    printf '\0' | dd of=/dev/port bs=1 seek=244 count=1 2>/dev/null
+    poweroff -f
+}
+give_up() { say "failed $*"; end; }
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+echo 3 >/proc/sys/kernel/printk
+hostname linerate-vm
+for line in ttyS0 ttyS1 ttyS2; do
+    stty -F /dev/$line raw -echo 115200 || give_up "no serial line $line"
+done
+while read -r module || [ -n "$module" ]; do
+    insmod "/modules/$module.ko" || give_up "cannot load the module $module"
+done </modules/at-start
+
+nine="-t 9p -o trans=virtio,version=9p2000.L,msize=512000"
+mount $nine,cache=loose,ro host /host || give_up "cannot mount the host's files"
+mount -t tmpfs -o size=90% tmpfs /new
+mkdir /new/upper /new/work /new/root
+root=/new/root
+mount -t overlay -o lowerdir=/host,upperdir=/new/upper,workdir=/new/work overlay $root ||
+    give_up "cannot lay a writable layer over the host's files"
+mkdir -p $root/proc $root/sys $root/dev $root/run $root/share
+mount -t proc proc $root/proc
+mount -t sysfs sysfs $root/sys
+mount --bind /dev $root/dev
+mkdir -p $root/dev/pts $root/dev/shm $root/dev/net
+[ -c $root/dev/net/tun ] || mknod $root/dev/net/tun c 10 200
+mount -t devpts devpts $root/dev/pts
+mount -t tmpfs tmpfs $root/dev/shm
+mount -t tmpfs tmpfs $root/run
+mount -t bpf bpf $root/sys/fs/bpf
+mount -t tracefs tracefs $root/sys/kernel/tracing
+mount -t debugfs debugfs $root/sys/kernel/debug
+mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
+mount $nine share $root/share 2>/dev/null
+
+ip link set lo up
+for path in /sys/class/net/*; do
+    read -r mac <"$path/address"
+    case $mac in 52:54:00:00:*)
+        pair=${mac#52:54:00:00:}
+        side=${pair#*:0}
+        ip link set "${path##*/}" name "pair$((0x${pair%:*}))$side"
+        ;;
+    esac
+done
+
+cp /script $root/run/script
+read -r folder </folder || [ -n "$folder" ]
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C
+/bin/busybox echo "linerate-vm: up" >/dev/console
+/bin/busybox chroot $root /bin/sh -c 'cd "$1" 2>/dev/null || cd /; exec /bin/sh /run/script' sh "$folder" \
+    </dev/null >/dev/ttyS1 2>/dev/ttyS2
+status=$?
+PATH=/bin
+say "status $status"
+end

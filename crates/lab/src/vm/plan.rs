@@ -1,0 +1,260 @@
+//! What a virtual machine shall look like: plain data.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A virtual machine to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmPlan {
+    /// Which kernel it runs.
+    pub kernel: Kernel,
+    /// Its network cards, wired back to back; those of the first pair are `pair1a` and `pair1b`.
+    pub pairs: Vec<NicPair>,
+    /// Virtual CPUs. igb and vmxnet3 use one queue for each, up to 8.
+    pub cpus: u32,
+    /// Memory in MiB; what the guest writes to files is in it.
+    pub memory_mib: u32,
+    /// How long it may take, with its start.
+    pub time_limit: Duration,
+    /// Who executes the guest's instructions.
+    pub accel: Accel,
+    /// A folder of the host that the guest may write to, as `/share`.
+    pub share: Option<PathBuf>,
+    /// More words for the kernel's command line.
+    pub kernel_options: Vec<String>,
+}
+
+impl Default for VmPlan {
+    /// The newest kernel, two CPUs, 1 GiB, two minutes, no network cards.
+    fn default() -> Self {
+        Self {
+            kernel: Kernel::Latest,
+            pairs: Vec::new(),
+            cpus: 2,
+            memory_mib: 1024,
+            time_limit: Duration::from_secs(120),
+            accel: Accel::Tcg,
+            share: None,
+            kernel_options: Vec::new(),
+        }
+    }
+}
+
+/// A kernel by its series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// Debian 12's.
+    V6_1,
+    /// Debian 13's.
+    V6_12,
+    /// The newest that Debian 13 can have.
+    Latest,
+}
+
+impl Kernel {
+    /// All, oldest first.
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Latest];
+
+    /// Its name on the command line and in the cache.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::Latest => "latest",
+        }
+    }
+
+    /// The suite of the Debian archive that has it.
+    pub(crate) fn suite(self) -> &'static str {
+        match self {
+            Self::V6_1 => "bookworm",
+            Self::V6_12 => "trixie",
+            Self::Latest => "trixie-backports",
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
+        known.ok_or_else(|| format!("no such kernel here: {text}; there are 6.1, 6.12 and latest"))
+    }
+}
+
+/// A kind of network card that the emulator has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NicModel {
+    /// Intel 82576: several queues, RSS, native XDP, AF_XDP without copies on new kernels.
+    Igb,
+    /// Intel 82540EM: one queue, exact counters of missed packets.
+    E1000,
+    /// Intel 82574L.
+    E1000e,
+    /// VMware's: several queues, native XDP.
+    Vmxnet3,
+    /// virtio-net: native XDP, AF_XDP without copies on new kernels; as many queues as asked for.
+    Virtio,
+}
+
+impl NicModel {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Igb, Self::E1000, Self::E1000e, Self::Vmxnet3, Self::Virtio];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Igb => "igb",
+            Self::E1000 => "e1000",
+            Self::E1000e => "e1000e",
+            Self::Vmxnet3 => "vmxnet3",
+            Self::Virtio => "virtio",
+        }
+    }
+
+    /// The kernel module that drives it.
+    pub fn driver(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio_net",
+            other => other.name(),
+        }
+    }
+}
+
+impl FromStr for NicModel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|model| model.name() == text);
+        known.ok_or_else(|| format!("no such card: {text}; there are igb, e1000, e1000e, vmxnet3 and virtio"))
+    }
+}
+
+/// Two cards of one kind, wired to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicPair {
+    /// The kind.
+    pub model: NicModel,
+}
+
+impl NicPair {
+    /// A pair with the model's own number of queues.
+    pub fn of(model: NicModel) -> Self {
+        Self { model }
+    }
+}
+
+/// Who executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// The emulator: works everywhere, slowly.
+    Tcg,
+    /// The kernel's virtual machine: needs `/dev/kvm` on a machine that is not itself a limited guest.
+    Kvm,
+}
+
+impl FromStr for Accel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tcg" => Ok(Self::Tcg),
+            "kvm" => Ok(Self::Kvm),
+            _ => Err(format!("no such accelerator: {text}; there are tcg and kvm")),
+        }
+    }
+}
+
+/// A plan that no virtual machine can be made from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VmPlanError {
+    /// More cards than the emulated machine has slots for.
+    #[error("a virtual machine has at most {} pairs of network cards, not {pairs}", VmPlan::MAX_PAIRS)]
+    Pairs {
+        /// What was asked.
+        pairs: usize,
+    },
+    /// None, or more than the emulator takes.
+    #[error("a virtual machine has 1 to {} CPUs, not {cpus}", VmPlan::MAX_CPUS)]
+    Cpus {
+        /// What was asked.
+        cpus: u32,
+    },
+    /// Too little for a kernel and its files in RAM.
+    #[error("a virtual machine has at least {} MiB of memory, not {memory_mib}", VmPlan::LEAST_MEMORY_MIB)]
+    Memory {
+        /// What was asked.
+        memory_mib: u32,
+    },
+    /// The emulator's own language separates its options by commas.
+    #[error("the shared folder {path:?} is none, or has a comma in its path")]
+    Share {
+        /// What was asked.
+        path: PathBuf,
+    },
+}
+
+impl VmPlan {
+    /// The most pairs of cards.
+    pub const MAX_PAIRS: usize = 8;
+    /// The most CPUs.
+    pub const MAX_CPUS: u32 = 64;
+    /// The least memory in MiB.
+    pub const LEAST_MEMORY_MIB: u32 = 256;
+
+    /// Every reason why no machine can be made from this plan; none when it is valid.
+    pub fn problems(&self) -> Vec<VmPlanError> {
+        let Self { cpus, memory_mib, .. } = *self;
+        let pairs = self.pairs.len();
+        let rules = [
+            (pairs <= Self::MAX_PAIRS, VmPlanError::Pairs { pairs }),
+            ((1..=Self::MAX_CPUS).contains(&cpus), VmPlanError::Cpus { cpus }),
+            (memory_mib >= Self::LEAST_MEMORY_MIB, VmPlanError::Memory { memory_mib }),
+        ];
+        let share = self.share.iter().filter(|path| !path.is_dir() || path.to_string_lossy().contains(','));
+        let share = share.map(|path| VmPlanError::Share { path: path.clone() });
+        rules.into_iter().filter(|(kept, _)| !kept).map(|(_, problem)| problem).chain(share).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kernel in Kernel::ALL {
+            assert_eq!(kernel.name().parse(), Ok(kernel));
+        }
+        for model in NicModel::ALL {
+            assert_eq!(model.name().parse(), Ok(model));
+        }
+        assert!("5.10".parse::<Kernel>().unwrap_err().contains("6.12"));
+        assert!("i40e".parse::<NicModel>().unwrap_err().contains("vmxnet3"));
+        assert!("hvf".parse::<Accel>().unwrap_err().contains("kvm"));
+    }
+
+    #[test]
+    fn every_problem_of_a_plan_is_told_at_once() {
+        let plan = VmPlan {
+            pairs: vec![NicPair::of(NicModel::Igb); 9],
+            cpus: 0,
+            memory_mib: 64,
+            share: Some("/proc/self/nothing".into()),
+            ..VmPlan::default()
+        };
+        assert_eq!(plan.problems().len(), 4);
+        assert_eq!(VmPlan::default().problems(), []);
+        assert_eq!(plan.problems()[1].to_string(), "a virtual machine has 1 to 64 CPUs, not 0");
+    }
+}

@@ -1,0 +1,102 @@
+//! The emulator's command line.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+
+use super::plan::{Accel, NicModel, VmPlan};
+use super::store::Parts;
+
+/// Where the guest's lines and first files are, by descriptor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Descriptors {
+    /// The console: the kernel's words and the first process's marks.
+    pub(crate) console: RawFd,
+    /// The script's standard output.
+    pub(crate) stdout: RawFd,
+    /// The script's standard error.
+    pub(crate) stderr: RawFd,
+    /// The archive with the first files.
+    pub(crate) initramfs: RawFd,
+}
+
+/// The arguments of the emulator for this plan.
+pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: Descriptors) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    for folder in parts.firmware.iter().filter(|folder| folder.is_dir()) {
+        words.extend(["-L".into(), folder.into()]);
+    }
+    let mut add = |option: &str, value: String| words.extend([option.into(), value.into()]);
+    add("-M", "q35".into());
+    match plan.accel {
+        Accel::Tcg => {
+            add("-accel", "tcg,thread=multi".into());
+            add("-cpu", "max".into());
+        }
+        Accel::Kvm => {
+            add("-accel", "kvm".into());
+            add("-cpu", "host".into());
+        }
+    }
+    add("-m", plan.memory_mib.to_string());
+    add("-smp", plan.cpus.to_string());
+    for (id, descriptor) in [("console", at.console), ("stdout", at.stdout), ("stderr", at.stderr)] {
+        add("-chardev", format!("socket,id={id},fd={descriptor}"));
+        add("-serial", format!("chardev:{id}"));
+    }
+    add("-device", "isa-debug-exit,iobase=0xf4,iosize=4".into());
+    // Without "multidevs" files of different file systems could get the same number.
+    add("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap".into());
+    add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host".into());
+    for (number, pair) in (1..).zip(&plan.pairs) {
+        for side in [Side::A, Side::B] {
+            wire_up(pair.model, number, side, &mut add);
+        }
+    }
+    add("-initrd", format!("/proc/self/fd/{}", at.initramfs));
+    add("-append", kernel_command_line(plan));
+    if let Some(share) = &plan.share {
+        let mut option = OsString::from("local,id=share,security_model=none,path=");
+        option.push(share);
+        words.extend(["-fsdev".into(), option]);
+        words.extend(["-device".into(), "virtio-9p-pci,fsdev=share,mount_tag=share".into()]);
+    }
+    words.extend(["-kernel".into(), parts.kernel.clone().into()]);
+    words.extend(["-nodefaults", "-nographic", "-no-reboot"].map(Into::into));
+    words
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    A,
+    B,
+}
+
+/// One card, and its end of the wire: a hub with two ports.
+fn wire_up(model: NicModel, pair: u32, side: Side, add: &mut impl FnMut(&str, String)) {
+    let (letter, chassis) = match side {
+        Side::A => ('a', 2 * pair - 1),
+        Side::B => ('b', 2 * pair),
+    };
+    let id = format!("{pair}{letter}");
+    let mac = format!("52:54:00:00:{pair:02x}:0{letter}");
+    add("-netdev", format!("hubport,id=net{id},hubid={pair}"));
+    // igb needs a slot with all functions free, which only a port of its own has.
+    let bus = if model == NicModel::E1000 {
+        String::new()
+    } else {
+        add("-device", format!("pcie-root-port,id=port{id},bus=pcie.0,chassis={chassis}"));
+        format!(",bus=port{id}")
+    };
+    let (device, more) = match model {
+        // AF_XDP without copies needs a device that goes by the platform's DMA rules.
+        NicModel::Virtio => ("virtio-net-pci", ",disable-legacy=on,iommu_platform=on"),
+        other => (other.name(), ""),
+    };
+    add("-device", format!("{device}{bus},netdev=net{id},mac={mac},romfile={more}"));
+}
+
+fn kernel_command_line(plan: &VmPlan) -> String {
+    // The first four keep the console to what matters and end the emulator on a panic, the others save time.
+    let words = "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check";
+    [words].into_iter().chain(plan.kernel_options.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+}

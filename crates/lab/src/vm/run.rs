@@ -1,0 +1,260 @@
+//! Starting a virtual machine, passing on what it writes, ending it.
+
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use sys::child::{self, Ties};
+use sys::netns::NetNs;
+
+use super::error::VmError;
+use super::guest::{self, MARK};
+use super::plan::VmPlan;
+use super::qemu::{self, Descriptors};
+use super::store::{Parts, VmStore};
+
+/// A virtual machine that can be started.
+#[derive(Debug)]
+pub struct Vm {
+    plan: VmPlan,
+    parts: Parts,
+}
+
+/// How a script in the guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VmStatus {
+    /// By itself, with this exit status.
+    Exited(u8),
+    /// Not within the plan's time. What the emulator and the guest's console said last.
+    TimedOut(String),
+    /// The caller did not want to go on.
+    Stopped,
+    /// The machine ended without saying so: a panic, or the emulator refused to start. What the emulator and the
+    /// guest's console said last.
+    Lost(String),
+}
+
+/// What a script wrote and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmOutcome {
+    /// How it ended.
+    pub status: VmStatus,
+    /// Standard output; what is not UTF-8 is replaced.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Where the script's output goes while it runs.
+pub struct VmStreams<'w> {
+    /// Its standard output.
+    pub stdout: &'w mut (dyn Write + Send),
+    /// Its standard error.
+    pub stderr: &'w mut (dyn Write + Send),
+}
+
+/// What the threads that read the guest's lines tell.
+enum Event {
+    /// A word of the guest's first process.
+    Mark(String),
+    /// The output could not be passed on.
+    Unread,
+    /// The console closed: the emulator is gone.
+    End,
+}
+
+impl Vm {
+    /// After the script's end, what it wrote is in the emulator's hands; it needs milliseconds.
+    const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(10);
+
+    /// Checks the plan and finds the machine's parts. Downloads nothing; see [`VmStore::get`].
+    pub fn prepare(plan: &VmPlan) -> Result<Self, VmError> {
+        let problems = plan.problems();
+        if !problems.is_empty() {
+            return Err(VmError::Plan { problems });
+        }
+        Ok(Self { plan: plan.clone(), parts: VmStore::of_user()?.parts(plan.kernel)? })
+    }
+
+    /// The version of its kernel.
+    pub fn kernel_version(&self) -> &str {
+        &self.parts.version
+    }
+
+    /// Starts the machine, runs a script of `/bin/sh` in it as root and ends it; `go_on` is asked ten times a
+    /// second. Needs CAP_SYS_ADMIN; see [`gain_access`](crate::gain_access).
+    ///
+    /// The script starts in the caller's folder. The machine ends with the calling thread, however that ends.
+    pub fn run(
+        &self,
+        script: &str,
+        streams: VmStreams<'_>,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<VmStatus, VmError> {
+        let deadline = Instant::now() + self.plan.time_limit;
+        let mut machine = self.start(script)?;
+        thread::scope(|scope| {
+            let (tell, events) = mpsc::channel();
+            let (console, tell_console) = (machine.console, tell.clone());
+            let console = scope.spawn(move || read_console(console, &tell_console));
+            let output = |from: UnixStream, to, tell: Sender<Event>| {
+                scope.spawn(move || pass_on(from, to).inspect_err(|_| drop(tell.send(Event::Unread))))
+            };
+            let stdout = output(machine.stdout, streams.stdout, tell.clone());
+            let stderr = output(machine.stderr, streams.stderr, tell);
+            let mut status = loop {
+                let now = Instant::now();
+                if now >= deadline {
+                    break VmStatus::TimedOut(String::new());
+                }
+                if !go_on() {
+                    break VmStatus::Stopped;
+                }
+                match events.recv_timeout((deadline - now).min(Duration::from_millis(100))) {
+                    Ok(Event::Mark(mark)) => match mark.strip_prefix("status ").map(str::parse) {
+                        Some(Ok(status)) => break VmStatus::Exited(status),
+                        _ if mark.starts_with("failed ") => break VmStatus::Lost(String::new()),
+                        _ => {}
+                    },
+                    Ok(Event::Unread) => break VmStatus::Stopped,
+                    Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
+                        break VmStatus::Lost(String::new());
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+            };
+            if matches!(status, VmStatus::Exited(_)) {
+                // The guest ends the emulator now, and that ends the readers.
+                let end = Instant::now() + Self::LAST_WORDS_AT_MOST;
+                while let Ok(Event::Mark(_)) =
+                    events.recv_timeout(end.saturating_duration_since(Instant::now()))
+                {}
+            }
+            machine.emulator.end();
+            let last_words = joined(console);
+            joined(stdout).and(joined(stderr)).map_err(|source| VmError::Output { source })?;
+            if let VmStatus::Lost(words) | VmStatus::TimedOut(words) = &mut status {
+                *words = [machine.emulator.words(), last_words].concat();
+            }
+            Ok(status)
+        })
+    }
+
+    /// Runs a script and keeps what it writes.
+    pub fn outcome(&self, script: &str) -> Result<VmOutcome, VmError> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let status = self.run(script, VmStreams { stdout: &mut stdout, stderr: &mut stderr }, || true)?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(VmOutcome { status, stdout: text(stdout), stderr: text(stderr) })
+    }
+
+    fn start(&self, script: &str) -> Result<Machine, VmError> {
+        let program = self.parts.emulator.display().to_string();
+        let refused = |source| VmError::Start { program: program.clone(), source };
+        let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        let archive = guest::initramfs(&self.parts, &self.plan, script, &folder)?;
+        let mut initramfs = tempfile::tempfile().map_err(refused)?;
+        initramfs.write_all(&archive).and_then(|()| initramfs.rewind()).map_err(refused)?;
+        let (console, console_end) = UnixStream::pair().map_err(refused)?;
+        let (stdout, stdout_end) = UnixStream::pair().map_err(refused)?;
+        let (stderr, stderr_end) = UnixStream::pair().map_err(refused)?;
+        let at = Descriptors {
+            console: console_end.as_raw_fd(),
+            stdout: stdout_end.as_raw_fd(),
+            stderr: stderr_end.as_raw_fd(),
+            initramfs: initramfs.as_raw_fd(),
+        };
+        let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
+        let mut command = Command::new(&self.parts.emulator);
+        command
+            .args(qemu::arguments(&self.plan, &self.parts, at))
+            .env("LD_LIBRARY_PATH", &self.parts.libraries)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let descriptors = vec![console_end.into(), stdout_end.into(), stderr_end.into(), initramfs.into()];
+        child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
+        // A terminal's interrupt is for us; we end the emulator ourselves.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command.spawn().map_err(refused)?;
+        Ok(Machine { emulator: Emulator { child }, console, stdout, stderr })
+    }
+}
+
+/// A machine that runs, with our ends of its lines.
+struct Machine {
+    emulator: Emulator,
+    console: UnixStream,
+    stdout: UnixStream,
+    stderr: UnixStream,
+}
+
+/// The emulator's process; it ends with this value.
+struct Emulator {
+    child: Child,
+}
+
+impl Emulator {
+    fn end(&mut self) {
+        // Both fail only when it has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// What it complained about; to be asked once it has ended.
+    fn words(&mut self) -> String {
+        let mut words = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut words).ok();
+        }
+        words
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Tells the first process's marks; returns the end of everything else.
+fn read_console(console: UnixStream, tell: &Sender<Event>) -> String {
+    const KEPT_LINES: usize = 40;
+    let mut kept = std::collections::VecDeque::new();
+    for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+        let line: String =
+            String::from_utf8_lossy(&line).chars().filter(|letter| !letter.is_control()).collect();
+        // The firmware's words have no end of line.
+        if let Some((_, mark)) = line.split_once(MARK) {
+            tell.send(Event::Mark(mark.to_owned())).ok();
+        }
+        kept.push_back(line + "\n");
+        if kept.len() > KEPT_LINES {
+            kept.pop_front();
+        }
+    }
+    tell.send(Event::End).ok();
+    kept.into_iter().collect()
+}
+
+/// Copies until the emulator ends, each piece at once.
+fn pass_on(mut from: UnixStream, to: &mut (dyn Write + Send)) -> io::Result<()> {
+    let mut piece = [0; 8192];
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(()),
+            length => {
+                to.write_all(&piece[..length])?;
+                to.flush()?;
+            }
+        }
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
