@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod divert;
 mod lab;
 mod load;
 mod model;
@@ -19,6 +20,7 @@ mod targets;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
+    Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
     /// A card's receive path on one page, and where flows go in it
