@@ -18,8 +18,6 @@ enum {
 	BPF_NOEXIST = 1,
 };
 
-static __s64 (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __s64 (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *record, __u64 flags) = (void *)132;
