@@ -2,5 +2,6 @@
 
 mod attach;
 mod divert;
+mod drops;
 mod inject;
 mod support;
