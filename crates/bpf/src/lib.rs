@@ -16,6 +16,7 @@
 
 mod count;
 mod divert;
+mod drops;
 mod error;
 mod inject;
 mod parking;
@@ -31,6 +32,7 @@ pub use divert::{
     Divert, DivertOptions, Fate, Limit, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry,
     TcpSession,
 };
+pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
 pub use inject::Inject;
 pub use pass::Pass;

@@ -16,6 +16,7 @@ mod change;
 mod cpu;
 mod distribution;
 mod effect;
+mod figure;
 mod hdr;
 mod histogram;
 mod jitter;
@@ -28,11 +29,13 @@ mod run;
 mod sequence;
 mod statistics;
 mod student;
+mod throughput;
 
 pub use change::{ChangePoint, change_points};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use distribution::{Distribution, NanosSummary};
 pub use effect::{Better, Effect, EffectScale, Question, Verdict};
+pub use figure::Figure;
 pub use histogram::Histogram;
 pub use jitter::TransitVariation;
 pub use ledger::{Ledger, LedgerLine, Unit};
@@ -47,4 +50,7 @@ pub use run::{
     Start, Trial,
 };
 pub use sequence::{Placed, SequenceCounts, SequenceSummary, SequenceTracker};
-pub use statistics::{Summary, median};
+pub use statistics::{Summary, confidence_interval, median};
+pub use throughput::{
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
+};

@@ -2,6 +2,7 @@
 
 mod attach;
 mod divert;
+mod drops;
 mod inject;
 mod softirq;
 mod support;

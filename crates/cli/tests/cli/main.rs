@@ -7,6 +7,7 @@ mod pair;
 mod peers;
 mod profile;
 mod refused;
+mod search;
 mod stats;
 mod support;
 mod usage;
