@@ -25,7 +25,6 @@ pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
-pub(crate) use load::LoadArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use ndr::{NdrArgs, TestArg};
