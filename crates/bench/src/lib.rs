@@ -12,6 +12,7 @@ mod reception;
 mod record;
 mod scenario;
 mod spec;
+mod timing;
 mod trial;
 
 pub use cpus::CpuPlan;
@@ -27,4 +28,5 @@ pub use scenario::{
     shipped,
 };
 pub use spec::{RxSpec, SpecError, TxSpec};
+pub use timing::{ClockClaim, timed_reception};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

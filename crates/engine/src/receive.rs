@@ -12,7 +12,7 @@ use sys::clock;
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{Collector, LatencyMeans, ReaderPlace, reception},
+    collect::{LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
     generate::interface_index,
     observe::{Observer, Then, Window},
@@ -27,7 +27,7 @@ pub struct ReceiverPlan {
     pub engine: RxEngine,
     /// The local address, served by all workers; port 0 takes any.
     pub local: SocketAddr,
-    /// The interface; only engines below the sockets need it.
+    /// The interface; engines below the sockets need one, sockets take what comes in anywhere without.
     pub interface: Option<String>,
     /// Number of workers.
     pub workers: usize,
@@ -114,8 +114,8 @@ pub struct RxResult {
     pub losses: Vec<Loss>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
-    /// What it measured, when it was asked to.
-    pub statistics: Option<Collector>,
+    /// What it measured, when it was asked to: an entry a reader.
+    pub statistics: Vec<Readings>,
     /// What ended it before its time.
     pub error: Option<EngineError>,
 }
@@ -220,12 +220,14 @@ impl Receiver {
 
     /// What all workers have measured so far, each up to the end of a batch, and with `Then::Reset` from now on anew.
     /// `None` when nothing is measured, or a worker does not answer for a second.
-    pub fn statistics(&self, then: Then) -> Option<Vec<Collector>> {
+    pub fn readings(&self, then: Then) -> Option<Vec<Readings>> {
         if self.windows.is_empty() || self.is_finished() {
             return None;
         }
         self.windows.iter().for_each(|window| window.ask(then));
-        self.windows.iter().map(|window| window.answer(WINDOW_PATIENCE)).collect()
+        let answers: Option<Vec<_>> =
+            self.windows.iter().map(|window| window.answer(WINDOW_PATIENCE)).collect();
+        Some(answers?.into_iter().flatten().collect())
     }
 
     /// A stream's counters so far, over all workers.
@@ -268,10 +270,14 @@ impl ReceiverPlan {
 }
 
 impl ReceiverResult {
+    /// What each reader measured; empty when nothing was to be measured.
+    pub fn readings(&self) -> Vec<Readings> {
+        self.workers.iter().flat_map(|worker| worker.statistics.iter().cloned()).collect()
+    }
+
     /// What all workers measured together; `None` when nothing was to be measured.
     pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
-        let readers: Vec<&Collector> =
-            self.workers.iter().filter_map(|worker| worker.statistics.as_ref()).collect();
+        let readers = self.readings();
         (!readers.is_empty()).then(|| reception(&readers, latency))
     }
 
@@ -305,6 +311,7 @@ fn open_packet(plan: &ReceiverPlan) -> Result<Vec<PacketRx>, EngineError> {
 fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineError> {
     let mut options = UdpRxOptions {
         local: plan.local,
+        interface: plan.interface.clone(),
         reuse_port: udp.reuse_port,
         gro: udp.gro,
         drop_counts: udp.drop_counts,
@@ -408,7 +415,7 @@ fn receive<P: RxPort>(
             }
         };
         if let Some(observer) = &mut observer {
-            window.show(observer);
+            window.show(|then| observer.readings(then));
         }
         match received {
             Ok(0) if is_over => break None,
@@ -452,7 +459,7 @@ fn receive<P: RxPort>(
         Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
     };
     tally.publish(published);
-    let statistics = observer.map(Observer::into_collector);
+    let statistics = observer.map(|mut observer| observer.readings(Then::GoOn)).unwrap_or_default();
     RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
@@ -488,7 +495,7 @@ fn watch_counts(port: &XdpRx, shift: &Shift, published: &RxPublished) -> RxResul
         }
         clock::sleep_until(now + COUNTS_EVERY_NS);
     };
-    let (losses, statistics) = (Vec::new(), None);
+    let (losses, statistics) = (Vec::new(), Vec::new());
     RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 

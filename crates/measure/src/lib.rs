@@ -42,5 +42,5 @@ pub use run::{
     Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
     Skipped, Start, Trial,
 };
-pub use sequence::{Placed, SequenceCounts, SequenceSummary, SequenceTracker};
+pub use sequence::{CountedSequence, Placed, SequenceCounts, SequenceSummary, SequenceTracker};
 pub use statistics::{Summary, median};

@@ -7,7 +7,7 @@ use wire::{Addresses, FlowKey};
 /// 64 bits that stand for a sender or a flow. Mixed with numbers that nobody outside knows, so that nobody can make two
 /// that collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u64);
+pub(crate) struct Key(pub(crate) u64);
 
 /// Entries by key; linear probing over twice as many places as there are entries.
 #[derive(Debug, Clone)]
