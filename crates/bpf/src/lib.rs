@@ -16,6 +16,7 @@
 
 mod count;
 mod error;
+mod measure;
 mod parking;
 mod pass;
 mod program;
@@ -24,6 +25,9 @@ mod send;
 
 pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
 pub use error::{BpfError, Cause};
+pub use measure::{
+    Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, ProbeTime,
+};
 pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};

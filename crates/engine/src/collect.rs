@@ -1,5 +1,6 @@
 //! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
 
+mod program;
 mod summary;
 mod table;
 
@@ -47,8 +48,8 @@ pub struct Collector {
 /// Where a reader reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReaderPlace {
-    /// Number of the worker.
-    pub worker: u32,
+    /// Number of the worker; `None` for a program in the kernel.
+    pub worker: Option<u32>,
     /// The CPU it last ran on.
     pub cpu: Option<u32>,
     /// Its queue, when it has one of its own.
@@ -182,7 +183,7 @@ impl Collector {
                 Err(_) => self.counts.before_sent += 1,
             }
         }
-        let sender = Key::of_sender(&flow, header.stream);
+        let sender = Key::of_sender(flow.addresses.src(), header.stream);
         let Some(state) = self.senders.find_or_insert(sender, || SenderState::new(flow, header.stream))
         else {
             self.beyond_tables += 1;

@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use measure::{
-    Distribution, FlowStatistics, ReceptionShare, ReceptionStatistics, SenderStatistics, SequenceCounts,
-    SequenceSummary, StatisticsLevel,
+    Distribution, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
+    SequenceCounts, SequenceSummary, StatisticsLevel,
 };
 use port::TimeSource;
 use wire::FlowKey;
+
+use crate::publish::RxSnapshot;
 
 use super::{Collector, Counts, FlowState, ReaderPlace, SenderState, Times, table::Key};
 
@@ -34,6 +36,8 @@ pub struct Readings {
     pub(crate) flows: Vec<(Key, FlowReading)>,
     pub(crate) beyond_tables: u64,
     pub(crate) stamp: TimeSource,
+    /// Packets by receive queue, where no reader has one of its own.
+    pub(crate) queues: Vec<u64>,
 }
 
 impl Readings {
@@ -50,6 +54,12 @@ impl Readings {
     /// Packets that tell the time since their sender's host was started, or none.
     pub fn sent_by_uptime(&self) -> u64 {
         self.counts.sent_by_uptime
+    }
+
+    /// The counters among them.
+    pub(crate) fn snapshot(&self) -> RxSnapshot {
+        let Counts { packets, payload_bytes, foreign, .. } = self.counts;
+        RxSnapshot { packets, payload_bytes, foreign, lost: 0 }
     }
 
     /// Who sent.
@@ -97,6 +107,7 @@ impl Collector {
             flows: self.flows.iter().map(|(key, state)| (key, state.reading())).collect(),
             beyond_tables: self.beyond_tables,
             stamp: TimeSource::Loop,
+            queues: Vec::new(),
         }
     }
 }
@@ -141,7 +152,7 @@ pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatis
         times.merge(&reader.times);
     }
     let shares = readers.iter().map(|reader| ReceptionShare {
-        worker: Some(reader.place.worker),
+        worker: reader.place.worker,
         cpu: reader.place.cpu,
         queue: reader.place.queue,
         ..share(level, &reader.counts, &reader.times, latency)
@@ -153,13 +164,18 @@ pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatis
         level,
         readers: shares.collect(),
         total: share(level, &all, &times, latency),
-        queues: Vec::new(),
+        queues: queues(readers),
         sequence: SequenceSummary::total(&sequences),
         senders,
         flows,
         beyond_tables: readers.iter().map(|reader| reader.beyond_tables).sum(),
         timing: None,
     }
+}
+
+fn queues(readers: &[Readings]) -> Vec<QueueCount> {
+    let each = readers.iter().flat_map(|reader| reader.queues.iter().enumerate());
+    each.map(|(queue, packets)| QueueCount { queue: queue as u32, packets: *packets }).collect()
 }
 
 impl Counts {
