@@ -4,9 +4,11 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod divert;
 mod lab;
 mod load;
 mod model;
+mod ndr;
 mod nic;
 mod output;
 mod packets;
@@ -17,11 +19,13 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
-pub(crate) use load::LoadArgs;
+pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
+pub(crate) use ndr::{NdrArgs, TestArg};
 pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
@@ -57,6 +61,8 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
+    Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
     /// A card's receive path on one page, and where flows go in it

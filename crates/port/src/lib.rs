@@ -37,7 +37,10 @@ pub use packet::{
 };
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
-pub use xsk::{Recycling, XskGot, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
+pub use xsk::{
+    After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskRx, XskRxOptions, XskShape, XskTx,
+    XskTxOptions, receive_losses,
+};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,6 +36,7 @@ mod style;
 mod table;
 mod tables;
 mod text;
+mod throughput;
 mod verdict;
 
 pub use compare::{
