@@ -11,6 +11,7 @@ mod flame;
 mod flow;
 mod lines;
 mod page;
+mod reception;
 mod scale;
 
 use std::io::{self, Write};
@@ -76,6 +77,7 @@ fn write_body(run: &Run, page: &mut Page) {
         cpus::write_profiles(&rungs, page);
     }
     charts::write_points(&run.end.points, page);
+    reception::write(run, page);
     charts::write_times(run, &rungs, page);
     if !run.end.skipped.is_empty() {
         page.section("skipped", "Left out", |page| {

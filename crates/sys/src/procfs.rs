@@ -9,6 +9,7 @@ mod cpu;
 mod interrupts;
 mod kallsyms;
 mod net;
+mod owners;
 mod softnet;
 mod threads;
 
@@ -16,6 +17,7 @@ pub use cpu::{CpuTimes, Stat, parse_stat};
 pub use interrupts::{Interrupt, Softirqs, parse_interrupts, parse_softirqs};
 pub use kallsyms::{Functions, parse_kallsyms};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
+pub use owners::{Owner, socket_owners};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
 pub use threads::SoftirqThreads;
 
