@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 mod error;
 mod packet;
+mod tcp;
 mod udp;
 mod xdp;
 mod xsk;
@@ -32,6 +33,7 @@ pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
+pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{

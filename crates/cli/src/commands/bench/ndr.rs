@@ -28,7 +28,7 @@ pub(super) fn run(args: &NdrArgs) -> Result<bool, Failure> {
         .run(&args.output, None, |start, earlier, progress| run_throughput(&plan, start, earlier, progress))
 }
 
-fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan, Failure> {
+pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan, Failure> {
     let points = points::search(args, access)?;
     let asked = &args.goals;
     let goals: Vec<Goal> = asked
