@@ -38,7 +38,7 @@ fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
         "--max-load=20kpps",
         "--min-load=1kpps",
     ];
-    let tests = ["--tests=latency,frame-loss,back-to-back", "--repetitions=1"];
+    let tests = ["--tests=latency,frame-loss,back-to-back", "--repetitions=1", "--longest-burst=20ms"];
     let (_, run) = json(&[&args[..], &tests, &SHORT].concat());
     let trials = run["end"]["trials"].as_array().unwrap();
     for trial in trials {

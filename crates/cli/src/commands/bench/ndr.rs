@@ -74,6 +74,7 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
             latency_shares: if has(TestArg::Latency) { LATENCY_SHARES.to_vec() } else { Vec::new() },
             frame_loss_step: has(TestArg::FrameLoss).then_some(FRAME_LOSS_STEP),
             back_to_back: has(TestArg::BackToBack).then_some(args.repetitions),
+            longest_burst_s: args.longest_burst.as_secs_f64(),
         },
         seed: args.packets.seed,
     })
