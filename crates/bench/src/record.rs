@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
-use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Trial};
+use measure::{
+    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Stream, Trial,
+};
 
 /// What all sending workers did together.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct RxOutcome {
     pub(crate) on_wire: Option<u64>,
     /// What the receiver measured.
     pub(crate) statistics: Option<ReceptionStatistics>,
+    /// What streams moved.
+    pub(crate) stream: Option<Stream>,
 }
 
 impl TxOutcome {
@@ -106,6 +110,7 @@ impl TxOutcome {
             ledger,
             receipt,
             statistics: rx.statistics,
+            stream: rx.stream,
             interrupted: interrupted || self.error.is_some(),
             profile: None,
         }

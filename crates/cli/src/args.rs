@@ -20,7 +20,9 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs};
+pub(crate) use bench::{
+    BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};

@@ -47,7 +47,7 @@ pub use reception::{
 };
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
-    Start, Trial,
+    Start, Stream, Trial,
 };
 pub use sequence::{CountedSequence, Placed, SequenceCounts, SequenceSummary, SequenceTracker};
 pub use statistics::{Summary, confidence_interval, median};

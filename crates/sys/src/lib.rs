@@ -21,6 +21,7 @@ pub mod profile;
 pub mod rtnetlink;
 pub mod signal;
 pub mod sysfs;
+pub mod tcp;
 pub mod udp;
 pub mod xsk;
 

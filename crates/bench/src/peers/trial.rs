@@ -150,6 +150,7 @@ pub fn run_peer_trial(
         receipt,
         // Other generators' packets carry no probe header.
         statistics: None,
+        stream: None,
         interrupted,
         // Another program's threads bear no names that tell who sends and who receives.
         profile: None,
