@@ -4,6 +4,7 @@
 
 mod cpus;
 mod hosts;
+mod interfaces;
 mod ladder;
 mod machine;
 mod peers;
@@ -16,6 +17,7 @@ mod trial;
 
 pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
+pub use interfaces::{receiving_interfaces, sending_interfaces};
 pub use ladder::{Watcher, run_ladder};
 pub use machine::{read_lab_interfaces, read_machine};
 pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};

@@ -21,7 +21,10 @@ pub(crate) use cpus::CpuList;
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
-pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
+pub(crate) use nic::{
+    AdviseArgs, ApplyArgs, End, FlowArgs, GoalArg, NicArgs, NicCommand, RestoreArgs, ShowArgs, SpreadArgs,
+    WatchArgs,
+};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;

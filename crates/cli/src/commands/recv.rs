@@ -52,7 +52,8 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     if let Some(address) = reception.address() {
         eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
     }
-    let start = opening("recv", Origin::Hosts, &plan);
+    let mut start = opening("recv", Origin::Hosts, &plan);
+    start.machine.interfaces = bench::receiving_interfaces(&plan.receiver);
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }
