@@ -1,6 +1,6 @@
 //! What a ladder run will do: complete, valid and printable.
 
-use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, TxEngine, TxWorkerPlan};
+use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan};
 use lab::LabPlan;
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
@@ -64,6 +64,9 @@ pub struct BenchPlan {
     pub interval_ns: u64,
     /// Seed of all that is random.
     pub seed: u64,
+    /// What receivers measure besides their counters; `None` is nothing.
+    #[serde(default)]
+    pub statistics: Option<StatisticsPlan>,
 }
 
 /// One row of the ladder.
@@ -165,6 +168,7 @@ impl BenchPlan {
             workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,
+            statistics: self.statistics,
         }
     }
 

@@ -1,7 +1,7 @@
 //! From workers' results to the record's parts.
 
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
-use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
+use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Trial};
 use sys::procfs::{CpuTimes, Stat};
 
 /// What all sending workers did together.
@@ -53,6 +53,8 @@ pub(crate) struct RxOutcome {
     pub(crate) cpus: Vec<CpuShare>,
     /// Frames that left by the sending interface's own counter.
     pub(crate) on_wire: Option<u64>,
+    /// What the receiver measured.
+    pub(crate) statistics: Option<ReceptionStatistics>,
 }
 
 impl TxOutcome {
@@ -101,6 +103,7 @@ impl TxOutcome {
             cpus: rx.cpus,
             ledger,
             receipt,
+            statistics: rx.statistics,
             interrupted: interrupted || self.error.is_some(),
         }
     }

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod divert;
 mod lab;
 mod load;
 mod model;
@@ -14,10 +15,12 @@ mod probe;
 mod recv;
 mod report;
 mod send;
+mod stats;
 mod targets;
 
 pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
@@ -31,6 +34,7 @@ pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::RecvArgs;
 pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
+pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other
@@ -58,6 +62,8 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
+    Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
     /// A card's receive path on one page, and where flows go in it

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod divert;
 mod lab;
 mod manual;
 mod model;
@@ -19,6 +20,7 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
+        Command::Divert(args) => divert::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Lab(args) => lab::run(&args),

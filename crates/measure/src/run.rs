@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ledger::Ledger, receipt::Receipt, statistics::Summary};
+use crate::{ledger::Ledger, receipt::Receipt, reception::ReceptionStatistics, statistics::Summary};
 
 /// The schema's name and version, in every record.
 pub const SCHEMA: &str = "linerate.run/1";
@@ -133,6 +133,9 @@ pub struct End {
     pub trials: Vec<Trial>,
     /// Trials of the same pair and settings, summarised.
     pub pairs: Vec<PairSummary>,
+    /// What a receiver that ran alone measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Engines that were left out, and why.
     pub skipped: Vec<Skipped>,
     /// A sweep's or a model's points.
@@ -189,6 +192,9 @@ pub struct Trial {
     pub ledger: Ledger,
     /// What the generator achieved.
     pub receipt: Receipt,
+    /// What the receiver measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Whether it ended early.
     pub interrupted: bool,
 }

@@ -72,6 +72,7 @@ impl Outcome {
             cpus: self.cpus.iter().map(cpu_share).collect(),
             ledger,
             receipt,
+            statistics: None,
             interrupted: false,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
 
+pub mod bpf_map;
+pub mod btf;
 pub mod capability;
 pub mod child;
 pub mod clock;

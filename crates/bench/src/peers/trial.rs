@@ -94,7 +94,7 @@ pub fn run_peer_trial(
     let drivers = Drivers::built_in();
     let (cpus, children) = (procfs::stat()?, cpu::children_time());
     let line = pair.peer.sending(&task);
-    let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, task.bound(), &line)
+    let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, (task.bound(), &line))
         .map_err(TrialError::Namespace)?;
     let mut watch = Watch::new(&lab, task.duration)?;
     let mut interrupted = false;
@@ -145,6 +145,8 @@ pub fn run_peer_trial(
         cpus,
         ledger,
         receipt,
+        // Other generators' packets carry no probe header.
+        statistics: None,
         interrupted,
     };
     Ok(TrialRun { trial, intervals: Vec::new() })
@@ -219,7 +221,7 @@ impl Receiving {
             return Ok(Self::Ours { receiver, pair: like.clone() });
         };
         let bound = task.bound() + LISTENS_WITHIN;
-        let process = PeerProcess::start(pair.peer, Role::Receives, lab.rx(), &plan.cpus.rx, bound, &line)
+        let process = PeerProcess::start(pair.peer, Role::Receives, lab.rx(), &plan.cpus.rx, (bound, &line))
             .map_err(TrialError::Namespace)?;
         let deadline = Instant::now() + LISTENS_WITHIN;
         while !listens(lab.rx())? {

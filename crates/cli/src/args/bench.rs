@@ -5,7 +5,7 @@ use std::time::Duration;
 use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
+use super::{CpuList, LevelArg, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -48,6 +48,9 @@ pub(crate) struct BenchArgs {
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,

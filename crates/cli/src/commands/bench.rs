@@ -6,7 +6,7 @@ mod list;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bench::{BenchPlan, CpuPlan, PeerPair, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
-use engine::{RxEngine, TxEngine};
+use engine::{RxEngine, StatisticsPlan, TxEngine};
 use lab::{Access, LabPlan};
 use measure::{Origin, Run, Skipped};
 use sys::{capability::Capability, cpu};
@@ -150,6 +150,11 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
         frames: packets.frames,
         interval_ns: args.output.interval.map_or(500_000_000, sys::clock::nanos).max(1),
         seed: args.packets.seed,
+        statistics: args.stats.map(|level| StatisticsPlan {
+            level: level.into(),
+            probe_clock: Some(args.packets.probe_clock.into()),
+            stamp: None,
+        }),
     })
 }
 

@@ -6,5 +6,6 @@ mod nic;
 mod pair;
 mod peers;
 mod refused;
+mod stats;
 mod support;
 mod usage;

@@ -4,6 +4,7 @@ use crate::support::run;
 
 mod bench;
 mod commands;
+mod divert;
 mod lab;
 mod model;
 mod nic;
@@ -18,6 +19,7 @@ type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
+    divert::REFUSED,
     lab::REFUSED,
     model::REFUSED,
     nic::REFUSED,

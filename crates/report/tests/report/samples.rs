@@ -75,6 +75,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         cpus: vec![share(0, 0.04, 0.78, 0.16), share(1, 0.09, 0.38, 0.14)],
         ledger,
         receipt,
+        statistics: None,
         interrupted: false,
     }
 }
