@@ -48,6 +48,11 @@ pub fn sending_interfaces<'p>(plans: impl Iterator<Item = &'p SenderPlan>) -> Ve
     named.chain(read_interfaces(&addresses, "tx")).collect()
 }
 
+/// Interfaces by name, each with its role.
+pub fn named_interfaces(named: &[(&str, &str)]) -> Vec<NicFacts> {
+    named.iter().filter_map(|(name, role)| read_interface(name, role).ok().flatten()).collect()
+}
+
 /// The interfaces that a receiver listens at.
 pub fn receiving_interfaces(plan: &ReceiverPlan) -> Vec<NicFacts> {
     match &plan.interface {

@@ -18,7 +18,7 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
+pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SocketArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// What scenarios can run: a table's name, and the words that start it.
-const PROGRAMS: &[(&str, &[&str])] = &[("bench", &["bench"]), ("rdr", &["bench", "rdr"])];
+const PROGRAMS: &[(&str, &[&str])] =
+    &[("bench", &["bench"]), ("rdr", &["bench", "rdr"]), ("apu4d4", &["bench", "apu4d4"])];
 
 /// Parses the command line; wrong usage and help end the process here, as clap does it.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {

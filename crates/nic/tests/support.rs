@@ -36,6 +36,7 @@ pub(crate) fn kill_and_restore(interface: &str, test: &str, settings: &[&str], k
     };
     let before = all_settings(interface);
     let whole = timed(victim());
+    println!("an undisturbed change of {} settings and back takes {whole:?}", settings.len());
     let mut random = Random(0x5eed);
     let mut changed = 0;
     for kill in 0..kills {

@@ -1,5 +1,6 @@
 //! `linerate bench`: the ladder.
 
+mod apu4d4;
 mod hosts;
 mod list;
 
@@ -23,6 +24,7 @@ use crate::{
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     match &args.command {
         Some(BenchCommand::List(list)) => return list::run(list),
+        Some(BenchCommand::Apu4d4(args)) => return apu4d4::run(args),
         Some(BenchCommand::Rdr(rdr)) => return super::model::run_rdr(rdr),
         None => {}
     }

@@ -67,7 +67,7 @@ fn refused(error: &NicError) -> Failure {
 }
 
 /// A failure of a change or of undoing one.
-fn session_failure(error: &SessionError) -> Failure {
+pub(super) fn session_failure(error: &SessionError) -> Failure {
     match error {
         SessionError::Nic(error) => refused(error),
         SessionError::Problems { problems } => {
