@@ -1,5 +1,7 @@
 //! From workers' results to the record's parts.
 
+use std::collections::BTreeMap;
+
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
 use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Trial};
 use sys::procfs::{CpuTimes, Stat};
@@ -92,6 +94,7 @@ impl TxOutcome {
             frame_size_bytes: settings.frame_size_bytes,
             payload_bytes: settings.payload_bytes,
             asked_pps: settings.asked_pps,
+            parameters: BTreeMap::new(),
             duration_s: self.seconds,
             sent,
             sent_pps: per_second(sent),

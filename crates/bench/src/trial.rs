@@ -84,7 +84,7 @@ pub struct Tick {
     pub delivered_pps: f64,
 }
 
-/// Runs one trial; `tick` sees it run and says whether to go on.
+/// Runs one trial, after the plan's warm-up in the same lab; `tick` sees it run and says whether to go on.
 ///
 /// # Errors
 /// What kept it from starting; a path that breaks later ends the trial early, with what was measured.
@@ -95,6 +95,21 @@ pub fn run_trial(
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
     let lab = Lab::create(&plan.lab_for(pair))?;
+    if plan.omit_ns > 0 {
+        let warm_up = BenchPlan { duration_ns: plan.omit_ns, count: None, ..plan.clone() };
+        run_in(&lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
+    }
+    run_in(&lab, plan, pair, number, tick)
+}
+
+/// One trial in a lab that is there, and quiet again afterwards.
+fn run_in(
+    lab: &Lab,
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
+    mut tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
     let receiver_plan = plan.receiver(pair, lab.rx().interface());
     let receiver = Receiver::start(&receiver_plan, &placement(lab.rx(), &plan.cpus.rx)?)?;
     let port = receiver.local_address().port();
@@ -106,8 +121,8 @@ pub fn run_trial(
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
 
-    let drops = watch_drops(&lab, pair);
-    let counters = LabCounters::read(&lab)?.with_drops(drops.as_ref())?;
+    let drops = watch_drops(lab, pair);
+    let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?;
     let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
@@ -125,14 +140,14 @@ pub fn run_trial(
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let now = LabCounters::read(&lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
+        let now = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
         let tally = receiver.snapshot();
         let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(&lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
+    let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
 
     let tally = received.tally();
     let rx = RxOutcome {

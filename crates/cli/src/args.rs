@@ -8,6 +8,7 @@ mod divert;
 mod lab;
 mod load;
 mod model;
+mod ndr;
 mod nic;
 mod output;
 mod packets;
@@ -18,12 +19,15 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SocketArgs};
+pub(crate) use bench::{
+    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
-pub(crate) use load::LoadArgs;
+pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
+pub(crate) use ndr::{NdrArgs, TestArg};
 pub(crate) use nic::{
     AdviseArgs, ApplyArgs, End, FlowArgs, GoalArg, NicArgs, NicCommand, RestoreArgs, ShowArgs, SpreadArgs,
     WatchArgs,

@@ -15,6 +15,7 @@
 mod change;
 mod distribution;
 mod effect;
+mod figure;
 mod hdr;
 mod histogram;
 mod jitter;
@@ -26,10 +27,12 @@ mod run;
 mod sequence;
 mod statistics;
 mod student;
+mod throughput;
 
 pub use change::{ChangePoint, change_points};
 pub use distribution::{Distribution, NanosSummary};
 pub use effect::{Better, Effect, EffectScale, Question, Verdict};
+pub use figure::Figure;
 pub use histogram::Histogram;
 pub use jitter::TransitVariation;
 pub use ledger::{Ledger, LedgerLine, Unit};
@@ -43,4 +46,7 @@ pub use run::{
     Skipped, Start, Trial,
 };
 pub use sequence::{Placed, SequenceCounts, SequenceSummary, SequenceTracker};
-pub use statistics::{Summary, median};
+pub use statistics::{Summary, confidence_interval, median};
+pub use throughput::{
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
+};

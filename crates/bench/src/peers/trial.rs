@@ -1,6 +1,7 @@
 //! One trial with a peer's sender: our counters decide what it sent and what arrived.
 
 use std::{
+    collections::BTreeMap,
     fmt, fs, thread,
     time::{Duration, Instant},
 };
@@ -134,6 +135,7 @@ pub fn run_peer_trial(
         frame_size_bytes: plan.frame_size_bytes,
         payload_bytes: plan.payload_bytes,
         asked_pps: None,
+        parameters: BTreeMap::new(),
         duration_s: seconds,
         sent,
         sent_pps: per_second(sent),

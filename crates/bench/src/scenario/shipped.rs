@@ -16,7 +16,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: &[Shipped] = shipped!["apu4d4", "pacing", "peers", "rdr"];
+const SHIPPED: &[Shipped] = shipped!["apu4d4", "ndr", "pacing", "peers", "rdr"];
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {

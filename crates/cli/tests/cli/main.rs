@@ -6,6 +6,7 @@ mod nic;
 mod pair;
 mod peers;
 mod refused;
+mod search;
 mod stats;
 mod support;
 mod usage;
