@@ -17,6 +17,7 @@ mod scenario;
 mod spec;
 mod sweep;
 mod throughput;
+mod timing;
 mod trial;
 
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
@@ -38,4 +39,5 @@ pub use search::{Goal, GoalError};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use sweep::{SweepPlan, Turn};
 pub use throughput::{Tests, ThroughputPlan, run_throughput};
+pub use timing::{ClockClaim, timed_reception};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

@@ -14,7 +14,7 @@ mod publish;
 mod receive;
 mod worker;
 
-pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, reception};
+pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use error::EngineError;
 pub use generate::{
     PacketTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan, XdpTxPlan, XskTxPlan,
