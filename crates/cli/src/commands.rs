@@ -15,6 +15,8 @@ mod send;
 
 use crate::{args::Command, failure::Failure};
 
+pub(crate) use bench::{Steps, run_steps};
+
 /// Runs a command; returns whether its goals were met.
 pub(crate) fn run(command: Command) -> Result<bool, Failure> {
     match command {

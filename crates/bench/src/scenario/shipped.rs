@@ -16,7 +16,11 @@ macro_rules! shipped {
     };
 }
 
+<<<<<<< HEAD
 const SHIPPED: &[Shipped] = shipped!["apu4d4", "ndr", "pacing", "peers", "rdr"];
+=======
+const SHIPPED: &[Shipped] = shipped!["10gbe", "ndr", "pacing", "peers", "pktgen-rx", "rdr"];
+>>>>>>> main
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {
