@@ -21,11 +21,7 @@ mod stats;
 mod targets;
 
 pub(crate) use bench::{
-<<<<<<< HEAD
-    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs,
-=======
-    BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
->>>>>>> main
+    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
 };
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};

@@ -16,11 +16,7 @@ macro_rules! shipped {
     };
 }
 
-<<<<<<< HEAD
-const SHIPPED: &[Shipped] = shipped!["apu4d4", "ndr", "pacing", "peers", "rdr"];
-=======
-const SHIPPED: &[Shipped] = shipped!["10gbe", "ndr", "pacing", "peers", "pktgen-rx", "rdr"];
->>>>>>> main
+const SHIPPED: &[Shipped] = shipped!["10gbe", "apu4d4", "ndr", "pacing", "peers", "pktgen-rx", "rdr"];
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {
