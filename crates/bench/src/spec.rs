@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use engine::{
-    PacketRxPlan, PacketTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan,
-    XskTxPlan,
+    PacketRxPlan, PacketTxPlan, RxEngine, TcpRxPlan, TcpSend, TcpTxPlan, TxEngine, UdpRxPlan, UdpTxPlan,
+    XdpRxPlan, XdpTxPlan, XskRxPlan, XskTxPlan,
 };
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,14 @@ pub enum SpecError {
         /// The engines there are.
         known: String,
     },
+    /// Switches of which one is enough.
+    #[error("the sending engine '{engine}' has one of its switches at a time, not {switches}")]
+    Exclusive {
+        /// The engine.
+        engine: &'static str,
+        /// What was written.
+        switches: String,
+    },
     /// No such switch.
     #[error("the {side} engine '{engine}' has no switch '{switch}': it has {known}")]
     UnknownSwitch {
@@ -48,12 +56,26 @@ pub enum SpecError {
     },
 }
 
+/// Bytes a message of a stream, unless they are asked for.
+const MESSAGE_BYTES: u32 = 65_536;
+
 /// Engines of a side and their switches.
 type Known = [(&'static str, &'static [&'static str])];
 
-const SENDING: &Known = &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[])];
-const RECEIVING: &Known =
-    &[("udp", &["gro", "ovfl", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
+const SENDING: &Known = &[
+    ("udp", &["gso"]),
+    ("packet", &["qdisc"]),
+    ("xsk", &[]),
+    ("xdp", &[]),
+    ("tcp", &["file", "sendfile", "zerocopy"]),
+];
+const RECEIVING: &Known = &[
+    ("udp", &["gro", "ovfl", "reuseport"]),
+    ("packet", &[]),
+    ("xsk", &[]),
+    ("xdp", &["generic"]),
+    ("tcp", &["trunc"]),
+];
 
 /// The engine and the switches of a text, each of them known.
 fn parse<'t>(text: &'t str, side: &'static str, all: &Known) -> Result<(&'t str, Vec<&'t str>), SpecError> {
@@ -83,6 +105,7 @@ impl TxSpec {
             TxEngine::Packet(_) => "packet",
             TxEngine::Xsk(_) => "xsk",
             TxEngine::Xdp(_) => "xdp",
+            TxEngine::Tcp(_) => "tcp",
         }
     }
 
@@ -97,6 +120,10 @@ impl TxSpec {
             }
             TxEngine::Packet(packet) => {
                 options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
+            }
+            TxEngine::Tcp(tcp) => {
+                options.insert("message_bytes".into(), json!(tcp.message_bytes));
+                options.insert("send_buffer_bytes".into(), json!(tcp.send_buffer_bytes));
             }
             TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
         }
@@ -113,6 +140,11 @@ impl TxSpec {
         match &self.0 {
             TxEngine::Udp(udp) => vec![("gso", udp.gso)],
             TxEngine::Packet(packet) => vec![("qdisc", !packet.qdisc_bypass)],
+            TxEngine::Tcp(tcp) => vec![
+                ("file", tcp.send == TcpSend::ReadWrite),
+                ("sendfile", tcp.send == TcpSend::SendFile),
+                ("zerocopy", tcp.send == TcpSend::ZeroCopy),
+            ],
             TxEngine::Xsk(_) | TxEngine::Xdp(_) => Vec::new(),
         }
     }
@@ -126,6 +158,7 @@ impl RxSpec {
             RxEngine::Packet(_) => "packet",
             RxEngine::Xsk(_) => "xsk",
             RxEngine::Xdp(_) => "xdp",
+            RxEngine::Tcp(_) => "tcp",
         }
     }
 
@@ -136,6 +169,7 @@ impl RxSpec {
             }
             RxEngine::Packet(_) | RxEngine::Xsk(_) => Vec::new(),
             RxEngine::Xdp(xdp) => vec![("generic", xdp.generic)],
+            RxEngine::Tcp(tcp) => vec![("trunc", tcp.truncate)],
         }
     }
 }
@@ -150,6 +184,16 @@ impl FromStr for TxSpec {
             "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
             "xsk" => TxEngine::Xsk(XskTxPlan {}),
             "xdp" => TxEngine::Xdp(XdpTxPlan {}),
+            "tcp" => {
+                let send = match switches.as_slice() {
+                    [] => TcpSend::Copy,
+                    ["file"] => TcpSend::ReadWrite,
+                    ["sendfile"] => TcpSend::SendFile,
+                    ["zerocopy"] => TcpSend::ZeroCopy,
+                    _ => return Err(SpecError::Exclusive { engine: "tcp", switches: switches.join(", ") }),
+                };
+                TxEngine::Tcp(TcpTxPlan { send, message_bytes: MESSAGE_BYTES, send_buffer_bytes: None })
+            }
             _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), send_buffer_bytes: None }),
         }))
     }
@@ -165,6 +209,11 @@ impl FromStr for RxSpec {
             "packet" => RxEngine::Packet(PacketRxPlan {}),
             "xsk" => RxEngine::Xsk(XskRxPlan {}),
             "xdp" => RxEngine::Xdp(XdpRxPlan { generic: has("generic") }),
+            "tcp" => RxEngine::Tcp(TcpRxPlan {
+                truncate: has("trunc"),
+                message_bytes: MESSAGE_BYTES,
+                receive_buffer_bytes: None,
+            }),
             _ => RxEngine::Udp(UdpRxPlan {
                 gro: has("gro"),
                 drop_counts: has("ovfl"),
@@ -225,12 +274,32 @@ mod tests {
 
     #[test]
     fn labels_read_back() {
-        for text in ["udp", "udp+gso", "packet", "packet+qdisc", "xsk", "xdp"] {
+        for text in [
+            "udp",
+            "udp+gso",
+            "packet",
+            "packet+qdisc",
+            "xsk",
+            "xdp",
+            "tcp",
+            "tcp+sendfile",
+            "tcp+file",
+            "tcp+zerocopy",
+        ] {
             assert_eq!(text.parse::<TxSpec>().unwrap().to_string(), text);
         }
-        for text in
-            ["udp", "udp+gro", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp", "xdp+generic"]
-        {
+        for text in [
+            "udp",
+            "udp+gro",
+            "udp+reuseport",
+            "udp+gro+reuseport",
+            "packet",
+            "xsk",
+            "xdp",
+            "xdp+generic",
+            "tcp",
+            "tcp+trunc",
+        ] {
             assert_eq!(text.parse::<RxSpec>().unwrap().to_string(), text);
         }
     }
@@ -238,11 +307,13 @@ mod tests {
     #[test]
     fn refusals_name_what_there_is() {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp");
+        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, tcp");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has none");
+        let message = "tcp+file+zerocopy".parse::<TxSpec>().unwrap_err().to_string();
+        assert_eq!(message, "the sending engine 'tcp' has one of its switches at a time, not file, zerocopy");
         assert!("".parse::<RxSpec>().is_err());
         assert!("udp+".parse::<TxSpec>().is_err());
     }

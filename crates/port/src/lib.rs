@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 mod error;
 mod packet;
+mod tcp;
 mod udp;
 mod xdp;
 mod xsk;
@@ -35,6 +36,7 @@ pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
+pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{
