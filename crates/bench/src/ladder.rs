@@ -1,13 +1,14 @@
 //! The ladder: every pair, trial by trial, in one record.
 
-use std::{fmt, time::Instant};
+use std::{error::Error, fmt, time::Instant};
 
+use lab::Lab;
 use measure::{End, PairSummary, Run, SCHEMA, Skipped, Start};
 
 use crate::{
     peers::{PeerPair, run_peer_trial},
     plan::{BenchPlan, Pair},
-    trial::{Tick, TrialError, TrialRun, run_trial},
+    trial::{Tick, TrialError, TrialRun, run_trial, run_trial_in},
 };
 
 /// What a ladder tells while it runs.
@@ -32,14 +33,30 @@ enum Row<'p> {
 impl Row<'_> {
     fn run(
         self,
-        plan: &BenchPlan,
+        place: &Place<'_>,
         number: u32,
         tick: impl FnMut(Tick) -> bool,
     ) -> Result<TrialRun, TrialError> {
-        match self {
-            Self::Ours(pair) => run_trial(plan, pair, number, tick),
-            Self::Peer(pair) => run_peer_trial(plan, pair, number, tick),
+        let Place { plan, lab } = place;
+        match (self, lab) {
+            (Self::Ours(pair), Some(lab)) => run_trial_in(lab, plan, pair, number, tick),
+            (Self::Ours(pair), None) => run_trial(plan, pair, number, tick),
+            (Self::Peer(pair), _) => run_peer_trial(plan, pair, number, tick),
         }
+    }
+}
+
+/// Where trials run.
+struct Place<'p> {
+    plan: &'p BenchPlan,
+    /// One for all trials: real interfaces take seconds to come up. The embedded lab is made anew for each.
+    lab: Option<Lab>,
+}
+
+impl<'p> Place<'p> {
+    fn of(plan: &'p BenchPlan) -> Result<Self, TrialError> {
+        let lab = plan.lab.interfaces.is_some().then(|| Lab::create(&plan.lab)).transpose()?;
+        Ok(Self { plan, lab })
     }
 }
 
@@ -72,10 +89,14 @@ pub fn run_ladder(
     let rows = || plan.pairs.iter().map(Row::Ours).chain(plan.peers.iter().map(Row::Peer));
     let of = plan.trials * rows().count() as u32;
     let turns = (1..=plan.trials).flat_map(|number| rows().map(move |row| (number, row)));
+    let place = match Place::of(plan) {
+        Ok(place) => place,
+        Err(error) => return Err((Box::new(run), error)),
+    };
     let mut failure = None;
     for (turn, (number, row)) in (0..).zip(turns) {
         watcher.trial_begins(turn, of, &row);
-        match row.run(plan, number, |tick| watcher.tick(tick)) {
+        match row.run(&place, number, |tick| watcher.tick(tick)) {
             Ok(mut finished) => {
                 let index = run.end.trials.len() as u32;
                 finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
@@ -83,6 +104,7 @@ pub fn run_ladder(
                 run.intervals.append(&mut finished.intervals);
                 let interrupted = finished.trial.interrupted;
                 run.end.trials.push(finished.trial);
+                failure = finished.error.map(TrialError::Engine);
                 if interrupted {
                     run.end.interrupted = true;
                     break;
@@ -91,6 +113,13 @@ pub fn run_ladder(
             // Somebody else's program that fails is told, and costs only its own rows.
             Err(TrialError::Peer(error)) => {
                 run.end.skipped.push(Skipped { engine: row.to_string(), reason: error.to_string() });
+            }
+            // The lab's own pair can do all; what a card cannot do is known only now.
+            Err(TrialError::Engine(error)) if plan.lab.interfaces.is_some() => {
+                let left_out = Skipped { engine: row.to_string(), reason: in_words(&error) };
+                if !run.end.skipped.contains(&left_out) {
+                    run.end.skipped.push(left_out);
+                }
             }
             Err(error) => {
                 run.end.interrupted = true;
@@ -105,4 +134,18 @@ pub fn run_ladder(
         Some(error) => Err((Box::new(run), error)),
         None => Ok(run),
     }
+}
+
+/// An error with its causes; a transparent one repeats its cause.
+fn in_words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        let text = cause.to_string();
+        if !words.ends_with(&text) {
+            words = format!("{words}: {text}");
+        }
+        at = cause.source();
+    }
+    words
 }

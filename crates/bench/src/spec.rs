@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use engine::{
-    PacketRxPlan, PacketTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan,
-    XskTxPlan,
+    PacketRxPlan, PacketTxPlan, PktgenTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan,
+    XskRxPlan, XskTxPlan,
 };
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,8 @@ pub enum SpecError {
 /// Engines of a side and their switches.
 type Known = [(&'static str, &'static [&'static str])];
 
-const SENDING: &Known = &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[])];
+const SENDING: &Known =
+    &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[]), ("pktgen", &[])];
 const RECEIVING: &Known =
     &[("udp", &["gro", "ovfl", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
 
@@ -83,6 +84,7 @@ impl TxSpec {
             TxEngine::Packet(_) => "packet",
             TxEngine::Xsk(_) => "xsk",
             TxEngine::Xdp(_) => "xdp",
+            TxEngine::Pktgen(_) => "pktgen",
         }
     }
 
@@ -98,7 +100,7 @@ impl TxSpec {
             TxEngine::Packet(packet) => {
                 options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
             }
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => {}
         }
         Endpoint {
             engine: self.engine().into(),
@@ -113,7 +115,7 @@ impl TxSpec {
         match &self.0 {
             TxEngine::Udp(udp) => vec![("gso", udp.gso)],
             TxEngine::Packet(packet) => vec![("qdisc", !packet.qdisc_bypass)],
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) => Vec::new(),
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => Vec::new(),
         }
     }
 }
@@ -150,6 +152,7 @@ impl FromStr for TxSpec {
             "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
             "xsk" => TxEngine::Xsk(XskTxPlan {}),
             "xdp" => TxEngine::Xdp(XdpTxPlan {}),
+            "pktgen" => TxEngine::Pktgen(PktgenTxPlan {}),
             _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), send_buffer_bytes: None }),
         }))
     }
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn labels_read_back() {
-        for text in ["udp", "udp+gso", "packet", "packet+qdisc", "xsk", "xdp"] {
+        for text in ["udp", "udp+gso", "packet", "packet+qdisc", "xsk", "xdp", "pktgen"] {
             assert_eq!(text.parse::<TxSpec>().unwrap().to_string(), text);
         }
         for text in
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn refusals_name_what_there_is() {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp");
+        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, pktgen");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();

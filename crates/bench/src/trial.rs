@@ -65,6 +65,8 @@ pub struct TrialRun {
     pub trial: Trial,
     /// Its intervals; `trial` in each is 0 until the run numbers them.
     pub intervals: Vec<Interval>,
+    /// What ended a worker before its time.
+    pub error: Option<EngineError>,
 }
 
 /// What a running trial shows.
@@ -86,9 +88,23 @@ pub fn run_trial(
     plan: &BenchPlan,
     pair: &Pair,
     number: u32,
+    tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
+    run_trial_in(&Lab::create(&plan.lab_for(pair))?, plan, pair, number, tick)
+}
+
+/// Runs one trial in a lab that is there already.
+///
+/// # Errors
+/// As of [`run_trial`].
+pub(crate) fn run_trial_in(
+    lab: &Lab,
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
-    let lab = Lab::create(&plan.lab_for(pair))?;
+    let plan = &plan.with_queues_of(lab.rx())?;
     let receiver_plan = plan.receiver(pair, lab.rx().interface());
     let receiver = Receiver::start(&receiver_plan, &placement(lab.rx(), &plan.cpus.rx)?)?;
     let port = receiver.local_address().port();
@@ -99,8 +115,10 @@ pub fn run_trial(
     let from = end(lab.tx(), plan.ipv6, 0);
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
+    // Some cards start anew when a program or a socket is attached to them.
+    lab.wait_until_ready()?;
 
-    let counters = LabCounters::read(&lab)?;
+    let counters = LabCounters::read(lab)?;
     let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
@@ -114,17 +132,18 @@ pub fn run_trial(
         }
         interrupted |= receiver.is_finished();
     }
-    let sent = TxOutcome::of(sender.join());
+    let mut sent = TxOutcome::of(sender.join());
+    let broken = sent.error.take();
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let (now, tally) = (LabCounters::read(&lab)?.since(&counters, &drivers), receiver.snapshot());
+        let (now, tally) = (LabCounters::read(lab)?.since(&counters, &drivers), receiver.snapshot());
         let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(&lab)?.since(&counters, &drivers);
+    let counters = LabCounters::read(lab)?.since(&counters, &drivers);
 
     let tally = received.tally();
     let rx = RxOutcome {
@@ -142,7 +161,9 @@ pub fn run_trial(
         payload_bytes: plan.payload_bytes,
         asked_pps: plan.rate_pps,
     };
-    Ok(TrialRun { trial: sent.into_trial(settings, rx, interrupted), intervals: watch.intervals })
+    let error = broken.or_else(|| received.workers.into_iter().find_map(|worker| worker.error));
+    let trial = sent.into_trial(settings, rx, interrupted || error.is_some());
+    Ok(TrialRun { trial, intervals: watch.intervals, error })
 }
 
 pub(crate) fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {

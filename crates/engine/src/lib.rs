@@ -7,6 +7,7 @@
 mod emit;
 mod error;
 mod generate;
+mod kernel;
 mod pace;
 mod publish;
 mod receive;
@@ -14,7 +15,8 @@ mod worker;
 
 pub use error::EngineError;
 pub use generate::{
-    PacketTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan, XdpTxPlan, XskTxPlan,
+    PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan,
+    XdpTxPlan, XskTxPlan,
 };
 pub use pace::{Departures, Limit, Schedule};
 /// Packets that a receiving port lost at one place.

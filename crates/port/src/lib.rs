@@ -18,6 +18,7 @@
 
 mod error;
 mod packet;
+mod pktgen;
 mod udp;
 mod xdp;
 mod xsk;
@@ -28,6 +29,7 @@ pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
+pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{Recycling, XskGot, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};

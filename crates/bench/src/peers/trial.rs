@@ -147,7 +147,7 @@ pub fn run_peer_trial(
         receipt,
         interrupted,
     };
-    Ok(TrialRun { trial, intervals: Vec::new() })
+    Ok(TrialRun { trial, intervals: Vec::new(), error: None })
 }
 
 impl PeerPair {

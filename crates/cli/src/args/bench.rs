@@ -124,4 +124,11 @@ pub(crate) struct HostArgs {
     /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
     #[arg(long, value_name = "HOST")]
     pub(crate) peer: Option<Target>,
+    /// Send from this interface of this host, to the one of --rx-interface that its card is wired to; both have to be
+    /// down, and are lent to namespaces of the run's own until its end
+    #[arg(long, value_name = "IF", requires = "rx_interface", conflicts_with = "peer")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this interface of this host
+    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
 }

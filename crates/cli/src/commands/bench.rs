@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bench::{BenchPlan, CpuPlan, PeerPair, RxSpec, TrialError, TxSpec, read_lab_interfaces, run_ladder};
 use engine::{RxEngine, TxEngine};
-use lab::{Access, LabPlan};
+use lab::{Access, Interfaces, LabError, LabPlan, NotFree};
 use measure::{Origin, Run, Skipped};
+use port::{PktgenTx, PortError};
 use sys::{capability::Capability, cpu};
 
 use crate::{
@@ -112,6 +113,12 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
         } else {
             Vec::new()
         },
+        interfaces: args
+            .hosts
+            .tx_interface
+            .as_ref()
+            .zip(args.hosts.rx_interface.as_ref())
+            .map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.ipv6 }),
         ..LabPlan::default()
     };
     problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
@@ -154,7 +161,7 @@ fn plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
 }
 
 /// The whole ladder.
-const SENDERS: [&str; 5] = ["udp", "udp+gso", "packet", "xsk", "xdp"];
+const SENDERS: [&str; 6] = ["udp", "udp+gso", "packet", "xsk", "xdp", "pktgen"];
 const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
 
 /// The engines asked for, or the whole ladder; what cannot run here is told with its reason.
@@ -198,6 +205,8 @@ fn keep(reason: Option<&str>, side: &str, spec: &impl ToString, skipped: &mut Ve
 }
 
 const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
+const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
+const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
 const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
 
 fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'static str> {
@@ -207,6 +216,11 @@ fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'stat
         }
         TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
         TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        TxEngine::Pktgen(_) if access != Access::Privileged => Some(NEEDS_ROOT),
+        TxEngine::Pktgen(_) if !is_one_size => Some("it makes frames of one size, and sizes vary here"),
+        TxEngine::Pktgen(_) => {
+            matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_PKTGEN)
+        }
         _ => None,
     }
 }
@@ -248,6 +262,13 @@ impl SocketArgs {
 
 fn explain(error: &TrialError) -> Failure {
     let failure = Failure::of(Status::Refused, error);
+    if let TrialError::Lab(LabError::NotFree { interface, reason, .. }) = error {
+        return match reason {
+            NotFree::Up => failure.hint(format!("when nothing needs it: ip link set {interface} down")),
+            NotFree::Mtu { needed, .. } => failure.hint(format!("ip link set {interface} mtu {needed}")),
+            _ => failure,
+        };
+    }
     match crate::failure::os_error(error) {
         Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files: ulimit -n 4096"),
         Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),
