@@ -2,4 +2,5 @@
 
 mod bench;
 mod inside;
+mod probe;
 mod support;

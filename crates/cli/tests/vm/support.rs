@@ -1,6 +1,6 @@
 //! Virtual machines for tests.
 
-use std::{env, fs, path::Path, time::Duration};
+use std::{env, fs, time::Duration};
 
 use lab::{Kernel, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus};
 use serde_json::Value;
@@ -50,8 +50,8 @@ impl Guest {
     pub(crate) fn run(self, script: &str) -> Done {
         let this = env::current_exe().unwrap();
         let script = format!(
-            "export XDG_STATE_HOME=/tmp HOME=/root\n\
-             linerate() {{ {LINERATE} \"$@\"; }}\n\
+            "export XDG_STATE_HOME=/tmp HOME=/root LINERATE={LINERATE}\n\
+             linerate() {{ $LINERATE \"$@\"; }}\n\
              inside() {{ INSIDE=\"$*\" {} --exact inside::called --nocapture --quiet; }}\n\
              settings() {{ inside settings $1 | grep ^flags; }}\n{script}",
             this.display()
@@ -71,9 +71,5 @@ impl Done {
     pub(crate) fn json(&self, name: &str) -> Value {
         let text = self.text(name);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"))
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        Path::new(self.share.path()).join(name).exists()
     }
 }
