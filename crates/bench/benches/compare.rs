@@ -155,6 +155,7 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
 
 fn receive(lab: &Lab) -> Outcome<f64> {
     let plan = ReceiverPlan {
+        statistics: None,
         engine: RxEngine::Udp(UdpRxPlan::default()),
         local: SocketAddr::from(([0, 0, 0, 0], PORT)),
         interface: None,

@@ -211,7 +211,7 @@ fn merge(reports: &[Report], sent: &[u64], lost_one: bool) -> RxOutcome {
         ));
     }
     let cost = reports.first().map(|report| report.cost.clone()).unwrap_or_default();
-    RxOutcome { endpoint, delivered, cost, lines, cpus: Vec::new(), on_wire: None }
+    RxOutcome { endpoint, delivered, cost, lines, cpus: Vec::new(), on_wire: None, statistics: None }
 }
 
 fn unobserved(sent: u64) -> RxOutcome {
@@ -222,6 +222,7 @@ fn unobserved(sent: u64) -> RxOutcome {
         lines: vec![LedgerLine::unobserved(sent, "no handshake: no receiver reported")],
         cpus: Vec::new(),
         on_wire: None,
+        statistics: None,
     }
 }
 

@@ -10,21 +10,28 @@ mod peers;
 mod plan;
 mod reception;
 mod record;
+mod recorder;
 mod scenario;
 mod spec;
+mod sweep;
+mod throughput;
 mod trial;
 
 pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
-pub use ladder::{Watcher, run_ladder};
+pub use ladder::run_ladder;
 pub use machine::{read_lab_interfaces, read_machine};
 pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};
 pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
+pub use recorder::{Coming, Row, Watcher};
 pub use scenario::{
     Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
     shipped,
 };
+pub use search::{Goal, GoalError};
 pub use spec::{RxSpec, SpecError, TxSpec};
+pub use sweep::{SweepPlan, Turn};
+pub use throughput::{Tests, ThroughputPlan, run_throughput};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

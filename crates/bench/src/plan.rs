@@ -1,16 +1,17 @@
 //! What a ladder run will do: complete, valid and printable.
 
-use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, TxEngine, TxWorkerPlan};
+use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan};
 use lab::{LabError, LabPlan, Side};
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::SocketAddr};
 use wire::{FrameSpec, MacAddr, Rate};
 
 use crate::{
     cpus::CpuPlan,
     peers::PeerPair,
+    recorder::Row,
     spec::{RxSpec, TxSpec},
 };
 
@@ -24,10 +25,19 @@ pub struct BenchPlan {
     pub peers: Vec<PeerPair>,
     /// Engines left out, and why.
     pub skipped: Vec<Skipped>,
+    /// What a sweep sets, by name; empty outside of sweeps.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Value>,
     /// Trials of each pair; pairs take turns, so that drift of the machine does not look like a difference.
     pub trials: u32,
     /// Nanoseconds a trial.
     pub duration_ns: u64,
+    /// Packets a trial, all threads together; `None` sends until the time is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Nanoseconds of traffic through the same lab before a trial, of which nothing is counted.
+    #[serde(default)]
+    pub omit_ns: u64,
     /// The rate as asked.
     pub rate: Rate,
     /// The same in packets per second, all threads together; `None` is the maximum.
@@ -64,6 +74,9 @@ pub struct BenchPlan {
     pub interval_ns: u64,
     /// Seed of all that is random.
     pub seed: u64,
+    /// What receivers measure besides their counters; `None` is nothing.
+    #[serde(default)]
+    pub statistics: Option<StatisticsPlan>,
 }
 
 /// One row of the ladder.
@@ -100,9 +113,24 @@ impl BenchPlan {
         tx.iter().flat_map(|tx| rx.iter().map(|rx| Pair { tx: tx.clone(), rx: rx.clone() })).collect()
     }
 
-    /// Seconds that all trials take together, without making labs and draining.
+    /// Seconds that one trial of each pair takes, without making labs and draining.
     pub fn seconds(&self) -> f64 {
-        self.duration_ns as f64 / 1e9 * f64::from(self.trials) * (self.pairs.len() + self.peers.len()) as f64
+        (self.duration_ns + self.omit_ns) as f64 / 1e9 * (self.pairs.len() + self.peers.len()) as f64
+    }
+
+    /// A row of the table: pairs first, then peers.
+    pub(crate) fn row(&self, number: usize) -> Row<'_> {
+        match self.pairs.get(number) {
+            Some(pair) => Row::Ours(pair),
+            None => Row::Peer(&self.peers[number - self.pairs.len()]),
+        }
+    }
+
+    /// What a sweep sets, in words: `threads=2, mtu=9000`; empty outside of sweeps.
+    pub(crate) fn parameters_in_words(&self) -> String {
+        let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let words = self.parameters.iter().map(|(name, value)| format!("{name}={}", word(value)));
+        words.collect::<Vec<_>>().join(", ")
     }
 
     /// The lab for a pair, as its engines need it.
@@ -157,7 +185,7 @@ impl BenchPlan {
             frames: FrameSpec { src_mac: from.mac, dst_mac: to.mac, ..self.frames.clone() },
             rate_pps: self.rate_pps,
             departures: self.departures,
-            limit: Limit { count: None, duration_ns: Some(self.duration_ns) },
+            limit: Limit { count: self.count, duration_ns: Some(self.duration_ns) },
             batch_size: self.tx_batch_size,
             seed: self.seed,
         }
@@ -177,6 +205,7 @@ impl BenchPlan {
             workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,
+            statistics: self.statistics,
         }
     }
 
@@ -209,6 +238,42 @@ impl BenchPlan {
             threads: self.rx_workers(pair) as u32,
             cpus: self.cpus.rx.clone(),
             options,
+        }
+    }
+}
+
+#[cfg(test)]
+impl BenchPlan {
+    /// A plan of one pair, for tests of what is built on plans.
+    pub(crate) fn sample() -> Self {
+        Self {
+            pairs: vec![Pair { tx: "udp".parse().unwrap(), rx: "udp".parse().unwrap() }],
+            peers: Vec::new(),
+            skipped: Vec::new(),
+            parameters: BTreeMap::new(),
+            trials: 1,
+            duration_ns: 100_000_000,
+            count: None,
+            omit_ns: 0,
+            rate: Rate::Max,
+            rate_pps: None,
+            departures: Departures::Constant,
+            frame_size_bytes: 64,
+            payload_bytes: 18,
+            tagged: true,
+            ipv6: false,
+            tx_threads: 1,
+            rx_threads: 1,
+            flows: 1,
+            tx_batch_size: 1024,
+            rx_batch_size: 512,
+            spin: false,
+            statistics: None,
+            cpus: CpuPlan::default(),
+            lab: LabPlan::default(),
+            frames: FrameSpec::default(),
+            interval_ns: 500_000_000,
+            seed: 1,
         }
     }
 }

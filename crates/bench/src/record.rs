@@ -1,7 +1,9 @@
 //! From workers' results to the record's parts.
 
+use std::collections::BTreeMap;
+
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
-use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
+use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Trial};
 use sys::procfs::{CpuTimes, Stat};
 
 /// What all sending workers did together.
@@ -53,6 +55,8 @@ pub(crate) struct RxOutcome {
     pub(crate) cpus: Vec<CpuShare>,
     /// Frames that left by the sending interface's own counter.
     pub(crate) on_wire: Option<u64>,
+    /// What the receiver measured.
+    pub(crate) statistics: Option<ReceptionStatistics>,
 }
 
 impl TxOutcome {
@@ -90,6 +94,7 @@ impl TxOutcome {
             frame_size_bytes: settings.frame_size_bytes,
             payload_bytes: settings.payload_bytes,
             asked_pps: settings.asked_pps,
+            parameters: BTreeMap::new(),
             duration_s: self.seconds,
             sent,
             sent_pps: per_second(sent),
@@ -101,6 +106,7 @@ impl TxOutcome {
             cpus: rx.cpus,
             ledger,
             receipt,
+            statistics: rx.statistics,
             interrupted: interrupted || self.error.is_some(),
         }
     }

@@ -9,11 +9,14 @@ use std::{
 };
 
 use engine::{
-    EngineError, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
-    TxSnapshot,
+    EngineError, LatencyMeans, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender,
+    TxEngine, TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
-use ledger::{CounterError, Drivers, HostCounters, Received, lab_lines};
+use ledger::{
+    CounterError, Drivers, DropError, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Received,
+    lab_lines,
+};
 use measure::{Interval, Ledger, LedgerLine, Trial};
 use sys::{clock, procfs, udp::UdpSink};
 use thiserror::Error;
@@ -53,6 +56,9 @@ pub enum TrialError {
     /// The lab's counters.
     #[error(transparent)]
     Counters(#[from] CounterError),
+    /// What the kernel says it dropped.
+    #[error(transparent)]
+    Drops(#[from] DropError),
     /// The machine's CPU times.
     #[error(transparent)]
     Cpus(#[from] procfs::ProcError),
@@ -80,7 +86,7 @@ pub struct Tick {
     pub delivered_pps: f64,
 }
 
-/// Runs one trial; `tick` sees it run and says whether to go on.
+/// Runs one trial, after the plan's warm-up in the same lab; `tick` sees it run and says whether to go on.
 ///
 /// # Errors
 /// What kept it from starting; a path that breaks later ends the trial early, with what was measured.
@@ -105,6 +111,21 @@ pub(crate) fn run_trial_in(
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
     let plan = &plan.with_queues_of(lab.rx())?;
+    if plan.omit_ns > 0 {
+        let warm_up = BenchPlan { duration_ns: plan.omit_ns, count: None, ..plan.clone() };
+        run_in(lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
+    }
+    run_in(lab, plan, pair, number, tick)
+}
+
+/// One trial in a lab that is there, and quiet again afterwards.
+fn run_in(
+    lab: &Lab,
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
+    mut tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
     let receiver_plan = plan.receiver(pair, lab.rx().interface());
     let receiver = Receiver::start(&receiver_plan, &placement(lab.rx(), &plan.cpus.rx)?)?;
     let port = receiver.local_address().port();
@@ -118,7 +139,8 @@ pub(crate) fn run_trial_in(
     // Some cards start anew when a program or a socket is attached to them.
     lab.wait_until_ready()?;
 
-    let counters = LabCounters::read(lab)?;
+    let drops = watch_drops(lab, pair);
+    let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?;
     let drivers = Drivers::built_in();
     let cpus = procfs::stat()?;
     let start_ns = sender.begin();
@@ -137,13 +159,14 @@ pub(crate) fn run_trial_in(
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpu_shares(&cpus, &procfs::stat()?);
     drain(|| {
-        let (now, tally) = (LabCounters::read(lab)?.since(&counters, &drivers), receiver.snapshot());
+        let now = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
+        let tally = receiver.snapshot();
         let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
     let received = receiver.stop();
-    let counters = LabCounters::read(lab)?.since(&counters, &drivers);
+    let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
 
     let tally = received.tally();
     let rx = RxOutcome {
@@ -153,6 +176,8 @@ pub(crate) fn run_trial_in(
         lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
+        // Both ends are of this machine, and so are their clocks.
+        statistics: received.reception(LatencyMeans::Time),
     };
     let settings = TrialSettings {
         trial: number,
@@ -213,11 +238,24 @@ fn line_of(loss: &Loss) -> LedgerLine {
     LedgerLine::new(loss.place, loss.packets, loss.source).with_remedy(loss.remedy)
 }
 
+/// Lets the kernel name what it drops, where this process may ask: without, the counters alone tell.
+fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
+    let ignored = match pair.rx.0 {
+        // The program drops what it counted, and the socket beside packet sockets what they copied.
+        RxEngine::Xdp(_) => Some("XDP"),
+        RxEngine::Packet(_) => Some("SOCKET_FILTER"),
+        RxEngine::Udp(_) | RxEngine::Xsk(_) => None,
+    };
+    let scope = DropScope { only_udp: true, ignored, ..DropScope::default() };
+    DropWatch::over(&[lab.tx().namespace(), lab.rx().namespace()], &scope).ok()
+}
+
 /// What both sides of a lab count.
 #[derive(PartialEq)]
 pub(crate) struct LabCounters {
     pub(crate) tx: HostCounters,
     pub(crate) rx: HostCounters,
+    drops: Option<DropReading>,
 }
 
 impl LabCounters {
@@ -225,15 +263,25 @@ impl LabCounters {
         let read = |side: &Side| -> Result<_, TrialError> {
             Ok(side.run(|| HostCounters::read(Some(side.interface())))??)
         };
-        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())? })
+        Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())?, drops: None })
+    }
+
+    fn with_drops(self, watch: Option<&DropWatch>) -> Result<Self, TrialError> {
+        Ok(Self { drops: watch.map(DropWatch::read).transpose()?, ..self })
     }
 
     pub(crate) fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
-        Self { tx: self.tx.since(&earlier.tx, drivers), rx: self.rx.since(&earlier.rx, drivers) }
+        let drops = self.drops.as_ref().zip(earlier.drops.as_ref());
+        Self {
+            tx: self.tx.since(&earlier.tx, drivers),
+            rx: self.rx.since(&earlier.rx, drivers),
+            drops: drops.map(|(now, before)| now.since(before)),
+        }
     }
 
     pub(crate) fn lines(&self, refused: u64, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
-        lab_lines(&self.tx, &self.rx, refused, received, drivers)
+        let drops = self.drops.as_ref().map(|reading| &reading.places[..]);
+        lab_lines(&LabGrowth { tx: &self.tx, rx: &self.rx, drops, refused }, received, drivers)
     }
 }
 

@@ -29,11 +29,17 @@ typedef long long __s64;
 enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 
 enum {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
+
+/* Map flags. */
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
 
 struct xdp_md {
 	__u32 data;
@@ -46,10 +52,14 @@ struct xdp_md {
 _Static_assert(sizeof(struct xdp_md) == 24, "struct xdp_md of linux/bpf.h");
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __s64 (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static __s64 (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static __s64 (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static __s64 (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
+static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
+static __s64 (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void *from, __u32 len) = (void *)190;
 
 #define ETH_LEN 14
 #define VLAN_LEN 4
@@ -57,10 +67,13 @@ static __s64 (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void
 #define IPV6_LEN 40
 #define UDP_LEN 8
 #define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_ARP 0x0806
 #define ETHERTYPE_IPV6 0x86dd
 #define ETHERTYPE_VLAN 0x8100
 #define ETHERTYPE_QINQ 0x88a8
+#define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
+#define PROTOCOL_ICMPV6 58
 
 struct udp {
 	__u16 source;

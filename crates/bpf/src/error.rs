@@ -64,6 +64,22 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
+    /// A trace point was not attached to.
+    #[error("cannot watch the trace point {point}")]
+    Trace {
+        /// The trace point.
+        point: &'static str,
+        /// The kernel's reason.
+        source: Cause,
+    },
+    /// A program did not get the place of another one.
+    #[error("cannot replace the attached BPF program by '{program}'")]
+    Replace {
+        /// The program.
+        program: &'static str,
+        /// The kernel's reason.
+        source: Cause,
+    },
     /// A map was not read or written.
     #[error("cannot {action}")]
     Map {

@@ -15,16 +15,27 @@
 #![forbid(unsafe_code)]
 
 mod count;
+mod divert;
+mod drops;
 mod error;
+mod inject;
 mod parking;
 mod pass;
 mod program;
 mod redirect;
 mod send;
+mod splice;
 
 pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
+pub use divert::{
+    Divert, DivertOptions, Fate, Limit, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry,
+    TcpSession,
+};
+pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
+pub use inject::Inject;
 pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
+pub use splice::Instruction;

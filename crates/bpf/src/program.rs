@@ -1,13 +1,18 @@
 //! One loaded program: from object to link.
 
-use std::fmt;
+use std::{fmt, os::fd::AsFd};
 
 use aya::{
     Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, VerifierLogLevel,
     maps::{Map, MapError},
-    programs::{ProgramError, Xdp, links::FdLink, loaded_programs, xdp::XdpMode},
+    programs::{
+        ProgramError, Xdp,
+        links::FdLink,
+        loaded_programs,
+        xdp::{XdpLink, XdpMode},
+    },
 };
-use sys::rtnetlink::RouteSocket;
+use sys::{bpf_map::ArrayMemory, rtnetlink::RouteSocket};
 
 use crate::error::{BpfError, Cause, EBUSY, EEXIST, EOPNOTSUPP, errno, interface_name};
 
@@ -97,6 +102,19 @@ impl Program {
         Ok(())
     }
 
+    /// Takes the place of another program where that is attached, between two packets.
+    pub(crate) fn take_over(&mut self, other: &mut Self) -> Result<(), BpfError> {
+        let Some(link) = other.link.take() else { return Ok(()) };
+        let program = xdp(&mut self.ebpf, self.name);
+        let replace = || {
+            let link: XdpLink = link.try_into()?;
+            let link = program.attach_to_link(link).and_then(|id| program.take_link(id))?;
+            Ok::<_, Cause>(FdLink::try_from(link)?)
+        };
+        self.link = Some(replace().map_err(|source| BpfError::Replace { program: self.name, source })?);
+        Ok(())
+    }
+
     /// Runs the program; returns the length of the frame that it left in `output`.
     pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
         // `struct xdp_md`: data, its end, metadata, then the interface and its queue.
@@ -122,6 +140,20 @@ impl Program {
                 Err(BpfError::or_capability(action, source.into(), other))
             }
         }
+    }
+
+    /// The values of one of the program's arrays as memory, once.
+    pub(crate) fn map_array(
+        &mut self,
+        map: &'static str,
+        values: usize,
+        value_bytes: usize,
+    ) -> Result<ArrayMemory, BpfError> {
+        let Some(Map::Array(array)) = self.ebpf.take_map(map) else { panic!("the object defines the array") };
+        ArrayMemory::map(array.fd().as_fd(), values, value_bytes).map_err(|source| BpfError::Map {
+            action: format!("map the BPF array '{map}' into memory"),
+            source: source.into(),
+        })
     }
 
     /// A map of the program, once.

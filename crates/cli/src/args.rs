@@ -4,28 +4,36 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod cpus;
+mod divert;
 mod lab;
 mod load;
 mod model;
+mod ndr;
+mod nic;
 mod output;
 mod packets;
 mod probe;
 mod recv;
 mod report;
 mod send;
+mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, SocketArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs};
 pub(crate) use cpus::CpuList;
+pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
-pub(crate) use load::LoadArgs;
+pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
+pub(crate) use ndr::{NdrArgs, TestArg};
+pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::RecvArgs;
 pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
+pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other
@@ -53,8 +61,12 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
+    Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs
     Probe(ProbeArgs),
+    /// A card's receive path on one page, and where flows go in it
+    Nic(Box<NicArgs>),
     /// Use the laboratories by themselves: a virtual machine with real network drivers
     Lab(LabArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper

@@ -2,9 +2,11 @@
 
 mod bench;
 mod compare;
+mod divert;
 mod lab;
 mod manual;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -18,7 +20,9 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
+        Command::Divert(args) => divert::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Nic(args) => nic::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Report(args) => report::run(&args),

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use measure::{Interval, Run, Trial};
+use measure::{Interval, Run, Start, Trial};
 use report::Style;
 use serde::Serialize;
 use tempfile::NamedTempFile;
@@ -28,6 +28,33 @@ pub(crate) enum Form {
 pub(crate) struct Save {
     file: NamedTempFile,
     path: PathBuf,
+}
+
+/// What a run has measured so far, as a stream of events; synchronised with the disk after each trial.
+pub(crate) struct Journal {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Adds a finished trial.
+    pub(crate) fn add(&mut self, trial: &Trial, intervals: &[Interval]) -> Result<(), Failure> {
+        let mut lines = Vec::new();
+        let written = write_trial_events(trial, intervals.iter(), &mut lines);
+        let synced = written.and_then(|()| self.file.write_all(&lines)).and_then(|()| self.file.sync_data());
+        synced.map_err(|error| {
+            Failure::new(Status::Refused, format!("cannot write {}: {error}", self.path.display()))
+        })
+    }
+}
+
+fn write_trial_events<'i>(
+    trial: &Trial,
+    mut intervals: impl Iterator<Item = &'i Interval>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    intervals.try_for_each(|interval| report::write_event(report::Event::Interval(interval), out))?;
+    report::write_event(report::Event::Trial(trial), out)
 }
 
 impl OutputArgs {
@@ -72,6 +99,37 @@ impl Save {
         Ok(Some(Self { file, path }))
     }
 
+    /// A journal of the run beside the file it will be saved to, `FILE.partial`, beginning with what an earlier run
+    /// measured. It goes when the run is saved; a killed process leaves it, and `bench --resume` goes on from it.
+    pub(crate) fn journal(&self, start: &Start, earlier: Option<&Run>) -> Result<Journal, Failure> {
+        let path = self.partial();
+        let mut begin = Vec::new();
+        let written = report::write_event(report::Event::start(start), &mut begin);
+        let trials = earlier.map_or(&[][..], |run| &run.end.trials);
+        let lines = trials.iter().enumerate().take_while(|(_, trial)| !trial.interrupted).try_for_each(
+            |(at, trial)| {
+                let of_it = |interval: &&Interval| interval.trial as usize == at;
+                let intervals = earlier.into_iter().flat_map(|run| &run.intervals).filter(of_it);
+                write_trial_events(trial, intervals, &mut begin)
+            },
+        );
+        let file = written.and(lines).and_then(|()| {
+            let mut file = fs::File::create(&path)?;
+            file.write_all(&begin)?;
+            Ok(file)
+        });
+        let file = file.map_err(|error| {
+            Failure::new(Status::Refused, format!("cannot write {}: {error}", path.display()))
+        })?;
+        Ok(Journal { file, path })
+    }
+
+    fn partial(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".partial");
+        name.into()
+    }
+
     /// Writes the run and puts it in place.
     pub(crate) fn finish(mut self, run: &Run) -> Result<PathBuf, Failure> {
         let refused = |source: io::Error| {
@@ -82,19 +140,25 @@ impl Save {
         report::write_json(run, &mut text).map_err(refused)?;
         self.file.write_all(&text).map_err(refused)?;
         self.file.as_file().sync_all().map_err(refused)?;
-        let path = self.path.clone();
+        let (path, partial) = (self.path.clone(), self.partial());
         self.file.persist(&path).map_err(|error| {
             Failure::new(Status::Refused, format!("cannot write {}: {}", path.display(), error.error))
         })?;
+        fs::remove_file(partial).ok();
         Ok(path)
     }
 }
 
-/// `$XDG_STATE_HOME/linerate/runs`, below the home directory by default.
+/// Where runs are saved.
 pub(crate) fn runs_folder() -> PathBuf {
+    state_folder().join("runs")
+}
+
+/// `$XDG_STATE_HOME/linerate`, below the home directory by default.
+pub(crate) fn state_folder() -> PathBuf {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate/runs")
+    state.or_else(home).unwrap_or_else(env::temp_dir).join("linerate")
 }
 
 fn timestamp() -> String {

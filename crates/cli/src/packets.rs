@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use wire::{FrameSize, FrameSpec, LinkSpeed, PROBE_TAGGED_LEN, SizeMix, Sizes, Template, Values};
+use wire::{FrameSize, FrameSpec, LinkSpeed, PROBE_TAGGED_LEN, Rate, SizeMix, Sizes, Template, Values};
 
 use crate::{
-    args::{LoadArgs, PacketArgs},
+    args::PacketArgs,
     failure::{Failure, Status},
 };
 
@@ -54,7 +54,7 @@ impl PacketArgs {
     /// Puts sizes and clock into `frames` (whose addresses tell the IP version) and works out the rate.
     pub(crate) fn plan(
         &self,
-        load: &LoadArgs,
+        rate: Rate,
         frames: FrameSpec,
         link: Option<LinkSpeed>,
     ) -> Result<Packets, Vec<Failure>> {
@@ -67,8 +67,7 @@ impl PacketArgs {
             Err(_) => return Err(problems),
         };
         let mean = template.mean_frame_size();
-        let rate_pps =
-            load.rate.to_pps(mean, link).map_err(|error| problems.push(usage(&error))).ok().flatten();
+        let rate_pps = rate.to_pps(mean, link).map_err(|error| problems.push(usage(&error))).ok().flatten();
         if !problems.is_empty() {
             return Err(problems);
         }

@@ -1,30 +1,29 @@
 //! The live display on standard error: a bar on a terminal, a line a trial elsewhere.
 
-use std::{
-    fmt,
-    io::{self, IsTerminal},
-};
+use std::io::{self, IsTerminal};
 
-use bench::{Tick, Watcher};
+use bench::{Coming, Tick, Watcher};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Interval, Trial};
 use sys::signal;
 
 use crate::{
     failure::Failure,
-    output::{self, Form},
+    output::{self, Form, Journal},
 };
 
 /// Shows a ladder while it runs, and passes events on to a stream.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     form: Form,
+    /// What a killed run leaves behind.
+    journal: Option<Journal>,
     current: String,
     failure: Option<Failure>,
 }
 
 impl Progress {
-    pub(crate) fn new(form: Form) -> Self {
+    pub(crate) fn new(form: Form, journal: Option<Journal>) -> Self {
         let shown = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let bar = shown.then(|| {
             let bar = ProgressBar::new(0);
@@ -32,7 +31,7 @@ impl Progress {
             bar.set_style(style.expect("the template is right"));
             bar
         });
-        Self { bar, form, current: String::new(), failure: None }
+        Self { bar, form, journal, current: String::new(), failure: None }
     }
 
     /// Clears the display; what could not be printed meanwhile is told now.
@@ -51,12 +50,17 @@ impl Progress {
 }
 
 impl Watcher for Progress {
-    fn trial_begins(&mut self, index: u32, of: u32, row: &dyn fmt::Display) {
-        self.current = format!("trial {}/{of}  {row}", index + 1);
+    fn trial_begins(&mut self, coming: &Coming<'_>) {
+        let Coming { index, of, row, what } = coming;
+        let number = of.map_or_else(|| format!("{}", index + 1), |of| format!("{}/{of}", index + 1));
+        self.current = format!("trial {number}  {row}");
+        if !what.is_empty() {
+            self.current += &format!("  {what}");
+        }
         match &self.bar {
             Some(bar) => {
-                bar.set_length(u64::from(of) * 100);
-                bar.set_position(u64::from(index) * 100);
+                bar.set_length(u64::from(of.unwrap_or(index + 1)) * 100);
+                bar.set_position(u64::from(*index) * 100);
                 bar.set_message(self.current.clone());
             }
             None => eprintln!("{}", self.current),
@@ -77,12 +81,16 @@ impl Watcher for Progress {
         signal::caught() == 0 && self.failure.is_none()
     }
 
-    fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) {
+    fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) -> bool {
+        if let Some(Err(failure)) = self.journal.as_mut().map(|journal| journal.add(trial, intervals)) {
+            self.keep(Err(failure));
+        }
         if self.form == Form::JsonStream {
             for interval in intervals {
                 self.keep(output::print_event(report::Event::Interval(interval)));
             }
             self.keep(output::print_event(report::Event::Trial(trial)));
         }
+        signal::caught() == 0 && self.failure.is_none()
     }
 }

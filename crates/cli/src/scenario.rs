@@ -6,12 +6,13 @@ use bench::{Program, ProgramOption, Scenario, Shipped, nearest, shipped};
 use clap::{CommandFactory, Parser};
 
 use crate::{
-    args::{Cli, Command},
+    args::{BenchCommand, Cli, Command},
     failure::{Failure, Status, in_words},
 };
 
 /// What scenarios can run: a table's name, and the words that start it.
-const PROGRAMS: &[(&str, &[&str])] = &[("bench", &["bench"]), ("rdr", &["bench", "rdr"])];
+const PROGRAMS: &[(&str, &[&str])] =
+    &[("bench", &["bench"]), ("ndr", &["bench", "ndr"]), ("rdr", &["bench", "rdr"])];
 
 /// Parses the command line; wrong usage and help end the process here, as clap does it.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
@@ -21,7 +22,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     {
         return with_options(&read_shipped(found)?, arguments, found.name);
     }
-    let cli = Cli::parse_from(&arguments);
+    let cli = parsed(arguments.clone());
     let Command::Bench(bench) = &cli.command else { return Ok(cli) };
     let Some(name) = bench.scenario.clone() else { return Ok(cli) };
     with_options(&find(&name)?, arguments, &name)
@@ -44,7 +45,20 @@ fn with_options(scenario: &Scenario, mut arguments: Vec<OsString>, name: &str) -
     arguments.extend(words(&step.program).iter().map(OsString::from));
     arguments.extend(step.arguments(given).into_iter().map(OsString::from));
     arguments.extend(own.iter().cloned());
-    Ok(Cli::parse_from(arguments))
+    Ok(parsed(arguments))
+}
+
+/// Parses; a sweep makes other command lines from this one.
+fn parsed(arguments: Vec<OsString>) -> Cli {
+    let mut cli = Cli::parse_from(&arguments);
+    if let Command::Bench(bench) = &mut cli.command {
+        let sweep = match &mut bench.command {
+            Some(BenchCommand::Ndr(ndr)) => &mut ndr.sweep,
+            _ => &mut bench.sweep,
+        };
+        sweep.raw = arguments;
+    }
+    cli
 }
 
 fn words(program: &str) -> &'static [&'static str] {

@@ -14,7 +14,6 @@ pub(crate) struct Screen {
     term: Option<Term>,
 }
 
-#[expect(dead_code, reason = "the live views that follow draw on it")]
 impl Screen {
     /// Takes the terminal's screen; a pipe, a file or a dumb terminal gets blocks of lines.
     pub(crate) fn new() -> Result<Self, Failure> {

@@ -9,7 +9,7 @@ use port::{
 };
 use serde::{Deserialize, Serialize};
 use sys::{clock, rtnetlink::RouteSocket};
-use wire::{FrameSpec, Span, SpecError, Template, Values};
+use wire::{FrameSpec, ProbeClock, Span, SpecError, Template, Values};
 
 use crate::{
     emit::{Emit, Emitted, Made, Stamped},
@@ -228,7 +228,7 @@ impl Sender {
         let (shared, plan) = (published.clone(), plan.clone());
         let crew = Crew::gather("send", emitters, placement, move |mut emitter, shift| {
             let schedule = plan.schedule(shift.worker, shift.start_ns);
-            generate(&mut emitter, schedule, &shift, &shared[shift.worker])
+            generate(&mut emitter, schedule, plan.frames.clock, &shift, &shared[shift.worker])
         })?;
         Ok(Self { crew, published })
     }
@@ -328,10 +328,14 @@ fn udp_options(
     }
 }
 
+/// How often a sender whose packets tell the wall clock's time looks whether that was set.
+const WALL_EVERY_NS: u64 = 1_000_000_000;
+
 /// The hot loop: per batch one clock read, one call, one publish.
 fn generate(
     emitter: &mut impl Emit,
     mut schedule: Schedule,
+    probe_clock: ProbeClock,
     shift: &Shift,
     published: &TxPublished,
 ) -> SenderResult {
@@ -343,6 +347,8 @@ fn generate(
     let mut waiting = 0; // filled, not yet taken by the kernel
     let mut error = None;
     let batch = emitter.batch_size();
+    let mut wall = clock::wall_offset();
+    let mut wall_due_ns = shift.start_ns + WALL_EVERY_NS;
     let end_ns = loop {
         let now = clock::monotonic_ns();
         if due == 0 {
@@ -355,7 +361,15 @@ fn generate(
             wait_for(schedule.next_due().unwrap_or(now), now);
             continue;
         }
-        match emitter.emit(due, now) {
+        if now > wall_due_ns {
+            wall = wall.checked_by(clock::wall_offset());
+            wall_due_ns = now + WALL_EVERY_NS;
+        }
+        let time_ns = match probe_clock {
+            ProbeClock::Micros => now.wrapping_add(wall.ahead_ns),
+            ProbeClock::Nanos => now,
+        };
+        match emitter.emit(due, time_ns) {
             Ok(Emitted { sent, payload_bytes }) => {
                 due -= sent.filled;
                 waiting = waiting + sent.filled - sent.taken;

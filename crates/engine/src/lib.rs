@@ -4,25 +4,30 @@
 //! wish to stop, inwards, and its published tally, outwards.
 #![forbid(unsafe_code)]
 
+mod collect;
 mod emit;
 mod error;
 mod generate;
 mod kernel;
+mod observe;
 mod pace;
 mod publish;
 mod receive;
 mod worker;
 
+pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, reception};
 pub use error::EngineError;
 pub use generate::{
     PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan,
     XdpTxPlan, XskTxPlan,
 };
+pub use observe::Then;
 pub use pace::{Departures, Limit, Schedule};
-/// Packets that a receiving port lost at one place.
-pub use port::Loss;
+/// Packets that a receiving port lost at one place, and who says when a packet came.
+pub use port::{Loss, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use receive::{
-    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, UdpRxPlan, XdpRxPlan, XskRxPlan,
+    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, StatisticsPlan, UdpRxPlan,
+    XdpRxPlan, XskRxPlan,
 };
 pub use worker::{Placement, WorkerCost};

@@ -1,18 +1,21 @@
 //! Receivers: workers that count the packets a port lends them.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
     CountOptions, Fanout, FanoutMode, Layer, Loss, PacketRx, PacketRxOptions, PortError, Received, RxPort,
-    UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XskRx, XskRxOptions,
+    TimeSource, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
-use wire::{ProbeHeader, UdpFrame};
+use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
+    collect::{Collector, LatencyMeans, ReaderPlace, reception},
     error::EngineError,
     generate::interface_index,
+    observe::{Observer, Then, Window},
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
 };
@@ -32,6 +35,20 @@ pub struct ReceiverPlan {
     pub spin: bool,
     /// Packets a call, at most.
     pub batch_size: usize,
+    /// What is measured besides packets and payload bytes of each stream; `None` is nothing.
+    #[serde(default)]
+    pub statistics: Option<StatisticsPlan>,
+}
+
+/// What a receiver measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StatisticsPlan {
+    /// How much.
+    pub level: StatisticsLevel,
+    /// How senders write the time; `None` tells by the numbers.
+    pub probe_clock: Option<ProbeClock>,
+    /// Who stamps packets on receipt; `None` is the best that the engine has.
+    pub stamp: Option<TimeSource>,
 }
 
 /// A receiving path and its own settings.
@@ -80,6 +97,7 @@ pub struct UdpRxPlan {
 pub struct Receiver {
     crew: Crew<RxResult>,
     published: Vec<Arc<RxPublished>>,
+    windows: Vec<Arc<Window>>,
     local: SocketAddr,
 }
 
@@ -96,6 +114,8 @@ pub struct RxResult {
     pub losses: Vec<Loss>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
+    /// What it measured, when it was asked to.
+    pub statistics: Option<Collector>,
     /// What ended it before its time.
     pub error: Option<EngineError>,
 }
@@ -148,7 +168,7 @@ impl Receiver {
                     watch_counts(&port, &shift, &shared)
                 })?;
                 crew.begin();
-                Ok(Self { crew, published: vec![published], local: plan.local })
+                Ok(Self { crew, published: vec![published], windows: Vec::new(), local: plan.local })
             }
         }
     }
@@ -160,13 +180,27 @@ impl Receiver {
         local: SocketAddr,
     ) -> Result<Self, EngineError> {
         let published: Vec<Arc<RxPublished>> = ports.iter().map(|_| Arc::new(RxPublished::new())).collect();
-        let shared = published.clone();
+        let windows: Vec<Arc<Window>> = ports.iter().map(|_| Arc::default()).collect();
+        let (shared, seen) = (published.clone(), windows.clone());
+        let (statistics, local_ip) = (plan.statistics, local.ip());
+        let queues: Vec<Option<u32>> = ports.iter().map(RxPort::queue).collect();
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
         let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
-            receive(&mut port, wait, &shift, &shared[shift.worker])
+            let worker = shift.worker;
+            let observer = statistics.map(|plan| {
+                let place = ReaderPlace { worker: worker as u32, cpu: None, queue: queues[worker] };
+                Observer::new(plan, place, port.time_source(), local_ip)
+            });
+            receive(
+                &mut port,
+                wait,
+                observer,
+                &shift,
+                Outlets { published: &shared[worker], window: &seen[worker] },
+            )
         })?;
         crew.begin();
-        Ok(Self { crew, published, local })
+        Ok(Self { crew, published, windows, local })
     }
 
     /// The address packets are received on, with the port the kernel chose for 0.
@@ -182,6 +216,16 @@ impl Receiver {
     /// Counters of all workers so far.
     pub fn snapshot(&self) -> RxSnapshot {
         self.snapshots().into_iter().fold(RxSnapshot::default(), RxSnapshot::plus)
+    }
+
+    /// What all workers have measured so far, each up to the end of a batch, and with `Then::Reset` from now on anew.
+    /// `None` when nothing is measured, or a worker does not answer for a second.
+    pub fn statistics(&self, then: Then) -> Option<Vec<Collector>> {
+        if self.windows.is_empty() || self.is_finished() {
+            return None;
+        }
+        self.windows.iter().for_each(|window| window.ask(then));
+        self.windows.iter().map(|window| window.answer(WINDOW_PATIENCE)).collect()
     }
 
     /// A stream's counters so far, over all workers.
@@ -212,7 +256,25 @@ impl Receiver {
     }
 }
 
+impl ReceiverPlan {
+    /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.
+    fn stamps_of_packets(&self, best: TimeSource) -> Option<TimeSource> {
+        let statistics = self.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)?;
+        Some(match statistics.level {
+            StatisticsLevel::Time => statistics.stamp.unwrap_or(best),
+            _ => TimeSource::Loop,
+        })
+    }
+}
+
 impl ReceiverResult {
+    /// What all workers measured together; `None` when nothing was to be measured.
+    pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
+        let readers: Vec<&Collector> =
+            self.workers.iter().filter_map(|worker| worker.statistics.as_ref()).collect();
+        (!readers.is_empty()).then(|| reception(&readers, latency))
+    }
+
     /// Packets lost at all ports, by place.
     pub fn losses(&self) -> Vec<Loss> {
         let mut all: Vec<Loss> = Vec::new();
@@ -247,6 +309,7 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineEr
         gro: udp.gro,
         drop_counts: udp.drop_counts,
         batch_size: plan.batch_size,
+        times: plan.stamps_of_packets(TimeSource::Kernel),
         receive_buffer_bytes: udp.receive_buffer_bytes,
     };
     let first = UdpRx::open(&options)?;
@@ -301,14 +364,29 @@ impl Tally {
     }
 }
 
+/// How long workers may take to show what they have.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A port that others keep filling is not emptied for longer than this.
 const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 
 /// How often a busy receiver asks for its losses: a system call more.
 const LOSSES_EVERY_NS: u64 = 10_000_000;
 
+/// Where a worker shows what it has.
+struct Outlets<'o> {
+    published: &'o RxPublished,
+    window: &'o Window,
+}
+
 /// The hot loop: per batch one call, one clock read, one publish.
-fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPublished) -> RxResult {
+fn receive<P: RxPort>(
+    port: &mut P,
+    wait: Wait,
+    mut observer: Option<Observer>,
+    shift: &Shift,
+    Outlets { published, window }: Outlets<'_>,
+) -> RxResult {
     let mut meter = Meter::start();
     let mut tally = Tally::new();
     let (mut first_ns, mut last_ns) = (None, None);
@@ -319,7 +397,20 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
         // Asked before the last look: what arrived before the request to stop is counted.
         let is_over = shift.is_over();
         let wait = if is_over { Wait::Spin } else { wait };
-        match port.recv(wait, |received| count::<P>(&mut tally, &received)) {
+        let received = match &mut observer {
+            None => port.recv(wait, |received| count::<P>(&mut tally, &received)),
+            Some(observer) => {
+                observer.begin_batch();
+                port.recv(wait, |received| {
+                    count::<P>(&mut tally, &received);
+                    observer.observe(P::LAYER, &received);
+                })
+            }
+        };
+        if let Some(observer) = &mut observer {
+            window.show(observer);
+        }
+        match received {
             Ok(0) if is_over => break None,
             // The count that packets carry lags behind; there is time for the exact one now.
             Ok(0) if !was_idle => {
@@ -345,6 +436,9 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
         last_ns = Some(now);
         if now > losses_due_ns {
             losses_due_ns = now + LOSSES_EVERY_NS;
+            if let Some(observer) = &mut observer {
+                observer.check_clocks();
+            }
             if let Err(error) = read_losses(port, &mut tally) {
                 break Some(error);
             }
@@ -358,7 +452,8 @@ fn receive<P: RxPort>(port: &mut P, wait: Wait, shift: &Shift, published: &RxPub
         Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
     };
     tally.publish(published);
-    RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), error }
+    let statistics = observer.map(Observer::into_collector);
+    RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
 /// How often a program's counters are read: they grow by themselves.
@@ -393,7 +488,8 @@ fn watch_counts(port: &XdpRx, shift: &Shift, published: &RxPublished) -> RxResul
         }
         clock::sleep_until(now + COUNTS_EVERY_NS);
     };
-    RxResult { tally: total, first_ns, last_ns, losses: Vec::new(), cost: meter.read(), error }
+    let (losses, statistics) = (Vec::new(), None);
+    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
 #[inline]

@@ -16,12 +16,17 @@
 
 mod counters;
 mod drivers;
+mod drops;
 mod evidence;
 mod place;
+mod reasons;
 mod rules;
 
+/// What a drop is made of, as the program counts it.
+pub use bpf::{DropHeaders, DropKind, DropSample};
 pub use counters::{CounterError, HostCounters};
-pub use drivers::{CounterKind, Drivers, DriversError};
+pub use drivers::{CounterKind, Drivers, DriversError, LossCounter};
+pub use drops::{DropError, DropReading, DropScope, DropWatch, Dropped};
 pub use evidence::{Evidence, Witness, grown};
 pub use place::Place;
-pub use rules::{Received, host_rx_lines, lab_lines};
+pub use rules::{LabGrowth, Received, host_rx_lines, lab_lines};

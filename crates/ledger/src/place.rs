@@ -60,6 +60,8 @@ places! {
     TcEgress = "tc-egress", "tc filter, sending", Buffers, "tc -s filter show dev DEV egress";
     /// The sending driver dropped a packet: its ring was full or stopped, or the packet did not fit it.
     DriverTx = "driver-tx", "sending interface", Frames, "ethtool -G DEV tx 4096";
+    /// The far end of a veth has a smaller MTU, and a veth cuts nothing.
+    PeerMtu = "peer-mtu", "larger than the peer's MTU", Frames, "ip link set dev PEER mtu N: both ends the same";
     /// The far end of a veth did not take a packet: the ring between them was full, or it was down.
     PeerRing = "peer-ring", "peer's receive ring full", Frames,
         "the receiving softirq does not keep up: give it a CPU of its own";
@@ -129,8 +131,6 @@ places! {
     /// The socket's receive buffer was full: the application does not read fast enough.
     ReceiveBuffer = "receive-buffer", "receive buffer full", Packets,
         "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
-    /// Receive buffers of sockets that are not the receiver's.
-    OtherSockets = "other-sockets", "other sockets", Packets, "ss -ump";
     /// What an application had not read when it closed its socket.
     NotRead = "not-read", "never read by the application", Packets, "read until the queue is empty before closing";
     /// TCP had no use for it: old, duplicate, or against the connection's state. The stream lost nothing.

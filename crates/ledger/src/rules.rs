@@ -6,6 +6,7 @@ use measure::{LedgerLine, Unit};
 use crate::{
     counters::HostCounters,
     drivers::{CounterKind, Drivers},
+    drops::Dropped,
     evidence::{Evidence, Witness},
     place::Place,
 };
@@ -33,6 +34,20 @@ pub struct Received {
     pub losses: Vec<LedgerLine>,
 }
 
+/// What a lab's two sides counted during a trial.
+#[derive(Debug, Clone, Copy)]
+pub struct LabGrowth<'g> {
+    /// The sending side.
+    pub tx: &'g HostCounters,
+    /// The receiving side.
+    pub rx: &'g HostCounters,
+    /// What the kernel said it dropped, the sending side being namespace 0 and the receiving side 1; `None` when
+    /// nobody asked it.
+    pub drops: Option<&'g [Dropped]>,
+    /// Frames that the sending interface or its queueing discipline dropped, told the sender so, and sent later.
+    pub refused: u64,
+}
+
 impl Received {
     /// Packets lost between the driver and an AF_XDP socket.
     fn redirected_lost(&self) -> u64 {
@@ -40,98 +55,184 @@ impl Received {
     }
 }
 
-/// The lines of a lab trial; `refused` frames were dropped by the sending interface's count only, and sent later.
-pub fn lab_lines(
+/// The lines of a lab trial.
+pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
+    let &LabGrowth { tx, rx, drops, refused } = growth;
+    let mut evidence = Evidence::default();
+    // A refused frame is a drop of the interface, or of the queueing discipline above it.
+    let refused_by_link = refused.min(tx.link.tx_dropped);
+    let refused_by_qdisc = refused - refused_by_link;
+    let qdisc_drops = tx.qdisc_drops.saturating_sub(refused_by_qdisc);
+    evidence.saw(Place::Qdisc, Witness::Qdisc, qdisc_drops, "lab-tx qdisc drops");
+    links_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+    let mut named = Vec::new();
+    if let Some(drops) = drops {
+        let bounced = bounced(tx);
+        reasons_saw(drops, [refused_by_link, refused_by_qdisc, bounced], received, &mut evidence, &mut named);
+    }
+    if received.is_udp || received.is_unseen {
+        protocols_saw(rx, received, drops.is_some(), &mut evidence);
+    }
+    for line in port_lines(rx, received) {
+        match Place::named(&line.place) {
+            // A socket's drop count contains all that was lost once the socket was found.
+            Some(Place::ReceiveBuffer) => evidence.saw_all(
+                Place::ReceiveBuffer,
+                Witness::Port,
+                line.packets,
+                line.source,
+                &[Place::Checksum, Place::SocketFilter],
+            ),
+            Some(place) => evidence.saw(place, Witness::Port, line.packets, line.source),
+            None => named.push(line),
+        }
+    }
+    let mut lines = evidence.lines();
+    lines.append(&mut named);
+    lines.extend(unknown_counters("lab-tx", tx, drivers));
+    lines.extend(unknown_counters("lab-rx", rx, drivers));
+    lines
+}
+
+/// The two interfaces of the pair.
+fn links_saw(
     tx: &HostCounters,
     rx: &HostCounters,
     refused: u64,
     received: &Received,
     drivers: &Drivers,
-) -> Vec<LedgerLine> {
-    let mut evidence = Evidence::default();
-    evidence.saw(Place::Qdisc, Witness::Qdisc, tx.qdisc_drops, "lab-tx qdisc drops");
+    evidence: &mut Evidence,
+) {
     // A veth end counts as its own tx_dropped whatever its peer did not take, the peer's rx_dropped (backlog full)
     // included: the backlog is named, the rest is the peer's ring.
     let tx_dropped = tx.link.tx_dropped.saturating_sub(refused);
-    // What an AF_XDP socket did not take is a failed redirect of the driver's too, and named by the socket.
-    let rx_dropped = rx.link.rx_dropped.saturating_sub(received.redirected_lost());
-    evidence.saw_all(Place::PeerRing, Witness::Link, tx_dropped, "lab-tx tx_dropped", &[Place::Backlog]);
-    evidence.saw(Place::Backlog, Witness::Link, rx_dropped.min(tx_dropped), "lab-rx rx_dropped");
+    // Frames of XDP that found the peer's ring full stand in tx_dropped at one end and rx_dropped at the other, too.
+    // What an AF_XDP socket did not take is a failed redirect of the driver's, and named by the socket.
+    let rx_dropped =
+        rx.link.rx_dropped.saturating_sub(bounced(tx)).saturating_sub(received.redirected_lost());
+    // Packets larger than the peer's MTU stand in both, and only the kernel's reasons tell them.
+    const NAMED: &[Place] = &[Place::PeerMtu, Place::Backlog];
+    evidence.saw_all(Place::PeerRing, Witness::Link, tx_dropped, "lab-tx tx_dropped", NAMED);
+    let both = rx_dropped.min(tx_dropped);
+    evidence.saw_all(Place::Backlog, Witness::Link, both, "lab-rx rx_dropped", &[Place::PeerMtu]);
     // Dropped before the backlog was asked, and not seen by the peer.
     evidence.saw_all(
         Place::ReceivingInterface,
         Witness::Link,
         rx_dropped,
         "lab-rx rx_dropped",
-        &[Place::Backlog, Place::NoHandler],
+        &[Place::PeerMtu, Place::Backlog, Place::NoHandler, Place::XdpRedirect],
     );
-    let mut unknown = unknown_counters("lab-tx", tx, drivers);
-    unknown.extend(unknown_counters("lab-rx", rx, drivers));
-    if received.is_udp || received.is_unseen {
-        protocols_saw(rx, received, &mut evidence);
+    // A program that counts drops what it counted.
+    if !received.is_xdp {
+        let dropped = sum(rx, drivers, Place::XdpDrop);
+        evidence.saw_all(
+            Place::XdpDrop,
+            Witness::Driver,
+            dropped,
+            "lab-rx veth xdp_drops",
+            &[Place::XdpAborted],
+        );
     }
-    let mut lines = evidence.lines();
-    if received.is_udp {
-        lines.extend(receive_buffer_full(rx, received));
-    } else if !received.is_unseen {
-        lines.extend(port_lines(received));
-    }
-    lines.extend(unknown);
-    lines
 }
 
-/// Counters of a driver that the data file does not know and that moved: shown as lines without packets, because
-/// nobody knows whether they are losses.
-fn unknown_counters(side: &str, counters: &HostCounters, drivers: &Drivers) -> Vec<LedgerLine> {
-    let moved = counters
-        .driver_counters
-        .iter()
-        .filter(|(name, value)| *value > 0 && drivers.kind(&counters.driver, name) == CounterKind::Unknown);
-    moved
-        .map(|(name, value)| {
-            LedgerLine::new(
-                LedgerLine::UNKNOWN_COUNTER,
-                0,
-                &format!("{side} {} {name} +{value}", counters.driver),
-            )
-        })
-        .collect()
+/// Frames that left an end of the pair by XDP and were not taken: its driver's own count.
+fn bounced(tx: &HostCounters) -> u64 {
+    let is_error = |name: &str| name.ends_with("_xdp_tx_errors") || name.ends_with("_xdp_xmit_errors");
+    let errors = tx.driver_counters.iter().filter(|(name, _)| is_error(name));
+    errors.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// What a port below the protocols lost: by place where that is known, else as one.
-fn port_lines(received: &Received) -> Vec<LedgerLine> {
-    if received.losses.is_empty() {
-        return vec![LedgerLine::new("receiving ring", received.lost, "the ring's own counters")];
-    }
-    received.losses.clone()
-}
-
-/// Places between IP and the application in a namespace where nobody else receives.
-fn protocols_saw(counters: &HostCounters, received: &Received, evidence: &mut Evidence) {
-    let of = |v4, v6| counters.both(v4, v6);
-    let receive_buffer = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
-    let checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
-    // A socket's own drop count contains its share of all three UDP counters, so only what other sockets
-    // dropped is left of them.
-    let others = (receive_buffer + checksum).saturating_sub(received.lost);
-    let mut saw = |place, packets, source| evidence.saw(place, Witness::Protocol, packets, source);
-    if received.is_unseen {
-        saw(Place::ReceiveBuffer, receive_buffer, "Udp RcvbufErrors + MemErrors");
-        saw(Place::Checksum, checksum, "Udp InCsumErrors");
-        if received.is_closed {
-            saw(
-                Place::NotRead,
-                left_unread(counters),
-                "IpExt InNoECTPkts − Tcp InSegs − Udp InDatagrams − InErrors",
-            );
+/// What the kernel named. `already` are frames that stand in other counters of the sending side: refused by the
+/// interface, refused by the queueing discipline, and bounced frames of XDP.
+fn reasons_saw(
+    drops: &[Dropped],
+    already: [u64; 3],
+    received: &Received,
+    evidence: &mut Evidence,
+    named: &mut Vec<LedgerLine>,
+) {
+    let [mut by_link, mut by_qdisc, mut bounced] = already;
+    for drop in drops {
+        let is_tx = drop.namespace == 0;
+        let place = match drop.place() {
+            // The driver of the sending side is the veth: what it drops its peer did not take.
+            Some(Place::DriverTx) if is_tx => Some(Place::PeerRing),
+            place => place,
+        };
+        // A packet socket's copy is taken before, and XDP's and AF_XDP's packets never get so far: the kernel drops
+        // the originals, or nothing.
+        let is_past = |place: Place| place >= Place::TcIngress;
+        if !(received.is_udp || received.is_unseen || is_tx) && place.is_none_or(is_past) {
+            continue;
         }
-    } else {
-        saw(Place::OtherSockets, others, "Udp RcvbufErrors + MemErrors + InCsumErrors − SK_MEMINFO_DROPS");
+        let place = match place {
+            Some(Place::XdpDrop) if received.is_xdp => continue,
+            Some(place) => place,
+            None => {
+                let name = format!("dropped: {}", drop.reason);
+                named.push(LedgerLine {
+                    unit: Unit::Buffers,
+                    ..LedgerLine::new(&name, drop.packets, &drop.source())
+                });
+                continue;
+            }
+        };
+        let taken_off = match place {
+            Place::PeerRing => &mut by_link,
+            Place::Qdisc => &mut by_qdisc,
+            Place::XdpTx | Place::XdpRedirect if is_tx => &mut bounced,
+            _ => &mut 0,
+        };
+        let off = drop.packets.min(*taken_off);
+        *taken_off -= off;
+        let packets = drop.packets - off;
+        match place {
+            Place::XdpRedirect if !is_tx => evidence.saw_all(
+                place,
+                Witness::Reason,
+                packets,
+                drop.source(),
+                // A redirect to a socket that had no room is named by the socket.
+                &[Place::XskFillEmpty, Place::XskFrameSmall, Place::XskRingFull],
+            ),
+            // Where a program runs over buffers, one that it aborted goes the same way as one that it dropped.
+            Place::XdpDrop => {
+                evidence.saw_all(place, Witness::Reason, packets, drop.source(), &[Place::XdpAborted])
+            }
+            _ => evidence.saw(place, Witness::Reason, packets, drop.source()),
+        }
     }
+}
+
+/// Places between IP and the application in a namespace where nobody else receives. `reasons` says whether the kernel
+/// names its drops: then remainders of counters are not needed.
+fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, evidence: &mut Evidence) {
+    let of = |v4, v6| counters.both(v4, v6);
+    let buffers = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
+    let checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
+    let ip_checksum = counters.protocols.value("IpExtInCsumErrors").unwrap_or(0);
+    let mut saw = |place, packets, source| evidence.saw(place, Witness::Protocol, packets, source);
     saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards");
-    saw(Place::IpHeader, of("IpInHdrErrors", "Ip6InHdrErrors"), "Ip InHdrErrors");
+    // A wrong checksum of IP counts as a header error, too.
+    saw(Place::IpHeader, of("IpInHdrErrors", "Ip6InHdrErrors").saturating_sub(ip_checksum), "Ip InHdrErrors");
     saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors");
     saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts");
+    saw(Place::Checksum, checksum, "Udp InCsumErrors");
+    saw(Place::Checksum, ip_checksum, "IpExt InCsumErrors");
+    saw(Place::ReceiveBuffer, buffers, "Udp RcvbufErrors + MemErrors");
+    if received.is_unseen && received.is_closed {
+        let source = "IpExt InNoECTPkts − Tcp InSegs − Udp InDatagrams − InErrors";
+        saw(Place::NotRead, left_unread(counters), source);
+    }
+    if !reasons {
+        let rest = of("UdpInErrors", "Udp6InErrors").saturating_sub(buffers).saturating_sub(checksum);
+        saw(
+            Place::SocketFilter,
+            rest.min(received.lost),
+            "Udp InErrors − RcvbufErrors − MemErrors − InCsumErrors",
+        );
+    }
 }
 
 /// Datagrams that a socket took and nobody read: what IP delivered, less TCP's segments, what was read and what was
@@ -142,6 +243,20 @@ fn left_unread(counters: &HostCounters) -> u64 {
     let elsewhere =
         of("TcpInSegs", "IcmpInMsgs") + of("UdpNoPorts", "Udp6NoPorts") + of("UdpInErrors", "Udp6InErrors");
     reached_ip.saturating_sub(elsewhere).saturating_sub(of("UdpInDatagrams", "Udp6InDatagrams"))
+}
+
+/// What the receiving socket or ring lost: by place where that is known, else as one.
+fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
+    if received.is_udp {
+        return receive_buffer_full(counters, received).into_iter().collect();
+    }
+    if received.is_unseen {
+        return Vec::new();
+    }
+    if received.losses.is_empty() {
+        return vec![LedgerLine::new("receiving ring", received.lost, "the ring's own counters")];
+    }
+    received.losses.clone()
 }
 
 /// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters
@@ -170,6 +285,28 @@ fn receive_buffer_full(counters: &HostCounters, received: &Received) -> Option<L
         unit,
         ..LedgerLine::new(place.name(), packets, source).with_remedy(place.remedy())
     })
+}
+
+/// Counters of a driver that the data file does not know and that moved: shown as lines without packets, because
+/// nobody knows whether they are losses.
+fn unknown_counters(side: &str, counters: &HostCounters, drivers: &Drivers) -> Vec<LedgerLine> {
+    let unknown = |name: &str| drivers.kind(&counters.driver, name) == CounterKind::Unknown;
+    let moved = counters.driver_counters.iter().filter(|(name, value)| *value > 0 && unknown(name));
+    let line = |(name, value): &(String, u64)| {
+        let source = format!("{side} {} {name} +{value}", counters.driver);
+        LedgerLine::new(LedgerLine::UNKNOWN_COUNTER, 0, &source)
+    };
+    moved.map(line).collect()
+}
+
+/// All counters of a driver that are about one place.
+fn sum(counters: &HostCounters, drivers: &Drivers, place: Place) -> u64 {
+    let is_of = |name: &str| match drivers.kind(&counters.driver, name) {
+        CounterKind::Loss(loss) => loss.place == place,
+        _ => false,
+    };
+    let of_place = counters.driver_counters.iter().filter(|(name, _)| is_of(name));
+    of_place.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
 #[cfg(test)]

@@ -13,22 +13,40 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod distribution;
 mod effect;
+mod figure;
+mod hdr;
 mod histogram;
+mod jitter;
 mod ledger;
 mod random;
 mod receipt;
+mod reception;
 mod run;
+mod sequence;
 mod statistics;
 mod student;
+mod throughput;
 
 pub use change::{ChangePoint, change_points};
+pub use distribution::{Distribution, NanosSummary};
 pub use effect::{Better, Effect, EffectScale, Question, Verdict};
+pub use figure::Figure;
 pub use histogram::Histogram;
+pub use jitter::TransitVariation;
 pub use ledger::{Ledger, LedgerLine, Unit};
 pub use receipt::{Lateness, Receipt};
+pub use reception::{
+    ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
+    StatisticsLevel, Timing,
+};
 pub use run::{
     Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
     Skipped, Start, Trial,
 };
-pub use statistics::{Summary, median};
+pub use sequence::{Placed, SequenceCounts, SequenceSummary, SequenceTracker};
+pub use statistics::{Summary, confidence_interval, median};
+pub use throughput::{
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
+};

@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// From 0 up to and without `bound`, which is greater than 0.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         // the high half of the product; its bias is below 2^-50 for the lengths used here
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

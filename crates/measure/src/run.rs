@@ -7,7 +7,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ledger::Ledger, receipt::Receipt, statistics::Summary};
+use crate::{
+    figure::Figure,
+    ledger::Ledger,
+    receipt::Receipt,
+    reception::ReceptionStatistics,
+    statistics::Summary,
+    throughput::{GoalResult, Throughput, ThroughputLimit},
+};
 
 /// The schema's name and version, in every record.
 pub const SCHEMA: &str = "linerate.run/1";
@@ -133,11 +140,20 @@ pub struct End {
     pub trials: Vec<Trial>,
     /// Trials of the same pair and settings, summarised.
     pub pairs: Vec<PairSummary>,
+    /// What a receiver that ran alone measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Engines that were left out, and why.
     pub skipped: Vec<Skipped>,
     /// A sweep's or a model's points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Point>,
+    /// What throughput searches found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throughput: Vec<Throughput>,
+    /// Published figures beside this run's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
     /// Remarks a reader must know to trust the numbers.
     pub notes: Vec<String>,
 }
@@ -167,6 +183,9 @@ pub struct Trial {
     pub payload_bytes: u32,
     /// Packets per second asked for, all threads together; `None` is the maximum.
     pub asked_pps: Option<f64>,
+    /// The sweep's parameters by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Value>,
     /// Seconds from first to last packet handed over.
     pub duration_s: f64,
     /// Packets that the kernel or ring took.
@@ -189,6 +208,9 @@ pub struct Trial {
     pub ledger: Ledger,
     /// What the generator achieved.
     pub receipt: Receipt,
+    /// What the receiver measured, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<ReceptionStatistics>,
     /// Whether it ended early.
     pub interrupted: bool,
 }
@@ -259,6 +281,9 @@ pub struct PairSummary {
     pub frame_size_bytes: u32,
     /// Packets per second asked for; `None` is the maximum.
     pub asked_pps: Option<f64>,
+    /// The sweep's parameters by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Value>,
     /// Sent packets per second.
     pub sent_pps: Summary,
     /// Delivered packets per second.
@@ -277,13 +302,14 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// What makes two trials repeats of each other: labels, threads, frame size and load.
-type Settings<'t> = (&'t str, &'t str, u32, u32, u32, Option<f64>);
+/// What makes two trials repeats of each other: labels, threads, frame size, load and a sweep's parameters.
+type Settings<'t> = (&'t str, &'t str, u32, u32, u32, Option<f64>, &'t BTreeMap<String, Value>);
 
 impl Trial {
     fn settings(&self) -> Settings<'_> {
         let (tx, rx) = (&self.tx, &self.rx);
-        (&tx.label, &rx.label, tx.threads, rx.threads, self.frame_size_bytes, self.asked_pps)
+        let (frame_size_bytes, asked_pps) = (self.frame_size_bytes, self.asked_pps);
+        (&tx.label, &rx.label, tx.threads, rx.threads, frame_size_bytes, asked_pps, &self.parameters)
     }
 }
 
@@ -310,6 +336,7 @@ impl PairSummary {
                     rx_threads: first.rx.threads,
                     frame_size_bytes: first.frame_size_bytes,
                     asked_pps: first.asked_pps,
+                    parameters: first.parameters.clone(),
                     sent_pps,
                     delivered_pps,
                     agrees,
@@ -329,13 +356,20 @@ impl PairSummary {
     }
 
     fn settings(&self) -> Settings<'_> {
-        (&self.tx, &self.rx, self.tx_threads, self.rx_threads, self.frame_size_bytes, self.asked_pps)
+        let (tx, rx, asked_pps) = (self.tx.as_str(), self.rx.as_str(), self.asked_pps);
+        (tx, rx, self.tx_threads, self.rx_threads, self.frame_size_bytes, asked_pps, &self.parameters)
     }
 }
 
 impl End {
-    /// Whether every rate was held and every ledger closed: exit status 0 instead of 1.
+    /// Whether every rate was held and every ledger closed: exit status 0 instead of 1. A throughput search asks
+    /// for rates that cannot be held to find out which can; it has met its goals when it found them all.
     pub fn goals_met(&self) -> bool {
-        !self.interrupted && self.trials.iter().all(|t| t.receipt.kept_up && t.ledger.is_closed())
+        let rates_held = !self.throughput.is_empty() || self.trials.iter().all(|t| t.receipt.kept_up);
+        let found = |goal: &GoalResult| goal.lower_pps.is_some() && goal.limit != ThroughputLimit::Unfinished;
+        !self.interrupted
+            && rates_held
+            && self.trials.iter().all(|t| t.ledger.is_closed())
+            && self.throughput.iter().flat_map(|found| &found.goals).all(found)
     }
 }

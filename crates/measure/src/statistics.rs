@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::student::two_sided_quantile;
+
 /// The middle of the values, the mean of the two middle ones for an even number; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.to_vec();
@@ -12,6 +14,19 @@ pub fn median(values: &[f64]) -> Option<f64> {
         n if n % 2 == 1 => Some(sorted[middle]),
         _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
+}
+
+/// The interval that holds the mean of what the values were drawn from, in the given share of cases (Student's t).
+/// `None` with fewer than two values.
+pub fn confidence_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
+    let count = values.len() as f64;
+    if values.len() < 2 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let half_width = (variance / count).sqrt() * two_sided_quantile(confidence, count - 1.0);
+    Some((mean - half_width, mean + half_width))
 }
 
 /// Several trials of one quantity.
@@ -58,6 +73,15 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn an_interval_is_that_of_the_printed_tables() {
+        // mean 10, deviation 1, t(0.95, 2) = 4.303
+        let (low, high) = confidence_interval(&[9.0, 10.0, 11.0], 0.95).unwrap();
+        assert!((low - (10.0 - 4.303 / 3f64.sqrt())).abs() < 1e-3 && (high + low - 20.0).abs() < 1e-9);
+        assert_eq!(confidence_interval(&[1.0], 0.95), None);
+        assert_eq!(confidence_interval(&[2.0, 2.0], 0.95), Some((2.0, 2.0)));
     }
 
     #[test]

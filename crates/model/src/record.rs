@@ -61,6 +61,7 @@ impl Outcome {
             frame_size_bytes: frame,
             payload_bytes: payload.unwrap_or(0),
             asked_pps,
+            parameters: BTreeMap::new(),
             duration_s: self.duration_s,
             sent: self.total.sent,
             sent_pps: self.sent_pps(),
@@ -72,6 +73,7 @@ impl Outcome {
             cpus: self.cpus.iter().map(cpu_share).collect(),
             ledger,
             receipt,
+            statistics: None,
             interrupted: false,
         }
     }

@@ -16,6 +16,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
 mod error;
 mod packet;
 mod pktgen;
@@ -32,7 +36,10 @@ pub use packet::{
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
-pub use xsk::{Recycling, XskGot, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions};
+pub use xsk::{
+    After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskRx, XskRxOptions, XskShape, XskTx,
+    XskTxOptions, receive_losses,
+};
 
 /// What a port's slots hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +91,26 @@ pub struct Received<'p> {
     pub bytes: &'p [u8],
     /// Whether the packet was longer than `bytes`.
     pub truncated: bool,
+    /// When it was received, in nanoseconds of the clock that [`RxPort::time_source`] names; `None` where nobody
+    /// stamps packets.
+    pub arrived_ns: Option<u64>,
+    /// Who sent it, where the port was asked to say and the bytes do not.
+    pub source: Option<SocketAddr>,
+}
+
+/// Who says when a packet was received, and by which clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeSource {
+    /// Nobody: the reading loop's own clock (monotonic), once a batch.
+    #[default]
+    Loop,
+    /// The kernel, when the driver hands the packet over (wall clock).
+    Kernel,
+    /// A program in the driver (monotonic clock).
+    Program,
+    /// The card, by a clock of its own.
+    Card,
 }
 
 /// Sends packets of one flow set.
@@ -115,6 +142,16 @@ pub trait RxPort {
     /// # Errors
     /// When the path is broken.
     fn recv(&mut self, wait: Wait, sink: impl FnMut(Received<'_>)) -> Result<usize, PortError>;
+
+    /// The receive queue that it reads, when that is one alone.
+    fn queue(&self) -> Option<u32> {
+        None
+    }
+
+    /// Who stamps the packets that are lent.
+    fn time_source(&self) -> TimeSource {
+        TimeSource::Loop
+    }
 
     /// Packets lost as far as the packets received have told: costs nothing, and lags behind.
     fn lost_seen(&self) -> u64;

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use sys::udp::{RecvBatch, SendBatch, SocketOptions, UdpSocket};
+use sys::udp::{Message, RecvBatch, SendBatch, SocketOptions, UdpSocket};
 
-use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TxPort, Wait};
+use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TimeSource, TxPort, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -61,6 +61,8 @@ pub struct UdpRxOptions {
     /// Let each batch carry the number of packets dropped so far (`SO_RXQ_OVFL`), instead of asking for it now and
     /// then; it costs the kernel a look at the count for every packet.
     pub drop_counts: bool,
+    /// Let each packet carry its sender's address and when it was received, by this clock.
+    pub times: Option<TimeSource>,
     /// Messages a call, at most.
     pub batch_size: usize,
     /// `SO_RCVBUF` in bytes.
@@ -74,6 +76,7 @@ pub struct UdpRx {
     local: SocketAddr,
     lost: u64,
     shares_socket: bool,
+    times: TimeSource,
 }
 
 impl UdpTxOptions {
@@ -207,6 +210,7 @@ impl UdpRxOptions {
             reuse_port: false,
             gro: false,
             drop_counts: false,
+            times: None,
             batch_size: 512,
             receive_buffer_bytes: None,
         }
@@ -229,6 +233,7 @@ impl UdpRx {
             receive_buffer_bytes: options.receive_buffer_bytes,
             gro: options.gro,
             drop_counts: options.drop_counts,
+            timestamps: matches!(options.times, Some(TimeSource::Kernel | TimeSource::Card)),
             ..SocketOptions::default()
         };
         let socket = UdpSocket::bind(options.local, &socket_options)
@@ -252,9 +257,12 @@ impl UdpRx {
         } else {
             RecvBatch::new(options.batch_size, Self::SLOT_BYTES)
         };
+        let times = options.times.unwrap_or_default();
+        let batch = if options.times.is_some() { batch.with_sources() } else { batch };
+        let batch = if times == TimeSource::Loop { batch } else { batch.with_times() };
         let local =
             socket.local_address().map_err(|source| PortError::Option { option: "getsockname", source })?;
-        Ok(Self { socket, batch, local, lost: 0, shares_socket })
+        Ok(Self { socket, batch, local, lost: 0, shares_socket, times })
     }
 
     /// The address bound to.
@@ -296,20 +304,29 @@ impl RxPort for UdpRx {
         let mut packets = 0;
         for index in 0..messages {
             let message = self.batch.message(index);
+            let arrived_ns = match self.times {
+                TimeSource::Card => message.times.and_then(|times| times.card_ns),
+                _ => message.times.map(|times| times.kernel_ns),
+            };
+            let Message { truncated, source, .. } = message;
             match message.segment_bytes {
                 None => {
                     packets += 1;
-                    sink(Received { bytes: message.bytes, truncated: message.truncated });
+                    sink(Received { bytes: message.bytes, truncated, arrived_ns, source });
                 }
                 Some(segment) => {
                     for bytes in message.bytes.chunks(segment) {
                         packets += 1;
-                        sink(Received { bytes, truncated: message.truncated });
+                        sink(Received { bytes, truncated, arrived_ns, source });
                     }
                 }
             }
         }
         Ok(packets)
+    }
+
+    fn time_source(&self) -> TimeSource {
+        self.times
     }
 
     fn lost_seen(&self) -> u64 {

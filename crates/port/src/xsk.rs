@@ -6,6 +6,7 @@
 //! A redirected packet appears on the queue that it arrived on. On a veth that is the queue that the sender
 //! transmitted on: [`XskTxOptions::queue`] chooses it.
 
+mod queue;
 mod rx;
 mod tx;
 
@@ -14,6 +15,7 @@ use sys::{
     xsk::{CopyMode, Pages, XskStatistics},
 };
 
+pub use queue::{After, Turn, XskQueue, XskQueueOptions};
 pub use rx::{Recycling, XskRx, XskRxOptions};
 pub use tx::{XskTx, XskTxOptions};
 
@@ -51,7 +53,7 @@ fn interface(name: &str, queue: u32) -> Result<Link, PortError> {
 /// Where a socket in copy mode loses what it should receive; the lines add up to all of it.
 ///
 /// The kernel counts a packet that found the fill ring empty in two counters; here it stands in one line.
-fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
+pub fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
     let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
     [
         Loss {

@@ -64,6 +64,7 @@ fn write_header(run: &Run, page: &mut Page) {
 fn write_body(run: &Run, page: &mut Page) {
     let rungs = rungs(run);
     conditions::write_asked(run, page);
+    charts::write_throughput(run, page);
     if !rungs.is_empty() {
         charts::write_ladder(&rungs, page);
         charts::write_loads(&rungs, page);

@@ -71,6 +71,9 @@ impl Varying {
         if self.threads {
             name += &format!(", {}", threads(pair));
         }
+        for (parameter, value) in &pair.parameters {
+            name += &format!(", {parameter}={}", crate::tables::plain(value));
+        }
         if self.load {
             name += &format!(", at {}", number::asked(pair.asked_pps));
         }

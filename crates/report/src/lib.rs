@@ -35,6 +35,7 @@ mod style;
 mod table;
 mod tables;
 mod text;
+mod throughput;
 mod verdict;
 
 pub use compare::{

@@ -9,7 +9,7 @@ use crate::{
     ladder::rungs,
     occasion,
     table::{Cell, Column, Table},
-    tables, verdict,
+    tables, text, verdict,
 };
 
 /// Writes verdict, remarks, the tables of the text form, and the conditions.
@@ -18,6 +18,9 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}\n", escape::markdown(&verdict::verdict(run)))?;
     for remark in verdict::remarks(run) {
         writeln!(out, "- **Note:** {}", escape::markdown(&remark))?;
+    }
+    for table in text::summaries(run) {
+        write_table(&table, out)?;
     }
     let rungs = rungs(run);
     write_table(&tables::ladder(&rungs), out)?;

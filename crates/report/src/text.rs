@@ -12,7 +12,7 @@ use crate::{
     occasion::{machine, occasion, place},
     style::{Style, Tone, wrap},
     table::Table,
-    tables, verdict,
+    tables, throughput, verdict,
 };
 
 pub use trial::write_trial;
@@ -25,8 +25,15 @@ const POINTS_SHOWN: usize = 40;
 pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {
     write_heading(run, style, out)?;
     let rungs = rungs(run);
+    let searched = !run.end.throughput.is_empty();
+    for table in summaries(run) {
+        write_table(&table, style, out)?;
+        writeln!(out)?;
+    }
     match run.end.trials.as_slice() {
         [] => {}
+        // A search's trials are as many as its loads, and each is a step on the way: the other forms have them.
+        _ if searched => {}
         [only] if run.start.command != "bench" => {
             write_trial(only, style, out)?;
             writeln!(out)?;
@@ -40,20 +47,34 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     for remark in verdict::remarks(run) {
         paragraph(&remark, "! ", style, out)?;
     }
-    if !rungs.is_empty() {
+    if !rungs.is_empty() && !searched {
         writeln!(out)?;
         write_table(&tables::ledgers(&rungs), style, out)?;
         for remedy in tables::remedies(&rungs) {
             paragraph(&remedy, "try: ", style, out)?;
         }
     }
-    for table in [tables::receipts(&rungs), tables::points(&run.end.points, POINTS_SHOWN)] {
+    let receipts = if searched { Table::default() } else { tables::receipts(&rungs) };
+    for table in [receipts, tables::points(&run.end.points, POINTS_SHOWN)] {
         if table.rows() > 0 {
             writeln!(out)?;
             write_table(&table, style, out)?;
         }
     }
     write_skipped(run, style, out)
+}
+
+/// The tables of what a run found out, where it was more than a ladder.
+pub(crate) fn summaries(run: &Run) -> Vec<Table> {
+    let found = &run.end.throughput;
+    let all = [
+        throughput::figures(&run.end.figures),
+        throughput::goals(found),
+        throughput::latency(found),
+        throughput::frame_loss(found),
+        throughput::back_to_back(found),
+    ];
+    all.into_iter().filter(|table| table.rows() > 0).collect()
 }
 
 fn write_heading(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {

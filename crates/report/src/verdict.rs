@@ -6,10 +6,14 @@ use crate::{
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
+    throughput,
 };
 
 /// The run in one sentence, raw, to be escaped.
 pub(crate) fn verdict(run: &Run) -> String {
+    if let Some(found) = throughput::verdict(&run.end.throughput) {
+        return found;
+    }
     let rungs = rungs(run);
     let Some(best) = ladder::best(&rungs) else {
         return of_points(&run.end.points);
@@ -67,8 +71,9 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
     if run.end.interrupted {
         remarks.push("The run was ended early; what had been measured by then is shown.".to_string());
     }
-    for rung in rungs(run) {
-        remarks.extend(of_rung(&rung));
+    // A search asks for rates that are not held, and each load once.
+    if run.end.throughput.is_empty() {
+        remarks.extend(rungs(run).iter().flat_map(of_rung));
     }
     remarks.extend(stolen(&run.end.trials));
     remarks.extend(run.end.notes.iter().cloned());

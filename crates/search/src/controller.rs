@@ -129,7 +129,7 @@ struct Bounds {
 }
 
 /// Trials that fell short at one load before the generator is believed unable to offer it.
-const VOIDS: usize = 2;
+const VOIDS: usize = 3;
 
 impl SearchPlan {
     /// NDR and PDR (0.5 %) below a load.

@@ -14,6 +14,36 @@ pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
+/// By how much the wall clock is ahead of the monotonic one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WallOffset {
+    /// `CLOCK_REALTIME` − `CLOCK_MONOTONIC` in nanoseconds.
+    pub ahead_ns: u64,
+    /// The two were read within so many nanoseconds, by which this may be wrong.
+    pub within_ns: u64,
+}
+
+/// Reads both clocks as close together as three tries get them. Only a step of the wall clock changes the offset: what
+/// disciplines it changes the rate of both.
+pub fn wall_offset() -> WallOffset {
+    let once = || {
+        let before = monotonic_ns();
+        let wall = realtime_ns();
+        let within_ns = monotonic_ns() - before;
+        WallOffset { ahead_ns: wall.wrapping_sub(before + within_ns / 2), within_ns }
+    };
+    (0..3).map(|_| once()).min_by_key(|offset| offset.within_ns).expect("three tries")
+}
+
+impl WallOffset {
+    /// The same offset unless a later reading shows that the wall clock was set: readings differ a little.
+    #[must_use]
+    pub fn checked_by(self, later: Self) -> Self {
+        let differ_ns = later.ahead_ns.wrapping_sub(self.ahead_ns) as i64;
+        if differ_ns.unsigned_abs() > self.within_ns + later.within_ns { later } else { self }
+    }
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -53,6 +83,19 @@ pub fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_wall_clock_is_the_monotonic_one_and_the_offset() {
+        let offset = wall_offset();
+        let (before, wall, after) = (monotonic_ns(), realtime_ns(), monotonic_ns());
+        let expected =
+            before + offset.ahead_ns - offset.within_ns..=after + offset.ahead_ns + offset.within_ns;
+        assert!(expected.contains(&wall), "{wall} in {expected:?}");
+        let read_again = WallOffset { ahead_ns: offset.ahead_ns + offset.within_ns, ..offset };
+        assert_eq!(offset.checked_by(read_again), offset);
+        let set = WallOffset { ahead_ns: offset.ahead_ns + 1_000_000_000, ..offset };
+        assert_eq!(offset.checked_by(set), set);
+    }
 
     #[test]
     fn a_sleep_ends_at_its_deadline_and_not_before() {

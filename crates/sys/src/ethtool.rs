@@ -1,4 +1,5 @@
-//! ethtool by ioctl: an interface's features (offloads), its driver, and the driver's own counters.
+//! ethtool: an interface's features (offloads), its driver, the driver's own counters, and what its driver lets be
+//! set: by netlink ([`EthtoolNetlink`]) where that exists, by ioctl ([`EthtoolSocket`]) elsewhere.
 //!
 //! Formats: `linux/ethtool.h`, <https://docs.kernel.org/networking/statistics.html>.
 
@@ -6,8 +7,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 mod buffer;
+mod netlink;
+mod parameters;
+mod rxfh;
+mod rxnfc;
 
 use buffer::{Buffer, text};
+pub use netlink::{EthtoolNetlink, LinkMode, Rss, is_unsupported};
+pub use parameters::{CHANNELS, COALESCING, Group, PAUSE, Parameter, RINGS, Values};
+pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
+pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
 
 /// What an ethtool request can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +98,8 @@ mod strings {
     pub(super) const FEATURES: u32 = 4;
 }
 
+/// More names than any driver has counters: what claims more is no answer.
+const MOST_STRINGS: usize = 1 << 20;
 /// Bytes of a name (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
 
@@ -203,10 +214,19 @@ impl EthtoolSocket {
         if count == 0 {
             return Ok(Vec::new());
         }
+        if count > MOST_STRINGS {
+            return Err(self.odd(interface, "count the strings"));
+        }
         let mut names = Buffer::new(&[ETHTOOL_GSTRINGS, set, count as u32], count * NAME);
         self.ask(interface, &mut names, "read the names")?;
         let count = count.min(names.u32(2) as usize);
         Ok(names.bytes()[12..].chunks_exact(NAME).take(count).map(text).collect())
+    }
+
+    /// An answer that no driver can mean.
+    fn odd(&self, interface: &str, action: &'static str) -> EthtoolError {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "the driver's answer makes no sense");
+        EthtoolError::Refused { action, interface: interface.to_owned(), source }
     }
 
     fn ask(&self, interface: &str, request: &mut Buffer, action: &'static str) -> Result<(), EthtoolError> {

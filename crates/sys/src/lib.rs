@@ -2,12 +2,15 @@
 //!
 //! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
 
+pub mod bpf_map;
+pub mod btf;
 pub mod capability;
 pub mod child;
 pub mod clock;
 pub mod cpu;
 pub mod cycles;
 pub mod ethtool;
+mod genl;
 pub mod netdev;
 mod netlink;
 pub mod netns;

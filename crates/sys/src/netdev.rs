@@ -4,13 +4,13 @@
 
 use std::io;
 
-use crate::netlink::{Attributes, NetlinkError, Request, Socket};
+use crate::genl::Family;
+use crate::netlink::{Attributes, NetlinkError};
 
 /// A socket of the family in the namespace of the thread that opened it; from there any thread may use it.
 #[derive(Debug)]
 pub struct NetdevSocket {
-    socket: Socket,
-    family: u16,
+    family: Family,
 }
 
 /// One NAPI instance: what polls a receive queue.
@@ -18,13 +18,36 @@ pub struct NetdevSocket {
 pub struct Napi {
     /// Its number, unique on this machine.
     pub id: u32,
+    /// The interrupt that starts it.
+    pub interrupt: Option<u32>,
     /// The kernel thread that runs it, when it is threaded.
     pub thread: Option<u32>,
 }
 
-/// `struct genlmsghdr` with a command of version 1.
-fn command(command: u8) -> [u8; 4] {
-    [command, 1, 0, 0]
+/// One queue of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Its number among those of its direction.
+    pub id: u32,
+    /// Whether it receives.
+    pub receives: bool,
+    /// The NAPI instance that polls it.
+    pub napi: Option<u32>,
+}
+
+/// What the driver counts of one queue; `None` where it does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Its number among those of its direction.
+    pub id: u32,
+    /// Whether it receives.
+    pub receives: bool,
+    /// Packets since the interface was created.
+    pub packets: Option<u64>,
+    /// Bytes since then.
+    pub bytes: Option<u64>,
+    /// Packets that the card dropped.
+    pub drops: Option<u64>,
 }
 
 impl NetdevSocket {
@@ -34,32 +57,50 @@ impl NetdevSocket {
 
     /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, NetlinkError> {
-        let mut socket = Socket::open(libc::NETLINK_GENERIC)?;
-        let mut request =
-            Request::new(libc::GENL_ID_CTRL as u16, 0, &command(libc::CTRL_CMD_GETFAMILY as u8));
-        request.string(libc::CTRL_ATTR_FAMILY_NAME as u16, Self::FAMILY);
-        let mut family = None;
-        let asked = socket.ask(request, |body| family = family.or(family_number(body)));
-        match (asked, family) {
-            (Ok(()), Some(family)) => Ok(Self { socket, family }),
-            (Err(refusal), _) if refusal.source.raw_os_error() != Some(libc::ENOENT) => {
-                Err(refusal.of("find netlink family", Self::FAMILY))
-            }
-            _ => Err(Self::unsupported()),
-        }
+        Family::open(Self::FAMILY, Self::SINCE).map(|family| Self { family })
+    }
+
+    /// The queues of an interface, those that receive first (since Linux 6.8).
+    pub fn queues(&mut self, interface: u32) -> Result<Vec<Queue>, NetlinkError> {
+        const QUEUE_GET: u8 = 10;
+        const IFINDEX: u16 = 2;
+        let mut request = self.family.request(QUEUE_GET, libc::NLM_F_DUMP);
+        request.u32(IFINDEX, interface);
+        let mut queues = Vec::new();
+        self.family
+            .ask(request, |attributes| queues.extend(Queue::parse(attributes)))
+            .map_err(|refusal| refusal.of("list the queues of", format!("interface number {interface}")))?;
+        queues.sort_by_key(|queue| (!queue.receives, queue.id));
+        Ok(queues)
+    }
+
+    /// What the driver counts of each queue (since Linux 6.10); empty where it counts none.
+    pub fn queue_stats(&mut self, interface: u32) -> Result<Vec<QueueStats>, NetlinkError> {
+        const QSTATS_GET: u8 = 12;
+        const IFINDEX: u16 = 1;
+        const SCOPE: u16 = 4;
+        const BY_QUEUE: u32 = 1;
+        let mut request = self.family.request(QSTATS_GET, libc::NLM_F_DUMP);
+        request.u32(IFINDEX, interface);
+        request.u32(SCOPE, BY_QUEUE);
+        let mut all = Vec::new();
+        self.family
+            .ask(request, |attributes| all.extend(QueueStats::parse(attributes)))
+            .map_err(|refusal| refusal.of("count per queue of", format!("interface number {interface}")))?;
+        Ok(all)
     }
 
     /// The NAPI instances of an interface in the order of their creation, which is that of the queues.
     pub fn napis(&mut self, interface: u32) -> Result<Vec<Napi>, NetlinkError> {
         const NAPI_GET: u8 = 11;
         const IFINDEX: u16 = 1;
-        let mut request = Request::new(self.family, libc::NLM_F_DUMP, &command(NAPI_GET));
+        let mut request = self.family.request(NAPI_GET, libc::NLM_F_DUMP);
         request.u32(IFINDEX, interface);
         let mut napis = Vec::new();
-        match self.socket.ask(request, |body| napis.extend(Napi::parse(body))) {
+        match self.family.ask(request, |attributes| napis.extend(Napi::parse(attributes))) {
             Ok(()) => {}
             Err(refusal) if refusal.source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                return Err(Self::unsupported());
+                return Err(NetlinkError::Unsupported { family: Self::FAMILY, since: Self::SINCE });
             }
             Err(refusal) => {
                 return Err(refusal.of("list the NAPI instances of", format!("interface number {interface}")));
@@ -68,23 +109,41 @@ impl NetdevSocket {
         napis.sort_by_key(|napi| napi.id);
         Ok(napis)
     }
+}
 
-    fn unsupported() -> NetlinkError {
-        NetlinkError::Unsupported { family: Self::FAMILY, since: Self::SINCE }
+impl Queue {
+    fn parse(attributes: Attributes<'_>) -> Option<Self> {
+        const ID: u16 = 1;
+        const TYPE: u16 = 3;
+        const NAPI_ID: u16 = 4;
+        let receives = attributes.u32(TYPE)? == 0;
+        Some(Self { id: attributes.u32(ID)?, receives, napi: attributes.u32(NAPI_ID) })
     }
 }
 
-fn family_number(body: &[u8]) -> Option<u16> {
-    let payload = Attributes(body.get(4..)?).find(libc::CTRL_ATTR_FAMILY_ID as u16)?;
-    payload.try_into().ok().map(u16::from_ne_bytes)
+impl QueueStats {
+    fn parse(attributes: Attributes<'_>) -> Option<Self> {
+        const QUEUE_TYPE: u16 = 2;
+        const QUEUE_ID: u16 = 3;
+        let receives = attributes.u32(QUEUE_TYPE)? == 0;
+        // RX_PACKETS, RX_BYTES, TX_PACKETS, TX_BYTES; RX_HW_DROPS, TX_HW_DROPS.
+        let (packets, bytes, drops) = if receives { (8, 9, 13) } else { (10, 11, 20) };
+        Some(Self {
+            id: attributes.u32(QUEUE_ID)?,
+            receives,
+            packets: attributes.uint(packets),
+            bytes: attributes.uint(bytes),
+            drops: attributes.uint(drops),
+        })
+    }
 }
 
 impl Napi {
-    fn parse(body: &[u8]) -> Option<Self> {
+    fn parse(attributes: Attributes<'_>) -> Option<Self> {
         const ID: u16 = 2;
+        const IRQ: u16 = 3;
         const PID: u16 = 4;
-        let attributes = Attributes(body.get(4..)?);
-        Some(Self { id: attributes.u32(ID)?, thread: attributes.u32(PID) })
+        Some(Self { id: attributes.u32(ID)?, interrupt: attributes.u32(IRQ), thread: attributes.u32(PID) })
     }
 
     /// Keeps the thread of this instance on one CPU. Needs CAP_SYS_NICE over the whole machine, which root in a
@@ -123,26 +182,23 @@ mod tests {
 
     #[test]
     fn a_napi_is_read_with_and_without_thread() {
-        let header = command(11);
         let attribute = |kind: u16, value: u32| {
             let mut bytes = 8u16.to_ne_bytes().to_vec();
             bytes.extend(kind.to_ne_bytes());
             bytes.extend(value.to_ne_bytes());
             bytes
         };
-        let softirq = [header.to_vec(), attribute(1, 7), attribute(2, 8193)].concat();
-        assert_eq!(Napi::parse(&softirq), Some(Napi { id: 8193, thread: None }));
-        let threaded = [softirq, attribute(4, 1234)].concat();
-        assert_eq!(Napi::parse(&threaded), Some(Napi { id: 8193, thread: Some(1234) }));
-        assert_eq!(Napi::parse(&header), None);
-        assert_eq!(Napi::parse(&[]), None);
+        let softirq = [attribute(1, 7), attribute(2, 8193)].concat();
+        assert_eq!(Napi::parse(Attributes(&softirq)), Some(Napi { id: 8193, interrupt: None, thread: None }));
+        let threaded = [softirq, attribute(3, 47), attribute(4, 1234)].concat();
+        let napi = Napi { id: 8193, interrupt: Some(47), thread: Some(1234) };
+        assert_eq!(Napi::parse(Attributes(&threaded)), Some(napi));
+        assert_eq!(Napi::parse(Attributes(&[])), None);
     }
 
     #[test]
     fn the_kernel_is_asked_for_the_family_by_name() {
-        match NetdevSocket::open() {
-            Ok(socket) => assert!(socket.family > libc::GENL_ID_CTRL as u16),
-            Err(error) => assert!(matches!(error, NetlinkError::Unsupported { .. }), "{error}"),
-        }
+        let opened = NetdevSocket::open();
+        assert!(matches!(opened, Ok(_) | Err(NetlinkError::Unsupported { .. })), "{opened:?}");
     }
 }

@@ -6,10 +6,12 @@ use std::fs;
 use std::io;
 
 mod cpu;
+mod kallsyms;
 mod net;
 mod softnet;
 
 pub use cpu::{CpuTimes, Stat, parse_stat};
+pub use kallsyms::{Functions, parse_kallsyms};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
 
@@ -54,6 +56,11 @@ pub fn stat() -> Result<Stat, ProcError> {
 /// calling thread's namespace.
 pub fn softnet_stat() -> Result<Vec<SoftnetStat>, ProcError> {
     read("/proc/thread-self/net/softnet_stat", parse_softnet_stat)
+}
+
+/// The kernel's functions, from `/proc/kallsyms`; none where it hides them (needs CAP_SYSLOG, see `kptr_restrict`).
+pub fn functions() -> Result<Functions, ProcError> {
+    read("/proc/kallsyms", |text| Ok(parse_kallsyms(text)))
 }
 
 /// The protocol counters of the calling thread's namespace: `snmp`, `netstat` and `snmp6` together.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Instant;
 
-use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket};
+use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket, field};
 
 mod link;
 mod qdisc;
@@ -83,7 +83,7 @@ impl RouteSocket {
     pub fn link_by_name(&mut self, name: &str) -> Result<Link, NetlinkError> {
         let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
         request.string(libc::IFLA_IFNAME, name);
-        self.one_link(request, name.to_owned())
+        self.one_link(request, format!("interface {name}"))
     }
 
     /// The link of this number.
@@ -164,6 +164,17 @@ impl RouteSocket {
         self.ask(address_request(index, address, prefix), "add", object)
     }
 
+    /// The addresses of an interface.
+    pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
+        // Length of `struct ifaddrmsg`: everything 0 asks for all.
+        let request = Request::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; ADDRESS_HEADER]);
+        let mut addresses = Vec::new();
+        self.socket
+            .ask(request, |body| addresses.extend(address_of(body, index)))
+            .map_err(|refusal| refusal.of("list the addresses of", number(index)))?;
+        Ok(addresses)
+    }
+
     /// Adds a neighbour that is never asked for and never forgotten.
     pub fn add_neighbour(&mut self, index: u32, address: IpAddr, mac: [u8; 6]) -> Result<(), NetlinkError> {
         let object = format!("neighbour {address} to {}", number(index));
@@ -192,7 +203,7 @@ impl RouteSocket {
             Ok(()) => link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData).into()),
             Err(refusal) => Err(refusal),
         }
-        .map_err(|refusal| refusal.of("read", format!("interface {object}")))
+        .map_err(|refusal| refusal.of("read", object))
     }
 }
 
@@ -248,6 +259,23 @@ fn address_request(index: u32, address: IpAddr, prefix: u8) -> Request {
     request.attribute(libc::IFA_LOCAL, &octets(address));
     request.attribute(libc::IFA_ADDRESS, &octets(address));
     request
+}
+
+/// Length of `struct ifaddrmsg`.
+const ADDRESS_HEADER: usize = 8;
+
+/// The address that a message tells, when it is one of this interface.
+fn address_of(body: &[u8], index: u32) -> Option<IpAddr> {
+    let attributes = Attributes(body.get(ADDRESS_HEADER..)?);
+    if u32::from_ne_bytes(field(body, 4)?) != index {
+        return None;
+    }
+    // On a link between two hosts IFA_ADDRESS is the other one.
+    let octets = attributes.find(libc::IFA_LOCAL).or_else(|| attributes.find(libc::IFA_ADDRESS))?;
+    match octets.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?)),
+        _ => Some(IpAddr::from(<[u8; 16]>::try_from(octets).ok()?)),
+    }
 }
 
 /// `struct ndmsg`: family, 3 bytes of padding, index, state u16, flags, type; then address and MAC.

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use crate::netns::NetNs;
 
@@ -28,6 +29,11 @@ impl Sysfs {
             }
             mount().map(|root| Self { root })
         })?
+    }
+
+    /// A path to its root, good as long as this value lives and for this process only.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.root.as_raw_fd()).into()
     }
 
     /// Writes to the file at `path`, relative to `/sys`.

@@ -6,7 +6,7 @@ mod sink;
 mod slab;
 mod socket;
 
-pub use receive::{Message, RecvBatch};
+pub use receive::{Message, ReceiveTimes, RecvBatch};
 pub use send::SendBatch;
 pub use sink::UdpSink;
 pub use socket::{SocketOptions, UdpSocket};

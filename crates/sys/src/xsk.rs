@@ -13,7 +13,7 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod lent;
-mod mapping;
+pub(crate) mod mapping;
 mod queue;
 mod ring;
 mod socket;

@@ -69,6 +69,19 @@ impl ProbeHeader {
         }
     }
 
+    /// Which clock the time bytes seem to show, `None` when they are empty. A count of nanoseconds since a host's start
+    /// would look like a wall clock after 73 years only.
+    #[inline]
+    pub fn likely_clock(&self) -> Option<ProbeClock> {
+        const SECONDS_1987: u64 = 1 << 29;
+        let (seconds, micros) = (self.raw_time >> 32, self.raw_time & 0xffff_ffff);
+        if self.raw_time == 0 {
+            return None;
+        }
+        let is_wall = seconds >= SECONDS_1987 && micros < 1_000_000;
+        Some(if is_wall { ProbeClock::Micros } else { ProbeClock::Nanos })
+    }
+
     /// The send time in nanoseconds of the sender's clock, read as `clock` says it was written.
     #[inline]
     pub fn time_ns(&self, clock: ProbeClock) -> u64 {
@@ -118,6 +131,16 @@ mod tests {
             assert_eq!(read, written);
             assert_eq!(read.time_ns(clock), time_ns);
         }
+    }
+
+    #[test]
+    fn the_clock_is_told_by_its_numbers() {
+        let told = |raw_time| ProbeHeader { sequence: 0, raw_time, stream: 0 }.likely_clock();
+        assert_eq!(told(ProbeClock::Micros.encode(1_700_000_000_123_456_000)), Some(ProbeClock::Micros));
+        for uptime_ns in [1, 1_000_000, 86_400_000_000_000, 10 * 365 * 86_400_000_000_000] {
+            assert_eq!(told(ProbeClock::Nanos.encode(uptime_ns)), Some(ProbeClock::Nanos));
+        }
+        assert_eq!(told(0), None, "pktgen can leave the time out");
     }
 
     #[test]

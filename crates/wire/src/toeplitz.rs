@@ -149,13 +149,18 @@ impl fmt::Debug for Toeplitz {
 impl FromStr for RssKey {
     type Err = ToeplitzError;
 
+    /// Reads pairs of hex digits, with or without colons between them.
     fn from_str(text: &str) -> Result<Self, ToeplitzError> {
         let byte = |pair: &str| {
             let digits = pair.len() == 2 && pair.bytes().all(|c| c.is_ascii_hexdigit());
             let byte = digits.then(|| u8::from_str_radix(pair, 16).ok()).flatten();
             byte.ok_or_else(|| ToeplitzError::NotAByte { text: pair.into() })
         };
-        Self::new(&text.trim().split(':').map(byte).collect::<Result<Vec<_>, _>>()?)
+        let text = text.trim();
+        let pairs = text.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap_or("?"));
+        let bytes: Result<Vec<_>, _> =
+            if text.contains(':') { text.split(':').map(byte).collect() } else { pairs.map(byte).collect() };
+        Self::new(&bytes?)
     }
 }
 
@@ -243,7 +248,8 @@ mod tests {
         let key = RssKey::microsoft();
         let text = key.to_string();
         assert!(text.starts_with("6d:5a:56:da:") && text.ends_with(":ac:01:fa"), "{text}");
-        assert_eq!(text.parse(), Ok(key));
+        assert_eq!(text.parse().as_ref(), Ok(&key));
+        assert_eq!(text.replace(':', "").parse(), Ok(key));
         assert_eq!("sdfn".parse(), Ok(HashFields::AddressesAndPorts));
         assert_eq!("ds".parse(), Ok(HashFields::Addresses));
         assert_eq!(HashFields::AddressesAndPorts.to_string(), "sdfn");

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read},
-    os::unix::process::ExitStatusExt,
+    os::unix::process::CommandExt,
     panic::resume_unwind,
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
@@ -11,6 +11,7 @@ use std::{
 };
 
 use lab::Side;
+use sys::child::{self, Ties};
 use thiserror::Error;
 
 use super::Peer;
@@ -71,7 +72,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl PeerProcess {
     /// Starts `line` on `side`, on `cpus` when there are any, for at most `at_most`.
     ///
-    /// `setpriv` binds its life to this process's, `timeout` its time: no load outlives either.
+    /// The kernel ends it with the thread that keeps it, and that with this process: no load outlives it.
     ///
     /// # Errors
     /// When the namespace's descriptor cannot be copied. What keeps the program from starting is told by
@@ -81,24 +82,20 @@ impl PeerProcess {
         role: Role,
         side: &Side,
         cpus: &[u32],
-        at_most: Duration,
-        line: &[String],
+        task: (Duration, &[String]),
     ) -> io::Result<Self> {
-        let words = bounded(peer, cpus, at_most, line);
+        let (at_most, line) = task;
+        let words = enclosed(peer, cpus, line);
         let namespace = side.namespace().try_clone()?;
         let (stop, stopped) = mpsc::channel();
-        // A child lives in the namespace of the thread that started it, and is told of that thread's death: the
-        // keeper stays.
         let keeper = thread::Builder::new().name(peer.name().into()).spawn(move || {
             let cannot = |source| PeerError::NotStarted { program: words[0].clone(), source };
-            namespace.enter().map_err(cannot)?;
-            let mut child = Command::new(&words[0])
-                .args(&words[1..])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .map_err(cannot)?;
+            let deadline = Instant::now() + at_most;
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.process_group(0);
+            child::tie(&mut command, Ties { namespace: Some(namespace), descriptors: Vec::new() });
+            let mut child = command.spawn().map_err(cannot)?;
             // Held open: testpmd ends when it closes.
             let _stdin = child.stdin.take();
             let (out, err) = (child.stdout.take(), child.stderr.take());
@@ -106,19 +103,22 @@ impl PeerProcess {
             let output = thread::spawn(move || read_all(out));
             if role == Role::Receives {
                 // Not reaped before it is told to end, so that its CPU time is not taken for the sender's.
-                stopped.recv().ok();
+                stopped.recv_timeout(at_most).ok();
                 end_gently(&mut child, peer.receiver_ends_itself());
             }
+            let mut ended = role == Role::Receives;
             let status = loop {
                 if let Some(status) = child.try_wait().map_err(cannot)? {
                     break status;
                 }
-                if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+                let told = stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout);
+                if told || Instant::now() > deadline {
+                    ended = true;
                     end_gently(&mut child, false);
                 }
             };
             let said = [output, errors].map(|reader| reader.join().unwrap_or_default()).concat();
-            judge(peer, status, said)
+            judge(peer, status, ended, said)
         })?;
         Ok(Self { keeper: Some(keeper), stop })
     }
@@ -149,16 +149,20 @@ impl Drop for PeerProcess {
     }
 }
 
-/// Interrupts a process as a user would, after waiting for its own end if that is near; kills it if it stays.
+/// Interrupts a peer as a user would, after waiting for its own end if that is near; kills it if it stays.
 fn end_gently(child: &mut Child, ends_itself: bool) {
     if ends_itself && ends_within(child, PATIENCE) {
         return;
     }
-    // `timeout` passes it on, and waits for its child, whose CPU time counts that way.
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().ok();
+    signal_group(child, "INT");
     if !ends_within(child, PATIENCE) {
-        child.kill().ok();
+        signal_group(child, "KILL");
     }
+}
+
+/// Signals the peer's whole process group: trafgen sends from a process of its own.
+fn signal_group(child: &Child, signal: &str) {
+    Command::new("kill").args(["-s", signal, "--", &format!("-{}", child.id())]).status().ok();
 }
 
 fn ends_within(child: &mut Child, at_most: Duration) -> bool {
@@ -173,24 +177,22 @@ fn ends_within(child: &mut Child, at_most: Duration) -> bool {
     false
 }
 
-/// The whole command line, with CPUs, time and life bounded by the tools that every Linux has.
-fn bounded(peer: Peer, cpus: &[u32], at_most: Duration, line: &[String]) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    // testpmd places its threads itself.
+/// The command line in a process namespace of its own, so that what it forks ends with it, and on the CPUs asked
+/// for, if any; testpmd places its threads itself.
+fn enclosed(peer: Peer, cpus: &[u32], line: &[String]) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["unshare", "--pid", "--fork", "--kill-child=KILL", "--"].map(Into::into).into();
     if !cpus.is_empty() && peer != Peer::Testpmd {
         let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
         words.extend(["taskset".into(), "-c".into(), list.join(",")]);
     }
-    words.extend(["setpriv", "--pdeathsig", "KILL", "timeout", "-s", "INT", "-k", "2"].map(Into::into));
-    words.push(format!("{:.3}", at_most.as_secs_f64()));
-    words.extend(["setpriv", "--pdeathsig", "KILL"].map(Into::into));
     words.extend_from_slice(line);
     words
 }
 
-fn judge(peer: Peer, status: ExitStatus, said: String) -> Result<String, PeerError> {
-    // 124: `timeout` ended it as planned; a signal: linerate did.
-    if status.success() || status.code() == Some(124) || status.signal().is_some() {
+/// What it said; its exit status counts only when it ended by itself.
+fn judge(peer: Peer, status: ExitStatus, ended: bool, said: String) -> Result<String, PeerError> {
+    if status.success() || ended {
         return Ok(said);
     }
     let words = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");

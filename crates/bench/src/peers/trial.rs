@@ -1,6 +1,7 @@
 //! One trial with a peer's sender: our counters decide what it sent and what arrived.
 
 use std::{
+    collections::BTreeMap,
     fmt, fs, thread,
     time::{Duration, Instant},
 };
@@ -94,7 +95,7 @@ pub fn run_peer_trial(
     let drivers = Drivers::built_in();
     let (cpus, children) = (procfs::stat()?, cpu::children_time());
     let line = pair.peer.sending(&task);
-    let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, task.bound(), &line)
+    let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, (task.bound(), &line))
         .map_err(TrialError::Namespace)?;
     let mut watch = Watch::new(&lab, task.duration)?;
     let mut interrupted = false;
@@ -134,6 +135,7 @@ pub fn run_peer_trial(
         frame_size_bytes: plan.frame_size_bytes,
         payload_bytes: plan.payload_bytes,
         asked_pps: None,
+        parameters: BTreeMap::new(),
         duration_s: seconds,
         sent,
         sent_pps: per_second(sent),
@@ -145,6 +147,8 @@ pub fn run_peer_trial(
         cpus,
         ledger,
         receipt,
+        // Other generators' packets carry no probe header.
+        statistics: None,
         interrupted,
     };
     Ok(TrialRun { trial, intervals: Vec::new(), error: None })
@@ -219,7 +223,7 @@ impl Receiving {
             return Ok(Self::Ours { receiver, pair: like.clone() });
         };
         let bound = task.bound() + LISTENS_WITHIN;
-        let process = PeerProcess::start(pair.peer, Role::Receives, lab.rx(), &plan.cpus.rx, bound, &line)
+        let process = PeerProcess::start(pair.peer, Role::Receives, lab.rx(), &plan.cpus.rx, (bound, &line))
             .map_err(TrialError::Namespace)?;
         let deadline = Instant::now() + LISTENS_WITHIN;
         while !listens(lab.rx())? {

@@ -16,7 +16,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: &[Shipped] = shipped!["pacing", "rdr"];
+const SHIPPED: &[Shipped] = shipped!["ndr", "pacing", "peers", "rdr"];
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {

@@ -1,4 +1,7 @@
 //! What the programs promise, on the lab. As root; else skipped loudly.
 
 mod attach;
+mod divert;
+mod drops;
+mod inject;
 mod support;

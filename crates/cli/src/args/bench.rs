@@ -1,11 +1,13 @@
 //! `linerate bench`.
 
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand};
 
-use super::{CpuList, LoadArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus};
+use super::{
+    CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus,
+};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -16,12 +18,8 @@ pub(crate) struct BenchArgs {
     /// take the place of its own
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: Option<String>,
-    /// Sending engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) tx: Vec<TxSpec>,
-    /// Receiving engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) rx: Vec<RxSpec>,
+    #[command(flatten)]
+    pub(crate) paths: PathArgs,
     /// Also run generators that other people wrote, on the same lab: all that are installed, or those named
     #[arg(
         long,
@@ -32,29 +30,32 @@ pub(crate) struct BenchArgs {
         default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
     )]
     pub(crate) peers: Vec<Peer>,
-    /// Sending threads
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) threads: u16,
-    /// Receiving threads [default: as many as sending threads]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) rx_threads: Option<u16>,
+    /// What receivers measure besides their counters, into each trial of the record; it costs them time
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    pub(crate) stats: Option<LevelArg>,
     /// Time of a trial
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) trials: u32,
+    /// Send for so long before each trial without counting
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) omit: Duration,
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+    /// Go on with a run that ended before its time: a saved run, or the .partial file of one that was killed;
+    /// everything else is as it was asked then
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep"])]
+    pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) packets: PacketArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
-    /// Use IPv6 in the lab
-    #[arg(long)]
-    pub(crate) ipv6: bool,
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,
     #[command(flatten)]
-    pub(crate) lab: LabArgs,
+    pub(crate) lab: SettingArgs,
     #[command(flatten)]
     pub(crate) hosts: HostArgs,
     #[command(flatten)]
@@ -67,6 +68,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Describe the scenarios that ship
     List(ListArgs),
+    /// Search for the highest rate without loss, and with little (RFC 2544, MLRsearch)
+    Ndr(Box<NdrArgs>),
     /// The RDR paper's experiment: published figures beside the model's
     Rdr(RdrArgs),
 }
@@ -76,6 +79,37 @@ pub(crate) struct ListArgs {
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What sends and what receives.
+#[derive(Debug, Args)]
+pub(crate) struct PathArgs {
+    /// Sending engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) tx: Vec<TxSpec>,
+    /// Receiving engines [default: every one that works here]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    pub(crate) rx: Vec<RxSpec>,
+    /// Sending threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) threads: u16,
+    /// Receiving threads [default: as many as sending threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) rx_threads: Option<u16>,
+    /// Use IPv6 in the lab
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+}
+
+/// The same at several settings.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// Measure at every value of another option, in random order; several sweeps make every combination
+    #[arg(long, value_name = "OPTION=A,B,...")]
+    pub(crate) sweep: Vec<String>,
+    /// The command line, from which each point's is made.
+    #[arg(skip)]
+    pub(crate) raw: Vec<OsString>,
 }
 
 /// Settings of sockets and workers.
@@ -105,13 +139,20 @@ pub(crate) struct SocketArgs {
 /// The embedded lab.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lab")]
-pub(crate) struct LabArgs {
+pub(crate) struct SettingArgs {
     /// Queues of the lab's veth pair
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queues: u16,
     /// Receive softirq in a kernel thread on the receiver's CPU instead of the sender's
     #[arg(long)]
     pub(crate) threaded_napi: bool,
+    /// Send from this real interface to the one of --rx-interface, which its card is wired to. Both have to be down,
+    /// and are lent to namespaces of the run's own until its end
+    #[arg(long, value_name = "IF", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this real interface
+    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
 }
 
 /// Real interfaces instead of the lab.
@@ -122,13 +163,6 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "IF", requires = "peer")]
     pub(crate) interface: Option<String>,
     /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", conflicts_with = "tx_interface")]
     pub(crate) peer: Option<Target>,
-    /// Send from this interface of this host, to the one of --rx-interface that its card is wired to; both have to be
-    /// down, and are lent to namespaces of the run's own until its end
-    #[arg(long, value_name = "IF", requires = "rx_interface", conflicts_with = "peer")]
-    pub(crate) tx_interface: Option<String>,
-    /// Receive on this interface of this host
-    #[arg(long, value_name = "IF", requires = "tx_interface")]
-    pub(crate) rx_interface: Option<String>,
 }

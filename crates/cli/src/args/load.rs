@@ -11,15 +11,23 @@ pub(crate) struct LoadArgs {
     /// Rate of all threads together: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
     #[arg(long, default_value = "max", value_name = "RATE")]
     pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) pattern: PatternArgs,
+    /// Largest lost share of the packets sent before the exit status is 1, for example 0.001 or 0.1%
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    pub(crate) max_loss: Option<f64>,
+}
+
+/// How packets leave, whatever the rate.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct PatternArgs {
     /// Pattern of departures: constant, poisson or burst:N
     #[arg(long, default_value_t = Departures::Constant, value_name = "PATTERN")]
     pub(crate) departures: Departures,
     /// Packets a system call, at most
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) batch_size: u32,
-    /// Largest lost share of the packets sent before the exit status is 1, for example 0.001 or 0.1%
-    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
-    pub(crate) max_loss: Option<f64>,
 }
 
 pub(super) fn parse_ratio(text: &str) -> Result<f64, String> {

@@ -163,6 +163,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let interval = args.output.interval.unwrap_or(Duration::from_secs(1));
     Ok(RecvPlan {
         receiver: ReceiverPlan {
+            statistics: None,
             engine: RxEngine::Udp(udp),
             local: args.listen.address,
             interface: None,

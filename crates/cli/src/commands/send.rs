@@ -131,7 +131,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     let cpus = args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
     Ok(HostPlan {
         handshake: !args.no_handshake,
-        endpoint: spec.endpoint(threads, &cpus, args.load.batch_size as usize, flows),
+        endpoint: spec.endpoint(threads, &cpus, args.load.pattern.batch_size as usize, flows),
         sender: SenderPlan {
             engine: spec.0,
             workers: (0..threads)
@@ -145,12 +145,12 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
             interface: args.interface.clone(),
             frames: packets.frames,
             rate_pps: packets.rate_pps,
-            departures: args.load.departures,
+            departures: args.load.pattern.departures,
             limit: Limit {
                 count: args.count,
                 duration_ns: duration.or_else(|| args.count.is_none().then_some(DURATION_NS)),
             },
-            batch_size: args.load.batch_size as usize,
+            batch_size: args.load.pattern.batch_size as usize,
             seed: args.packets.seed,
         },
         cpus,
@@ -165,7 +165,7 @@ impl SendArgs {
     fn packets(&self, problems: &mut Vec<Failure>) -> Packets {
         let first = self.targets.first().map(|target| target.0);
         let frames = self.frames.spec(first, self.bind);
-        self.packets.plan(&self.load, frames, None).unwrap_or_else(|found| {
+        self.packets.plan(self.load.rate, frames, None).unwrap_or_else(|found| {
             problems.extend(found);
             Packets::none()
         })

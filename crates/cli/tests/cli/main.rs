@@ -2,8 +2,11 @@
 
 mod bench;
 mod lab;
+mod nic;
 mod pair;
 mod peers;
 mod refused;
+mod search;
+mod stats;
 mod support;
 mod usage;

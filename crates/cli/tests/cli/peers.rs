@@ -81,10 +81,12 @@ fn a_killed_bench_takes_its_peers_along() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let trafgen = within_a_minute(|| descendants(bench.id()).into_iter().find(|pid| name(*pid) == "trafgen"));
+    let trafgens = || descendants(bench.id()).into_iter().filter(|pid| name(*pid) == "trafgen").collect();
+    // trafgen sends from a process that it forks.
+    let both: Vec<u32> = within_a_minute(|| Some(trafgens()).filter(|found: &Vec<u32>| found.len() == 2));
     bench.kill().unwrap();
     bench.wait().unwrap();
-    within_a_minute(|| (name(trafgen) != "trafgen").then_some(()));
+    within_a_minute(|| both.iter().all(|pid| name(*pid) != "trafgen").then_some(()));
 }
 
 fn within_a_minute<T>(mut look: impl FnMut() -> Option<T>) -> T {

@@ -4,8 +4,10 @@ use crate::support::run;
 
 mod bench;
 mod commands;
+mod divert;
 mod lab;
 mod model;
+mod nic;
 mod probe;
 mod recv;
 mod report;
@@ -17,8 +19,10 @@ type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
+    divert::REFUSED,
     lab::REFUSED,
     model::REFUSED,
+    nic::REFUSED,
     probe::REFUSED,
     recv::REFUSED,
     report::REFUSED,

@@ -13,7 +13,8 @@ fn counted(snmp: &str) -> HostCounters {
 }
 
 fn lines(tx: &HostCounters, rx: &HostCounters, received: &Received) -> Vec<LedgerLine> {
-    lab_lines(tx, rx, 0, received, &Drivers::built_in())
+    let growth = LabGrowth { tx, rx, drops: None, refused: 0 };
+    lab_lines(&growth, received, &Drivers::built_in())
 }
 
 fn udp(lost: u64) -> Received {
@@ -46,7 +47,7 @@ fn a_socket_s_drops_are_not_counted_again_by_the_protocol() {
     let rx = counted("Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n");
     let lines = lines(&HostCounters::default(), &rx, &udp(12));
     assert_eq!(packets(&lines, Place::ReceiveBuffer), 12);
-    assert_eq!(packets(&lines, Place::OtherSockets), 1);
+    assert_eq!(packets(&lines, Place::Checksum), 1);
     assert_eq!(packets(&lines, Place::NoSocket), 3);
     assert_eq!(sum(&lines), 16);
 }
@@ -68,4 +69,102 @@ fn a_counter_that_nobody_knows_is_shown_when_it_moved_and_counts_nothing() {
     let lines = lines(&HostCounters::default(), &rx, &udp(0));
     assert_eq!((lines.len(), sum(&lines)), (1, 0));
     assert_eq!(lines[0].source, "lab-rx veth new_drops +5");
+}
+
+fn drop_of(namespace: u32, reason: &str, function: &str, packets: u64) -> Dropped {
+    let kind = crate::DropKind::Reason(99);
+    let (reason, function) = (reason.into(), function.into());
+    Dropped { namespace, kind, reason, function, buffers: packets, packets, sample: None }
+}
+
+fn lines_with(
+    tx: &HostCounters,
+    rx: &HostCounters,
+    drops: Vec<Dropped>,
+    refused: u64,
+    received: &Received,
+) -> Vec<LedgerLine> {
+    let growth = LabGrowth { tx, rx, drops: Some(&drops), refused };
+    lab_lines(&growth, received, &Drivers::built_in())
+}
+
+#[test]
+fn a_reason_and_the_counter_of_the_same_loss_are_one_loss() {
+    let rx = counted("Udp: NoPorts RcvbufErrors InCsumErrors MemErrors\nUdp: 3 10 1 2\n");
+    let drops = vec![
+        drop_of(1, "NO_SOCKET", "__udp4_lib_rcv", 3),
+        drop_of(1, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10),
+        drop_of(1, "PROTO_MEM", "udp_queue_rcv_one_skb", 2),
+        drop_of(1, "UDP_CSUM", "udp_queue_rcv_one_skb", 1),
+        drop_of(1, "NETFILTER_DROP", "nft_do_chain", 7),
+        drop_of(1, "SOMETHING_NEW", "f", 4),
+    ];
+    let lines = lines_with(&HostCounters::default(), &rx, drops, 0, &udp(13));
+    assert_eq!(packets(&lines, Place::ReceiveBuffer), 12);
+    assert_eq!(packets(&lines, Place::Firewall), 7);
+    assert_eq!(sum(&lines), 3 + 12 + 1 + 7 + 4);
+    assert!(lines.iter().any(|line| line.place == "dropped: SOMETHING_NEW"));
+}
+
+#[test]
+fn refused_frames_are_taken_off_whoever_refused_them() {
+    let mut tx = HostCounters { qdisc_drops: 30, ..HostCounters::default() };
+    tx.link.tx_dropped = 10;
+    let drops = vec![
+        drop_of(0, "QDISC_DROP", "pfifo_enqueue", 30),
+        drop_of(0, "NOT_SPECIFIED", "__dev_direct_xmit", 10),
+    ];
+    let rx = HostCounters::default();
+    assert_eq!(sum(&lines_with(&tx, &rx, drops.clone(), 25, &udp(0))), 15);
+    assert!(lines_with(&tx, &rx, drops, 40, &udp(0)).is_empty());
+}
+
+#[test]
+fn packets_larger_than_the_peer_s_mtu_are_neither_its_ring_nor_its_backlog() {
+    let (mut tx, mut rx) = (HostCounters::default(), HostCounters::default());
+    (tx.link.tx_dropped, rx.link.rx_dropped) = (12, 9);
+    let drops = vec![
+        drop_of(0, "NOT_SPECIFIED", "____dev_forward_skb", 7),
+        drop_of(1, "CPU_BACKLOG", "enqueue_to_backlog", 2),
+    ];
+    let lines = lines_with(&tx, &rx, drops, 0, &udp(0));
+    let of = |place| packets(&lines, place);
+    assert_eq!((of(Place::PeerMtu), of(Place::Backlog), of(Place::PeerRing), sum(&lines)), (7, 2, 3, 12));
+}
+
+#[test]
+fn frames_of_xdp_that_found_the_peer_s_ring_full_are_one_loss_in_four_counters() {
+    let (mut tx, mut rx) = (HostCounters::default(), HostCounters::default());
+    (tx.link.tx_dropped, rx.link.rx_dropped) = (50, 50);
+    tx.driver = "veth".into();
+    tx.driver_counters = vec![("tx_queue_0_xdp_xmit_errors".into(), 50)];
+    let bounce =
+        Dropped { kind: crate::DropKind::XdpTransmit(0), ..drop_of(0, "xdp_devmap_xmit no room", "", 50) };
+    let lines = lines_with(&tx, &rx, vec![bounce], 0, &udp(0));
+    assert_eq!((packets(&lines, Place::PeerRing), sum(&lines)), (50, 50));
+}
+
+#[test]
+fn what_a_receiver_below_the_protocols_delivered_may_be_dropped_by_them() {
+    let drops = vec![
+        drop_of(1, "NO_SOCKET", "__udp4_lib_rcv", 100),
+        drop_of(1, "PACKET_SOCK_ERROR", "tpacket_rcv", 5),
+    ];
+    let line = LedgerLine::new(Place::PacketRing.name(), 5, "PACKET_STATISTICS tp_drops");
+    let received = Received { delivered: 95, lost: 5, losses: vec![line], ..Received::default() };
+    let none = HostCounters::default();
+    let lines = lines_with(&none, &none, drops, 0, &received);
+    assert_eq!((packets(&lines, Place::PacketRing), sum(&lines)), (5, 5));
+}
+
+#[test]
+fn a_failed_redirect_to_a_socket_is_the_socket_s_line() {
+    let mut rx = HostCounters::default();
+    rx.link.rx_dropped = 9;
+    let failed =
+        Dropped { kind: crate::DropKind::XdpRedirect(105), ..drop_of(1, "xdp_redirect_err ENOBUFS", "", 9) };
+    let line = LedgerLine::new(Place::XskRingFull.name(), 9, "XDP_STATISTICS rx_ring_full");
+    let received = Received { is_xsk: true, lost: 9, losses: vec![line], ..Received::default() };
+    let lines = lines_with(&HostCounters::default(), &rx, vec![failed], 0, &received);
+    assert_eq!((packets(&lines, Place::XskRingFull), sum(&lines)), (9, 9));
 }

@@ -4,11 +4,11 @@ use std::{hint, io, time::Duration};
 
 use sys::{
     clock,
-    packet::{FanoutMode, PacketSocket, RxRing, RxRingLayout, Statistics},
+    packet::{FanoutMode, Packet, PacketSocket, RxRing, RxRingLayout, Statistics},
 };
 
 use super::{failed, open};
-use crate::{Layer, Loss, PortError, Received, RxPort, Wait};
+use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -111,9 +111,9 @@ impl RxPort for PacketRx {
                 }
             }
         }
-        let read = self
-            .ring
-            .read_block(|packet| sink(Received { bytes: packet.bytes, truncated: packet.truncated }));
+        let read = self.ring.read_block(|Packet { bytes, truncated, kernel_ns }| {
+            sink(Received { bytes, truncated, arrived_ns: Some(kernel_ns), source: None });
+        });
         let Some(read) = read else { return Ok(0) };
         if read.malformed {
             let source = io::Error::new(io::ErrorKind::InvalidData, "a block of the ring makes no sense");
@@ -123,6 +123,10 @@ impl RxPort for PacketRx {
             self.statistics()?;
         }
         Ok(read.packets)
+    }
+
+    fn time_source(&self) -> TimeSource {
+        TimeSource::Kernel
     }
 
     fn lost_seen(&self) -> u64 {

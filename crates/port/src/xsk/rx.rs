@@ -196,7 +196,8 @@ impl RxPort for XskRx {
         let umem = self.queue.umem().clone();
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
-            sink(Received { bytes: &umem.bytes(&frame)[range], truncated: false });
+            let bytes = &umem.bytes(&frame)[range];
+            sink(Received { bytes, truncated: false, arrived_ns: None, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
@@ -208,6 +209,10 @@ impl RxPort for XskRx {
             self.kick()?;
         }
         Ok(seen as usize)
+    }
+
+    fn queue(&self) -> Option<u32> {
+        Some(self.name.queue)
     }
 
     fn lost_seen(&self) -> u64 {

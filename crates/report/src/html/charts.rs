@@ -34,6 +34,42 @@ pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     });
 }
 
+/// Published figures, and what throughput searches found.
+pub(super) fn write_throughput(run: &Run, page: &mut Page) {
+    let tables = crate::text::summaries(run);
+    if tables.is_empty() {
+        return;
+    }
+    page.section("found", "What was found", |page| tables.iter().for_each(|table| page.table(table)));
+    let series: Vec<Series> = run
+        .end
+        .throughput
+        .iter()
+        .filter(|found| !found.frame_loss.is_empty())
+        .map(|found| {
+            let mut points: Vec<(f64, f64)> =
+                found.frame_loss.iter().map(|point| (point.offered_pps, point.loss_ratio * 100.0)).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Series { name: format!("{} → {}, {} B", found.tx, found.rx, found.frame_size_bytes), points }
+        })
+        .collect();
+    if series.is_empty() {
+        return;
+    }
+    let all = |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>();
+    let chart = LineChart {
+        title: "Frame loss rate against offered load",
+        x: rate_axis("offered", Scale::linear(all(|point| point.0))),
+        y: Axis::new("lost, %", Scale::linear(all(|point| point.1)), number::tick),
+        series: &series,
+        diagonal: None,
+    };
+    let table = crate::throughput::frame_loss(&run.end.throughput);
+    page.section("frame-loss", "Frame loss rate", |page| {
+        page.figure(chart.title, &table, |page| chart.write(page))
+    });
+}
+
 /// Delivered against offered, where the same pair ran at several loads.
 pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
     let mut series: Vec<Series> = Vec::new();

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use measure::{
-    Cost, CpuShare, End, Endpoint, Histogram, Interval, Ledger, LedgerLine, Machine, NicFacts, Origin,
-    PairSummary, Point, Receipt, Run, SCHEMA, Skipped, Start, Trial,
+    BoundBy, BurstResult, Cost, CpuShare, Distribution, End, Endpoint, Figure, GoalResult, Histogram,
+    Interval, LatencyAt, Ledger, LedgerLine, LossAt, LossKinds, Machine, NicFacts, Origin, PairSummary,
+    Point, Receipt, Run, SCHEMA, Skipped, Start, Throughput, ThroughputLimit, Trial,
 };
 use serde_json::{Value, json};
 
@@ -64,6 +65,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         frame_size_bytes: case.frame_size_bytes,
         payload_bytes: case.frame_size_bytes - 46,
         asked_pps: case.asked_pps,
+        parameters: BTreeMap::new(),
         duration_s: SECONDS,
         sent,
         sent_pps: sent as f64 / SECONDS,
@@ -75,6 +77,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         cpus: vec![share(0, 0.04, 0.78, 0.16), share(1, 0.09, 0.38, 0.14)],
         ledger,
         receipt,
+        statistics: None,
         interrupted: false,
     }
 }
@@ -304,6 +307,82 @@ pub(crate) fn hostile() -> Run {
     run
 }
 
+/// A throughput search with every test beside it.
+pub(crate) fn searched() -> Run {
+    let at = |pps: f64, lost: u64| {
+        let sent = (pps * SECONDS) as u64 - 1_111;
+        trial(1, Case { asked_pps: Some(pps), sent, lost: (lost, 0), ..Case::default() })
+    };
+    let mut run =
+        run("bench", Origin::Lab, vec![at(300_000.0, 9_000), at(260_000.0, 0), at(262_600.0, 4_000)]);
+    let goal = |goal: &str, loss_ratio, lower_pps, limit| GoalResult {
+        goal: goal.into(),
+        loss_ratio,
+        exceed_ratio: 0.5,
+        final_duration_s: 1.0,
+        duration_sum_s: 3.0,
+        width_ratio: 0.01,
+        lower_pps,
+        upper_pps: Some(262_600.0),
+        conditional_throughput_pps: lower_pps,
+        limit,
+        bound_by: Some(BoundBy {
+            place: "receive buffer full".into(),
+            source: "socket SK_MEMINFO_DROPS".into(),
+            lost_share_ratio: 1.0,
+            remedy: Some("more threads".into()),
+        }),
+        at_upper: Some(LossKinds {
+            shortfall_ratio: 0.0,
+            receive_loss_ratio: 0.001,
+            socket_loss_ratio: 0.007,
+        }),
+        trials: vec![1, 2],
+    };
+    let loss = |load_pps: f64, loss_ratio| LossAt { load_pps, offered_pps: load_pps, loss_ratio, trial: 0 };
+    let mut latencies = Distribution::new();
+    (0..1000u64).for_each(|at| latencies.record(9_000 + at * at / 10));
+    run.end.throughput = vec![Throughput {
+        tx: "udp".into(),
+        rx: "udp".into(),
+        frame_size_bytes: 64,
+        generator_max_pps: 300_000.0,
+        goals: vec![
+            goal("PDR", 0.005, Some(260_000.0), ThroughputLimit::Loss),
+            goal("NDR", 0.0, None, ThroughputLimit::MinLoad),
+        ],
+        latency: vec![LatencyAt {
+            share_ratio: 0.5,
+            load_pps: 130_000.0,
+            latency: latencies.summary(),
+            trial: 1,
+        }],
+        frame_loss: vec![
+            loss(300_000.0, 0.015),
+            loss(270_000.0, 0.002),
+            loss(240_000.0, 0.0),
+            loss(210_000.0, 0.0),
+        ],
+        back_to_back: Some(BurstResult {
+            packets: vec![1_200, 1_180],
+            mean_packets: 1_190.0,
+            at_limit: false,
+            burst_pps: 300_000.0,
+            buffer_time_s: Some(0.0005),
+        }),
+        ..Throughput::default()
+    }];
+    run.end.figures = vec![Figure {
+        figure: "one receiver".into(),
+        unit: "pps".into(),
+        published: 105_000.0,
+        measured: Some(260_000.0),
+        place: "table 1".into(),
+        measured_at: "udp".into(),
+    }];
+    run
+}
+
 /// Every sample by name.
 pub(crate) fn all() -> Vec<(&'static str, Run)> {
     vec![
@@ -313,6 +392,7 @@ pub(crate) fn all() -> Vec<(&'static str, Run)> {
         ("unexplained", unexplained()),
         ("interrupted", interrupted()),
         ("empty", empty()),
+        ("searched", searched()),
         ("model", model()),
         ("hostile", hostile()),
     ]

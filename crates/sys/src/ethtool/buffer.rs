@@ -40,6 +40,15 @@ impl Buffer {
         word[index % 2 * 4..][..4].copy_from_slice(&value.to_ne_bytes());
         self.words[index / 2] = u64::from_ne_bytes(word);
     }
+
+    /// Puts bytes at a distance from the start.
+    pub(super) fn set_bytes(&mut self, at: usize, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate().map(|(index, byte)| (at + index, byte)) {
+            let mut word = self.words[index / 8].to_ne_bytes();
+            word[index % 8] = *byte;
+            self.words[index / 8] = u64::from_ne_bytes(word);
+        }
+    }
 }
 
 /// `struct ifreq` as ethtool uses it: the name, then a pointer; 40 bytes on every 64-bit machine.

@@ -156,6 +156,14 @@ impl<'a> Attributes<'a> {
         field(self.find(kind)?, 0).map(u32::from_ne_bytes)
     }
 
+    /// The attribute as a number of four or eight bytes, whichever the kernel needed.
+    pub(crate) fn uint(self, kind: u16) -> Option<u64> {
+        let payload = self.find(kind)?;
+        field(payload, 0)
+            .map(u64::from_ne_bytes)
+            .or_else(|| field(payload, 0).map(u32::from_ne_bytes).map(u64::from))
+    }
+
     /// The attribute as text, without its terminating zero byte.
     pub(crate) fn text(self, kind: u16) -> Option<String> {
         let payload = self.find(kind)?;

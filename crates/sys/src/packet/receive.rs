@@ -55,6 +55,8 @@ pub struct Packet<'r> {
     pub bytes: &'r [u8],
     /// Whether the frame was longer.
     pub truncated: bool,
+    /// Nanoseconds of the kernel's wall clock when the driver handed it over.
+    pub kernel_ns: u64,
 }
 
 /// What was in a block.
@@ -76,6 +78,7 @@ struct Header {
     captured: usize,
     len: usize,
     tag: Option<[u8; TAG]>,
+    kernel_ns: u64,
 }
 
 impl RxRingLayout {
@@ -140,7 +143,7 @@ impl RxRing {
             read.packets += 1;
             read.losing |= header.status & TP_STATUS_LOSING != 0;
             let bytes = self.frame(block + at + header.start, &header);
-            sink(Packet { bytes, truncated: header.captured < header.len });
+            sink(Packet { bytes, truncated: header.captured < header.len, kernel_ns: header.kernel_ns });
             at += header.next;
             if header.next < HEADER && read.packets < packets {
                 read.malformed = true;
@@ -184,7 +187,9 @@ impl RxRing {
         });
         let first = HEADER + if tag.is_some() { TAG } else { 0 };
         let fits = start >= first && start <= room && captured <= room - start;
-        fits.then_some(Header { next, status, start, captured, len, tag })
+        let seconds = u64::from(word(offset_of!(tpacket3_hdr, tp_sec)));
+        let kernel_ns = seconds * 1_000_000_000 + u64::from(word(offset_of!(tpacket3_hdr, tp_nsec)));
+        fits.then_some(Header { next, status, start, captured, len, tag, kernel_ns })
     }
 
     /// The frame, whose tag is put back into its place: the kernel leaves enough room in front.

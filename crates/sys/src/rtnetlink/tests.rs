@@ -156,3 +156,12 @@ fn a_message_too_short_for_a_link_is_none() {
     assert_eq!(Link::parse(&[0; 15]), None);
     assert_eq!(Link::parse(&link_header(1, 0, 0)), None);
 }
+
+#[test]
+fn the_loopback_has_its_addresses() {
+    let mut route = RouteSocket::open().unwrap();
+    let lo = route.link_by_name("lo").unwrap();
+    let addresses = route.addresses(lo.index).unwrap();
+    assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
+    assert_eq!(address_of(&[0; 7], 0), None);
+}

@@ -24,6 +24,7 @@ pub struct RecvBatch {
 struct Wants {
     sources: bool,
     segments: bool,
+    times: bool,
 }
 
 /// A received message.
@@ -36,6 +37,17 @@ pub struct Message<'b> {
     pub truncated: bool,
     /// Who sent it, when asked for.
     pub source: Option<SocketAddr>,
+    /// When it was received, when asked for.
+    pub times: Option<ReceiveTimes>,
+}
+
+/// When a message was received (`struct scm_timestamping`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveTimes {
+    /// Nanoseconds of the kernel's wall clock when the driver handed it over.
+    pub kernel_ns: u64,
+    /// Nanoseconds of the card's own clock, where it stamped the packet.
+    pub card_ns: Option<u64>,
 }
 
 /// Room for a `sockaddr_in` or a `sockaddr_in6`, as bytes.
@@ -47,7 +59,7 @@ const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
-const CONTROL_BYTES: usize = 64;
+const CONTROL_BYTES: usize = 128;
 
 // SAFETY: the raw pointers inside lead only to memory that the batch itself owns.
 unsafe impl Send for RecvBatch {}
@@ -99,6 +111,16 @@ impl RecvBatch {
         self
     }
 
+    /// Also asks when each message was received; for sockets with [`SocketOptions::timestamps`](super::SocketOptions).
+    #[must_use]
+    pub fn with_times(mut self) -> Self {
+        self.wants.times = true;
+        for (header, control) in self.headers.iter_mut().zip(&mut self.controls) {
+            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        }
+        self
+    }
+
     /// Waits for one message (`wait`), takes all that are there, and returns how many.
     ///
     /// # Errors
@@ -106,7 +128,7 @@ impl RecvBatch {
     /// the kernel said.
     pub fn recv(&mut self, socket: &UdpSocket, wait: bool) -> io::Result<usize> {
         self.headers[0].msg_hdr.msg_controllen = CONTROL_BYTES;
-        if self.wants.segments {
+        if self.wants.segments || self.wants.times {
             self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = CONTROL_BYTES);
         }
         if self.wants.sources {
@@ -142,6 +164,7 @@ impl RecvBatch {
             segment_bytes: segment_bytes.filter(|segment| (1..len).contains(segment)),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             source: if self.wants.sources { self.source(index) } else { None },
+            times: if self.wants.times { self.times(index) } else { None },
         }
     }
 
@@ -161,8 +184,21 @@ impl RecvBatch {
         }
     }
 
+    /// `struct scm_timestamping`: software, a relic, hardware; each as seconds and nanoseconds.
+    fn times(&self, index: usize) -> Option<ReceiveTimes> {
+        let content = self.control_content(index, libc::SOL_SOCKET, libc::SO_TIMESTAMPING)?;
+        let number = |at: usize| Some(u64::from_ne_bytes(*content.get(at..at + 8)?.first_chunk()?));
+        let time = |at: usize| Some(number(at)?.wrapping_mul(1_000_000_000).wrapping_add(number(at + 8)?));
+        Some(ReceiveTimes { kernel_ns: time(0)?, card_ns: time(32).filter(|ns| *ns > 0) })
+    }
+
     /// The first 32 bits of a control message.
     fn control(&self, index: usize, level: libc::c_int, kind: libc::c_int) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.control_content(index, level, kind)?.first_chunk()?))
+    }
+
+    /// What a control message says.
+    fn control_content(&self, index: usize, level: libc::c_int, kind: libc::c_int) -> Option<&[u8]> {
         const HEADER: usize = mem::size_of::<libc::cmsghdr>();
         let len = self.headers[index].msg_hdr.msg_controllen.min(CONTROL_BYTES);
         let mut rest = &self.controls[index].0[..len];
@@ -172,8 +208,8 @@ impl RecvBatch {
             if total < HEADER || total > rest.len() {
                 return None;
             }
-            if word(8) == level && word(12) == kind && total >= HEADER + 4 {
-                return Some(word(HEADER) as u32);
+            if word(8) == level && word(12) == kind {
+                return rest.get(HEADER..total);
             }
             rest = rest.get(total.next_multiple_of(8)..)?;
         }
@@ -237,6 +273,34 @@ mod tests {
             );
         }
         assert_eq!(seen, (0..7).map(|n| (n, 50)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn messages_say_when_they_were_received() {
+        let (tx, rx) = pair(&SocketOptions { timestamps: true, ..SocketOptions::default() });
+        let mut out = SendBatch::new(8, 1, 100);
+        numbered(&mut out);
+        let mut into = RecvBatch::new(16, 2048).with_sources().with_times();
+        // The kernel begins to stamp a moment after the first socket asked for it.
+        let since = std::time::Instant::now();
+        loop {
+            assert_eq!((out.send(&tx, 0, 1).unwrap(), into.recv(&rx, true).unwrap()), (1, 1));
+            if into.message(0).times.is_some() {
+                break;
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "no packet is stamped");
+        }
+        let before = crate::clock::realtime_ns();
+        assert_eq!(out.send(&tx, 0, 8).unwrap(), 8);
+        assert_eq!(into.recv(&rx, true).unwrap(), 8);
+        let after = crate::clock::realtime_ns();
+        let mut last = before;
+        for index in 0..8 {
+            let times = into.message(index).times.expect("the socket was told to");
+            assert!((last..=after).contains(&times.kernel_ns), "{last} {times:?} {after}");
+            assert_eq!(times.card_ns, None, "loopback has no card");
+            last = times.kernel_ns;
+        }
     }
 
     #[test]

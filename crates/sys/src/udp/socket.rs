@@ -29,6 +29,9 @@ pub struct SocketOptions {
     pub segment_bytes: Option<u16>,
     /// `UDP_GRO`: the kernel may join datagrams of one flow into one message.
     pub gro: bool,
+    /// `SO_TIMESTAMPING`: each message carries when it was received, by the kernel's wall clock and, where the card has
+    /// been told to stamp packets, by the card's.
+    pub timestamps: bool,
     /// `SO_RXQ_OVFL`: each message may carry the number of packets dropped so far.
     pub drop_counts: bool,
 }
@@ -64,6 +67,13 @@ impl UdpSocket {
         }
         if options.drop_counts {
             this.set_int(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        }
+        if options.timestamps {
+            let wanted = libc::SOF_TIMESTAMPING_RX_SOFTWARE
+                | libc::SOF_TIMESTAMPING_SOFTWARE
+                | libc::SOF_TIMESTAMPING_RX_HARDWARE
+                | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+            this.set_int(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, wanted as libc::c_int)?;
         }
         this.socket.bind(&SockAddr::from(address))?;
         Ok(this)

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Mapped, readable and writable bytes.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -19,13 +19,13 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// `len` zeroed bytes of this process's own, on huge pages when asked for.
-    pub(super) fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
+    pub(crate) fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
         let huge = if huge { libc::MAP_HUGETLB } else { 0 };
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
     }
 
-    /// What a socket offers at an offset.
-    pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
+    /// What a socket or a BPF map offers at an offset.
+    pub(crate) fn of_descriptor(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED, socket.as_raw_fd(), offset)
     }
 
@@ -41,11 +41,11 @@ impl Mapping {
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?, len })
     }
 
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -53,7 +53,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When it is not whole within the mapping, or not aligned.
-    pub(super) fn pointer<T>(&self, offset: usize) -> NonNull<T> {
+    pub(crate) fn pointer<T>(&self, offset: usize) -> NonNull<T> {
         self.slice::<T>(offset, 1).cast()
     }
 
@@ -61,7 +61,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When they are not all within the mapping, or not aligned.
-    pub(super) fn slice<T>(&self, offset: usize, count: usize) -> NonNull<[T]> {
+    pub(crate) fn slice<T>(&self, offset: usize, count: usize) -> NonNull<[T]> {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
         assert!(end.is_some_and(|end| end <= self.len), "{count} at {offset} do not fit {} bytes", self.len);
         // SAFETY: `offset` lies within the mapping, as asserted.

@@ -63,9 +63,22 @@ impl TxQueue {
     /// packet away and never give the frame back.
     #[inline]
     pub fn push(&mut self, frame: Frame, len: usize) -> Result<(), Frame> {
-        let most = self.umem().frame_size() as usize;
-        assert!((1..=most).contains(&len), "{len} bytes are no packet for a frame of {most}");
-        let address = self.umem().address(&frame);
+        self.push_range(frame, 0..len)
+    }
+
+    /// Queues some bytes of a frame, such as a packet where it was received; the kernel sees it after
+    /// [`TxQueue::publish`].
+    ///
+    /// # Errors
+    /// The frame itself, when the ring is full.
+    ///
+    /// # Panics
+    /// When the range is empty or reaches beyond the frame, or the frame is another UMEM's.
+    #[inline]
+    pub fn push_range(&mut self, frame: Frame, range: Range<usize>) -> Result<(), Frame> {
+        let (most, len) = (self.umem().frame_size() as usize, range.len());
+        assert!(len > 0 && range.end <= most, "{range:?} is no packet in a frame of {most} bytes");
+        let address = self.umem().address(&frame) + range.start as u64;
         if !self.tx.push(Descriptor { address, len: len as u32 }) {
             return Err(frame);
         }

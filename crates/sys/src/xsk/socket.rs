@@ -298,7 +298,7 @@ impl XskSocket {
         page_offset: u64,
     ) -> Result<RingMemory<S>, XskError> {
         let len = offsets.desc as usize + slots as usize * size_of::<S>();
-        let mapping = Mapping::of_socket(self.fd.as_fd(), len, page_offset)
+        let mapping = Mapping::of_descriptor(self.fd.as_fd(), len, page_offset)
             .map_err(|source| XskError::of("map a ring", "CAP_NET_RAW", source))?;
         let indexes = [offsets.producer, offsets.consumer, offsets.flags]
             .map(|offset| mapping.pointer(offset as usize));

@@ -67,13 +67,13 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
         return Err(Failure::new(Status::Usage, "--interface needs --peer"));
     };
     let mut problems = Vec::new();
-    if !args.rx.is_empty() {
+    if !args.paths.rx.is_empty() {
         problems.push(
             Failure::new(Status::Usage, "--rx cannot choose the engine of a receiver on another host")
                 .hint("start linerate recv there with the switches you want"),
         );
     }
-    problems.extend(args.tx.iter().filter(|spec| spec.0.makes_frames()).map(|spec| {
+    problems.extend(args.paths.tx.iter().filter(|spec| spec.0.makes_frames()).map(|spec| {
         Failure::new(
             Status::Usage,
             format!("the sending engine {spec} needs the lab: it does not know the peer's MAC address"),
@@ -82,23 +82,23 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
     }));
     let local = any_like(peer.ip());
     let packets =
-        args.packets.plan(&args.load, frames_between(local, peer.ip()), None).unwrap_or_else(|found| {
+        args.packets.plan(args.load.rate, frames_between(local, peer.ip()), None).unwrap_or_else(|found| {
             problems.extend(found);
             Packets::none()
         });
-    let threads = usize::from(args.threads);
+    let threads = usize::from(args.paths.threads);
     let cpus = args.sockets.cpus(threads, threads, &mut problems).tx;
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let specs = if args.tx.is_empty() { vec!["udp", "udp+gso"] } else { Vec::new() };
-    let specs = specs.iter().filter_map(|name| name.parse::<TxSpec>().ok()).chain(args.tx.clone());
+    let specs = if args.paths.tx.is_empty() { vec!["udp", "udp+gso"] } else { Vec::new() };
+    let specs = specs.iter().filter_map(|name| name.parse::<TxSpec>().ok()).chain(args.paths.tx.clone());
     let flows = args.packets.flows.unwrap_or(threads).max(threads);
     Ok(specs
         .map(|spec| TxSpec(with_buffer(spec.0, args.sockets.send_buffer)))
         .map(|spec| HostPlan {
             handshake: true,
-            endpoint: spec.endpoint(threads, &cpus, args.load.batch_size as usize, flows),
+            endpoint: spec.endpoint(threads, &cpus, args.load.pattern.batch_size as usize, flows),
             sender: SenderPlan {
                 engine: spec.0,
                 workers: (0..threads)
@@ -112,9 +112,9 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
                 interface: args.hosts.interface.clone(),
                 frames: packets.frames.clone(),
                 rate_pps: packets.rate_pps,
-                departures: args.load.departures,
+                departures: args.load.pattern.departures,
                 limit: Limit { count: None, duration_ns: Some(clock::nanos(args.duration)) },
-                batch_size: args.load.batch_size as usize,
+                batch_size: args.load.pattern.batch_size as usize,
                 seed: args.packets.seed,
             },
             cpus: cpus.clone(),

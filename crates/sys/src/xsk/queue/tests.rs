@@ -84,14 +84,14 @@ fn a_completion_of_a_frame_that_was_not_sent_is_counted_and_makes_no_frame() {
 }
 
 #[test]
-#[should_panic(expected = "0 bytes are no packet for a frame of 2048")]
+#[should_panic(expected = "0..0 is no packet in a frame of 2048 bytes")]
 fn a_packet_without_bytes_is_our_bug() {
     let Sending { mut queue, mut free, .. } = sending(4);
     let _ = queue.push(free.pop().unwrap(), 0);
 }
 
 #[test]
-#[should_panic(expected = "2049 bytes are no packet for a frame of 2048")]
+#[should_panic(expected = "0..2049 is no packet in a frame of 2048 bytes")]
 fn a_packet_longer_than_its_frame_is_our_bug() {
     let Sending { mut queue, mut free, .. } = sending(4);
     let _ = queue.push(free.pop().unwrap(), 2049);

@@ -1,0 +1,221 @@
+//! Trials one after the other into one record, whoever asks for them: live, or from an earlier run that ended
+//! before its time.
+
+use std::{collections::VecDeque, error::Error, fmt, time::Instant};
+
+use lab::{Lab, LabPlan};
+use measure::{End, Interval, PairSummary, Run, SCHEMA, Skipped, Start, Trial};
+
+use crate::{
+    peers::{PeerPair, run_peer_trial},
+    plan::{BenchPlan, Pair},
+    trial::{Tick, TrialError, TrialRun, run_trial, run_trial_in},
+};
+
+/// What an experiment tells while it runs.
+pub trait Watcher {
+    /// A trial begins.
+    fn trial_begins(&mut self, coming: &Coming<'_>);
+
+    /// A look at the running trial; returns whether to go on.
+    fn tick(&mut self, tick: Tick) -> bool;
+
+    /// A trial is finished, with its intervals; returns whether to go on.
+    fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) -> bool;
+}
+
+/// A trial that is about to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coming<'p> {
+    /// Its number from 0.
+    pub index: u32,
+    /// Of how many; `None` when a search decides.
+    pub of: Option<u32>,
+    /// Its row, as the table names it.
+    pub row: Row<'p>,
+    /// The sweep's parameters or the load, in words; may be empty.
+    pub what: String,
+}
+
+/// A row of the ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row<'p> {
+    /// One of our senders.
+    Ours(&'p Pair),
+    /// Somebody else's.
+    Peer(&'p PeerPair),
+}
+
+impl Row<'_> {
+    fn run(
+        self,
+        (plan, lab): (&BenchPlan, Option<&Lab>),
+        number: u32,
+        tick: impl FnMut(Tick) -> bool,
+    ) -> Result<TrialRun, TrialError> {
+        match (self, lab) {
+            (Self::Ours(pair), Some(lab)) => run_trial_in(lab, plan, pair, number, tick),
+            (Self::Ours(pair), None) => run_trial(plan, pair, number, tick),
+            (Self::Peer(pair), _) => run_peer_trial(plan, pair, number, tick),
+        }
+    }
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(pair) => write!(f, "{} → {}", pair.tx, pair.rx),
+            Self::Peer(pair) => pair.fmt(f),
+        }
+    }
+}
+
+/// A run that is being recorded.
+pub(crate) struct Recorder<'w, W> {
+    run: Run,
+    began: Instant,
+    /// Trials of an earlier run with their intervals, in the order they were run.
+    earlier: VecDeque<TrialRun>,
+    earlier_s: f64,
+    watcher: &'w mut W,
+    failure: Option<TrialError>,
+    /// Real interfaces take seconds to come up, so one lab serves all trials with its plan.
+    lab: Option<(LabPlan, Lab)>,
+}
+
+/// The run is over before its end: interrupted, or a trial could not run. The recorder knows which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stopped;
+
+impl<'w, W: Watcher> Recorder<'w, W> {
+    /// Begins a record; what `earlier` measured is taken from there instead of being measured again.
+    pub(crate) fn new(start: Start, skipped: &[Skipped], earlier: Option<Run>, watcher: &'w mut W) -> Self {
+        let mut trials = VecDeque::new();
+        let mut earlier_s = 0.0;
+        if let Some(earlier) = earlier {
+            for (index, trial) in (0u32..).zip(earlier.end.trials) {
+                // The one that was running when it ended is measured again.
+                if trial.interrupted {
+                    break;
+                }
+                let of_it = earlier.intervals.iter().filter(|interval| interval.trial == index);
+                let intervals: Vec<Interval> = of_it.cloned().collect();
+                earlier_s += trial.duration_s;
+                trials.push_back(TrialRun { trial, intervals, error: None });
+            }
+        }
+        let end = End { skipped: skipped.to_vec(), ..End::default() };
+        let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
+        Self { run, began: Instant::now(), earlier: trials, earlier_s, watcher, failure: None, lab: None }
+    }
+
+    /// Runs a trial, or takes it from the earlier run; returns its index. `None` when somebody else's program failed,
+    /// which is told, and costs only its own row.
+    pub(crate) fn trial(
+        &mut self,
+        plan: &BenchPlan,
+        number: u32,
+        coming: Coming<'_>,
+    ) -> Result<Option<u32>, Stopped> {
+        let index = self.run.end.trials.len() as u32;
+        let coming = Coming { index, ..coming };
+        let name = coming.row.to_string();
+        // A row that failed then is tried again.
+        let earlier = self.earlier.pop_front_if(|earlier| labels(&earlier.trial) == name);
+        let is_earlier = earlier.is_some();
+        let outcome = match earlier {
+            Some(earlier) => Ok(earlier),
+            None => {
+                self.watcher.trial_begins(&coming);
+                self.lend_interfaces(plan).and_then(|()| {
+                    let lab = self.lab.as_ref().map(|(_, lab)| lab);
+                    coming.row.run((plan, lab), number, |tick| self.watcher.tick(tick))
+                })
+            }
+        };
+        let mut finished = match outcome {
+            Ok(finished) => finished,
+            Err(TrialError::Peer(error)) => {
+                self.run.end.skipped.push(Skipped { engine: name, reason: error.to_string() });
+                return Ok(None);
+            }
+            // The embedded pair can do all; what a card cannot do is known only now.
+            Err(TrialError::Engine(error)) if plan.lab.interfaces.is_some() => {
+                let left_out = Skipped { engine: name, reason: in_words(&error) };
+                if !self.run.end.skipped.contains(&left_out) {
+                    self.run.end.skipped.push(left_out);
+                }
+                return Ok(None);
+            }
+            Err(error) => {
+                self.run.end.interrupted = true;
+                self.failure = Some(error);
+                return Err(Stopped);
+            }
+        };
+        self.failure = finished.error.take().map(TrialError::Engine);
+        finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
+        finished.trial.parameters.clone_from(&plan.parameters);
+        let goes_on = is_earlier || self.watcher.trial_ends(&finished.trial, &finished.intervals);
+        self.run.intervals.append(&mut finished.intervals);
+        let interrupted = finished.trial.interrupted || !goes_on;
+        self.run.end.trials.push(finished.trial);
+        self.run.end.interrupted |= interrupted;
+        if interrupted { Err(Stopped) } else { Ok(Some(index)) }
+    }
+
+    /// Makes the lab of real interfaces, unless it is there.
+    fn lend_interfaces(&mut self, plan: &BenchPlan) -> Result<(), TrialError> {
+        let there = self.lab.as_ref().is_some_and(|(of, _)| *of == plan.lab);
+        if plan.lab.interfaces.is_some() && !there {
+            // The interfaces come back first.
+            self.lab = None;
+            self.lab = Some((plan.lab.clone(), Lab::create(&plan.lab)?));
+        }
+        Ok(())
+    }
+
+    /// A trial that was recorded.
+    pub(crate) fn recorded(&self, index: u32) -> &Trial {
+        &self.run.end.trials[index as usize]
+    }
+
+    /// The trials recorded so far.
+    pub(crate) fn trials(&self) -> &[Trial] {
+        &self.run.end.trials
+    }
+
+    /// The part of the record that is not made of trials.
+    pub(crate) fn end_mut(&mut self) -> &mut End {
+        &mut self.run.end
+    }
+
+    /// The finished record, with what cut it short.
+    pub(crate) fn finish(mut self) -> Result<Run, (Box<Run>, TrialError)> {
+        self.run.end.pairs = PairSummary::of(&self.run.end.trials);
+        self.run.end.duration_s = self.earlier_s + self.began.elapsed().as_secs_f64();
+        match self.failure {
+            Some(error) => Err((Box::new(self.run), error)),
+            None => Ok(self.run),
+        }
+    }
+}
+
+/// A trial's row, as [`Row`] names it.
+fn labels(trial: &Trial) -> String {
+    format!("{} → {}", trial.tx.label, trial.rx.label)
+}
+
+/// An error with its causes; a transparent one repeats its cause.
+fn in_words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        let text = cause.to_string();
+        if !words.ends_with(&text) {
+            words = format!("{words}: {text}");
+        }
+        at = cause.source();
+    }
+    words
+}

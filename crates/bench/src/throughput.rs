@@ -1,0 +1,312 @@
+//! Throughput searches in the lab: RFC 2544's tests with MLRsearch's controller.
+
+use std::collections::BTreeMap;
+
+use ledger::Place;
+use measure::{
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Run, Start, Throughput, ThroughputLimit,
+    Trial,
+};
+use search::{BackToBack, FrameLoss, Goal, Limit, LossPoint, Measured, Outcome, Search, SearchPlan, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    plan::{BenchPlan, Pair},
+    recorder::{Coming, Recorder, Row, Stopped, Watcher},
+    trial::TrialError,
+};
+
+/// What to search for with which settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThroughputPlan {
+    /// The settings, one entry a point of a sweep; each pair is searched by itself. Rate, duration and count are the
+    /// search's own; what receivers measure besides is asked for in latency trials alone.
+    pub points: Vec<BenchPlan>,
+    /// The goals.
+    pub goals: Vec<Goal>,
+    /// The lowest load tried; `None` is a thousandth of the highest.
+    pub min_pps: Option<f64>,
+    /// The highest load tried; `None` is what the generator offers without a rate.
+    pub max_pps: Option<f64>,
+    /// Tests beside the search.
+    pub tests: Tests,
+    /// Seed of the points' order.
+    pub seed: u64,
+}
+
+/// Tests beside the search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tests {
+    /// Latency at these shares of the throughput found for the strictest goal that was met.
+    pub latency_shares: Vec<f64>,
+    /// Lost share against offered load, down in steps of this share of the highest.
+    pub frame_loss_step: Option<f64>,
+    /// Repetitions of the search for the longest lossless burst.
+    pub back_to_back: Option<u32>,
+}
+
+/// Bursts are told apart to this share.
+const BURST_WIDTH: f64 = 0.02;
+/// What the trials are called in which receivers tell times.
+const LATENCY: &str = "latency";
+/// The longest burst tried lasts so many seconds at the generator's highest rate (RFC 2544, 26.4: at least 2).
+const LONGEST_BURST_S: f64 = 2.0;
+
+/// Runs every search. What was measured before an error or an interruption is in the record all the same; what
+/// `earlier` measured with the same plan is not measured again.
+///
+/// # Errors
+/// The trial that could not start, with the record so far.
+pub fn run_throughput(
+    plan: &ThroughputPlan,
+    start: Start,
+    earlier: Option<Run>,
+    watcher: &mut impl Watcher,
+) -> Result<Run, (Box<Run>, TrialError)> {
+    let skipped = plan.points.first().map_or(&[][..], |first| &first.skipped);
+    let mut recorder = Recorder::new(start, skipped, earlier, watcher);
+    let mut order: Vec<(&BenchPlan, &Pair)> =
+        plan.points.iter().flat_map(|point| point.pairs.iter().map(move |pair| (point, pair))).collect();
+    if plan.points.len() > 1 {
+        fastrand::Rng::with_seed(plan.seed).shuffle(&mut order);
+    }
+    for (point, pair) in order {
+        let mut bench = Bench { recorder: &mut recorder, point, pair };
+        let mut found = Throughput {
+            tx: pair.tx.to_string(),
+            rx: pair.rx.to_string(),
+            frame_size_bytes: point.frame_size_bytes,
+            parameters: point.parameters.clone(),
+            ..Throughput::default()
+        };
+        let outcome = bench.run(plan, &mut found);
+        recorder.end_mut().throughput.push(found);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    recorder.finish()
+}
+
+/// One pair at one setting.
+struct Bench<'b, 'w, W> {
+    recorder: &'b mut Recorder<'w, W>,
+    point: &'b BenchPlan,
+    pair: &'b Pair,
+}
+
+impl<W: Watcher> Bench<'_, '_, W> {
+    fn run(&mut self, plan: &ThroughputPlan, found: &mut Throughput) -> Result<(), Stopped> {
+        let longest_s = plan.goals.iter().map(|goal| goal.final_duration_s).fold(0.0, f64::max);
+        // Warms caches up and tells what the generator can do; the search does not see it.
+        let warm_up = self.trial(None, None, longest_s, "as fast as it goes")?;
+        found.generator_max_pps = self.recorder.recorded(warm_up).sent_pps;
+        let max_pps = plan.max_pps.unwrap_or(found.generator_max_pps).max(1.0);
+        self.search(plan, max_pps, found)?;
+        if let Some(step) = plan.tests.frame_loss_step {
+            self.frame_loss(FrameLoss::new(max_pps, step), longest_s, found)?;
+        }
+        if let Some(repetitions) = plan.tests.back_to_back {
+            self.back_to_back(repetitions, found)?;
+        }
+        // From the strictest goal that was met.
+        let throughput_pps = found.goals.iter().rev().find_map(|goal| goal.lower_pps);
+        for share_ratio in &plan.tests.latency_shares {
+            let Some(load_pps) = throughput_pps.map(|pps| (pps * share_ratio).max(1.0)) else { break };
+            let trial = self.trial(Some(load_pps), None, longest_s, LATENCY)?;
+            let statistics = self.recorder.recorded(trial).statistics.as_ref();
+            let latency = statistics.and_then(|statistics| statistics.total.latency.clone());
+            found.latency.push(LatencyAt { share_ratio: *share_ratio, load_pps, latency, trial });
+        }
+        Ok(())
+    }
+
+    fn search(&mut self, plan: &ThroughputPlan, max_pps: f64, found: &mut Throughput) -> Result<(), Stopped> {
+        let defaults = SearchPlan::up_to(max_pps);
+        let min_pps = plan.min_pps.unwrap_or(defaults.min_pps).min(max_pps);
+        let search_plan = SearchPlan { goals: plan.goals.clone(), min_pps, ..defaults };
+        let Ok(mut search) = Search::new(search_plan) else { return Ok(()) };
+        // Where the search's trials stand in the record.
+        let mut indexes = Vec::new();
+        let mut outcome = Ok(());
+        while let Step::Measure { load_pps, duration_s } = search.next() {
+            match self.trial(Some(load_pps), None, duration_s, "search") {
+                Ok(index) => {
+                    indexes.push(index);
+                    search.record(load_pps, duration_s, measured(self.recorder.recorded(index)));
+                }
+                Err(stopped) => {
+                    outcome = Err(stopped);
+                    break;
+                }
+            }
+        }
+        let trials = self.recorder.trials();
+        found.goals =
+            search.outcomes().iter().map(|outcome| goal_result(outcome, &indexes, trials)).collect();
+        outcome
+    }
+
+    fn frame_loss(
+        &mut self,
+        mut test: FrameLoss,
+        duration_s: f64,
+        found: &mut Throughput,
+    ) -> Result<(), Stopped> {
+        while let Some(load_pps) = test.next_load_pps() {
+            let index = self.trial(Some(load_pps), None, duration_s, "frame loss rate")?;
+            let trial = self.recorder.recorded(index);
+            let (offered_pps, loss_ratio) = (trial.sent_pps, trial.loss_ratio);
+            test.record(LossPoint { load_pps, offered_pps, loss_ratio });
+            found.frame_loss.push(LossAt { load_pps, offered_pps, loss_ratio, trial: index });
+        }
+        Ok(())
+    }
+
+    fn back_to_back(&mut self, repetitions: u32, found: &mut Throughput) -> Result<(), Stopped> {
+        let longest = (found.generator_max_pps * LONGEST_BURST_S) as u64;
+        let mut test = BackToBack::new(1, longest, BURST_WIDTH, repetitions);
+        let mut rates = Vec::new();
+        let mut outcome = Ok(());
+        while let Some(packets) = test.next_burst() {
+            match self.trial(None, Some(packets), 10.0 * LONGEST_BURST_S, "back-to-back") {
+                Ok(index) => {
+                    let trial = self.recorder.recorded(index);
+                    rates.push(trial.sent_pps);
+                    // A burst that was not sent whole is no burst of that length.
+                    test.record(packets, trial.sent == packets && trial.ledger.lost() == 0);
+                }
+                Err(stopped) => {
+                    outcome = Err(stopped);
+                    break;
+                }
+            }
+        }
+        if let Some(mean_packets) = test.mean_packets() {
+            let burst_pps = measure::median(&rates).unwrap_or(0.0);
+            let throughput = found.goals.iter().rev().find_map(|goal| goal.conditional_throughput_pps);
+            found.back_to_back = Some(BurstResult {
+                packets: test.results().iter().map(|burst| burst.packets).collect(),
+                mean_packets,
+                at_limit: test.results().iter().any(|burst| burst.at_limit),
+                burst_pps,
+                buffer_time_s: throughput
+                    .map(|throughput| BackToBack::buffer_time_s(mean_packets, burst_pps, throughput)),
+            });
+        }
+        outcome
+    }
+
+    fn trial(
+        &mut self,
+        rate_pps: Option<f64>,
+        count: Option<u64>,
+        duration_s: f64,
+        what: &str,
+    ) -> Result<u32, Stopped> {
+        let duration_ns = (duration_s * 1e9) as u64;
+        let mut plan = BenchPlan { rate_pps, count, duration_ns, ..self.point.clone() };
+        // Telling times costs the receiver some: a rate is found without.
+        plan.statistics = plan.statistics.filter(|_| what == LATENCY);
+        let load = match (rate_pps, count) {
+            (Some(pps), _) => format!(" at {pps:.0} pps"),
+            (None, Some(count)) => format!(" of {count} packets"),
+            (None, None) => String::new(),
+        };
+        let words = [self.point.parameters_in_words(), format!("{what}{load}")];
+        let what = words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
+        let coming = Coming { index: 0, of: None, row: Row::Ours(self.pair), what };
+        // Only other people's programs fail without ending the run.
+        self.recorder.trial(&plan, 1, coming)?.ok_or(Stopped)
+    }
+}
+
+/// A trial as the search counts it.
+fn measured(trial: &Trial) -> Measured {
+    Measured {
+        duration_s: trial.duration_s,
+        scheduled: trial.receipt.scheduled,
+        sent: trial.sent,
+        lost: trial.ledger.lost(),
+    }
+}
+
+fn goal_result(outcome: &Outcome, indexes: &[u32], all: &[Trial]) -> GoalResult {
+    let goal = &outcome.goal;
+    let index = |number: &u32| indexes.get(*number as usize).copied();
+    let at_upper: Vec<&Trial> = outcome
+        .upper
+        .iter()
+        .flat_map(|bound| &bound.trials)
+        .filter_map(index)
+        .map(|at| &all[at as usize])
+        .collect();
+    let bounds = [&outcome.lower, &outcome.upper];
+    GoalResult {
+        goal: goal.name.clone(),
+        loss_ratio: goal.loss_ratio,
+        exceed_ratio: goal.exceed_ratio,
+        final_duration_s: goal.final_duration_s,
+        duration_sum_s: goal.duration_sum_s,
+        width_ratio: goal.width_ratio,
+        lower_pps: outcome.lower.as_ref().map(|bound| bound.load_pps),
+        upper_pps: outcome.upper.as_ref().map(|bound| bound.load_pps),
+        conditional_throughput_pps: outcome.conditional_throughput_pps,
+        limit: match outcome.limit {
+            Limit::Loss => ThroughputLimit::Loss,
+            Limit::Generator => ThroughputLimit::Generator,
+            Limit::MaxLoad => ThroughputLimit::MaxLoad,
+            Limit::MinLoad => ThroughputLimit::MinLoad,
+            Limit::Unfinished => ThroughputLimit::Unfinished,
+        },
+        bound_by: bound_by(&at_upper),
+        at_upper: (!at_upper.is_empty()).then(|| loss_kinds(&at_upper)),
+        trials: bounds.into_iter().flatten().flat_map(|bound| &bound.trials).filter_map(index).collect(),
+    }
+}
+
+/// The ledger line that lost the most of all trials together.
+fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
+    let mut places: BTreeMap<(&str, &str), (u64, Option<&String>)> = BTreeMap::new();
+    for line in trials.iter().flat_map(|trial| &trial.ledger.lines) {
+        let entry = places.entry((&line.place, &line.source)).or_default();
+        entry.0 += line.packets;
+        entry.1 = line.remedy.as_ref();
+    }
+    let lost: u64 = places.values().map(|(packets, _)| packets).sum();
+    let ((place, source), (packets, remedy)) = places.into_iter().max_by_key(|(_, (packets, _))| *packets)?;
+    Some(BoundBy {
+        place: place.into(),
+        source: source.into(),
+        lost_share_ratio: packets as f64 / lost.max(1) as f64,
+        remedy: remedy.cloned(),
+    })
+}
+
+/// Whether packets are lost there at the receiving application's own socket or ring.
+fn is_at_socket(place: &str) -> bool {
+    let place = Place::named(place);
+    matches!(place, Some(Place::XskFillEmpty | Place::XskRingFull | Place::PacketRing))
+        || place.is_some_and(|place| place >= Place::NoSocket)
+}
+
+fn loss_kinds(trials: &[&Trial]) -> LossKinds {
+    let sum = |value: fn(&Trial) -> u64| trials.iter().map(|trial| value(trial)).sum::<u64>();
+    let (scheduled, sent) = (sum(|trial| trial.receipt.scheduled), sum(|trial| trial.sent));
+    let lost = sum(|trial| trial.ledger.lost());
+    let at_socket: u64 = trials
+        .iter()
+        .flat_map(|trial| &trial.ledger.lines)
+        .filter(|line| is_at_socket(&line.place))
+        .map(|line| line.packets)
+        .sum();
+    let share = |packets: u64, of: u64| packets as f64 / of.max(1) as f64;
+    LossKinds {
+        shortfall_ratio: share(scheduled.saturating_sub(sent), scheduled),
+        receive_loss_ratio: share(lost.saturating_sub(at_socket), sent),
+        socket_loss_ratio: share(at_socket.min(lost), sent),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Takes chosen packets out of chosen queues: drops them, limits their rate, or hands them to the AF_XDP socket of
+ * their queue. Every other packet goes to the kernel as if this program were not there.
+ *
+ * It fails open: a queue is diverted until its deadline, which the user side puts off several times a second; when
+ * that stops, everything goes to the kernel again. ARP, neighbour discovery and what the user excludes always do.
+ *
+ * Two things say which rule takes a packet, the first rule of both: tables of addresses and ports, and `chosen`,
+ * whose code the loader replaces by what the rules' expressions were compiled to.
+ */
+#include "linerate.bpf.h"
+
+#define SHAPES 16
+#define LEAST_RULES 1
+
+enum verdict { GIVE_BACK, DROP, HAND_OVER };
+enum side { NEITHER, SOURCE, DESTINATION };
+enum per { PER_RULE, PER_SOURCE, PER_DESTINATION, PER_FLOW };
+
+/* What is done with the packets of a rule. */
+struct rule {
+	__u32 verdict;
+	__u32 per;              /* whose packets share a token bucket */
+	__u64 packet_cost_ns;   /* time until the bucket has the tokens of one more packet; 0 and 0: no limit */
+	__u64 kilobyte_cost_ns; /* the same for 1024 bytes */
+	__u64 burst_ns;         /* how much of that a full bucket has */
+};
+_Static_assert(sizeof(struct rule) == 32, "written by divert.rs");
+
+/* What one CPU counted for a rule. */
+struct count {
+	__u64 packets;
+	__u64 bytes;
+	__u64 limited;       /* packets of those above the limit, dropped */
+	__u64 limited_bytes;
+	__u64 unsent;        /* packets that found no socket, and went to the kernel */
+};
+_Static_assert(sizeof(struct count) == 40, "read by divert.rs");
+
+/* What one CPU counted besides. */
+struct passed {
+	__u64 unmatched; /* no rule takes it */
+	__u64 excluded;  /* a rule takes it, but it belongs to the management or to the link */
+	__u64 kernels;   /* came on a queue that is the kernel's */
+	__u64 stale;     /* came after its queue's deadline */
+};
+_Static_assert(sizeof(struct passed) == 32, "read by divert.rs");
+
+/* Which packets the entries of a table with this number are about. */
+struct shape {
+	__u32 mask[4];     /* network order; IPv4 has one word */
+	__u8 side;         /* whose address */
+	__u8 port_side;
+	__u8 protocol;     /* 0: any */
+	__u8 unused;
+};
+_Static_assert(sizeof(struct shape) == 20, "written by divert.rs");
+
+struct key4 {
+	__u32 addr;
+	__u16 port;
+	__u8 protocol;
+	__u8 shape;
+};
+_Static_assert(sizeof(struct key4) == 8, "written by divert.rs");
+
+struct key6 {
+	__u32 addr[4];
+	__u16 port;
+	__u8 protocol;
+	__u8 shape;
+};
+_Static_assert(sizeof(struct key6) == 20, "written by divert.rs");
+
+/* IPv4 addresses as ::ffff:a.b.c.d. */
+struct network {
+	__u32 prefix_len;
+	__u32 addr[4];
+};
+_Static_assert(sizeof(struct network) == 20, "written by divert.rs");
+
+/* A TCP connection: the peer's address and port, and ours. */
+struct session {
+	__u32 peer[4];
+	__u16 peer_port;
+	__u16 local_port;
+};
+_Static_assert(sizeof(struct session) == 20, "written by divert.rs");
+
+struct flow {
+	__u32 src[4];
+	__u32 dst[4];
+	__u16 src_port;
+	__u16 dst_port;
+	__u32 rule;
+};
+_Static_assert(sizeof(struct flow) == 40, "counted by divert.rs");
+
+/* What is needed of a packet's headers; addresses in network order, IPv4's mapped. */
+struct packet {
+	__u32 src[4];
+	__u32 dst[4];
+	__u16 src_port;
+	__u16 dst_port;
+	__u8 protocol;
+	__u8 has_ports;
+	__u8 family; /* 4, 6, or 0 for all else */
+	__u8 always; /* ARP or neighbour discovery */
+};
+
+const volatile __u32 shapes4_used = 0;
+const volatile __u32 shapes6_used = 0;
+const volatile struct shape shapes4[SHAPES] = {};
+const volatile struct shape shapes6[SHAPES] = {};
+const volatile __u32 has_code = 0;
+const volatile __u32 has_limits = 0;
+const volatile __u32 has_networks = 0;
+const volatile __u32 has_sessions = 0;
+
+/* By queue: nanoseconds of the coarse monotonic clock until which it is diverted; 0: it is the kernel's. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 64);
+} deadlines SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_XSKMAP);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 64);
+} sockets SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct rule);
+	NUMBER(max_entries, LEAST_RULES);
+} rules SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct count);
+	NUMBER(max_entries, LEAST_RULES);
+} counts SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct passed);
+	NUMBER(max_entries, 1);
+} passes SEC(".maps");
+
+/* Number of the rule, from 1. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_HASH);
+	TYPE(key, struct key4);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 1);
+} table4 SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_HASH);
+	TYPE(key, struct key6);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 1);
+} table6 SEC(".maps");
+
+/* By place of the compiled expression: number of the rule, from 1. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 1);
+} coded_rules SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_LPM_TRIE);
+	TYPE(key, struct network);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 1);
+	NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} networks SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_HASH);
+	TYPE(key, struct session);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 1);
+} sessions SEC(".maps");
+
+/* When each bucket will be full again, in nanoseconds of the monotonic clock. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	TYPE(key, struct flow);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1);
+} buckets SEC(".maps");
+
+/*
+ * The place of the first compiled expression that is true of the frame, from 0; -1: none. This body is never run: the
+ * loader puts the compiled expressions in its place.
+ */
+static __attribute__((noinline)) int chosen(struct xdp_md *ctx)
+{
+	int place;
+
+	asm volatile("%0 = -1" : "=r"(place) : "r"(ctx));
+	return place;
+}
+
+/* The ports, when they are there: the first fragment of TCP, UDP or another protocol that begins with them. */
+static ALWAYS_INLINE void read_ports(struct packet *packet, void *at, void *end)
+{
+	__u16 *ports = at;
+
+	if (packet->protocol != PROTOCOL_UDP && packet->protocol != PROTOCOL_TCP)
+		return;
+	if ((void *)(ports + 2) > end)
+		return;
+	packet->src_port = ports[0];
+	packet->dst_port = ports[1];
+	packet->has_ports = 1;
+}
+
+/* Headers of IPv4 and IPv6, without VLAN tags or with up to `tags` of them. */
+static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *end, int tags)
+{
+	__u8 *at = data;
+	__u16 ethertype;
+
+	packet->family = packet->always = packet->has_ports = packet->protocol = 0;
+	packet->src_port = packet->dst_port = 0;
+	if ((void *)(at + ETH_LEN) > end)
+		return;
+	ethertype = *(__u16 *)(at + 12);
+	at += ETH_LEN;
+#pragma unroll
+	for (int tag = 0; tag < 2; tag++) {
+		if (tag >= tags || (ethertype != htons(ETHERTYPE_VLAN) && ethertype != htons(ETHERTYPE_QINQ)))
+			break;
+		if ((void *)(at + VLAN_LEN) > end)
+			return;
+		ethertype = *(__u16 *)(at + 2);
+		at += VLAN_LEN;
+	}
+	if (ethertype == htons(ETHERTYPE_IPV4)) {
+		if ((void *)(at + IPV4_LEN) > end)
+			return;
+		packet->family = 4;
+		packet->src[0] = packet->src[1] = packet->dst[0] = packet->dst[1] = 0;
+		packet->src[2] = packet->dst[2] = htonl(0xffff);
+		packet->src[3] = *(__u32 *)(at + 12);
+		packet->dst[3] = *(__u32 *)(at + 16);
+		packet->protocol = at[9];
+		if (!(at[6] & 0x1f) && !at[7]) /* no later fragment */
+			read_ports(packet, at + (at[0] & 0x0f) * 4, end);
+	} else if (ethertype == htons(ETHERTYPE_IPV6)) {
+		if ((void *)(at + IPV6_LEN) > end)
+			return;
+		packet->family = 6;
+#pragma unroll
+		for (int word = 0; word < 4; word++) {
+			packet->src[word] = *(__u32 *)(at + 8 + 4 * word);
+			packet->dst[word] = *(__u32 *)(at + 24 + 4 * word);
+		}
+		packet->protocol = at[6];
+		/* Router and neighbour solicitations and advertisements, redirects: RFC 4861. */
+		if (packet->protocol == PROTOCOL_ICMPV6 && (void *)(at + IPV6_LEN + 1) <= end &&
+		    at[IPV6_LEN] >= 133 && at[IPV6_LEN] <= 137)
+			packet->always = 1;
+		read_ports(packet, at + IPV6_LEN, end);
+	} else if (ethertype == htons(ETHERTYPE_ARP)) {
+		packet->always = 1;
+	}
+}
+
+static ALWAYS_INLINE __u16 port_of(const struct packet *packet, __u8 side)
+{
+	return side == SOURCE ? packet->src_port : side == DESTINATION ? packet->dst_port : 0;
+}
+
+/* Whether a table's entries can be about this packet at all. */
+static ALWAYS_INLINE int fits(const volatile struct shape *shape, const struct packet *packet)
+{
+	return (!shape->protocol || shape->protocol == packet->protocol) &&
+	       (shape->port_side == NEITHER || packet->has_ports);
+}
+
+/* The first rule of the tables that takes the packet. */
+static ALWAYS_INLINE __u32 listed(const struct packet *packet)
+{
+	__u32 first = 0;
+
+	if (shapes4_used && packet->family == 4) {
+		for (__u32 at = 0; at < SHAPES && at < shapes4_used; at++) {
+			const volatile struct shape *shape = &shapes4[at];
+			struct key4 key = {.port = port_of(packet, shape->port_side), .protocol = shape->protocol, .shape = at};
+			__u32 *rule;
+
+			if (!fits(shape, packet))
+				continue;
+			key.addr = (shape->side == SOURCE ? packet->src[3] : packet->dst[3]) & shape->mask[0];
+			rule = bpf_map_lookup_elem(&table4, &key);
+			if (rule && (!first || *rule < first))
+				first = *rule;
+		}
+	}
+	if (shapes6_used && packet->family == 6) {
+		for (__u32 at = 0; at < SHAPES && at < shapes6_used; at++) {
+			const volatile struct shape *shape = &shapes6[at];
+			struct key6 key = {.port = port_of(packet, shape->port_side), .protocol = shape->protocol, .shape = at};
+			__u32 *rule;
+
+			if (!fits(shape, packet))
+				continue;
+#pragma unroll
+			for (int word = 0; word < 4; word++)
+				key.addr[word] = (shape->side == SOURCE ? packet->src[word] : packet->dst[word]) &
+						 shape->mask[word];
+			rule = bpf_map_lookup_elem(&table6, &key);
+			if (rule && (!first || *rule < first))
+				first = *rule;
+		}
+	}
+	return first;
+}
+
+/* What always belongs to the kernel. */
+static ALWAYS_INLINE int is_excluded(const struct packet *packet)
+{
+	if (packet->always)
+		return 1;
+	if (!packet->family)
+		return 0;
+	if (has_networks) {
+		struct network peer = {.prefix_len = 128};
+
+		__builtin_memcpy(peer.addr, packet->src, sizeof(peer.addr));
+		if (bpf_map_lookup_elem(&networks, &peer))
+			return 1;
+	}
+	if (has_sessions && packet->protocol == PROTOCOL_TCP) {
+		struct session session = {.peer_port = packet->src_port, .local_port = packet->dst_port};
+
+		__builtin_memcpy(session.peer, packet->src, sizeof(session.peer));
+		if (bpf_map_lookup_elem(&sessions, &session))
+			return 1;
+	}
+	return 0;
+}
+
+/* Takes the packet's tokens out of its bucket; says whether there were not enough. */
+static ALWAYS_INLINE int is_above(const struct rule *rule, __u32 number, const struct packet *packet, __u32 len)
+{
+	__u64 cost = rule->packet_cost_ns + (rule->kilobyte_cost_ns * len >> 10), now, full_at;
+	struct flow flow = {.rule = number};
+	__u64 *bucket;
+
+	if (rule->per == PER_SOURCE || rule->per == PER_FLOW)
+		__builtin_memcpy(flow.src, packet->src, sizeof(flow.src));
+	if (rule->per == PER_DESTINATION || rule->per == PER_FLOW)
+		__builtin_memcpy(flow.dst, packet->dst, sizeof(flow.dst));
+	if (rule->per == PER_FLOW) {
+		flow.src_port = packet->src_port;
+		flow.dst_port = packet->dst_port;
+	}
+	now = bpf_ktime_get_ns();
+	bucket = bpf_map_lookup_elem(&buckets, &flow);
+	if (!bucket) {
+		full_at = now + cost;
+		bpf_map_update_elem(&buckets, &flow, &full_at, 0);
+		return 0;
+	}
+	full_at = *(volatile __u64 *)bucket;
+	if (full_at > now && full_at - now + cost > rule->burst_ns)
+		return 1;
+	if (full_at < now)
+		*(volatile __u64 *)bucket = now + cost;
+	else
+		__sync_fetch_and_add(bucket, cost);
+	return 0;
+}
+
+SEC("xdp")
+int divert(struct xdp_md *ctx)
+{
+	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
+	__u32 queue = ctx->rx_queue_index, zero = 0, number = 0, len = end - data;
+	__u64 *deadline = bpf_map_lookup_elem(&deadlines, &queue);
+	struct passed *passed = bpf_map_lookup_elem(&passes, &zero);
+	struct packet packet = {};
+	struct count *count;
+	struct rule *rule;
+
+	if (!passed)
+		return XDP_PASS;
+	if (!deadline || !*deadline) {
+		passed->kernels++;
+		return XDP_PASS;
+	}
+
+	if (shapes4_used || shapes6_used) {
+		read_packet(&packet, data, end, 0);
+		number = listed(&packet);
+	}
+	if (has_code) {
+		__u32 place = chosen(ctx);
+		__u32 *coded = bpf_map_lookup_elem(&coded_rules, &place);
+
+		if (coded && (!number || *coded < number))
+			number = *coded;
+	}
+	if (!number) {
+		passed->unmatched++;
+		return XDP_PASS;
+	}
+	read_packet(&packet, data, end, 2);
+	if (is_excluded(&packet)) {
+		passed->excluded++;
+		return XDP_PASS;
+	}
+	if (bpf_ktime_get_coarse_ns() > *deadline) {
+		passed->stale++;
+		return XDP_PASS;
+	}
+
+	number--;
+	rule = bpf_map_lookup_elem(&rules, &number);
+	count = bpf_map_lookup_elem(&counts, &number);
+	if (!rule || !count)
+		return XDP_PASS;
+	count->packets++;
+	count->bytes += len;
+	if (has_limits && (rule->packet_cost_ns || rule->kilobyte_cost_ns) && is_above(rule, number, &packet, len)) {
+		count->limited++;
+		count->limited_bytes += len;
+		return XDP_DROP;
+	}
+	if (rule->verdict == HAND_OVER) {
+		__s64 action = bpf_redirect_map(&sockets, queue, XDP_PASS);
+
+		if (action != XDP_REDIRECT)
+			count->unsent++;
+		return action;
+	}
+	return rule->verdict == DROP ? XDP_DROP : XDP_PASS;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Counts what the kernel drops, by reason and place in the code: buffers at the trace point kfree_skb, frames at
+ * those of XDP. Nothing is changed on the way. Offsets of the kernel's types are filled in when it is loaded.
+ */
+#include "linerate.bpf.h"
+
+#define CORE __attribute__((preserve_access_index))
+#define NAMESPACES 4
+#define HEADER 128
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define NOT_SET 0xffff
+
+enum {
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_NOEXIST = 1,
+};
+
+static __s64 (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
+static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
+static void (*const bpf_ringbuf_submit)(void *record, __u64 flags) = (void *)132;
+
+struct net {
+	__u64 net_cookie;
+} CORE;
+
+typedef struct {
+	struct net *net;
+} CORE possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} CORE;
+
+struct inode {
+	unsigned long i_ino;
+} CORE;
+
+struct socket {
+	int state;
+} CORE;
+
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
+} CORE;
+
+struct sock_common {
+	__u16 skc_family;
+	__u16 skc_num;
+	possible_net_t skc_net;
+} CORE;
+
+struct sock {
+	struct sock_common __sk_common;
+	struct socket *sk_socket;
+} CORE;
+
+struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
+	unsigned int len;
+	__u16 protocol;
+	__u16 network_header;
+	__u16 mac_header;
+	int skb_iif;
+	unsigned int end;
+	unsigned char *head;
+} CORE;
+
+struct skb_shared_info {
+	__u16 gso_size;
+	__u16 gso_segs;
+} CORE;
+
+/* Why and where. `reason` has the top bit set for what is none of the kernel's reasons: an event of XDP. */
+struct key {
+	__u64 location;
+	__u32 reason;
+	__u32 namespace;
+};
+
+struct count {
+	__u64 buffers;
+	__u64 packets; /* segments of the buffers */
+	__u64 inode;   /* of a socket concerned, now and then */
+	__u32 sampled; /* bytes of `header` */
+	__u16 protocol;
+	__u16 port;    /* the socket's local one */
+	__u8 header[64];
+};
+_Static_assert(sizeof(struct key) == 16 && sizeof(struct count) == 96, "read by drops.rs");
+
+struct totals {
+	__u64 counted;
+	__u64 lost;   /* places beyond the map's room, and headers beyond the ring's */
+	__u64 timed;  /* events whose cost was measured */
+	__u64 cost_ns;
+};
+
+struct event {
+	struct key key;
+	__u64 packets;
+	__u32 length;   /* bytes in `bytes` */
+	__u16 protocol; /* ethertype, network order */
+	__u16 has_mac;
+	__u8 bytes[HEADER];
+};
+
+struct watched {
+	__u64 cookies[NAMESPACES]; /* 0: none */
+};
+
+const volatile __u32 filtered = 0;   /* only the namespaces of the map */
+const volatile int interface = 0;    /* 0: any */
+const volatile __u32 only_udp = 0;
+const volatile __u32 ignored_reason = 0;
+const volatile __u32 takes_socket = 1; /* the trace point names the receiving socket (Linux 6.11) */
+const volatile __u32 headers = 0;    /* copy each dropped packet's headers to the ring */
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_HASH);
+	TYPE(key, struct key);
+	TYPE(value, struct count);
+	NUMBER(max_entries, 1024);
+} by_place SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct watched);
+	NUMBER(max_entries, 1);
+} namespaces SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct totals);
+	NUMBER(max_entries, 1);
+} totals SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+	NUMBER(max_entries, 1 << 20);
+} events SEC(".maps");
+
+static const struct count NOTHING;
+
+/* The number of the namespace among those watched, NAMESPACES when it is none of them. */
+static ALWAYS_INLINE __u32 watched(struct net *net)
+{
+	__u32 zero = 0;
+	struct watched *all;
+	__u64 cookie;
+
+	if (!filtered)
+		return 0;
+	if (!net)
+		return NAMESPACES;
+	all = bpf_map_lookup_elem(&namespaces, &zero);
+	if (!all)
+		return NAMESPACES;
+	cookie = net->net_cookie;
+#pragma unroll
+	for (__u32 n = 0; n < NAMESPACES; n++)
+		if (all->cookies[n] == cookie)
+			return n;
+	return NAMESPACES;
+}
+
+static ALWAYS_INLINE struct count *place(struct key *key, struct totals *sum)
+{
+	struct count *count = bpf_map_lookup_elem(&by_place, key);
+
+	if (count)
+		return count;
+	bpf_map_update_elem(&by_place, key, &NOTHING, BPF_NOEXIST);
+	count = bpf_map_lookup_elem(&by_place, key);
+	if (!count)
+		sum->lost++;
+	return count;
+}
+
+/* Datagrams or segments in a buffer: those that GRO joined, or GSO will cut. */
+static ALWAYS_INLINE __u32 segments(struct sk_buff *skb)
+{
+	struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+	__u16 size = 0, count = 0;
+
+	bpf_probe_read_kernel(&size, sizeof(size), &shared->gso_size);
+	if (!size)
+		return 1;
+	bpf_probe_read_kernel(&count, sizeof(count), &shared->gso_segs);
+	return count ? count : (skb->len + size - 1) / size;
+}
+
+static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb)
+{
+	__u8 ip[10];
+
+	if (skb->network_header == NOT_SET ||
+	    bpf_probe_read_kernel(ip, sizeof(ip), skb->head + skb->network_header))
+		return 0;
+	if (ip[0] >> 4 == 4)
+		return ip[9] != PROTOCOL_UDP;
+	if (ip[0] >> 4 == 6)
+		return ip[6] != PROTOCOL_UDP;
+	return skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6);
+}
+
+static ALWAYS_INLINE void sample(struct count *count, struct sk_buff *skb, struct sock *sk)
+{
+	count->protocol = skb->protocol;
+	count->sampled = 0;
+	if (skb->network_header != NOT_SET &&
+	    !bpf_probe_read_kernel(count->header, sizeof(count->header), skb->head + skb->network_header))
+		count->sampled = sizeof(count->header);
+	count->inode = 0;
+	count->port = 0;
+	if (sk) {
+		struct socket_alloc *alloc = (void *)sk->sk_socket;
+
+		count->port = sk->__sk_common.skc_num;
+		if (alloc)
+			bpf_probe_read_kernel(&count->inode, sizeof(count->inode), &alloc->vfs_inode.i_ino);
+	}
+}
+
+static ALWAYS_INLINE void tell(struct key *key, struct sk_buff *skb, __u32 packets, struct totals *sum)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	__u16 at = skb->network_header;
+
+	if (!event) {
+		sum->lost++;
+		return;
+	}
+	event->key = *key;
+	event->packets = packets;
+	event->protocol = skb->protocol;
+	event->has_mac = skb->mac_header != NOT_SET && skb->mac_header + ETH_LEN <= at;
+	if (event->has_mac)
+		at = skb->mac_header;
+	event->length = bpf_probe_read_kernel(event->bytes, sizeof(event->bytes), skb->head + at) ? 0 : HEADER;
+	bpf_ringbuf_submit(event, 0);
+}
+
+SEC("tp_btf/kfree_skb")
+int kfree_skb(__u64 *ctx)
+{
+	struct sk_buff *skb = (void *)ctx[0];
+	struct key key = { .location = ctx[1], .reason = ctx[2] };
+	struct sock *sk = 0;
+	struct totals *sum;
+	struct count *count;
+	struct net *net = 0;
+	__u64 began = 0;
+	__u32 zero = 0, number;
+
+	if (ignored_reason && key.reason == ignored_reason)
+		return 0;
+	sum = bpf_map_lookup_elem(&totals, &zero);
+	if (!sum)
+		return 0;
+	if (takes_socket)
+		sk = (void *)ctx[3];
+	if (!sk)
+		sk = skb->sk;
+	/* A socket's queue keeps other things where the interface was: so the socket comes first. */
+	if (sk)
+		net = sk->__sk_common.skc_net.net;
+	else if (skb->dev)
+		net = skb->dev->nd_net.net;
+	if (!sk && !skb->dev)
+		return 0;
+	key.namespace = watched(net);
+	if (key.namespace == NAMESPACES)
+		return 0;
+	if (interface && skb->skb_iif != interface && (!skb->dev || skb->dev->ifindex != interface))
+		return 0;
+	if (only_udp && is_other_than_udp(skb))
+		return 0;
+
+	/* One event in 64 tells what all cost. */
+	if ((sum->counted++ & 63) == 0)
+		began = bpf_ktime_get_ns();
+	count = place(&key, sum);
+	if (count) {
+		number = segments(skb);
+		if ((count->buffers++ & 1023) == 0)
+			sample(count, skb, sk);
+		count->packets += number;
+		if (headers)
+			tell(&key, skb, number, sum);
+	}
+	if (began) {
+		sum->cost_ns += bpf_ktime_get_ns() - began;
+		sum->timed++;
+	}
+	return 0;
+}
+
+/* What of XDP failed: `reason` of an event. Read by drops.rs. */
+#define EVENT(kind, detail) (1u << 31 | (kind) << 16 | ((detail) & 0xffff))
+enum { EXCEPTION, REDIRECT, DEVMAP, BULK_TX };
+
+static ALWAYS_INLINE int frames(const struct net_device *dev, __u32 reason, __u64 packets)
+{
+	struct key key = { .reason = reason };
+	struct totals *sum;
+	struct count *count;
+	__u32 zero = 0;
+
+	sum = bpf_map_lookup_elem(&totals, &zero);
+	if (!sum || !dev)
+		return 0;
+	key.namespace = watched(dev->nd_net.net);
+	if (key.namespace == NAMESPACES || (interface && dev->ifindex != interface))
+		return 0;
+	sum->counted++;
+	count = place(&key, sum);
+	if (count) {
+		count->buffers += packets;
+		count->packets += packets;
+	}
+	return 0;
+}
+
+SEC("tp_btf/xdp_exception")
+int xdp_exception(__u64 *ctx)
+{
+	return frames((void *)ctx[0], EVENT(EXCEPTION, (__u32)ctx[2]), 1);
+}
+
+SEC("tp_btf/xdp_redirect_err")
+int xdp_redirect_err(__u64 *ctx)
+{
+	return frames((void *)ctx[0], EVENT(REDIRECT, -(int)ctx[3]), 1);
+}
+
+SEC("tp_btf/xdp_redirect_map_err")
+int xdp_redirect_map_err(__u64 *ctx)
+{
+	return frames((void *)ctx[0], EVENT(REDIRECT, -(int)ctx[3]), 1);
+}
+
+SEC("tp_btf/xdp_devmap_xmit")
+int xdp_devmap_xmit(__u64 *ctx)
+{
+	int drops = (int)ctx[3];
+
+	return drops > 0 ? frames((void *)ctx[0], EVENT(DEVMAP, -(int)ctx[4]), drops) : 0;
+}
+
+SEC("tp_btf/xdp_bulk_tx")
+int xdp_bulk_tx(__u64 *ctx)
+{
+	int drops = (int)ctx[2];
+
+	return drops > 0 ? frames((void *)ctx[0], EVENT(BULK_TX, -(int)ctx[3]), drops) : 0;
+}

@@ -1,0 +1,379 @@
+//! Counting what the kernel drops, by reason and place in its code.
+
+use std::fmt;
+
+use aya::{
+    Btf, Ebpf, EbpfLoader, VerifierLogLevel,
+    maps::{Array, MapData, PerCpuArray, PerCpuHashMap, RingBuf},
+    programs::{BtfTracePoint, links::FdLink},
+};
+use sys::btf::KernelTypes;
+
+use crate::{
+    error::{BpfError, Cause},
+    program::object,
+};
+
+/// What is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DropOptions {
+    /// Only drops in network namespaces that [`Drops::watch`] names; else in all of them.
+    pub by_namespace: bool,
+    /// Only what came in or was to go out by this interface; 0: by any.
+    pub interface: u32,
+    /// Only UDP.
+    pub only_udp: bool,
+    /// A reason that is not counted; 0: all are.
+    pub ignored_reason: u32,
+    /// Copy each dropped packet's headers, for [`Drops::headers`].
+    pub headers: bool,
+}
+
+/// Programs at the kernel's trace points `kfree_skb` and those of XDP; they see and change nothing else.
+pub struct Drops {
+    // Before the maps: nothing is counted any more when they go.
+    _links: Vec<FdLink>,
+    _ebpf: Ebpf,
+    by_place: PerCpuHashMap<MapData, [u64; KEY_WORDS], [u64; COUNT_WORDS]>,
+    namespaces: Array<MapData, [u64; Drops::MOST_NAMESPACES]>,
+    totals: PerCpuArray<MapData, [u64; TOTAL_WORDS]>,
+    headers: RingBuf<MapData>,
+    sees_xdp: bool,
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropKind {
+    /// A value of the kernel's `enum skb_drop_reason`.
+    Reason(u32),
+    /// XDP_ABORTED, an unknown verdict, or a verdict that the driver could not follow: the verdict.
+    XdpException(u32),
+    /// A redirect that failed at once, by errno.
+    XdpRedirect(u32),
+    /// A redirect to an interface that failed when the batch was sent, by errno.
+    XdpTransmit(u32),
+    /// A bounced frame (XDP_TX) that was not sent, by errno.
+    XdpBounce(u32),
+}
+
+/// What was dropped for one reason at one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropCount {
+    /// Why.
+    pub kind: DropKind,
+    /// The address in the kernel's code, 0 for events of XDP.
+    pub location: u64,
+    /// Which of the watched namespaces.
+    pub namespace: u32,
+    /// Buffers (`sk_buff`) or frames.
+    pub buffers: u64,
+    /// Packets in those: GRO joins up to 64 datagrams in a buffer, GSO as many segments.
+    pub packets: u64,
+    /// A recent one.
+    pub sample: Option<DropSample>,
+}
+
+/// One of the dropped packets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DropSample {
+    /// The inode of the socket concerned, 0 without: `socket:[<n>]` under `/proc/<pid>/fd`.
+    pub inode: u64,
+    /// That socket's local port.
+    pub port: u16,
+    /// Ethertype.
+    pub protocol: u16,
+    /// The packet from its IP header on, as much as was copied.
+    pub bytes: Vec<u8>,
+}
+
+/// All that was counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DropCounts {
+    /// By reason and place.
+    pub places: Vec<DropCount>,
+    /// Events that were looked at and counted.
+    pub events: u64,
+    /// Events that were lost: more than 1024 places, or headers that found no room.
+    pub lost: u64,
+    /// What the programs themselves cost, from one event in 64.
+    pub cost_ns: u64,
+}
+
+/// The headers of one dropped packet.
+#[derive(Debug, Clone, Copy)]
+pub struct DropHeaders<'r> {
+    /// Why, where and in which namespace.
+    pub kind: DropKind,
+    /// The address in the kernel's code.
+    pub location: u64,
+    /// Which of the watched namespaces.
+    pub namespace: u32,
+    /// Packets in the buffer.
+    pub packets: u64,
+    /// Ethertype.
+    pub protocol: u16,
+    /// Whether `bytes` begin with the Ethernet header; else with IP's.
+    pub has_mac: bool,
+    /// Up to 128 bytes.
+    pub bytes: &'r [u8],
+}
+
+const KEY_WORDS: usize = 2;
+const COUNT_WORDS: usize = 12;
+const TOTAL_WORDS: usize = 4;
+const HEADER_FIELDS: usize = 32;
+const NAME: &str = "drops";
+/// Trace points beside `kfree_skb`. Not all kernels have all: errors of redirects by map had one of their own once.
+const XDP_POINTS: [&str; 5] =
+    ["xdp_exception", "xdp_redirect_err", "xdp_redirect_map_err", "xdp_devmap_xmit", "xdp_bulk_tx"];
+
+impl Drops {
+    /// The most namespaces that are told apart.
+    pub const MOST_NAMESPACES: usize = 4;
+
+    /// Counts from now on.
+    ///
+    /// # Errors
+    /// [`BpfError`]: missing capabilities (CAP_BPF and CAP_PERFMON), or a kernel before 5.17 or without BTF.
+    pub fn attach(options: &DropOptions) -> Result<Self, BpfError> {
+        let types = KernelTypes::read().map_err(|source| unsupported(source.into()))?;
+        let arguments = types.trace_point_arguments("kfree_skb");
+        let takes_socket = match arguments {
+            Some(0..3) | None => return Err(unsupported("no such trace point with a reason".into())),
+            Some(arguments) => u32::from(arguments >= 4),
+        };
+        let btf = Btf::from_sys_fs().map_err(|source| unsupported(source.into()))?;
+        let flag = u32::from;
+        let (filtered, only_udp, headers) =
+            (flag(options.by_namespace), flag(options.only_udp), flag(options.headers));
+        let interface = options.interface as i32;
+        let mut ebpf = EbpfLoader::new()
+            .verifier_log_level(VerifierLogLevel::DISABLE)
+            .btf(Some(&btf))
+            .override_global("filtered", &filtered, true)
+            .override_global("interface", &interface, true)
+            .override_global("only_udp", &only_udp, true)
+            .override_global("ignored_reason", &options.ignored_reason, true)
+            .override_global("takes_socket", &takes_socket, true)
+            .override_global("headers", &headers, true)
+            .map_max_entries("events", if options.headers { 4 << 20 } else { 4096 })
+            .load(object!("drops"))
+            .map_err(|source| refused(source.into()))?;
+        let mut links = vec![trace(&mut ebpf, "kfree_skb", &btf)?];
+        let points = XDP_POINTS.iter().filter(|point| types.trace_point_arguments(point).is_some());
+        let xdp: Vec<_> = points.map(|point| trace(&mut ebpf, point, &btf)).collect();
+        let sees_xdp = !xdp.is_empty() && xdp.iter().all(Result::is_ok);
+        links.extend(xdp.into_iter().flatten());
+        Ok(Self {
+            by_place: take_map(&mut ebpf, "by_place")?,
+            namespaces: take_map(&mut ebpf, "namespaces")?,
+            totals: take_map(&mut ebpf, "totals")?,
+            headers: take_map(&mut ebpf, "events")?,
+            _links: links,
+            _ebpf: ebpf,
+            sees_xdp,
+        })
+    }
+
+    /// Counts in these network namespaces only, by their cookies (`NetNs::cookie`); what was counted stays.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    ///
+    /// # Panics
+    /// With more than [`Drops::MOST_NAMESPACES`].
+    pub fn watch(&mut self, cookies: &[u64]) -> Result<(), BpfError> {
+        let mut all = [0; Self::MOST_NAMESPACES];
+        all[..cookies.len()].copy_from_slice(cookies);
+        self.namespaces.set(0, all, 0).map_err(BpfError::map("choose the namespaces to watch"))
+    }
+
+    /// Whether this kernel tells what fails in XDP.
+    pub fn sees_xdp(&self) -> bool {
+        self.sees_xdp
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read(&self) -> Result<DropCounts, BpfError> {
+        let unread = || BpfError::map("read what was dropped");
+        let mut counts = DropCounts::default();
+        for entry in self.by_place.iter() {
+            let (key, cpus) = entry.map_err(unread())?;
+            counts.places.push(DropCount::of(key, cpus.iter()));
+        }
+        let (mut timed, mut cost_ns) = (0, 0);
+        for [events, lost, some, cost] in self.totals.get(&0, 0).map_err(unread())?.iter() {
+            counts.events += events;
+            counts.lost += lost;
+            timed += some;
+            cost_ns += cost;
+        }
+        counts.cost_ns = (u128::from(cost_ns) * u128::from(counts.events) / u128::from(timed.max(1))) as u64;
+        counts.places.sort_by_key(|count| (std::cmp::Reverse(count.packets), count.kind, count.location));
+        Ok(counts)
+    }
+
+    /// The headers of packets dropped since the last call, when they were asked for; at most `most` of them.
+    pub fn headers(&mut self, most: usize, mut each: impl FnMut(DropHeaders<'_>)) {
+        for _ in 0..most {
+            let Some(record) = self.headers.next() else { return };
+            if let Some(headers) = DropHeaders::of(&record) {
+                each(headers);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Drops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drops").field("sees_xdp", &self.sees_xdp).finish_non_exhaustive()
+    }
+}
+
+impl DropKind {
+    /// `struct key` of `drops.bpf.c`.
+    fn of(reason: u32) -> Self {
+        let detail = reason & 0xffff;
+        match (reason >> 31, reason >> 16 & 0x7fff) {
+            (1, 0) => Self::XdpException(detail),
+            (1, 1) => Self::XdpRedirect(detail),
+            (1, 2) => Self::XdpTransmit(detail),
+            (1, 3) => Self::XdpBounce(detail),
+            _ => Self::Reason(reason),
+        }
+    }
+}
+
+impl DropCount {
+    fn of<'c>(key: [u64; KEY_WORDS], cpus: impl Iterator<Item = &'c [u64; COUNT_WORDS]>) -> Self {
+        let [location, reason] = key;
+        let mut count = Self {
+            kind: DropKind::of(reason as u32),
+            location,
+            namespace: (reason >> 32) as u32,
+            buffers: 0,
+            packets: 0,
+            sample: None,
+        };
+        for words in cpus {
+            count.buffers += words[0];
+            count.packets += words[1];
+            if words[0] > 0 && count.kind == DropKind::Reason(reason as u32) {
+                count.sample = Some(DropSample::of(words));
+            }
+        }
+        count
+    }
+}
+
+impl DropSample {
+    fn of(words: &[u64; COUNT_WORDS]) -> Self {
+        let [length_low, length_high, protocol_first, protocol_second, port_low, port_high] =
+            [0, 1, 4, 5, 6, 7].map(|byte| words[3].to_le_bytes()[byte]);
+        let length = usize::from(u16::from_le_bytes([length_low, length_high]));
+        let bytes: Vec<u8> = words[4..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        Self {
+            inode: words[2],
+            port: u16::from_le_bytes([port_low, port_high]),
+            protocol: u16::from_be_bytes([protocol_first, protocol_second]),
+            bytes: bytes[..length.min(bytes.len())].to_vec(),
+        }
+    }
+}
+
+impl<'r> DropHeaders<'r> {
+    /// `struct event` of `drops.bpf.c`.
+    fn of(record: &'r [u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?));
+        let (reason, tail) = (word(8)?, word(24)?);
+        Some(Self {
+            kind: DropKind::of(reason as u32),
+            location: word(0)?,
+            namespace: (reason >> 32) as u32,
+            packets: word(16)?,
+            protocol: ((tail >> 32) as u16).swap_bytes(),
+            has_mac: tail >> 48 != 0,
+            bytes: record[HEADER_FIELDS..].get(..tail as u32 as usize)?,
+        })
+    }
+}
+
+fn trace(ebpf: &mut Ebpf, point: &'static str, btf: &Btf) -> Result<FdLink, BpfError> {
+    let program = ebpf.program_mut(point).expect("the object defines the program");
+    let program: &mut BtfTracePoint = program.try_into().expect("the program's section is tp_btf");
+    program.load(point, btf).map_err(|source| refused(source.into()))?;
+    let link = program.attach().and_then(|id| program.take_link(id));
+    link.map(FdLink::from).map_err(|source| {
+        BpfError::or_capability(format!("watch the trace point {point}"), source.into(), |source| {
+            BpfError::Trace { point, source }
+        })
+    })
+}
+
+fn take_map<M: TryFrom<aya::maps::Map, Error = aya::maps::MapError>>(
+    ebpf: &mut Ebpf,
+    map: &'static str,
+) -> Result<M, BpfError> {
+    let found = ebpf.take_map(map).expect("the object defines the map");
+    M::try_from(found).map_err(BpfError::map(format!("use the BPF map '{map}'")))
+}
+
+fn refused(source: Cause) -> BpfError {
+    let load = |source| BpfError::Load { program: NAME, source };
+    BpfError::or_capability(format!("load the BPF program '{NAME}'"), source, load)
+}
+
+fn unsupported(source: Cause) -> BpfError {
+    BpfError::Unsupported {
+        feature: "naming why packets are dropped".into(),
+        on: "here (since Linux 5.17, with BTF)".into(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_read_as_the_program_writes_it() {
+        let key = [0xffff_8000, 1 << 32 | 3];
+        let mut words = [0; COUNT_WORDS];
+        // Two buffers of five packets; socket 77 on port 53; ethertype 0x0800 in network order.
+        (words[0], words[1], words[2]) = (2, 5, 77);
+        words[3] = 64 | 0x0008 << 32 | 53 << 48;
+        words[4] = 0x45;
+        let count = DropCount::of(key, [[0; COUNT_WORDS], words].iter());
+        assert_eq!(
+            (count.kind, count.namespace, count.buffers, count.packets),
+            (DropKind::Reason(3), 1, 2, 5)
+        );
+        let sample = count.sample.unwrap();
+        assert_eq!((sample.inode, sample.port, sample.protocol), (77, 53, 0x0800));
+        assert_eq!((sample.bytes.len(), sample.bytes[0]), (64, 0x45));
+    }
+
+    #[test]
+    fn events_of_xdp_are_told_from_reasons() {
+        assert_eq!(DropKind::of(1 << 31 | 1 << 16 | 6), DropKind::XdpRedirect(6));
+        assert_eq!(DropKind::of(1 << 31 | 2 << 16 | 28), DropKind::XdpTransmit(28));
+        assert_eq!(DropKind::of(1 << 31), DropKind::XdpException(0));
+        assert_eq!(DropKind::of(5 << 16 | 2), DropKind::Reason(5 << 16 | 2), "a subsystem's reason");
+    }
+
+    #[test]
+    fn a_record_that_is_cut_short_is_left_out() {
+        assert!(DropHeaders::of(&[0; 31]).is_none());
+        let mut record = [0u8; HEADER_FIELDS + 128];
+        record[24] = 20;
+        record[28..30].copy_from_slice(&[0x86, 0xdd]);
+        record[30] = 1;
+        let headers = DropHeaders::of(&record).unwrap();
+        assert_eq!((headers.bytes.len(), headers.protocol, headers.has_mac), (20, 0x86dd, true));
+        record[24] = 200;
+        assert!(DropHeaders::of(&record).is_none());
+    }
+}

@@ -1,0 +1,109 @@
+//! Giving packets back to the kernel.
+
+use std::fmt;
+
+use aya::maps::{Array, MapData};
+use sys::bpf_map::ArrayMemory;
+
+use crate::{
+    error::BpfError,
+    parking::Parking,
+    program::{Program, Run, object},
+};
+
+/// Hands frames to the kernel as if they had just arrived on an interface (`BPF_PROG_RUN` with live frames, since
+/// Linux 5.18). XDP programs attached there natively do not see them; generic ones would, again and again.
+///
+/// The kernel takes nothing for granted: it computes checksums, gives time stamps and reads VLAN tags as for any
+/// received frame.
+pub struct Inject {
+    program: Program,
+    slots: ArrayMemory,
+    cursor: Array<MapData, u32>,
+    _parking: Option<Parking>,
+    filled: usize,
+    interface: u32,
+}
+
+/// `sizeof(struct slot)` of `inject.bpf.c`, and the bytes of that in front of a frame.
+const SLOT_BYTES: usize = 2048;
+const HEAD_BYTES: usize = 8;
+
+impl Inject {
+    /// Frames that are given back in one call, at most.
+    pub const SLOTS: usize = 256;
+    /// The longest frame without FCS.
+    pub const LONGEST: usize = SLOT_BYTES - HEAD_BYTES;
+    /// The shortest one: an Ethernet header.
+    pub const SHORTEST: usize = 14;
+
+    /// Loads the program for the interface of this number.
+    ///
+    /// # Errors
+    /// [`BpfError::MissingCapability`], [`BpfError::Load`], [`BpfError::Map`].
+    pub fn load(interface: u32) -> Result<Self, BpfError> {
+        let mut program = Program::load("inject", object!("inject"), |_| ())?;
+        let slots = program.map_array("slots", Self::SLOTS, SLOT_BYTES)?;
+        let cursor = program.take_map("cursor")?;
+        let _parking = Parking::of(&mut program);
+        Ok(Self { program, slots, cursor, _parking, filled: 0, interface })
+    }
+
+    /// Frames that wait for [`Inject::flush`].
+    pub fn waiting(&self) -> usize {
+        self.filled
+    }
+
+    /// Puts a frame into the next slot; says whether there was one, and whether the frame fits it.
+    #[inline]
+    pub fn push(&mut self, frame: &[u8]) -> bool {
+        if self.filled == Self::SLOTS || !(Self::SHORTEST..=Self::LONGEST).contains(&frame.len()) {
+            return false;
+        }
+        let slot = self.slots.value_mut(self.filled);
+        slot[..4].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
+        slot[HEAD_BYTES..HEAD_BYTES + frame.len()].copy_from_slice(frame);
+        self.filled += 1;
+        true
+    }
+
+    /// Gives back all frames that wait, in their order, and says how many the kernel took; none waits then.
+    ///
+    /// # Errors
+    /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::Run`]: the interface is down or gone.
+    pub fn flush(&mut self) -> Result<usize, BpfError> {
+        /// `BASE` of `inject.bpf.c`.
+        const BASE: [u8; 64] = [0; 64];
+        let waiting = std::mem::take(&mut self.filled);
+        let (mut taken, written) = (0, BpfError::map("tell which frames are given back"));
+        if waiting == 0 {
+            return Ok(0);
+        }
+        self.cursor.set(0, 0, 0).map_err(written)?;
+        while taken < waiting {
+            let run = Run {
+                input: &BASE,
+                interface: self.interface,
+                repeat: (waiting - taken) as u32,
+                live_batch: Some((waiting - taken) as u32),
+            };
+            let outcome = self.program.run(&run, None);
+            let before = taken;
+            taken =
+                self.cursor.get(&0, 0).map_err(BpfError::map("read which frames were given back"))? as usize;
+            match outcome {
+                Ok(_) => {}
+                // A signal ends a run early.
+                Err(error) if error.os_error() == Some(crate::error::EINTR) && taken > before => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl fmt::Debug for Inject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inject").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}

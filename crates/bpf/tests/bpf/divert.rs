@@ -1,0 +1,151 @@
+//! What is diverted and what is not, on the lab.
+
+use std::net::{IpAddr, UdpSocket};
+
+use bpf::{
+    Divert, DivertOptions, Fate, Instruction, Limit, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
+    TableEntry,
+};
+use lab::{Lab, LabPlan};
+
+use crate::support::lab;
+
+/// Long after the end of every test.
+const FOR_EVER: u64 = u64::MAX;
+const DROP: RuleAction = RuleAction { fate: Fate::Drop, limit: None };
+/// `udp and dst port 9` for a frame without VLAN tag, as written by hand.
+const PORT_9: [Instruction; 12] = [
+    [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], // r0 = -1
+    [0x61, 0x12, 4, 0, 0, 0, 0, 0],          // r2 = end
+    [0x61, 0x11, 0, 0, 0, 0, 0, 0],          // r1 = data
+    [0xbf, 0x13, 0, 0, 0, 0, 0, 0],          // r3 = r1
+    [0x07, 3, 0, 0, 42, 0, 0, 0],            // r3 += 42
+    [0x2d, 0x23, 5, 0, 0, 0, 0, 0],          // if r3 > r2 goto exit
+    [0x71, 0x13, 23, 0, 0, 0, 0, 0],         // r3 = *(u8 *)(r1 + 23)
+    [0x55, 3, 3, 0, 17, 0, 0, 0],            // if r3 != 17 goto exit
+    [0x69, 0x13, 36, 0, 0, 0, 0, 0],         // r3 = *(u16 *)(r1 + 36)
+    [0x55, 3, 1, 0, 0, 9, 0, 0],             // if r3 != htons(9) goto exit
+    [0xb7, 0, 0, 0, 0, 0, 0, 0],             // r0 = 0
+    [0x95, 0, 0, 0, 0, 0, 0, 0],             // exit
+];
+
+fn options(rules: Vec<RuleAction>) -> DivertOptions {
+    DivertOptions {
+        queues: 2,
+        rules,
+        table: Vec::new(),
+        code: Vec::new(),
+        coded: vec![0],
+        networks: Vec::new(),
+        sessions: Vec::new(),
+        buckets: 1024,
+    }
+}
+
+fn to_port(rule: u32, port: u16) -> TableEntry {
+    let port = Some((PacketSide::Destination, port));
+    TableEntry { rule, network: None, port, protocol: Some(17) }
+}
+
+/// Loads, attaches on the receiving side and diverts all queues.
+fn divert(lab: &Lab, options: &DivertOptions) -> Divert {
+    let side = lab.rx();
+    let mut divert = Divert::load(options).unwrap();
+    side.run(|| divert.attach(side.index(), Mode::Native)).unwrap().unwrap();
+    for queue in 0..options.queues {
+        divert.divert_until(queue, FOR_EVER).unwrap();
+    }
+    divert
+}
+
+/// Sends to a port from the other side; a veth with an XDP program takes them before this returns.
+fn send(lab: &Lab, port: u16, count: usize) {
+    let target = (IpAddr::from(lab.rx().ipv4()[0]), port);
+    let send = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 18], target).unwrap(), 18));
+    };
+    lab.tx().run(send).unwrap();
+}
+
+/// Datagrams that came to the other side's stack; nobody listens there.
+fn delivered(lab: &Lab) -> u64 {
+    lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
+}
+
+fn counted(packets: u64) -> RuleCount {
+    RuleCount { packets, bytes: packets * 60, ..RuleCount::default() }
+}
+
+#[test]
+fn each_rule_counts_its_own_and_the_first_that_fits_takes() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let network = Some((PacketSide::Source, IpAddr::from(lab.tx().ipv4()[0]), 24));
+    let any = TableEntry { rule: 2, network, port: None, protocol: None };
+    let table = vec![to_port(1, 10), any, to_port(3, 10)];
+    let code = PORT_9.to_vec();
+    let options = DivertOptions { table, code, ..options(vec![DROP; 4]) };
+    let divert = divert(&lab, &options);
+    for (port, count) in [(9, 5), (10, 7), (11, 2)] {
+        send(&lab, port, count);
+    }
+    assert_eq!(divert.rule_counts().unwrap(), [counted(5), counted(7), counted(2), counted(0)]);
+    assert_eq!(divert.passed().unwrap(), Passed::default());
+    assert_eq!(delivered(&lab), 0);
+}
+
+#[test]
+fn what_no_rule_takes_and_what_comes_on_the_kernels_queue_arrives() {
+    let Some(lab) = lab(&LabPlan { queues: 1, ..LabPlan::default() }) else { return };
+    let mut divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![DROP]) });
+    send(&lab, 10, 3);
+    divert.divert_until(0, 0).unwrap();
+    send(&lab, 9, 4);
+    divert.divert_until(0, sys::clock::monotonic_ns() - 10_000_000).unwrap();
+    send(&lab, 9, 5);
+    assert_eq!(divert.rule_counts().unwrap(), [counted(0)]);
+    assert_eq!(divert.passed().unwrap(), Passed { unmatched: 3, excluded: 0, kernels: 4, stale: 5 });
+    assert_eq!(delivered(&lab), 12);
+}
+
+#[test]
+fn networks_of_the_management_are_never_diverted() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let networks = vec![(IpAddr::from(lab.tx().ipv4()[0]), 30)];
+    let code = PORT_9.to_vec();
+    let divert = divert(&lab, &DivertOptions { networks, code, ..options(vec![DROP]) });
+    send(&lab, 9, 6);
+    assert_eq!(divert.passed().unwrap().excluded, 6);
+    assert_eq!(delivered(&lab), 6);
+}
+
+#[test]
+fn a_bucket_lets_its_tokens_through_and_no_more() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    // Ten packets fit the bucket, and an eleventh only after an hour.
+    let hour = 3_600_000_000_000;
+    let limit = Limit { per: Per::Source, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
+    let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
+    let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
+    send(&lab, 9, 25);
+    assert_eq!(divert.rule_counts().unwrap(), [RuleCount { limited: 15, limited_bytes: 900, ..counted(25) }]);
+    assert_eq!(delivered(&lab), 10);
+}
+
+#[test]
+fn a_replacement_takes_over_without_a_gap() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let mut first = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![DROP]) });
+    send(&lab, 9, 3);
+    let mut second =
+        Divert::load(&DivertOptions { table: vec![to_port(0, 10)], ..options(vec![DROP]) }).unwrap();
+    for queue in 0..2 {
+        second.divert_until(queue, FOR_EVER).unwrap();
+    }
+    second.take_over(&mut first).unwrap();
+    drop(first);
+    send(&lab, 10, 4);
+    send(&lab, 9, 5);
+    assert_eq!(second.rule_counts().unwrap(), [counted(4)]);
+    assert_eq!(second.passed().unwrap().unmatched, 5);
+}

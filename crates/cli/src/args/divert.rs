@@ -1,0 +1,168 @@
+//! `linerate divert`.
+
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use divert::{Network, Per, parse_per};
+use wire::Rate;
+
+use super::{CpuList, cpus::parse_cpus};
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct DivertArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<DivertCommand>,
+    /// The interface whose queues are diverted
+    #[arg(value_name = "INTERFACE", required = true)]
+    pub(crate) interface: Option<String>,
+    /// Which packets leave the kernel, in tcpdump's filter language; all for every packet [default: those that a
+    /// rule of --rules takes]
+    #[arg(long = "match", value_name = "EXPR", required_unless_present = "rules")]
+    pub(crate) matching: Option<String>,
+    /// The queues, for example 0,2-3; auto for all
+    #[arg(long, value_name = "LIST", default_value = "auto")]
+    pub(crate) queue: QueueList,
+    /// Of the packets that match, pass those and drop the others
+    #[arg(long, value_name = "EXPR", group = "verdict")]
+    pub(crate) keep: Option<String>,
+    /// Of the packets that match, drop those and pass the others
+    #[arg(long, value_name = "EXPR", group = "verdict")]
+    pub(crate) drop: Option<String>,
+    /// Pass so many of the packets that match and drop what is above, for example 10kpps or 5Mbps
+    #[arg(long, value_name = "RATE", group = "verdict")]
+    pub(crate) limit: Option<Rate>,
+    /// Whose packets share the rate of --limit: source, destination or flow [default: all]
+    #[arg(long, value_name = "KEY", requires = "limit", value_parser = per)]
+    pub(crate) per: Option<Per>,
+    /// A file of rules, read again whenever it changes; a line is VERDICT limit RATE per KEY EXPR, where the verdict
+    /// is drop, pass or keep, and limit and per may be left out
+    #[arg(long, value_name = "FILE", group = "verdict")]
+    pub(crate) rules: Option<PathBuf>,
+    /// Where packets are decided about: in the kernel, or in this process through AF_XDP
+    #[arg(long = "where", value_enum, default_value_t = PlaceArg::Xdp, value_name = "PLACE")]
+    pub(crate) place: PlaceArg,
+    /// With --where user: packets that pass go back to the kernel as if they had just arrived; else they are kept
+    #[arg(long)]
+    pub(crate) reinject: bool,
+    /// Networks whose packets are never diverted, besides the SSH session that this is started from
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub(crate) management: Vec<Network>,
+    /// Also divert the SSH session that this is started from
+    #[arg(long)]
+    pub(crate) divert_own_session: bool,
+    /// Stop after this time [default: when interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// CPUs of the queues' threads with --where user, for example 2-3 [default: the scheduler's choice]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) cpus: Option<CpuList>,
+    /// Threads look again at once instead of sleeping until a packet comes
+    #[arg(long)]
+    pub(crate) spin: bool,
+    /// With --where user: write one packet of so many to --sample-to
+    #[arg(long, value_name = "N", requires = "sample_to", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+    /// The pcap file for samples
+    #[arg(long, value_name = "FILE", requires = "sample")]
+    pub(crate) sample_to: Option<PathBuf>,
+    /// With --where user: a pcap file for packets that are kept
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep_to: Option<PathBuf>,
+    /// Serve metrics for Prometheus here, for example 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) prometheus: Option<SocketAddr>,
+    /// Seconds between lines
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) interval: Duration,
+    /// Print the last status as JSON (schema linerate.divert/1) instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print every step and what undoes it, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DivertCommand {
+    /// Show what running diversions do
+    Status(DivertStatusArgs),
+    /// Divert one more queue of a running diversion
+    AddQueue(DivertQueueArgs),
+    /// Give a queue of a running diversion back to the kernel
+    RemoveQueue(DivertQueueArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DivertStatusArgs {
+    /// Only the one on this interface
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+    /// Draw again each second until interrupted
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+    /// Print JSON: a list of statuses
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DivertQueueArgs {
+    /// The queue
+    #[arg(value_name = "QUEUE")]
+    pub(crate) queue: u32,
+    /// Which diversion, when several run
+    #[arg(long, value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+}
+
+/// Where packets are decided about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlaceArg {
+    /// In the kernel, by an XDP program
+    Xdp,
+    /// In this process, through AF_XDP
+    User,
+}
+
+/// Queues as `0,2-3`, or all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QueueList {
+    /// Every queue that the interface has.
+    Auto,
+    /// These.
+    Queues(Vec<u32>),
+}
+
+impl FromStr for QueueList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let list = parse_cpus(text);
+        let mut queues =
+            list.map_err(|_| format!("'{text}' is no list of queues: write for example 0,2-3, or auto"))?.0;
+        queues.sort_unstable();
+        queues.dedup();
+        Ok(Self::Queues(queues))
+    }
+}
+
+fn per(text: &str) -> Result<Per, String> {
+    parse_per(text)
+        .ok_or_else(|| format!("'{text}' is nothing to limit by: write source, destination or flow"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_numbers_and_ranges_or_all() {
+        assert_eq!("auto".parse(), Ok(QueueList::Auto));
+        assert_eq!("2-3,0,2".parse(), Ok(QueueList::Queues(vec![0, 2, 3])));
+        assert!("x".parse::<QueueList>().unwrap_err().contains("no list of queues"));
+    }
+}

@@ -1,0 +1,222 @@
+//! From options to the plan of one setting: every problem at once.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
+use engine::{RxEngine, StatisticsPlan, TxEngine};
+use lab::{Access, Interfaces, LabPlan};
+use measure::Skipped;
+use port::{PktgenTx, PortError};
+use sys::{capability::Capability, cpu};
+use wire::Rate;
+
+use crate::{
+    args::{LevelArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
+    failure::{Failure, Status},
+    packets::frames_between,
+};
+
+/// What every experiment in the lab is asked.
+pub(super) struct Asked<'a> {
+    pub(super) paths: &'a PathArgs,
+    pub(super) peers: &'a [Peer],
+    pub(super) packets: &'a PacketArgs,
+    pub(super) pattern: &'a PatternArgs,
+    pub(super) sockets: &'a SocketArgs,
+    pub(super) lab: &'a SettingArgs,
+    pub(super) rate: Rate,
+    pub(super) duration: Duration,
+    pub(super) omit: Duration,
+    pub(super) trials: u32,
+    pub(super) stats: Option<LevelArg>,
+    pub(super) interval: Option<Duration>,
+}
+
+/// The plan, or everything that is wrong with it.
+pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failure> {
+    let mut problems = Vec::new();
+    let (src, dst): (IpAddr, IpAddr) = if args.paths.ipv6 {
+        (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1).into())
+    } else {
+        (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::new(198, 19, 0, 1).into())
+    };
+    let packets = args.packets.plan(args.rate, frames_between(src, dst), None).unwrap_or_else(|found| {
+        problems.extend(found);
+        crate::packets::Packets::none()
+    });
+    if args.duration.is_zero() {
+        problems.push(
+            Failure::new(Status::Usage, "a trial of no time measures nothing").hint("try --duration 1s"),
+        );
+    }
+    let tx_threads = usize::from(args.paths.threads);
+    let rx_threads = usize::from(args.paths.rx_threads.unwrap_or(args.paths.threads));
+    let cpus = args.sockets.cpus(tx_threads, rx_threads, &mut problems);
+    let largest_ip_packet = packets.largest_frame_bytes.saturating_sub(18);
+    let lab = LabPlan {
+        queues: args.lab.queues.into(),
+        mtu: largest_ip_packet.max(1500),
+        threaded_napi: args.lab.threaded_napi,
+        napi_cpus: if args.lab.threaded_napi && Capability::SysNice.held() {
+            cpus.rx.clone()
+        } else {
+            Vec::new()
+        },
+        interfaces: args
+            .lab
+            .tx_interface
+            .as_ref()
+            .zip(args.lab.rx_interface.as_ref())
+            .map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6 }),
+        ..LabPlan::default()
+    };
+    problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
+    if let Some(failure) = Failure::all(problems) {
+        return Err(failure);
+    }
+    let (tx, rx, mut skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let mut peers = args.peers.to_vec();
+    peers.retain(|peer| {
+        let reason = peer.why_not(packets.is_one_size, args.paths.ipv6);
+        let here = reason.is_none();
+        skipped.extend(reason);
+        here
+    });
+    Ok(BenchPlan {
+        pairs: BenchPlan::pair_up(&tx, &rx),
+        peers: peers.into_iter().flat_map(PeerPair::of).collect(),
+        skipped,
+        parameters: BTreeMap::new(),
+        trials: args.trials,
+        duration_ns: sys::clock::nanos(args.duration),
+        count: None,
+        omit_ns: sys::clock::nanos(args.omit),
+        rate: args.rate,
+        rate_pps: packets.rate_pps,
+        departures: args.pattern.departures,
+        frame_size_bytes: packets.frame_size_bytes,
+        payload_bytes: packets.payload_bytes,
+        tagged: packets.smallest_payload_bytes >= wire::PROBE_TAGGED_LEN as u32,
+        ipv6: args.paths.ipv6,
+        tx_threads,
+        rx_threads,
+        flows: args.packets.flows.unwrap_or(tx_threads).max(tx_threads),
+        tx_batch_size: args.pattern.batch_size as usize,
+        rx_batch_size: 512,
+        spin: args.sockets.spin,
+        statistics: args.stats.map(|level| StatisticsPlan {
+            level: level.into(),
+            probe_clock: Some(args.packets.probe_clock.into()),
+            stamp: None,
+        }),
+        cpus,
+        lab,
+        frames: packets.frames,
+        interval_ns: args.interval.map_or(500_000_000, sys::clock::nanos).max(1),
+        seed: args.packets.seed,
+    })
+}
+
+/// The whole ladder.
+const SENDERS: [&str; 6] = ["udp", "udp+gso", "packet", "xsk", "xdp", "pktgen"];
+const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
+
+/// The engines asked for, or the whole ladder; what cannot run here is told with its reason.
+fn engines(
+    args: &Asked<'_>,
+    rx_threads: usize,
+    is_one_size: bool,
+    access: Access,
+) -> (Vec<TxSpec>, Vec<RxSpec>, Vec<Skipped>) {
+    let mut tx = args.paths.tx.clone();
+    if tx.is_empty() {
+        tx = SENDERS.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
+    }
+    let mut rx = args.paths.rx.clone();
+    if rx.is_empty() {
+        let own = ["udp", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp"];
+        let names = if rx_threads > 1 { own.as_slice() } else { RECEIVERS.as_slice() };
+        rx = names.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
+    }
+    let mut skipped = Vec::new();
+    tx.retain(|spec| keep(why_not_tx(spec, is_one_size, access), "tx", spec, &mut skipped));
+    rx.retain(|spec| keep(why_not_rx(spec, access), "rx", spec, &mut skipped));
+    for spec in &mut tx {
+        if let TxEngine::Udp(udp) = &mut spec.0 {
+            udp.send_buffer_bytes = args.sockets.send_buffer;
+        }
+    }
+    for spec in &mut rx {
+        if let RxEngine::Udp(udp) = &mut spec.0 {
+            udp.receive_buffer_bytes = args.sockets.receive_buffer;
+        }
+    }
+    (tx, rx, skipped)
+}
+
+fn keep(reason: Option<&str>, side: &str, spec: &impl ToString, skipped: &mut Vec<Skipped>) -> bool {
+    if let Some(reason) = reason {
+        skipped.push(Skipped { engine: format!("{} ({side})", spec.to_string()), reason: reason.into() });
+    }
+    reason.is_none()
+}
+
+const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
+const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
+const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
+const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
+
+fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'static str> {
+    match &spec.0 {
+        TxEngine::Udp(udp) if udp.gso && !is_one_size => {
+            Some("GSO cuts a message into datagrams of one size, and sizes vary here")
+        }
+        TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
+        TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        TxEngine::Pktgen(_) if access != Access::Privileged => Some(NEEDS_ROOT),
+        TxEngine::Pktgen(_) if !is_one_size => Some("it makes frames of one size, and sizes vary here"),
+        TxEngine::Pktgen(_) => {
+            matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_PKTGEN)
+        }
+        _ => None,
+    }
+}
+
+fn why_not_rx(spec: &RxSpec, access: Access) -> Option<&'static str> {
+    match &spec.0 {
+        RxEngine::Packet(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
+        RxEngine::Xsk(_) | RxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        _ => None,
+    }
+}
+
+/// In a user namespace the process has the rights over its own network namespaces.
+fn may_use_raw_sockets(access: Access) -> bool {
+    access == Access::UserNamespace || Capability::NetRaw.held()
+}
+
+fn may_use_bpf(access: Access) -> bool {
+    access == Access::Privileged && Capability::Bpf.held() && Capability::NetAdmin.held()
+}
+
+impl SocketArgs {
+    /// CPUs as asked for, or the allowed ones split between the sides.
+    pub(crate) fn cpus(&self, tx: usize, rx: usize, problems: &mut Vec<Failure>) -> CpuPlan {
+        if self.no_pin {
+            return CpuPlan::default();
+        }
+        let allowed = cpu::allowed().unwrap_or_default();
+        let split = CpuPlan::split(&allowed, tx, rx);
+        for list in [&self.tx_cpus, &self.rx_cpus].into_iter().flatten() {
+            problems.extend(list.problem(&allowed));
+        }
+        CpuPlan {
+            tx: self.tx_cpus.as_ref().map_or(split.tx, |list| list.0.clone()),
+            rx: self.rx_cpus.as_ref().map_or(split.rx, |list| list.0.clone()),
+        }
+    }
+}

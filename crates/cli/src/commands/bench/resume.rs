@@ -1,0 +1,79 @@
+//! `linerate bench --resume FILE`: the rest of a run that ended before its time.
+
+use std::{fs, path::Path};
+
+use bench::{BenchPlan, SweepPlan, ThroughputPlan, read_machine, run_ladder, run_throughput};
+use measure::{Origin, Run};
+use serde_json::Value;
+
+use super::{Experiment, gain_access};
+use crate::{
+    args::BenchArgs,
+    failure::{Failure, Status, in_words},
+    output,
+};
+
+/// What the run was asked to do.
+enum Plan {
+    Ladder(SweepPlan),
+    Throughput(ThroughputPlan),
+}
+
+pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
+    let name = file.display();
+    let refused = |words: String| Failure::new(Status::Refused, words);
+    let text = fs::read_to_string(file).map_err(|error| {
+        refused(format!("cannot read {name}: {error}")).hint("a run that was killed leaves FILE.partial")
+    })?;
+    let run = report::read_json(&text).map_err(|error| refused(format!("{name}: {}", in_words(&error))))?;
+    let plan = plan_of(&run).ok_or_else(|| {
+        refused(format!("{name}: not a run of linerate bench in the lab, so there is nothing to go on with"))
+    })?;
+    if !run.end.interrupted {
+        return Err(refused(format!("{name}: that run is complete"))
+            .hint("linerate report shows it; leave --resume out to measure again"));
+    }
+    if args.output.dry_run {
+        return match &plan {
+            Plan::Ladder(plan) => output::print_plan(plan),
+            Plan::Throughput(plan) => output::print_plan(plan),
+        };
+    }
+    let access = gain_access()?;
+    let (now, then) = (read_machine(), &run.start.machine);
+    if (&now.kernel, &now.cpu_model, now.cpus) != (&then.kernel, &then.cpu_model, then.cpus) {
+        return Err(refused(format!("{name}: that run began on another machine or kernel"))
+            .hint("one record is of one machine: measure again"));
+    }
+    let lab = match &plan {
+        Plan::Ladder(plan) => plan.points[0].lab.clone(),
+        Plan::Throughput(plan) => plan.points[0].lab.clone(),
+    };
+    let done = run.end.trials.iter().filter(|trial| !trial.interrupted).count();
+    eprintln!("resuming after {done} trials");
+    let experiment = Experiment { start: run.start.clone(), lab: &lab, access, earlier: Some(run) };
+    experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| match &plan {
+        Plan::Ladder(plan) => run_ladder(plan, start, earlier, progress),
+        Plan::Throughput(plan) => run_throughput(plan, start, earlier, progress),
+    })
+}
+
+fn plan_of(run: &Run) -> Option<Plan> {
+    if run.start.command != "bench" || run.start.origin != Origin::Lab {
+        return None;
+    }
+    let asked = Value::Object(run.start.asked.clone().into_iter().collect());
+    let plan = if asked.get("goals").is_some() {
+        Plan::Throughput(serde_json::from_value(asked).ok()?)
+    } else if asked.get("points").is_some() {
+        Plan::Ladder(serde_json::from_value(asked).ok()?)
+    } else {
+        let plan: BenchPlan = serde_json::from_value(asked).ok()?;
+        Plan::Ladder(SweepPlan { trials: plan.trials, seed: plan.seed, points: vec![plan] })
+    };
+    let points = match &plan {
+        Plan::Ladder(plan) => &plan.points,
+        Plan::Throughput(plan) => &plan.points,
+    };
+    (!points.is_empty()).then_some(plan)
+}

@@ -1,0 +1,280 @@
+//! `linerate divert`: chosen packets leave the kernel, are filtered, and the valid ones go back.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use divert::{
+    ALL, BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Place, RateLimit, Rule,
+    RuleVerdict, Status, parse_rules,
+};
+use serde_json::{Value, json};
+use session::{ControlRequest, ControlSocket, MetricsPage};
+use sys::{cpu, signal};
+
+use crate::{
+    args::{DivertArgs, DivertCommand, PlaceArg, QueueList},
+    failure::{self, Failure, in_words},
+    output::{print_line, printed},
+};
+
+mod ask;
+mod view;
+
+/// How often the file of rules is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// The name of the control socket.
+const NAME: &str = "divert";
+
+pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
+    match &args.command {
+        Some(DivertCommand::Status(args)) => return ask::status(args),
+        Some(DivertCommand::AddQueue(args)) => return ask::change("add-queue", args),
+        Some(DivertCommand::RemoveQueue(args)) => return ask::change("remove-queue", args),
+        None => {}
+    }
+    let (plan, card) = plan(args)?;
+    if args.dry_run {
+        printed(view::write_steps(&plan, &card, args.json, &mut io::stdout().lock()))?;
+        return Ok(true);
+    }
+    let control = ControlSocket::open(&session::runtime_folder(), NAME)
+        .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
+    let metrics = args.prometheus.map(MetricsPage::open).transpose();
+    let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
+    let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
+    let queues: Vec<String> = plan.queues.iter().map(u32::to_string).collect();
+    eprintln!(
+        "diverting queue {} of {} in {} XDP; Ctrl-C ends and undoes it",
+        queues.join(", "),
+        plan.interface,
+        diversion.mode()
+    );
+    let last = serve(diversion, args, &control, metrics.as_ref())?;
+    if args.json {
+        print_line(&serde_json::to_string_pretty(&view::document(&last)).expect("a status is JSON"))?;
+    } else {
+        printed(view::write_status(&last, &mut io::stdout().lock()))?;
+    }
+    Ok(last.ledger.unexplained == 0)
+}
+
+/// Beats, answers, watches the rules and prints until the time is over or a signal comes.
+fn serve(
+    mut diversion: Diversion,
+    args: &DivertArgs,
+    control: &ControlSocket,
+    metrics: Option<&MetricsPage>,
+) -> Result<Status, Failure> {
+    let began = Instant::now();
+    let mut file = args.rules.as_deref().map(WatchedFile::new);
+    let (mut printed_at, mut looked_at) = (began, began);
+    let mut before = diversion.status().map_err(|error| explain(&error))?;
+    loop {
+        diversion.beat().map_err(|error| explain(&error))?;
+        control.requests().for_each(|request| answer(request, &mut diversion));
+        if let Some(file) = file.as_mut().filter(|_| looked_at.elapsed() >= LOOK) {
+            looked_at = Instant::now();
+            if file.has_changed() {
+                reload(&mut diversion, &file.path);
+            }
+        }
+        if printed_at.elapsed() >= args.interval {
+            printed_at = Instant::now();
+            let now = diversion.status().map_err(|error| explain(&error))?;
+            if !args.json {
+                print_line(&view::interval(&before, &now))?;
+            }
+            if let Some(metrics) = metrics {
+                metrics.publish(view::prometheus(&now));
+            }
+            before = now;
+        }
+        if signal::caught() > 0 || args.duration.is_some_and(|duration| began.elapsed() >= duration) {
+            return diversion.finish().map_err(|error| explain(&error));
+        }
+        thread::sleep(BEAT / 4);
+    }
+}
+
+/// A wrong file changes nothing, and is told.
+fn reload(diversion: &mut Diversion, path: &Path) {
+    let told = match read_rules(path) {
+        Ok(rules) => diversion.reload(rules).map_err(|error| explain(&error)),
+        Err(failure) => Err(failure),
+    };
+    match told {
+        Ok(()) => eprintln!("rules read again from {}", path.display()),
+        Err(failure) => eprintln!("{failure}\nthe rules stay as they were"),
+    }
+}
+
+fn answer(request: ControlRequest, diversion: &mut Diversion) {
+    let words = |error: DivertError| json!({"error": in_words(&error)});
+    let queue = request.body["queue"].as_u64().and_then(|queue| u32::try_from(queue).ok());
+    let answer = match (request.body["ask"].as_str(), queue) {
+        (Some("status"), _) => diversion.status().map_or_else(words, |status| view::document(&status)),
+        (Some("add-queue"), Some(queue)) => {
+            diversion.add_queue(queue).map_or_else(words, |()| json!({"done": true}))
+        }
+        (Some("remove-queue"), Some(queue)) => {
+            diversion.remove_queue(queue).map_or_else(words, |()| json!({"done": true}))
+        }
+        _ => json!({"error": "this is asked of no diversion"}),
+    };
+    request.answer(&answer);
+}
+
+/// Notices when a file is another one or was written.
+struct WatchedFile {
+    path: PathBuf,
+    seen: Option<(SystemTime, u64)>,
+}
+
+impl WatchedFile {
+    fn new(path: &Path) -> Self {
+        Self { seen: Self::look(path), path: path.into() }
+    }
+
+    fn look(path: &Path) -> Option<(SystemTime, u64)> {
+        fs::metadata(path).and_then(|found| Ok((found.modified()?, found.len()))).ok()
+    }
+
+    /// A file that is gone for a moment, as editors do it, has not changed.
+    fn has_changed(&mut self) -> bool {
+        let now = Self::look(&self.path);
+        let has = now.is_some() && now != self.seen;
+        if has {
+            self.seen = now;
+        }
+        has
+    }
+}
+
+fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
+    let mut problems = Vec::new();
+    let interface = args.interface.clone().unwrap_or_default();
+    let card = Card::read(&interface).map_err(|error| {
+        Failure::of(failure::Status::Refused, &error).hint("ip link lists the interfaces of this host")
+    })?;
+    if args.place == PlaceArg::Xdp {
+        let only_user = [
+            ("--reinject", args.reinject),
+            ("--cpus", args.cpus.is_some()),
+            ("--spin", args.spin),
+            ("--sample", args.sample.is_some()),
+            ("--keep-to", args.keep_to.is_some()),
+        ];
+        for (flag, _) in only_user.into_iter().filter(|(_, given)| *given) {
+            problems.push(
+                Failure::new(
+                    failure::Status::Usage,
+                    format!("{flag} is for packets that come to this process"),
+                )
+                .hint("add --where user"),
+            );
+        }
+    }
+    let rules = match rules(args) {
+        Ok(rules) => rules,
+        Err(failure) => {
+            problems.push(failure);
+            Vec::new()
+        }
+    };
+    if let Some(cpus) = &args.cpus {
+        problems.extend(cpus.problem(&cpu::allowed().unwrap_or_default()));
+    }
+    let mut exclusions = match args.divert_own_session {
+        true => Exclusions::default(),
+        false => Exclusions::of_this_session(),
+    };
+    exclusions.networks.extend(&args.management);
+    let plan = DivertPlan {
+        interface,
+        queues: match &args.queue {
+            QueueList::Auto => (0..card.queues).collect(),
+            QueueList::Queues(queues) => queues.clone(),
+        },
+        place: match args.place {
+            PlaceArg::Xdp => Place::Xdp,
+            PlaceArg::User => Place::User,
+        },
+        selection: args.matching.clone(),
+        rules,
+        exclusions,
+        reinject: args.reinject,
+        cpus: args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
+        spin: args.spin,
+        sample_one_in: args.sample.unwrap_or(0),
+        sample_file: args.sample_to.clone(),
+        keep_file: args.keep_to.clone(),
+    };
+    problems.extend(plan.problems(&card).iter().map(explain));
+    Failure::all(problems).map_or(Ok((plan, card)), Err)
+}
+
+/// What the options say about packets that match.
+fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
+    if let Some(path) = &args.rules {
+        return read_rules(path);
+    }
+    if let Some(keep) = &args.keep {
+        return Ok(vec![Rule::new(RuleVerdict::Pass, keep), Rule::new(RuleVerdict::Drop, ALL)]);
+    }
+    if let Some(drop) = &args.drop {
+        let mut rules = vec![Rule::new(RuleVerdict::Drop, drop)];
+        if drop != ALL {
+            rules.push(Rule::new(RuleVerdict::Pass, ALL));
+        }
+        return Ok(rules);
+    }
+    if let Some(rate) = args.limit {
+        let limit = RateLimit::new(rate, args.per.unwrap_or_default())
+            .map_err(|error| Failure::new(failure::Status::Usage, error))?;
+        return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, ALL) }]);
+    }
+    Err(Failure::new(failure::Status::Usage, "nothing says what becomes of the packets that match")
+        .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, or --rules FILE"))
+}
+
+fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::new(failure::Status::Refused, format!("cannot read {}: {error}", path.display()))
+    })?;
+    parse_rules(&text).map_err(|errors| {
+        let words =
+            |error| Failure::new(failure::Status::Usage, format!("{}: {}", path.display(), in_words(error)));
+        Failure::all(errors.iter().map(|error| words(error)).collect()).expect("there is an error")
+    })
+}
+
+fn explain(error: &DivertError) -> Failure {
+    use failure::Status::{Missing, Refused, Usage};
+    let status = match error {
+        DivertError::Rule(_) | DivertError::NoQueue { .. } => Usage,
+        DivertError::GenericReinjection { .. } | DivertError::Bpf(BpfError::MissingCapability { .. }) => {
+            Missing
+        }
+        _ => Refused,
+    };
+    let failure = Failure::of(status, error);
+    match error {
+        DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
+        DivertError::Bpf(BpfError::MissingCapability { .. }) => {
+            failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
+        }
+        DivertError::Bpf(BpfError::InUse { .. }) => {
+            failure.hint("end the program that holds it, or see: ip link show dev INTERFACE")
+        }
+        _ => failure,
+    }
+}
+
+/// Asked of a running diversion.
+fn question(ask: &str, queue: Option<u32>) -> Value {
+    queue.map_or_else(|| json!({"ask": ask}), |queue| json!({"ask": ask, "queue": queue}))
+}

@@ -1,0 +1,96 @@
+//! Asking running diversions.
+
+use std::{io, thread, time::Duration};
+
+use divert::Status;
+use serde_json::Value;
+use session::{Running, running, runtime_folder};
+use sys::signal;
+
+use super::{NAME, question, view};
+use crate::{
+    args::{DivertQueueArgs, DivertStatusArgs},
+    failure::{self, Failure},
+    output::{print_line, printed},
+    screen::Screen,
+};
+
+/// How often a watched status is drawn.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Shows every running diversion of this user, or the one on an interface.
+pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
+    if !args.watch {
+        let found = statuses(args.interface.as_deref())?;
+        if args.json {
+            let documents: Vec<Value> = found.iter().map(|(_, status)| view::document(status)).collect();
+            print_line(&serde_json::to_string_pretty(&documents).expect("statuses are JSON"))?;
+            return Ok(true);
+        }
+        let mut out = io::stdout().lock();
+        for (running, status) in &found {
+            printed(view::write_heading(running.pid, status, &mut out))?;
+            printed(view::write_status(status, &mut out))?;
+        }
+        return Ok(true);
+    }
+    let mut screen = Screen::new()?;
+    let mut before: Vec<(Running, Status)> = Vec::new();
+    while signal::caught() == 0 {
+        let found = statuses(args.interface.as_deref())?;
+        let mut text = Vec::new();
+        for (running, status) in &found {
+            view::write_heading(running.pid, status, &mut text).expect("memory takes everything");
+            if let Some((_, earlier)) = before.iter().find(|(known, _)| known == running) {
+                text.extend(view::interval(earlier, status).into_bytes());
+                text.push(b'\n');
+            }
+            view::write_status(status, &mut text).expect("memory takes everything");
+        }
+        screen.draw(&String::from_utf8_lossy(&text))?;
+        before = found;
+        thread::sleep(REDRAW);
+    }
+    Ok(true)
+}
+
+/// Changes the queues of the one that runs, or of the one on an interface.
+pub(super) fn change(what: &str, args: &DivertQueueArgs) -> Result<bool, Failure> {
+    let found = statuses(args.interface.as_deref())?;
+    let [(running, _)] = &found[..] else {
+        let interfaces: Vec<&str> = found.iter().map(|(_, status)| status.interface.as_str()).collect();
+        return Err(Failure::new(
+            failure::Status::Usage,
+            format!("several diversions run, on {}", interfaces.join(", ")),
+        )
+        .hint("say which one with --interface"));
+    };
+    let answer = ask(running, &question(what, Some(args.queue)))?;
+    match answer["error"].as_str() {
+        Some(error) => Err(Failure::new(failure::Status::Refused, error)),
+        None => Ok(true),
+    }
+}
+
+fn statuses(interface: Option<&str>) -> Result<Vec<(Running, Status)>, Failure> {
+    let mut found = Vec::new();
+    for running in running(&runtime_folder(), NAME) {
+        let answer = ask(&running, &question("status", None))?;
+        let status: Status = serde_json::from_value(answer).map_err(|error| {
+            Failure::of(failure::Status::Refused, &error).hint("is it of another version?")
+        })?;
+        if interface.is_none_or(|interface| interface == status.interface) {
+            found.push((running, status));
+        }
+    }
+    if found.is_empty() {
+        let on = interface.map(|interface| format!(" on {interface}")).unwrap_or_default();
+        return Err(Failure::new(failure::Status::Refused, format!("no diversion of this user runs{on}"))
+            .hint("linerate divert INTERFACE --match EXPR --drop all starts one"));
+    }
+    Ok(found)
+}
+
+fn ask(running: &Running, request: &Value) -> Result<Value, Failure> {
+    running.ask(request).map_err(|error| Failure::of(failure::Status::Refused, &error))
+}

@@ -1,0 +1,73 @@
+//! `linerate nic`: a card's receive path.
+
+mod apply;
+mod flow;
+mod restore;
+mod show;
+
+use nic::{Card, NicError, SessionError};
+
+use crate::{
+    args::{NicArgs, NicCommand},
+    failure::{Failure, Status, in_words},
+};
+
+pub(crate) fn run(args: &NicArgs) -> Result<bool, Failure> {
+    match &args.command {
+        NicCommand::Show(args) => show::run(args),
+        NicCommand::Flow(args) => flow::run(args),
+        NicCommand::Apply(args) => apply::run(args),
+        NicCommand::Restore(args) => restore::run(args),
+    }
+}
+
+/// The interface of this name in this process's namespace.
+fn open(interface: &str) -> Result<Card, Failure> {
+    Card::open(interface).map_err(|error| refused(&error).hint("ip link lists the interfaces of this host"))
+}
+
+/// A failure from what the kernel or a driver refused.
+fn refused(error: &NicError) -> Failure {
+    let status = match error {
+        NicError::NoSuchSetting { .. }
+        | NicError::Absent { .. }
+        | NicError::BadValue { .. }
+        | NicError::NotASetting { .. }
+        | NicError::NotAPlan { .. }
+        | NicError::NotAPlanValue { .. } => Status::Usage,
+        _ => Status::Refused,
+    };
+    Failure::of(status, error)
+}
+
+/// A failure of a change or of undoing one.
+fn session_failure(error: &SessionError) -> Failure {
+    match error {
+        SessionError::Nic(error) => refused(error),
+        SessionError::Problems { problems } => {
+            let failures = problems.iter().map(refused).collect();
+            Failure::all(failures)
+                .unwrap_or_else(|| Failure::of(Status::Usage, error))
+                .hint("linerate nic show INTERFACE lists the settings and their values")
+        }
+        SessionError::Unfinished { interface } => {
+            Failure::of(Status::Refused, error).hint(format!("linerate nic restore {interface} undoes it"))
+        }
+        SessionError::Busy { .. } => {
+            Failure::of(Status::Refused, error).hint("wait until it has ended, or end it")
+        }
+        SessionError::RolledBack { cause, .. } => {
+            // The cause decides the status: a missing privilege is not a driver's refusal.
+            let failure = Failure::of(Status::Refused, cause.as_ref());
+            Failure::new(failure.status, rolled_back(error, cause))
+        }
+        _ => Failure::of(Status::Refused, error),
+    }
+}
+
+/// The refusal with its causes, then what became of the rest.
+fn rolled_back(error: &SessionError, cause: &NicError) -> String {
+    let (refusal, all) = (cause.to_string(), error.to_string());
+    let rest = all.strip_prefix(&refusal).unwrap_or_default();
+    format!("{}{rest}", in_words(cause))
+}

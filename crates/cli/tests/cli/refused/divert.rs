@@ -1,0 +1,37 @@
+//! What `linerate divert` refuses.
+
+use super::Refused;
+
+pub(crate) const REFUSED: &[Refused] = &[
+    (
+        &["divert"],
+        2,
+        &["the following required arguments were not provided", "<INTERFACE>", "--match <EXPR>"],
+    ),
+    (&["divert", "nope0", "--match", "udp", "--drop", "all"], 4, &["cannot use interface nope0", "ip link"]),
+    (
+        &["divert", "lo", "--match", "all"],
+        2,
+        &["nothing says what becomes of the packets", "add --keep EXPR"],
+    ),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--keep", "all"], 2, &["cannot be used with"]),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--queue", "x"], 2, &["no list of queues"]),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--queue", "7"], 2, &["lo has no receive queue 7"]),
+    (&["divert", "lo", "--match", "all", "--limit", "10"], 2, &["rate '10' has no unit"]),
+    (&["divert", "lo", "--match", "all", "--limit", "50%"], 2, &["cannot limit to 50%"]),
+    (&["divert", "lo", "--match", "all", "--limit", "1kpps", "--per", "x"], 2, &["nothing to limit by"]),
+    (&["divert", "lo", "--rules", "/nonexistent"], 4, &["cannot read /nonexistent"]),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--management", "x"], 2, &["is no network"]),
+    (
+        &["divert", "lo", "--match", "all", "--drop", "all", "--reinject", "--spin"],
+        2,
+        &["--reinject is for packets that come to this process", "--spin is for", "hint:  add --where user"],
+    ),
+    (&["divert", "status", "nope0"], 4, &["no diversion of this user runs on nope0", "hint:"]),
+    (&["divert", "add-queue"], 2, &["<QUEUE>"]),
+    (
+        &["divert", "remove-queue", "1", "--interface", "nope0"],
+        4,
+        &["no diversion of this user runs on nope0"],
+    ),
+];

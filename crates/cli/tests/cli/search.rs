@@ -1,0 +1,169 @@
+//! `linerate bench ndr`, sweeps, and runs that go on where they were killed.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::{Value, json as value};
+
+use crate::support::{json, linerate, run, wait};
+
+fn file(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::remove_file(&path).ok();
+    path
+}
+
+const SHORT: [&str; 6] = [
+    "--final-duration=100ms",
+    "--initial-duration=50ms",
+    "--duration-sum=200ms",
+    "--width=20%",
+    "--omit=10ms",
+    "--no-pin",
+];
+
+#[test]
+fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
+    let args = [
+        "bench",
+        "ndr",
+        "--tx=udp",
+        "--rx=udp",
+        "--no-save",
+        "--json",
+        "--max-load=20kpps",
+        "--min-load=1kpps",
+    ];
+    let tests = ["--tests=latency,frame-loss,back-to-back", "--repetitions=1"];
+    let (_, run) = json(&[&args[..], &tests, &SHORT].concat());
+    let trials = run["end"]["trials"].as_array().unwrap();
+    for trial in trials {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    }
+    let found = &run["end"]["throughput"][0];
+    let goals = found["goals"].as_array().unwrap();
+    assert_eq!(goals.iter().map(|goal| goal["goal"].as_str().unwrap()).collect::<Vec<_>>(), ["PDR", "NDR"]);
+    for goal in goals {
+        let (lower, upper) = (goal["lower_pps"].as_f64(), goal["upper_pps"].as_f64());
+        assert!(lower.is_none_or(|lower| (1e3..=2e4).contains(&lower)), "{goal:#}");
+        assert!(lower.zip(upper).is_none_or(|(lower, upper)| lower < upper), "{goal:#}");
+        assert_ne!(goal["limit"], "unfinished", "{goal:#}");
+        assert_eq!(goal["at_upper"].is_object(), upper.is_some(), "{goal:#}");
+        for index in goal["trials"].as_array().unwrap() {
+            let asked = trials[index.as_u64().unwrap() as usize]["asked_pps"].as_f64();
+            assert!(asked == lower || asked == upper, "the trials named are those at the bounds");
+        }
+    }
+    assert!(found["frame_loss"].as_array().unwrap().len() >= 2);
+    let burst = &found["back_to_back"]["packets"];
+    assert_eq!(burst.as_array().unwrap().len(), 1, "{found:#}");
+}
+
+#[test]
+fn a_sweep_has_every_combination_as_a_point_in_random_order() {
+    let args =
+        ["bench", "--tx=udp", "--rx=udp", "--duration=30ms", "--trials=2", "--no-save", "--json", "--no-pin"];
+    let sweep = ["--sweep", "frame-size=64,512,1518", "--sweep", "threaded-napi=on,off"];
+    let (_, run) = json(&[&args[..], &sweep].concat());
+    let points = run["end"]["points"].as_array().unwrap();
+    let parameters: Vec<(u64, &str)> = points
+        .iter()
+        .map(|point| (point["frame_size"].as_u64().unwrap(), point["threaded_napi"].as_str().unwrap()))
+        .collect();
+    assert_eq!(parameters, [(64, "off"), (64, "on"), (512, "off"), (512, "on"), (1518, "off"), (1518, "on")]);
+    for point in points {
+        assert_eq!((&point["trials"], &point["tx"]), (&value!(2), &value!("udp")));
+        let of = |name: &str| point[name].as_f64().unwrap();
+        assert!(of("delivered_pps_low") <= of("delivered_pps") * 1.0001 && of("sent_pps") > 0.0, "{point:#}");
+    }
+    let trials = run["end"]["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 12);
+    for trial in trials {
+        assert_eq!(
+            trial["parameters"]["frame_size"], trial["frame_size_bytes"],
+            "the trial ran with its point's settings"
+        );
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    }
+    let order: Vec<&Value> = trials.iter().map(|trial| &trial["parameters"]).collect();
+    assert_ne!(order[..6], order[6..], "each round has an order of its own");
+}
+
+/// Starts a sweep, kills it once its journal holds `trials` of them, and returns what the journal says.
+fn killed_after(trials: usize, args: &[&str], saved: &Path) -> Value {
+    let mut all = args.to_vec();
+    all.extend(["--save", saved.to_str().unwrap()]);
+    let mut child = linerate(&all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    // The next trial is announced after the last one is in the journal.
+    let announced = format!("trial {}", trials + 1);
+    assert!(
+        stderr.lines().map_while(Result::ok).any(|line| line.starts_with(&announced)),
+        "it gets that far"
+    );
+    child.kill().unwrap();
+    wait(&mut child);
+    assert!(!saved.exists(), "a run is complete or absent");
+    let partial = fs::read_to_string(saved.with_extension("json.partial")).unwrap();
+    serde_json::to_value(report::read_json(&partial).unwrap()).unwrap()
+}
+
+fn goes_on(args: &[&str], name: &str, trials: usize) -> Value {
+    let saved = file(name);
+    let partial = saved.with_extension("json.partial");
+    let before = killed_after(trials, args, &saved);
+    let (_, after) =
+        json(&["bench", "--resume", partial.to_str().unwrap(), "--save", saved.to_str().unwrap(), "--json"]);
+    let kept = before["end"]["trials"].as_array().unwrap();
+    assert!(kept.len() >= trials);
+    assert_eq!(
+        after["end"]["trials"].as_array().unwrap()[..kept.len()],
+        kept[..],
+        "nothing is measured again"
+    );
+    assert_eq!(after["start"]["asked"], before["start"]["asked"]);
+    assert_eq!(after["end"]["interrupted"], false);
+    assert!(!partial.exists() && saved.exists(), "the journal goes when the run is saved");
+    let (status, _, err) = run(&["bench", "--resume", saved.to_str().unwrap(), "--no-save"]);
+    assert_eq!(status, 4);
+    assert!(err.contains("that run is complete"), "{err}");
+    after
+}
+
+#[test]
+fn a_sweep_that_was_killed_goes_on_where_it_was() {
+    let args = [
+        "bench",
+        "--tx=udp",
+        "--rx=udp",
+        "--duration=50ms",
+        "--trials=2",
+        "--sweep=frame-size=64,128,256",
+        "--no-pin",
+    ];
+    let run = goes_on(&args, "killed-sweep.json", 3);
+    assert_eq!(run["end"]["trials"].as_array().unwrap().len(), 6);
+    assert_eq!(run["end"]["points"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_search_that_was_killed_goes_on_where_it_was() {
+    let args = ["bench", "ndr", "--tx=udp", "--rx=udp", "--max-load=20kpps", "--min-load=10kpps"];
+    let run = goes_on(&[&args[..], &SHORT].concat(), "killed-search.json", 3);
+    assert_eq!(run["end"]["throughput"][0]["goals"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_cannot_be_resumed_is_refused() {
+    let path = file("not-a-run.json");
+    fs::write(&path, "{}").unwrap();
+    let (status, _, err) = run(&["bench", "--resume", path.to_str().unwrap()]);
+    assert_eq!(status, 4, "{err}");
+    let (status, _, err) = run(&["bench", "--resume", "/nonexistent.json"]);
+    assert_eq!(status, 4);
+    assert!(err.contains("hint:  a run that was killed leaves FILE.partial"), "{err}");
+}

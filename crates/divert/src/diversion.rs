@@ -1,0 +1,505 @@
+//! A diversion that is carried out: what it changed is undone when it is dropped.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bpf::{BpfError, Divert, Mode, Passed, RuleCount};
+use sys::{clock, xsk::XskStatistics};
+
+use crate::{
+    classify::Classifier,
+    error::DivertError,
+    plan::{Card, DivertPlan, Place},
+    record::Recording,
+    rules::{Rule, RuleVerdict},
+    select::Selection,
+    status::{DivertLedger, QueueStatus, RuleStatus, Status},
+    verdict::{Frame, Verdict, Verdicts},
+    worker::{OpenQueue, Recorders, Tally, Worker},
+};
+
+/// How often a diversion says that it is well; [`Diversion::beat`] is called at least so often.
+pub const BEAT: Duration = Duration::from_millis(100);
+/// After this time without a word, a queue is the kernel's again.
+pub const DEADLINE: Duration = Duration::from_millis(450);
+/// How long packets that a replaced program had begun may take until they are counted.
+const RETIRED_AFTER: Duration = Duration::from_millis(200);
+
+/// Makes the verdicts of a queue's thread.
+type MakeVerdicts<V> = Box<dyn Fn(u32) -> V + Send>;
+
+/// A running diversion.
+pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
+    plan: DivertPlan,
+    card: Card,
+    mode: Mode,
+    program: Divert,
+    /// The rules of the kernel's program, in its order.
+    kernel_rules: Vec<Rule>,
+    retired: Vec<(Instant, Divert, Vec<Rule>)>,
+    /// What programs and queues counted that are gone.
+    past: Past,
+    workers: Vec<Worker<V>>,
+    make: MakeVerdicts<V>,
+    /// What the rules took in user space.
+    counters: Arc<Vec<RuleTally>>,
+    samples: Option<Recording>,
+    kept: Option<Recording>,
+    began: Instant,
+    reloads: u64,
+    /// Queues that were diverted at the last beat.
+    diverted: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Past {
+    passed: Passed,
+    rules: HashMap<String, RuleCount>,
+    tally: Tally,
+    statistics: XskStatistics,
+}
+
+/// Verdicts by the rules of the plan.
+pub struct RuleVerdicts {
+    classifier: Classifier,
+    verdicts: Vec<RuleVerdict>,
+    counts: Vec<[u64; 2]>,
+    counters: Arc<Vec<RuleTally>>,
+    reinject: bool,
+}
+
+/// Packets and bytes that a rule took in all queues' threads.
+type RuleTally = [AtomicU64; 2];
+
+impl Diversion {
+    /// Carries out a plan by its own rules.
+    ///
+    /// # Errors
+    /// [`DivertError`]; then nothing is left changed.
+    pub fn start(plan: &DivertPlan) -> Result<Self, DivertError> {
+        let (make, counters) = make_verdicts(plan)?;
+        Self::begin(plan, make, counters)
+    }
+
+    /// Replaces the rules between two packets.
+    ///
+    /// # Errors
+    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on.
+    pub fn reload(&mut self, rules: Vec<Rule>) -> Result<(), DivertError> {
+        let plan = DivertPlan { rules, ..self.plan.clone() };
+        if let Some(problem) = plan.problems(&self.card).into_iter().next() {
+            return Err(problem);
+        }
+        let (make, counters) = make_verdicts(&plan)?;
+        let (mut program, kernel_rules) = plan.program(&self.card)?;
+        for worker in &self.workers {
+            // The socket is in the old program's slot; one socket may be in the slots of several.
+            worker.insert_into(&mut program)?;
+        }
+        for queue in &self.diverted {
+            program.divert_until(*queue, deadline())?;
+        }
+        for worker in &self.workers {
+            worker.replace(make(worker.queue()));
+        }
+        program.take_over(&mut self.program)?;
+        let old = std::mem::replace(&mut self.program, program);
+        let old_rules = std::mem::replace(&mut self.kernel_rules, kernel_rules);
+        self.retired.push((Instant::now(), old, old_rules));
+        self.past.keep_user_rules(&self.plan.rules, &self.counters);
+        (self.make, self.counters, self.plan) = (make, counters, plan);
+        self.reloads += 1;
+        Ok(())
+    }
+}
+
+impl<V: Verdicts + 'static> Diversion<V> {
+    /// Carries out a plan by an own filter: `make` is called for each queue, and gets its number. The plan's rules do
+    /// not count then, and it decides in user space.
+    ///
+    /// # Errors
+    /// [`DivertError`]; then nothing is left changed.
+    pub fn start_with(
+        plan: &DivertPlan,
+        make: impl Fn(u32) -> V + Send + 'static,
+    ) -> Result<Self, DivertError> {
+        let plan = DivertPlan { place: Place::User, ..plan.clone() };
+        Self::begin(&plan, Box::new(make), Arc::new(Vec::new()))
+    }
+
+    fn begin(
+        plan: &DivertPlan,
+        make: MakeVerdicts<V>,
+        counters: Arc<Vec<RuleTally>>,
+    ) -> Result<Self, DivertError> {
+        let card = Card::read(&plan.interface)?;
+        if let Some(problem) = plan.problems(&card).into_iter().next() {
+            return Err(problem);
+        }
+        let recording = |path: &Option<_>| path.as_deref().map(Recording::create).transpose();
+        let (samples, kept) = (recording(&plan.sample_file)?, recording(&plan.keep_file)?);
+        let (mut program, kernel_rules) = plan.program(&card)?;
+        let mode = attach(&mut program, plan, &card)?;
+        let queues = plan.queues.clone();
+        let mut diversion = Self {
+            plan: DivertPlan { queues: Vec::new(), ..plan.clone() },
+            card,
+            mode,
+            program,
+            kernel_rules,
+            retired: Vec::new(),
+            past: Past::default(),
+            workers: Vec::new(),
+            make,
+            counters,
+            samples,
+            kept,
+            began: Instant::now(),
+            reloads: 0,
+            diverted: Vec::new(),
+        };
+        for queue in queues {
+            diversion.add_queue(queue)?;
+        }
+        Ok(diversion)
+    }
+
+    /// Diverts one more queue; nothing is lost on the others.
+    ///
+    /// # Errors
+    /// [`DivertError::NoQueue`], [`DivertError::Diverted`], [`DivertError::Port`] and others.
+    pub fn add_queue(&mut self, queue: u32) -> Result<(), DivertError> {
+        let interface = self.plan.interface.clone();
+        if queue >= self.card.queues {
+            return Err(DivertError::NoQueue { interface, queue, queues: self.card.queues });
+        }
+        if self.plan.queues.contains(&queue) {
+            return Err(DivertError::Diverted { interface, queue });
+        }
+        let plan = DivertPlan {
+            queues: self.plan.queues.iter().copied().chain([queue]).collect(),
+            ..self.plan.clone()
+        };
+        if plan.place == Place::User {
+            let open = OpenQueue::open(&plan, &self.card, queue)?;
+            let recorders = Recorders {
+                samples: self.samples.as_ref().map(Recording::recorder),
+                kept: self.kept.as_ref().map(Recording::recorder),
+            };
+            self.program.insert(queue, open.socket())?;
+            self.workers.push(Worker::start(open, &plan, recorders, (self.make)(queue))?);
+        }
+        self.program.divert_until(queue, deadline())?;
+        self.diverted.push(queue);
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Gives a queue back to the kernel; what was handed over before is still decided about.
+    ///
+    /// # Errors
+    /// [`DivertError::NotDiverted`], [`DivertError::Bpf`].
+    pub fn remove_queue(&mut self, queue: u32) -> Result<(), DivertError> {
+        let Some(at) = self.plan.queues.iter().position(|known| *known == queue) else {
+            return Err(DivertError::NotDiverted { interface: self.plan.interface.clone(), queue });
+        };
+        self.program.divert_until(queue, 0)?;
+        self.diverted.retain(|known| *known != queue);
+        self.plan.queues.remove(at);
+        if at < self.plan.cpus.len() {
+            self.plan.cpus.remove(at);
+        }
+        if let Some(at) = self.workers.iter().position(|worker| worker.queue() == queue) {
+            let mut worker = self.workers.remove(at);
+            worker.finish();
+            self.past.keep_worker(&worker);
+        }
+        Ok(())
+    }
+
+    /// Puts the deadline of every queue off whose thread is well. To be called every [`BEAT`]; who stops calling
+    /// loses the queues to the kernel.
+    ///
+    /// # Errors
+    /// [`DivertError::Port`] when a queue's socket broke, such as that of an interface that went down.
+    pub fn beat(&mut self) -> Result<(), DivertError> {
+        self.diverted.clear();
+        for queue in &self.plan.queues {
+            let worker = self.workers.iter_mut().find(|worker| worker.queue() == *queue);
+            if worker.is_none_or(Worker::is_well) {
+                self.program.divert_until(*queue, deadline())?;
+                self.diverted.push(*queue);
+            }
+        }
+        while self.retired.first().is_some_and(|(since, ..)| since.elapsed() > RETIRED_AFTER) {
+            let (_, program, rules) = self.retired.remove(0);
+            self.past.keep_program(&program, &rules)?;
+        }
+        match self.workers.iter().find_map(Worker::take_error) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives all queues back and waits for what was handed over; then the last numbers. Dropping what is left undoes
+    /// the rest.
+    ///
+    /// # Errors
+    /// [`DivertError::Bpf`] when the counters cannot be read.
+    pub fn finish(mut self) -> Result<Status, DivertError> {
+        for queue in self.plan.queues.clone() {
+            self.remove_queue(queue)?;
+        }
+        self.status()
+    }
+
+    /// What was done so far.
+    ///
+    /// # Errors
+    /// [`DivertError::Bpf`] when the counters cannot be read.
+    pub fn status(&self) -> Result<Status, DivertError> {
+        let mut total = Past { rules: self.past.rules.clone(), ..self.past };
+        for (_, program, rules) in &self.retired {
+            total.keep_program(program, rules)?;
+        }
+        total.keep_program(&self.program, &self.kernel_rules)?;
+        self.workers.iter().for_each(|worker| total.keep_worker(worker));
+        let queues = self.plan.queues.iter().map(|queue| {
+            let worker = self.workers.iter().find(|worker| worker.queue() == *queue);
+            QueueStatus {
+                queue: *queue,
+                cpu: worker.and_then(Worker::cpu),
+                diverted: self.diverted.contains(queue),
+                received: worker.map_or(0, |worker| worker.tally().received),
+            }
+        });
+        let recorders = || self.samples.iter().chain(&self.kept).map(Recording::recorder);
+        Ok(Status {
+            interface: self.plan.interface.clone(),
+            place: if self.plan.place == Place::Xdp { "xdp" } else { "user" }.into(),
+            duration_s: self.began.elapsed().as_secs_f64(),
+            queues: queues.collect(),
+            rules: self.rule_statuses(&total),
+            ledger: self.ledger(&total),
+            reloads: self.reloads,
+            recorded: recorders().map(|recorder| recorder.written()).sum(),
+            not_recorded: recorders().map(|recorder| recorder.missed()).sum(),
+        })
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn rule_statuses(&self, total: &Past) -> Vec<RuleStatus> {
+        let status = |rule: &Rule, count: RuleCount| RuleStatus {
+            rule: rule.to_string(),
+            packets: count.packets,
+            bytes: count.bytes,
+            limited_packets: count.limited,
+        };
+        let counted = |rule: &Rule| total.rules.get(&kernel_key(rule)).copied().unwrap_or_default();
+        if self.plan.place == Place::Xdp {
+            return self
+                .plan
+                .rules
+                .iter()
+                .zip(&self.kernel_rules)
+                .map(|(rule, kernel)| status(rule, counted(kernel)))
+                .collect();
+        }
+        let mut rules: Vec<RuleStatus> = Vec::new();
+        for (at, rule) in self.plan.rules.iter().enumerate() {
+            let mut count = total.rules.get(&user_key(rule)).copied().unwrap_or_default();
+            if let Some([packets, bytes]) = self.counters.get(at) {
+                count.packets += packets.load(Relaxed);
+                count.bytes += bytes.load(Relaxed);
+            }
+            if self.kernel_rules.len() == self.plan.rules.len() {
+                count.limited = counted(&self.kernel_rules[at]).limited;
+                count.packets += count.limited;
+            }
+            rules.push(status(rule, count));
+        }
+        rules
+    }
+
+    fn ledger(&self, total: &Past) -> DivertLedger {
+        let Past { passed, rules, tally, statistics } = total;
+        let in_kernel = || rules.iter().filter(|(key, _)| !key.starts_with(USER));
+        let sum = |field: fn(&RuleCount) -> u64| in_kernel().map(|(_, count)| field(count)).sum::<u64>();
+        let of_verdict = |word: &str| {
+            let counts = in_kernel().filter(|(key, _)| key.starts_with(word));
+            counts.map(|(_, count)| count.packets - count.limited).sum::<u64>()
+        };
+        let program = "counters of the XDP program";
+        let thread = "counters of the queues' threads";
+        let socket = "XDP_STATISTICS";
+        let went_by = passed.unmatched + passed.excluded + passed.kernels + passed.stale;
+        let mut ledger =
+            DivertLedger { arrived: went_by + sum(|count| count.packets), ..DivertLedger::default() };
+        ledger.add("passed", "no rule takes them", passed.unmatched, program);
+        ledger.add("passed", "management, ARP or neighbour discovery", passed.excluded, program);
+        ledger.add("passed", "came on a queue of the kernel's", passed.kernels, program);
+        ledger.add("passed", "came while nobody put the deadline off", passed.stale, program);
+        ledger.add("dropped", "above a limit", sum(|count| count.limited), program);
+        if self.plan.place == Place::Xdp {
+            ledger.add("passed", "a rule lets them pass", of_verdict("pass"), program);
+            ledger.add("dropped", "a rule drops them", of_verdict("drop"), program);
+            return ledger.close();
+        }
+        ledger.add("passed", "no socket took them", sum(|count| count.unsent), program);
+        ledger.add("dropped", "a filter in user space drops them", tally.dropped, thread);
+        ledger.add("reinjected", "given back to the kernel", tally.given_back, thread);
+        ledger.add("kept", "kept for the program", tally.kept, thread);
+        ledger.add("sent", "sent out of their queue", tally.sent, thread);
+        ledger.add(
+            "lost",
+            "not given back: too long, or --reinject was not asked for",
+            tally.not_given_back,
+            thread,
+        );
+        ledger.add("lost", "TX ring full", tally.unsent, thread);
+        for loss in port::receive_losses(statistics) {
+            ledger.add("lost", loss.place, loss.packets, socket);
+        }
+        ledger.close()
+    }
+}
+
+impl Past {
+    fn keep_program(&mut self, program: &Divert, rules: &[Rule]) -> Result<(), BpfError> {
+        let passed = program.passed()?;
+        self.passed.unmatched += passed.unmatched;
+        self.passed.excluded += passed.excluded;
+        self.passed.kernels += passed.kernels;
+        self.passed.stale += passed.stale;
+        for (rule, count) in rules.iter().zip(program.rule_counts()?) {
+            let total = self.rules.entry(kernel_key(rule)).or_default();
+            total.packets += count.packets;
+            total.bytes += count.bytes;
+            total.limited += count.limited;
+            total.limited_bytes += count.limited_bytes;
+            total.unsent += count.unsent;
+        }
+        Ok(())
+    }
+
+    fn keep_user_rules(&mut self, rules: &[Rule], counters: &[RuleTally]) {
+        for (rule, [packets, bytes]) in rules.iter().zip(counters) {
+            let total = self.rules.entry(user_key(rule)).or_default();
+            total.packets += packets.load(Relaxed);
+            total.bytes += bytes.load(Relaxed);
+        }
+    }
+
+    fn keep_worker<V: Verdicts + 'static>(&mut self, worker: &Worker<V>) {
+        let Tally { received, dropped, given_back, not_given_back, kept, sent, unsent } = worker.tally();
+        self.tally.received += received;
+        self.tally.dropped += dropped;
+        self.tally.given_back += given_back;
+        self.tally.not_given_back += not_given_back;
+        self.tally.kept += kept;
+        self.tally.sent += sent;
+        self.tally.unsent += unsent;
+        let counted = worker.statistics();
+        self.statistics.rx_dropped += counted.rx_dropped;
+        self.statistics.rx_ring_full += counted.rx_ring_full;
+        self.statistics.rx_fill_ring_empty_descs += counted.rx_fill_ring_empty_descs;
+    }
+}
+
+/// What marks counts of rules in user space; no rule begins so.
+const USER: &str = "user: ";
+
+/// A rule among those of the kernel's programs, by which its counts survive a reload.
+fn kernel_key(rule: &Rule) -> String {
+    rule.to_string()
+}
+
+fn user_key(rule: &Rule) -> String {
+    format!("{USER}{rule}")
+}
+
+/// Natively where the driver can; else generically, when nothing has to be given back.
+fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, DivertError> {
+    match program.attach(card.index, Mode::Native) {
+        Err(BpfError::Unsupported { .. }) if plan.place == Place::User && plan.reinject => {
+            Err(DivertError::GenericReinjection { interface: plan.interface.clone() })
+        }
+        Err(BpfError::Unsupported { .. }) => {
+            program.attach(card.index, Mode::Generic)?;
+            Ok(Mode::Generic)
+        }
+        attached => Ok(attached.map(|()| Mode::Native)?),
+    }
+}
+
+fn deadline() -> u64 {
+    clock::monotonic_ns() + clock::nanos(DEADLINE)
+}
+
+/// What makes the verdicts of each queue's thread, and what they count in.
+fn make_verdicts(
+    plan: &DivertPlan,
+) -> Result<(MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>), DivertError> {
+    let counters: Arc<Vec<RuleTally>> = Arc::new(plan.rules.iter().map(|_| RuleTally::default()).collect());
+    let shared = counters.clone();
+    let verdicts: Vec<RuleVerdict> = plan.rules.iter().map(|rule| rule.verdict).collect();
+    let reinject = plan.reinject;
+    let classifier = match plan.place {
+        Place::User => Classifier::new(&Selection::of(plan.rules.iter())?),
+        Place::Xdp => Classifier::new(&Selection::default()),
+    };
+    let make = move |_queue| RuleVerdicts {
+        classifier: classifier.clone(),
+        counts: vec![[0; 2]; verdicts.len()],
+        verdicts: verdicts.clone(),
+        counters: shared.clone(),
+        reinject,
+    };
+    Ok((Box::new(make), counters))
+}
+
+impl Verdicts for RuleVerdicts {
+    #[inline]
+    fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
+        // What no rule takes is the kernel's.
+        let Some(rule) = self.classifier.first(frame.bytes()) else { return self.pass() };
+        let rule = rule as usize;
+        self.counts[rule][0] += 1;
+        self.counts[rule][1] += frame.bytes().len() as u64;
+        match self.verdicts[rule] {
+            RuleVerdict::Drop => Verdict::Drop,
+            RuleVerdict::Pass => self.pass(),
+            RuleVerdict::Keep => Verdict::Keep,
+        }
+    }
+
+    fn batch_done(&mut self, packets: usize, _now_ns: u64) {
+        if packets == 0 {
+            return;
+        }
+        for (mine, [packets, bytes]) in self.counts.iter_mut().zip(self.counters.iter()) {
+            if mine[0] > 0 {
+                packets.fetch_add(mine[0], Relaxed);
+                bytes.fetch_add(mine[1], Relaxed);
+                *mine = [0; 2];
+            }
+        }
+    }
+}
+
+impl RuleVerdicts {
+    /// Without a way back, what passes is kept.
+    fn pass(&self) -> Verdict {
+        if self.reinject { Verdict::GiveBack } else { Verdict::Keep }
+    }
+}

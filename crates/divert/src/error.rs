@@ -1,0 +1,162 @@
+//! What can go wrong with a diversion.
+
+use std::io;
+
+use bpf::BpfError;
+use port::PortError;
+use sys::NetlinkError;
+use thiserror::Error;
+use wire::RateError;
+
+/// What is no rule.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// One line of a file.
+    #[error("line {number}")]
+    Line {
+        /// Its number, from 1.
+        number: usize,
+        /// What is wrong with it.
+        source: Box<RuleError>,
+    },
+    /// A file without rules.
+    #[error("there is no rule in it")]
+    NoRule,
+    /// It does not begin with a verdict.
+    #[error("'{word}' is no verdict: a rule begins with drop, pass or keep")]
+    Verdict {
+        /// What it begins with.
+        word: String,
+    },
+    /// It does not say which packets.
+    #[error("the rule says no expression: write all for every packet")]
+    NoExpression,
+    /// What follows `limit` is no rate.
+    #[error("cannot limit to '{text}'")]
+    Rate {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        source: RateError,
+    },
+    /// A rate that is no number of packets or bits.
+    #[error("cannot limit to {rate}: write packets or bits a second, for example 10kpps or 5Mbps")]
+    Limit {
+        /// The rate.
+        rate: String,
+    },
+    /// What follows `per` is nothing that packets have in common.
+    #[error("'{word}' is nothing to limit by: write per source, per destination or per flow")]
+    Per {
+        /// What was written.
+        word: String,
+    },
+    /// The expression cannot be used here.
+    #[error("cannot use the expression '{expression}': {reason}")]
+    Expression {
+        /// The expression.
+        expression: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Too many kinds of rules for the table.
+    #[error(
+        "the rules compare {shapes} different sets of fields, and the table holds {most}: use fewer prefix lengths"
+    )]
+    Shapes {
+        /// How many there are.
+        shapes: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Packets are kept by a program, and the kernel's part is none.
+    #[error("the rule '{rule}' keeps packets, which needs --where user")]
+    NothingToKeep {
+        /// The rule.
+        rule: String,
+    },
+}
+
+/// A diversion could not be planned, begun, changed or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DivertError {
+    /// The interface is not there.
+    #[error("cannot use interface {interface}")]
+    Interface {
+        /// Its name.
+        interface: String,
+        /// The kernel's reason.
+        source: NetlinkError,
+    },
+    /// The interface has no such queue.
+    #[error("{interface} has no receive queue {queue}: it has {queues}, numbered from 0")]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// How many it has.
+        queues: u32,
+    },
+    /// The queue is diverted already.
+    #[error("queue {queue} of {interface} is diverted already")]
+    Diverted {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The queue is the kernel's.
+    #[error("queue {queue} of {interface} is not diverted")]
+    NotDiverted {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// A rule cannot be used.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// The program was not loaded, attached or read.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// A queue's socket was not opened, or broke.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A worker was not started.
+    #[error("cannot start the thread of queue {queue}")]
+    Thread {
+        /// The queue.
+        queue: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A worker was not placed.
+    #[error("cannot pin the thread of queue {queue} to CPU {cpu}")]
+    Pin {
+        /// The queue.
+        queue: u32,
+        /// The CPU.
+        cpu: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The file for sampled or kept packets cannot be written.
+    #[error("cannot write {path}")]
+    File {
+        /// The file.
+        path: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Packets cannot be given back where generic XDP would take them again.
+    #[error(
+        "packets cannot be given back to {interface}, whose driver has no native XDP: generic XDP would divert them again"
+    )]
+    GenericReinjection {
+        /// The interface.
+        interface: String,
+    },
+}

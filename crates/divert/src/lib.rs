@@ -1,0 +1,52 @@
+//! Taking chosen flows past the kernel on chosen receive queues, and giving the valid packets back: the single RX
+//! queue bypass as one reversible thing.
+//!
+//! A [`DivertPlan`] is plain data: which queues, which rules, what is never diverted. A [`Diversion`] carries it
+//! out and undoes everything when it is dropped. Nothing of it outlives the process: the program is attached by a
+//! link, sockets close themselves, and a queue whose owner does not say several times a second that it is well goes
+//! back to the kernel by itself.
+//!
+//! Where packets are decided about is the plan's choice: in the kernel ([`Place::Xdp`]), or by the same rules or an
+//! own implementation of [`Verdicts`] in this process ([`Place::User`]).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use divert::{Diversion, DivertPlan, Frame, Verdict, Verdicts};
+//!
+//! #[derive(Clone)]
+//! struct DropAll;
+//! impl Verdicts for DropAll {
+//!     fn verdict(&mut self, _: &mut Frame<'_>) -> Verdict { Verdict::Drop }
+//! }
+//!
+//! let plan = DivertPlan::of("eth0", "udp and dst port 53")?;
+//! let mut diversion = Diversion::start_with(&plan, |_queue| DropAll)?;
+//! for _ in 0..100 {
+//!     std::thread::sleep(Duration::from_millis(100));
+//!     diversion.beat()?;
+//! }
+//! println!("{} packets arrived", diversion.status()?.ledger.arrived);
+//! # Ok::<(), divert::DivertError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod classify;
+mod diversion;
+mod error;
+mod exclude;
+mod plan;
+mod record;
+mod rules;
+mod select;
+mod status;
+mod verdict;
+mod worker;
+
+pub use bpf::{BpfError, Mode, Per};
+pub use diversion::{BEAT, DEADLINE, Diversion, RuleVerdicts};
+pub use error::{DivertError, RuleError};
+pub use exclude::{Exclusions, Network, Session};
+pub use plan::{Card, DivertPlan, Place, Step};
+pub use rules::{ALL, RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
+pub use status::{DivertLedger, DivertLine, QueueStatus, RuleStatus, Status};
+pub use verdict::{Frame, Verdict, Verdicts};

@@ -1,0 +1,341 @@
+//! What shall be diverted, as plain data, with every step and what undoes it.
+
+use std::path::PathBuf;
+
+use bpf::{Divert, DivertOptions, Fate, RuleAction};
+use serde::Serialize;
+use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
+
+use crate::{
+    error::{DivertError, RuleError},
+    exclude::Exclusions,
+    rules::{ALL, Rule, RuleVerdict},
+    select::Selection,
+};
+
+/// Everything that a diversion is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DivertPlan {
+    /// The interface's name in the calling thread's network namespace.
+    pub interface: String,
+    /// The queues that are diverted.
+    pub queues: Vec<u32>,
+    /// Where packets are decided about.
+    pub place: Place,
+    /// Which packets leave the kernel at all, in tcpdump's filter language; `None`: those that a rule takes.
+    pub selection: Option<String>,
+    /// What is done with them; the first rule that fits decides, and what no rule takes goes to the kernel.
+    pub rules: Vec<Rule>,
+    /// What is never diverted.
+    pub exclusions: Exclusions,
+    /// Whether packets that pass a filter in user space go back to the kernel.
+    pub reinject: bool,
+    /// CPUs of the queues' threads, in the queues' order; a queue without one is left to the scheduler.
+    pub cpus: Vec<u32>,
+    /// Whether the queues' threads look again at once instead of sleeping until a packet comes.
+    pub spin: bool,
+    /// One packet of so many that a queue's thread sees is written to the sample file; 0: none.
+    pub sample_one_in: u32,
+    /// The pcap file for samples.
+    pub sample_file: Option<PathBuf>,
+    /// The pcap file for packets that are kept.
+    pub keep_file: Option<PathBuf>,
+}
+
+/// Where packets are decided about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In the kernel, by an XDP program.
+    Xdp,
+    /// In this process, through AF_XDP sockets.
+    User,
+}
+
+/// One thing that a diversion does to the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What is done.
+    pub does: String,
+    /// What undoes it, and when.
+    pub undone_by: String,
+}
+
+/// What a plan has to know about the card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Card {
+    /// The driver, such as `igb` or `veth`.
+    pub driver: String,
+    /// Its receive queues.
+    pub queues: u32,
+    /// Whether large receive offload joins packets before XDP sees them.
+    pub lro: bool,
+    /// Whether the card can be told by rules which flows go to which queue.
+    pub flow_rules: bool,
+    /// The interface's number.
+    pub(crate) index: u32,
+}
+
+impl Card {
+    /// Asks the kernel about an interface.
+    ///
+    /// # Errors
+    /// [`DivertError::Interface`].
+    pub fn read(interface: &str) -> Result<Self, DivertError> {
+        let missing = |source| DivertError::Interface { interface: interface.into(), source };
+        let link =
+            RouteSocket::open().and_then(|mut route| route.link_by_name(interface)).map_err(missing)?;
+        let ethtool = EthtoolSocket::open().ok();
+        let driver = ethtool.as_ref().and_then(|ethtool| ethtool.driver(interface).ok());
+        let features =
+            ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
+        let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        Ok(Self {
+            driver: driver.map(|driver| driver.name).or(link.kind).unwrap_or_default(),
+            queues: link.rx_queues,
+            lro: feature("rx-lro").is_some_and(|feature| feature.active),
+            flow_rules: feature("rx-ntuple-filter")
+                .is_some_and(|feature| feature.active || feature.changeable),
+            index: link.index,
+        })
+    }
+}
+
+impl DivertPlan {
+    /// Packets that an expression takes, on all queues, decided about in user space and nothing given back yet: the
+    /// start for an own filter.
+    ///
+    /// # Errors
+    /// [`DivertError::Interface`].
+    pub fn of(interface: &str, selection: &str) -> Result<Self, DivertError> {
+        let queues = Card::read(interface)?.queues;
+        Ok(Self {
+            interface: interface.into(),
+            queues: (0..queues).collect(),
+            place: Place::User,
+            selection: Some(selection.into()),
+            rules: vec![Rule::new(RuleVerdict::Drop, ALL)],
+            exclusions: Exclusions::of_this_session(),
+            reinject: true,
+            cpus: Vec::new(),
+            spin: false,
+            sample_one_in: 0,
+            sample_file: None,
+            keep_file: None,
+        })
+    }
+
+    /// Everything that is wrong with the plan on this card; nothing has been changed yet.
+    pub fn problems(&self, card: &Card) -> Vec<DivertError> {
+        let queues = self.queues.iter().filter(|queue| **queue >= card.queues);
+        let mut problems: Vec<DivertError> = queues
+            .map(|queue| DivertError::NoQueue {
+                interface: self.interface.clone(),
+                queue: *queue,
+                queues: card.queues,
+            })
+            .collect();
+        if self.place == Place::Xdp {
+            let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
+            problems.extend(keeping.map(|rule| RuleError::NothingToKeep { rule: rule.to_string() }.into()));
+        }
+        let selection = self.kernel_rules();
+        problems.extend(Selection::of(selection.iter()).err().map(DivertError::from));
+        if self.place == Place::User {
+            problems.extend(Selection::of(self.rules.iter()).err().map(DivertError::from));
+        }
+        problems
+    }
+
+    /// What will be done, in this order; it is undone in the reverse one.
+    pub fn steps(&self, card: &Card) -> Vec<Step> {
+        let step = |does: String, undone_by: &str| Step { does, undone_by: undone_by.into() };
+        let Self { interface, queues, .. } = self;
+        let list = list(queues);
+        let mut steps = Vec::new();
+        if card.lro {
+            steps.push(step(
+                format!("refused while {interface} joins packets: switch large receive offload off first"),
+                "ethtool -K INTERFACE lro on, when you want it again",
+            ));
+        }
+        let excluded = self.exclusions.sessions.iter().map(ToString::to_string);
+        let excluded = excluded.chain(self.exclusions.networks.iter().map(ToString::to_string));
+        let excluded: Vec<String> = excluded.chain(["ARP".into(), "neighbour discovery".into()]).collect();
+        steps.push(step(
+            format!(
+                "an XDP program on {interface} ({}) sees every packet of every queue; it passes on all but those \
+                 that a rule takes on queue {list}{}; never diverted: {}",
+                if card.driver.is_empty() { "no driver named" } else { &card.driver },
+                match card.driver.as_str() {
+                    "veth" | "virtio_net" | "tun" => "",
+                    _ => "; many cards restart their link when the first XDP program comes or the last one goes",
+                },
+                excluded.join(", ")
+            ),
+            "the kernel, when the link's descriptor closes: at the end of the process, however it ends",
+        ));
+        for (at, queue) in queues.iter().enumerate() {
+            match self.place {
+                Place::Xdp => {}
+                Place::User => {
+                    let cpu = self.cpus.get(at).map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
+                    steps.push(step(
+                        format!("an AF_XDP socket takes them from queue {queue}, on a thread on {cpu}"),
+                        "the kernel, when the socket closes",
+                    ));
+                }
+            }
+        }
+        if self.place == Place::User && self.reinject {
+            steps.push(step(
+                format!(
+                    "packets that pass go back to {interface} by BPF_PROG_RUN, as if they had just arrived"
+                ),
+                "nothing remains",
+            ));
+        }
+        steps.push(step(
+            format!(
+                "queue {list} is diverted for {} ms at a time, which is put off {} times a second",
+                crate::diversion::DEADLINE.as_millis(),
+                1000 / crate::diversion::BEAT.as_millis()
+            ),
+            "time: a process that hangs loses its queues by itself",
+        ));
+        for (number, rule) in (1..).zip(&self.rules) {
+            steps.push(step(format!("rule {number}: {rule}"), "the program's end"));
+        }
+        steps
+    }
+
+    /// What the kernel's program does with which packets.
+    pub(crate) fn kernel_rules(&self) -> Vec<Rule> {
+        match (&self.selection, self.place) {
+            // Who is to decide in user space needs only the selection, unless a limit has to know the rule.
+            (Some(selection), Place::User) if self.rules.iter().all(|rule| rule.limit.is_none()) => {
+                vec![Rule::new(RuleVerdict::Pass, selection.clone())]
+            }
+            (Some(selection), _) => self
+                .rules
+                .iter()
+                .map(|rule| Rule { expression: both(selection, &rule.expression), ..rule.clone() })
+                .collect(),
+            (None, _) => self.rules.clone(),
+        }
+    }
+
+    /// The kernel's program of this plan.
+    pub(crate) fn program(&self, card: &Card) -> Result<(Divert, Vec<Rule>), DivertError> {
+        let rules = self.kernel_rules();
+        let selection = Selection::of(rules.iter())?;
+        let fate = |rule: &Rule| match (self.place, rule.verdict) {
+            (Place::User, _) => Fate::HandOver,
+            (Place::Xdp, RuleVerdict::Drop) => Fate::Drop,
+            (Place::Xdp, RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
+        };
+        let options = DivertOptions {
+            queues: card.queues,
+            rules: rules
+                .iter()
+                .map(|rule| RuleAction { fate: fate(rule), limit: rule.limit.map(|limit| limit.bucket()) })
+                .collect(),
+            code: selection.code(),
+            coded: selection.coded.iter().map(|coded| coded.rule).collect(),
+            table: selection.table,
+            networks: self.exclusions.networks.iter().map(|net| (net.address, net.prefix_len)).collect(),
+            sessions: self.exclusions.sessions.iter().map(|session| session.for_program()).collect(),
+            buckets: MOST_BUCKETS,
+        };
+        Ok((Divert::load(&options)?, rules))
+    }
+}
+
+/// Token buckets that are remembered: 8 MiB.
+const MOST_BUCKETS: u32 = 65_536;
+
+/// An expression for what both take.
+pub(crate) fn both(one: &str, other: &str) -> String {
+    match (one, other) {
+        (ALL, other) => other.into(),
+        (one, ALL) => one.into(),
+        (one, other) => format!("({one}) and ({other})"),
+    }
+}
+
+/// `0, 1 and 3`.
+fn list(queues: &[u32]) -> String {
+    let words: Vec<String> = queues.iter().map(u32::to_string).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, first)) => format!("{} and {last}", first.join(", ")),
+        None => "none".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(place: Place, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
+        DivertPlan {
+            interface: "eth7".into(),
+            queues: vec![0, 3],
+            place,
+            selection: selection.map(Into::into),
+            rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            exclusions: Exclusions::default(),
+            reinject: true,
+            cpus: vec![2],
+            spin: false,
+            sample_one_in: 0,
+            sample_file: None,
+            keep_file: None,
+        }
+    }
+
+    fn card() -> Card {
+        Card { driver: "veth".into(), queues: 4, lro: false, flow_rules: false, index: 0 }
+    }
+
+    #[test]
+    fn the_kernel_decides_or_hands_over() {
+        let told = |place, selection, rules: &[&str]| -> Vec<String> {
+            plan(place, selection, rules).kernel_rules().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            told(Place::Xdp, Some("udp"), &["drop port 53", "pass all"]),
+            ["drop (udp) and (port 53)", "pass udp"]
+        );
+        assert_eq!(told(Place::User, Some("udp"), &["drop port 53", "pass all"]), ["pass udp"]);
+        assert_eq!(
+            told(Place::User, Some(ALL), &["drop limit 1000pps port 53", "pass all"]),
+            ["drop limit 1000pps port 53", "pass all"]
+        );
+        assert_eq!(told(Place::User, None, &["drop udp"]), ["drop udp"]);
+    }
+
+    #[test]
+    fn every_problem_is_told_before_anything_changes() {
+        let plan = plan(Place::Xdp, None, &["keep all"]);
+        let told: Vec<String> =
+            plan.problems(&Card { queues: 1, ..card() }).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "eth7 has no receive queue 3: it has 1, numbered from 0",
+                "the rule 'keep all' keeps packets, which needs --where user",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_step_says_what_undoes_it() {
+        let steps = plan(Place::User, None, &["drop all"]).steps(&card());
+        assert_eq!(steps.len(), 6, "program, two sockets, giving back, deadline, rule: {steps:#?}");
+        assert!(steps.iter().all(|step| !step.undone_by.is_empty()));
+        assert!(steps[0].does.contains("on queue 0 and 3"), "{}", steps[0].does);
+        assert!(steps[1].does.ends_with("on a thread on CPU 2"), "{}", steps[1].does);
+        assert!(steps[2].does.ends_with("on a thread on any CPU"), "{}", steps[2].does);
+    }
+}

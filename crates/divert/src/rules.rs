@@ -1,0 +1,243 @@
+//! What is done with which packets: a list of rules, the first that fits decides.
+
+use std::{fmt, str::FromStr};
+
+use bpf::{Limit, Per};
+use serde::Serialize;
+use wire::Rate;
+
+use crate::error::RuleError;
+
+mod table;
+
+pub(crate) use table::table_entry;
+
+/// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rule {
+    /// What becomes of the packets that it takes.
+    pub verdict: RuleVerdict,
+    /// How many of them; what is above is dropped.
+    pub limit: Option<RateLimit>,
+    /// Which packets, in tcpdump's filter language; `all` takes every packet.
+    pub expression: String,
+}
+
+/// What becomes of the packets that a rule takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleVerdict {
+    /// They are dropped.
+    Drop,
+    /// The kernel gets them.
+    Pass,
+    /// They are kept for the program: counted, and written to a file where one was given.
+    Keep,
+}
+
+/// A rate, and whose packets share it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RateLimit {
+    /// Packets or bits a second.
+    pub rate: Rate,
+    /// Whose packets share it.
+    #[serde(serialize_with = "per_as_word")]
+    pub per: Per,
+}
+
+/// The expression of a rule that takes every packet.
+pub const ALL: &str = "all";
+
+/// How much of a second a full bucket holds: short bursts pass, and a coarse clock does no harm.
+const BURST_NS: u64 = 100_000_000;
+
+impl RateLimit {
+    /// A limit for all packets of a rule.
+    ///
+    /// # Errors
+    /// [`RuleError::Limit`] when it is no number of packets or bits.
+    pub fn new(rate: Rate, per: Per) -> Result<Self, RuleError> {
+        match rate {
+            Rate::Pps(_) | Rate::Bps(_) => Ok(Self { rate, per }),
+            _ => Err(RuleError::Limit { rate: rate.to_string() }),
+        }
+    }
+
+    /// The token bucket: at least one packet fits, and at least 1514 bytes.
+    pub(crate) fn bucket(&self) -> Limit {
+        let (packet_cost_ns, kilobyte_cost_ns) = match self.rate {
+            Rate::Pps(pps) => ((1e9 / pps).max(1.0) as u64, 0),
+            Rate::Bps(bps) => (0, (8.0 * 1024.0 * 1e9 / bps).max(1.0) as u64),
+            _ => (0, 0),
+        };
+        let burst_ns = BURST_NS.max(packet_cost_ns).max(2 * kilobyte_cost_ns);
+        Limit { per: self.per, packet_cost_ns, kilobyte_cost_ns, burst_ns }
+    }
+}
+
+impl Rule {
+    /// A rule without limit.
+    pub fn new(verdict: RuleVerdict, expression: impl Into<String>) -> Self {
+        Self { verdict, limit: None, expression: expression.into() }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(line: &str) -> Result<Self, RuleError> {
+        let (word, mut rest) = next_word(line);
+        let verdict = match word {
+            "drop" => RuleVerdict::Drop,
+            "pass" => RuleVerdict::Pass,
+            "keep" => RuleVerdict::Keep,
+            _ => return Err(RuleError::Verdict { word: word.into() }),
+        };
+        let mut limit = None;
+        if let ("limit", after) = next_word(rest) {
+            let (rate, after) = next_word(after);
+            let rate = rate.parse().map_err(|source| RuleError::Rate { text: rate.into(), source })?;
+            rest = after;
+            let mut per = Per::Rule;
+            if let ("per", after) = next_word(rest) {
+                let (whose, after) = next_word(after);
+                per = parse_per(whose).ok_or_else(|| RuleError::Per { word: whose.into() })?;
+                rest = after;
+            }
+            limit = Some(RateLimit::new(rate, per)?);
+        }
+        if rest.is_empty() {
+            return Err(RuleError::NoExpression);
+        }
+        Ok(Self { verdict, limit, expression: rest.into() })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verdict)?;
+        if let Some(RateLimit { rate, per }) = &self.limit {
+            write!(f, " limit {rate}")?;
+            if *per != Per::Rule {
+                write!(f, " per {}", per_word(*per))?;
+            }
+        }
+        write!(f, " {}", self.expression)
+    }
+}
+
+impl fmt::Display for RuleVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Drop => "drop",
+            Self::Pass => "pass",
+            Self::Keep => "keep",
+        })
+    }
+}
+
+/// Whose packets share a bucket, from `source`, `destination` or `flow`.
+pub fn parse_per(word: &str) -> Option<Per> {
+    [Per::Source, Per::Destination, Per::Flow, Per::Rule].into_iter().find(|per| per_word(*per) == word)
+}
+
+fn per_word(per: Per) -> &'static str {
+    match per {
+        Per::Rule => "rule",
+        Per::Source => "source",
+        Per::Destination => "destination",
+        Per::Flow => "flow",
+    }
+}
+
+fn per_as_word<S: serde::Serializer>(per: &Per, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(per_word(*per))
+}
+
+/// Reads a file of rules: one a line; empty lines and what follows a `#` at the start of a line do not count.
+///
+/// # Errors
+/// Every line that is no rule, with its number; one error when there is no rule at all.
+pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<RuleError>> {
+    let (mut rules, mut errors) = (Vec::new(), Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match line.parse() {
+            Ok(rule) => rules.push(rule),
+            Err(source) => errors.push(RuleError::Line { number, source: Box::new(source) }),
+        }
+    }
+    if rules.is_empty() && errors.is_empty() {
+        errors.push(RuleError::NoRule);
+    }
+    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+}
+
+/// The first word, and what follows it.
+fn next_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_holds_a_rule_a_line() {
+        let text = "# flood\n\ndrop udp and dst port 53\n  pass limit 10kpps per source icmp  \nkeep all\n";
+        let rules = parse_rules(text).unwrap();
+        let limit = RateLimit { rate: Rate::Pps(10_000.0), per: Per::Source };
+        assert_eq!(
+            rules,
+            [
+                Rule::new(RuleVerdict::Drop, "udp and dst port 53"),
+                Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, "icmp") },
+                Rule::new(RuleVerdict::Keep, "all"),
+            ]
+        );
+        for rule in &rules {
+            assert_eq!(rule.to_string().parse::<Rule>().unwrap(), *rule);
+        }
+    }
+
+    #[test]
+    fn every_wrong_line_is_told_at_once() {
+        let text = "drop\nforget udp\npass limit 10 udp\npass limit 50% udp\ndrop limit 1kpps per port udp\n";
+        let told: Vec<String> = parse_rules(text).unwrap_err().iter().map(in_words).collect();
+        assert_eq!(
+            told,
+            [
+                "line 1: the rule says no expression: write all for every packet",
+                "line 2: 'forget' is no verdict: a rule begins with drop, pass or keep",
+                "line 3: cannot limit to '10': rate '10' has no unit: write 10kpps or 10Mpps for packets, 10Mbps \
+                 for bits of frames, 10Mbpsl1 for bits on the wire, or 'max'",
+                "line 4: cannot limit to 50%: write packets or bits a second, for example 10kpps or 5Mbps",
+                "line 5: 'port' is nothing to limit by: write per source, per destination or per flow",
+            ]
+        );
+        assert_eq!(parse_rules("# nothing\n").unwrap_err()[0].to_string(), "there is no rule in it");
+    }
+
+    fn in_words(error: &RuleError) -> String {
+        let mut words = error.to_string();
+        let mut at = std::error::Error::source(error);
+        while let Some(cause) = at {
+            words += &format!(": {cause}");
+            at = cause.source();
+        }
+        words
+    }
+
+    #[test]
+    fn a_bucket_has_room_for_one_packet_at_least() {
+        let bucket = |rate: &str| RateLimit::new(rate.parse().unwrap(), Per::Flow).unwrap().bucket();
+        assert_eq!(bucket("10kpps").packet_cost_ns, 100_000);
+        assert_eq!(bucket("10kpps").burst_ns, BURST_NS);
+        assert_eq!(bucket("1pps").burst_ns, 1_000_000_000);
+        assert_eq!(bucket("8Mbps").kilobyte_cost_ns, 1_024_000);
+    }
+}

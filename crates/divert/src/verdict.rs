@@ -1,0 +1,104 @@
+//! What a person writes to filter by own code: one function from a frame to a verdict.
+
+/// A packet that was taken out of a queue, where it lies in memory shared with the kernel.
+pub struct Frame<'f> {
+    bytes: &'f mut [u8],
+    len: usize,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: its memory takes the next packet.
+    Drop,
+    /// The kernel gets it, as if it had come from the wire just now.
+    GiveBack,
+    /// The program has what it wanted of it: counted apart from what is dropped.
+    Keep,
+    /// It leaves on the queue that it came from, as it is now.
+    Send,
+}
+
+/// Decides about packets, one queue's on one thread.
+///
+/// ```
+/// use divert::{Frame, Verdict, Verdicts};
+///
+/// /// Accepts ARP and drops the rest.
+/// struct OnlyArp;
+///
+/// impl Verdicts for OnlyArp {
+///     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
+///         match frame.bytes().get(12..14) {
+///             Some([0x08, 0x06]) => Verdict::GiveBack,
+///             _ => Verdict::Drop,
+///         }
+///     }
+/// }
+/// ```
+pub trait Verdicts: Send {
+    /// Decides about one packet. Called for each packet of a batch, one after the other; it shall not wait.
+    fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict;
+
+    /// Called after each batch, and about 50 times a second while no packet comes, with the time of the monotonic
+    /// clock in nanoseconds.
+    fn batch_done(&mut self, _packets: usize, _now_ns: u64) {}
+}
+
+impl<'f> Frame<'f> {
+    /// A packet of `len` bytes at the start of `bytes`.
+    ///
+    /// # Panics
+    /// When it is longer than they are.
+    pub fn new(bytes: &'f mut [u8], len: usize) -> Self {
+        assert!(len <= bytes.len(), "a packet of {len} bytes in {}", bytes.len());
+        Self { bytes, len }
+    }
+
+    /// The packet from its Ethernet header on, without FCS.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The packet, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    /// Makes the packet longer or shorter; what is new are bytes of earlier packets. Says whether there is room.
+    pub fn resize(&mut self, len: usize) -> bool {
+        let fits = len <= self.bytes.len();
+        if fits {
+            self.len = len;
+        }
+        fits
+    }
+}
+
+impl<V: Verdicts + ?Sized> Verdicts for Box<V> {
+    fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
+        (**self).verdict(frame)
+    }
+
+    fn batch_done(&mut self, packets: usize, now_ns: u64) {
+        (**self).batch_done(packets, now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_grows_within_its_memory_only() {
+        let mut bytes = [7; 10];
+        let mut frame = Frame::new(&mut bytes, 4);
+        assert_eq!(frame.bytes().len(), 4);
+        assert!(frame.resize(10));
+        frame.bytes_mut()[9] = 1;
+        assert!(!frame.resize(11));
+        assert_eq!(frame.bytes(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 1]);
+    }
+}

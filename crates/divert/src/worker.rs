@@ -1,0 +1,323 @@
+//! One queue's thread: takes packets, asks for verdicts, gives back, and says that it is well.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread::{self, JoinHandle},
+};
+
+use bpf::{Divert, Inject};
+use port::{After, Turn, Wait, XskQueue, XskQueueOptions};
+use sys::{clock, cpu, xsk::XskStatistics};
+
+use crate::{
+    error::DivertError,
+    plan::{Card, DivertPlan},
+    record::Recorder,
+    verdict::{Frame, Verdict, Verdicts},
+};
+
+/// What a queue's packets became; each of them is in one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) received: u64,
+    pub(crate) dropped: u64,
+    pub(crate) given_back: u64,
+    /// Were to be given back, and the kernel did not take them.
+    pub(crate) not_given_back: u64,
+    pub(crate) kept: u64,
+    pub(crate) sent: u64,
+    /// Were to be sent, and the card did not take them.
+    pub(crate) unsent: u64,
+}
+
+const FIELDS: usize = 7;
+
+/// What crosses the thread's border.
+struct Shared<V> {
+    stop: AtomicBool,
+    /// Grows while the thread goes round with frames to spare.
+    alive: AtomicU64,
+    /// [`Tally`], field by field; the thread is the only writer.
+    tally: [AtomicU64; FIELDS],
+    has_news: AtomicBool,
+    news: Mutex<Option<V>>,
+    broken: Mutex<Option<DivertError>>,
+}
+
+/// A queue that is diverted into this process.
+pub(crate) struct Worker<V> {
+    shared: Arc<Shared<V>>,
+    thread: Option<JoinHandle<()>>,
+    queue: u32,
+    /// A second descriptor of the thread's socket.
+    socket: OwnedFd,
+    cpu: Option<u32>,
+    /// The kernel's counters when it was last asked.
+    statistics: Arc<Mutex<XskStatistics>>,
+    seen_alive: u64,
+}
+
+/// What a worker hands packets to.
+pub(crate) struct Recorders {
+    pub(crate) samples: Option<Recorder>,
+    pub(crate) kept: Option<Recorder>,
+}
+
+/// A queue that has its socket and no thread yet.
+pub(crate) struct OpenQueue {
+    socket: XskQueue,
+    inject: Option<Inject>,
+}
+
+impl OpenQueue {
+    /// Opens the socket, and what gives packets back, in the calling thread's namespace.
+    pub(crate) fn open(plan: &DivertPlan, card: &Card, queue: u32) -> Result<Self, DivertError> {
+        let socket = XskQueue::open(&XskQueueOptions::on(&plan.interface, queue))?;
+        let inject = plan.reinject.then(|| Inject::load(card.index)).transpose()?;
+        Ok(Self { socket, inject })
+    }
+
+    pub(crate) fn socket(&self) -> &XskQueue {
+        &self.socket
+    }
+}
+
+impl<V: Verdicts + 'static> Worker<V> {
+    /// Starts the thread of a queue.
+    pub(crate) fn start(
+        open: OpenQueue,
+        plan: &DivertPlan,
+        recorders: Recorders,
+        verdicts: V,
+    ) -> Result<Self, DivertError> {
+        let queue = open.socket.queue();
+        let unusable = |source| DivertError::Thread { queue, source };
+        let socket = open.socket.as_fd().try_clone_to_owned().map_err(unusable)?;
+        let at = plan.queues.iter().position(|known| *known == queue);
+        let cpu = at.and_then(|at| plan.cpus.get(at)).copied();
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            alive: AtomicU64::new(1),
+            tally: Default::default(),
+            has_news: AtomicBool::new(false),
+            news: Mutex::new(None),
+            broken: Mutex::new(None),
+        });
+        let statistics = Arc::new(Mutex::new(XskStatistics::default()));
+        let worker = Loop {
+            socket: open.socket,
+            inject: open.inject,
+            recorders,
+            sample_one_in: u64::from(plan.sample_one_in),
+            wait: if plan.spin { Wait::Spin } else { Wait::Block },
+            shared: shared.clone(),
+            statistics: statistics.clone(),
+        };
+        let (pinned, is_pinned) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(format!("divert-{queue}"))
+            .spawn(move || {
+                let outcome = cpu.map_or(Ok(()), cpu::pin_to);
+                let is_pinned = outcome.is_ok();
+                pinned.send(outcome).ok();
+                if is_pinned {
+                    worker.run(verdicts);
+                }
+            })
+            .map_err(unusable)?;
+        let worker = Self { shared, thread: Some(thread), queue, socket, cpu, statistics, seen_alive: 0 };
+        if let (Ok(Err(source)), Some(cpu)) = (is_pinned.recv(), cpu) {
+            return Err(DivertError::Pin { queue, cpu, source });
+        }
+        Ok(worker)
+    }
+
+    pub(crate) fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// Puts the queue's socket in its slot of another program, too.
+    pub(crate) fn insert_into(&self, program: &mut Divert) -> Result<(), DivertError> {
+        Ok(program.insert(self.queue, &self.socket)?)
+    }
+
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        self.cpu
+    }
+
+    /// Whether the thread has gone round since this was asked last.
+    pub(crate) fn is_well(&mut self) -> bool {
+        let alive = self.shared.alive.load(Relaxed);
+        let is_well = alive != self.seen_alive;
+        self.seen_alive = alive;
+        is_well
+    }
+
+    /// From the next batch on, these verdicts.
+    pub(crate) fn replace(&self, verdicts: V) {
+        *lock(&self.shared.news) = Some(verdicts);
+        self.shared.has_news.store(true, Release);
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        let field = |at: usize| self.shared.tally[at].load(Relaxed);
+        Tally {
+            received: field(0),
+            dropped: field(1),
+            given_back: field(2),
+            not_given_back: field(3),
+            kept: field(4),
+            sent: field(5),
+            unsent: field(6),
+        }
+    }
+
+    /// The kernel's counters of the socket, as of the last time that the thread asked: it does when nothing comes, and
+    /// about ten times a second.
+    pub(crate) fn statistics(&self) -> XskStatistics {
+        *lock(&self.statistics)
+    }
+
+    /// Why the thread ended by itself.
+    pub(crate) fn take_error(&self) -> Option<DivertError> {
+        lock(&self.shared.broken).take()
+    }
+
+    /// Lets the thread go on until no packet comes any more, and ends it; its last numbers stay readable.
+    pub(crate) fn finish(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl<V> Drop for Worker<V> {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// The thread's own part.
+struct Loop<V> {
+    socket: XskQueue,
+    inject: Option<Inject>,
+    recorders: Recorders,
+    sample_one_in: u64,
+    wait: Wait,
+    shared: Arc<Shared<V>>,
+    statistics: Arc<Mutex<XskStatistics>>,
+}
+
+/// How often the kernel's counters are read under load.
+const ASK_NS: u64 = 100_000_000;
+
+impl<V: Verdicts> Loop<V> {
+    /// Until told to stop and nothing more comes, or the socket breaks.
+    fn run(mut self, mut verdicts: V) {
+        let mut tally = Tally::default();
+        let mut asked_ns = 0;
+        loop {
+            if self.shared.has_news.swap(false, Acquire)
+                && let Some(news) = lock(&self.shared.news).take()
+            {
+                verdicts = news;
+            }
+            let stopping = self.shared.stop.load(Relaxed);
+            // Who stops waits for a packet one last time.
+            let wait = if stopping { Wait::Block } else { self.wait };
+            let turn = match self.turn(wait, &mut verdicts, &mut tally) {
+                Ok(turn) => turn,
+                Err(error) => {
+                    *lock(&self.shared.broken) = Some(error);
+                    break;
+                }
+            };
+            let now_ns = clock::monotonic_ns();
+            self.publish(&tally);
+            verdicts.batch_done(turn.received, now_ns);
+            if !turn.starved {
+                self.shared.alive.fetch_add(1, Relaxed);
+            }
+            if turn.received == 0 || now_ns - asked_ns > ASK_NS {
+                asked_ns = now_ns;
+                self.ask();
+            }
+            if stopping && turn.received == 0 {
+                break;
+            }
+        }
+        self.ask();
+    }
+
+    #[inline]
+    fn turn(&mut self, wait: Wait, verdicts: &mut V, tally: &mut Tally) -> Result<Turn, DivertError> {
+        let Self { socket, inject, recorders, sample_one_in, .. } = self;
+        let records = *sample_one_in > 0 || recorders.kept.is_some();
+        let time_ns = if records { clock::realtime_ns() } else { 0 };
+        let unsent = socket.unsent();
+        let turn = socket.turn(wait, |bytes, len| {
+            let mut frame = Frame::new(bytes, len);
+            tally.received += 1;
+            if *sample_one_in > 0
+                && tally.received.is_multiple_of(*sample_one_in)
+                && let Some(samples) = &recorders.samples
+            {
+                samples.record(time_ns, frame.bytes());
+            }
+            match verdicts.verdict(&mut frame) {
+                Verdict::Drop => tally.dropped += 1,
+                Verdict::GiveBack => {
+                    // Who cannot give back has said so in the plan: what passes is then kept by nobody.
+                    let taken = inject.as_mut().is_some_and(|inject| inject.push(frame.bytes()));
+                    tally.not_given_back += u64::from(!taken);
+                }
+                Verdict::Keep => {
+                    tally.kept += 1;
+                    if let Some(kept) = &recorders.kept {
+                        kept.record(time_ns, frame.bytes());
+                    }
+                }
+                Verdict::Send => return After::Send(frame.bytes().len()),
+            }
+            After::Recycle
+        })?;
+        tally.sent += turn.sent as u64;
+        tally.unsent += socket.unsent() - unsent;
+        if let Some(inject) = inject.as_mut().filter(|inject| inject.waiting() > 0) {
+            let waiting = inject.waiting() as u64;
+            let given_back = inject.flush()? as u64;
+            tally.given_back += given_back;
+            tally.not_given_back += waiting - given_back;
+        }
+        Ok(turn)
+    }
+
+    fn publish(&self, tally: &Tally) {
+        let Tally { received, dropped, given_back, not_given_back, kept, sent, unsent } = *tally;
+        let fields = [received, dropped, given_back, not_given_back, kept, sent, unsent];
+        for (shared, field) in self.shared.tally.iter().zip(fields) {
+            shared.store(field, Relaxed);
+        }
+    }
+
+    fn ask(&self) {
+        if let Ok(statistics) = self.socket.statistics() {
+            *lock(&self.statistics) = statistics;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

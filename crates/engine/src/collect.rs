@@ -1,0 +1,249 @@
+//! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
+
+mod summary;
+mod table;
+
+use measure::{Distribution, SequenceTracker, StatisticsLevel, TransitVariation};
+use wire::{FlowKey, ProbeHeader};
+
+use crate::publish::STREAMS;
+use table::{Key, Table};
+
+pub use summary::{LatencyMeans, reception};
+
+/// A packet with a probe header, as a reader sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// What its sender wrote.
+    pub header: ProbeHeader,
+    /// Addresses and ports.
+    pub flow: FlowKey,
+    /// Length of the UDP payload.
+    pub payload_bytes: usize,
+    /// Length of the frame from Ethernet header to FCS.
+    pub frame_bytes: usize,
+    /// When it was sent, in nanoseconds; `None` when the header does not say.
+    pub sent_ns: Option<u64>,
+    /// When it arrived, in nanoseconds.
+    pub arrived_ns: u64,
+}
+
+/// The statistics of one reader. Memory is bounded, whatever arrives.
+#[derive(Debug, Clone)]
+pub struct Collector {
+    level: StatisticsLevel,
+    counts: Counts,
+    senders: Table<SenderState>,
+    flows: Table<FlowState>,
+    beyond_tables: u64,
+    times: Box<Times>,
+    last_ns: Option<u64>,
+    place: ReaderPlace,
+}
+
+/// Where a reader reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReaderPlace {
+    /// Number of the worker.
+    pub worker: u32,
+    /// The CPU it last ran on.
+    pub cpu: Option<u32>,
+    /// Its queue, when it has one of its own.
+    pub queue: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    packets: u64,
+    payload_bytes: u64,
+    frame_bytes: u64,
+    foreign: u64,
+    unstamped: u64,
+    before_sent: u64,
+    first_ns: Option<u64>,
+    last_ns: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Times {
+    inter_arrival: Distribution,
+    flow_inter_arrival: Distribution,
+    jitter: Distribution,
+    latency: Distribution,
+}
+
+#[derive(Debug, Clone)]
+struct SenderState {
+    flow: FlowKey,
+    stream: u16,
+    packets: u64,
+    payload_bytes: u64,
+    send_times: u64,
+    last_sent: u64,
+    variation: TransitVariation,
+    sequence: SequenceTracker,
+}
+
+#[derive(Debug, Clone)]
+struct FlowState {
+    flow: FlowKey,
+    sender: Key,
+    stream: u16,
+    packets: u64,
+    payload_bytes: u64,
+    first_ns: u64,
+    last_ns: u64,
+    longest_gap_ns: u64,
+    sequence: SequenceTracker,
+}
+
+impl Collector {
+    /// Senders that a reader tells apart.
+    pub const MOST_SENDERS: usize = STREAMS;
+    /// Flows that a reader tells apart.
+    pub const MOST_FLOWS: usize = 1024;
+
+    /// Nothing seen.
+    pub fn new(level: StatisticsLevel, place: ReaderPlace) -> Self {
+        let tables = level >= StatisticsLevel::Basic;
+        Self {
+            level,
+            counts: Counts::default(),
+            senders: Table::new(if tables { Self::MOST_SENDERS } else { 0 }),
+            flows: Table::new(if tables { Self::MOST_FLOWS } else { 0 }),
+            beyond_tables: 0,
+            times: Box::default(),
+            last_ns: None,
+            place,
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.level, self.place);
+    }
+
+    /// How much it measures.
+    pub fn level(&self) -> StatisticsLevel {
+        self.level
+    }
+
+    /// Where the reader reads now.
+    pub fn set_cpu(&mut self, cpu: Option<u32>) {
+        self.place.cpu = cpu;
+    }
+
+    /// A packet that is no probe.
+    #[inline]
+    pub fn add_foreign(&mut self) {
+        self.counts.foreign += 1;
+    }
+
+    /// A packet that nobody stamped: the caller put its own clock in.
+    #[inline]
+    pub fn add_unstamped(&mut self) {
+        self.counts.unstamped += 1;
+    }
+
+    /// The next probe packet.
+    #[inline]
+    pub fn add(&mut self, arrival: &Arrival) {
+        let counts = &mut self.counts;
+        counts.packets += 1;
+        counts.payload_bytes += arrival.payload_bytes as u64;
+        counts.frame_bytes += arrival.frame_bytes as u64;
+        if self.level == StatisticsLevel::Counter {
+            return;
+        }
+        counts.first_ns.get_or_insert(arrival.arrived_ns);
+        counts.last_ns = arrival.arrived_ns;
+        self.add_numbered(arrival);
+    }
+
+    fn add_numbered(&mut self, arrival: &Arrival) {
+        let is_timed = self.level == StatisticsLevel::Time;
+        let &Arrival { header, flow, arrived_ns, .. } = arrival;
+        let bytes = arrival.payload_bytes as u64;
+        if is_timed {
+            if let Some(last_ns) = self.last_ns {
+                self.times.inter_arrival.record(arrived_ns.saturating_sub(last_ns));
+            }
+            self.last_ns = Some(arrived_ns);
+        }
+        let transit_ns = arrival.sent_ns.map(|sent_ns| arrived_ns.wrapping_sub(sent_ns) as i64);
+        if is_timed && let Some(transit_ns) = transit_ns {
+            match u64::try_from(transit_ns) {
+                Ok(latency_ns) => self.times.latency.record(latency_ns),
+                Err(_) => self.counts.before_sent += 1,
+            }
+        }
+        let sender = Key::of_sender(&flow, header.stream);
+        let Some(state) = self.senders.find_or_insert(sender, || SenderState::new(flow, header.stream))
+        else {
+            self.beyond_tables += 1;
+            return;
+        };
+        state.packets += 1;
+        state.payload_bytes += bytes;
+        state.send_times += u64::from(state.last_sent != header.raw_time);
+        state.last_sent = header.raw_time;
+        state.sequence.observe(header.sequence, header.raw_time, arrived_ns);
+        if is_timed
+            && let Some(transit_ns) = transit_ns
+            && let Some(apart_ns) = state.variation.observe(transit_ns)
+        {
+            self.times.jitter.record(apart_ns);
+        }
+
+        let key = Key::of_flow(&flow, sender);
+        let found =
+            self.flows.find_or_insert(key, || FlowState::new(flow, sender, header.stream, arrived_ns));
+        let Some(state) = found else {
+            self.beyond_tables += 1;
+            return;
+        };
+        if is_timed && state.packets > 0 {
+            let gap_ns = arrived_ns.saturating_sub(state.last_ns);
+            self.times.flow_inter_arrival.record(gap_ns);
+            state.longest_gap_ns = state.longest_gap_ns.max(gap_ns);
+        }
+        state.last_ns = arrived_ns;
+        state.packets += 1;
+        state.payload_bytes += bytes;
+        state.sequence.observe(header.sequence, header.raw_time, arrived_ns);
+    }
+}
+
+impl SenderState {
+    fn new(flow: FlowKey, stream: u16) -> Self {
+        Self {
+            flow,
+            stream,
+            packets: 0,
+            payload_bytes: 0,
+            send_times: 0,
+            last_sent: 0,
+            variation: TransitVariation::default(),
+            sequence: SequenceTracker::new(),
+        }
+    }
+}
+
+impl FlowState {
+    fn new(flow: FlowKey, sender: Key, stream: u16, first_ns: u64) -> Self {
+        Self {
+            flow,
+            sender,
+            stream,
+            packets: 0,
+            payload_bytes: 0,
+            first_ns,
+            last_ns: first_ns,
+            longest_gap_ns: 0,
+            sequence: SequenceTracker::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

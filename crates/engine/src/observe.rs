@@ -1,0 +1,194 @@
+//! Between a worker's port and its statistics: which packet, sent when, received when; and who may look.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use port::{Layer, Received, TimeSource};
+use sys::{
+    clock::{self, WallOffset},
+    cpu,
+};
+use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
+
+use crate::{
+    collect::{Arrival, Collector, ReaderPlace},
+    publish::STREAMS,
+    receive::StatisticsPlan,
+};
+
+/// Shows a worker's packets to its statistics, with all times on the monotonic clock.
+pub(crate) struct Observer {
+    collector: Collector,
+    probe_clock: Option<ProbeClock>,
+    stamp: TimeSource,
+    wall: WallOffset,
+    local: IpAddr,
+    /// The reading loop's clock at the first packet of the batch.
+    batch_ns: Option<u64>,
+}
+
+/// What becomes of statistics that were looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// They go on.
+    GoOn,
+    /// They begin anew.
+    Reset,
+}
+
+/// Where a worker shows its statistics when somebody asks; it looks at the question once a batch.
+#[derive(Default)]
+pub(crate) struct Window {
+    asked: AtomicU32,
+    answer: Mutex<Option<Collector>>,
+    answered: Condvar,
+}
+
+const NOT_ASKED: u32 = 0;
+const ASKED: u32 = 1;
+const ASKED_TO_RESET: u32 = 2;
+
+/// Ethernet header, FCS, IP and UDP headers around a payload, and the least that Ethernet carries.
+const IPV4_FRAME_EXTRA: usize = 46;
+const IPV6_FRAME_EXTRA: usize = 66;
+const FCS_BYTES: usize = 4;
+const LEAST_FRAME: usize = 64;
+
+impl Observer {
+    pub(crate) fn new(plan: StatisticsPlan, place: ReaderPlace, stamp: TimeSource, local: IpAddr) -> Self {
+        Self {
+            collector: Collector::new(plan.level, place),
+            probe_clock: plan.probe_clock,
+            stamp,
+            wall: clock::wall_offset(),
+            local,
+            batch_ns: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn begin_batch(&mut self) {
+        self.batch_ns = None;
+    }
+
+    /// Takes a packet.
+    #[inline]
+    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>) {
+        match layer {
+            Layer::Payload => {
+                let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
+                let is_ipv4 = matches!(flow.addresses, wire::Addresses::V4 { .. });
+                let extra = if is_ipv4 { IPV4_FRAME_EXTRA } else { IPV6_FRAME_EXTRA };
+                self.take(received.bytes, flow, received.bytes.len() + extra, received.arrived_ns);
+            }
+            Layer::Frame => match UdpFrame::parse(received.bytes) {
+                Ok(frame) => {
+                    let frame_bytes = received.bytes.len() + FCS_BYTES;
+                    self.take(frame.payload(), frame.flow(), frame_bytes, received.arrived_ns);
+                }
+                Err(_) => self.collector.add_foreign(),
+            },
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, payload: &[u8], flow: FlowKey, frame_bytes: usize, stamped_ns: Option<u64>) {
+        let header = ProbeHeader::read(payload).filter(|header| usize::from(header.stream) < STREAMS);
+        let Some(header) = header else {
+            self.collector.add_foreign();
+            return;
+        };
+        let arrived_ns = match (self.stamp, stamped_ns) {
+            (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
+            (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
+            (TimeSource::Program | TimeSource::Card, Some(stamped_ns)) => stamped_ns,
+            (_, None) => {
+                self.collector.add_unstamped();
+                *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
+            }
+        };
+        self.collector.add(&Arrival {
+            sent_ns: self.sent_ns(&header),
+            header,
+            flow,
+            payload_bytes: payload.len(),
+            frame_bytes: frame_bytes.max(LEAST_FRAME),
+            arrived_ns,
+        });
+    }
+
+    #[inline]
+    fn sent_ns(&self, header: &ProbeHeader) -> Option<u64> {
+        let likely = header.likely_clock()?;
+        Some(match self.probe_clock.unwrap_or(likely) {
+            ProbeClock::Nanos => header.raw_time,
+            ProbeClock::Micros => header.time_ns(ProbeClock::Micros).wrapping_sub(self.wall.ahead_ns),
+        })
+    }
+
+    /// The flow of a datagram: a socket that listens on every address does not know to which it was sent.
+    fn flow_from(&self, source: SocketAddr) -> FlowKey {
+        let source = SocketAddr::new(source.ip().to_canonical(), source.port());
+        let local = match (source.ip(), self.local.to_canonical()) {
+            (IpAddr::V4(_), IpAddr::V6(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (IpAddr::V6(_), IpAddr::V4(_)) => Ipv6Addr::UNSPECIFIED.into(),
+            (_, local) => local,
+        };
+        FlowKey::udp(source, SocketAddr::new(local, 0)).expect("both are of one version")
+    }
+
+    fn unknown_flow(&self) -> FlowKey {
+        self.flow_from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))
+    }
+
+    /// Now and then: whether the wall clock was set, and where this thread runs.
+    pub(crate) fn check_clocks(&mut self) {
+        self.wall = self.wall.checked_by(clock::wall_offset());
+        self.collector.set_cpu(cpu::current());
+    }
+
+    pub(crate) fn into_collector(mut self) -> Collector {
+        self.collector.set_cpu(cpu::current());
+        self.collector
+    }
+}
+
+impl Window {
+    /// Asks the worker for what it has.
+    pub(crate) fn ask(&self, then: Then) {
+        *self.answer.lock().expect("no holder panics") = None;
+        self.asked.store(if then == Then::Reset { ASKED_TO_RESET } else { ASKED }, Relaxed);
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn answer(&self, at_most: Duration) -> Option<Collector> {
+        let answer = self.answer.lock().expect("no holder panics");
+        let waited = self.answered.wait_timeout_while(answer, at_most, |answer| answer.is_none());
+        waited.expect("no holder panics").0.take()
+    }
+
+    /// The worker's side, once a batch.
+    #[inline]
+    pub(crate) fn show(&self, observer: &mut Observer) {
+        if self.asked.load(Relaxed) != NOT_ASKED {
+            self.answer_now(observer);
+        }
+    }
+
+    #[cold]
+    fn answer_now(&self, observer: &mut Observer) {
+        let then = self.asked.swap(NOT_ASKED, Relaxed);
+        observer.check_clocks();
+        *self.answer.lock().expect("no holder panics") = Some(observer.collector.clone());
+        if then == ASKED_TO_RESET {
+            observer.collector.reset();
+        }
+        self.answered.notify_all();
+    }
+}

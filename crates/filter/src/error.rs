@@ -1,0 +1,60 @@
+//! What is wrong with an expression, and where.
+
+use std::ops::Range;
+
+/// An expression that cannot be used: what is wrong, where, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct FilterError {
+    /// What kind of mistake it is.
+    pub kind: FilterErrorKind,
+    /// One line that says what is wrong.
+    pub problem: String,
+    /// The bytes of the expression that are meant; empty at its end when something is missing there.
+    pub at: Range<usize>,
+    /// What could be written instead.
+    pub hint: Option<String>,
+}
+
+/// The kinds of mistakes in an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterErrorKind {
+    /// It is no sentence of the language.
+    Syntax,
+    /// A name that nobody knows.
+    UnknownName,
+    /// A sentence without meaning: a port of ARP, a prefix of 33 bits.
+    Meaning,
+    /// Part of the language, but not about Ethernet frames or not to be answered by looking at one.
+    NotOfFrames,
+    /// Longer or more nested than is sensible.
+    TooLarge,
+}
+
+impl FilterError {
+    pub(crate) fn new(kind: FilterErrorKind, at: Range<usize>, problem: impl Into<String>) -> Self {
+        Self { kind, problem: problem.into(), at, hint: None }
+    }
+
+    pub(crate) fn syntax(at: Range<usize>, problem: impl Into<String>) -> Self {
+        Self::new(FilterErrorKind::Syntax, at, problem)
+    }
+
+    pub(crate) fn meaning(at: Range<usize>, problem: impl Into<String>) -> Self {
+        Self::new(FilterErrorKind::Meaning, at, problem)
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Two lines that show the place: the expression, and a mark under what is meant.
+    pub fn marked(&self, expression: &str) -> String {
+        let before = expression.get(..self.at.start).unwrap_or(expression).chars().count();
+        let wide = expression.get(self.at.clone()).map_or(1, |meant| meant.chars().count().max(1));
+        let line: String = expression.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("{line}\n{}{}", " ".repeat(before), "^".repeat(wide))
+    }
+}

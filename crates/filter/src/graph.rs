@@ -1,0 +1,122 @@
+//! Tests and where to go from each: what everything that runs a filter is made from.
+//!
+//! A graph answers for one filter or for several in order: the first that matches. There are no loops; a test's
+//! successors have smaller numbers.
+
+use crate::{
+    ast::Link,
+    lower::{Cond, Test},
+    value::Values,
+};
+
+mod optimise;
+
+/// Where a test leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// Another test.
+    Step(u32),
+    /// The filter of this number matches.
+    Match(u32),
+    /// None does.
+    Nothing,
+}
+
+/// A test and what follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    pub(crate) test: Test,
+    pub(crate) yes: Target,
+    pub(crate) no: Target,
+    /// The value could not be computed: the frame is too short, or a division by zero.
+    pub(crate) fault: Target,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    pub(crate) values: Values,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) start: Target,
+}
+
+/// Optimising takes the square of the number of steps; larger graphs are optimised filter by filter only.
+const OPTIMISE_AT_MOST: usize = 4096;
+
+impl Graph {
+    /// The graph of one condition.
+    pub(crate) fn of(cond: &Cond, values: Values) -> Self {
+        let mut graph = Self { values, steps: Vec::new(), start: Target::Nothing };
+        graph.start = graph.add(cond, Target::Match(0), Target::Nothing, Target::Nothing);
+        if graph.steps.len() <= OPTIMISE_AT_MOST {
+            graph.optimise();
+        } else {
+            graph.merge();
+        }
+        graph
+    }
+
+    /// The first of several that matches, by its place among them.
+    pub(crate) fn first_of<'g>(
+        graphs: impl DoubleEndedIterator<Item = &'g Self> + ExactSizeIterator,
+    ) -> Self {
+        let mut whole = Self { values: Values::default(), steps: Vec::new(), start: Target::Nothing };
+        for (number, graph) in graphs.enumerate().rev() {
+            let (next, before) = (whole.start, whole.steps.len() as u32);
+            let here = whole.values.adopt(&graph.values);
+            let target = |target| match target {
+                Target::Step(step) => Target::Step(before + step),
+                Target::Match(_) => Target::Match(number as u32),
+                Target::Nothing => next,
+            };
+            for step in &graph.steps {
+                let test = Test {
+                    value: here[step.test.value.0 as usize],
+                    with: here[step.test.with.0 as usize],
+                    ..step.test
+                };
+                whole.steps.push(Step {
+                    test,
+                    yes: target(step.yes),
+                    no: target(step.no),
+                    fault: target(step.fault),
+                });
+            }
+            whole.start = target(graph.start);
+        }
+        if whole.steps.len() <= OPTIMISE_AT_MOST {
+            whole.optimise();
+        } else {
+            whole.merge();
+        }
+        whole
+    }
+
+    /// Steps from the first to be taken on: each before its successors.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (u32, &Step)> {
+        self.steps.iter().enumerate().rev().map(|(number, step)| (number as u32, step))
+    }
+
+    fn add(&mut self, cond: &Cond, yes: Target, no: Target, fault: Target) -> Target {
+        match cond {
+            Cond::Always(true) => yes,
+            Cond::Always(false) => no,
+            Cond::Not(cond) => self.add(cond, no, yes, fault),
+            Cond::Test(test) => {
+                self.steps.push(Step { test: *test, yes, no, fault });
+                Target::Step(self.steps.len() as u32 - 1)
+            }
+            Cond::Chain(first, rest) => {
+                // From the end: what comes before the last part leads to it, or past it.
+                let (mut yes, mut no) = (yes, no);
+                for (link, cond) in rest.iter().rev() {
+                    let last = self.add(cond, yes, no, fault);
+                    match link {
+                        Link::And => yes = last,
+                        Link::Or => no = last,
+                    }
+                }
+                self.add(first, yes, no, fault)
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! tcpdump's filter language for Ethernet frames: `udp and dst port 53 and net 198.51.100.0/24`.
+//!
+//! An expression is compiled here, without libpcap, and answers in user space, as classic BPF and as eBPF for XDP.
+//!
+//! ```
+//! use filter::Filter;
+//!
+//! let dns = Filter::compile("ip and udp dst port 53")?;
+//! let mut frame = [0; 64];
+//! frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]); // IPv4, a header of five words
+//! frame[23] = 17; // UDP
+//! frame[36..38].copy_from_slice(&53_u16.to_be_bytes());
+//! assert!(dns.matches(&frame));
+//!
+//! let error = Filter::compile("udp dst prot 53").unwrap_err();
+//! assert_eq!(error.marked("udp dst prot 53"), "udp dst prot 53\n        ^^^^");
+//! # Ok::<(), filter::FilterError>(())
+//! ```
+//!
+//! Several filters in order, as rules are; in user space, and as a function for a BPF program:
+//!
+//! ```
+//! use filter::{Filter, FilterSet};
+//!
+//! let rules = ["arp or icmp", "udp dst port 53", ""].map(|rule| Filter::compile(rule).expect("they are right"));
+//! let rules = FilterSet::new(&rules);
+//! assert_eq!(rules.first_match(&[0; 60]), Some(2));
+//! let body = rules.to_ebpf(&[1, 2, 3], 0, 4096)?;
+//! assert!(body.len() < 100);
+//! # Ok::<(), filter::EbpfRefusal>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod ast;
+mod ebpf;
+mod error;
+mod filter;
+mod graph;
+mod lexer;
+mod lower;
+mod names;
+mod parse;
+mod run;
+mod value;
+
+pub use ebpf::{EbpfInstruction, EbpfRefusal};
+pub use error::{FilterError, FilterErrorKind};
+pub use filter::{Context, Filter, FilterSet};
+pub use names::{NameTables, Names, Service};

@@ -1,0 +1,131 @@
+//! Arithmetic: numbers, the length of the frame, and fields of it.
+
+use crate::{
+    ast::{Arith, Op, Protocol},
+    error::{FilterError, FilterErrorKind},
+    lexer::Kind,
+};
+
+use super::Parser;
+
+/// Whether arithmetic or a comparison goes on with this word.
+pub(super) fn goes_on(kind: &Kind) -> bool {
+    operator(kind).is_some() || matches!(kind, Kind::Sign("=" | "!=" | "<" | ">" | "<=" | ">="))
+}
+
+/// How closely an operator holds what is left of it and what is right of it.
+///
+/// `%` and `^` have no rank in libpcap's grammar, and its parser then always reads on.
+fn operator(kind: &Kind) -> Option<(Op, u8, u8)> {
+    let Kind::Sign(sign) = kind else { return None };
+    Some(match *sign {
+        "|" => (Op::Or, 1, 2),
+        "&" => (Op::And, 3, 4),
+        "<<" => (Op::Shl, 5, 6),
+        ">>" => (Op::Shr, 5, 6),
+        "+" => (Op::Add, 7, 8),
+        "-" => (Op::Sub, 7, 8),
+        "*" => (Op::Mul, 9, 10),
+        "/" => (Op::Div, 9, 10),
+        "%" => (Op::Mod, 100, 0),
+        "^" => (Op::Xor, 100, 0),
+        _ => return None,
+    })
+}
+
+/// How closely a sign holds its number: closer than every ranked operator.
+const MINUS: u8 = 11;
+
+impl Parser<'_> {
+    pub(super) fn arithmetic(&mut self) -> Result<Arith, FilterError> {
+        self.arithmetic_above(0)
+    }
+
+    /// Whether the bracket that comes holds a number and not a condition: the word behind its end tells.
+    pub(super) fn bracket_is_arithmetic(&self) -> bool {
+        let mut open = 0;
+        for (index, token) in self.tokens[self.next..].iter().enumerate() {
+            match token.kind {
+                Kind::Sign("(") => open += 1,
+                Kind::Sign(")") => open -= 1,
+                _ => {}
+            }
+            if open == 0 {
+                let behind = self.tokens.get(self.next + index + 1);
+                return behind.is_some_and(|token| goes_on(&token.kind));
+            }
+        }
+        false
+    }
+
+    fn arithmetic_above(&mut self, least: u8) -> Result<Arith, FilterError> {
+        self.deeper(|parser| {
+            let start = parser.here().start;
+            let mut left = parser.operand()?;
+            while let Some((op, holds_left, holds_right)) = parser.peek().and_then(operator) {
+                if holds_left < least {
+                    break;
+                }
+                let at = parser.here();
+                parser.next += 1;
+                let right = parser.arithmetic_above(holds_right)?;
+                let divides = matches!(op, Op::Div | Op::Mod);
+                if divides && right == Arith::Number(0) {
+                    return Err(FilterError::meaning(start..parser.behind(), "division by zero"));
+                }
+                if let (Op::Shl | Op::Shr, Arith::Number(32..)) = (op, &right) {
+                    return Err(FilterError::meaning(start..parser.behind(), "a shift by more than 31 bits"));
+                }
+                parser.operators += 1;
+                if parser.operators > super::OPERATORS {
+                    let problem = format!("more than {} arithmetic operators", super::OPERATORS);
+                    return Err(FilterError::new(FilterErrorKind::TooLarge, at, problem));
+                }
+                left = Arith::Op(op, Box::new(left), Box::new(right), start..parser.behind());
+            }
+            Ok(left)
+        })
+    }
+
+    fn operand(&mut self) -> Result<Arith, FilterError> {
+        let Some(token) = self.tokens.get(self.next) else { return Err(self.missing("a number")) };
+        self.next += 1;
+        match &token.kind {
+            Kind::Number(number) => Ok(Arith::Number(*number)),
+            Kind::Word("len") => Ok(Arith::Len),
+            Kind::Sign("-") => Ok(Arith::Neg(Box::new(self.arithmetic_above(MINUS)?))),
+            Kind::Sign("(") => {
+                let inner = self.arithmetic()?;
+                self.expect_sign(")")?;
+                Ok(inner)
+            }
+            Kind::Word(word) => match Protocol::named(word) {
+                Some(protocol) => self.field(protocol, token.at.start),
+                None => Err(self.unexpected(token, "a number is wanted, not")),
+            },
+            Kind::Name(name) if name.contains('-') => {
+                let error = FilterError::syntax(token.at.clone(), format!("'{name}' is read as one name"));
+                Err(error.hint("put spaces around the minus sign"))
+            }
+            _ => Err(self.unexpected(token, "a number is wanted, not")),
+        }
+    }
+
+    /// `[index]` or `[index:size]` behind a protocol.
+    fn field(&mut self, protocol: Protocol, start: usize) -> Result<Arith, FilterError> {
+        self.expect_sign("[")?;
+        let index = Box::new(self.arithmetic()?);
+        let size = if self.skip_sign(":") {
+            let at = self.here();
+            let size = self.number()?;
+            if !matches!(size, 1 | 2 | 4) {
+                return Err(FilterError::meaning(at, format!("a field has 1, 2 or 4 bytes, not {size}")));
+            }
+            size
+        } else {
+            1
+        };
+        self.expect_sign("]")?;
+        Ok(Arith::Load { protocol, index, size, at: start..self.behind() })
+    }
+}

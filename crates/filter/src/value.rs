@@ -1,0 +1,189 @@
+//! What an expression computes from a frame: pure values, each kept once.
+
+use std::collections::HashMap;
+
+use crate::ast::Op;
+
+/// Which value; those that a value needs have smaller numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ValueId(pub(crate) u32);
+
+/// 32 bits, unsigned. Reading outside the frame and dividing by zero are faults: there is no value then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Value {
+    Const(u32),
+    /// Bytes of the frame.
+    Len,
+    /// Big-endian bytes of the frame.
+    Load(Place, Size),
+    Op(Op, ValueId, ValueId),
+    Neg(ValueId),
+    /// One value or another; the other is not computed.
+    If {
+        test: ValueId,
+        equals: u32,
+        then: ValueId,
+        otherwise: ValueId,
+    },
+    /// 1 when a protocol is found in the chain of headers of an IP packet that begins there, or else 0.
+    Chain {
+        start: Place,
+        v6: bool,
+        protocol: u32,
+    },
+}
+
+/// An offset into the frame: a computed one, when there is, and a constant; their sum does not wrap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) base: Option<ValueId>,
+    pub(crate) at: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Size {
+    Byte = 1,
+    Half = 2,
+    Word = 4,
+}
+
+impl Place {
+    /// So many bytes further.
+    pub(crate) fn plus(self, more: u32) -> Self {
+        Self { base: self.base, at: self.at.saturating_add(more) }
+    }
+}
+
+/// All values of a filter, or of several.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Values {
+    known: HashMap<Value, ValueId>,
+    values: Vec<Value>,
+}
+
+impl Values {
+    pub(crate) fn of(&self, id: ValueId) -> Value {
+        self.values[id.0 as usize]
+    }
+
+    pub(crate) fn as_const(&self, id: ValueId) -> Option<u32> {
+        match self.of(id) {
+            Value::Const(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn constant(&mut self, number: u32) -> ValueId {
+        self.intern(Value::Const(number))
+    }
+
+    pub(crate) fn len(&mut self) -> ValueId {
+        self.intern(Value::Len)
+    }
+
+    pub(crate) fn load(&mut self, place: Place, size: Size) -> ValueId {
+        // A constant base is no base.
+        let fixed = place.base.and_then(|base| self.as_const(base));
+        let place = match fixed.and_then(|base| base.checked_add(place.at)) {
+            Some(at) => Place { base: None, at },
+            None => place,
+        };
+        self.intern(Value::Load(place, size))
+    }
+
+    pub(crate) fn op(&mut self, op: Op, left: ValueId, right: ValueId) -> ValueId {
+        let (a, b) = (self.as_const(left), self.as_const(right));
+        if let (Some(a), Some(b)) = (a, b)
+            && let Some(number) = compute(op, a, b)
+        {
+            return self.constant(number);
+        }
+        match (op, a, b) {
+            (Op::Add | Op::Sub | Op::Or | Op::Xor | Op::Shl | Op::Shr, _, Some(0))
+            | (Op::Mul | Op::Div, _, Some(1))
+            | (Op::And, _, Some(u32::MAX)) => left,
+            (Op::Add | Op::Or | Op::Xor, Some(0), _)
+            | (Op::Mul, Some(1), _)
+            | (Op::And, Some(u32::MAX), _) => right,
+            // As libpcap's optimiser has it: what does not matter is not read.
+            (Op::Mul | Op::And, _, Some(0)) => right,
+            _ => self.intern(Value::Op(op, left, right)),
+        }
+    }
+
+    pub(crate) fn neg(&mut self, value: ValueId) -> ValueId {
+        match self.as_const(value) {
+            Some(number) => self.constant(number.wrapping_neg()),
+            None => self.intern(Value::Neg(value)),
+        }
+    }
+
+    pub(crate) fn either(
+        &mut self,
+        test: ValueId,
+        equals: u32,
+        then: ValueId,
+        otherwise: ValueId,
+    ) -> ValueId {
+        self.intern(Value::If { test, equals, then, otherwise })
+    }
+
+    pub(crate) fn chain(&mut self, start: Place, v6: bool, protocol: u32) -> ValueId {
+        self.intern(Value::Chain { start, v6, protocol })
+    }
+
+    /// So many bytes are in the frame when this value could be computed: it reads them whatever they are.
+    pub(crate) fn certain_extent(&self, value: ValueId) -> u32 {
+        match self.of(value) {
+            Value::Const(_) | Value::Len | Value::Chain { .. } => 0,
+            Value::Load(Place { base: None, at }, size) => at.saturating_add(size as u32),
+            Value::Load(Place { base: Some(inner), .. }, _) | Value::Neg(inner) => self.certain_extent(inner),
+            Value::Op(_, left, right) => self.certain_extent(left).max(self.certain_extent(right)),
+            Value::If { test, .. } => self.certain_extent(test),
+        }
+    }
+
+    fn intern(&mut self, value: Value) -> ValueId {
+        *self.known.entry(value).or_insert_with(|| {
+            self.values.push(value);
+            ValueId(self.values.len() as u32 - 1)
+        })
+    }
+
+    /// The values of another filter, here: its first one is the first of the answer.
+    pub(crate) fn adopt(&mut self, other: &Self) -> Vec<ValueId> {
+        let mut here: Vec<ValueId> = Vec::with_capacity(other.values.len());
+        for value in &other.values {
+            let to = |id: ValueId| here[id.0 as usize];
+            let place = |place: Place| Place { base: place.base.map(to), at: place.at };
+            let value = match *value {
+                value @ (Value::Const(_) | Value::Len) => value,
+                Value::Load(at, size) => Value::Load(place(at), size),
+                Value::Op(op, left, right) => Value::Op(op, to(left), to(right)),
+                Value::Neg(value) => Value::Neg(to(value)),
+                Value::If { test, equals, then, otherwise } => {
+                    Value::If { test: to(test), equals, then: to(then), otherwise: to(otherwise) }
+                }
+                Value::Chain { start, v6, protocol } => Value::Chain { start: place(start), v6, protocol },
+            };
+            here.push(self.intern(value));
+        }
+        here
+    }
+}
+
+/// The result; `None` is a division by zero.
+pub(crate) fn compute(op: Op, a: u32, b: u32) -> Option<u32> {
+    Some(match op {
+        Op::Add => a.wrapping_add(b),
+        Op::Sub => a.wrapping_sub(b),
+        Op::Mul => a.wrapping_mul(b),
+        Op::Div => a.checked_div(b)?,
+        Op::Mod => a.checked_rem(b)?,
+        Op::And => a & b,
+        Op::Or => a | b,
+        Op::Xor => a ^ b,
+        Op::Shl => a.checked_shl(b).unwrap_or(0),
+        Op::Shr => a.checked_shr(b).unwrap_or(0),
+    })
+}

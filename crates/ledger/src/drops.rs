@@ -1,0 +1,286 @@
+//! What the kernel says it dropped, by name: reasons, functions, and a packet of each.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{LazyLock, OnceLock},
+};
+
+use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops};
+use sys::{
+    btf::KernelTypes,
+    netns::NetNs,
+    procfs::{self, Functions},
+};
+use thiserror::Error;
+
+use crate::{
+    place::Place,
+    reasons::{errno_name, place_of},
+};
+
+/// A program that counts the kernel's drops, attached until this value is dropped.
+#[derive(Debug)]
+pub struct DropWatch {
+    drops: Drops,
+}
+
+/// Which drops are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DropScope {
+    /// Only what came in or was to go out by the interface of this number; 0: by any.
+    pub interface: u32,
+    /// Only UDP.
+    pub only_udp: bool,
+    /// A reason that is not counted, by its name.
+    pub ignored: Option<&'static str>,
+    /// Copy the headers of every packet for [`DropWatch::headers`].
+    pub headers: bool,
+}
+
+/// Why drops cannot be watched.
+#[derive(Debug, Error)]
+pub enum DropError {
+    /// The program.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// A network namespace.
+    #[error("cannot tell a network namespace from others")]
+    Namespace(#[source] io::Error),
+}
+
+/// What was dropped for one reason in one function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Which of the watched namespaces, in their order.
+    pub namespace: u32,
+    /// Why.
+    pub kind: DropKind,
+    /// The kernel's name of it: `NO_SOCKET`, `XDP redirect ENXIO`.
+    pub reason: String,
+    /// The kernel's function; empty where addresses are hidden, and for XDP.
+    pub function: String,
+    /// Buffers or frames.
+    pub buffers: u64,
+    /// Packets in them.
+    pub packets: u64,
+    /// One of the last.
+    pub sample: Option<DropSample>,
+}
+
+/// A reading, or what was dropped between two.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DropReading {
+    /// By reason and function, most packets first.
+    pub places: Vec<Dropped>,
+    /// Events that the program counted.
+    pub events: u64,
+    /// Events that it had no room for.
+    pub lost: u64,
+    /// CPU time of the program, in nanoseconds.
+    pub cost_ns: u64,
+}
+
+impl DropWatch {
+    /// Counts from now on what is dropped in these namespaces (at most four), or in all when none is named.
+    ///
+    /// # Errors
+    /// [`DropError`]: missing capabilities, or a kernel that gives no reasons.
+    pub fn over(namespaces: &[&NetNs], scope: &DropScope) -> Result<Self, DropError> {
+        let ignored = scope.ignored.and_then(number_of).unwrap_or(0);
+        let mut drops = Drops::attach(&DropOptions {
+            by_namespace: !namespaces.is_empty(),
+            interface: scope.interface,
+            only_udp: scope.only_udp,
+            ignored_reason: ignored,
+            headers: scope.headers,
+        })?;
+        let cookies: io::Result<Vec<u64>> = namespaces.iter().map(|namespace| namespace.cookie()).collect();
+        drops.watch(&cookies.map_err(DropError::Namespace)?)?;
+        Ok(Self { drops })
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// [`DropError::Bpf`].
+    pub fn read(&self) -> Result<DropReading, DropError> {
+        let counts = self.drops.read()?;
+        let mut places: Vec<Dropped> = Vec::new();
+        for count in counts.places {
+            let dropped = Dropped::named(count);
+            // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
+            if dropped.function == "skb_release_data" {
+                continue;
+            }
+            // A function drops at several addresses.
+            match places.iter_mut().find(|other| other.is_of(&dropped)) {
+                Some(same) => same.add(dropped),
+                None => places.push(dropped),
+            }
+        }
+        Ok(DropReading { places, events: counts.events, lost: counts.lost, cost_ns: counts.cost_ns })
+    }
+
+    /// The headers of packets dropped since the last call; at most `most` of them.
+    pub fn headers(&mut self, most: usize, each: impl FnMut(bpf::DropHeaders<'_>)) {
+        self.drops.headers(most, each);
+    }
+}
+
+impl Dropped {
+    fn named(count: DropCount) -> Self {
+        let function = match count.location {
+            0 => String::new(),
+            address => functions().at(address).map_or_else(|| format!("{address:#x}"), str::to_owned),
+        };
+        Self {
+            namespace: count.namespace,
+            kind: count.kind,
+            reason: reason_name(count.kind),
+            function,
+            buffers: count.buffers,
+            packets: count.packets,
+            sample: count.sample,
+        }
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
+        (self.namespace, self.kind, &self.function) == (other.namespace, other.kind, &other.function)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.buffers += other.buffers;
+        self.packets += other.packets;
+        self.sample = self.sample.take().or(other.sample);
+    }
+
+    /// Where that is; `None` for a reason that has no place of its own.
+    pub fn place(&self) -> Option<Place> {
+        match self.kind {
+            DropKind::Reason(_) => place_of(&self.reason, &self.function),
+            DropKind::XdpException(0) => Some(Place::XdpAborted),
+            DropKind::XdpException(XDP_TX) | DropKind::XdpBounce(_) => Some(Place::XdpTx),
+            DropKind::XdpException(XDP_REDIRECT) | DropKind::XdpRedirect(_) | DropKind::XdpTransmit(_) => {
+                Some(Place::XdpRedirect)
+            }
+            DropKind::XdpException(_) => Some(Place::XdpAborted),
+        }
+    }
+
+    /// The counter's name in a ledger.
+    pub fn source(&self) -> String {
+        match self.kind {
+            DropKind::Reason(_) if self.function.is_empty() => format!("drop reason {}", self.reason),
+            DropKind::Reason(_) => format!("drop reason {} in {}", self.reason, self.function),
+            _ => self.reason.clone(),
+        }
+    }
+}
+
+impl DropReading {
+    /// What was dropped since an earlier reading of the same watch.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut places: Vec<Dropped> = self.places.clone();
+        for place in &mut places {
+            if let Some(before) = earlier.places.iter().find(|other| other.is_of(place)) {
+                place.buffers = place.buffers.saturating_sub(before.buffers);
+                place.packets = place.packets.saturating_sub(before.packets);
+            }
+        }
+        places.retain(|place| place.buffers > 0);
+        places.sort_by_key(|place| std::cmp::Reverse(place.packets));
+        Self {
+            places,
+            events: self.events.saturating_sub(earlier.events),
+            lost: self.lost.saturating_sub(earlier.lost),
+            cost_ns: self.cost_ns.saturating_sub(earlier.cost_ns),
+        }
+    }
+}
+
+/// `enum xdp_action` of `linux/bpf.h`.
+const XDP_TX: u32 = 3;
+const XDP_REDIRECT: u32 = 4;
+
+fn reason_name(kind: DropKind) -> String {
+    const SUBSYSTEM: u32 = 16;
+    let verdict = |verdict: u32| match verdict {
+        0 => "XDP_ABORTED".to_owned(),
+        XDP_TX => "XDP_TX".to_owned(),
+        XDP_REDIRECT => "XDP_REDIRECT".to_owned(),
+        other => format!("verdict {other}"),
+    };
+    match kind {
+        DropKind::Reason(reason) => {
+            REASONS.get(&reason).cloned().unwrap_or_else(|| match reason >> SUBSYSTEM {
+                0 => format!("reason {reason}"),
+                subsystem => format!("reason {} of subsystem {subsystem}", reason & 0xffff),
+            })
+        }
+        DropKind::XdpException(action) => format!("xdp_exception {}", verdict(action)),
+        DropKind::XdpRedirect(errno) => format!("xdp_redirect_err {}", errno_name(errno)),
+        DropKind::XdpTransmit(errno) => format!("xdp_devmap_xmit {}", errno_name(errno)),
+        DropKind::XdpBounce(errno) => format!("xdp_bulk_tx {}", errno_name(errno)),
+    }
+}
+
+fn number_of(reason: &str) -> Option<u32> {
+    REASONS.iter().find(|(_, name)| *name == reason).map(|(number, _)| *number)
+}
+
+/// The names of the kernel's reasons: they are the same as long as it runs.
+static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
+    let types = KernelTypes::read().ok();
+    let reasons = types.map(|types| types.enumeration("skb_drop_reason")).unwrap_or_default();
+    let short = |name: String| name.trim_start_matches("SKB_DROP_REASON_").to_owned();
+    reasons.into_iter().map(|(number, name)| (number, short(name))).collect()
+});
+
+/// The kernel's functions, read when the first drop needs them: it takes a while.
+fn functions() -> &'static Functions {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| procfs::functions().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dropped(packets: u64) -> Dropped {
+        let (reason, function) = ("NO_SOCKET".into(), "udp_queue".into());
+        Dropped {
+            namespace: 1,
+            kind: DropKind::Reason(3),
+            reason,
+            function,
+            buffers: packets,
+            packets,
+            sample: None,
+        }
+    }
+
+    #[test]
+    fn readings_are_subtracted_place_by_place() {
+        let before = DropReading { places: vec![dropped(5)], events: 5, lost: 1, cost_ns: 100 };
+        let other = Dropped { namespace: 0, ..dropped(2) };
+        let after =
+            DropReading { places: vec![other.clone(), dropped(12)], events: 14, lost: 1, cost_ns: 250 };
+        let grown = after.since(&before);
+        assert_eq!(grown.places, [dropped(7), other]);
+        assert_eq!((grown.events, grown.lost, grown.cost_ns), (9, 0, 150));
+        assert!(after.since(&after).places.is_empty());
+    }
+
+    #[test]
+    fn events_of_xdp_are_named_by_errno_and_verdict() {
+        assert_eq!(reason_name(DropKind::XdpTransmit(6)), "xdp_devmap_xmit ENXIO");
+        assert_eq!(reason_name(DropKind::XdpException(0)), "xdp_exception XDP_ABORTED");
+        assert_eq!(reason_name(DropKind::Reason(3 << 16 | 7)), "reason 7 of subsystem 3");
+        let place = |kind| Dropped { kind, ..dropped(1) }.place();
+        assert_eq!(place(DropKind::XdpException(0)), Some(Place::XdpAborted));
+        assert_eq!(place(DropKind::XdpException(3)), Some(Place::XdpTx));
+        assert_eq!(place(DropKind::XdpRedirect(105)), Some(Place::XdpRedirect));
+    }
+}

@@ -1,0 +1,101 @@
+//! From the kernel's drop reasons to places. Names: `include/net/dropreason-core.h`; a kernel may have more.
+
+use crate::place::Place;
+
+/// The place of a reason, `None` for one that has no place of its own: it is shown by its name. `function` is where
+/// the kernel dropped it: reasons that say nothing are told apart by it.
+pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
+    Some(match reason {
+        "NO_SOCKET" => Place::NoSocket,
+        "SOCKET_CLOSE" | "QUEUE_PURGE" => Place::NotRead,
+        "SOCKET_FILTER" | "BPF_CGROUP_EGRESS" | "SECURITY_HOOK" => Place::SocketFilter,
+        "SOCKET_RCVBUFF" | "PROTO_MEM" => Place::ReceiveBuffer,
+        "SOCKET_BACKLOG" => Place::SocketBacklog,
+        "UDP_CSUM" | "TCP_CSUM" | "IP_CSUM" | "ICMP_CSUM" | "SKB_CSUM" => Place::Checksum,
+        "NETFILTER_DROP" | "XFRM_POLICY" => Place::Firewall,
+        "OTHERHOST" => Place::OtherHost,
+        "PKT_TOO_SMALL" | "IP_INHDR" | "IPV6_BAD_EXTHDR" | "HDR_TRUNC" | "TCP_MINTTL" => Place::IpHeader,
+        "IP_RPFILTER"
+        | "IP_INADDRERRORS"
+        | "IP_LOCAL_SOURCE"
+        | "IP_INVALID_SOURCE"
+        | "IP_LOCALNET"
+        | "IP_INVALID_DEST"
+        | "UNICAST_IN_L2_MULTICAST"
+        | "MAC_INVALID_SOURCE" => Place::IpAddress,
+        "IP_INNOROUTES" | "IP_OUTNOROUTES" => Place::NoRoute,
+        "IP_NOPROTO" | "UNHANDLED_PROTO" | "INVALID_PROTO" | "IPV6DISABLED" => Place::NoHandler,
+        "TC_EGRESS" => Place::TcEgress,
+        "TC_INGRESS" | "TC_COOKIE_ERROR" | "TC_CHAIN_NOTFOUND" | "TC_RECLASSIFY_LOOP" => Place::TcIngress,
+        "CAKE_FLOOD" | "DUALPI2_STEP_DROP" => Place::Qdisc,
+        "CPU_BACKLOG" => Place::Backlog,
+        "XDP" => Place::XdpDrop,
+        "FULL_RING" | "DEV_READY" | "DEV_HDR" | "TAP_FILTER" | "TAP_TXFILTER" | "SKB_GSO_SEG" => {
+            Place::DriverTx
+        }
+        "PKT_TOO_BIG" => Place::TooBig,
+        "DUP_FRAG" | "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => Place::Reassembly,
+        "PACKET_SOCK_ERROR" => Place::PacketRing,
+        "NOT_SPECIFIED" => return unspecified(function),
+        _ if reason.starts_with("QDISC_") || reason.starts_with("FQ_") => Place::Qdisc,
+        _ if reason.starts_with("NEIGH_") => Place::Neighbour,
+        _ if reason.starts_with("TCP_") => Place::Tcp,
+        _ => return None,
+    })
+}
+
+/// Code that gives no reason, by its function.
+fn unspecified(function: &str) -> Option<Place> {
+    match function {
+        "veth_xmit" | "veth_forward_skb" => Some(Place::PeerRing),
+        "____dev_forward_skb" | "__dev_forward_skb" | "__dev_forward_skb2" => Some(Place::PeerMtu),
+        "veth_xdp_rcv_skb" | "netif_receive_generic_xdp" | "do_xdp_generic" => Some(Place::XdpDrop),
+        "packet_rcv" | "tpacket_rcv" => Some(Place::PacketRing),
+        "__dev_direct_xmit" => Some(Place::DriverTx),
+        "ip_fragment" | "ip_do_fragment" | "ip6_fragment" => Some(Place::TooBig),
+        // Drivers name the function that sends so: igb_xmit_frame, mlx5e_xmit, start_xmit.
+        _ if function.contains("_xmit") => Some(Place::DriverTx),
+        _ => None,
+    }
+}
+
+/// The name of an error number as `errno.h` has it, for those that XDP gives.
+pub(crate) fn errno_name(errno: u32) -> String {
+    let name = match errno {
+        0 => "no room",
+        6 => "ENXIO",
+        12 => "ENOMEM",
+        14 => "EFAULT",
+        16 => "EBUSY",
+        19 => "ENODEV",
+        22 => "EINVAL",
+        28 => "ENOSPC",
+        90 => "EMSGSIZE",
+        95 => "EOPNOTSUPP",
+        100 => "ENETDOWN",
+        105 => "ENOBUFS",
+        _ => return format!("errno {errno}"),
+    };
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_places_and_new_ones_are_shown_by_name() {
+        assert_eq!(place_of("NO_SOCKET", ""), Some(Place::NoSocket));
+        assert_eq!(place_of("QDISC_OVERLIMIT", ""), Some(Place::Qdisc));
+        assert_eq!(place_of("TCP_OLD_DATA", ""), Some(Place::Tcp));
+        assert_eq!(place_of("TCP_CSUM", ""), Some(Place::Checksum), "before the rest of TCP's");
+        assert_eq!(place_of("SOMETHING_NEW", ""), None);
+    }
+
+    #[test]
+    fn a_reason_that_says_nothing_is_told_by_its_function() {
+        assert_eq!(place_of("NOT_SPECIFIED", "veth_xmit"), Some(Place::PeerRing));
+        assert_eq!(place_of("NOT_SPECIFIED", "igb_xmit_frame"), Some(Place::DriverTx));
+        assert_eq!(place_of("NOT_SPECIFIED", "some_function"), None);
+    }
+}

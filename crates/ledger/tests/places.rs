@@ -1,0 +1,230 @@
+//! Every place that the lab can reach is provoked with a known number of packets; the number stands on its line, and
+//! the ledger closes. As root; else skipped loudly.
+
+#[path = "places/scene.rs"]
+mod scene;
+
+use std::{net::UdpSocket, process::Command};
+
+use lab::LabPlan;
+use ledger::{Place, Received};
+use port::{
+    CountOptions, RxPort, SendPath, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions,
+    XskRx, XskRxOptions, XskShape,
+};
+use scene::{PORT, Scene, count, run};
+use socket2::{Domain, Protocol, Socket, Type};
+use sys::{rtnetlink::RouteSocket, udp::UdpSink};
+use wire::Template;
+
+fn udp(delivered: u64, lost: u64) -> Received {
+    Received { delivered, lost, is_udp: true, ..Received::default() }
+}
+
+#[test]
+fn nobody_listens() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::NoSocket, 100)]);
+}
+
+#[test]
+fn a_receive_buffer_is_full() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let options = UdpRxOptions { receive_buffer_bytes: Some(20_000), ..UdpRxOptions::at(scene.to()) };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&options)).unwrap().unwrap();
+    scene.send(1000, 100);
+    let delivered = count(&mut rx);
+    assert!(delivered < 1000);
+    scene.closes(1000, &udp(delivered, rx.lost().unwrap()), &[(Place::ReceiveBuffer, 1000 - delivered)]);
+}
+
+#[test]
+fn a_receive_buffer_is_full_of_joined_datagrams() {
+    let plan = LabPlan { gro: true, gso: true, tx_checksum: true, ..LabPlan::default() };
+    let Some(scene) = Scene::new(&plan) else { return };
+    let options =
+        UdpRxOptions { receive_buffer_bytes: Some(20_000), gro: true, ..UdpRxOptions::at(scene.to()) };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&options)).unwrap().unwrap();
+    scene.send_segmented(40, 32, 100);
+    let delivered = count(&mut rx);
+    let lost = rx.lost().unwrap();
+    assert!(lost > 0 && lost < 40 * 32 - delivered, "the socket counts buffers: {lost}");
+    let received = Received { gro: true, ..udp(delivered, lost) };
+    scene.closes(40 * 32, &received, &[(Place::ReceiveBuffer, 40 * 32 - delivered)]);
+}
+
+#[test]
+fn a_socket_filter_says_no() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let _sink = scene.lab.rx().run(|| UdpSink::open(scene.to())).unwrap().unwrap();
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 100), &[(Place::SocketFilter, 100)]);
+}
+
+#[test]
+fn a_checksum_is_wrong() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&UdpRxOptions::at(scene.to()))).unwrap().unwrap();
+    scene
+        .lab
+        .tx()
+        .run(|| {
+            let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP)).unwrap();
+            let [high, low] = PORT.to_be_bytes();
+            // Source and destination port, length 8 + 4, a checksum that fits nothing, payload.
+            let datagram = [0x10, 0, high, low, 0, 12, 0xba, 0xd1, 1, 2, 3, 4];
+            for _ in 0..100 {
+                raw.send_to(&datagram, &scene.to().into()).unwrap();
+            }
+        })
+        .unwrap();
+    scene.send(50, 20);
+    let delivered = count(&mut rx);
+    assert_eq!(delivered, 50);
+    scene.closes(150, &udp(delivered, rx.lost().unwrap()), &[(Place::Checksum, 100)]);
+}
+
+#[test]
+fn a_firewall_drops() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let rules = format!(
+        "add table inet t; add chain inet t in {{ type filter hook input priority 0; }}; add rule inet t in udp dport {PORT} drop"
+    );
+    scene.lab.rx().run(|| run(Command::new("nft").arg(rules))).unwrap();
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::Firewall, 100)]);
+}
+
+#[test]
+fn a_queueing_discipline_is_full() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&UdpRxOptions::at(scene.to()))).unwrap().unwrap();
+    let tbf = "qdisc add dev lab-tx root tbf rate 2mbit burst 2000 limit 4000";
+    scene.lab.tx().run(|| run(Command::new("tc").args(tbf.split(' ')))).unwrap();
+    scene.send(200, 20);
+    // What waits there is not lost: it comes later.
+    let queue = || RouteSocket::open().unwrap().root_qdisc(scene.lab.tx().index()).unwrap().unwrap();
+    scene.wait_for("the queue to empty", || scene.lab.tx().run(queue).unwrap().queued == 0);
+    let dropped = u64::from(scene.lab.tx().run(queue).unwrap().drops);
+    let delivered = count(&mut rx);
+    assert!(dropped > 0);
+    scene.closes(200, &udp(delivered, rx.lost().unwrap()), &[(Place::Qdisc, dropped)]);
+}
+
+#[test]
+fn a_queueing_discipline_drops_segments_not_yet_cut() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    // Smaller than any packet: it drops all.
+    let tbf = "qdisc add dev lab-tx root bfifo limit 10";
+    scene.lab.tx().run(|| run(Command::new("tc").args(tbf.split(' ')))).unwrap();
+    scene.send_segmented(5, 30, 100);
+    scene.closes(150, &udp(0, 0), &[(Place::Qdisc, 150)]);
+}
+
+#[test]
+fn packets_are_larger_than_the_peer_s_mtu() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let mtu = ["link", "set", "dev", "lab-rx", "mtu", "1280"];
+    scene.lab.rx().run(|| run(Command::new("ip").args(mtu))).unwrap();
+    scene.send(100, 1400);
+    scene.closes(100, &udp(0, 0), &[(Place::PeerMtu, 100)]);
+}
+
+#[test]
+fn the_backlog_is_small() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let options = UdpRxOptions { receive_buffer_bytes: Some(4 << 20), ..UdpRxOptions::at(scene.to()) };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&options)).unwrap().unwrap();
+    {
+        let _small = scene::Sysctl::set("net/core/netdev_max_backlog", "16");
+        // The segments of a buffer reach the backlog of one CPU before anybody takes them out.
+        scene.send_segmented(1, 64, 100);
+    }
+    let delivered = count(&mut rx);
+    assert!(delivered < 64);
+    scene.closes(64, &udp(delivered, rx.lost().unwrap()), &[(Place::Backlog, 64 - delivered)]);
+}
+
+#[test]
+fn a_program_in_xdp_drops() {
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Drop };
+        let side = scene.lab.rx();
+        let _program = side.run(|| XdpRx::open(side.index(), mode, &options)).unwrap().unwrap();
+        scene.send_probes(100);
+        scene.closes(100, &udp(0, 0), &[(Place::XdpDrop, 100)]);
+    }
+}
+
+#[test]
+fn a_redirect_meets_a_peer_without_napi() {
+    for path in [SendPath::Map, SendPath::Tx] {
+        let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+        let side = scene.lab.tx();
+        let template = Template::new(&scene.frames("64")).unwrap();
+        let options = XdpTxOptions { path, ..XdpTxOptions::on(side.index()) };
+        let mut tx = side.run(|| XdpTx::open(template.recipe(), &options)).unwrap().unwrap();
+        side.run(|| tx.send(64, 7).map(|_| ())).unwrap().unwrap_err();
+        // Frames made in the kernel that are to bounce are redirected to where they are said to have come from.
+        scene.closes(64, &udp(0, 0), &[(Place::XdpRedirect, 64)]);
+    }
+}
+
+fn af_xdp(scene: &Scene, shape: XskShape) -> XskRx {
+    let options = XskRxOptions { dst_port: PORT, shape, ..XskRxOptions::on(scene.lab.rx().interface(), 0) };
+    scene.lab.rx().run(|| XskRx::open(&options)).unwrap().unwrap().remove(0)
+}
+
+/// Sends 1000 frames towards an AF_XDP socket that nobody reads meanwhile.
+fn overrun(shape: XskShape, place: Place) {
+    let Some(scene) = Scene::new(&LabPlan { queues: 1, ..LabPlan::default() }) else { return };
+    let mut rx = af_xdp(&scene, shape);
+    scene.send(1000, 20);
+    scene.wait_for_rx(1000);
+    let losses: Vec<_> = rx.losses().unwrap();
+    let lost = losses.iter().map(|loss| loss.packets).sum();
+    let losses =
+        losses.iter().map(|loss| measure::LedgerLine::new(loss.place, loss.packets, loss.source)).collect();
+    let delivered = count(&mut rx);
+    assert!(delivered < 1000);
+    let received = Received { delivered, lost, is_xsk: true, losses, ..Received::default() };
+    scene.closes(1000, &received, &[(place, 1000 - delivered)]);
+}
+
+#[test]
+fn the_ring_of_an_af_xdp_socket_is_full() {
+    overrun(XskShape { frame_size: 2048, frames: 512, ring_slots: 64 }, Place::XskRingFull);
+}
+
+#[test]
+fn the_fill_ring_of_an_af_xdp_socket_is_empty() {
+    overrun(XskShape { frame_size: 2048, frames: 64, ring_slots: 512 }, Place::XskFillEmpty);
+}
+
+#[test]
+fn a_burst_of_every_loss_at_once_still_closes() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let options = UdpRxOptions { receive_buffer_bytes: Some(20_000), ..UdpRxOptions::at(scene.to()) };
+    let mut rx = scene.lab.rx().run(|| UdpRx::open(&options)).unwrap().unwrap();
+    let rules = "add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in udp dport 5 drop";
+    scene.lab.rx().run(|| run(Command::new("nft").arg(rules))).unwrap();
+    let address = scene.lab.rx().ipv4()[0];
+    scene
+        .lab
+        .tx()
+        .run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for port in [5, 6, PORT] {
+                for _ in 0..500 {
+                    socket.send_to(&[0; 200], (address, port)).unwrap();
+                }
+            }
+        })
+        .unwrap();
+    let delivered = count(&mut rx);
+    let lost = [(Place::Firewall, 500), (Place::NoSocket, 500), (Place::ReceiveBuffer, 500 - delivered)];
+    scene.closes(1500, &udp(delivered, rx.lost().unwrap()), &lost);
+    assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 0);
+}

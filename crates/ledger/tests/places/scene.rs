@@ -1,0 +1,187 @@
+//! A lab whose counters are watched, and ways to send a known number of packets.
+
+use std::{
+    fs,
+    net::{SocketAddr, UdpSocket},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Access, Lab, LabPlan, Side};
+use ledger::{
+    Drivers, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Place, Received, lab_lines,
+};
+use measure::Ledger;
+use port::{RxPort, Wait};
+use sys::udp::{SendBatch, SocketOptions};
+use wire::{FrameSpec, MacAddr, Sizes};
+
+/// Where packets go.
+pub(crate) const PORT: u16 = 4321;
+
+pub(crate) struct Scene {
+    pub(crate) lab: Lab,
+    watch: DropWatch,
+    before: (HostCounters, HostCounters, DropReading),
+}
+
+impl Scene {
+    /// A lab as root, or `None` with a loud word; a failure where everything is required.
+    pub(crate) fn new(plan: &LabPlan) -> Option<Self> {
+        let Ok(Access::Privileged) = lab::gain_access() else {
+            assert!(
+                std::env::var_os("LINERATE_REQUIRE_ALL").is_none(),
+                "the kernel's drop reasons need root"
+            );
+            eprintln!("SKIPPED: the kernel's drop reasons need root");
+            return None;
+        };
+        let lab = Lab::create(plan).unwrap();
+        let scope = DropScope { only_udp: true, ..DropScope::default() };
+        let watch = DropWatch::over(&[lab.tx().namespace(), lab.rx().namespace()], &scope).unwrap();
+        let before = (read(lab.tx()), read(lab.rx()), watch.read().unwrap());
+        Some(Self { lab, watch, before })
+    }
+
+    pub(crate) fn to(&self) -> SocketAddr {
+        (self.lab.rx().ipv4()[0], PORT).into()
+    }
+
+    /// Sends datagrams of so many bytes.
+    pub(crate) fn send(&self, packets: u32, bytes: usize) {
+        self.send_payload(packets, &vec![0; bytes]);
+    }
+
+    /// Sends datagrams that carry a probe header.
+    pub(crate) fn send_probes(&self, packets: u32) {
+        let mut probe = [0; 18];
+        probe[..4].copy_from_slice(&wire::PROBE_MAGIC.to_be_bytes());
+        self.send_payload(packets, &probe);
+    }
+
+    fn send_payload(&self, packets: u32, payload: &[u8]) {
+        self.lab
+            .tx()
+            .run(|| {
+                // Not connected: refusals of earlier packets do not come back.
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                for _ in 0..packets {
+                    socket.send_to(payload, self.to()).unwrap();
+                }
+            })
+            .unwrap();
+    }
+
+    /// Sends buffers of so many segments of so many bytes (`UDP_SEGMENT`).
+    pub(crate) fn send_segmented(&self, buffers: u32, segments: usize, bytes: u16) {
+        self.lab
+            .tx()
+            .run(|| {
+                let options = SocketOptions { segment_bytes: Some(bytes), ..SocketOptions::default() };
+                let socket = sys::udp::UdpSocket::bind("0.0.0.0:0".parse().unwrap(), &options).unwrap();
+                socket.connect(self.to()).unwrap();
+                let mut batch = SendBatch::new(1, segments, bytes.into());
+                for _ in 0..buffers {
+                    assert_eq!(batch.send(&socket, 0, segments).unwrap(), segments);
+                }
+            })
+            .unwrap();
+    }
+
+    pub(crate) fn frames(&self, sizes: &str) -> FrameSpec {
+        FrameSpec {
+            src_mac: MacAddr(self.lab.tx().mac()),
+            dst_mac: MacAddr(self.lab.rx().mac()),
+            src_addr: wire::Values::Fixed(self.lab.tx().ipv4()[0].into()),
+            dst_addr: wire::Values::Fixed(self.lab.rx().ipv4()[0].into()),
+            dst_port: wire::Values::Fixed(PORT),
+            sizes: Sizes::Frame(sizes.parse().unwrap()),
+            ..FrameSpec::default()
+        }
+    }
+
+    /// Waits for something that the kernel tells nobody about.
+    pub(crate) fn wait_for(&self, what: &str, mut met: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !met() {
+            assert!(Instant::now() < deadline, "waited 20 s in vain for {what}");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until the receiving interface has seen so many packets, lost ones included.
+    pub(crate) fn wait_for_rx(&self, packets: u64) {
+        let seen = || {
+            let now = read(self.lab.rx()).link.since(&self.before.1.link);
+            now.rx_packets + now.rx_dropped
+        };
+        self.wait_for("all packets to arrive", || seen() >= packets);
+    }
+
+    /// Asserts that these lines and no others explain everything.
+    pub(crate) fn closes(&self, sent: u64, received: &Received, expected: &[(Place, u64)]) {
+        let drivers = Drivers::built_in();
+        let ledger = || {
+            let (tx, rx, drops) = &self.before;
+            let (tx, rx) = (read(self.lab.tx()).since(tx, &drivers), read(self.lab.rx()).since(rx, &drivers));
+            let drops = self.watch.read().unwrap().since(drops).places;
+            let growth = LabGrowth { tx: &tx, rx: &rx, drops: Some(&drops), refused: 0 };
+            let ledger = Ledger::close(sent, received.delivered, lab_lines(&growth, received, &drivers));
+            let drops: Vec<_> = drops.iter().map(|drop| (drop.source(), drop.packets)).collect();
+            let seen = format!("{:#?}\n{drops:?}\n{:?}\n{:?}", ledger.lines, tx.link, rx.link);
+            (ledger, seen)
+        };
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while !ledger().0.is_closed() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        let (ledger, seen) = ledger();
+        let lines: Vec<(&str, u64)> =
+            ledger.lines.iter().map(|line| (line.place.as_str(), line.packets)).collect();
+        let mut expected: Vec<(Place, u64)> = expected.to_vec();
+        expected.sort();
+        let expected: Vec<(&str, u64)> =
+            expected.iter().map(|(place, packets)| (place.name(), *packets)).collect();
+        assert_eq!(lines, expected, "{seen}");
+        assert_eq!(ledger.unexplained, 0, "{seen}");
+    }
+}
+
+/// Counts what a port has.
+pub(crate) fn count(rx: &mut impl RxPort) -> u64 {
+    let mut packets = 0;
+    while rx.recv(Wait::Spin, |_| packets += 1).unwrap() > 0 {}
+    packets
+}
+
+/// Runs a program of the system in the calling thread's namespace.
+pub(crate) fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A setting of the machine, set back when dropped.
+pub(crate) struct Sysctl {
+    path: String,
+    before: String,
+}
+
+impl Sysctl {
+    pub(crate) fn set(name: &str, value: &str) -> Self {
+        let path = format!("/proc/sys/{name}");
+        let before = fs::read_to_string(&path).unwrap();
+        fs::write(&path, value).unwrap();
+        Self { path, before }
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        fs::write(&self.path, &self.before).unwrap();
+    }
+}
+
+fn read(side: &Side) -> HostCounters {
+    side.run(|| HostCounters::read(Some(side.interface())).unwrap()).unwrap()
+}

@@ -1,0 +1,228 @@
+//! What a stream's sequence numbers tell: lost, reordered, twice, late. Fixed memory, whatever the numbers.
+//!
+//! Numbers are 32 bits wide and wrap. A packet behind the highest number is told by its send time: a sender that
+//! started again has a later clock than its newest packet of before, a packet that was overtaken has not.
+
+use runs::Runs;
+
+mod runs;
+mod spans;
+
+use spans::Span;
+pub use spans::{SequenceCounts, SequenceSummary};
+
+/// Follows the numbers of one stream as one reader sees them.
+///
+/// A packet more than [`SequenceTracker::WINDOW`] behind is `late`: whether it came before, nobody remembers. A number
+/// more than [`SequenceTracker::JUMP`] ahead counts only once its neighbour follows; until then it is a stray.
+#[derive(Debug, Clone)]
+pub struct SequenceTracker {
+    counts: SequenceCounts,
+    span: Span,
+    /// The number after the highest.
+    next: u64,
+    /// Packets of this span, numbers that came twice and late ones among them.
+    arrivals: u64,
+    first_sent: u64,
+    /// Of the packet with the highest number.
+    newest_sent: u64,
+    /// A bit for each number of the window: set when it came, cleared when it was jumped over.
+    seen: [u64; WORDS],
+    rises: Runs,
+    stray: Option<u32>,
+}
+
+/// What became of a packet's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// The first packet, or the one after the highest number, or one further ahead.
+    Ahead,
+    /// The first of a sender that started again.
+    Restart,
+    /// Overtaken; `extent` packets came between it and the first that overtook it, itself included (RFC 4737, 4.2.2).
+    Reordered {
+        /// The extent in packets.
+        extent: u64,
+    },
+    /// A number that came before.
+    Duplicate,
+    /// Too far behind to know.
+    Late,
+    /// Too far ahead to be believed.
+    Stray,
+}
+
+const WORDS: usize = SequenceTracker::WINDOW as usize / 64;
+/// Where numbers start, so that some lie before the first.
+const ORIGIN: u64 = 1 << 32;
+/// How close behind a stray its follower must come to be believed.
+const NEIGHBOURS: u32 = 64;
+
+impl Default for SequenceTracker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SequenceTracker {
+    /// Numbers behind the highest among which duplicates are recognised.
+    pub const WINDOW: u64 = 4096;
+    /// The largest number of packets that may be missing in a row before they are believed to be.
+    pub const JUMP: u32 = 1 << 20;
+
+    /// Nothing seen; less than 2 KiB.
+    pub fn new() -> Self {
+        Self {
+            counts: SequenceCounts::default(),
+            span: Span::default(),
+            next: 0,
+            arrivals: 0,
+            first_sent: 0,
+            newest_sent: 0,
+            seen: [0; WORDS],
+            rises: Runs::new(),
+            stray: None,
+        }
+    }
+
+    /// Takes the next packet: its number, when it was sent by its sender's clock (0: not known), and when it arrived.
+    #[inline]
+    pub fn observe(&mut self, number: u32, sent: u64, arrived_ns: u64) -> Placed {
+        let ahead = number.wrapping_sub(self.next as u32);
+        if ahead == 0 && self.arrivals > 0 {
+            let at = self.next;
+            self.next += 1;
+            self.accept(at, sent, arrived_ns);
+            self.rises.extend(at, self.arrivals);
+            self.arrivals += 1;
+            return Placed::Ahead;
+        }
+        self.place(number, ahead, sent, arrived_ns)
+    }
+
+    #[cold]
+    fn place(&mut self, number: u32, ahead: u32, sent: u64, arrived_ns: u64) -> Placed {
+        if self.arrivals == 0 {
+            self.begin(number, sent, arrived_ns);
+            return Placed::Ahead;
+        }
+        let follows_stray =
+            self.stray.take().is_some_and(|stray| (1..=NEIGHBOURS).contains(&number.wrapping_sub(stray)));
+        if (ahead as i32) > 0 {
+            if ahead > Self::JUMP && !follows_stray {
+                self.stray = Some(number);
+                self.counts.strays += 1;
+                return Placed::Stray;
+            }
+            let at = self.next + u64::from(ahead);
+            self.forget(self.next, at);
+            self.next = at + 1;
+            self.accept(at, sent, arrived_ns);
+            self.rises.extend(at, self.arrivals);
+            self.arrivals += 1;
+            return Placed::Ahead;
+        }
+        let behind = u64::from(ahead.wrapping_neg());
+        let is_later = sent > self.newest_sent && self.newest_sent > 0;
+        // A sender whose clock began anew, or that tells no times, is believed at its second packet.
+        let is_of_before = sent < self.first_sent || sent == 0;
+        if is_later || behind > Self::WINDOW && follows_stray && is_of_before {
+            self.close();
+            self.begin(number, sent, arrived_ns);
+            return Placed::Restart;
+        }
+        self.behind(number, behind, arrived_ns)
+    }
+
+    /// A packet `behind` the number after the highest.
+    fn behind(&mut self, number: u32, behind: u64, arrived_ns: u64) -> Placed {
+        let at = self.next.saturating_sub(behind);
+        self.arrivals += 1;
+        if behind > Self::WINDOW {
+            self.stray = Some(number);
+            self.counts.late += 1;
+            // A number before the first of all is not one of those that are missed.
+            if at >= self.span.first {
+                self.span.distinct += 1;
+            }
+            return Placed::Late;
+        }
+        let (word, bit) = place_of(at);
+        if self.seen[word] & bit != 0 {
+            self.counts.duplicates += 1;
+            return Placed::Duplicate;
+        }
+        self.seen[word] |= bit;
+        self.span.first = self.span.first.min(at);
+        self.span.distinct += 1;
+        self.span.last_ns = arrived_ns;
+        let (extent, is_least) = self.rises.extent(at, self.arrivals - 1);
+        self.counts.reordered += 1;
+        self.counts.extent_sum += extent;
+        self.counts.extent_max = self.counts.extent_max.max(extent);
+        self.counts.extents_at_least += u64::from(is_least);
+        Placed::Reordered { extent }
+    }
+
+    fn begin(&mut self, number: u32, sent: u64, arrived_ns: u64) {
+        let at = ORIGIN + u64::from(number);
+        self.span = Span { first: at, end: at + 1, distinct: 0, first_ns: arrived_ns, last_ns: arrived_ns };
+        self.next = at + 1;
+        self.arrivals = 0;
+        self.first_sent = sent;
+        self.seen = [0; WORDS];
+        self.rises = Runs::new();
+        self.stray = None;
+        self.accept(at, sent, arrived_ns);
+        self.rises.extend(at, 0);
+        self.arrivals = 1;
+    }
+
+    /// The highest number so far.
+    #[inline]
+    fn accept(&mut self, at: u64, sent: u64, arrived_ns: u64) {
+        let (word, bit) = place_of(at);
+        self.seen[word] |= bit;
+        self.span.distinct += 1;
+        self.span.end = at + 1;
+        self.span.last_ns = arrived_ns;
+        self.newest_sent = sent;
+    }
+
+    /// Numbers that were jumped over have not been seen.
+    fn forget(&mut self, from: u64, to: u64) {
+        if to - from >= Self::WINDOW {
+            self.seen = [0; WORDS];
+            return;
+        }
+        let mut at = from;
+        while at < to {
+            let bits = (64 - at % 64).min(to - at);
+            let mask = u64::MAX >> (64 - bits) << (at % 64);
+            self.seen[place_of(at).0] &= !mask;
+            at += bits;
+        }
+    }
+
+    fn close(&mut self) {
+        self.counts.restarts += 1;
+        self.counts.push(self.span);
+    }
+
+    /// What was counted so far; the same numbers as other readers saw them can be added.
+    pub fn counts(&self) -> SequenceCounts {
+        let mut counts = self.counts.clone();
+        if self.arrivals > 0 {
+            counts.push(self.span);
+        }
+        counts
+    }
+}
+
+#[inline]
+fn place_of(at: u64) -> (usize, u64) {
+    ((at % SequenceTracker::WINDOW) as usize / 64, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Where a flow's packets go: rule, or fields → hash → bucket → queue, then interrupt → CPU → NUMA node; each step
+//! with its source.
+
+use std::{fs, path::Path};
+
+use serde::Serialize;
+use sys::ethtool::{FlowAction, FlowRule, FlowType, field_letters};
+use thiserror::Error;
+use wire::{Addresses, FlowKey, HashFields, PROTOCOL_TCP, PROTOCOL_UDP, RssKey, Toeplitz};
+
+use crate::{
+    Card, NicError,
+    interrupts::affinity,
+    queues::{QueueInterrupt, queue_interrupts},
+    settings::rule_text,
+};
+
+mod scaling;
+
+pub use scaling::{Scaling, Unpredictable};
+
+/// One step of a prediction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What is found: `fields`, `hash`, `bucket`, `queue`, …
+    pub what: &'static str,
+    /// What it is.
+    pub value: String,
+    /// Where it is from.
+    pub source: String,
+}
+
+/// Where a flow's packets go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Prediction {
+    /// The flow in words.
+    pub flow: String,
+    /// Its hash; `None` when a rule decides.
+    pub hash: Option<u32>,
+    /// The hash in hex, as it is usually written.
+    pub hash_hex: Option<String>,
+    /// The bucket of the table.
+    pub bucket: Option<usize>,
+    /// The receive queue; `None` when the packets are dropped.
+    pub queue: Option<u32>,
+    /// The queue's interrupt.
+    pub interrupt: Option<u32>,
+    /// The CPU that takes it.
+    pub cpu: Option<u32>,
+    /// That CPU's NUMA node.
+    pub numa_node: Option<u32>,
+    /// How it was found.
+    pub steps: Vec<Step>,
+}
+
+/// Why a flow's queue could not be predicted.
+#[derive(Debug, Error)]
+pub enum FlowError {
+    /// The card could not be asked.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// Nothing can be predicted here.
+    #[error("nothing can be predicted on {interface}: {reason}")]
+    Unpredictable {
+        /// The interface's name.
+        interface: String,
+        /// Why.
+        reason: Unpredictable,
+    },
+}
+
+/// The card's way of choosing queues, read once, for any number of flows.
+#[derive(Debug, Clone)]
+pub struct Steering {
+    interface: String,
+    scaling: Result<Scaling, Unpredictable>,
+    rules: Vec<FlowRule>,
+    interrupts: Vec<QueueInterrupt>,
+}
+
+impl Steering {
+    /// Reads table, key, function, fields and rules of a card.
+    ///
+    /// # Errors
+    /// When the card cannot be asked at all; what cannot be predicted is said flow by flow.
+    pub fn read(card: &mut Card) -> Result<Self, NicError> {
+        let scaling = scaling::read(card)?;
+        let rules = card.ethtool.flow_rules(card.name()).unwrap_or_default();
+        let interrupts = queue_interrupts(card)?;
+        Ok(Self { interface: card.name().to_owned(), scaling, rules, interrupts })
+    }
+
+    /// What is hashed and where hashes lead; why not, where nothing can be predicted.
+    ///
+    /// # Errors
+    /// [`Unpredictable`].
+    pub fn scaling(&self) -> Result<&Scaling, &Unpredictable> {
+        self.scaling.as_ref()
+    }
+
+    /// Where a flow's packets go.
+    ///
+    /// # Errors
+    /// [`FlowError::Unpredictable`] where the card does not tell enough.
+    pub fn predict(&self, flow: &FlowKey) -> Result<Prediction, FlowError> {
+        let unpredictable = |reason: &Unpredictable| FlowError::Unpredictable {
+            interface: self.interface.clone(),
+            reason: reason.clone(),
+        };
+        let mut prediction = match self.rules.iter().find(|rule| rule_matches(rule, flow)) {
+            Some(rule) => by_rule(rule, flow)
+                .ok_or_else(|| unpredictable(&Unpredictable::Context { rule: rule_text(rule) }))?,
+            None => {
+                let scaling = self.scaling.as_ref().map_err(unpredictable)?;
+                scaling.predict(flow).map_err(|reason| unpredictable(&reason))?
+            }
+        };
+        if let Some(queue) = prediction.queue {
+            self.follow(queue, &mut prediction);
+        }
+        Ok(prediction)
+    }
+
+    /// From a queue to its interrupt, CPU and node.
+    fn follow(&self, queue: u32, prediction: &mut Prediction) {
+        let Some(interrupt) = self.interrupts.iter().find(|one| one.receives && one.queue == queue) else {
+            return;
+        };
+        prediction.interrupt = Some(interrupt.number);
+        prediction.steps.push(Step {
+            what: "interrupt",
+            value: format!("{} ({})", interrupt.number, interrupt.name),
+            source: interrupt.source.to_owned(),
+        });
+        let Some(affinity) = affinity(interrupt.number) else { return };
+        let cpus = if affinity.effective.is_empty() { &affinity.asked } else { &affinity.effective };
+        let Some(cpu) = cpus.first().copied() else { return };
+        prediction.cpu = Some(cpu);
+        prediction.steps.push(Step {
+            what: "cpu",
+            value: cpu.to_string(),
+            source: format!("/proc/irq/{}/effective_affinity_list", interrupt.number),
+        });
+        if let Some(node) = numa_node_of(cpu) {
+            prediction.numa_node = Some(node);
+            let source = format!("/sys/devices/system/cpu/cpu{cpu}");
+            prediction.steps.push(Step { what: "NUMA node", value: node.to_string(), source });
+        }
+    }
+}
+
+/// The bucket and queue of a flow for a key, a table and fields that are given rather than read.
+pub fn predict_with(flow: &FlowKey, key: &RssKey, fields: HashFields, table: &[u32]) -> Option<Prediction> {
+    let hash = Toeplitz::new(key).hash(flow, fields);
+    scaling::prediction(flow, hash, table)
+}
+
+/// A rule's own queue, or none where it drops; `None` where it leads to a context.
+fn by_rule(rule: &FlowRule, flow: &FlowKey) -> Option<Prediction> {
+    let queue = match rule.action() {
+        FlowAction::Queue(queue) => Some(queue),
+        FlowAction::Drop => None,
+        FlowAction::Context(_) => return None,
+    };
+    let source = format!("flow rule {}", rule.place());
+    let steps = vec![
+        Step { what: "rule", value: rule_text(rule), source: source.clone() },
+        Step {
+            what: "queue",
+            value: queue.map_or_else(|| "none: dropped by the card".into(), |queue| queue.to_string()),
+            source,
+        },
+    ];
+    let nothing = Prediction {
+        flow: flow.to_string(),
+        hash: None,
+        hash_hex: None,
+        bucket: None,
+        queue,
+        interrupt: None,
+        cpu: None,
+        numa_node: None,
+        steps,
+    };
+    Some(nothing)
+}
+
+/// Whether a rule says all that it matches, and the flow is that. The kernel lists rules by place, lower ones win.
+fn rule_matches(rule: &FlowRule, flow: &FlowKey) -> bool {
+    let Some(matches) = rule.matches() else { return false };
+    let is = |wanted: Option<std::net::IpAddr>, got| wanted.is_none_or(|wanted| wanted == got);
+    Some(matches.flow) == flow_type(flow)
+        && is(matches.src, flow.addresses.src())
+        && is(matches.dst, flow.addresses.dst())
+        && matches.src_port.is_none_or(|port| port == flow.src_port)
+        && matches.dst_port.is_none_or(|port| port == flow.dst_port)
+}
+
+/// The kind of packet that a flow's are, as cards tell kinds apart.
+fn flow_type(flow: &FlowKey) -> Option<FlowType> {
+    match (flow.addresses, flow.protocol) {
+        (Addresses::V4 { .. }, PROTOCOL_UDP) => Some(FlowType::Udp4),
+        (Addresses::V6 { .. }, PROTOCOL_UDP) => Some(FlowType::Udp6),
+        (Addresses::V4 { .. }, PROTOCOL_TCP) => Some(FlowType::Tcp4),
+        (Addresses::V6 { .. }, PROTOCOL_TCP) => Some(FlowType::Tcp6),
+        _ => None,
+    }
+}
+
+/// Hashed fields as this project's hash knows them; `None` for others.
+fn hash_fields(fields: u64) -> Option<HashFields> {
+    field_letters(fields).parse().ok()
+}
+
+/// The NUMA node of a CPU, by the folder's link to it.
+fn numa_node_of(cpu: u32) -> Option<u32> {
+    let folder = fs::read_dir(Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}"))).ok()?;
+    folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}

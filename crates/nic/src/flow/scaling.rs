@@ -1,0 +1,187 @@
+//! What a card hashes, with which key, and where hashes lead.
+
+use std::{fmt, path::Path};
+
+use serde::Serialize;
+use sys::ethtool::{FlowType, field_letters};
+use wire::{FlowKey, RssKey, Toeplitz};
+
+use super::{Prediction, Step, flow_type, hash_fields};
+use crate::{Card, NicError, card, settings::scaling as read_scaling};
+
+/// Why nothing can be predicted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Unpredictable {
+    /// The driver has no table.
+    NoTable,
+    /// The driver hashes otherwise.
+    Function {
+        /// The function's name.
+        name: String,
+    },
+    /// The driver does not tell its key, and nothing is known of where it has it from.
+    NoKey {
+        /// The driver.
+        driver: String,
+    },
+    /// The driver does not tell what it hashes for this kind of packet.
+    NoFields {
+        /// The kind of packet.
+        flow: &'static str,
+    },
+    /// Fields that are not addresses alone or addresses and ports.
+    Fields {
+        /// The kind of packet.
+        flow: &'static str,
+        /// ethtool's letters; empty for none.
+        letters: String,
+    },
+    /// The hash is changed before it is used.
+    Symmetric,
+    /// Neither UDP nor TCP.
+    Protocol,
+    /// A rule that leads to another context.
+    Context {
+        /// The rule.
+        rule: String,
+    },
+}
+
+impl fmt::Display for Unpredictable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTable => f.write_str("its driver has no indirection table, so no hash decides the queue"),
+            Self::Function { name } => write!(f, "it hashes by {name}, not by Toeplitz"),
+            Self::NoKey { driver } => write!(f, "driver {driver} does not tell its hash key"),
+            Self::NoFields { flow } => write!(f, "its driver does not tell what it hashes of {flow} packets"),
+            Self::Fields { flow, letters } if letters.is_empty() => {
+                write!(f, "it does not hash {flow} packets")
+            }
+            Self::Fields { flow, letters } => {
+                write!(f, "it hashes the fields '{letters}' of {flow} packets, which are not known here")
+            }
+            Self::Symmetric => f.write_str("it makes both directions alike before it hashes"),
+            Self::Protocol => f.write_str("only UDP and TCP are known here"),
+            Self::Context { rule } => write!(f, "the rule '{rule}' leads to another RSS context"),
+        }
+    }
+}
+
+/// A card's receive side scaling, ready to predict with.
+#[derive(Debug, Clone)]
+pub struct Scaling {
+    /// The queue of each bucket.
+    pub table: Vec<u32>,
+    /// The key, and where it is from.
+    pub key: RssKey,
+    key_source: String,
+    fields: Vec<(FlowType, u64)>,
+    toeplitz: Toeplitz,
+}
+
+/// Drivers that do not tell their key but fill it from the kernel's (`netdev_rss_key_fill` in their sources).
+const KEY_FROM_KERNEL: [&str; 6] = ["igb", "igc", "igbvf", "e1000e", "tg3", "alx"];
+const KERNEL_KEY: &str = "/proc/sys/net/core/netdev_rss_key";
+
+pub(super) fn read(card: &mut Card) -> Result<Result<Scaling, Unpredictable>, NicError> {
+    let rss = match read_scaling(card) {
+        Ok(rss) if !rss.table.is_empty() => rss,
+        Ok(_) => return Ok(Err(Unpredictable::NoTable)),
+        Err(error) if error.is_unsupported() => return Ok(Err(Unpredictable::NoTable)),
+        Err(error) => return Err(error),
+    };
+    if let Some(function) = rss.function.filter(|function| *function != 1) {
+        return Ok(Err(Unpredictable::Function { name: crate::settings::function_name(function) }));
+    }
+    if rss.transform != 0 {
+        return Ok(Err(Unpredictable::Symmetric));
+    }
+    let driver = card.ethtool.driver(card.name()).map(|driver| driver.name).unwrap_or_default();
+    let (key, key_source) = match key_of(&rss.key, &driver) {
+        Some(found) => found,
+        None => return Ok(Err(Unpredictable::NoKey { driver })),
+    };
+    let fields = FlowType::ALL
+        .into_iter()
+        .filter_map(|flow| Some((flow, card.ethtool.hash_fields(card.name(), flow).ok()?)))
+        .collect();
+    let toeplitz = Toeplitz::new(&key);
+    Ok(Ok(Scaling { table: rss.table, key, key_source, fields, toeplitz }))
+}
+
+fn key_of(told: &[u8], driver: &str) -> Option<(RssKey, String)> {
+    if let Ok(key) = RssKey::new(told) {
+        return Some((key, "the driver".into()));
+    }
+    if !KEY_FROM_KERNEL.contains(&driver) {
+        return None;
+    }
+    // 52 bytes, and more in later kernels; these cards have room for 40.
+    let text = card::read(Path::new(KERNEL_KEY)).ok()?;
+    let bytes: Option<Vec<u8>> =
+        text.split(':').take(40).map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
+    let key = RssKey::new(&bytes?).ok()?;
+    Some((key, format!("{KERNEL_KEY}, from which {driver} fills its key")))
+}
+
+impl Scaling {
+    pub(super) fn predict(&self, flow: &FlowKey) -> Result<Prediction, Unpredictable> {
+        let kind = flow_type(flow).ok_or(Unpredictable::Protocol)?;
+        let told = self.fields.iter().find(|(known, _)| *known == kind);
+        let (_, bits) = told.ok_or(Unpredictable::NoFields { flow: kind.name() })?;
+        let fields = hash_fields(*bits)
+            .ok_or_else(|| Unpredictable::Fields { flow: kind.name(), letters: field_letters(*bits) })?;
+        let hash = self.toeplitz.hash(flow, fields);
+        let mut prediction = prediction(flow, hash, &self.table).ok_or(Unpredictable::NoTable)?;
+        let found = [
+            Step {
+                what: "fields",
+                value: format!("{fields} of {}", kind.name()),
+                source: "the driver's answer to ETHTOOL_GRXFH".into(),
+            },
+            Step { what: "key", value: self.key.to_string(), source: self.key_source.clone() },
+        ];
+        prediction.steps.splice(0..0, found);
+        Ok(prediction)
+    }
+
+    /// The queue of a flow; `None` where its kind of packet cannot be predicted.
+    pub fn queue(&self, flow: &FlowKey) -> Option<u32> {
+        let kind = flow_type(flow)?;
+        let (_, bits) = self.fields.iter().find(|(known, _)| *known == kind)?;
+        let hash = self.toeplitz.hash(flow, hash_fields(*bits)?);
+        Some(self.table[bucket(hash, &self.table)])
+    }
+}
+
+/// The low bits of the hash, or what is left of it where the table's length is no power of two.
+fn bucket(hash: u32, table: &[u32]) -> usize {
+    hash as usize % table.len()
+}
+
+/// `None` for a table without buckets.
+pub(super) fn prediction(flow: &FlowKey, hash: u32, table: &[u32]) -> Option<Prediction> {
+    let bucket = (!table.is_empty()).then(|| bucket(hash, table))?;
+    let queue = table[bucket];
+    let hash_hex = format!("{hash:08x}");
+    let steps = vec![
+        Step { what: "hash", value: hash_hex.clone(), source: "Toeplitz of the fields by the key".into() },
+        Step {
+            what: "bucket",
+            value: format!("{bucket} of {}", table.len()),
+            source: "the hash's low bits".into(),
+        },
+        Step { what: "queue", value: queue.to_string(), source: "the indirection table".into() },
+    ];
+    Some(Prediction {
+        flow: flow.to_string(),
+        hash: Some(hash),
+        hash_hex: Some(hash_hex),
+        bucket: Some(bucket),
+        queue: Some(queue),
+        interrupt: None,
+        cpu: None,
+        numa_node: None,
+        steps,
+    })
+}

@@ -1,0 +1,48 @@
+//! A network card's receive path as plain data: read it, compare it, change it, put it back.
+//!
+//! ```no_run
+//! use nic::{Card, Page};
+//!
+//! let mut card = Card::open("eth0")?;
+//! let page = Page::read(&mut card)?;
+//! println!("{} receives on {} queues", page.driver.name, page.queues.len());
+//!
+//! // Whatever happens to this process, `nic::restore` finds what it changed.
+//! let mut session = nic::Session::begin("eth0", "/var/lib/linerate".as_ref())?;
+//! session.apply(&["ring.rx=max".parse()?, "rss.table=weights:0,1".parse()?])?;
+//! drop(session); // and everything is as it was
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod card;
+mod connections;
+mod counters;
+mod cpus;
+mod error;
+mod flow;
+mod interrupts;
+mod journal;
+mod page;
+mod queues;
+mod session;
+mod setting;
+mod settings;
+
+pub use card::Card;
+pub use connections::connections_through;
+pub use counters::{
+    Counters, QueueCount, QueueCounts, moved, queue_counts, read_counters, read_queue_counts,
+};
+pub use cpus::to_list as cpu_list;
+pub use error::NicError;
+pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, predict_with};
+pub use interrupts::{Affinity, Interrupt, affinity, card_interrupts, parse_interrupts};
+pub use journal::{Journal, Stage};
+pub use page::{Driver, Link, Page, Pcie, Table};
+pub use queues::{QueueInterrupt, queue_interrupts};
+pub use session::{Applied, Left, Outcome, Restored, Session, SessionError, Verdict, restore};
+pub use setting::{Change, Setting, Settings, changes};
+pub use settings::{
+    Reading, SYSCTLS, Sysctl, interrupts_the_link, kinds, parse_rule, read_settings, resolve, rule_text,
+};

@@ -1,0 +1,178 @@
+//! Bringing a card to known settings, as often as it takes: a change may make others possible, or undo them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::write_group;
+use crate::{
+    Card, NicError, Settings,
+    setting::Change,
+    settings::{interrupts_the_link, position, read_settings},
+};
+
+/// A setting that could not be put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// The interface's name.
+    pub interface: String,
+    /// The setting.
+    pub name: String,
+    /// What it should be.
+    pub wanted: String,
+    /// What it is; `None` where it is gone.
+    pub now: Option<String>,
+    /// What the kernel said.
+    pub why: Option<String>,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { interface, name, wanted, now, why } = self;
+        write!(f, "{name} is {}", now.as_deref().unwrap_or("gone"))?;
+        if let Some(why) = why {
+            write!(f, " ({why})")?;
+        }
+        write!(f, ", try: linerate nic apply {interface} --set '{name}={wanted}'")
+    }
+}
+
+/// Whether a reset of the card may change settings of this kind on the way.
+pub(super) fn follows_a_reset(name: &str) -> bool {
+    const KINDS: [&str; 11] =
+        ["channels", "ring", "coalesce", "rss", "context", "rule", "irq", "rps", "rfs", "xps", "xps-queues"];
+    name.split('.').next().is_some_and(|kind| KINDS.contains(&kind))
+}
+
+/// Rounds until nothing moves any more: channels first, then what depends on them.
+const ROUNDS: usize = 5;
+
+/// Makes settings what `target` says: those in `asked`, and where one of these resets cards, all that a reset may
+/// have changed. Returns what was changed, and what could not be.
+pub(super) fn bring(
+    card: &mut Card,
+    target: &Settings,
+    asked: &[String],
+) -> Result<(Vec<Change>, Vec<Left>), NicError> {
+    let reset = asked.iter().any(|name| interrupts_the_link(name));
+    let concerns = |name: &str| {
+        asked.iter().any(|asked| asked == name) || is_listed(name, asked) || reset && follows_a_reset(name)
+    };
+    let mut done: Vec<Change> = Vec::new();
+    let mut refusals: Vec<(String, String)> = Vec::new();
+    for _ in 0..ROUNDS {
+        let now = read_settings(card)?.settings;
+        let differences = differences(&now, target, &concerns);
+        if differences.is_empty() {
+            return Ok((done, Vec::new()));
+        }
+        let mut moved = false;
+        refusals.clear();
+        // What comes after the channels may not be there before they are.
+        let channels = differences.iter().any(|change| change.name.starts_with("channels."));
+        let limit = if channels { position("channels.") } else { usize::MAX };
+        let groups = differences.chunk_by(|one, next| position(&one.name) == position(&next.name));
+        for group in groups.filter(|group| position(&group[0].name) <= limit) {
+            if write_group(card, group).is_ok() {
+                moved = true;
+                done.extend_from_slice(group);
+                continue;
+            }
+            for change in group {
+                match write_group(card, std::slice::from_ref(change)) {
+                    Ok(()) => {
+                        moved = true;
+                        done.push(change.clone());
+                    }
+                    Err(error) => refusals.push((change.name.clone(), words(&error))),
+                }
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    let now = read_settings(card)?.settings;
+    let left = differences(&now, target, &concerns).into_iter().map(|change| Left {
+        interface: card.name().into(),
+        why: refusals.iter().find(|(name, _)| *name == change.name).map(|(_, why)| why.clone()),
+        name: change.name,
+        wanted: change.to,
+        now: change.from,
+    });
+    Ok((done, left.collect()))
+}
+
+/// `rule.any` stands for rules whose names nobody knew beforehand.
+fn is_listed(name: &str, asked: &[String]) -> bool {
+    let asked_for = |any: &str| asked.iter().any(|asked| asked == any);
+    name.starts_with("rule.") && asked_for("rule.any")
+        || name.starts_with("context.") && asked_for("context.new")
+}
+
+/// What differs, in the order of changing; rules and contexts that came are to end, other settings that came or went
+/// with their queue are not.
+fn differences(now: &Settings, target: &Settings, concerns: &dyn Fn(&str) -> bool) -> Vec<Change> {
+    let ended_by_none = |name: &str| name.starts_with("rule.") || name.starts_with("context.");
+    let differs = target.iter().filter(|(name, value)| {
+        let is = now.get(*name);
+        concerns(name) && is != Some(value) && (is.is_some() || ended_by_none(name))
+    });
+    let came = now.keys().filter(|name| concerns(name) && ended_by_none(name) && !target.contains_key(*name));
+    let mut changes: Vec<Change> = came
+        .map(|name| Change { name: name.clone(), from: now.get(name).cloned(), to: "none".into() })
+        .chain(differs.map(|(name, value)| Change {
+            name: name.clone(),
+            from: now.get(name).cloned(),
+            to: value.clone(),
+        }))
+        .collect();
+    changes.sort_by_key(|change| position(&change.name));
+    changes
+}
+
+fn words(error: &NicError) -> String {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn rules_that_came_end_and_queues_that_went_are_not_missed() {
+        let target = settings(&[("ring.rx", "256"), ("irq.eth0-rx-7", "0"), ("rule.1", "udp4 drop")]);
+        let now = settings(&[("ring.rx", "512"), ("rule.5", "udp4 queue 1")]);
+        let changes = differences(&now, &target, &|_| true);
+        let texts: Vec<String> = changes.iter().map(Change::to_string).collect();
+        assert_eq!(
+            texts,
+            ["ring.rx: 512 -> 256", "rule.5: udp4 queue 1 -> none", "rule.1: nothing -> udp4 drop"]
+        );
+        assert_eq!(differences(&now, &target, &|name| name == "ring.tx"), []);
+    }
+
+    #[test]
+    fn what_is_left_names_the_command() {
+        let left = Left {
+            interface: "eth0".into(),
+            name: "ring.rx".into(),
+            wanted: "256".into(),
+            now: Some("512".into()),
+            why: Some("Device or resource busy (os error 16)".into()),
+        };
+        assert_eq!(
+            left.to_string(),
+            "ring.rx is 512 (Device or resource busy (os error 16)), try: linerate nic apply eth0 --set \
+             'ring.rx=256'"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! `channels.*`: how many queues there are. A card that has `combined` ones pairs a receive with a transmit queue.
+
+use sys::ethtool::RssChange;
+
+use super::{Kind, Wrong, group::GroupKind};
+use crate::{Card, NicError};
+
+pub(super) const CHANNELS: Channels =
+    Channels(GroupKind { prefix: "channels", group: &sys::ethtool::CHANNELS, interrupts_the_link: true });
+
+#[derive(Debug)]
+pub(super) struct Channels(GroupKind);
+
+impl Kind for Channels {
+    fn prefix(&self) -> &'static str {
+        self.0.prefix()
+    }
+
+    fn interrupts_the_link(&self) -> bool {
+        self.0.interrupts_the_link()
+    }
+
+    fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
+        let mut values = self.0.read(card)?;
+        // A kind of queue that the card has none of, and may have none of, cannot be changed.
+        values.retain(|(key, _)| key != "other");
+        Ok(values)
+    }
+
+    fn resolve(&self, card: &mut Card, key: &str, value: &str) -> Result<String, Wrong> {
+        let resolved = self.0.resolve(card, key, value)?;
+        if resolved == "0" && key == "combined" {
+            return Err(Wrong::Expected("a number from 1 on".into()));
+        }
+        Ok(resolved)
+    }
+
+    fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError> {
+        let refused = match self.0.write(card, changes) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        // The kernel refuses fewer queues while a table that somebody set names more of them: it may go back to
+        // the kernel's own, which follows the number of queues. The table that is wanted is set afterwards.
+        let name = card.name().to_owned();
+        let reset = RssChange { table: Some(&[]), ..RssChange::default() };
+        match card.ethtool.set_rss(&name, 0, &reset) {
+            Ok(()) => self.0.write(card, changes),
+            Err(_) => Err(refused),
+        }
+    }
+}

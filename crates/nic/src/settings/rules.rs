@@ -1,0 +1,131 @@
+//! `rule.*`: flow rules by their place in the card's table, lower places first; `none` deletes one, and `rule.any`
+//! leaves the place to the driver.
+
+use std::net::IpAddr;
+
+use sys::ethtool::{FlowAction, FlowMatch, FlowRule, FlowType};
+
+use super::{Kind, Wrong};
+use crate::{Card, NicError};
+
+pub(super) struct Rules;
+
+const EXAMPLE: &str = "a rule like 'udp4 dst 10.0.0.7 dst-port 53 queue 2' (or drop, or context N), or none";
+
+/// A rule as text: `udp4 dst 10.0.0.7 dst-port 53 queue 2`; `raw:` and its bytes where words do not suffice.
+pub fn rule_text(rule: &FlowRule) -> String {
+    let Some(matches) = rule.matches() else {
+        let bytes: String = rule.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        return format!("raw:{bytes}");
+    };
+    let FlowMatch { flow, src, dst, src_port, dst_port } = matches;
+    let mut text = flow.name().to_owned();
+    let mut part = |name: &str, value: Option<String>| {
+        value.into_iter().for_each(|value| text.push_str(&format!(" {name} {value}")));
+    };
+    part("src", src.map(|address| address.to_string()));
+    part("dst", dst.map(|address| address.to_string()));
+    part("src-port", src_port.map(|port| port.to_string()));
+    part("dst-port", dst_port.map(|port| port.to_string()));
+    text.push_str(&match rule.action() {
+        FlowAction::Queue(queue) => format!(" queue {queue}"),
+        FlowAction::Drop => " drop".into(),
+        FlowAction::Context(context) => format!(" context {context}"),
+    });
+    text
+}
+
+/// A rule from its text, for a place or any; `None` when it is none.
+pub fn parse_rule(text: &str, place: Option<u32>) -> Option<FlowRule> {
+    if let Some(hex) = text.strip_prefix("raw:") {
+        let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+        let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
+        return FlowRule::from_bytes(&bytes?);
+    }
+    let mut words = text.split_ascii_whitespace();
+    let name = words.next()?;
+    let flow = FlowType::ALL.into_iter().find(|flow| flow.name() == name)?;
+    let mut matches = FlowMatch { flow, src: None, dst: None, src_port: None, dst_port: None };
+    let six = matches!(flow, FlowType::Tcp6 | FlowType::Udp6);
+    let address = |word: Option<&str>| {
+        let address: IpAddr = word?.parse().ok()?;
+        (address.is_ipv6() == six).then_some(address)
+    };
+    let mut action = None;
+    while let Some(word) = words.next() {
+        // An action ends the rule.
+        if action.is_some() {
+            return None;
+        }
+        match word {
+            "src" => matches.src = Some(address(words.next())?),
+            "dst" => matches.dst = Some(address(words.next())?),
+            "src-port" => matches.src_port = Some(words.next()?.parse().ok()?),
+            "dst-port" => matches.dst_port = Some(words.next()?.parse().ok()?),
+            "queue" => action = Some(FlowAction::Queue(words.next()?.parse().ok()?)),
+            "context" => action = Some(FlowAction::Context(words.next()?.parse().ok()?)),
+            "drop" => action = Some(FlowAction::Drop),
+            _ => return None,
+        }
+    }
+    Some(FlowRule::new(&matches, action?, place))
+}
+
+impl Kind for Rules {
+    fn prefix(&self) -> &'static str {
+        "rule"
+    }
+
+    fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
+        let rules = card.ethtool.flow_rules(card.name())?;
+        Ok(rules.iter().map(|rule| (rule.place().to_string(), rule_text(rule))).collect())
+    }
+
+    fn resolve(&self, _: &mut Card, key: &str, value: &str) -> Result<String, Wrong> {
+        let place = key.parse().ok();
+        if place.is_none() && key != "any" {
+            return Err(Wrong::NoSuchKey);
+        }
+        if value == "none" {
+            return Ok(value.into());
+        }
+        let rule = parse_rule(value, place).ok_or_else(|| Wrong::Expected(EXAMPLE.into()))?;
+        Ok(rule_text(&rule))
+    }
+
+    fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError> {
+        let name = card.name().to_owned();
+        let existing: Vec<u32> = card.ethtool.flow_rules(&name)?.iter().map(FlowRule::place).collect();
+        for (key, value) in changes {
+            let place: Option<u32> = key.parse().ok();
+            if let Some(place) = place.filter(|place| existing.contains(place)) {
+                card.ethtool.delete_flow_rule(&name, place)?;
+            }
+            if let Some(rule) = parse_rule(value, place).filter(|_| *value != "none") {
+                card.ethtool.insert_flow_rule(&name, &rule)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_read_back_as_they_are_written() {
+        for text in [
+            "udp4 dst 10.0.0.7 dst-port 53 queue 2",
+            "udp6 src 2001:db8::1 src-port 9 drop",
+            "tcp4 src 10.0.0.1 dst 10.0.0.2 src-port 1 dst-port 2 context 3",
+        ] {
+            assert_eq!(parse_rule(text, Some(4)).map(|rule| rule_text(&rule)).as_deref(), Some(text));
+        }
+        for wrong in
+            ["", "udp4", "udp5 queue 1", "udp4 dst ::1 queue 1", "udp4 queue", "udp4 drop queue 1", "raw:zz"]
+        {
+            assert_eq!(parse_rule(wrong, None), None, "{wrong}");
+        }
+    }
+}

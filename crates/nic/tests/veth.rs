@@ -1,0 +1,203 @@
+//! Settings of real interfaces in a namespace of the test's own: changed, read back, put back.
+
+use std::path::Path;
+
+use nic::{Card, Session, SessionError, Setting, Settings, Verdict, read_settings, restore};
+use sys::{
+    netns::NetNs,
+    rtnetlink::{RouteSocket, VethEnd, VethPair},
+};
+
+/// Runs `work` in a new namespace that has a veth pair `near` and `far`; skips loudly without the privilege.
+fn with_veth(work: impl FnOnce() + Send) {
+    let Ok(namespace) = NetNs::create() else {
+        assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "needs CAP_SYS_ADMIN");
+        return eprintln!("SKIPPED: a namespace needs CAP_SYS_ADMIN");
+    };
+    let inside = namespace.try_clone().unwrap();
+    namespace
+        .run(move || {
+            let mut route = RouteSocket::open().unwrap();
+            let end = |name, last| VethEnd { name, mac: [2, 0, 0, 0, 0, last] };
+            route
+                .create_veth(&VethPair {
+                    near: end("near", 1),
+                    far: end("far", 2),
+                    far_namespace: std::os::fd::AsFd::as_fd(&inside),
+                    queues: 4,
+                    mtu: 1500,
+                })
+                .unwrap();
+            work();
+        })
+        .unwrap();
+}
+
+fn settings() -> Settings {
+    read_settings(&mut Card::open("near").unwrap()).unwrap().settings
+}
+
+fn set(texts: &[&str]) -> Vec<Setting> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// Settings of every kind that a veth has.
+const MANY: [&str; 9] = [
+    "link.mtu=1400",
+    "link.tx-queue-len=77",
+    "feature.rx-gro=on",
+    "feature.tx-udp-segmentation=off",
+    "rps.rx-0=0",
+    "rfs.rx-1=64",
+    "napi.gro-flush-timeout-ns=20000",
+    "napi.defer-hard-irqs=2",
+    "sysctl.net.ipv4.tcp_rmem=4096 65536 1048576",
+];
+
+#[test]
+fn a_dropped_session_leaves_everything_as_it_was() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = settings();
+        let mut session = Session::begin("near", state.path()).unwrap();
+        let applied = session.apply(&set(&MANY)).unwrap();
+        assert_eq!(applied.outcomes.len(), MANY.len());
+        for outcome in &applied.outcomes {
+            assert_eq!(outcome.verdict, Verdict::Done, "{outcome:?}");
+        }
+        let during = settings();
+        for text in MANY {
+            let (name, value) = text.split_once('=').unwrap();
+            assert_eq!(during[name], value, "{name}");
+        }
+        drop(session);
+        assert_eq!(settings(), before);
+        assert_eq!(journals(state.path()), 0);
+    });
+}
+
+#[test]
+fn what_is_kept_is_restored_to_the_very_first_state() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = settings();
+        for text in ["link.mtu=1400", "link.mtu=1300", "feature.rx-gro=on"] {
+            let mut session = Session::begin("near", state.path()).unwrap();
+            session.apply(&set(&[text])).unwrap();
+            session.keep().unwrap();
+        }
+        assert_eq!(settings()["link.mtu"], "1300");
+        let restored = restore("near", state.path()).unwrap();
+        assert_eq!((restored.changes.len(), restored.left.len()), (2, 0));
+        assert_eq!(settings(), before);
+        let again = restore("near", state.path()).unwrap_err();
+        assert_eq!(again.to_string(), "nothing of near is to be restored");
+    });
+}
+
+#[test]
+fn a_second_session_is_refused_and_a_dropped_one_keeps_an_earlier_journal() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut first = Session::begin("near", state.path()).unwrap();
+        first.apply(&set(&["link.mtu=1400"])).unwrap();
+        let refused = [
+            Session::begin("near", state.path()).map(|_| ()).unwrap_err(),
+            restore("near", state.path()).map(|_| ()).unwrap_err(),
+        ];
+        for error in refused {
+            let expected = format!("near is being changed by process {}", std::process::id());
+            assert_eq!(error.to_string(), expected);
+        }
+        // Another interface is another matter.
+        drop(Session::begin("far", state.path()).unwrap());
+        first.keep().unwrap();
+        let mut second = Session::begin("near", state.path()).unwrap();
+        second.apply(&set(&["link.mtu=1200"])).unwrap();
+        drop(second);
+        assert_eq!(settings()["link.mtu"], "1400");
+        restore("near", state.path()).unwrap();
+        assert_eq!(settings()["link.mtu"], "1500");
+    });
+}
+
+#[test]
+fn a_refusal_in_the_middle_takes_everything_back() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = settings();
+        let mut session = Session::begin("near", state.path()).unwrap();
+        // The MTU changes first; no kernel has this CPU, and says so.
+        let error = session.apply(&set(&["link.mtu=1400", "rps.rx-0=8000"])).unwrap_err();
+        let SessionError::RolledBack { cause, left } = &error else { panic!("{error}") };
+        assert_eq!(cause.to_string(), "cannot set rps.rx-0 of near to 8000");
+        assert_eq!(left.len(), 0);
+        assert_eq!(settings(), before);
+        drop(session);
+        assert_eq!((settings(), journals(state.path())), (before, 0));
+    });
+}
+
+#[test]
+fn everything_wrong_is_said_at_once_and_nothing_changes() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = settings();
+        let mut session = Session::begin("near", state.path()).unwrap();
+        let wrong = [
+            "link.mtu=1400",
+            "ring.rx=512",
+            "wings.span=3",
+            "feature.rx-gro=maybe",
+            "rps.rx-0=3-1",
+            "rule.1=x",
+        ];
+        let SessionError::Problems { problems } = session.apply(&set(&wrong)).unwrap_err() else {
+            panic!("problems are collected")
+        };
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts[1..],
+            [
+                "there is no setting 'wings.span'",
+                "feature.rx-gro cannot be 'maybe': write on or off",
+                "rps.rx-0 cannot be '3-1': write a list like 0,2-3, or none",
+                "rule.1 cannot be 'x': write a rule like 'udp4 dst 10.0.0.7 dst-port 53 queue 2' (or drop, or \
+                 context N), or none",
+            ]
+        );
+        assert_eq!(texts[0], "near has no setting ring.rx that can be changed");
+        assert_eq!((settings(), journals(state.path())), (before, 0));
+    });
+}
+
+#[test]
+fn an_interface_renamed_or_removed_midway_is_an_error_with_words() {
+    with_veth(|| {
+        let state = tempfile::tempdir().unwrap();
+        let mut session = Session::begin("near", state.path()).unwrap();
+        session.apply(&set(&["link.mtu=1400"])).unwrap();
+        let index = session.card().index();
+        rename("near", "other");
+        // Files and ioctls go by name: the new one is taken over.
+        session.apply(&set(&["feature.rx-gro=on"])).unwrap();
+        drop(session);
+        let restored = read_settings(&mut Card::open("other").unwrap()).unwrap().settings;
+        assert_eq!(restored["link.mtu"], "1500");
+
+        let mut session = Session::begin("other", state.path()).unwrap();
+        session.apply(&set(&["link.mtu=1400"])).unwrap();
+        RouteSocket::open().unwrap().delete_link(index).unwrap();
+        let error = session.undo().unwrap_err().to_string();
+        assert_eq!(error, format!("cannot read interface number {index}"));
+    });
+}
+
+fn rename(from: &str, to: &str) {
+    let status = std::process::Command::new("ip").args(["link", "set", from, "name", to]).status().unwrap();
+    assert!(status.success());
+}
+
+fn journals(state: &Path) -> usize {
+    std::fs::read_dir(state.join("nic")).map_or(0, Iterator::count)
+}

@@ -1,0 +1,239 @@
+//! Both directions of one queue through AF_XDP: a packet is looked at where it lies, and goes back to the card as
+//! an empty frame or as a packet to be sent. No program comes with it: who opens it says what is handed to it.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use sys::xsk::{
+    CopyMode, Received as XskReceived, RxQueue, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket,
+    XskStatistics,
+};
+
+use super::{XskGot, XskShape, interface};
+use crate::{PortError, Wait};
+
+/// How long a blocking turn waits before it comes back.
+const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How to open an [`XskQueue`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XskQueueOptions {
+    /// The interface's name in the calling thread's namespace.
+    pub interface: String,
+    /// The queue.
+    pub queue: u32,
+    /// Memory and rings; the TX ring is as large as the RX ring.
+    pub shape: XskShape,
+    /// Packets a turn, at most.
+    pub batch_size: u32,
+    /// Whether the card reads and writes the frames itself.
+    pub copy_mode: CopyMode,
+}
+
+/// One queue of an interface, both directions.
+pub struct XskQueue {
+    socket: XskSocket,
+    rx: RxQueue,
+    tx: TxQueue,
+    options: XskQueueOptions,
+    unsent: u64,
+}
+
+/// What is done with a packet that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Its frame takes the next packet.
+    Recycle,
+    /// It leaves on this queue, with this many bytes.
+    Send(usize),
+}
+
+/// What became of one turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turn {
+    /// Packets that were looked at.
+    pub received: usize,
+    /// Packets of those handed to the card to be sent.
+    pub sent: usize,
+    /// Whether no empty frame was left for the next packet when these were looked at.
+    pub starved: bool,
+}
+
+impl XskQueueOptions {
+    /// Batches of 64 in 2048-byte frames, with as few copies as the driver can.
+    pub fn on(interface: &str, queue: u32) -> Self {
+        Self {
+            interface: interface.into(),
+            queue,
+            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            batch_size: 64,
+            copy_mode: CopyMode::Auto,
+        }
+    }
+}
+
+impl XskQueue {
+    /// Opens the queue's socket with all its frames given to the kernel. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// [`PortError::NoQueue`], [`PortError::Link`], [`PortError::Xsk`].
+    ///
+    /// # Panics
+    /// When the shape is not made of powers of two.
+    pub fn open(options: &XskQueueOptions) -> Result<Self, PortError> {
+        let link = interface(&options.interface, options.queue)?;
+        let XskShape { frame_size, frames, ring_slots } = options.shape;
+        let refused =
+            |source| PortError::Xsk { interface: options.interface.clone(), queue: options.queue, source };
+        let (umem, empty) = Umem::new(UmemConfig { frames, frame_size, headroom: 0 })
+            .map_err(|source| refused(XskError::Memory { action: "map the UMEM", source }))?;
+        let config = XskConfig {
+            interface: link.index,
+            queue: options.queue,
+            copy_mode: options.copy_mode,
+            rx_slots: ring_slots,
+            tx_slots: ring_slots,
+            frames,
+            busy_poll: None,
+        };
+        let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
+        let mut rx = opened.rx.expect("a socket with RX slots receives");
+        let tx = opened.tx.expect("a socket with TX slots sends");
+        for frame in empty {
+            rx.refill(frame).expect("the fill ring has two slots for every frame");
+        }
+        rx.publish();
+        Ok(Self { socket: opened.socket, rx, tx, options: options.clone(), unsent: 0 })
+    }
+
+    /// Lends each packet that is there, at most a batch: the bytes from its start to the end of its frame, and its
+    /// length. A packet that is to be sent may be changed in place and become longer; it starts where it started.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`]: the interface is down or gone.
+    #[inline]
+    pub fn turn(
+        &mut self,
+        wait: Wait,
+        mut look: impl FnMut(&mut [u8], usize) -> After,
+    ) -> Result<Turn, PortError> {
+        self.reclaim();
+        let mut available = self.rx.available();
+        if available == 0 {
+            if self.rx.needs_wakeup() {
+                self.kick_rx()?;
+            }
+            if wait == Wait::Block {
+                self.wait()?;
+            }
+            available = self.rx.available();
+        }
+        let mut turn = Turn::default();
+        let umem = self.rx.umem().clone();
+        while turn.received < available.min(self.options.batch_size) as usize {
+            let Some(XskReceived { mut frame, range }) = self.rx.pop() else { break };
+            let start = range.start;
+            let longest = umem.frame_size() as usize - start;
+            turn.received += 1;
+            let after = look(&mut umem.bytes_mut(&mut frame)[start..], range.len());
+            let returned = match after {
+                After::Send(len) if (1..=longest).contains(&len) => {
+                    let pushed = self.tx.push_range(frame, start..start + len);
+                    turn.sent += usize::from(pushed.is_ok());
+                    self.unsent += u64::from(pushed.is_err());
+                    pushed.err()
+                }
+                After::Send(_) => {
+                    self.unsent += 1;
+                    Some(frame)
+                }
+                After::Recycle => Some(frame),
+            };
+            if let Some(frame) = returned {
+                self.rx.refill(frame).expect("the fill ring has two slots for every frame");
+            }
+        }
+        turn.starved = self.rx.unused() == 0;
+        self.rx.publish();
+        self.tx.publish();
+        if self.rx.needs_wakeup() && turn.received > 0 {
+            self.kick_rx()?;
+        }
+        if self.tx.outstanding() > 0 && (turn.sent > 0 || self.tx.needs_wakeup()) {
+            self.kick_tx()?;
+        }
+        Ok(turn)
+    }
+
+    /// Packets that were to be sent and were not: the TX ring was full, or they did not fit their frame.
+    pub fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// What the socket got.
+    pub fn got(&self) -> XskGot {
+        XskGot { copy_mode: self.socket.copy_mode(), pages: self.rx.umem().pages() }
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> u32 {
+        self.options.queue
+    }
+
+    /// The kernel's counters of this socket.
+    ///
+    /// # Errors
+    /// [`PortError::XskBroken`] when the kernel does not say.
+    pub fn statistics(&self) -> Result<XskStatistics, PortError> {
+        self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
+    }
+
+    /// Frames that were sent are empty again.
+    fn reclaim(&mut self) {
+        if self.tx.outstanding() > 0 {
+            let rx = &mut self.rx;
+            self.tx.complete(|frame| rx.refill(frame).expect("the fill ring has two slots for every frame"));
+        }
+    }
+
+    fn wait(&self) -> Result<(), PortError> {
+        match self.socket.wait_readable(TIMEOUT) {
+            Ok(_) => Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(source) => Err(self.broken("wait on", source)),
+        }
+    }
+
+    fn kick_rx(&self) -> Result<(), PortError> {
+        self.kicked("receive on", self.socket.kick_rx())
+    }
+
+    fn kick_tx(&self) -> Result<(), PortError> {
+        self.kicked("send on", self.socket.kick_tx())
+    }
+
+    /// What the kernel cannot do now it does at the next call.
+    fn kicked(&self, action: &'static str, outcome: io::Result<()>) -> Result<(), PortError> {
+        match outcome {
+            Err(source) => match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
+                _ => Err(self.broken(action, source)),
+            },
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn broken(&self, action: &'static str, source: io::Error) -> PortError {
+        let XskQueueOptions { interface, queue, .. } = &self.options;
+        PortError::XskBroken { action, interface: interface.clone(), queue: *queue, source }
+    }
+}
+
+impl AsFd for XskQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
