@@ -127,7 +127,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             Some(earlier) => Ok(earlier),
             None => {
                 self.watcher.trial_begins(&coming);
-                self.lend_interfaces(plan).and_then(|()| {
+                self.lend_interfaces(plan, coming.row).and_then(|()| {
                     let lab = self.lab.as_ref().map(|(_, lab)| lab);
                     coming.row.run((plan, lab), number, |tick| self.watcher.tick(tick))
                 })
@@ -164,12 +164,14 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         if interrupted { Err(Stopped) } else { Ok(Some(index)) }
     }
 
-    /// Makes the lab of real interfaces, unless it is there.
-    fn lend_interfaces(&mut self, plan: &BenchPlan) -> Result<(), TrialError> {
-        let there = self.lab.as_ref().is_some_and(|(of, _)| *of == plan.lab);
-        if plan.lab.interfaces.is_some() && !there {
-            // The interfaces come back first.
+    /// Makes the lab of real interfaces, unless it is there. Somebody else's program gets a lab of its own.
+    fn lend_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
+        let ours = plan.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
+        if !ours || self.lab.as_ref().is_none_or(|(of, _)| *of != plan.lab) {
+            // The interfaces come back before they are lent again.
             self.lab = None;
+        }
+        if ours && self.lab.is_none() {
             self.lab = Some((plan.lab.clone(), Lab::create(&plan.lab)?));
         }
         Ok(())
