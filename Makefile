@@ -40,7 +40,7 @@ bench-compare: build ## linerate's engines against plain C loops on the same lab
 	$(CARGO) bench --locked -p linerate-bench --bench compare
 
 bench-micro: ## nanoseconds of the hot functions
-	$(CARGO) bench --locked -p linerate-wire
+	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp

@@ -3,4 +3,5 @@
 //! The bodies know nothing of libFuzzer: the ordinary tests of their crate run them too.
 
 pub mod control;
+pub mod filter;
 pub mod wire;

@@ -9,6 +9,7 @@ use crate::{
     names::{NameTables, Names},
     parse::parse,
     run::Machine,
+    tuple::{TupleRule, tuple_rules},
 };
 
 /// One compiled expression.
@@ -16,6 +17,7 @@ use crate::{
 pub struct Filter {
     expression: String,
     pub(crate) graph: Graph,
+    pub(crate) tuples: Option<Vec<TupleRule>>,
     machine: Machine,
 }
 
@@ -48,7 +50,8 @@ impl Filter {
         let (cond, values) = lower(node.as_ref(), context.names, context.netmask)?;
         let graph = Graph::of(&cond, values);
         let machine = Machine::new(&graph);
-        Ok(Self { expression: expression.to_owned(), graph, machine })
+        let tuples = tuple_rules(node.as_ref(), context);
+        Ok(Self { expression: expression.to_owned(), graph, tuples, machine })
     }
 
     /// Whether a frame matches; it begins with its Ethernet header and has no FCS. A test that reads outside the

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+mod cbpf;
 mod ebpf;
 mod error;
 mod filter;
@@ -41,9 +42,12 @@ mod lower;
 mod names;
 mod parse;
 mod run;
+mod tuple;
 mod value;
 
+pub use cbpf::{CbpfInstruction, CbpfRefusal};
 pub use ebpf::{EbpfInstruction, EbpfRefusal};
 pub use error::{FilterError, FilterErrorKind};
 pub use filter::{Context, Filter, FilterSet};
 pub use names::{NameTables, Names, Service};
+pub use tuple::{Prefix, TupleRule};

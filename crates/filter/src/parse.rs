@@ -470,6 +470,9 @@ impl Parser<'_> {
 
 fn bare_name(name: &str, at: Range<usize>) -> FilterError {
     let error = FilterError::syntax(at, format!("'{name}' is no keyword"));
+    if name.split_once('-').is_some_and(|(first, _)| crate::lexer::keywords().any(|known| known == first)) {
+        return error.hint("a name may have '-' in it: put spaces around a minus sign");
+    }
     match near_keyword(name) {
         Some(near) => error.hint(format!("did you mean '{near}'?")),
         None => error.hint(format!("a host's name needs 'host' before it: host {name}")),

@@ -16,6 +16,29 @@ pub(crate) fn sentence(rng: &mut Rng, levels: u32) -> String {
     }
 }
 
+/// Addresses, protocols and ports, most of them joined by "and".
+pub(crate) fn conjunction(rng: &mut Rng) -> String {
+    let parts: Vec<_> = (0..rng.usize(1..5))
+        .map(|_| {
+            let direction = pick(rng, DIRECTIONS);
+            match rng.u8(0..5) {
+                0 => {
+                    pick(rng, &["ip", "ip6", "udp", "tcp", "icmp", "sctp", "arp", "proto 17", "ip6 proto 6"])
+                        .into()
+                }
+                1 => format!("{direction}host {}", pick(rng, HOSTS)),
+                2 => format!("{direction}net {}", pick(rng, NETS)),
+                3 => format!("{}{direction}port {}", pick(rng, &["", "tcp ", "udp "]), pick(rng, PORTS)),
+                _ => format!("{direction}portrange {}-{}", rng.u16(0..450), rng.u16(..)),
+            }
+        })
+        .collect();
+    parts
+        .into_iter()
+        .reduce(|all, part| format!("{all} {} {part}", pick(rng, &["and", "and", "or"])))
+        .unwrap_or_default()
+}
+
 const OUTER: &[&str] = &["vlan", "vlan 5", "mpls", "mpls 5", "pppoes", "pppoes 3", "vlan 7 and vlan 5"];
 const PROTOCOLS: &[&str] = &[
     "ip",

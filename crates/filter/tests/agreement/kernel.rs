@@ -15,39 +15,39 @@ pub(crate) const LEAST_FRAME: usize = 14;
 /// Filters in the kernel.
 pub(crate) struct Kernel(aya::Ebpf);
 
-/// Whether this process may load programs; says so when not, and fails when everything is required.
-pub(crate) fn allowed() -> bool {
-    let filters = FilterSet::new([]);
-    match Kernel::load(&filters) {
-        Ok(_) => true,
-        Err(error) => {
-            let required = std::env::var_os("LINERATE_REQUIRE_ALL").is_some();
-            assert!(!required, "BPF programs cannot be loaded: {error:?}");
-            eprintln!("skipped: BPF programs cannot be loaded here: {error}");
-            false
-        }
+/// Loads filters; it has read the kernel's types, which takes longer than all loading.
+pub(crate) struct Loader(EbpfLoader<'static>);
+
+impl Loader {
+    /// `None`, said aloud, when this process may not load programs; a panic when everything is required.
+    pub(crate) fn new() -> Option<Self> {
+        let mut loader = EbpfLoader::new();
+        loader.verifier_log_level(VerifierLogLevel::DISABLE);
+        let mut loader = Self(loader);
+        let Err(error) = loader.load(&FilterSet::new([])) else { return Some(loader) };
+        let required = std::env::var_os("LINERATE_REQUIRE_ALL").is_some();
+        assert!(!required, "BPF programs cannot be loaded: {error:?}");
+        eprintln!("skipped: BPF programs cannot be loaded here: {error}");
+        None
+    }
+
+    /// Filters as a program whose verdict is the first that matches.
+    pub(crate) fn load(&mut self, filters: &FilterSet) -> Result<Kernel, ProgramError> {
+        let answers: Vec<_> = (FIRST_ANSWER as i32..).take(filters.len()).collect();
+        let body = filters.to_ebpf(&answers, OTHERWISE as i32, 30_000);
+        let body = body.expect("the filters of tests are short enough");
+        // `data_end` and `data` of `struct xdp_md`, into the places where the function expects them.
+        let load = |dst, offset| EbpfInstruction { code: 0x61, dst, src: 1, offset, imm: 0 };
+        let code = [load(2, 4), load(1, 0)].into_iter().chain(body);
+        let code: Vec<u8> = code.flat_map(EbpfInstruction::to_bytes).collect();
+        let mut ebpf = self.0.load(&object(&code)).expect("the object is right");
+        let program: &mut Xdp = ebpf.program_mut("match").expect("in it").try_into().expect("XDP");
+        program.load()?;
+        Ok(Kernel(ebpf))
     }
 }
 
 impl Kernel {
-    /// Loads filters as a program whose verdict is the first that matches.
-    pub(crate) fn load(filters: &FilterSet) -> Result<Self, ProgramError> {
-        let answers: Vec<_> = (FIRST_ANSWER as i32..).take(filters.len()).collect();
-        let body = filters
-            .to_ebpf(&answers, OTHERWISE as i32, 30_000)
-            .expect("the filters of tests are short enough");
-        // `data_end` and `data` of `struct xdp_md`, into the places where the function expects them.
-        let load = |dst, offset| EbpfInstruction { code: 0x61, dst, src: 1, offset, imm: 0 };
-        let code: Vec<u8> =
-            [load(2, 4), load(1, 0)].iter().chain(&body).flat_map(|one| one.to_bytes()).collect();
-        let mut loader = EbpfLoader::new();
-        loader.verifier_log_level(VerifierLogLevel::DISABLE);
-        let mut ebpf = loader.load(&object(&code)).expect("the object is right");
-        let program: &mut Xdp = ebpf.program_mut("match").expect("in it").try_into().expect("XDP");
-        program.load()?;
-        Ok(Self(ebpf))
-    }
-
     pub(crate) fn matches(&self, frame: &[u8]) -> bool {
         self.answer(frame).is_some()
     }

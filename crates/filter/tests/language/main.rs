@@ -1,0 +1,92 @@
+//! What the language takes and refuses, whoever else does.
+
+mod fuzz;
+mod refused;
+
+use std::net::Ipv4Addr;
+
+use filter::{Context, Filter, NameTables, Names};
+
+fn frame(ethertype: u16, rest: &[u8]) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &ethertype.to_be_bytes(), rest].concat()
+}
+
+fn udp(src: [u8; 4], dst: [u8; 4], src_port: u16, dst_port: u16) -> Vec<u8> {
+    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+    let ports = [src_port.to_be_bytes(), dst_port.to_be_bytes()].concat();
+    frame(0x0800, &[&header[..], &src, &dst, &ports, &[0; 4]].concat())
+}
+
+fn in_context(expression: &str, names: &dyn Names, netmask: Ipv4Addr) -> Filter {
+    Filter::compile_in(expression, Context { names, netmask }).unwrap()
+}
+
+#[test]
+fn an_empty_expression_matches_everything() {
+    for expression in ["", " \t\n"] {
+        let filter = Filter::compile(expression).unwrap();
+        assert!(filter.matches(&[]) && filter.matches(&[0; 60]));
+        assert_eq!(filter.program().unwrap().last().map(|end| end.k), Some(0));
+    }
+}
+
+#[test]
+fn names_mean_what_the_context_says() {
+    let names = NameTables::default()
+        .hosts("192.0.2.1 web\n2001:db8::1 web\n")
+        .networks("office 198.51.100.0\nloopback 127.0.0.0\n")
+        .services("game 4321/udp\n")
+        .protocols("strange 253 STRANGE\n")
+        .ethers("02:00:00:00:00:01 web\n");
+    let matches =
+        |expression: &str, frame: &[u8]| in_context(expression, &names, Ipv4Addr::UNSPECIFIED).matches(frame);
+    let packet = udp([192, 0, 2, 1], [198, 51, 100, 7], 5, 4321);
+    for expression in
+        ["host web", "src web", "dst net office", "udp dst port game", "ether src web", "port game"]
+    {
+        assert!(matches(expression, &packet), "{expression}");
+    }
+    for expression in
+        ["dst host web", "src net office", "net loopback", "tcp or src port game", "proto strange"]
+    {
+        assert!(!matches(expression, &packet), "{expression}");
+    }
+}
+
+#[test]
+fn well_known_names_need_no_context() {
+    let packet = udp([192, 0, 2, 1], [198, 51, 100, 7], 5, 53);
+    for expression in ["port domain", "udp port domain", "ip proto \\udp", "portrange 50-domain"] {
+        assert!(Filter::compile(expression).unwrap().matches(&packet), "{expression}");
+    }
+    // A service that only TCP has.
+    assert!(!Filter::compile("port ssh").unwrap().matches(&udp([1, 2, 3, 4], [5, 6, 7, 8], 5, 22)));
+}
+
+#[test]
+fn broadcasts_follow_the_netmask() {
+    let names = NameTables::default();
+    let filter = in_context("ip broadcast", &names, Ipv4Addr::new(255, 255, 255, 0));
+    for (last, is) in [(0, true), (255, true), (7, false)] {
+        assert_eq!(filter.matches(&udp([192, 0, 2, 1], [192, 0, 2, last], 1, 2)), is, "{last}");
+    }
+    assert!(!Filter::compile("ip broadcast").unwrap().matches(&udp([192, 0, 2, 1], [192, 0, 2, 255], 1, 2)));
+}
+
+#[test]
+fn contradictions_are_seen() {
+    for (expression, nothing) in
+        [("tcp and udp", true), ("ip and ip6", true), ("1 = 2", true), ("tcp or udp", false)]
+    {
+        assert_eq!(Filter::compile(expression).unwrap().matches_nothing(), nothing, "{expression}");
+    }
+}
+
+#[test]
+fn an_ids_qualifiers_are_those_before_it() {
+    let to = |port| udp([192, 0, 2, 1], [198, 51, 100, 7], 9, port);
+    let filter = Filter::compile("udp dst port 53 or 443 or (5000 or 5001) and not 5001").unwrap();
+    let ports = [53, 443, 5000, 5001, 80].map(|port| filter.matches(&to(port)));
+    // From left to right: "and" binds no closer than "or".
+    assert_eq!(ports, [true, true, true, false, false]);
+}
