@@ -15,6 +15,7 @@ mod scenario;
 mod spec;
 mod sweep;
 mod throughput;
+mod timing;
 mod trial;
 
 pub use cpus::CpuPlan;
@@ -34,4 +35,5 @@ pub use search::{Goal, GoalError};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use sweep::{SweepPlan, Turn};
 pub use throughput::{Tests, ThroughputPlan, run_throughput};
+pub use timing::{ClockClaim, timed_reception};
 pub use trial::{Tick, TrialError, TrialRun, run_trial};

@@ -201,7 +201,7 @@ impl BenchPlan {
         ReceiverPlan {
             engine: pair.rx.0.clone(),
             local: (any, LAB_PORT).into(),
-            interface: Some(interface.into()),
+            interface: (!matches!(pair.rx.0, RxEngine::Udp(_))).then(|| interface.into()),
             workers: self.rx_workers(pair),
             spin: self.spin,
             batch_size: self.rx_batch_size,

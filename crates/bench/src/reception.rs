@@ -7,7 +7,8 @@ use std::{
 };
 
 use engine::{
-    EngineError, Placement, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot, StreamCount,
+    EngineError, Placement, Readings, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot,
+    StreamCount, Then,
 };
 use ledger::{Drivers, HostCounters, Received, host_rx_lines};
 use measure::{Cost, Endpoint, Interval, LedgerLine};
@@ -16,6 +17,7 @@ use session::{Counts, Host, HostError, HostEvent, Progress, Report};
 use sys::{
     clock,
     procfs::{self, Stat},
+    udp::UdpSink,
 };
 use thiserror::Error;
 
@@ -28,6 +30,7 @@ pub struct Reception {
     events: mpsc::Receiver<HostEvent>,
     last: (u64, RxSnapshot),
     start_ns: u64,
+    _sink: Option<UdpSink>,
 }
 
 /// Why a receiver could not start.
@@ -48,6 +51,9 @@ impl Reception {
     /// [`ReceptionError`]; then nothing is left open.
     pub fn start(plan: &ReceiverPlan, cpus: &[u32]) -> Result<Self, ReceptionError> {
         let placement = Placement { enter: None, cpus: cpus.to_vec() };
+        // Whoever only listens along leaves packets to the kernel, which would say that nobody wants them.
+        let sink =
+            matches!(plan.engine, RxEngine::Packet(_)).then(|| UdpSink::open(plan.local).ok()).flatten();
         let receiver = Receiver::start(plan, &placement)?;
         let local = receiver.local_address();
         let endpoint = endpoint(plan, cpus);
@@ -61,7 +67,8 @@ impl Reception {
         let (sender, events) = mpsc::channel();
         let host = Host::listen(local, local.port(), counting.clone(), sender)?;
         let start_ns = clock::monotonic_ns();
-        Ok(Self { counting, host: Some(host), events, last: (start_ns, RxSnapshot::default()), start_ns })
+        let last = (start_ns, RxSnapshot::default());
+        Ok(Self { counting, host: Some(host), events, last, start_ns, _sink: sink })
     }
 
     /// Where it listens.
@@ -87,6 +94,16 @@ impl Reception {
             payload_bytes: now.1.payload_bytes - before.1.payload_bytes,
             rx_dropped: Some(now.1.lost - before.1.lost),
         }
+    }
+
+    /// All workers' counters so far.
+    pub fn tally(&self) -> RxSnapshot {
+        self.counting.snapshot()
+    }
+
+    /// What each reader has measured so far, and what then; `None` when nothing is measured.
+    pub fn readings(&self, then: Then) -> Option<Vec<Readings>> {
+        self.counting.with(|receiver| receiver.readings(then)).flatten()
     }
 
     /// Whether the path broke.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use engine::{
-    EngineError, LatencyMeans, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender,
-    TxEngine, TxSnapshot,
+    EngineError, Loss, Placement, Receiver, ReceiverResult, RxEngine, RxSnapshot, Sender, TxEngine,
+    TxSnapshot,
 };
 use lab::{Lab, LabError, Side};
 use ledger::{
@@ -25,6 +25,7 @@ use wire::MacAddr;
 use crate::{
     plan::{BenchPlan, LabEnd, Pair},
     record::{RxOutcome, TrialSettings, TxOutcome, cpu_shares, receive_cost},
+    timing::{ClockClaim, timed_reception},
 };
 
 /// How often a running trial is looked at.
@@ -177,7 +178,9 @@ fn run_in(
         cpus,
         on_wire: Some(counters.tx.link.tx_packets),
         // Both ends are of this machine, and so are their clocks.
-        statistics: received.reception(LatencyMeans::Time),
+        statistics: Some(received.readings())
+            .filter(|readings| !readings.is_empty())
+            .map(|readings| timed_reception(&readings, ClockClaim::SameHost)),
     };
     let settings = TrialSettings {
         trial: number,

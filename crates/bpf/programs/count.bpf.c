@@ -5,16 +5,8 @@
  */
 #include "linerate.bpf.h"
 
-#define PROBE_MAGIC 0xbe9be955
 #define WINDOW 256
 #define FOREIGN_SLOT 0
-
-struct probe {
-	__u32 magic;
-	__u32 sequence;
-	__u64 time;
-};
-_Static_assert(sizeof(struct probe) == 16, "struct pktgen_hdr of net/core/pktgen.c");
 
 /* What one CPU saw of one stream. `foreign` is of all streams together and counted in the first. */
 struct stream {
@@ -99,17 +91,15 @@ int count(struct xdp_md *ctx)
 	struct udp *udp = udp_of(data, end);
 	struct stream *stream;
 	struct probe *probe;
-	__u32 slot = 0, len;
+	__u32 slot, len;
 
 	if (!udp)
 		return foreign();
-	probe = (struct probe *)(udp + 1);
-	len = ntohs(udp->len);
-	if ((void *)(probe + 1) > end || len < UDP_LEN + sizeof(*probe) || probe->magic != htonl(PROBE_MAGIC))
+	probe = probe_of(udp, end);
+	if (!probe)
 		return foreign();
-	len -= UDP_LEN;
-	if (len >= sizeof(*probe) + 2 && (void *)(probe + 1) + 2 <= end)
-		slot = ntohs(*(__u16 *)(probe + 1));
+	len = ntohs(udp->len) - UDP_LEN;
+	slot = stream_of(udp, probe, end);
 	if (slot >= streams)
 		return foreign();
 

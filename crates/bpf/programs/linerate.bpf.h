@@ -57,6 +57,7 @@ static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static __s64 (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static __s64 (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static __s64 (*const bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
 static __s64 (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static __s64 (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void *from, __u32 len) = (void *)190;
@@ -83,11 +84,21 @@ struct udp {
 };
 _Static_assert(sizeof(struct udp) == UDP_LEN, "RFC 768");
 
+/* Kernel pktgen's header at the start of the UDP payload; linerate's stream tag may follow. */
+#define PROBE_MAGIC 0xbe9be955
+
+struct probe {
+	__u32 magic;
+	__u32 sequence;
+	__u64 time;
+};
+_Static_assert(sizeof(struct probe) == 16, "struct pktgen_hdr of net/core/pktgen.c");
+
 /*
  * The UDP header of a frame: Ethernet, at most two VLAN tags, IPv4 that is no fragment or IPv6 without extension
- * headers. NULL for everything else.
+ * headers. NULL for everything else. `ip` is told where the IP header stands.
  */
-static ALWAYS_INLINE struct udp *udp_of(void *data, void *end)
+static ALWAYS_INLINE struct udp *udp_behind(void *data, void *end, __u8 **ip)
 {
 	__u8 *at = data;
 	__u16 ethertype;
@@ -107,6 +118,7 @@ static ALWAYS_INLINE struct udp *udp_of(void *data, void *end)
 		at += VLAN_LEN;
 	}
 
+	*ip = at;
 	if (ethertype == ETHERTYPE_IPV4) {
 		if ((void *)(at + IPV4_LEN) > end)
 			return 0;
@@ -127,6 +139,34 @@ static ALWAYS_INLINE struct udp *udp_of(void *data, void *end)
 
 	udp = (struct udp *)at;
 	return (void *)(udp + 1) > end ? 0 : udp;
+}
+
+static ALWAYS_INLINE struct udp *udp_of(void *data, void *end)
+{
+	__u8 *ip;
+
+	return udp_behind(data, end, &ip);
+}
+
+/* The probe header of a datagram whose payload begins with one. */
+static ALWAYS_INLINE struct probe *probe_of(struct udp *udp, void *end)
+{
+	struct probe *probe = (struct probe *)(udp + 1);
+
+	if ((void *)(probe + 1) > end || ntohs(udp->len) < UDP_LEN + sizeof(*probe) ||
+	    probe->magic != htonl(PROBE_MAGIC))
+		return 0;
+	return probe;
+}
+
+/* The tag behind a probe header, 0 when there is no room for one. */
+static ALWAYS_INLINE __u32 stream_of(struct udp *udp, struct probe *probe, void *end)
+{
+	__u16 *tag = (__u16 *)(probe + 1);
+
+	if (ntohs(udp->len) < UDP_LEN + sizeof(*probe) + sizeof(*tag) || (void *)(tag + 1) > end)
+		return 0;
+	return ntohs(*tag);
 }
 
 /* The kernel lets only GPL-compatible programs use some helpers; none here needs one. */

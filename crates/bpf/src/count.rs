@@ -82,18 +82,23 @@ impl Default for CountOptions {
     }
 }
 
+impl Verdict {
+    /// As `enum xdp_action` has it.
+    pub(crate) fn action(self) -> u32 {
+        match self {
+            Self::Drop => 1,
+            Self::Pass => 2,
+        }
+    }
+}
+
 impl Count {
     /// Attaches to the interface of this number, until dropped.
     ///
     /// # Errors
     /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
     pub fn attach(interface: u32, mode: Mode, options: &CountOptions) -> Result<Self, BpfError> {
-        const XDP_DROP: u32 = 1;
-        const XDP_PASS: u32 = 2;
-        let verdict = match options.verdict {
-            Verdict::Drop => XDP_DROP,
-            Verdict::Pass => XDP_PASS,
-        };
+        let verdict = options.verdict.action();
         let streams = u32::from(options.streams).max(1);
         let mut program = Program::load("count", object!("count"), |loader| {
             loader

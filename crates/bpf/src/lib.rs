@@ -19,6 +19,7 @@ mod divert;
 mod drops;
 mod error;
 mod inject;
+mod measure;
 mod parking;
 mod pass;
 mod program;
@@ -34,6 +35,9 @@ pub use divert::{
 pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
 pub use inject::Inject;
+pub use measure::{
+    Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, ProbeTime,
+};
 pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};

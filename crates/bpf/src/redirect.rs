@@ -17,6 +17,10 @@ use crate::{
 pub struct RedirectOptions {
     /// UDP datagrams to this port, over IPv4 or IPv6, with up to two VLAN tags; 0: every frame.
     pub dst_port: u16,
+    /// Of those, only datagrams with a probe header.
+    pub only_probes: bool,
+    /// Each packet carries a stamp of [`RedirectOptions::STAMP_BYTES`] in front of its first byte.
+    pub stamps: bool,
     /// Slots for sockets: one more than the largest queue number.
     pub queues: u32,
 }
@@ -31,7 +35,21 @@ pub struct Redirect {
 impl Default for RedirectOptions {
     /// Everything, from up to 64 queues.
     fn default() -> Self {
-        Self { dst_port: 0, queues: 64 }
+        Self { dst_port: 0, only_probes: false, stamps: false, queues: 64 }
+    }
+}
+
+impl RedirectOptions {
+    /// Bytes of a stamp: when the packet came (nanoseconds of the monotonic clock), on which CPU, and a magic number.
+    pub const STAMP_BYTES: usize = 16;
+
+    /// When the packet behind a stamp came, in nanoseconds of the monotonic clock, and on which CPU; `None` when these
+    /// bytes are no stamp.
+    #[inline]
+    pub fn read_stamp(bytes: &[u8; Self::STAMP_BYTES]) -> Option<(u64, u32)> {
+        const MAGIC: u32 = 0x6c72_746d; // STAMP_MAGIC of redirect.bpf.c
+        let [low, high] = [0, 8].map(|at| u64::from_ne_bytes(*bytes[at..].first_chunk().expect("two words")));
+        (high >> 32 == u64::from(MAGIC)).then_some((low, high as u32))
     }
 }
 
@@ -41,8 +59,11 @@ impl Redirect {
     /// # Errors
     /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
     pub fn attach(interface: u32, mode: Mode, options: &RedirectOptions) -> Result<Self, BpfError> {
+        let (only_probes, stamps) = (u32::from(options.only_probes), u32::from(options.stamps));
         let mut program = Program::load("redirect", object!("redirect"), |loader| {
             loader.override_global("dst_port", &options.dst_port, true);
+            loader.override_global("only_probes", &only_probes, true);
+            loader.override_global("stamps", &stamps, true);
             loader.map_max_entries("sockets", options.queues);
         })?;
         let sockets = program.take_map("sockets")?;

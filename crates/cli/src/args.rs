@@ -30,7 +30,7 @@ pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs,
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
-pub(crate) use recv::RecvArgs;
+pub(crate) use recv::{AskArgs, Display, MeasureArgs, RecvArgs, RecvCommand};
 pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;

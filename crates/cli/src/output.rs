@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use measure::{Interval, Run, Start, Trial};
+use measure::{Interval, ReceptionStatistics, Run, Start, Trial};
 use report::Style;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::{
-    args::OutputArgs,
+    args::{Display, OutputArgs},
     failure::{Failure, Status},
 };
 
@@ -209,6 +209,28 @@ pub(crate) fn print_event(event: report::Event<'_>) -> Result<(), Failure> {
 pub(crate) fn print_trial(trial: &Trial) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     printed(report::write_trial(trial, style(), &mut out).and_then(|()| out.flush()))
+}
+
+/// Prints what a receiver measured.
+pub(crate) fn print_reception(statistics: &ReceptionStatistics, display: Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = match display {
+        Display::Human => report::write_reception_human(statistics, &mut out),
+        Display::Script => report::write_reception_script(statistics, &mut out),
+    };
+    printed(written.and_then(|()| out.flush()))
+}
+
+/// Writes a run as an HTML page.
+pub(crate) fn write_page(run: &Run, path: &Path) -> Result<(), Failure> {
+    let mut page = Vec::new();
+    let written = report::write_html(run, &mut page).and_then(|()| fs::write(path, page));
+    written.map_err(|source| {
+        Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
+            .hint("give another file with --plot FILE")
+    })?;
+    eprintln!("plotted: {}", path.display());
+    Ok(())
 }
 
 /// Prints an interval as udpreceiver does.

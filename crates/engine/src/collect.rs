@@ -1,5 +1,6 @@
 //! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
 
+mod program;
 mod summary;
 mod table;
 
@@ -7,9 +8,10 @@ use measure::{Distribution, SequenceTracker, StatisticsLevel, TransitVariation};
 use wire::{FlowKey, ProbeHeader};
 
 use crate::publish::STREAMS;
-use table::{Key, Table};
+use table::Table;
 
-pub use summary::{LatencyMeans, reception};
+pub use summary::{LatencyMeans, Readings, reception};
+pub(crate) use table::Key;
 
 /// A packet with a probe header, as a reader sees it.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +26,8 @@ pub struct Arrival {
     pub frame_bytes: usize,
     /// When it was sent, in nanoseconds; `None` when the header does not say.
     pub sent_ns: Option<u64>,
+    /// Whether the header tells a wall clock's time, else the time since its host's start.
+    pub is_sent_by_wall: bool,
     /// When it arrived, in nanoseconds.
     pub arrived_ns: u64,
 }
@@ -44,8 +48,8 @@ pub struct Collector {
 /// Where a reader reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReaderPlace {
-    /// Number of the worker.
-    pub worker: u32,
+    /// Number of the worker; `None` for a program in the kernel.
+    pub worker: Option<u32>,
     /// The CPU it last ran on.
     pub cpu: Option<u32>,
     /// Its queue, when it has one of its own.
@@ -53,23 +57,24 @@ pub struct ReaderPlace {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    packets: u64,
-    payload_bytes: u64,
-    frame_bytes: u64,
-    foreign: u64,
-    unstamped: u64,
-    before_sent: u64,
-    first_ns: Option<u64>,
-    last_ns: u64,
+pub(crate) struct Counts {
+    pub(crate) packets: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) frame_bytes: u64,
+    pub(crate) foreign: u64,
+    pub(crate) unstamped: u64,
+    pub(crate) before_sent: u64,
+    pub(crate) sent_by_uptime: u64,
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Times {
-    inter_arrival: Distribution,
-    flow_inter_arrival: Distribution,
-    jitter: Distribution,
-    latency: Distribution,
+pub(crate) struct Times {
+    pub(crate) inter_arrival: Distribution,
+    pub(crate) flow_inter_arrival: Distribution,
+    pub(crate) jitter: Distribution,
+    pub(crate) latency: Distribution,
 }
 
 #[derive(Debug, Clone)]
@@ -157,6 +162,7 @@ impl Collector {
         }
         counts.first_ns.get_or_insert(arrival.arrived_ns);
         counts.last_ns = arrival.arrived_ns;
+        counts.sent_by_uptime += u64::from(!arrival.is_sent_by_wall);
         self.add_numbered(arrival);
     }
 
@@ -177,7 +183,7 @@ impl Collector {
                 Err(_) => self.counts.before_sent += 1,
             }
         }
-        let sender = Key::of_sender(&flow, header.stream);
+        let sender = Key::of_sender(flow.addresses.src(), header.stream);
         let Some(state) = self.senders.find_or_insert(sender, || SenderState::new(flow, header.stream))
         else {
             self.beyond_tables += 1;

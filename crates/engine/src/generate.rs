@@ -8,7 +8,10 @@ use port::{
     XskTxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{clock, rtnetlink::RouteSocket};
+use sys::{
+    clock,
+    rtnetlink::{Link, RouteSocket},
+};
 use wire::{FrameSpec, ProbeClock, Span, SpecError, Template, Values};
 
 use crate::{
@@ -304,10 +307,15 @@ fn ports(first: u16, last: u16) -> Values<u16> {
     }
 }
 
-pub(crate) fn interface_index(name: Option<&str>) -> Result<u32, EngineError> {
+/// The interface of this name in the calling thread's namespace.
+pub(crate) fn interface(name: Option<&str>) -> Result<Link, EngineError> {
     let interface = name.unwrap_or_default();
     let found = RouteSocket::open().and_then(|mut route| route.link_by_name(interface));
-    Ok(found.map_err(|source| PortError::Link { interface: interface.into(), source })?.index)
+    Ok(found.map_err(|source| PortError::Link { interface: interface.into(), source })?)
+}
+
+pub(crate) fn interface_index(name: Option<&str>) -> Result<u32, EngineError> {
+    Ok(interface(name)?.index)
 }
 
 fn udp_options(

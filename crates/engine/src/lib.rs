@@ -15,7 +15,7 @@ mod publish;
 mod receive;
 mod worker;
 
-pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, reception};
+pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use error::EngineError;
 pub use generate::{
     PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan,

@@ -17,7 +17,7 @@ use sys::{
 use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{Arrival, Collector, ReaderPlace},
+    collect::{Arrival, Collector, ReaderPlace, Readings},
     publish::STREAMS,
     receive::StatisticsPlan,
 };
@@ -46,7 +46,7 @@ pub enum Then {
 #[derive(Default)]
 pub(crate) struct Window {
     asked: AtomicU32,
-    answer: Mutex<Option<Collector>>,
+    answer: Mutex<Option<Vec<Readings>>>,
     answered: Condvar,
 }
 
@@ -113,8 +113,10 @@ impl Observer {
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
+        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
         self.collector.add(&Arrival {
-            sent_ns: self.sent_ns(&header),
+            sent_ns,
+            is_sent_by_wall,
             header,
             flow,
             payload_bytes: payload.len(),
@@ -124,12 +126,14 @@ impl Observer {
     }
 
     #[inline]
-    fn sent_ns(&self, header: &ProbeHeader) -> Option<u64> {
-        let likely = header.likely_clock()?;
-        Some(match self.probe_clock.unwrap_or(likely) {
-            ProbeClock::Nanos => header.raw_time,
-            ProbeClock::Micros => header.time_ns(ProbeClock::Micros).wrapping_sub(self.wall.ahead_ns),
-        })
+    fn sent_ns(&self, header: &ProbeHeader) -> (Option<u64>, bool) {
+        let Some(likely) = header.likely_clock() else { return (None, false) };
+        match self.probe_clock.unwrap_or(likely) {
+            ProbeClock::Nanos => (Some(header.raw_time), false),
+            clock @ ProbeClock::Micros => {
+                (Some(header.time_ns(clock).wrapping_sub(self.wall.ahead_ns)), true)
+            }
+        }
     }
 
     /// The flow of a datagram: a socket that listens on every address does not know to which it was sent.
@@ -153,9 +157,14 @@ impl Observer {
         self.collector.set_cpu(cpu::current());
     }
 
-    pub(crate) fn into_collector(mut self) -> Collector {
-        self.collector.set_cpu(cpu::current());
-        self.collector
+    /// What was measured so far, and what then.
+    pub(crate) fn readings(&mut self, then: Then) -> Vec<Readings> {
+        self.check_clocks();
+        let readings = Readings { stamp: self.stamp, ..self.collector.readings() };
+        if then == Then::Reset {
+            self.collector.reset();
+        }
+        vec![readings]
     }
 }
 
@@ -167,28 +176,27 @@ impl Window {
     }
 
     /// Waits for the answer.
-    pub(crate) fn answer(&self, at_most: Duration) -> Option<Collector> {
+    pub(crate) fn answer(&self, at_most: Duration) -> Option<Vec<Readings>> {
         let answer = self.answer.lock().expect("no holder panics");
         let waited = self.answered.wait_timeout_while(answer, at_most, |answer| answer.is_none());
         waited.expect("no holder panics").0.take()
     }
 
-    /// The worker's side, once a batch.
+    /// The worker's side, once a batch: what is asked for is shown and, when it shall be, forgotten.
     #[inline]
-    pub(crate) fn show(&self, observer: &mut Observer) {
+    pub(crate) fn show(&self, readings: impl FnOnce(Then) -> Vec<Readings>) {
         if self.asked.load(Relaxed) != NOT_ASKED {
-            self.answer_now(observer);
+            self.show_now(readings);
         }
     }
 
     #[cold]
-    fn answer_now(&self, observer: &mut Observer) {
-        let then = self.asked.swap(NOT_ASKED, Relaxed);
-        observer.check_clocks();
-        *self.answer.lock().expect("no holder panics") = Some(observer.collector.clone());
-        if then == ASKED_TO_RESET {
-            observer.collector.reset();
-        }
+    fn show_now(&self, readings: impl FnOnce(Then) -> Vec<Readings>) {
+        let then = match self.asked.swap(NOT_ASKED, Relaxed) {
+            ASKED_TO_RESET => Then::Reset,
+            _ => Then::GoOn,
+        };
+        *self.answer.lock().expect("no holder panics") = Some(readings(then));
         self.answered.notify_all();
     }
 }

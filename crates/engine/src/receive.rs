@@ -4,17 +4,18 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
-    CountOptions, Fanout, FanoutMode, Layer, Loss, PacketRx, PacketRxOptions, PortError, Received, RxPort,
-    TimeSource, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XskRx, XskRxOptions,
+    CountOptions, Fanout, FanoutMode, Layer, Loss, MeasureOptions, PacketRx, PacketRxOptions, PortError,
+    ProbeTime, Received, RxPort, TimeSource, UdpRx, UdpRxOptions, Verdict, Wait, XdpMeter, XdpMode, XdpRx,
+    XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{Collector, LatencyMeans, ReaderPlace, reception},
+    collect::{LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
-    generate::interface_index,
+    generate::{interface, interface_index},
     observe::{Observer, Then, Window},
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
@@ -27,7 +28,7 @@ pub struct ReceiverPlan {
     pub engine: RxEngine,
     /// The local address, served by all workers; port 0 takes any.
     pub local: SocketAddr,
-    /// The interface; only engines below the sockets need it.
+    /// The interface; engines below the sockets need one, sockets take what comes in anywhere without.
     pub interface: Option<String>,
     /// Number of workers.
     pub workers: usize,
@@ -114,8 +115,8 @@ pub struct RxResult {
     pub losses: Vec<Loss>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
-    /// What it measured, when it was asked to.
-    pub statistics: Option<Collector>,
+    /// What it measured, when it was asked to: an entry a reader.
+    pub statistics: Vec<Readings>,
     /// What ended it before its time.
     pub error: Option<EngineError>,
 }
@@ -147,16 +148,28 @@ impl Receiver {
             }
             RxEngine::Xsk(_) => {
                 let interface = plan.interface.as_deref().unwrap_or_default();
-                let options = XskRxOptions {
-                    queues: (0..plan.workers as u32).collect(),
-                    dst_port: plan.local.port(),
-                    ..XskRxOptions::on(interface, 0)
-                };
-                let ports = placement.inside(|| Ok(XskRx::open(&options)?))?;
+                let stamps = plan.stamps_of_packets(TimeSource::Program) == Some(TimeSource::Program);
+                let ports = placement.inside(|| {
+                    // A receiver that measures takes probes to whatever port, and leaves the rest alone.
+                    let is_measuring = plan.statistics.is_some();
+                    let options = XskRxOptions {
+                        queues: plan.queues(interface)?,
+                        dst_port: if is_measuring { 0 } else { plan.local.port() },
+                        only_probes: is_measuring,
+                        stamps,
+                        ..XskRxOptions::on(interface, 0)
+                    };
+                    Ok(XskRx::open(&options)?)
+                })?;
                 Self::over(plan, ports, placement, plan.local)
             }
             RxEngine::Xdp(xdp) => {
                 let mode = if xdp.generic { XdpMode::Generic } else { XdpMode::Native };
+                if let Some(statistics) =
+                    plan.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)
+                {
+                    return Self::metering(plan, statistics, mode, placement);
+                }
                 let options = CountOptions { streams: STREAMS as u16, queues: 0, verdict: Verdict::Drop };
                 let port = placement.inside(|| {
                     Ok(XdpRx::open(interface_index(plan.interface.as_deref())?, mode, &options)?)
@@ -171,6 +184,38 @@ impl Receiver {
                 Ok(Self { crew, published: vec![published], windows: Vec::new(), local: plan.local })
             }
         }
+    }
+
+    /// A receiver whose program in the kernel measures.
+    fn metering(
+        plan: &ReceiverPlan,
+        statistics: StatisticsPlan,
+        mode: XdpMode,
+        placement: &Placement,
+    ) -> Result<Self, EngineError> {
+        let port = placement.inside(|| {
+            let link = interface(plan.interface.as_deref())?;
+            let options = MeasureOptions {
+                verdict: Verdict::Drop,
+                queues: link.rx_queues,
+                is_scripted: false,
+                times: statistics.level == StatisticsLevel::Time,
+                probe_time: match statistics.probe_clock {
+                    None => ProbeTime::ByNumbers,
+                    Some(ProbeClock::Micros) => ProbeTime::Micros,
+                    Some(ProbeClock::Nanos) => ProbeTime::Nanos,
+                },
+            };
+            Ok(XdpMeter::open(link.index, mode, &options)?)
+        })?;
+        let published = Arc::new(RxPublished::new());
+        let window = Arc::new(Window::default());
+        let (shared, seen) = (published.clone(), window.clone());
+        let crew = Crew::gather("recv", vec![port], placement, move |mut port, shift| {
+            watch_meter(&mut port, statistics.level, &shift, Outlets { published: &shared, window: &seen })
+        })?;
+        crew.begin();
+        Ok(Self { crew, published: vec![published], windows: vec![window], local: plan.local })
     }
 
     fn over<P: RxPort + Send + 'static>(
@@ -188,7 +233,7 @@ impl Receiver {
         let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
             let worker = shift.worker;
             let observer = statistics.map(|plan| {
-                let place = ReaderPlace { worker: worker as u32, cpu: None, queue: queues[worker] };
+                let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: queues[worker] };
                 Observer::new(plan, place, port.time_source(), local_ip)
             });
             receive(
@@ -220,12 +265,14 @@ impl Receiver {
 
     /// What all workers have measured so far, each up to the end of a batch, and with `Then::Reset` from now on anew.
     /// `None` when nothing is measured, or a worker does not answer for a second.
-    pub fn statistics(&self, then: Then) -> Option<Vec<Collector>> {
+    pub fn readings(&self, then: Then) -> Option<Vec<Readings>> {
         if self.windows.is_empty() || self.is_finished() {
             return None;
         }
         self.windows.iter().for_each(|window| window.ask(then));
-        self.windows.iter().map(|window| window.answer(WINDOW_PATIENCE)).collect()
+        let answers: Option<Vec<_>> =
+            self.windows.iter().map(|window| window.answer(WINDOW_PATIENCE)).collect();
+        Some(answers?.into_iter().flatten().collect())
     }
 
     /// A stream's counters so far, over all workers.
@@ -257,6 +304,16 @@ impl Receiver {
 }
 
 impl ReceiverPlan {
+    /// The queues that AF_XDP sockets are opened on: one a worker, or all of a measured interface, whose packets come on
+    /// whichever queue they please.
+    fn queues(&self, name: &str) -> Result<Vec<u32>, EngineError> {
+        let workers = self.workers as u32;
+        if self.statistics.is_none() {
+            return Ok((0..workers).collect());
+        }
+        Ok((0..interface(Some(name))?.rx_queues.max(workers)).collect())
+    }
+
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.
     fn stamps_of_packets(&self, best: TimeSource) -> Option<TimeSource> {
         let statistics = self.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)?;
@@ -268,10 +325,14 @@ impl ReceiverPlan {
 }
 
 impl ReceiverResult {
+    /// What each reader measured; empty when nothing was to be measured.
+    pub fn readings(&self) -> Vec<Readings> {
+        self.workers.iter().flat_map(|worker| worker.statistics.iter().cloned()).collect()
+    }
+
     /// What all workers measured together; `None` when nothing was to be measured.
     pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
-        let readers: Vec<&Collector> =
-            self.workers.iter().filter_map(|worker| worker.statistics.as_ref()).collect();
+        let readers = self.readings();
         (!readers.is_empty()).then(|| reception(&readers, latency))
     }
 
@@ -305,6 +366,7 @@ fn open_packet(plan: &ReceiverPlan) -> Result<Vec<PacketRx>, EngineError> {
 fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineError> {
     let mut options = UdpRxOptions {
         local: plan.local,
+        interface: plan.interface.clone(),
         reuse_port: udp.reuse_port,
         gro: udp.gro,
         drop_counts: udp.drop_counts,
@@ -408,7 +470,7 @@ fn receive<P: RxPort>(
             }
         };
         if let Some(observer) = &mut observer {
-            window.show(observer);
+            window.show(|then| observer.readings(then));
         }
         match received {
             Ok(0) if is_over => break None,
@@ -452,7 +514,7 @@ fn receive<P: RxPort>(
         Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
     };
     tally.publish(published);
-    let statistics = observer.map(Observer::into_collector);
+    let statistics = observer.map(|mut observer| observer.readings(Then::GoOn)).unwrap_or_default();
     RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
@@ -488,8 +550,96 @@ fn watch_counts(port: &XdpRx, shift: &Shift, published: &RxPublished) -> RxResul
         }
         clock::sleep_until(now + COUNTS_EVERY_NS);
     };
-    let (losses, statistics) = (Vec::new(), None);
+    let (losses, statistics) = (Vec::new(), Vec::new());
     RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+}
+
+/// Publishes what the program in the kernel measures.
+fn watch_meter(
+    port: &mut XdpMeter,
+    level: StatisticsLevel,
+    shift: &Shift,
+    Outlets { published, window }: Outlets<'_>,
+) -> RxResult {
+    let mut meter = Meter::start();
+    let mut total = RxSnapshot::default();
+    let (mut first_ns, mut last_ns) = (None, None);
+    let mut error = None;
+    // What was measured before it was measured anew: the counters go on.
+    let mut before = RxSnapshot::default();
+    let mut streams_before = [StreamCount::default(); STREAMS];
+    let read = |port: &mut XdpMeter, then: Then| {
+        let queues = port.read_queues()?;
+        let measured = match then {
+            Then::GoOn => port.read()?,
+            Then::Reset => port.take()?,
+        };
+        let mut readings: Vec<Readings> =
+            measured.iter().map(|cpu| Readings::of_program(level, cpu)).collect();
+        if let Some(first) = readings.first_mut() {
+            first.queues = queues;
+        }
+        Ok::<_, PortError>(readings)
+    };
+    let error = loop {
+        let is_over = shift.is_over();
+        window.show(|then| {
+            if then == Then::Reset {
+                add_streams(&port.read_streams().unwrap_or_default(), &mut streams_before);
+            }
+            let readings = read(port, then).unwrap_or_else(|cause| {
+                error = Some(cause.into());
+                Vec::new()
+            });
+            if then == Then::Reset {
+                before = readings.iter().map(Readings::snapshot).fold(before, RxSnapshot::plus);
+            }
+            readings
+        });
+        if error.is_some() {
+            break error;
+        }
+        let (counts, streams) = match (port.read_counts(), port.read_streams()) {
+            (Ok(counts), Ok(streams)) => (counts, streams),
+            (Err(cause), _) | (_, Err(cause)) => break Some(cause.into()),
+        };
+        let now = clock::monotonic_ns();
+        let [packets, payload_bytes, foreign] = counts;
+        let counted = RxSnapshot { packets, payload_bytes, foreign, lost: 0 }.plus(before);
+        if counted.packets > total.packets {
+            first_ns.get_or_insert(now);
+            last_ns = Some(now);
+        }
+        total = counted;
+        publish_streams(&streams, streams_before, published);
+        published.store(&total);
+        if is_over {
+            break None;
+        }
+        clock::sleep_until(now + COUNTS_EVERY_NS);
+    };
+    let (statistics, error) = match (error, read(port, Then::GoOn)) {
+        (None, Ok(statistics)) => (statistics, None),
+        (None, Err(cause)) => (Vec::new(), Some(cause.into())),
+        (error, _) => (Vec::new(), error),
+    };
+    let losses = Vec::new();
+    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+}
+
+fn publish_streams(streams: &[(u16, u64, u64)], mut sums: [StreamCount; STREAMS], published: &RxPublished) {
+    add_streams(streams, &mut sums);
+    for (stream, sum) in sums.iter().enumerate().filter(|(_, sum)| sum.packets > 0) {
+        published.store_stream(stream, sum);
+    }
+}
+
+fn add_streams(streams: &[(u16, u64, u64)], sums: &mut [StreamCount; STREAMS]) {
+    for (stream, packets, payload_bytes) in streams {
+        if let Some(sum) = sums.get_mut(usize::from(*stream)) {
+            *sum = sum.plus(StreamCount { packets: *packets, payload_bytes: *payload_bytes });
+        }
+    }
 }
 
 #[inline]

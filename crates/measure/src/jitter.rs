@@ -22,7 +22,12 @@ impl TransitVariation {
 
     /// The interarrival jitter of RFC 3550, 6.4.1, in nanoseconds; `None` before the second packet.
     pub fn rfc3550_ns(&self) -> Option<f64> {
-        self.last_ns.map(|_| self.scaled as f64 / 16.0)
+        self.last_ns.map(|_| Self::rfc3550_of_scaled(self.scaled))
+    }
+
+    /// The same from sixteen times the estimate, as RFC 3550, A.8 keeps it.
+    pub fn rfc3550_of_scaled(scaled_ns: u64) -> f64 {
+        scaled_ns as f64 / 16.0
     }
 }
 

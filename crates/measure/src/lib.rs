@@ -45,7 +45,7 @@ pub use run::{
     Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
     Skipped, Start, Trial,
 };
-pub use sequence::{Placed, SequenceCounts, SequenceSummary, SequenceTracker};
+pub use sequence::{CountedSequence, Placed, SequenceCounts, SequenceSummary, SequenceTracker};
 pub use statistics::{Summary, confidence_interval, median};
 pub use throughput::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,

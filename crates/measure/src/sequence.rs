@@ -9,7 +9,7 @@ mod runs;
 mod spans;
 
 use spans::Span;
-pub use spans::{SequenceCounts, SequenceSummary};
+pub use spans::{CountedSequence, SequenceCounts, SequenceSummary};
 
 /// Follows the numbers of one stream as one reader sees them.
 ///

@@ -28,14 +28,17 @@ mod xdp;
 mod xsk;
 
 /// What XDP programs count, and how they are attached.
-pub use bpf::{BpfError, CountOptions, Counts, Mode as XdpMode, SendPath, StreamCount, Verdict};
+pub use bpf::{
+    BpfError, CountOptions, Counts, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes,
+    Mode as XdpMode, ProbeTime, SendPath, StreamCount, Verdict,
+};
 pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
-pub use xdp::{XdpAbilities, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
+pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{
     After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskRx, XskRxOptions, XskShape, XskTx,
     XskTxOptions, receive_losses,

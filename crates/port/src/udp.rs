@@ -54,6 +54,8 @@ pub struct UdpTx {
 pub struct UdpRxOptions {
     /// The local address.
     pub local: SocketAddr,
+    /// Only what comes in at this interface.
+    pub interface: Option<String>,
     /// One socket a thread on the same port (`SO_REUSEPORT`).
     pub reuse_port: bool,
     /// Let the kernel join datagrams (GRO); each is still counted.
@@ -119,14 +121,8 @@ impl UdpTx {
         let peer = options.peer;
         let sockets = (0..options.flows.max(1))
             .map(|_| {
-                let socket = UdpSocket::bind(options.local, &socket_options).map_err(|source| {
-                    match (&options.interface, source.raw_os_error()) {
-                        (Some(interface), Some(libc::ENODEV)) => {
-                            PortError::NoInterface { interface: interface.clone(), source }
-                        }
-                        _ => PortError::Bind { address: options.local, source },
-                    }
-                })?;
+                let socket = UdpSocket::bind(options.local, &socket_options)
+                    .map_err(|source| bind_error(options.local, options.interface.as_deref(), source))?;
                 socket.connect(peer).map_err(|source| PortError::Connect { peer, source })?;
                 socket
                     .set_timeouts(TIMEOUT)
@@ -202,11 +198,21 @@ impl TxPort for UdpTx {
     }
 }
 
+fn bind_error(address: SocketAddr, interface: Option<&str>, source: io::Error) -> PortError {
+    match (interface, source.raw_os_error()) {
+        (Some(interface), Some(libc::ENODEV)) => {
+            PortError::NoInterface { interface: interface.into(), source }
+        }
+        _ => PortError::Bind { address, source },
+    }
+}
+
 impl UdpRxOptions {
     /// A socket of its own at `local`, in batches of 512.
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
+            interface: None,
             reuse_port: false,
             gro: false,
             drop_counts: false,
@@ -229,6 +235,7 @@ impl UdpRx {
     /// [`PortError::Bind`].
     pub fn open(options: &UdpRxOptions) -> Result<Self, PortError> {
         let socket_options = SocketOptions {
+            interface: options.interface.clone(),
             reuse_port: options.reuse_port,
             receive_buffer_bytes: options.receive_buffer_bytes,
             gro: options.gro,
@@ -237,7 +244,7 @@ impl UdpRx {
             ..SocketOptions::default()
         };
         let socket = UdpSocket::bind(options.local, &socket_options)
-            .map_err(|source| PortError::Bind { address: options.local, source })?;
+            .map_err(|source| bind_error(options.local, options.interface.as_deref(), source))?;
         socket.set_timeouts(TIMEOUT).map_err(|source| PortError::Option { option: "SO_RCVTIMEO", source })?;
         Self::over(socket, options, false)
     }

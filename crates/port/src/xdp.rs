@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use bpf::{BpfError, Count, CountOptions, Counts, Mode, Pass, SendPath, Sender};
-use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
+use bpf::{
+    BpfError, Count, CountOptions, Counts, Measure, MeasureOptions, Measured, Mode, Pass, SendPath, Sender,
+};
+use sys::{clock, ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 use wire::{ProbeClock, Recipe};
 
 use crate::{PortError, Sent};
@@ -50,6 +52,12 @@ struct Origin {
 #[derive(Debug)]
 pub struct XdpRx {
     count: Count,
+}
+
+/// Measures what arrives, in XDP.
+#[derive(Debug)]
+pub struct XdpMeter {
+    measure: Measure,
 }
 
 impl XdpTxOptions {
@@ -169,6 +177,58 @@ impl XdpRx {
     /// [`PortError::Bpf`].
     pub fn read_queues(&self) -> Result<Vec<u64>, PortError> {
         self.count.read_queues().map_err(PortError::Bpf)
+    }
+}
+
+impl XdpMeter {
+    /// Attaches to the interface of this number in the calling thread's network namespace, until dropped.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn open(interface: u32, mode: Mode, options: &MeasureOptions) -> Result<Self, PortError> {
+        let wall = clock::wall_offset();
+        let measure = Measure::attach(interface, mode, options, wall.ahead_ns).map_err(PortError::Bpf)?;
+        Ok(Self { measure })
+    }
+
+    /// What each CPU has measured so far.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read(&self) -> Result<Vec<Measured>, PortError> {
+        self.measure.read().map_err(PortError::Bpf)
+    }
+
+    /// The same, and from now on everything is measured anew.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn take(&mut self) -> Result<Vec<Measured>, PortError> {
+        self.measure.take(clock::wall_offset().ahead_ns).map_err(PortError::Bpf)
+    }
+
+    /// Packets, payload bytes and foreign packets so far.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read_counts(&self) -> Result<[u64; 3], PortError> {
+        self.measure.read_counts().map_err(PortError::Bpf)
+    }
+
+    /// Packets and payload bytes by stream tag so far, an entry a sender and CPU.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read_streams(&self) -> Result<Vec<(u16, u64, u64)>, PortError> {
+        self.measure.read_streams().map_err(PortError::Bpf)
+    }
+
+    /// Packets by receive queue so far.
+    ///
+    /// # Errors
+    /// [`PortError::Bpf`].
+    pub fn read_queues(&self) -> Result<Vec<u64>, PortError> {
+        self.measure.read_queues().map_err(PortError::Bpf)
     }
 }
 

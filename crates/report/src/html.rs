@@ -9,6 +9,7 @@ mod conditions;
 mod flow;
 mod lines;
 mod page;
+mod reception;
 mod scale;
 
 use std::io::{self, Write};
@@ -73,6 +74,7 @@ fn write_body(run: &Run, page: &mut Page) {
         charts::write_cpus(&rungs, page);
     }
     charts::write_points(&run.end.points, page);
+    reception::write(run, page);
     charts::write_times(run, &rungs, page);
     if !run.end.skipped.is_empty() {
         page.section("skipped", "Left out", |page| {

@@ -30,6 +30,7 @@ mod markdown;
 mod number;
 mod occasion;
 mod points;
+mod reception;
 mod schema;
 mod style;
 mod table;
@@ -52,6 +53,7 @@ pub use json::{
 };
 pub use lines::write_interval_line;
 pub use markdown::write_markdown;
+pub use reception::{write_reception_human, write_reception_script};
 pub use schema::RUN_SCHEMA;
 pub use style::Style;
 pub use text::{write_text, write_trial};

@@ -44,6 +44,58 @@ impl WallOffset {
     }
 }
 
+/// What the kernel says about how well its wall clock is disciplined (`adjtimex`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discipline {
+    /// Whether something keeps it together with a reference.
+    pub is_synchronised: bool,
+    /// The offset from the reference that is being corrected, in nanoseconds.
+    pub offset_ns: i64,
+    /// The largest error that the discipline allows for, in nanoseconds.
+    pub most_error_ns: u64,
+}
+
+/// Asks the kernel about its wall clock; `None` when it does not say.
+pub fn discipline() -> Option<Discipline> {
+    // SAFETY: an all-zero timex asks for nothing to be changed.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `timex` is a valid timex for the call to write to.
+    let state = unsafe { libc::adjtimex(&mut timex) };
+    if state < 0 {
+        return None;
+    }
+    let unit_ns = if timex.status & libc::STA_NANO != 0 { 1 } else { 1000 };
+    Some(Discipline {
+        is_synchronised: state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0,
+        offset_ns: timex.offset * unit_ns,
+        most_error_ns: u64::try_from(timex.maxerror).unwrap_or(0) * 1000,
+    })
+}
+
+/// What a look at the monotonic clock costs and tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LookCost {
+    /// Mean time of a look in nanoseconds.
+    pub read_ns: f64,
+    /// The smallest step between two looks, in nanoseconds.
+    pub resolution_ns: u64,
+}
+
+/// Looks at the clock a few thousand times in a row.
+pub fn look_cost() -> LookCost {
+    const LOOKS: u32 = 4000;
+    let start = monotonic_ns();
+    let (mut last, mut resolution_ns) = (start, u64::MAX);
+    for _ in 0..LOOKS {
+        let now = monotonic_ns();
+        if now > last {
+            resolution_ns = resolution_ns.min(now - last);
+        }
+        last = now;
+    }
+    LookCost { read_ns: (last - start) as f64 / f64::from(LOOKS), resolution_ns }
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -95,6 +147,13 @@ mod tests {
         assert_eq!(offset.checked_by(read_again), offset);
         let set = WallOffset { ahead_ns: offset.ahead_ns + 1_000_000_000, ..offset };
         assert_eq!(offset.checked_by(set), set);
+    }
+
+    #[test]
+    fn a_look_costs_something_and_the_kernel_knows_its_discipline() {
+        let cost = look_cost();
+        assert!(cost.read_ns > 0.0 && cost.resolution_ns > 0, "{cost:?}");
+        assert!(discipline().is_some());
     }
 
     #[test]

@@ -1,13 +1,19 @@
 //! `linerate recv`.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use bench::{ClockClaim, RxSpec};
+use clap::{Args, Subcommand, ValueEnum};
+use engine::TimeSource;
+use wire::ProbeClock;
 
-use super::{CpuList, Listen, OutputArgs, cpus::parse_cpus};
+use super::{CpuList, LevelArg, Listen, OutputArgs, cpus::parse_cpus};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RecvArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RecvCommand>,
     /// Where to listen, UDP for packets and TCP for senders' handshakes: ADDRESS, ADDRESS:PORT or PORT
     #[arg(default_value = "4321", value_name = "LISTEN")]
     pub(crate) listen: Listen,
@@ -39,5 +45,136 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// What is measured, where, and how it is shown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Statistics")]
+pub(crate) struct MeasureArgs {
+    /// Receiving engine: udp, packet, xsk, xdp; those below the sockets take probe packets to any port and address, and
+    /// need --device
+    #[arg(long, default_value = "udp", value_name = "ENGINE")]
+    pub(crate) engine: RxSpec,
+    /// Only what comes in at this interface
+    #[arg(long, value_name = "IF")]
+    pub(crate) device: Option<String>,
+    /// What to measure
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub(crate) stats: Option<LevelArg>,
+    /// How statistics are printed at the end
+    #[arg(long, value_enum, default_value_t = Display::Human, value_name = "FORM")]
+    pub(crate) display: Display,
+    /// How senders write the time
+    #[arg(long, value_enum, default_value_t = ProbeClockArg::Auto, value_name = "CLOCK")]
+    pub(crate) probe_clock: ProbeClockArg,
+    /// How senders' clocks and this host's belong together; one-way latency is refused when they do not
+    #[arg(long, value_enum, default_value_t = ClocksArg::Auto, value_name = "RELATION")]
+    pub(crate) clocks: ClocksArg,
+    /// Who says when a packet came [default: the earliest that the engine has]
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub(crate) stamp: Option<StampArg>,
+    /// Also write one HTML page with the histograms and the rate over time
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// What a receiver that runs can be told from another terminal.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecvCommand {
+    /// Show what a running receiver has measured so far
+    Status(AskArgs),
+    /// Show it, and let the receiver begin anew
+    Reset(AskArgs),
+    /// Let it stop, and show what it has measured
+    Stop(AskArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// Its process, when several run
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// How statistics are printed
+    #[arg(long, value_enum, default_value_t = Display::Human, value_name = "FORM")]
+    pub(crate) display: Display,
+    /// Print them as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Display {
+    /// For a person, laid out as the pktgen receiver did
+    Human,
+    /// A line a reader in fixed columns under a header
+    Script,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ProbeClockArg {
+    /// Told by the numbers
+    Auto,
+    /// Seconds and microseconds of the wall clock, as mainline pktgen writes them
+    Micros,
+    /// 64 bits of nanoseconds since the host's start
+    Nanos,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ClocksArg {
+    /// The same when all senders' addresses are this host's own, else not related
+    Auto,
+    /// One host: in another namespace, say
+    SameHost,
+    /// Kept together by PTP or NTP; senders write the wall clock's time
+    Synchronised,
+    /// Not related
+    None,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum StampArg {
+    /// The card, when it has been told to stamp packets
+    Card,
+    /// The kernel, when the driver hands a packet over
+    Kernel,
+    /// A program in XDP
+    Program,
+    /// The reading loop, once a batch
+    Loop,
+}
+
+impl ProbeClockArg {
+    pub(crate) fn clock(self) -> Option<ProbeClock> {
+        match self {
+            Self::Auto => None,
+            Self::Micros => Some(ProbeClock::Micros),
+            Self::Nanos => Some(ProbeClock::Nanos),
+        }
+    }
+}
+
+impl From<ClocksArg> for ClockClaim {
+    fn from(clocks: ClocksArg) -> Self {
+        match clocks {
+            ClocksArg::Auto => Self::Auto,
+            ClocksArg::SameHost => Self::SameHost,
+            ClocksArg::Synchronised => Self::Synchronised,
+            ClocksArg::None => Self::None,
+        }
+    }
+}
+
+impl From<StampArg> for TimeSource {
+    fn from(stamp: StampArg) -> Self {
+        match stamp {
+            StampArg::Card => Self::Card,
+            StampArg::Kernel => Self::Kernel,
+            StampArg::Program => Self::Program,
+            StampArg::Loop => Self::Loop,
+        }
+    }
 }

@@ -1,24 +1,29 @@
 //! `linerate recv`: counts packets, serves senders, prints a line a second.
 
+mod ask;
+
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-use bench::{Reception, ReceptionError};
-use engine::{ReceiverPlan, RxEngine, UdpRxPlan};
+use bench::{ClockClaim, Reception, ReceptionError, timed_reception};
+use engine::{ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use serde::Serialize;
-use session::HostEvent;
+use serde_json::json;
+use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
 
 use crate::{
-    args::RecvArgs,
+    args::{Display, MeasureArgs, RecvArgs},
     failure::{Failure, Status, in_words, os_error},
     output::{self, Form, Save},
     start::opening,
 };
 
+/// The name of receivers' control sockets.
+const CONTROL: &str = "recv";
 /// How often events and signals are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// Intervals kept in the record; a receiver that runs for days keeps its first ones.
@@ -28,13 +33,18 @@ const MOST_INTERVALS: usize = 100_000;
 #[derive(Debug, Clone, Serialize)]
 struct RecvPlan {
     receiver: ReceiverPlan,
+    clocks: ClockClaim,
     cpus: Vec<u32>,
     duration_s: Option<f64>,
     once: bool,
     interval_s: f64,
+    is_for_scripts: bool,
 }
 
 pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
+    if let Some(command) = &args.command {
+        return ask::run(command);
+    }
     let mut plan = plan(args)?;
     if args.output.dry_run {
         return output::print_plan(&plan);
@@ -50,15 +60,33 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     .map_err(|error| explain(&error, args))?;
     if let Some(address) = reception.address() {
-        eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
+        match &plan.receiver {
+            ReceiverPlan { engine: RxEngine::Udp(_), .. } => {
+                eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
+            }
+            ReceiverPlan { interface, .. } => eprintln!(
+                "counting probe packets on {} by {}, handshakes on TCP {address}; Ctrl-C ends",
+                interface.as_deref().unwrap_or_default(),
+                args.measure.engine.engine()
+            ),
+        }
     }
+    let control = ControlSocket::open(&runtime_folder(), CONTROL)
+        .inspect_err(|error| {
+            eprintln!("recv status, reset and stop will not find this one: {}", in_words(error))
+        })
+        .ok();
     let start = opening("recv", Origin::Hosts, &plan);
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
-    let outcome = serve(&mut reception, &plan, form, &mut run);
+    let outcome = serve(&mut reception, &plan, Terminal { form, control }, &mut run);
     if let Some(result) = reception.stop() {
+        let readings = result.readings();
+        if !readings.is_empty() {
+            run.end.statistics = Some(timed_reception(&readings, plan.clocks));
+        }
         let tally = result.tally();
         run.end.notes.push(format!(
             "{} packets received in all, {} of them not linerate's or pktgen's; {} dropped by the sockets.",
@@ -74,15 +102,68 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     run.end.pairs = PairSummary::of(&run.end.trials);
     match form {
         // Every trial was printed when it ended.
-        Form::Text => run.end.notes.iter().try_for_each(|note| output::print_line(note))?,
+        Form::Text => {
+            if let Some(statistics) = &run.end.statistics {
+                output::print_reception(statistics, args.measure.display)?;
+            }
+            if args.measure.display == Display::Human {
+                run.end.notes.iter().try_for_each(|note| output::print_line(note))?;
+            }
+        }
         _ => output::print_run(&run, form)?,
+    }
+    if let Some(path) = &args.measure.plot {
+        output::write_page(&run, path)?;
     }
     output::save_run(&run, save)?;
     Ok(true)
 }
 
+/// What the user sees and says while a receiver runs.
+struct Terminal {
+    form: Form,
+    control: Option<ControlSocket>,
+}
+
+impl Terminal {
+    /// Answers those who ask from other terminals; returns whether one of them wants it to stop.
+    fn answer(&self, reception: &Reception, plan: &RecvPlan) -> bool {
+        let mut shall_stop = false;
+        for request in self.control.iter().flat_map(ControlSocket::requests) {
+            let then = match request.body["ask"].as_str() {
+                Some("reset") => Then::Reset,
+                Some("status") => Then::GoOn,
+                Some("stop") => {
+                    shall_stop = true;
+                    Then::GoOn
+                }
+                _ => {
+                    request.answer(&json!({ "error": "ask for status, reset or stop" }));
+                    continue;
+                }
+            };
+            let statistics = reception.readings(then).map(|readings| timed_reception(&readings, plan.clocks));
+            let tally = reception.tally();
+            request.answer(&json!({
+                "packets": tally.packets,
+                "payload_bytes": tally.payload_bytes,
+                "foreign": tally.foreign,
+                "dropped": tally.lost,
+                "statistics": statistics,
+            }));
+        }
+        shall_stop
+    }
+}
+
 /// Until the time is over, the first sender has finished, or a signal comes.
-fn serve(reception: &mut Reception, plan: &RecvPlan, form: Form, run: &mut Run) -> Result<(), Failure> {
+fn serve(
+    reception: &mut Reception,
+    plan: &RecvPlan,
+    terminal: Terminal,
+    run: &mut Run,
+) -> Result<(), Failure> {
+    let form = terminal.form;
     let began = Instant::now();
     let interval = Duration::from_secs_f64(plan.interval_s);
     let mut due = began + interval;
@@ -105,6 +186,7 @@ fn serve(reception: &mut Reception, plan: &RecvPlan, form: Form, run: &mut Run) 
             // One line of silence is enough.
             if !(idle && is_quiet) {
                 match form {
+                    Form::Text if plan.is_for_scripts => {}
                     Form::Text => output::print_interval(&interval)?,
                     Form::JsonStream => output::print_event(report::Event::Interval(&interval))?,
                     Form::Json => {}
@@ -115,8 +197,9 @@ fn serve(reception: &mut Reception, plan: &RecvPlan, form: Form, run: &mut Run) 
             }
             idle = is_quiet;
         }
+        let is_told_to_stop = terminal.answer(reception, plan);
         let is_over = plan.duration_s.is_some_and(|seconds| began.elapsed().as_secs_f64() >= seconds);
-        if is_over || signal::caught() > 0 || reception.is_broken() {
+        if is_over || is_told_to_stop || signal::caught() > 0 || reception.is_broken() {
             run.end.duration_s = began.elapsed().as_secs_f64();
             return Ok(());
         }
@@ -154,28 +237,85 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     {
         return Err(failure);
     }
-    let udp = UdpRxPlan {
-        reuse_port: args.reuseport,
-        gro: args.gro,
-        drop_counts: false,
-        receive_buffer_bytes: args.receive_buffer,
-    };
+    let measure = &args.measure;
+    let mut engine = measure.engine.0.clone();
+    let mut problems = Vec::new();
+    if let RxEngine::Udp(udp) = &mut engine {
+        udp.reuse_port |= args.reuseport;
+        udp.gro |= args.gro;
+        udp.receive_buffer_bytes = args.receive_buffer;
+    } else {
+        let name = measure.engine.engine();
+        if measure.device.is_none() {
+            problems.push(
+                Failure::new(Status::Usage, format!("the engine {name} needs --device"))
+                    .hint("ip link lists the interfaces"),
+            );
+        }
+        let for_sockets = [
+            ("--reuseport", args.reuseport),
+            ("--gro", args.gro),
+            ("--receive-buffer", args.receive_buffer.is_some()),
+        ];
+        problems.extend(for_sockets.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| {
+            Failure::new(Status::Usage, format!("{option} is for the engine udp, not for {name}"))
+        }));
+        if args.listen.address.port() == 0 {
+            problems.push(
+                Failure::new(Status::Usage, format!("the engine {name} cannot choose a port by itself"))
+                    .hint("give one, or leave it out: 4321"),
+            );
+        }
+    }
+    problems.extend(measure.stamp_problem());
+    if let Some(failure) = Failure::all(problems) {
+        return Err(failure);
+    }
+    let statistics = measure.stats.map(|level| StatisticsPlan {
+        level: level.into(),
+        probe_clock: measure.probe_clock.clock(),
+        stamp: measure.stamp.map(TimeSource::from),
+    });
     let interval = args.output.interval.unwrap_or(Duration::from_secs(1));
     Ok(RecvPlan {
         receiver: ReceiverPlan {
-            statistics: None,
-            engine: RxEngine::Udp(udp),
+            statistics,
+            engine,
             local: args.listen.address,
-            interface: None,
+            interface: measure.device.clone(),
             workers: args.threads.into(),
             spin: args.spin,
             batch_size: args.batch_size as usize,
         },
+        clocks: measure.clocks.into(),
         cpus,
         duration_s: args.duration.map(|duration| duration.as_secs_f64()),
         once: args.once,
         interval_s: interval.as_secs_f64().max(0.01),
+        is_for_scripts: measure.stats.is_some() && measure.display == Display::Script,
     })
+}
+
+impl MeasureArgs {
+    /// A clock that the engine does not have.
+    fn stamp_problem(&self) -> Option<Failure> {
+        let stamp = TimeSource::from(self.stamp?);
+        let known: &[TimeSource] = match self.engine.0 {
+            RxEngine::Udp(_) => &[TimeSource::Kernel, TimeSource::Card, TimeSource::Loop],
+            RxEngine::Packet(_) => &[TimeSource::Kernel],
+            RxEngine::Xsk(_) => &[TimeSource::Program, TimeSource::Loop],
+            RxEngine::Xdp(_) => &[TimeSource::Program],
+        };
+        let names: Vec<String> = known.iter().map(|stamp| format!("{stamp:?}").to_lowercase()).collect();
+        let engine = self.engine.engine();
+        (!known.contains(&stamp)).then(|| {
+            Failure::new(
+                Status::Usage,
+                format!("with the engine {engine}, packets are not stamped like that"),
+            )
+            .hint(format!("--stamp {}", names.join(" or ")))
+        })
+    }
 }
 
 fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {

@@ -1,14 +1,17 @@
-//! From readers' statistics to the record: each reader, each sender, each flow, and all together.
+//! From what readers counted to the record: each reader, each sender, each flow, and all together.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use measure::{
-    Distribution, FlowStatistics, ReceptionShare, ReceptionStatistics, SenderStatistics, SequenceCounts,
-    SequenceSummary, StatisticsLevel,
+    Distribution, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
+    SequenceCounts, SequenceSummary, StatisticsLevel,
 };
+use port::TimeSource;
 use wire::FlowKey;
 
-use super::{Collector, Counts, FlowState, SenderState, Times, table::Key};
+use crate::publish::RxSnapshot;
+
+use super::{Collector, Counts, FlowState, ReaderPlace, SenderState, Times, table::Key};
 
 /// Bytes of a frame on the wire besides the frame: preamble, start delimiter and gap.
 const L1_EXTRA_BYTES: u64 = 20;
@@ -22,8 +25,125 @@ pub enum LatencyMeans {
     Nothing,
 }
 
+/// What one reader found out so far.
+#[derive(Debug, Clone)]
+pub struct Readings {
+    pub(crate) level: StatisticsLevel,
+    pub(crate) place: ReaderPlace,
+    pub(crate) counts: Counts,
+    pub(crate) times: Times,
+    pub(crate) senders: Vec<(Key, SenderReading)>,
+    pub(crate) flows: Vec<(Key, FlowReading)>,
+    pub(crate) beyond_tables: u64,
+    pub(crate) stamp: TimeSource,
+    /// Packets by receive queue, where no reader has one of its own.
+    pub(crate) queues: Vec<u64>,
+}
+
+impl Readings {
+    /// Who stamped packets on receipt.
+    pub fn stamp(&self) -> TimeSource {
+        self.stamp
+    }
+
+    /// Packets that nobody stamped.
+    pub fn unstamped(&self) -> u64 {
+        self.counts.unstamped
+    }
+
+    /// Packets that tell the time since their sender's host was started, or none.
+    pub fn sent_by_uptime(&self) -> u64 {
+        self.counts.sent_by_uptime
+    }
+
+    /// The counters among them.
+    pub(crate) fn snapshot(&self) -> RxSnapshot {
+        let Counts { packets, payload_bytes, foreign, .. } = self.counts;
+        RxSnapshot { packets, payload_bytes, foreign, lost: 0 }
+    }
+
+    /// Who sent.
+    pub fn sender_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.senders.iter().map(|(_, sender)| sender.address)
+    }
+}
+
+/// What one reader found out about a sender.
+#[derive(Debug, Clone)]
+pub(crate) struct SenderReading {
+    pub(crate) address: IpAddr,
+    pub(crate) stream: u16,
+    pub(crate) packets: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) send_times: u64,
+    pub(crate) jitter_rfc3550_ns: Option<f64>,
+    pub(crate) sequence: SequenceCounts,
+}
+
+/// What one reader found out about a flow.
+#[derive(Debug, Clone)]
+pub(crate) struct FlowReading {
+    pub(crate) flow: FlowKey,
+    pub(crate) sender: Key,
+    pub(crate) stream: u16,
+    pub(crate) packets: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) longest_gap_ns: u64,
+    /// `None` where the reader follows senders' numbers alone.
+    pub(crate) sequence: Option<SequenceCounts>,
+}
+
+impl Collector {
+    /// What it found out so far.
+    pub fn readings(&self) -> Readings {
+        Readings {
+            level: self.level,
+            place: self.place,
+            counts: self.counts,
+            times: (*self.times).clone(),
+            senders: self.senders.iter().map(|(key, state)| (key, state.reading())).collect(),
+            flows: self.flows.iter().map(|(key, state)| (key, state.reading())).collect(),
+            beyond_tables: self.beyond_tables,
+            stamp: TimeSource::Loop,
+            queues: Vec::new(),
+        }
+    }
+}
+
+impl SenderState {
+    fn reading(&self) -> SenderReading {
+        SenderReading {
+            address: self.flow.addresses.src(),
+            stream: self.stream,
+            packets: self.packets,
+            payload_bytes: self.payload_bytes,
+            send_times: self.send_times,
+            jitter_rfc3550_ns: self.variation.rfc3550_ns(),
+            sequence: self.sequence.counts(),
+        }
+    }
+}
+
+impl FlowState {
+    fn reading(&self) -> FlowReading {
+        FlowReading {
+            flow: self.flow,
+            sender: self.sender,
+            stream: self.stream,
+            packets: self.packets,
+            payload_bytes: self.payload_bytes,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            longest_gap_ns: self.longest_gap_ns,
+            sequence: Some(self.sequence.counts()),
+        }
+    }
+}
+
 /// What all readers together found out. Flows and senders are in order of their packets, most first.
-pub fn reception(readers: &[&Collector], latency: LatencyMeans) -> ReceptionStatistics {
+pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatistics {
     let level = readers.first().map_or(StatisticsLevel::Counter, |reader| reader.level);
     let mut all = Counts::default();
     let mut times = Times::default();
@@ -32,7 +152,7 @@ pub fn reception(readers: &[&Collector], latency: LatencyMeans) -> ReceptionStat
         times.merge(&reader.times);
     }
     let shares = readers.iter().map(|reader| ReceptionShare {
-        worker: Some(reader.place.worker),
+        worker: reader.place.worker,
         cpu: reader.place.cpu,
         queue: reader.place.queue,
         ..share(level, &reader.counts, &reader.times, latency)
@@ -44,13 +164,18 @@ pub fn reception(readers: &[&Collector], latency: LatencyMeans) -> ReceptionStat
         level,
         readers: shares.collect(),
         total: share(level, &all, &times, latency),
-        queues: Vec::new(),
+        queues: queues(readers),
         sequence: SequenceSummary::total(&sequences),
         senders,
         flows,
         beyond_tables: readers.iter().map(|reader| reader.beyond_tables).sum(),
         timing: None,
     }
+}
+
+fn queues(readers: &[Readings]) -> Vec<QueueCount> {
+    let each = readers.iter().flat_map(|reader| reader.queues.iter().enumerate());
+    each.map(|(queue, packets)| QueueCount { queue: queue as u32, packets: *packets }).collect()
 }
 
 impl Counts {
@@ -61,6 +186,7 @@ impl Counts {
         self.foreign += other.foreign;
         self.unstamped += other.unstamped;
         self.before_sent += other.before_sent;
+        self.sent_by_uptime += other.sent_by_uptime;
         self.first_ns = [self.first_ns, other.first_ns].into_iter().flatten().min();
         self.last_ns = self.last_ns.max(other.last_ns);
     }
@@ -105,31 +231,28 @@ fn share(level: StatisticsLevel, counts: &Counts, times: &Times, latency: Latenc
     }
 }
 
-fn by_key<'c, T: 'c>(
-    readers: &[&'c Collector],
-    entries: impl Fn(&'c Collector) -> Box<dyn Iterator<Item = (Key, &'c T)> + 'c>,
-) -> BTreeMap<Key, Vec<&'c T>> {
+fn by_key<'r, T: 'r>(entries: impl Iterator<Item = &'r (Key, T)>) -> BTreeMap<Key, Vec<&'r T>> {
     let mut all: BTreeMap<Key, Vec<&T>> = BTreeMap::new();
-    for (key, entry) in readers.iter().flat_map(|reader| entries(reader)) {
-        all.entry(key).or_default().push(entry);
+    for (key, entry) in entries {
+        all.entry(*key).or_default().push(entry);
     }
     all
 }
 
-fn senders(readers: &[&Collector]) -> Vec<SenderStatistics> {
-    let all = by_key::<SenderState>(readers, |reader| Box::new(reader.senders.iter()));
+fn senders(readers: &[Readings]) -> Vec<SenderStatistics> {
+    let all = by_key(readers.iter().flat_map(|reader| &reader.senders));
     let mut senders: Vec<SenderStatistics> = all
         .values()
-        .map(|states| SenderStatistics {
-            address: states[0].flow.addresses.src().to_string(),
-            stream: states[0].stream,
-            packets: states.iter().map(|state| state.packets).sum(),
-            payload_bytes: states.iter().map(|state| state.payload_bytes).sum(),
-            send_times: states.iter().map(|state| state.send_times).sum(),
-            sequence: sequence(states.iter().map(|state| state.sequence.counts())),
-            jitter_rfc3550_ns: states
+        .map(|readings| SenderStatistics {
+            address: readings[0].address.to_string(),
+            stream: readings[0].stream,
+            packets: readings.iter().map(|reading| reading.packets).sum(),
+            payload_bytes: readings.iter().map(|reading| reading.payload_bytes).sum(),
+            send_times: readings.iter().map(|reading| reading.send_times).sum(),
+            sequence: sequence(readings.iter().map(|reading| reading.sequence.clone())),
+            jitter_rfc3550_ns: readings
                 .iter()
-                .filter_map(|state| state.variation.rfc3550_ns())
+                .filter_map(|reading| reading.jitter_rfc3550_ns)
                 .max_by(f64::total_cmp),
         })
         .collect();
@@ -137,39 +260,40 @@ fn senders(readers: &[&Collector]) -> Vec<SenderStatistics> {
     senders
 }
 
-fn flows(readers: &[&Collector]) -> Vec<FlowStatistics> {
-    let all = by_key::<FlowState>(readers, |reader| Box::new(reader.flows.iter()));
+fn flows(readers: &[Readings]) -> Vec<FlowStatistics> {
+    let all = by_key(readers.iter().flat_map(|reader| &reader.flows));
     let mut flows_of_sender: BTreeMap<Key, u32> = BTreeMap::new();
-    for states in all.values() {
-        *flows_of_sender.entry(states[0].sender).or_default() += 1;
+    for readings in all.values() {
+        *flows_of_sender.entry(readings[0].sender).or_default() += 1;
     }
     let mut flows: Vec<(FlowKey, FlowStatistics)> = all
         .values()
-        .map(|states| {
-            let has_own_numbers = flows_of_sender[&states[0].sender] == 1;
-            (states[0].flow, flow(states, has_own_numbers))
+        .map(|readings| {
+            let has_own_numbers = flows_of_sender[&readings[0].sender] == 1;
+            (readings[0].flow, flow(readings, has_own_numbers))
         })
         .collect();
     flows.sort_by(|(a_key, a), (b_key, b)| b.packets.cmp(&a.packets).then_with(|| a_key.cmp(b_key)));
     flows.into_iter().map(|(_, flow)| flow).collect()
 }
 
-fn flow(states: &[&FlowState], has_own_numbers: bool) -> FlowStatistics {
-    let mut sequence = sequence(states.iter().map(|state| state.sequence.counts()));
+fn flow(readings: &[&FlowReading], has_own_numbers: bool) -> FlowStatistics {
+    let mut sequence = sequence(readings.iter().filter_map(|reading| reading.sequence.clone()));
     if let Some(sequence) = sequence.as_mut().filter(|_| !has_own_numbers) {
         (sequence.lost, sequence.lost_ratio) = (None, None);
     }
-    let packets: u64 = states.iter().map(|state| state.packets).sum();
-    let gaps: u64 = states.iter().map(|state| state.packets - 1).sum();
-    let gap_ns: u64 = states.iter().map(|state| state.last_ns.saturating_sub(state.first_ns)).sum();
+    let packets: u64 = readings.iter().map(|reading| reading.packets).sum();
+    let gaps: u64 = readings.iter().map(|reading| reading.packets - 1).sum();
+    let gap_ns: u64 = readings.iter().map(|reading| reading.last_ns.saturating_sub(reading.first_ns)).sum();
+    let longest_ns = readings.iter().map(|reading| reading.longest_gap_ns).max();
     FlowStatistics {
-        flow: states[0].flow.to_string(),
-        stream: states[0].stream,
+        flow: readings[0].flow.to_string(),
+        stream: readings[0].stream,
         packets,
-        payload_bytes: states.iter().map(|state| state.payload_bytes).sum(),
+        payload_bytes: readings.iter().map(|reading| reading.payload_bytes).sum(),
         sequence,
         inter_arrival_mean_ns: (gaps > 0).then(|| gap_ns as f64 / gaps as f64),
-        inter_arrival_max_ns: states.iter().map(|state| state.longest_gap_ns).max().filter(|_| gaps > 0),
+        inter_arrival_max_ns: longest_ns.filter(|_| gaps > 0),
     }
 }
 

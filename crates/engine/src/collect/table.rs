@@ -1,13 +1,13 @@
 //! A table of bounded size, found by key: what finds no room is turned away, and nothing ever grows.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::OnceLock};
+use std::{collections::hash_map::RandomState, hash::BuildHasher, net::IpAddr, sync::OnceLock};
 
 use wire::{Addresses, FlowKey};
 
 /// 64 bits that stand for a sender or a flow. Mixed with numbers that nobody outside knows, so that nobody can make two
 /// that collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u64);
+pub(crate) struct Key(pub(crate) u64);
 
 /// Entries by key; linear probing over twice as many places as there are entries.
 #[derive(Debug, Clone)]
@@ -23,18 +23,18 @@ const EMPTY: u32 = u32::MAX;
 impl Key {
     /// A sender: its address and its stream.
     #[inline]
-    pub(super) fn of_sender(flow: &FlowKey, stream: u16) -> Self {
+    pub(crate) fn of_sender(address: IpAddr, stream: u16) -> Self {
         let [a, b, _] = seeds();
-        let address = match flow.addresses {
-            Addresses::V4 { src, .. } => u64::from(src.to_bits()),
-            Addresses::V6 { src, .. } => folded(src.to_bits(), a),
+        let address = match address {
+            IpAddr::V4(address) => u64::from(address.to_bits()),
+            IpAddr::V6(address) => folded(address.to_bits(), a),
         };
         Self(mixed(address ^ a, u64::from(stream) ^ b))
     }
 
     /// A flow of a sender.
     #[inline]
-    pub(super) fn of_flow(flow: &FlowKey, sender: Self) -> Self {
+    pub(crate) fn of_flow(flow: &FlowKey, sender: Self) -> Self {
         let [_, b, c] = seeds();
         let address = match flow.addresses {
             Addresses::V4 { dst, .. } => u64::from(dst.to_bits()),
@@ -137,7 +137,7 @@ mod tests {
         ] {
             let flow = flow(src, dst);
             for stream in 0..3 {
-                keys.push(Key::of_flow(&flow, Key::of_sender(&flow, stream)));
+                keys.push(Key::of_flow(&flow, Key::of_sender(flow.addresses.src(), stream)));
             }
         }
         keys.sort_unstable();

@@ -14,6 +14,7 @@ fn arrival(host: u8, port: u16, stream: u16, sequence: u32, sent_ns: u64, arrive
         payload_bytes: 18,
         frame_bytes: 64,
         sent_ns: Some(sent_ns),
+        is_sent_by_wall: false,
         arrived_ns,
     }
 }
@@ -25,7 +26,7 @@ fn reader(level: StatisticsLevel, arrivals: &[Arrival]) -> Collector {
 }
 
 fn statistics(readers: &[Collector]) -> ReceptionStatistics {
-    reception(&readers.iter().collect::<Vec<_>>(), LatencyMeans::Time)
+    reception(&readers.iter().map(Collector::readings).collect::<Vec<_>>(), LatencyMeans::Time)
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn levels_measure_what_they_say() {
     let basic = statistics(&[reader(StatisticsLevel::Basic, &script)]);
     assert_eq!((basic.total.work_time_ns, basic.total.rx_pps), (Some(90), Some(1e8)));
     assert!(basic.sequence.is_some() && basic.total.inter_arrival.is_none());
-    let refused = reception(&[&reader(StatisticsLevel::Time, &script)], LatencyMeans::Nothing);
+    let refused = reception(&[reader(StatisticsLevel::Time, &script).readings()], LatencyMeans::Nothing);
     assert!(refused.total.latency.is_none() && refused.total.jitter.is_some());
 }
 

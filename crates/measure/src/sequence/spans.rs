@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::SequenceTracker;
+use super::{ORIGIN, SequenceTracker};
 
 /// What one reader counted; made by [`SequenceTracker::counts`](super::SequenceTracker::counts).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,6 +62,59 @@ pub struct SequenceSummary {
     pub strays: u64,
     /// Times that the sender started again.
     pub restarts: u64,
+}
+
+/// What somebody else counted of one stream, a program in the kernel say; as [`SequenceSummary`] has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CountedSequence {
+    /// The lowest number since the sender last started.
+    pub first: u32,
+    /// Numbers from the lowest to the highest since then, both included.
+    pub span: u64,
+    /// Numbers of those that came, each counted once.
+    pub distinct: u64,
+    /// When the first and the last of them came, in nanoseconds.
+    pub arrived_ns: [u64; 2],
+    /// Times the sender started again, and what came and was missing before the last time.
+    pub restarts: u64,
+    /// Numbers that came before the last start.
+    pub distinct_before: u64,
+    /// Numbers that were missing before the last start.
+    pub lost_before: u64,
+    /// Packets after one with a higher number.
+    pub reordered: u64,
+    /// Sum of their extents.
+    pub extent_sum: u64,
+    /// The largest of their extents.
+    pub extent_max: u64,
+    /// Packets with a number that had come before.
+    pub duplicates: u64,
+    /// Packets too far behind to know.
+    pub late: u64,
+    /// Packets too far ahead to be believed.
+    pub strays: u64,
+}
+
+impl From<CountedSequence> for SequenceCounts {
+    fn from(counted: CountedSequence) -> Self {
+        let first = ORIGIN + u64::from(counted.first);
+        let [first_ns, last_ns] = counted.arrived_ns;
+        let span = Span { first, end: first + counted.span, distinct: counted.distinct, first_ns, last_ns };
+        Self {
+            spans: if counted.span > 0 { vec![span] } else { Vec::new() },
+            forgotten: counted.restarts,
+            forgotten_lost: counted.lost_before,
+            forgotten_distinct: counted.distinct_before,
+            duplicates: counted.duplicates,
+            reordered: counted.reordered,
+            extent_sum: counted.extent_sum,
+            extent_max: counted.extent_max,
+            extents_at_least: 0,
+            late: counted.late,
+            strays: counted.strays,
+            restarts: counted.restarts,
+        }
+    }
 }
 
 /// Spans that are remembered apart.

@@ -9,7 +9,7 @@ use sys::xsk::{
 };
 
 use super::{XskGot, XskShape, interface, receive_losses};
-use crate::{Layer, Loss, PortError, Received, RxPort, Wait};
+use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -23,6 +23,10 @@ pub struct XskRxOptions {
     pub queues: Vec<u32>,
     /// UDP datagrams to this port are taken, everything else goes to the kernel; 0 takes every frame.
     pub dst_port: u16,
+    /// Of those, only datagrams with a probe header.
+    pub only_probes: bool,
+    /// Let the program stamp each packet when it comes.
+    pub stamps: bool,
     /// Memory and ring of each port.
     pub shape: XskShape,
     /// Packets a call, at most.
@@ -45,6 +49,7 @@ pub struct XskRx {
     lost: u64,
     recycling: Recycling,
     mode: Mode,
+    stamps: bool,
     busy: bool,
     name: Place,
     _redirect: Arc<Redirect>,
@@ -76,6 +81,8 @@ impl XskRxOptions {
             interface: interface.into(),
             queues: vec![queue],
             dst_port: 0,
+            only_probes: false,
+            stamps: false,
             shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
             batch_size: 256,
             copy_mode: CopyMode::Auto,
@@ -116,6 +123,7 @@ impl XskRx {
             lost: 0,
             recycling: Recycling::default(),
             mode,
+            stamps: options.stamps,
             busy: options.busy_poll.is_some(),
             name: Place { interface: options.interface.clone(), queue },
             _redirect: redirect.clone(),
@@ -196,8 +204,10 @@ impl RxPort for XskRx {
         let umem = self.queue.umem().clone();
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
-            let bytes = &umem.bytes(&frame)[range];
-            sink(Received { bytes, truncated: false, arrived_ns: None, source: None });
+            let whole = umem.bytes(&frame);
+            let arrived_ns = if self.stamps { stamp_before(&whole[..range.start]) } else { None };
+            let bytes = &whole[range];
+            sink(Received { bytes, truncated: false, arrived_ns, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
@@ -209,6 +219,10 @@ impl RxPort for XskRx {
             self.kick()?;
         }
         Ok(seen as usize)
+    }
+
+    fn time_source(&self) -> TimeSource {
+        if self.stamps { TimeSource::Program } else { TimeSource::Loop }
     }
 
     fn queue(&self) -> Option<u32> {
@@ -231,6 +245,13 @@ impl RxPort for XskRx {
         self.lost = counted.rx_lost();
         Ok(receive_losses(&counted).to_vec())
     }
+}
+
+/// What the program wrote in front of a packet.
+#[inline]
+fn stamp_before(headroom: &[u8]) -> Option<u64> {
+    let (arrived_ns, _) = RedirectOptions::read_stamp(headroom.last_chunk()?)?;
+    Some(arrived_ns)
 }
 
 fn open_queue(
@@ -262,7 +283,8 @@ fn open_queue(
 
 /// Attaches the program as it was asked for, or as well as the driver can.
 fn attach(options: &XskRxOptions, interface: u32, queues: u32) -> Result<(Redirect, Mode), BpfError> {
-    let redirect = RedirectOptions { dst_port: options.dst_port, queues };
+    let &XskRxOptions { dst_port, only_probes, stamps, .. } = options;
+    let redirect = RedirectOptions { dst_port, only_probes, stamps, queues };
     let attach = |mode| Redirect::attach(interface, mode, &redirect).map(|redirect| (redirect, mode));
     match options.mode {
         Some(mode) => attach(mode),

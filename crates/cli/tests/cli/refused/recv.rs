@@ -11,4 +11,19 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["recv", "nowhere"], 2, &["'nowhere' is no address to listen on"]),
     (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
+    (&["recv", "--engine", "xdp"], 2, &["the engine xdp needs --device", "hint:  ip link lists"]),
+    (&["recv", "--engine", "dpdk"], 2, &["there is no receiving engine 'dpdk'"]),
+    (
+        &["recv", "--engine", "packet", "--device", "lo", "--gro", "--stamp", "loop"],
+        2,
+        &["--gro is for the engine udp", "packets are not stamped like that", "--stamp kernel"],
+    ),
+    (
+        &["recv", "0", "--engine", "packet", "--device", "lo"],
+        2,
+        &["the engine packet cannot choose a port by itself"],
+    ),
+    (&["recv", "--device", "nope0"], 4, &["cannot use interface nope0: No such device"]),
+    (&["recv", "--stats", "all"], 2, &["invalid value 'all'"]),
+    (&["recv", "status", "--pid", "1"], 4, &["process 1 is no receiver of this user"]),
 ];

@@ -1,0 +1,468 @@
+//! Measuring probe packets in XDP: sequence numbers, inter-arrival times, jitter, latency.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use aya::{
+    Pod,
+    maps::{Array, MapData, PerCpuArray, PerCpuValues},
+};
+
+use crate::{
+    count::Verdict,
+    error::BpfError,
+    program::{Mode, Program, object},
+};
+
+/// What is measured, and what then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeasureOptions {
+    /// What becomes of probe packets.
+    pub verdict: Verdict,
+    /// Receive queues that are told apart.
+    pub queues: u32,
+    /// Whether times are measured, or only numbers.
+    pub times: bool,
+    /// How senders write the time.
+    pub probe_time: ProbeTime,
+    /// For tests: packets say themselves when they arrive, in the eight bytes behind the stream tag.
+    pub is_scripted: bool,
+}
+
+/// How the probe header tells the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProbeTime {
+    /// Whichever its numbers look like.
+    #[default]
+    ByNumbers,
+    /// Seconds and microseconds of the wall clock.
+    Micros,
+    /// Nanoseconds since the host's start.
+    Nanos,
+}
+
+/// Measures packets with a probe header at the start of the UDP payload, by CPU; all others go to the kernel. Checksums
+/// are not verified. Duplicates are recognised among the last 256 numbers of a sender.
+///
+/// A CPU tells 64 senders and 256 flows apart, fewer when their places in the tables collide.
+pub struct Measure {
+    // Before the maps: nothing is counted any more when they go.
+    _program: Program,
+    settings: Array<MapData, [u64; 2]>,
+    readers: PerCpuArray<MapData, [u64; READER_WORDS]>,
+    senders: PerCpuArray<MapData, [u64; SENDER_WORDS]>,
+    flows: PerCpuArray<MapData, [u64; FLOW_WORDS]>,
+    histograms: PerCpuArray<MapData, [u64; BUCKETS]>,
+    by_queue: PerCpuArray<MapData, u64>,
+    queues: u32,
+    bank: u32,
+}
+
+/// What one CPU measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// The CPU.
+    pub cpu: u32,
+    /// Packets with a probe header.
+    pub packets: u64,
+    /// Packets without.
+    pub foreign: u64,
+    /// UDP payload bytes.
+    pub payload_bytes: u64,
+    /// Bytes of frames from Ethernet header to FCS.
+    pub frame_bytes: u64,
+    /// When the first and the last packet came, in nanoseconds of the monotonic clock; 0 without packets.
+    pub arrived_ns: [u64; 2],
+    /// Packets whose sender or flow found no room.
+    pub beyond_tables: u64,
+    /// Packets that came before they were sent.
+    pub before_sent: u64,
+    /// Packets that tell no wall clock's time.
+    pub sent_by_uptime: u64,
+    /// Time since the packet before.
+    pub inter_arrival: MeasuredTimes,
+    /// Time since the packet before of the same flow.
+    pub flow_inter_arrival: MeasuredTimes,
+    /// Difference of the transit times of two packets of a sender one after another.
+    pub jitter: MeasuredTimes,
+    /// Time from departure to arrival.
+    pub latency: MeasuredTimes,
+    /// Senders that were told apart.
+    pub senders: Vec<MeasuredSender>,
+    /// Flows that were told apart.
+    pub flows: Vec<MeasuredFlow>,
+}
+
+/// Samples of one quantity in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MeasuredTimes {
+    /// Samples by bucket: values below 256 have one each, every power of two above has 128; from 2^38 on all share the
+    /// last.
+    pub counts: Vec<u64>,
+    /// The smallest and the largest sample; meaningless without any.
+    pub extremes_ns: [u64; 2],
+    /// The sum of all samples.
+    pub sum: u128,
+    /// The sum of their squares.
+    pub squares: u128,
+}
+
+/// What one CPU measured of one sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredSender {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its stream tag.
+    pub stream: u16,
+    /// Packets.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub payload_bytes: u64,
+    /// Different send times.
+    pub send_times: u64,
+    /// Sixteen times the jitter of RFC 3550, in nanoseconds; `None` before the first packet with a time.
+    pub jitter_scaled_ns: Option<u64>,
+    /// The lowest number since it last started.
+    pub first: u32,
+    /// Numbers from the lowest to the highest since then.
+    pub span: u64,
+    /// Numbers of those that came.
+    pub distinct: u64,
+    /// When the first and the last of them came, in nanoseconds.
+    pub arrived_ns: [u64; 2],
+    /// Times it started again.
+    pub restarts: u64,
+    /// Numbers that came before it last started.
+    pub distinct_before: u64,
+    /// Numbers that were missing before it last started.
+    pub lost_before: u64,
+    /// Packets after one with a higher number.
+    pub reordered: u64,
+    /// Sum of their extents (RFC 4737).
+    pub extent_sum: u64,
+    /// The largest of their extents.
+    pub extent_max: u64,
+    /// Packets whose number had come before.
+    pub duplicates: u64,
+    /// Packets too far behind to know.
+    pub late: u64,
+    /// Packets too far ahead to be believed.
+    pub strays: u64,
+}
+
+/// What one CPU measured of one flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredFlow {
+    /// Where it is from.
+    pub source: SocketAddr,
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// The stream tag of its packets.
+    pub stream: u16,
+    /// Packets.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub payload_bytes: u64,
+    /// When the first and the last packet came, in nanoseconds.
+    pub arrived_ns: [u64; 2],
+    /// The longest time between two of its packets.
+    pub longest_gap_ns: u64,
+}
+
+// Of measure.bpf.c.
+const READER_WORDS: usize = 9 + KINDS * SUMS_WORDS;
+const SUMS_WORDS: usize = 8;
+const SENDER_WORDS: usize = 26 + 2 + 3 * 256 / 2;
+const FLOW_WORDS: usize = 13;
+const BUCKETS: usize = 4096;
+const KINDS: usize = 4;
+const SENDERS: u32 = 64;
+const FLOWS: u32 = 256;
+
+impl Measure {
+    /// Attaches to the interface of this number, until dropped. `wall_ahead_ns` is by how much the wall clock is ahead
+    /// of the monotonic one.
+    ///
+    /// # Errors
+    /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
+    pub fn attach(
+        interface: u32,
+        mode: Mode,
+        options: &MeasureOptions,
+        wall_ahead_ns: u64,
+    ) -> Result<Self, BpfError> {
+        let verdict = options.verdict.action();
+        let queues = options.queues.max(1);
+        let probe_clock = options.probe_time as u32;
+        let (is_timed, is_scripted) = (u32::from(options.times), u32::from(options.is_scripted));
+        let mut program = Program::load("measure", object!("measure"), |loader| {
+            loader
+                .override_global("verdict", &verdict, true)
+                .override_global("is_timed", &is_timed, true)
+                .override_global("is_scripted", &is_scripted, true)
+                .override_global("probe_clock", &probe_clock, true)
+                .map_max_entries("by_queue", 2 * queues);
+        })?;
+        let mut this = Self {
+            settings: program.take_map("settings")?,
+            readers: program.take_map("readers")?,
+            senders: program.take_map("senders")?,
+            flows: program.take_map("flows")?,
+            histograms: program.take_map("histograms")?,
+            by_queue: program.take_map("by_queue")?,
+            queues,
+            bank: 0,
+            _program: program,
+        };
+        this.set(wall_ahead_ns)?;
+        this._program.attach(interface, mode)?;
+        Ok(this)
+    }
+
+    /// Tells the program by how much the wall clock is ahead of the monotonic one.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn set_wall_clock(&mut self, wall_ahead_ns: u64) -> Result<(), BpfError> {
+        self.set(wall_ahead_ns)
+    }
+
+    /// What each CPU has measured so far; CPUs that saw nothing are left out.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read(&self) -> Result<Vec<Measured>, BpfError> {
+        self.read_bank(self.bank)
+    }
+
+    /// The same, and from now on everything is measured anew.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn take(&mut self, wall_ahead_ns: u64) -> Result<Vec<Measured>, BpfError> {
+        let full = self.bank;
+        self.bank = 1 - full;
+        self.set(wall_ahead_ns)?;
+        let measured = self.read_bank(full)?;
+        self.clear(full)?;
+        Ok(measured)
+    }
+
+    /// Packets by receive queue.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read_queues(&self) -> Result<Vec<u64>, BpfError> {
+        let read = |queue| {
+            let cpus = values(&self.by_queue, 2 * queue + self.bank, "queue")?;
+            Ok(cpus.iter().sum())
+        };
+        (0..self.queues).map(read).collect()
+    }
+
+    /// Packets, payload bytes and foreign packets of all CPUs so far, at less cost than reading everything.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read_counts(&self) -> Result<[u64; 3], BpfError> {
+        let cpus = values(&self.readers, self.bank, "reader")?;
+        let sum = |word: usize| cpus.iter().map(|words| words[word]).sum();
+        Ok([sum(0), sum(2), sum(1)])
+    }
+
+    /// Packets and payload bytes by stream tag of all CPUs so far.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn read_streams(&self) -> Result<Vec<(u16, u64, u64)>, BpfError> {
+        let mut streams = Vec::new();
+        for place in self.bank * SENDERS..(self.bank + 1) * SENDERS {
+            for words in values(&self.senders, place, "sender")?.iter().filter(|words| words[4] > 0) {
+                streams.push((words[2] as u16, words[4], words[5]));
+            }
+        }
+        Ok(streams)
+    }
+
+    fn set(&mut self, wall_ahead_ns: u64) -> Result<(), BpfError> {
+        let refused = BpfError::map("set the measuring program's clock and bank");
+        self.settings.set(0, [wall_ahead_ns, self.bank.into()], 0).map_err(refused)
+    }
+
+    fn read_bank(&self, bank: u32) -> Result<Vec<Measured>, BpfError> {
+        let readers = values(&self.readers, bank, "reader")?;
+        let mut cpus: Vec<Measured> =
+            readers.iter().enumerate().map(|(cpu, words)| Measured::of(cpu as u32, words)).collect();
+        for kind in 0..KINDS {
+            let all = values(&self.histograms, bank * KINDS as u32 + kind as u32, "histogram")?;
+            for (cpu, counts) in cpus.iter_mut().zip(all.iter()) {
+                if cpu.packets > 0 {
+                    cpu.times_mut(kind).counts = counts.to_vec();
+                }
+            }
+        }
+        for place in bank * SENDERS..(bank + 1) * SENDERS {
+            for (cpu, words) in cpus.iter_mut().zip(values(&self.senders, place, "sender")?.iter()) {
+                cpu.senders.extend(MeasuredSender::of(words));
+            }
+        }
+        for place in bank * FLOWS..(bank + 1) * FLOWS {
+            for (cpu, words) in cpus.iter_mut().zip(values(&self.flows, place, "flow")?.iter()) {
+                cpu.flows.extend(MeasuredFlow::of(words));
+            }
+        }
+        cpus.retain(|cpu| cpu.packets + cpu.foreign > 0);
+        Ok(cpus)
+    }
+
+    fn clear(&mut self, bank: u32) -> Result<(), BpfError> {
+        zero(&mut self.readers, bank..bank + 1, [0; READER_WORDS])?;
+        zero(&mut self.senders, bank * SENDERS..(bank + 1) * SENDERS, [0; SENDER_WORDS])?;
+        zero(&mut self.flows, bank * FLOWS..(bank + 1) * FLOWS, [0; FLOW_WORDS])?;
+        let kinds = KINDS as u32;
+        zero(&mut self.histograms, bank * kinds..(bank + 1) * kinds, [0; BUCKETS])?;
+        (0..self.queues).try_for_each(|queue| {
+            let place = 2 * queue + bank;
+            zero(&mut self.by_queue, place..place + 1, 0)
+        })
+    }
+}
+
+impl fmt::Debug for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measure").field("bank", &self.bank).finish_non_exhaustive()
+    }
+}
+
+fn values<T: Pod>(
+    map: &PerCpuArray<MapData, T>,
+    place: u32,
+    what: &str,
+) -> Result<PerCpuValues<T>, BpfError> {
+    map.get(&place, 0).map_err(BpfError::map(format!("read {what} {place} of the measuring program")))
+}
+
+fn zero<T: Pod + Clone>(
+    map: &mut PerCpuArray<MapData, T>,
+    places: std::ops::Range<u32>,
+    zero: T,
+) -> Result<(), BpfError> {
+    for place in places {
+        let cpus = values(map, place, "place")?.len();
+        let refused = |source| BpfError::map(format!("clear place {place} of the measuring program"))(source);
+        let zeros = PerCpuValues::try_from(vec![zero; cpus]).map_err(|source| refused(source.into()))?;
+        map.set(place, zeros, 0).map_err(refused)?;
+    }
+    Ok(())
+}
+
+impl Measured {
+    fn of(cpu: u32, words: &[u64; READER_WORDS]) -> Self {
+        let &[
+            packets,
+            foreign,
+            payload_bytes,
+            frame_bytes,
+            first_ns,
+            last_ns,
+            beyond_tables,
+            before_sent,
+            sent_by_uptime,
+        ] = words.first_chunk().expect("a reader begins with nine words");
+        let times = |kind: usize| MeasuredTimes::of(&words[9 + kind * SUMS_WORDS..][..SUMS_WORDS]);
+        Self {
+            cpu,
+            packets,
+            foreign,
+            payload_bytes,
+            frame_bytes,
+            arrived_ns: [first_ns, last_ns],
+            beyond_tables,
+            before_sent,
+            sent_by_uptime,
+            inter_arrival: times(0),
+            flow_inter_arrival: times(1),
+            jitter: times(2),
+            latency: times(3),
+            senders: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
+    fn times_mut(&mut self, kind: usize) -> &mut MeasuredTimes {
+        match kind {
+            0 => &mut self.inter_arrival,
+            1 => &mut self.flow_inter_arrival,
+            2 => &mut self.jitter,
+            _ => &mut self.latency,
+        }
+    }
+}
+
+impl MeasuredTimes {
+    /// From `struct sums`.
+    fn of(words: &[u64]) -> Self {
+        let wide = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
+        Self { counts: Vec::new(), extremes_ns: [words[1], words[2]], sum: wide(4), squares: wide(6) }
+    }
+}
+
+impl MeasuredSender {
+    /// From `struct sender`; `None` when its place is free.
+    fn of(words: &[u64; SENDER_WORDS]) -> Option<Self> {
+        let next = words[26] as u32;
+        (words[4] > 0).then(|| Self {
+            address: address([words[0], words[1]], words[3]),
+            stream: words[2] as u16,
+            packets: words[4],
+            payload_bytes: words[5],
+            send_times: words[6],
+            jitter_scaled_ns: (words[9] > 0).then_some(words[10]),
+            first: next.wrapping_sub(words[15] as u32),
+            span: words[15],
+            distinct: words[16],
+            arrived_ns: [words[11], words[12]],
+            restarts: words[17],
+            distinct_before: words[18],
+            lost_before: words[19],
+            reordered: words[20],
+            extent_sum: words[21],
+            extent_max: words[22],
+            duplicates: words[23],
+            late: words[24],
+            strays: words[25],
+        })
+    }
+}
+
+impl MeasuredFlow {
+    /// From `struct flow`; `None` when its place is free.
+    fn of(words: &[u64; FLOW_WORDS]) -> Option<Self> {
+        let is_ipv6 = words[7];
+        let end =
+            |at: usize, port: u64| SocketAddr::new(address([words[at], words[at + 1]], is_ipv6), port as u16);
+        (words[8] > 0).then(|| Self {
+            source: end(1, words[5] >> 16),
+            destination: end(3, words[5]),
+            stream: words[6] as u16,
+            packets: words[8],
+            payload_bytes: words[9],
+            arrived_ns: [words[10], words[11]],
+            longest_gap_ns: words[12],
+        })
+    }
+}
+
+/// An address as it stands in a header.
+fn address(words: [u64; 2], is_ipv6: u64) -> IpAddr {
+    let [a, b] = words.map(u64::to_ne_bytes);
+    if is_ipv6 == 0 {
+        return Ipv4Addr::new(a[0], a[1], a[2], a[3]).into();
+    }
+    let mut octets = [0; 16];
+    octets[..8].copy_from_slice(&a);
+    octets[8..].copy_from_slice(&b);
+    Ipv6Addr::from(octets).into()
+}

@@ -1,0 +1,96 @@
+//! What a receiver measured: the share of packets against time, and the figures as a table.
+
+use measure::{NanosSummary, ReceptionStatistics, Run};
+
+use super::{
+    lines::{Axis, LineChart},
+    page::Page,
+    scale::Scale,
+};
+use crate::{
+    number,
+    points::Series,
+    table::{Cell, Column, Table},
+};
+
+/// One picture for each receiver that measured times: of a receiver alone, and of the first trials of a bench.
+pub(super) fn write(run: &Run, page: &mut Page) {
+    const MOST_TRIALS: usize = 12;
+    let alone = run.end.statistics.iter().map(|statistics| ("what was received".to_string(), statistics));
+    let trials = run.end.trials.iter().filter_map(|trial| {
+        let name = format!("{} → {}, trial {}", trial.tx.label, trial.rx.label, trial.trial);
+        Some((name, trial.statistics.as_ref()?))
+    });
+    let all: Vec<(String, &ReceptionStatistics)> =
+        alone.chain(trials).filter(|(_, one)| !distributions(one).is_empty()).take(MOST_TRIALS).collect();
+    if all.is_empty() {
+        return;
+    }
+    page.section("reception", "Times between and under way", |page| {
+        all.iter().for_each(|(name, statistics)| write_one(name, statistics, page));
+    });
+}
+
+fn distributions(statistics: &ReceptionStatistics) -> Vec<(&'static str, &NanosSummary)> {
+    let total = &statistics.total;
+    [
+        ("Inter-arrival", &total.inter_arrival),
+        ("Inter-arrival per flow", &total.flow_inter_arrival),
+        ("Jitter", &total.jitter),
+        ("Latency", &total.latency),
+    ]
+    .into_iter()
+    .filter_map(|(name, summary)| Some((name, summary.as_ref()?)))
+    .collect()
+}
+
+fn write_one(name: &str, statistics: &ReceptionStatistics, page: &mut Page) {
+    let distributions = distributions(statistics);
+    let series: Vec<Series> = distributions
+        .iter()
+        .map(|(name, summary)| Series { name: (*name).into(), points: cumulative(summary) })
+        .collect();
+    let xs = || series.iter().flat_map(|series| &series.points).map(|point| point.0);
+    let chart = LineChart {
+        title: &format!("Share of samples at most so long: {name}"),
+        x: Axis::new("nanoseconds", Scale::log(xs()), number::tick),
+        y: Axis::new("per cent of the samples", Scale::linear([0.0, 100.0]), number::tick),
+        series: &series,
+        diagonal: None,
+    };
+    page.figure(name, &table(&distributions), |page| chart.write(page));
+}
+
+/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and stands at 1.
+fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
+    let mut seen = 0;
+    let samples = summary.samples.max(1) as f64;
+    let buckets = summary.buckets();
+    buckets
+        .iter()
+        .map(|(most_ns, count)| {
+            seen += count;
+            ((*most_ns).max(1) as f64, seen as f64 / samples * 100.0)
+        })
+        .collect()
+}
+
+fn table(distributions: &[(&str, &NanosSummary)]) -> Table {
+    let mut table = Table::titled("Times in nanoseconds");
+    table.push(Column::words("", distributions.iter().map(|(name, _)| Cell::words(*name))));
+    let mut figures = |title: &str, unit: &str, of: fn(&NanosSummary) -> f64| {
+        let cells = distributions.iter().map(|(_, one)| Cell::figure(of(one), |ns| format!("{ns:.0}")));
+        table.push(Column::figures(title, unit, cells));
+    };
+    figures("samples", "", |one| one.samples as f64);
+    figures("mean", "ns", |one| one.mean_ns);
+    figures("deviation", "ns", |one| one.std_dev_ns);
+    figures("least", "ns", |one| one.min_ns as f64);
+    figures("50 %", "ns", |one| one.p50_ns as f64);
+    figures("90 %", "ns", |one| one.p90_ns as f64);
+    figures("99 %", "ns", |one| one.p99_ns as f64);
+    figures("99.9 %", "ns", |one| one.p999_ns as f64);
+    figures("99.99 %", "ns", |one| one.p9999_ns as f64);
+    figures("most", "ns", |one| one.max_ns as f64);
+    table
+}
