@@ -243,6 +243,10 @@ fn line_of(loss: &Loss) -> LedgerLine {
 
 /// Lets the kernel name what it drops, where this process may ask: without, the counters alone tell.
 fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
+    // The kernel's generator frees packets that were sent as if they had been dropped.
+    if matches!(pair.tx.0, TxEngine::Pktgen(_)) {
+        return None;
+    }
     let ignored = match pair.rx.0 {
         // The program drops what it counted, and the socket beside packet sockets what they copied.
         RxEngine::Xdp(_) => Some("XDP"),
