@@ -211,7 +211,16 @@ fn merge(reports: &[Report], sent: &[u64], lost_one: bool) -> RxOutcome {
         ));
     }
     let cost = reports.first().map(|report| report.cost.clone()).unwrap_or_default();
-    RxOutcome { endpoint, delivered, cost, lines, cpus: Vec::new(), on_wire: None, statistics: None }
+    RxOutcome {
+        endpoint,
+        delivered,
+        cost,
+        lines,
+        cpus: Vec::new(),
+        on_wire: None,
+        statistics: None,
+        stream: None,
+    }
 }
 
 fn unobserved(sent: u64) -> RxOutcome {
@@ -223,6 +232,7 @@ fn unobserved(sent: u64) -> RxOutcome {
         cpus: Vec::new(),
         on_wire: None,
         statistics: None,
+        stream: None,
     }
 }
 

@@ -107,10 +107,18 @@ pub fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
 /// The UDP port of the lab's receivers.
 pub(crate) const LAB_PORT: u16 = 4321;
 
+impl Pair {
+    /// Whether it moves streams; its packets are messages then.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.tx.0, TxEngine::Tcp(_))
+    }
+}
+
 impl BenchPlan {
-    /// Every sender against every receiver.
+    /// Every sender against every receiver that can receive from it.
     pub fn pair_up(tx: &[TxSpec], rx: &[RxSpec]) -> Vec<Pair> {
-        tx.iter().flat_map(|tx| rx.iter().map(|rx| Pair { tx: tx.clone(), rx: rx.clone() })).collect()
+        let all = tx.iter().flat_map(|tx| rx.iter().map(|rx| Pair { tx: tx.clone(), rx: rx.clone() }));
+        all.filter(|pair| pair.is_stream() == matches!(pair.rx.0, RxEngine::Tcp(_))).collect()
     }
 
     /// Seconds that one trial of each pair takes, without making labs and draining.
@@ -144,7 +152,7 @@ impl BenchPlan {
         let needs_rings = matches!(pair.tx.0, TxEngine::Xdp(_)) && !matches!(pair.rx.0, RxEngine::Xdp(_));
         let per_queue = matches!(pair.tx.0, TxEngine::Xsk(_)) || matches!(pair.rx.0, RxEngine::Xsk(_));
         LabPlan {
-            gro: joins || needs_rings,
+            gro: self.lab.gro || joins || needs_rings,
             queues: if per_queue { self.tx_threads.max(self.rx_threads) as u32 } else { self.lab.queues },
             ..self.lab.clone()
         }
@@ -227,6 +235,10 @@ impl BenchPlan {
             }
             RxEngine::Packet(_) | RxEngine::Xsk(_) => {
                 options.insert("spin".into(), json!(self.spin));
+            }
+            RxEngine::Tcp(tcp) => {
+                options.insert("truncate".into(), json!(tcp.truncate));
+                options.insert("receive_buffer_bytes".into(), json!(tcp.receive_buffer_bytes));
             }
             RxEngine::Xdp(xdp) => {
                 options.insert("generic".into(), json!(xdp.generic));

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
-use measure::{Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Trial};
+use measure::{
+    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Stream, Trial,
+};
 use sys::procfs::{CpuTimes, Stat};
 
 /// What all sending workers did together.
@@ -57,6 +59,8 @@ pub(crate) struct RxOutcome {
     pub(crate) on_wire: Option<u64>,
     /// What the receiver measured.
     pub(crate) statistics: Option<ReceptionStatistics>,
+    /// What streams moved.
+    pub(crate) stream: Option<Stream>,
 }
 
 impl TxOutcome {
@@ -107,6 +111,7 @@ impl TxOutcome {
             ledger,
             receipt,
             statistics: rx.statistics,
+            stream: rx.stream,
             interrupted: interrupted || self.error.is_some(),
         }
     }

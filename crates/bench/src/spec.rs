@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use engine::{
-    PacketRxPlan, PacketTxPlan, PktgenTxPlan, RxEngine, TxEngine, UdpRxPlan, UdpTxPlan, XdpRxPlan, XdpTxPlan,
-    XskRxPlan, XskTxPlan,
+    PacketRxPlan, PacketTxPlan, PktgenTxPlan, RxEngine, TcpRxPlan, TcpSend, TcpTxPlan, TxEngine, UdpRxPlan,
+    UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan, XskTxPlan,
 };
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,14 @@ pub enum SpecError {
         /// The engines there are.
         known: String,
     },
+    /// Switches of which one is enough.
+    #[error("the sending engine '{engine}' has one of its switches at a time, not {switches}")]
+    Exclusive {
+        /// The engine.
+        engine: &'static str,
+        /// What was written.
+        switches: String,
+    },
     /// No such switch.
     #[error("the {side} engine '{engine}' has no switch '{switch}': it has {known}")]
     UnknownSwitch {
@@ -48,13 +56,27 @@ pub enum SpecError {
     },
 }
 
+/// Bytes a message of a stream, unless they are asked for.
+const MESSAGE_BYTES: u32 = 65_536;
+
 /// Engines of a side and their switches.
 type Known = [(&'static str, &'static [&'static str])];
 
-const SENDING: &Known =
-    &[("udp", &["gso"]), ("packet", &["qdisc"]), ("xsk", &[]), ("xdp", &[]), ("pktgen", &[])];
-const RECEIVING: &Known =
-    &[("udp", &["gro", "ovfl", "reuseport"]), ("packet", &[]), ("xsk", &[]), ("xdp", &["generic"])];
+const SENDING: &Known = &[
+    ("udp", &["gso"]),
+    ("packet", &["qdisc"]),
+    ("xsk", &[]),
+    ("xdp", &[]),
+    ("pktgen", &[]),
+    ("tcp", &["file", "sendfile", "zerocopy"]),
+];
+const RECEIVING: &Known = &[
+    ("udp", &["gro", "ovfl", "reuseport"]),
+    ("packet", &[]),
+    ("xsk", &[]),
+    ("xdp", &["generic"]),
+    ("tcp", &["trunc"]),
+];
 
 /// The engine and the switches of a text, each of them known.
 fn parse<'t>(text: &'t str, side: &'static str, all: &Known) -> Result<(&'t str, Vec<&'t str>), SpecError> {
@@ -85,6 +107,7 @@ impl TxSpec {
             TxEngine::Xsk(_) => "xsk",
             TxEngine::Xdp(_) => "xdp",
             TxEngine::Pktgen(_) => "pktgen",
+            TxEngine::Tcp(_) => "tcp",
         }
     }
 
@@ -99,6 +122,10 @@ impl TxSpec {
             }
             TxEngine::Packet(packet) => {
                 options.insert("qdisc_bypass".into(), json!(packet.qdisc_bypass));
+            }
+            TxEngine::Tcp(tcp) => {
+                options.insert("message_bytes".into(), json!(tcp.message_bytes));
+                options.insert("send_buffer_bytes".into(), json!(tcp.send_buffer_bytes));
             }
             TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => {}
         }
@@ -115,6 +142,11 @@ impl TxSpec {
         match &self.0 {
             TxEngine::Udp(udp) => vec![("gso", udp.gso)],
             TxEngine::Packet(packet) => vec![("qdisc", !packet.qdisc_bypass)],
+            TxEngine::Tcp(tcp) => vec![
+                ("file", tcp.send == TcpSend::ReadWrite),
+                ("sendfile", tcp.send == TcpSend::SendFile),
+                ("zerocopy", tcp.send == TcpSend::ZeroCopy),
+            ],
             TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => Vec::new(),
         }
     }
@@ -128,6 +160,7 @@ impl RxSpec {
             RxEngine::Packet(_) => "packet",
             RxEngine::Xsk(_) => "xsk",
             RxEngine::Xdp(_) => "xdp",
+            RxEngine::Tcp(_) => "tcp",
         }
     }
 
@@ -138,6 +171,7 @@ impl RxSpec {
             }
             RxEngine::Packet(_) | RxEngine::Xsk(_) => Vec::new(),
             RxEngine::Xdp(xdp) => vec![("generic", xdp.generic)],
+            RxEngine::Tcp(tcp) => vec![("trunc", tcp.truncate)],
         }
     }
 }
@@ -153,6 +187,16 @@ impl FromStr for TxSpec {
             "xsk" => TxEngine::Xsk(XskTxPlan {}),
             "xdp" => TxEngine::Xdp(XdpTxPlan {}),
             "pktgen" => TxEngine::Pktgen(PktgenTxPlan {}),
+            "tcp" => {
+                let send = match switches.as_slice() {
+                    [] => TcpSend::Copy,
+                    ["file"] => TcpSend::ReadWrite,
+                    ["sendfile"] => TcpSend::SendFile,
+                    ["zerocopy"] => TcpSend::ZeroCopy,
+                    _ => return Err(SpecError::Exclusive { engine: "tcp", switches: switches.join(", ") }),
+                };
+                TxEngine::Tcp(TcpTxPlan { send, message_bytes: MESSAGE_BYTES, send_buffer_bytes: None })
+            }
             _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), send_buffer_bytes: None }),
         }))
     }
@@ -168,6 +212,11 @@ impl FromStr for RxSpec {
             "packet" => RxEngine::Packet(PacketRxPlan {}),
             "xsk" => RxEngine::Xsk(XskRxPlan {}),
             "xdp" => RxEngine::Xdp(XdpRxPlan { generic: has("generic") }),
+            "tcp" => RxEngine::Tcp(TcpRxPlan {
+                truncate: has("trunc"),
+                message_bytes: MESSAGE_BYTES,
+                receive_buffer_bytes: None,
+            }),
             _ => RxEngine::Udp(UdpRxPlan {
                 gro: has("gro"),
                 drop_counts: has("ovfl"),
@@ -228,12 +277,33 @@ mod tests {
 
     #[test]
     fn labels_read_back() {
-        for text in ["udp", "udp+gso", "packet", "packet+qdisc", "xsk", "xdp", "pktgen"] {
+        for text in [
+            "udp",
+            "udp+gso",
+            "packet",
+            "packet+qdisc",
+            "xsk",
+            "xdp",
+            "pktgen",
+            "tcp",
+            "tcp+sendfile",
+            "tcp+file",
+            "tcp+zerocopy",
+        ] {
             assert_eq!(text.parse::<TxSpec>().unwrap().to_string(), text);
         }
-        for text in
-            ["udp", "udp+gro", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp", "xdp+generic"]
-        {
+        for text in [
+            "udp",
+            "udp+gro",
+            "udp+reuseport",
+            "udp+gro+reuseport",
+            "packet",
+            "xsk",
+            "xdp",
+            "xdp+generic",
+            "tcp",
+            "tcp+trunc",
+        ] {
             assert_eq!(text.parse::<RxSpec>().unwrap().to_string(), text);
         }
     }
@@ -241,11 +311,13 @@ mod tests {
     #[test]
     fn refusals_name_what_there_is() {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, pktgen");
+        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, pktgen, tcp");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has none");
+        let message = "tcp+file+zerocopy".parse::<TxSpec>().unwrap_err().to_string();
+        assert_eq!(message, "the sending engine 'tcp' has one of its switches at a time, not file, zerocopy");
         assert!("".parse::<RxSpec>().is_err());
         assert!("udp+".parse::<TxSpec>().is_err());
     }

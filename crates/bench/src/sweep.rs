@@ -108,7 +108,11 @@ type Result = (&'static str, fn(&Trial) -> f64);
 const RESULTS: &[Result] = &[
     ("sent_pps", |trial| trial.sent_pps),
     ("delivered_pps", |trial| trial.delivered_pps),
-    ("delivered_bps", |trial| trial.delivered_pps * f64::from(trial.frame_size_bytes) * 8.0),
+    // A stream's bits are those of its messages, others' those of frames.
+    ("delivered_bps", |trial| match &trial.stream {
+        Some(stream) => stream.delivered_bps,
+        None => trial.delivered_pps * f64::from(trial.frame_size_bytes) * 8.0,
+    }),
     ("loss_ratio", |trial| trial.loss_ratio),
     ("cpu_user_ratio", |trial| mean(trial, |cpu| cpu.user_ratio)),
     ("cpu_system_ratio", |trial| mean(trial, |cpu| cpu.system_ratio)),

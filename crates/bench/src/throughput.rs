@@ -43,14 +43,14 @@ pub struct Tests {
     pub frame_loss_step: Option<f64>,
     /// Repetitions of the search for the longest lossless burst.
     pub back_to_back: Option<u32>,
+    /// The longest burst tried lasts so many seconds at the generator's highest rate.
+    pub longest_burst_s: f64,
 }
 
 /// Bursts are told apart to this share.
 const BURST_WIDTH: f64 = 0.02;
 /// What the trials are called in which receivers tell times.
 const LATENCY: &str = "latency";
-/// The longest burst tried lasts so many seconds at the generator's highest rate (RFC 2544, 26.4: at least 2).
-const LONGEST_BURST_S: f64 = 2.0;
 
 /// Runs every search. What was measured before an error or an interruption is in the record all the same; what
 /// `earlier` measured with the same plan is not measured again.
@@ -107,7 +107,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
             self.frame_loss(FrameLoss::new(max_pps, step), longest_s, found)?;
         }
         if let Some(repetitions) = plan.tests.back_to_back {
-            self.back_to_back(repetitions, found)?;
+            self.back_to_back(repetitions, plan.tests.longest_burst_s, found)?;
         }
         // From the strictest goal that was met.
         let throughput_pps = found.goals.iter().rev().find_map(|goal| goal.lower_pps);
@@ -163,13 +163,18 @@ impl<W: Watcher> Bench<'_, '_, W> {
         Ok(())
     }
 
-    fn back_to_back(&mut self, repetitions: u32, found: &mut Throughput) -> Result<(), Stopped> {
-        let longest = (found.generator_max_pps * LONGEST_BURST_S) as u64;
+    fn back_to_back(
+        &mut self,
+        repetitions: u32,
+        longest_s: f64,
+        found: &mut Throughput,
+    ) -> Result<(), Stopped> {
+        let longest = (found.generator_max_pps * longest_s) as u64;
         let mut test = BackToBack::new(1, longest, BURST_WIDTH, repetitions);
         let mut rates = Vec::new();
         let mut outcome = Ok(());
         while let Some(packets) = test.next_burst() {
-            match self.trial(None, Some(packets), 10.0 * LONGEST_BURST_S, "back-to-back") {
+            match self.trial(None, Some(packets), 10.0 * longest_s, "back-to-back") {
                 Ok(index) => {
                     let trial = self.recorder.recorded(index);
                     rates.push(trial.sent_pps);

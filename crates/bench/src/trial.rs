@@ -17,7 +17,7 @@ use ledger::{
     CounterError, Drivers, DropError, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Received,
     lab_lines,
 };
-use measure::{Interval, Ledger, LedgerLine, Trial};
+use measure::{Interval, Ledger, LedgerLine, Stream, Trial};
 use sys::{clock, procfs, udp::UdpSink};
 use thiserror::Error;
 use wire::MacAddr;
@@ -162,7 +162,7 @@ fn run_in(
     drain(|| {
         let now = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
         let tally = receiver.snapshot();
-        let lines = now.lines(refused, &of_receiver(pair, tally, None), &drivers);
+        let lines = lines_of(pair, || now.lines(refused, &of_receiver(pair, tally, None), &drivers));
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
@@ -174,9 +174,13 @@ fn run_in(
         endpoint: plan.rx_endpoint(pair),
         delivered: tally.packets,
         cost: receive_cost(&received),
-        lines: counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers),
+        lines: lines_of(pair, || {
+            counters.lines(refused, &of_receiver(pair, tally, Some(&received)), &drivers)
+        }),
         cpus,
-        on_wire: Some(counters.tx.link.tx_packets),
+        // A message is not a packet.
+        on_wire: (!pair.is_stream()).then_some(counters.tx.link.tx_packets),
+        stream: moved(pair, &sent, tally, &counters),
         // Both ends are of this machine, and so are their clocks.
         statistics: Some(received.readings())
             .filter(|readings| !readings.is_empty())
@@ -185,8 +189,12 @@ fn run_in(
     let settings = TrialSettings {
         trial: number,
         tx: plan.tx_endpoint(pair),
-        frame_size_bytes: plan.frame_size_bytes,
-        payload_bytes: plan.payload_bytes,
+        // A stream's largest frames, and its messages.
+        frame_size_bytes: if pair.is_stream() { plan.lab.mtu + 18 } else { plan.frame_size_bytes },
+        payload_bytes: match &pair.tx.0 {
+            TxEngine::Tcp(tcp) => tcp.message_bytes,
+            _ => plan.payload_bytes,
+        },
         asked_pps: plan.rate_pps,
     };
     let error = broken.or_else(|| received.workers.into_iter().find_map(|worker| worker.error));
@@ -237,6 +245,27 @@ pub(crate) fn of_receiver(pair: &Pair, tally: RxSnapshot, stopped: Option<&Recei
     }
 }
 
+/// TCP sends again what is lost on the way: streams lose no messages to any place.
+fn lines_of(pair: &Pair, lines: impl FnOnce() -> Vec<LedgerLine>) -> Vec<LedgerLine> {
+    if pair.is_stream() { Vec::new() } else { lines() }
+}
+
+/// What streams moved, by the applications' and the interfaces' counts.
+fn moved(pair: &Pair, sent: &TxOutcome, received: RxSnapshot, counters: &LabCounters) -> Option<Stream> {
+    let TxEngine::Tcp(tcp) = &pair.tx.0 else { return None };
+    let bits = received.payload_bytes as f64 * 8.0;
+    Some(Stream {
+        message_bytes: tcp.message_bytes,
+        sent_bytes: sent.tally.packets * u64::from(tcp.message_bytes),
+        delivered_bytes: received.payload_bytes,
+        delivered_bps: if sent.seconds > 0.0 { bits / sent.seconds } else { 0.0 },
+        tx_packets: counters.tx.link.tx_packets,
+        rx_packets: counters.rx.link.rx_packets,
+        acknowledging_packets: counters.rx.link.tx_packets,
+        retransmitted_segments: counters.tx.protocols.value("TcpRetransSegs").unwrap_or(0),
+    })
+}
+
 fn line_of(loss: &Loss) -> LedgerLine {
     LedgerLine::new(loss.place, loss.packets, loss.source).with_remedy(loss.remedy)
 }
@@ -252,6 +281,7 @@ fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
         RxEngine::Xdp(_) => Some("XDP"),
         RxEngine::Packet(_) => Some("SOCKET_FILTER"),
         RxEngine::Udp(_) | RxEngine::Xsk(_) => None,
+        RxEngine::Tcp(_) => return None,
     };
     let scope = DropScope { only_udp: true, ignored, ..DropScope::default() };
     DropWatch::over(&[lab.tx().namespace(), lab.rx().namespace()], &scope).ok()

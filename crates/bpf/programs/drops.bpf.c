@@ -11,6 +11,9 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define NOT_SET 0xffff
+#define AF_INET 2
+#define AF_INET6 10
+#define AF_PACKET 17
 
 enum {
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
@@ -211,6 +214,11 @@ static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb)
 	return skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6);
 }
 
+static ALWAYS_INLINE int carries_packets(__u16 family)
+{
+	return family == AF_INET || family == AF_INET6 || family == AF_PACKET;
+}
+
 static ALWAYS_INLINE void sample(struct count *count, struct sk_buff *skb, struct sock *sk)
 {
 	count->protocol = skb->protocol;
@@ -274,7 +282,8 @@ int kfree_skb(__u64 *ctx)
 		net = sk->__sk_common.skc_net.net;
 	else if (skb->dev)
 		net = skb->dev->nd_net.net;
-	if (!sk && !skb->dev)
+	/* Netlink and Unix sockets drop buffers, too: no packets. */
+	if (!skb->dev && (!sk || !carries_packets(sk->__sk_common.skc_family)))
 		return 0;
 	key.namespace = watched(net);
 	if (key.namespace == NAMESPACES)

@@ -6,6 +6,7 @@ mod bench;
 mod cpus;
 mod divert;
 mod lab;
+mod ledger;
 mod load;
 mod model;
 mod ndr;
@@ -19,10 +20,13 @@ mod send;
 mod stats;
 mod targets;
 
-pub(crate) use bench::{BenchArgs, BenchCommand, ListArgs, PathArgs, SettingArgs, SocketArgs, SweepArgs};
+pub(crate) use bench::{
+    BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
+pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use ndr::{NdrArgs, TestArg};
@@ -69,6 +73,8 @@ pub(crate) enum Command {
     Nic(Box<NicArgs>),
     /// Use the laboratories by themselves: a virtual machine with real network drivers
     Lab(LabArgs),
+    /// Watch where packets are lost on this machine, without sending any
+    Ledger(LedgerArgs),
     /// Simulate a NIC's receive path: presets, sweeps, predictions, fleets, the RDR paper
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page

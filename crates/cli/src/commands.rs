@@ -4,6 +4,7 @@ mod bench;
 mod compare;
 mod divert;
 mod lab;
+mod ledger;
 mod manual;
 mod model;
 mod nic;
@@ -13,6 +14,8 @@ mod report;
 mod send;
 
 use crate::{args::Command, failure::Failure};
+
+pub(crate) use bench::{Steps, run_steps};
 
 /// Runs a command; returns whether its goals were met.
 pub(crate) fn run(command: Command) -> Result<bool, Failure> {
@@ -24,6 +27,7 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Probe(args) => probe::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Ledger(args) => ledger::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),

@@ -16,10 +16,13 @@ use failure::{Failure, Status};
 
 fn main() -> ExitCode {
     let outcome = std::panic::catch_unwind(|| {
-        let cli = scenario::parse(std::env::args_os().collect())?;
+        let asked = scenario::parse(std::env::args_os().collect())?;
         sys::signal::catch()
             .map_err(|source| Failure::new(Status::Internal, format!("cannot catch signals: {source}")))?;
-        commands::run(cli.command)
+        match asked {
+            scenario::Invocation::Command(cli) => commands::run(cli.command),
+            scenario::Invocation::Steps(steps) => commands::run_steps(&steps),
+        }
     });
     match outcome {
         Ok(Ok(true)) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::{
     args::{BenchCommand, Cli, Command},
+    commands::Steps,
     failure::{Failure, Status, in_words},
 };
 
@@ -14,22 +15,35 @@ use crate::{
 const PROGRAMS: &[(&str, &[&str])] =
     &[("bench", &["bench"]), ("ndr", &["bench", "ndr"]), ("rdr", &["bench", "rdr"])];
 
+/// What the command line asks for.
+pub(crate) enum Invocation {
+    /// One command.
+    Command(Box<Cli>),
+    /// A scenario of several steps.
+    Steps(Box<Steps>),
+}
+
 /// Parses the command line; wrong usage and help end the process here, as clap does it.
-pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     let is_bench = arguments.get(1).is_some_and(|word| word == "bench");
     if let Some(name) = arguments.get(2).filter(|_| is_bench).and_then(|word| word.to_str())
         && let Some(found) = shipped().iter().find(|shipped| shipped.name == name)
     {
-        return with_options(&read_shipped(found)?, arguments, found.name);
+        return with_options(read_shipped(found)?, arguments, found.name);
     }
     let cli = parsed(arguments.clone());
-    let Command::Bench(bench) = &cli.command else { return Ok(cli) };
-    let Some(name) = bench.scenario.clone() else { return Ok(cli) };
-    with_options(&find(&name)?, arguments, &name)
+    let name = match &cli.command {
+        Command::Bench(bench) => bench.scenario.clone(),
+        _ => None,
+    };
+    match name {
+        Some(name) => with_options(find(&name)?, arguments, &name),
+        None => Ok(Invocation::Command(Box::new(cli))),
+    }
 }
 
-/// The same command line with the scenario's program and options instead of its name.
-fn with_options(scenario: &Scenario, mut arguments: Vec<OsString>, name: &str) -> Result<Cli, Failure> {
+/// The same command line with the scenario's program and options instead of its name; one for each step.
+fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) -> Result<Invocation, Failure> {
     if let Some(at) = arguments.iter().rposition(|word| word == name) {
         arguments.remove(at);
     }
@@ -41,11 +55,19 @@ fn with_options(scenario: &Scenario, mut arguments: Vec<OsString>, name: &str) -
         };
         own.iter().any(names)
     };
-    let step = &scenario.steps[0];
-    arguments.extend(words(&step.program).iter().map(OsString::from));
-    arguments.extend(step.arguments(given).into_iter().map(OsString::from));
-    arguments.extend(own.iter().cloned());
-    Ok(parsed(arguments))
+    let mut commands = scenario.steps.iter().map(|step| {
+        let mut all = arguments.clone();
+        all.extend(words(&step.program).iter().map(OsString::from));
+        all.extend(step.arguments(given).into_iter().map(OsString::from));
+        all.extend(own.iter().cloned());
+        parsed(all)
+    });
+    if scenario.steps[0].name.is_none() {
+        let only = commands.next().expect("a scenario has a step");
+        return Ok(Invocation::Command(Box::new(only)));
+    }
+    let commands = commands.collect();
+    Ok(Invocation::Steps(Box::new(Steps { name: name.into(), scenario, commands })))
 }
 
 /// Parses; a sweep makes other command lines from this one.

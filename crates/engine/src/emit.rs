@@ -1,6 +1,6 @@
 //! What hands packets over: a port whose slots are stamped here, or a program that makes them in the kernel.
 
-use port::{Layer, PortError, Sent, TxPort, XdpTx};
+use port::{Layer, PortError, Sent, TcpTx, TxPort, XdpTx};
 use wire::Template;
 
 /// Makes the next packets of a stream and hands them over.
@@ -85,5 +85,29 @@ impl Emit for Made {
             }
         };
         Ok(Emitted { sent, payload_bytes })
+    }
+}
+
+/// A stream of messages of one size.
+pub(crate) struct Streamed {
+    port: TcpTx,
+    message_bytes: u64,
+}
+
+impl Streamed {
+    pub(crate) fn new(port: TcpTx, message_bytes: u32) -> Self {
+        Self { port, message_bytes: message_bytes.into() }
+    }
+}
+
+impl Emit for Streamed {
+    fn batch_size(&self) -> usize {
+        // One clock read for small messages together, and none kept waiting by large ones.
+        if self.message_bytes < 4096 { 64 } else { 4 }
+    }
+
+    fn emit(&mut self, messages: usize, _: u64) -> Result<Emitted, PortError> {
+        let sent = self.port.send(messages)?;
+        Ok(Emitted { sent, payload_bytes: sent.filled as u64 * self.message_bytes })
     }
 }

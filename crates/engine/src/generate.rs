@@ -4,8 +4,8 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use measure::Histogram;
 use port::{
-    PacketTx, PacketTxOptions, PktgenTx, PortError, UdpTx, UdpTxOptions, XdpTx, XdpTxOptions, XskTx,
-    XskTxOptions,
+    PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx, UdpTxOptions, XdpTx,
+    XdpTxOptions, XskTx, XskTxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::{
@@ -15,7 +15,7 @@ use sys::{
 use wire::{FrameSpec, ProbeClock, Span, SpecError, Template, Values};
 
 use crate::{
-    emit::{Emit, Emitted, Made, Stamped},
+    emit::{Emit, Emitted, Made, Stamped, Streamed},
     error::EngineError,
     kernel::{self, Job, pktgen_options},
     pace::{Departures, Limit, Schedule},
@@ -60,12 +60,14 @@ pub enum TxEngine {
     Xdp(XdpTxPlan),
     /// The kernel's own generator, a module.
     Pktgen(PktgenTxPlan),
+    /// TCP streams of equal messages; a packet is a message then.
+    Tcp(TcpTxPlan),
 }
 
 impl TxEngine {
     /// Whether it makes whole frames, and so needs to know MAC addresses and an interface.
     pub fn makes_frames(&self) -> bool {
-        !matches!(self, Self::Udp(_))
+        !matches!(self, Self::Udp(_) | Self::Tcp(_))
     }
 }
 
@@ -87,6 +89,17 @@ pub struct XdpTxPlan {}
 /// Settings of the kernel's generator.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PktgenTxPlan {}
+
+/// Settings of streams that send.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TcpTxPlan {
+    /// How messages are handed over.
+    pub send: TcpSend,
+    /// Bytes a message.
+    pub message_bytes: u32,
+    /// `SO_SNDBUF` in bytes, `None` for the system's own tuning.
+    pub send_buffer_bytes: Option<usize>,
+}
 
 /// Settings of UDP sockets that send.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -185,6 +198,23 @@ impl Sender {
                                 ..defaults
                             })?;
                             Ok(Stamped::new(port, template.clone()))
+                        })
+                        .collect::<Result<Vec<_>, EngineError>>()
+                })?;
+                Self::over(plan, ports, placement)
+            }
+            TxEngine::Tcp(tcp) => {
+                let ports = placement.inside(|| {
+                    each()
+                        .map(|(_, (worker, _))| {
+                            let options = TcpTxOptions {
+                                peer: worker.target,
+                                local: worker.local,
+                                send: tcp.send,
+                                message_bytes: tcp.message_bytes as usize,
+                                send_buffer_bytes: tcp.send_buffer_bytes,
+                            };
+                            Ok(Streamed::new(TcpTx::open(&options)?, tcp.message_bytes))
                         })
                         .collect::<Result<Vec<_>, EngineError>>()
                 })?;

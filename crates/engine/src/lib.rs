@@ -18,16 +18,16 @@ mod worker;
 pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use error::EngineError;
 pub use generate::{
-    PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TxEngine, TxWorkerPlan, UdpTxPlan,
-    XdpTxPlan, XskTxPlan,
+    PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TcpTxPlan, TxEngine, TxWorkerPlan,
+    UdpTxPlan, XdpTxPlan, XskTxPlan,
 };
 pub use observe::Then;
 pub use pace::{Departures, Limit, Schedule};
 /// Packets that a receiving port lost at one place, and who says when a packet came.
-pub use port::{Loss, TimeSource};
+pub use port::{Loss, TcpSend, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use receive::{
-    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, StatisticsPlan, UdpRxPlan,
-    XdpRxPlan, XskRxPlan,
+    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, StatisticsPlan, TcpRxPlan,
+    UdpRxPlan, XdpRxPlan, XskRxPlan,
 };
 pub use worker::{Placement, WorkerCost};

@@ -5,8 +5,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
     CountOptions, Fanout, FanoutMode, Layer, Loss, MeasureOptions, PacketRx, PacketRxOptions, PortError,
-    ProbeTime, Received, RxPort, TimeSource, UdpRx, UdpRxOptions, Verdict, Wait, XdpMeter, XdpMode, XdpRx,
-    XskRx, XskRxOptions,
+    ProbeTime, Received, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpRx, UdpRxOptions, Verdict, Wait,
+    XdpMeter, XdpMode, XdpRx, XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
@@ -64,6 +64,19 @@ pub enum RxEngine {
     Xsk(XskRxPlan),
     /// A program in the kernel that counts and drops.
     Xdp(XdpRxPlan),
+    /// TCP streams of equal messages; a packet is a message then.
+    Tcp(TcpRxPlan),
+}
+
+/// Settings of receivers of streams.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TcpRxPlan {
+    /// Take bytes out of the stream without copying them (`MSG_TRUNC`).
+    pub truncate: bool,
+    /// Bytes a message.
+    pub message_bytes: u32,
+    /// `SO_RCVBUF` in bytes, `None` for the system's own tuning.
+    pub receive_buffer_bytes: Option<usize>,
 }
 
 /// Settings of packet sockets that receive.
@@ -162,6 +175,18 @@ impl Receiver {
                     Ok(XskRx::open(&options)?)
                 })?;
                 Self::over(plan, ports, placement, plan.local)
+            }
+            RxEngine::Tcp(tcp) => {
+                let ports = placement.inside(|| open_tcp(plan, tcp))?;
+                let local = ports[0].local_address()?;
+                let published: Vec<Arc<RxPublished>> =
+                    ports.iter().map(|_| Arc::new(RxPublished::new())).collect();
+                let shared = published.clone();
+                let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
+                    take_streams(&mut port, &shift, &shared[shift.worker])
+                })?;
+                crew.begin();
+                Ok(Self { crew, published, windows: Vec::new(), local })
             }
             RxEngine::Xdp(xdp) => {
                 let mode = if xdp.generic { XdpMode::Generic } else { XdpMode::Native };
@@ -516,6 +541,48 @@ fn receive<P: RxPort>(
     tally.publish(published);
     let statistics = observer.map(|mut observer| observer.readings(Then::GoOn)).unwrap_or_default();
     RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+}
+
+fn open_tcp(plan: &ReceiverPlan, tcp: &TcpRxPlan) -> Result<Vec<TcpRx>, EngineError> {
+    let first = TcpRx::open(&TcpRxOptions {
+        local: plan.local,
+        truncate: tcp.truncate,
+        message_bytes: tcp.message_bytes as usize,
+        receive_buffer_bytes: tcp.receive_buffer_bytes,
+    })?;
+    let mut ports = vec![first];
+    for _ in 1..plan.workers {
+        ports.push(ports[0].share()?);
+    }
+    Ok(ports)
+}
+
+/// A receiver without data looks up this often, to hear that it shall stop.
+const STREAM_WAIT: Duration = Duration::from_millis(20);
+
+/// Reads streams until it shall stop and nothing is left to read.
+fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublished) -> RxResult {
+    let mut meter = Meter::start();
+    let mut total = RxSnapshot::default();
+    let (mut first_ns, mut last_ns) = (None, None);
+    let error = loop {
+        let is_over = shift.is_over();
+        let wait = if is_over { Duration::ZERO } else { STREAM_WAIT };
+        match port.receive(wait) {
+            Ok(0) if is_over => break None,
+            Ok(0) => continue,
+            Ok(_) => {}
+            Err(error) => break Some(error.into()),
+        }
+        let now = clock::monotonic_ns();
+        first_ns.get_or_insert(now);
+        last_ns = Some(now);
+        total.packets = port.received_messages();
+        total.payload_bytes = port.received_bytes();
+        published.store(&total);
+    };
+    let (losses, statistics) = (Vec::new(), Vec::new());
+    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
 /// How often a program's counters are read: they grow by themselves.

@@ -36,6 +36,8 @@ pub struct LossCounter {
     pub includes: String,
     /// Bits of the counter: it wraps there.
     pub bits: u32,
+    /// The interface's counter that contains it, where its name says something else: `rx_dropped`.
+    pub also_in: Option<String>,
     pattern: String,
 }
 
@@ -86,6 +88,7 @@ struct LossFile {
     includes: String,
     #[serde(default = "sixty_four")]
     bits: u32,
+    also_in: Option<String>,
 }
 
 fn sixty_four() -> u32 {
@@ -149,9 +152,9 @@ impl Drivers {
 
 impl LossFile {
     fn checked(self, driver: &str) -> Result<LossCounter, DriversError> {
-        let Self { counter, place, includes, bits } = self;
+        let Self { counter, place, includes, bits, also_in } = self;
         match Place::named(&place) {
-            Some(place) => Ok(LossCounter { place, includes, bits, pattern: counter }),
+            Some(place) => Ok(LossCounter { place, includes, bits, also_in, pattern: counter }),
             None => Err(DriversError::NoSuchPlace { driver: driver.into(), counter, place }),
         }
     }

@@ -106,19 +106,7 @@ impl DropWatch {
     /// [`DropError::Bpf`].
     pub fn read(&self) -> Result<DropReading, DropError> {
         let counts = self.drops.read()?;
-        let mut places: Vec<Dropped> = Vec::new();
-        for count in counts.places {
-            let dropped = Dropped::named(count);
-            // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
-            if dropped.function == "skb_release_data" {
-                continue;
-            }
-            // A function drops at several addresses.
-            match places.iter_mut().find(|other| other.is_of(&dropped)) {
-                Some(same) => same.add(dropped),
-                None => places.push(dropped),
-            }
-        }
+        let places = Dropped::all(counts.places);
         Ok(DropReading { places, events: counts.events, lost: counts.lost, cost_ns: counts.cost_ns })
     }
 
@@ -129,6 +117,24 @@ impl DropWatch {
 }
 
 impl Dropped {
+    /// Counts with their names, one a reason and function.
+    pub(crate) fn all(counts: impl IntoIterator<Item = DropCount>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for count in counts {
+            let dropped = Self::named(count);
+            // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
+            if dropped.function == "skb_release_data" {
+                continue;
+            }
+            // A function drops at several addresses.
+            match all.iter_mut().find(|other| other.is_of(&dropped)) {
+                Some(same) => same.add(dropped),
+                None => all.push(dropped),
+            }
+        }
+        all
+    }
+
     fn named(count: DropCount) -> Self {
         let function = match count.location {
             0 => String::new(),

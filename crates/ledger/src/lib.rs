@@ -18,9 +18,11 @@ mod counters;
 mod drivers;
 mod drops;
 mod evidence;
+mod live;
 mod place;
 mod reasons;
 mod rules;
+mod sample;
 
 /// What a drop is made of, as the program counts it.
 pub use bpf::{DropHeaders, DropKind, DropSample};
@@ -28,5 +30,7 @@ pub use counters::{CounterError, HostCounters};
 pub use drivers::{CounterKind, Drivers, DriversError, LossCounter};
 pub use drops::{DropError, DropReading, DropScope, DropWatch, Dropped};
 pub use evidence::{Evidence, Witness, grown};
+pub use live::{FlowTally, MachineGrowth, MachineReading};
 pub use place::Place;
 pub use rules::{LabGrowth, Received, host_rx_lines, lab_lines};
+pub use sample::flow_words;

@@ -43,7 +43,7 @@ pub use reception::{
 };
 pub use run::{
     Cost, CpuShare, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA,
-    Skipped, Start, Trial,
+    Skipped, Start, Stream, Trial,
 };
 pub use sequence::{CountedSequence, Placed, SequenceCounts, SequenceSummary, SequenceTracker};
 pub use statistics::{Summary, confidence_interval, median};

@@ -211,8 +211,33 @@ pub struct Trial {
     /// What the receiver measured, when it was asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<ReceptionStatistics>,
+    /// What a stream moved; packets are its messages in every other field then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<Stream>,
     /// Whether it ended early.
     pub interrupted: bool,
+}
+
+/// What the streams of a trial moved: bytes by the applications' count, packets by the interfaces'.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Stream {
+    /// Bytes of a message: of one call to send.
+    pub message_bytes: u32,
+    /// Bytes of the messages sent.
+    pub sent_bytes: u64,
+    /// Bytes delivered, those of unfinished messages included.
+    pub delivered_bytes: u64,
+    /// Bits of messages delivered per second.
+    pub delivered_bps: f64,
+    /// Packets by the sending interface's counter; with segmentation offload each may hold many segments.
+    pub tx_packets: u64,
+    /// Packets by the receiving interface's counter.
+    pub rx_packets: u64,
+    /// Packets that went back: acknowledgements.
+    pub acknowledging_packets: u64,
+    /// Segments sent again.
+    pub retransmitted_segments: u64,
 }
 
 /// One side of a trial.

@@ -74,6 +74,7 @@ impl Outcome {
             ledger,
             receipt,
             statistics: None,
+            stream: None,
             interrupted: false,
         }
     }

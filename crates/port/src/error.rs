@@ -56,6 +56,16 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// A stream could not be had, or broke.
+    #[error("cannot {tried} TCP {address}")]
+    Stream {
+        /// What was tried.
+        tried: &'static str,
+        /// The peer's or the local address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The path needs a right that this process has not.
     #[error("the {path} path needs {capability}")]
     Capability {
@@ -183,6 +193,7 @@ impl PortError {
             | Self::Connect { source, .. }
             | Self::Option { source, .. }
             | Self::Send { source, .. }
+            | Self::Stream { source, .. }
             | Self::Receive { source, .. }
             | Self::Capability { source, .. }
             | Self::Interface { source, .. }

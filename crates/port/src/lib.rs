@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 mod error;
 mod packet;
 mod pktgen;
+mod tcp;
 mod udp;
 mod xdp;
 mod xsk;
@@ -37,6 +38,7 @@ pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
+pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{

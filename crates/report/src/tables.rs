@@ -41,6 +41,13 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     table.push(Column::figures("offered", unit.name(), pairs().map(|pair| offered(pair.asked_pps))));
     table.push(Column::figures("sent", unit.name(), pairs().map(|pair| pps(pair.sent_pps.median))));
     table.push(Column::figures("delivered", unit.name(), pairs().map(|pair| pps(pair.delivered_pps.median))));
+    // Of streams the bytes count; their packets are messages.
+    let gigabits = |bps: f64| format!("{:.3}", bps / 1e9);
+    table.push(Column::figures(
+        "streams",
+        "Gb/s",
+        medians(|t| t.stream.as_ref().map(|s| s.delivered_bps), gigabits),
+    ));
     let spread = pairs().map(|pair| Cell::figure(pair.delivered_pps.spread_ratio, number::percent));
     table.push(Column::figures("spread", "%", spread).gives_way(1));
     table.push(Column::figures(

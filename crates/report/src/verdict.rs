@@ -37,6 +37,13 @@ fn of_points(points: &[Point]) -> String {
 fn delivered(best: &Rung, pairs: usize) -> String {
     let (rate, size) = (number::rate(best.pair.delivered_pps.median), best.pair.frame_size_bytes);
     let loss = number::percent(best.loss_ratio());
+    if let Some(stream) = best.trials.first().and_then(|trial| trial.stream.as_ref()) {
+        let bps =
+            best.median(|trial| trial.stream.as_ref().map(|stream| stream.delivered_bps)).unwrap_or(0.0);
+        let (rate, size) = (number::bits_per_second(bps), number::count(stream.message_bytes.into()));
+        let of = if pairs == 1 { String::new() } else { format!("of {pairs} combinations, ") };
+        return format!("{of}{} delivered {rate} in messages of {size} bytes", best.name);
+    }
     if pairs == 1 {
         format!("{} delivered {rate} in frames of {size} bytes and lost {loss} %", best.name)
     } else {

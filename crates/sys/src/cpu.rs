@@ -63,12 +63,17 @@ pub fn children_time() -> CpuTime {
     used_by(libc::RUSAGE_CHILDREN)
 }
 
+/// CPU time that this process has used, all its threads together (`getrusage(RUSAGE_SELF)`).
+pub fn process_time() -> CpuTime {
+    used_by(libc::RUSAGE_SELF)
+}
+
 fn used_by(whom: libc::c_int) -> CpuTime {
     // SAFETY: an all-zero rusage is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: `usage` is a valid rusage for the call to write to.
     let status = unsafe { libc::getrusage(whom, &mut usage) };
-    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD and RUSAGE_CHILDREN");
+    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD, RUSAGE_CHILDREN and RUSAGE_SELF");
     let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     CpuTime { user_ns: nanos(usage.ru_utime), system_ns: nanos(usage.ru_stime) }
 }

@@ -19,6 +19,7 @@ pub mod procfs;
 pub mod rtnetlink;
 pub mod signal;
 pub mod sysfs;
+pub mod tcp;
 pub mod udp;
 pub mod xsk;
 

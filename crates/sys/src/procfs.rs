@@ -8,11 +8,13 @@ use std::io;
 mod cpu;
 mod kallsyms;
 mod net;
+mod owners;
 mod softnet;
 
 pub use cpu::{CpuTimes, Stat, parse_stat};
 pub use kallsyms::{Functions, parse_kallsyms};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
+pub use owners::{Owner, socket_owners};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
 
 /// Why counters could not be read from `/proc`.

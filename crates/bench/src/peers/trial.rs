@@ -149,6 +149,7 @@ pub fn run_peer_trial(
         receipt,
         // Other generators' packets carry no probe header.
         statistics: None,
+        stream: None,
         interrupted,
     };
     Ok(TrialRun { trial, intervals: Vec::new(), error: None })

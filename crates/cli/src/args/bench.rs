@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bench::{Peer, RxSpec, TxSpec};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
     CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus,
@@ -90,6 +90,9 @@ pub(crate) struct PathArgs {
     /// Receiving engines [default: every one that works here]
     #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) rx: Vec<RxSpec>,
+    /// Bytes a message of a tcp engine: of one call to send
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub(crate) send_size: u32,
     /// Sending threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
@@ -143,6 +146,12 @@ pub(crate) struct SettingArgs {
     /// Queues of the lab's veth pair
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queues: u16,
+    /// MTU of the lab [default: 1500, or as large as the packets need]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub(crate) mtu: Option<u32>,
+    /// What the lab's interfaces take over from the kernel
+    #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
+    pub(crate) offload: OffloadArg,
     /// Receive softirq in a kernel thread on the receiver's CPU instead of the sender's
     #[arg(long)]
     pub(crate) threaded_napi: bool,
@@ -153,6 +162,20 @@ pub(crate) struct SettingArgs {
     /// Receive on this real interface
     #[arg(long, value_name = "IF", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OffloadArg {
+    /// Nothing: every frame as it would be on a wire
+    None,
+    /// Checksums, which a veth never computes
+    Checksum,
+    /// Checksums and segmentation (TSO, GSO): packets larger than the MTU stay whole
+    Tso,
+    /// Joining received packets (GRO)
+    Gro,
+    /// All of them
+    All,
 }
 
 /// Real interfaces instead of the lab.

@@ -21,6 +21,9 @@ pub(crate) struct NdrArgs {
     /// Repetitions of the back-to-back test
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
+    /// The longest burst of the back-to-back test, at the generator's highest rate (RFC 2544: at least 2s)
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) longest_burst: Duration,
     /// Send for so long before each trial without counting
     #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) omit: Duration,

@@ -6,6 +6,9 @@ mod ndr;
 mod plan;
 mod points;
 mod resume;
+mod steps;
+
+pub(crate) use steps::{Steps, run as run_steps};
 
 use bench::{TrialError, read_lab_interfaces, run_ladder};
 use lab::{Access, LabError, LabPlan, NotFree};

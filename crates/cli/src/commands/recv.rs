@@ -240,6 +240,12 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let measure = &args.measure;
     let mut engine = measure.engine.0.clone();
     let mut problems = Vec::new();
+    if matches!(engine, RxEngine::Tcp(_)) {
+        problems.push(
+            Failure::new(Status::Usage, "the engine tcp receives in the lab alone: senders offer packets")
+                .hint("linerate bench --tx tcp --rx tcp measures streams"),
+        );
+    }
     if let RxEngine::Udp(udp) = &mut engine {
         udp.reuse_port |= args.reuseport;
         udp.gro |= args.gro;
@@ -305,6 +311,8 @@ impl MeasureArgs {
             RxEngine::Packet(_) => &[TimeSource::Kernel],
             RxEngine::Xsk(_) => &[TimeSource::Program, TimeSource::Loop],
             RxEngine::Xdp(_) => &[TimeSource::Program],
+            // Refused by itself: streams are for the lab.
+            RxEngine::Tcp(_) => return None,
         };
         let names: Vec<String> = known.iter().map(|stamp| format!("{stamp:?}").to_lowercase()).collect();
         let engine = self.engine.engine();

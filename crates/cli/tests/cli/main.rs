@@ -2,6 +2,7 @@
 
 mod bench;
 mod lab;
+mod ledger;
 mod nic;
 mod pair;
 mod peers;

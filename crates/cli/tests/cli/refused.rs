@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod divert;
 mod lab;
+mod ledger;
 mod model;
 mod nic;
 mod probe;
@@ -21,6 +22,7 @@ const TABLES: &[&[Refused]] = &[
     commands::REFUSED,
     divert::REFUSED,
     lab::REFUSED,
+    ledger::REFUSED,
     model::REFUSED,
     nic::REFUSED,
     probe::REFUSED,

@@ -38,7 +38,7 @@ fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
         "--max-load=20kpps",
         "--min-load=1kpps",
     ];
-    let tests = ["--tests=latency,frame-loss,back-to-back", "--repetitions=1"];
+    let tests = ["--tests=latency,frame-loss,back-to-back", "--repetitions=1", "--longest-burst=20ms"];
     let (_, run) = json(&[&args[..], &tests, &SHORT].concat());
     let trials = run["end"]["trials"].as_array().unwrap();
     for trial in trials {
@@ -166,4 +166,54 @@ fn what_cannot_be_resumed_is_refused() {
     let (status, _, err) = run(&["bench", "--resume", "/nonexistent.json"]);
     assert_eq!(status, 4);
     assert!(err.contains("hint:  a run that was killed leaves FILE.partial"), "{err}");
+}
+
+#[test]
+fn streams_conserve_bytes_whichever_way_they_are_sent_and_received() {
+    let args =
+        ["bench", "--tx=tcp,tcp+sendfile,tcp+zerocopy,tcp+file", "--rx=tcp,tcp+trunc", "--no-save", "--json"];
+    let rest =
+        ["--duration=60ms", "--trials=1", "--threads=2", "--send-size=20000", "--offload=all", "--no-pin"];
+    let (_, run) = json(&[&args[..], &rest].concat());
+    let trials = run["end"]["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 8);
+    for trial in trials {
+        let stream = &trial["stream"];
+        let (sent, delivered) =
+            (stream["sent_bytes"].as_u64().unwrap(), stream["delivered_bytes"].as_u64().unwrap());
+        // A message that the end of the trial cut short is not counted as sent.
+        assert!(sent > 0 && delivered >= sent && delivered - sent < 2 * 20_000, "{trial:#}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        assert_eq!((&trial["sent"], &trial["loss_ratio"]), (&trial["delivered"], &value!(0.0)), "{trial:#}");
+        assert!(stream["tx_packets"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn steps_are_one_record_with_the_published_figures_beside() {
+    let path = file("steps.toml");
+    let text = "scenario = 1\n[[step]]\nname = \"udp\"\n[step.bench]\ntx = \"udp\"\nrx = \"udp\"\nsweep = \"mtu=1500,9000\"\npayload = 2000\n\
+                [[step]]\nname = \"tcp\"\n[step.bench]\ntx = \"tcp\"\nrx = \"tcp\"\n\
+                [[published]]\nfigure = \"UDP\"\nvalue = 1e3\nunit = \"pps\"\nmetric = \"delivered_pps\"\nstep = \"udp\"\nwhen = { mtu = 9000 }\n";
+    fs::write(&path, text).unwrap();
+    let (_, run) = json(&[
+        "bench",
+        path.to_str().unwrap(),
+        "--duration=40ms",
+        "--trials=2",
+        "--no-save",
+        "--json",
+        "--no-pin",
+    ]);
+    let end = &run["end"];
+    let steps: Vec<&str> =
+        end["points"].as_array().unwrap().iter().map(|point| point["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["udp", "udp", "tcp"]);
+    assert_eq!(end["trials"].as_array().unwrap().len(), 6);
+    for trial in end["trials"].as_array().unwrap() {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "fragments and messages are accounted for: {trial:#}");
+    }
+    let figure = &end["figures"][0];
+    assert_eq!((&figure["published"], &figure["measured_at"]), (&value!(1e3), &value!("udp, udp, udp")));
+    assert_eq!(figure["measured"], end["points"][1]["delivered_pps"], "the point that the figure is about");
 }

@@ -78,6 +78,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         ledger,
         receipt,
         statistics: None,
+        stream: None,
         interrupted: false,
     }
 }

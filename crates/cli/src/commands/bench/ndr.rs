@@ -28,7 +28,7 @@ pub(super) fn run(args: &NdrArgs) -> Result<bool, Failure> {
         .run(&args.output, None, |start, earlier, progress| run_throughput(&plan, start, earlier, progress))
 }
 
-fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan, Failure> {
+pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan, Failure> {
     let points = points::search(args, access)?;
     let asked = &args.goals;
     let goals: Vec<Goal> = asked
@@ -74,6 +74,7 @@ fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan, Failure> 
             latency_shares: if has(TestArg::Latency) { LATENCY_SHARES.to_vec() } else { Vec::new() },
             frame_loss_step: has(TestArg::FrameLoss).then_some(FRAME_LOSS_STEP),
             back_to_back: has(TestArg::BackToBack).then_some(args.repetitions),
+            longest_burst_s: args.longest_burst.as_secs_f64(),
         },
         seed: args.packets.seed,
     })

@@ -15,7 +15,7 @@ use sys::{capability::Capability, cpu};
 use wire::Rate;
 
 use crate::{
-    args::{LevelArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
+    args::{LevelArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
     failure::{Failure, Status},
     packets::frames_between,
 };
@@ -59,7 +59,10 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     let largest_ip_packet = packets.largest_frame_bytes.saturating_sub(18);
     let lab = LabPlan {
         queues: args.lab.queues.into(),
-        mtu: largest_ip_packet.max(1500),
+        mtu: args.lab.mtu.unwrap_or_else(|| largest_ip_packet.max(1500)),
+        tx_checksum: matches!(args.lab.offload, OffloadArg::Checksum | OffloadArg::Tso | OffloadArg::All),
+        gso: matches!(args.lab.offload, OffloadArg::Tso | OffloadArg::All),
+        gro: matches!(args.lab.offload, OffloadArg::Gro | OffloadArg::All),
         threaded_napi: args.lab.threaded_napi,
         napi_cpus: if args.lab.threaded_napi && Capability::SysNice.held() {
             cpus.rx.clone()
@@ -78,7 +81,13 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let (tx, rx, mut skipped) = engines(args, rx_threads, packets.is_one_size, access);
+    let shape = Shape { is_one_size: packets.is_one_size, fits_mtu: largest_ip_packet <= lab.mtu };
+    let (tx, rx, mut skipped) = engines(args, rx_threads, shape, access);
+    let pairs = BenchPlan::pair_up(&tx, &rx);
+    if pairs.is_empty() && skipped.is_empty() {
+        return Err(Failure::new(Status::Usage, "none of these senders sends to any of these receivers")
+            .hint("tcp sends to tcp and the others to each other: for example --tx tcp --rx tcp"));
+    }
     let mut peers = args.peers.to_vec();
     peers.retain(|peer| {
         let reason = peer.why_not(packets.is_one_size, args.paths.ipv6);
@@ -87,7 +96,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         here
     });
     Ok(BenchPlan {
-        pairs: BenchPlan::pair_up(&tx, &rx),
+        pairs,
         peers: peers.into_iter().flat_map(PeerPair::of).collect(),
         skipped,
         parameters: BTreeMap::new(),
@@ -129,7 +138,7 @@ const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
 fn engines(
     args: &Asked<'_>,
     rx_threads: usize,
-    is_one_size: bool,
+    shape: Shape,
     access: Access,
 ) -> (Vec<TxSpec>, Vec<RxSpec>, Vec<Skipped>) {
     let mut tx = args.paths.tx.clone();
@@ -140,19 +149,32 @@ fn engines(
     if rx.is_empty() {
         let own = ["udp", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp"];
         let names = if rx_threads > 1 { own.as_slice() } else { RECEIVERS.as_slice() };
-        rx = names.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
+        let is_stream = |spec: &TxSpec| matches!(spec.0, TxEngine::Tcp(_));
+        let names = names.iter().copied().filter(|_| !tx.iter().all(is_stream));
+        let names = names.chain(tx.iter().any(is_stream).then_some("tcp"));
+        rx = names.map(|name| name.parse().expect("the ladder's own names are right")).collect();
     }
     let mut skipped = Vec::new();
-    tx.retain(|spec| keep(why_not_tx(spec, is_one_size, access), "tx", spec, &mut skipped));
-    rx.retain(|spec| keep(why_not_rx(spec, access), "rx", spec, &mut skipped));
+    tx.retain(|spec| keep(why_not_tx(spec, shape, access), "tx", spec, &mut skipped));
+    rx.retain(|spec| keep(why_not_rx(spec, shape, access), "rx", spec, &mut skipped));
     for spec in &mut tx {
-        if let TxEngine::Udp(udp) = &mut spec.0 {
-            udp.send_buffer_bytes = args.sockets.send_buffer;
+        match &mut spec.0 {
+            TxEngine::Udp(udp) => udp.send_buffer_bytes = args.sockets.send_buffer,
+            TxEngine::Tcp(tcp) => {
+                tcp.message_bytes = args.paths.send_size;
+                tcp.send_buffer_bytes = args.sockets.send_buffer;
+            }
+            _ => {}
         }
     }
     for spec in &mut rx {
-        if let RxEngine::Udp(udp) = &mut spec.0 {
-            udp.receive_buffer_bytes = args.sockets.receive_buffer;
+        match &mut spec.0 {
+            RxEngine::Udp(udp) => udp.receive_buffer_bytes = args.sockets.receive_buffer,
+            RxEngine::Tcp(tcp) => {
+                tcp.message_bytes = args.paths.send_size;
+                tcp.receive_buffer_bytes = args.sockets.receive_buffer;
+            }
+            _ => {}
         }
     }
     (tx, rx, skipped)
@@ -165,20 +187,32 @@ fn keep(reason: Option<&str>, side: &str, spec: &impl ToString, skipped: &mut Ve
     reason.is_none()
 }
 
+/// What packets are like, as far as engines mind.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    is_one_size: bool,
+    /// Whether none is cut into fragments.
+    fits_mtu: bool,
+}
+
+const NEEDS_MTU: &str =
+    "packets are larger than the MTU, and only sockets cut them into fragments and join them";
 const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
 const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
 const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
 const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
 
-fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'static str> {
+fn why_not_tx(spec: &TxSpec, shape: Shape, access: Access) -> Option<&'static str> {
     match &spec.0 {
-        TxEngine::Udp(udp) if udp.gso && !is_one_size => {
+        TxEngine::Udp(udp) if udp.gso && !shape.fits_mtu => Some(NEEDS_MTU),
+        _ if spec.0.makes_frames() && !shape.fits_mtu => Some(NEEDS_MTU),
+        TxEngine::Udp(udp) if udp.gso && !shape.is_one_size => {
             Some("GSO cuts a message into datagrams of one size, and sizes vary here")
         }
         TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
         TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
         TxEngine::Pktgen(_) if access != Access::Privileged => Some(NEEDS_ROOT),
-        TxEngine::Pktgen(_) if !is_one_size => Some("it makes frames of one size, and sizes vary here"),
+        TxEngine::Pktgen(_) if !shape.is_one_size => Some("it makes frames of one size, and sizes vary here"),
         TxEngine::Pktgen(_) => {
             matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_PKTGEN)
         }
@@ -186,8 +220,9 @@ fn why_not_tx(spec: &TxSpec, is_one_size: bool, access: Access) -> Option<&'stat
     }
 }
 
-fn why_not_rx(spec: &RxSpec, access: Access) -> Option<&'static str> {
+fn why_not_rx(spec: &RxSpec, shape: Shape, access: Access) -> Option<&'static str> {
     match &spec.0 {
+        RxEngine::Packet(_) | RxEngine::Xsk(_) | RxEngine::Xdp(_) if !shape.fits_mtu => Some(NEEDS_MTU),
         RxEngine::Packet(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
         RxEngine::Xsk(_) | RxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
         _ => None,

@@ -63,6 +63,12 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["bench", "--sweep", "frame-size=64,20"], 2, &["frame size 20 is out of range"]),
     (&["bench", "--threads=2", "--sweep", "threads=1,2"], 2, &["--threads is given and swept too"]),
     (&["bench", "--sweep", "threads=1,2", "--sweep", "threads=3"], 2, &["--threads is given and swept too"]),
+    (
+        &["bench", "--tx", "tcp", "--rx", "udp"],
+        2,
+        &["none of these senders sends to any", "hint:  tcp sends to tcp"],
+    ),
+    (&["bench", "--tx", "tcp+file+sendfile"], 2, &["has one of its switches at a time, not file, sendfile"]),
     (&["bench", "ndr", "--exceed-ratio", "1"], 2, &["goal NDR: the exceed ratio is from 0 to below 1"]),
     (&["bench", "ndr", "--duration-sum", "1ms"], 2, &["the duration sum holds at least one final trial"]),
     (&["bench", "ndr", "--max-load", "1Gbps"], 2, &["--max-load is in packets per second"]),

@@ -1,0 +1,41 @@
+//! `linerate ledger`.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerArgs {
+    /// The interface to watch [default: all of them but loopback]
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+    /// Time between views
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) interval: Duration,
+    /// End after this time [default: at Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Only drops of packets that match this, in tcpdump's language; counters, which know no flows, are left out
+    #[arg(long, value_name = "EXPR")]
+    pub(crate) flow: Option<String>,
+    /// Also use this file of drivers' counters (TOML, see docs/ledger.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) drivers: Option<PathBuf>,
+    /// Print one JSON document at the end (schema linerate.ledger/1)
+    #[arg(long, conflicts_with = "json_stream")]
+    pub(crate) json: bool,
+    /// Print one JSON document a line for every interval, and the whole time's as the last
+    #[arg(long)]
+    pub(crate) json_stream: bool,
+    /// Serve metrics for Prometheus at this port of loopback, or at ADDRESS:PORT
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    pub(crate) prometheus: Option<SocketAddr>,
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(([127, 0, 0, 1], port).into());
+    }
+    text.parse()
+        .map_err(|_| format!("'{text}' is no address to listen on: write PORT, ADDRESS:PORT or [V6]:PORT"))
+}

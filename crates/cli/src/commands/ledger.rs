@@ -1,0 +1,181 @@
+//! `linerate ledger`: where packets are lost on a machine at work.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use filter::Filter;
+use ledger::{Drivers, DropReading, DropScope, DropWatch, FlowTally, MachineGrowth, MachineReading};
+use session::MetricsPage;
+use sys::{cpu, netns::NetNs, rtnetlink::RouteSocket, signal};
+
+mod document;
+mod view;
+
+use crate::{
+    args::LedgerArgs,
+    failure::{Failure, Status, in_words},
+    output::print_line,
+    screen::Screen,
+};
+use document::Document;
+
+/// How often headers of dropped packets are fetched and signals looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What is watched and how it is told.
+struct Watch<'a> {
+    args: &'a LedgerArgs,
+    interfaces: Vec<String>,
+    drivers: Drivers,
+    drops: Option<DropWatch>,
+    flow: Option<(Filter, FlowTally)>,
+}
+
+pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
+    let mut watch = Watch::open(args)?;
+    let metrics = args.prometheus.map(MetricsPage::open).transpose();
+    let metrics = metrics.map_err(|error| Failure::of(Status::Refused, &error))?;
+    if let Some(metrics) = &metrics {
+        eprintln!("metrics at http://{}/metrics", metrics.address());
+    }
+    let mut screen = (!args.json && !args.json_stream).then(Screen::new).transpose()?;
+    let began = Instant::now();
+    let first = watch.read()?;
+    let mut before = (first.clone(), cpu::process_time());
+    let mut own_ns = 0;
+    loop {
+        let over = watch.wait(began);
+        let now = watch.read()?;
+        let cost = cpu::process_time();
+        let spent = cost.since(before.1).total_ns();
+        own_ns += spent;
+        let (whole, last) = (watch.between(&first, &now), watch.between(&before.0, &now));
+        let total = watch.document(&whole, own_ns);
+        let interval = watch.document(&last, spent);
+        before = (now, cost);
+        if let Some(metrics) = &metrics {
+            metrics.publish(view::prometheus(&total));
+        }
+        if args.json_stream {
+            print_line(&interval.to_line("interval"))?;
+        }
+        if let Some(screen) = &mut screen {
+            screen.draw(&view::screen(&interval, &total))?;
+        }
+        if over {
+            if args.json_stream {
+                print_line(&total.to_line("end"))?;
+            } else if args.json {
+                print_line(&total.to_text())?;
+            }
+            return Ok(true);
+        }
+    }
+}
+
+impl<'a> Watch<'a> {
+    fn open(args: &'a LedgerArgs) -> Result<Self, Failure> {
+        let mut drivers = Drivers::built_in();
+        if let Some(path) = &args.drivers {
+            let text = fs::read_to_string(path).map_err(|error| {
+                Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display()))
+            })?;
+            drivers.extend(&text).map_err(|error| {
+                Failure::new(Status::Usage, format!("{}: {}", path.display(), in_words(&error)))
+                    .hint("docs/ledger.md lists the places and tells the format")
+            })?;
+        }
+        let filter = args.flow.as_deref().map(compile).transpose()?;
+        let (interfaces, index) = interfaces(args.interface.as_deref())?;
+        let scope = DropScope { interface: index, headers: filter.is_some(), ..DropScope::default() };
+        let namespace = NetNs::current().map_err(|error| Failure::of(Status::Refused, &error))?;
+        let drops = match DropWatch::over(&[&namespace], &scope) {
+            Ok(drops) => Some(drops),
+            Err(error) if filter.is_some() => {
+                return Err(Failure::of(Status::Missing, &error)
+                    .with_status(Status::Missing)
+                    .hint("only the kernel's own words tell flows apart: run as root, or without --flow"));
+            }
+            Err(error) => {
+                eprintln!("no drop reasons, counters alone tell: {}", in_words(&error));
+                None
+            }
+        };
+        let flow = filter.map(|filter| (filter, FlowTally::default()));
+        Ok(Self { args, interfaces, drivers, drops, flow })
+    }
+
+    /// Waits for the end of the interval, of the time, or for a signal; whether it is over.
+    fn wait(&mut self, began: Instant) -> bool {
+        let interval = Instant::now();
+        loop {
+            if let (Some((filter, tally)), Some(drops)) = (&mut self.flow, &mut self.drops) {
+                tally.collect(drops, |frame| filter.matches(frame));
+            }
+            if signal::caught() > 0 || self.args.duration.is_some_and(|time| began.elapsed() >= time) {
+                return true;
+            }
+            let left = self.args.interval.saturating_sub(interval.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            let end = self.args.duration.map_or(left, |time| time.saturating_sub(began.elapsed()));
+            thread::sleep(LOOK.min(left).min(end));
+        }
+    }
+
+    fn read(&mut self) -> Result<MachineReading, Failure> {
+        let refused = |error: &(dyn std::error::Error + 'static)| Failure::of(Status::Refused, error);
+        let drops = self.drops.as_ref().map(DropWatch::read).transpose().map_err(|error| refused(&error))?;
+        let drops = drops.map(|reading| match &self.flow {
+            Some((_, tally)) => {
+                DropReading { places: tally.places(), lost: reading.lost + tally.beyond, ..reading }
+            }
+            None => reading,
+        });
+        let everything = self.args.interface.is_none();
+        MachineReading::take(&self.interfaces, everything, drops).map_err(|error| refused(&error))
+    }
+
+    fn between(&self, from: &MachineReading, to: &MachineReading) -> MachineGrowth {
+        to.since(from, &self.drivers)
+    }
+
+    fn document(&self, growth: &MachineGrowth, own_ns: u64) -> Document {
+        let interface = self.args.interface.as_deref();
+        match &self.flow {
+            Some((filter, _)) => {
+                let places = growth.drops.as_ref().map(|drops| drops.places.clone()).unwrap_or_default();
+                let only = growth.only(places);
+                let document = Document::of(&only, interface, &self.drivers, own_ns);
+                Document { flow: Some(filter.expression().to_owned()), ..document }
+            }
+            None => Document::of(growth, interface, &self.drivers, own_ns),
+        }
+    }
+}
+
+fn compile(expression: &str) -> Result<Filter, Failure> {
+    Filter::compile(expression).map_err(|error| {
+        let marked = error.marked(expression).replace('\n', "\n       ");
+        Failure::new(Status::Usage, format!("--flow: {}\n       {marked}", in_words(&error)))
+            .hint("expressions are tcpdump's: --flow 'udp dst port 53 and net 10.0.0.0/8'")
+    })
+}
+
+/// The interfaces to watch by name, and the number of the one that was chosen.
+fn interfaces(chosen: Option<&str>) -> Result<(Vec<String>, u32), Failure> {
+    let refused = |error: sys::NetlinkError| {
+        Failure::of(Status::Refused, &error).hint("ip link lists the interfaces of this host")
+    };
+    let mut route = RouteSocket::open().map_err(refused)?;
+    if let Some(name) = chosen {
+        let link = route.link_by_name(name).map_err(refused)?;
+        return Ok((vec![link.name], link.index));
+    }
+    let links = route.links().map_err(refused)?;
+    let names = links.into_iter().map(|link| link.name).filter(|name| name != "lo");
+    Ok((names.collect(), 0))
+}

@@ -1,0 +1,191 @@
+//! What a ledger of a live machine says: the document that JSON shows, and views are drawn from.
+
+use std::collections::BTreeMap;
+
+use ledger::{Drivers, Dropped, MachineGrowth, Place, flow_words};
+use measure::Unit;
+use serde::Serialize;
+use serde_json::json;
+use sys::procfs::{Owner, socket_owners};
+
+/// The schema's name.
+const SCHEMA: &str = "linerate.ledger/1";
+/// The most drop reasons that are shown.
+const TOP: usize = 10;
+
+/// Everything about one stretch of time.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Document {
+    pub(super) schema: &'static str,
+    /// `None`: all interfaces but loopback.
+    pub(super) interface: Option<String>,
+    pub(super) drivers: Vec<String>,
+    /// The flows that were asked for.
+    pub(super) flow: Option<String>,
+    pub(super) duration_s: f64,
+    pub(super) rx_packets: u64,
+    pub(super) tx_packets: u64,
+    pub(super) rx_pps: f64,
+    pub(super) tx_pps: f64,
+    pub(super) lost_packets: u64,
+    pub(super) lost_pps: f64,
+    pub(super) lines: Vec<Line>,
+    /// The most frequent reasons the kernel gave; `None` when it was not asked.
+    pub(super) reasons: Option<Vec<Reason>>,
+    pub(super) unknown_counters: Vec<Unknown>,
+    pub(super) cost: Cost,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Line {
+    pub(super) id: Option<&'static str>,
+    pub(super) place: String,
+    pub(super) packets: u64,
+    pub(super) pps: f64,
+    /// What the counter itself counts; `packets` is already in packets.
+    pub(super) unit: Unit,
+    pub(super) source: String,
+    pub(super) meaning: Option<&'static str>,
+    pub(super) remedy: Option<String>,
+    /// Whether these packets did not arrive: a copy or a repetition is no loss.
+    pub(super) is_loss: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reason {
+    pub(super) reason: String,
+    pub(super) function: String,
+    pub(super) buffers: u64,
+    pub(super) packets: u64,
+    pub(super) pps: f64,
+    /// One of the packets.
+    pub(super) flow: Option<String>,
+    /// The socket's local port.
+    pub(super) port: Option<u16>,
+    pub(super) pid: Option<u32>,
+    pub(super) process: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Unknown {
+    pub(super) interface: String,
+    pub(super) counter: String,
+    pub(super) grown_by: u64,
+}
+
+/// What watching costs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Cost {
+    /// This process, as a share of one CPU.
+    pub(super) process_cpu_ratio: f64,
+    /// The program in the kernel, as a share of one CPU.
+    pub(super) program_cpu_ratio: f64,
+    pub(super) events: u64,
+    /// Drops that are in no reason's count.
+    pub(super) events_lost: u64,
+    pub(super) ns_per_event: Option<f64>,
+}
+
+impl Document {
+    /// `own_ns` is the CPU time of this process.
+    pub(super) fn of(
+        growth: &MachineGrowth,
+        interface: Option<&str>,
+        drivers: &Drivers,
+        own_ns: u64,
+    ) -> Self {
+        let per_second =
+            |packets: u64| if growth.seconds > 0.0 { packets as f64 / growth.seconds } else { 0.0 };
+        let lines: Vec<Line> = growth
+            .lines(drivers)
+            .into_iter()
+            .map(|line| {
+                let place = Place::named(&line.place);
+                Line {
+                    id: place.map(Place::id),
+                    pps: per_second(line.packets),
+                    meaning: place.map(Place::meaning),
+                    remedy: line.remedy.map(|remedy| match interface {
+                        Some(name) => remedy.replace("DEV", name),
+                        None => remedy,
+                    }),
+                    is_loss: !matches!(place, Some(Place::Tcp | Place::PacketRing | Place::OtherHost)),
+                    place: line.place,
+                    packets: line.packets,
+                    unit: line.unit,
+                    source: line.source,
+                }
+            })
+            .collect();
+        let lost = lines.iter().filter(|line| line.is_loss).map(|line| line.packets).sum();
+        let (rx, tx) = growth.frames();
+        let drops = growth.drops.as_ref();
+        let nanos = growth.seconds * 1e9;
+        let ratio = |spent: u64| if nanos > 0.0 { spent as f64 / nanos } else { 0.0 };
+        let (events, program_ns) = drops.map_or((0, 0), |drops| (drops.events, drops.cost_ns));
+        Self {
+            schema: SCHEMA,
+            interface: interface.map(str::to_owned),
+            drivers: growth.drivers().into_iter().map(str::to_owned).collect(),
+            flow: None,
+            duration_s: growth.seconds,
+            rx_packets: rx,
+            tx_packets: tx,
+            rx_pps: per_second(rx),
+            tx_pps: per_second(tx),
+            lost_packets: lost,
+            lost_pps: per_second(lost),
+            lines,
+            reasons: drops.map(|drops| reasons(&drops.places, per_second)),
+            unknown_counters: growth
+                .unknown_counters(drivers)
+                .into_iter()
+                .map(|(interface, counter, grown_by)| Unknown {
+                    interface: interface.into(),
+                    counter: counter.into(),
+                    grown_by,
+                })
+                .collect(),
+            cost: Cost {
+                process_cpu_ratio: ratio(own_ns),
+                program_cpu_ratio: ratio(program_ns),
+                events,
+                events_lost: drops.map_or(0, |drops| drops.lost),
+                ns_per_event: (events > 0).then(|| program_ns as f64 / events as f64),
+            },
+        }
+    }
+
+    /// One line of a stream; `kind` says whether it is of an interval or of the whole time.
+    pub(super) fn to_line(&self, kind: &str) -> String {
+        json!({ kind: self }).to_string()
+    }
+
+    /// As a person reads JSON.
+    pub(super) fn to_text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("the document is JSON")
+    }
+}
+
+fn reasons(places: &[Dropped], per_second: impl Fn(u64) -> f64) -> Vec<Reason> {
+    let top = &places[..places.len().min(TOP)];
+    let inode = |dropped: &Dropped| dropped.sample.as_ref().map_or(0, |sample| sample.inode);
+    let inodes: Vec<u64> = top.iter().map(inode).filter(|inode| *inode != 0).collect();
+    let owners: BTreeMap<u64, Owner> = socket_owners(&inodes);
+    let reason = |dropped: &Dropped| {
+        let owner = owners.get(&inode(dropped));
+        let port = dropped.sample.as_ref().map(|sample| sample.port);
+        Reason {
+            reason: dropped.reason.clone(),
+            function: dropped.function.clone(),
+            buffers: dropped.buffers,
+            packets: dropped.packets,
+            pps: per_second(dropped.packets),
+            flow: dropped.sample.as_ref().and_then(flow_words),
+            port: port.filter(|port| *port != 0),
+            pid: owner.map(|owner| owner.pid),
+            process: owner.map(|owner| owner.command.clone()),
+        }
+    };
+    top.iter().map(reason).collect()
+}

@@ -1,0 +1,120 @@
+//! `linerate ledger` on loopback.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpStream, UdpSocket},
+    process::Stdio,
+};
+
+use serde_json::Value;
+
+use crate::support::{as_nobody, is_root, json, linerate, run, signal, skip, wait, words};
+
+fn line<'d>(document: &'d Value, id: &str) -> Option<&'d Value> {
+    document["lines"].as_array().unwrap().iter().find(|line| line["id"] == id)
+}
+
+#[test]
+fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
+    if !is_root() {
+        return skip("drop reasons need root");
+    }
+    let mut watch = linerate(&["ledger", "lo", "--json-stream", "--interval", "50ms"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first interval is over: it watches.
+    lines.next().unwrap().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..500 {
+        socket.send_to(b"x", "127.0.0.1:9").unwrap();
+    }
+    signal(&child, "INT");
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(wait(&mut child).success());
+    let document: Value = serde_json::from_str(&last).unwrap();
+    let document = &document["end"];
+    let no_socket = line(document, "no-socket").unwrap_or_else(|| panic!("{document:#}"));
+    // Other programs of this machine may send to nobody, too.
+    assert!(no_socket["packets"].as_u64().unwrap() >= 500, "{no_socket}");
+    assert!(no_socket["meaning"].as_str().unwrap().contains("Nobody listens"));
+    assert!(no_socket["remedy"].as_str().unwrap().contains("ss -lunp"));
+    let reasons = document["reasons"].as_array().unwrap();
+    let reason = reasons.iter().find(|reason| reason["reason"] == "NO_SOCKET").unwrap();
+    assert!(reason["function"].as_str().unwrap().contains("udp"), "{reason}");
+    assert!(reason["flow"].as_str().unwrap().ends_with("127.0.0.1:9 UDP"), "{reason}");
+    assert_eq!(document["cost"]["events_lost"], 0);
+    assert_eq!(document["schema"], "linerate.ledger/1");
+}
+
+#[test]
+fn only_the_flow_that_was_asked_for_is_counted() {
+    if !is_root() {
+        return skip("drop reasons need root");
+    }
+    let mut watch =
+        linerate(&["ledger", "lo", "--json-stream", "--interval", "50ms", "--flow", "udp dst port 4009"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for port in [4009, 4010, 4009] {
+        for _ in 0..100 {
+            socket.send_to(b"x", ("127.0.0.1", port)).unwrap();
+        }
+    }
+    signal(&child, "INT");
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(wait(&mut child).success());
+    let document: Value = serde_json::from_str(&last).unwrap();
+    let end = &document["end"];
+    assert_eq!(line(end, "no-socket").unwrap_or_else(|| panic!("{end:#}"))["packets"], 200);
+    assert_eq!(end["flow"], "udp dst port 4009");
+}
+
+#[test]
+fn metrics_are_served_on_loopback_and_end_with_eof() {
+    let mut watch = linerate(&["ledger", "lo", "--interval", "20ms", "--prometheus", "0", "--json-stream"]);
+    let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("metrics at ") {
+        said.clear();
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "it says where the metrics are");
+    }
+    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    // Published before the interval's line.
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("linerate_received_packets_total "), "{answer}");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    drop(child.stdout.take());
+    signal(&child, "TERM");
+    wait(&mut child);
+}
+
+#[test]
+fn without_rights_the_counters_alone_tell() {
+    if !is_root() {
+        return skip("becoming nobody needs root");
+    }
+    let command = linerate(&["ledger", "lo", "--json", "--duration", "30ms", "--interval", "10ms"]);
+    let (status, out, err) = words(as_nobody(command).output().unwrap());
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("no drop reasons, counters alone tell"), "{err}");
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert!(document["reasons"].is_null() && document["rx_packets"].is_u64(), "{document}");
+}
+
+#[test]
+fn a_screen_without_terminal_is_blocks_of_text() {
+    let (status, out, _) = run(&["ledger", "--duration", "30ms", "--interval", "10ms"]);
+    assert_eq!(status, 0);
+    assert!(out.contains("all interfaces") && out.contains("watching costs"), "{out}");
+    assert!(!out.contains('\u{1b}'), "no escape sequences: {out:?}");
+    let (_, document) = json(&["ledger", "lo", "--duration", "30ms", "--json"]);
+    assert!(document["duration_s"].as_f64().unwrap() >= 0.03, "{document}");
+}

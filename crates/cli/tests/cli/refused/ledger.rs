@@ -1,0 +1,17 @@
+//! What `linerate ledger` refuses.
+
+use super::Refused;
+
+pub(crate) const REFUSED: &[Refused] = &[
+    (&["ledger", "nope0"], 4, &["cannot read interface nope0", "hint:  ip link lists"]),
+    (
+        &["ledger", "--flow", "udp prot 53"],
+        2,
+        &["--flow:", "udp prot 53", "    ^", "hint:  expressions are tcpdump's"],
+    ),
+    (&["ledger", "--interval", "1"], 2, &["--interval"]),
+    (&["ledger", "--prometheus", "here"], 2, &["'here' is no address to listen on"]),
+    (&["ledger", "--json", "--json-stream"], 2, &["cannot be used with"]),
+    (&["ledger", "--drivers", "/nonexistent.toml"], 4, &["cannot read /nonexistent.toml"]),
+    (&["ledger", "--drivers", "/dev/null", "--duration", "x"], 2, &["--duration"]),
+];

@@ -1,0 +1,360 @@
+//! A machine at work: counters read again and again, and what was lost between two readings.
+
+use std::collections::BTreeMap;
+
+use bpf::{DropCount, DropKind};
+use measure::{LedgerLine, Unit};
+use sys::{clock, procfs};
+
+use crate::{
+    counters::{CounterError, HostCounters},
+    drivers::{CounterKind, Drivers},
+    drops::{DropReading, DropWatch, Dropped},
+    evidence::{Evidence, Witness, grown},
+    place::Place,
+};
+
+/// Counters of interfaces, protocols and CPUs at one moment.
+#[derive(Debug, Clone)]
+pub struct MachineReading {
+    /// Monotonic time.
+    pub at_ns: u64,
+    interfaces: Vec<(String, HostCounters)>,
+    protocols: HostCounters,
+    /// What each CPU's backlog dropped; the machine's, whatever the namespace. Only without a chosen interface.
+    backlog: Vec<(u32, u32)>,
+    drops: Option<DropReading>,
+}
+
+/// What was counted between two readings.
+#[derive(Debug, Clone)]
+pub struct MachineGrowth {
+    /// The time between.
+    pub seconds: f64,
+    /// What the kernel said it dropped; `None` when it was not asked.
+    pub drops: Option<DropReading>,
+    interfaces: Vec<(String, HostCounters)>,
+    protocols: HostCounters,
+    backlog_dropped: u64,
+}
+
+/// Dropped packets of chosen flows, by reason and place.
+#[derive(Debug, Default)]
+pub struct FlowTally {
+    by_place: BTreeMap<(DropKind, u64), (u64, u64)>,
+    /// Drops of chosen flows at more places than are kept.
+    pub beyond: u64,
+}
+
+impl MachineReading {
+    /// Reads the counters of these interfaces of the calling thread's namespace and of its protocols. One that has
+    /// gone is left out. `everything` says that no interface was chosen: then the CPUs' backlogs belong to it.
+    ///
+    /// # Errors
+    /// [`CounterError`]: `/proc` cannot be read.
+    pub fn take(
+        interfaces: &[String],
+        everything: bool,
+        drops: Option<DropReading>,
+    ) -> Result<Self, CounterError> {
+        let protocols = HostCounters::read(None)?;
+        let read = |name: &String| Some((name.clone(), HostCounters::read(Some(name)).ok()?));
+        let backlog = if everything { procfs::softnet_stat()? } else { Vec::new() };
+        Ok(Self {
+            at_ns: clock::monotonic_ns(),
+            interfaces: interfaces.iter().filter_map(read).collect(),
+            protocols,
+            backlog: backlog.into_iter().map(|cpu| (cpu.cpu, cpu.dropped)).collect(),
+            drops,
+        })
+    }
+
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self, drivers: &Drivers) -> MachineGrowth {
+        let interfaces = self.interfaces.iter().filter_map(|(name, now)| {
+            let (_, before) = earlier.interfaces.iter().find(|(other, _)| other == name)?;
+            Some((name.clone(), now.since(before, drivers)))
+        });
+        let dropped = self.backlog.iter().map(|(cpu, now)| {
+            let before =
+                earlier.backlog.iter().find(|(other, _)| other == cpu).map_or(0, |(_, before)| *before);
+            grown(before.into(), (*now).into(), 32)
+        });
+        let drops = self.drops.as_ref().zip(earlier.drops.as_ref());
+        MachineGrowth {
+            seconds: self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9,
+            drops: drops.map(|(now, before)| now.since(before)),
+            interfaces: interfaces.collect(),
+            protocols: self.protocols.since(&earlier.protocols, drivers),
+            backlog_dropped: dropped.fold(0, u64::saturating_add),
+        }
+    }
+}
+
+impl MachineGrowth {
+    /// Frames that the interfaces received and sent.
+    pub fn frames(&self) -> (u64, u64) {
+        let links = self.interfaces.iter().map(|(_, counters)| counters.link);
+        links.fold((0, 0), |(rx, tx), link| (rx + link.rx_packets, tx + link.tx_packets))
+    }
+
+    /// The drivers of the interfaces, each once.
+    pub fn drivers(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.interfaces.iter().map(|(_, counters)| counters.driver.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| !name.is_empty());
+        names
+    }
+
+    /// Where packets were lost, in the order a packet meets the places.
+    pub fn lines(&self, drivers: &Drivers) -> Vec<LedgerLine> {
+        let mut evidence = Evidence::default();
+        let mut lines = Vec::new();
+        for (name, counters) in &self.interfaces {
+            interface_saw(name, counters, drivers, &mut evidence);
+        }
+        evidence.saw(Place::Backlog, Witness::Softnet, self.backlog_dropped, "softnet_stat dropped");
+        protocols_saw(&self.protocols, self.drops.is_some(), &mut evidence);
+        for drop in self.drops.iter().flat_map(|drops| &drops.places) {
+            match drop.place() {
+                Some(Place::XdpDrop) => {
+                    const ABORTED: &[Place] = &[Place::XdpAborted];
+                    evidence.saw_all(Place::XdpDrop, Witness::Reason, drop.packets, drop.source(), ABORTED);
+                }
+                Some(place) => evidence.saw(place, Witness::Reason, drop.packets, drop.source()),
+                None => {
+                    let name = format!("dropped: {}", drop.reason);
+                    let line = LedgerLine::new(&name, drop.packets, &drop.source());
+                    lines.push(LedgerLine { unit: Unit::Buffers, ..line });
+                }
+            }
+        }
+        let mut all = evidence.lines();
+        all.append(&mut lines);
+        all
+    }
+
+    /// Counters that moved and that the data file of drivers does not know: interface, name and growth.
+    pub fn unknown_counters<'g>(&'g self, drivers: &Drivers) -> Vec<(&'g str, &'g str, u64)> {
+        let of = |(interface, counters): &'g (String, HostCounters)| {
+            let unknown = |name: &str| drivers.kind(&counters.driver, name) == CounterKind::Unknown;
+            let moved =
+                counters.driver_counters.iter().filter(move |(name, value)| *value > 0 && unknown(name));
+            moved.map(|(name, value)| (interface.as_str(), name.as_str(), *value))
+        };
+        self.interfaces.iter().flat_map(of).collect()
+    }
+
+    /// The same growth with nothing but these drops: what is known of chosen flows.
+    #[must_use]
+    pub fn only(&self, places: Vec<Dropped>) -> Self {
+        let reading = self.drops.clone().unwrap_or_default();
+        Self {
+            seconds: self.seconds,
+            drops: Some(DropReading { places, ..reading }),
+            interfaces: Vec::new(),
+            protocols: HostCounters::default(),
+            backlog_dropped: 0,
+        }
+    }
+}
+
+impl FlowTally {
+    /// The most places that are kept.
+    const MOST: usize = 1024;
+
+    /// Counts the drops that `is_wanted` says yes to, by their frames' first 128 bytes. A frame that had no Ethernet
+    /// header when it was dropped gets one with empty addresses.
+    pub fn collect(&mut self, watch: &mut DropWatch, mut is_wanted: impl FnMut(&[u8]) -> bool) {
+        const AT_ONCE: usize = 65_536;
+        const ETHERNET: usize = 14;
+        let mut made = [0; ETHERNET + 128];
+        watch.headers(AT_ONCE, |headers| {
+            let frame = if headers.has_mac {
+                headers.bytes
+            } else {
+                made[12..ETHERNET].copy_from_slice(&headers.protocol.to_be_bytes());
+                made[ETHERNET..][..headers.bytes.len()].copy_from_slice(headers.bytes);
+                &made[..ETHERNET + headers.bytes.len()]
+            };
+            if !is_wanted(frame) {
+                return;
+            }
+            let key = (headers.kind, headers.location);
+            if self.by_place.len() >= Self::MOST && !self.by_place.contains_key(&key) {
+                self.beyond += 1;
+                return;
+            }
+            let (buffers, packets) = self.by_place.entry(key).or_default();
+            *buffers += 1;
+            *packets += headers.packets;
+        });
+    }
+
+    /// What was counted so far, named.
+    pub fn places(&self) -> Vec<Dropped> {
+        let counts = self.by_place.iter().map(|((kind, location), (buffers, packets))| DropCount {
+            kind: *kind,
+            location: *location,
+            namespace: 0,
+            buffers: *buffers,
+            packets: *packets,
+            sample: None,
+        });
+        Dropped::all(counts)
+    }
+}
+
+/// One interface: its driver's counters, its own, and its queueing discipline's.
+fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drivers, evidence: &mut Evidence) {
+    let link = &counters.link;
+    let mut in_rx_dropped = 0u64;
+    let mut missed_elsewhere = false;
+    for (counter, value) in &counters.driver_counters {
+        if let CounterKind::Loss(loss) = drivers.kind(&counters.driver, counter) {
+            let source = format!("{name} {counter}");
+            missed_elsewhere |= loss.place == Place::NicMissed && *value > 0;
+            if loss.also_in.as_deref() == Some("rx_dropped") {
+                in_rx_dropped = in_rx_dropped.saturating_add(*value);
+            }
+            match loss.place {
+                Place::XdpDrop => {
+                    evidence.saw_all(Place::XdpDrop, Witness::Driver, *value, source, &[Place::XdpAborted]);
+                }
+                place => evidence.saw(place, Witness::Driver, *value, source),
+            }
+        }
+    }
+    let mut saw = |place, packets, counter: &str, contains: &'static [Place]| {
+        evidence.saw_all(place, Witness::Link, packets, format!("{name} {counter}"), contains);
+    };
+    saw(Place::NicMissed, link.rx_missed_errors, "rx_missed_errors", &[]);
+    if !missed_elsewhere {
+        saw(Place::NicMissed, link.rx_fifo_errors, "rx_fifo_errors", &[]);
+    }
+    saw(Place::BadFrame, link.rx_crc_errors, "rx_crc_errors", &[]);
+    saw(Place::BadFrame, link.rx_frame_errors, "rx_frame_errors", &[]);
+    saw(Place::BadFrame, link.rx_length_errors, "rx_length_errors", &[]);
+    saw(Place::OtherHost, link.rx_otherhost_dropped, "rx_otherhost_dropped", &[]);
+    saw(Place::NoHandler, link.rx_nohandler, "rx_nohandler", &[]);
+    // A veth counts what its peer did not take; any other driver what it did not take itself.
+    if counters.driver == "veth" {
+        saw(
+            Place::PeerRing,
+            link.tx_dropped,
+            "tx_dropped",
+            &[Place::PeerMtu, Place::XdpTx, Place::XdpRedirect],
+        );
+    } else {
+        saw(Place::DriverTx, link.tx_dropped, "tx_dropped", &[]);
+        saw(Place::DriverTx, link.tx_errors, "tx_errors", &[]);
+    }
+    let rest = link.rx_dropped.saturating_sub(in_rx_dropped);
+    const NAMED: &[Place] = &[Place::PeerMtu, Place::Backlog, Place::NoHandler, Place::XdpRedirect];
+    saw(Place::ReceivingInterface, rest, "rx_dropped", NAMED);
+    evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
+}
+
+/// The protocols of the namespace. `reasons` says whether the kernel names its drops.
+fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence) {
+    let one = |name: &str| counters.protocols.value(name).unwrap_or(0);
+    let of = |v4: &str, v6: &str| counters.both(v4, v6);
+    let mut saw = |place, packets, source: &str, contains| {
+        evidence.saw_all(place, Witness::Protocol, packets, source, contains);
+    };
+    // A datagram that the interface or its queue dropped was a send error of its socket, too.
+    const BELOW: &[Place] = &[Place::Qdisc, Place::DriverTx, Place::PeerRing];
+    saw(Place::SocketSend, of("UdpSndbufErrors", "Udp6SndbufErrors"), "Udp SndbufErrors", BELOW);
+    saw(Place::NoRoute, of("IpOutNoRoutes", "Ip6OutNoRoutes"), "Ip OutNoRoutes", &[]);
+    saw(Place::NoRoute, of("IpExtInNoRoutes", "Ip6InNoRoutes"), "Ip InNoRoutes", &[]);
+    saw(Place::TooBig, of("IpFragFails", "Ip6FragFails"), "Ip FragFails", &[]);
+    saw(Place::TooBig, one("Ip6InTooBigErrors"), "Ip6 InTooBigErrors", &[]);
+    saw(Place::Reassembly, of("IpReasmFails", "Ip6ReasmFails"), "Ip ReasmFails", &[]);
+    saw(Place::NoHandler, of("IpInUnknownProtos", "Ip6InUnknownProtos"), "Ip InUnknownProtos", &[]);
+    saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards", &[]);
+    saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors", &[]);
+    saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts", &[]);
+    let ip_checksum = one("IpExtInCsumErrors");
+    let header = of("IpInHdrErrors", "Ip6InHdrErrors").saturating_sub(ip_checksum);
+    saw(Place::IpHeader, header, "Ip InHdrErrors", &[]);
+    let udp_checksum = of("UdpInCsumErrors", "Udp6InCsumErrors");
+    saw(Place::Checksum, udp_checksum, "Udp InCsumErrors", &[]);
+    saw(Place::Checksum, ip_checksum, "IpExt InCsumErrors", &[]);
+    saw(Place::Checksum, one("TcpInCsumErrors"), "Tcp InCsumErrors", &[]);
+    saw(Place::SocketBacklog, one("TcpExtTCPBacklogDrop"), "TcpExt TCPBacklogDrop", &[]);
+    let buffers = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
+    saw(Place::ReceiveBuffer, buffers, "Udp RcvbufErrors + MemErrors", &[]);
+    saw(Place::ReceiveBuffer, one("TcpExtTCPRcvQDrop"), "TcpExt TCPRcvQDrop", &[]);
+    if !reasons {
+        let rest = of("UdpInErrors", "Udp6InErrors").saturating_sub(buffers).saturating_sub(udp_checksum);
+        saw(Place::SocketFilter, rest, "Udp InErrors − RcvbufErrors − MemErrors − InCsumErrors", &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(interface: HostCounters, drops: Vec<Dropped>) -> MachineGrowth {
+        MachineGrowth {
+            seconds: 1.0,
+            drops: Some(DropReading { places: drops, ..DropReading::default() }),
+            protocols: HostCounters { protocols: interface.protocols.clone(), ..HostCounters::default() },
+            interfaces: vec![("eth0".into(), interface)],
+            backlog_dropped: 0,
+        }
+    }
+
+    fn lost(growth: &MachineGrowth) -> Vec<(String, u64)> {
+        let lines = growth.lines(&Drivers::built_in());
+        lines.into_iter().map(|line| (line.place, line.packets)).collect()
+    }
+
+    fn is(place: Place, packets: u64) -> (String, u64) {
+        (place.name().to_owned(), packets)
+    }
+
+    #[test]
+    fn a_register_that_driver_and_interface_show_is_one_loss() {
+        let mut card = HostCounters { driver: "igb".into(), ..HostCounters::default() };
+        card.driver_counters = vec![("rx_missed_errors".into(), 30), ("rx_queue_0_drops".into(), 5)];
+        (card.link.rx_missed_errors, card.link.rx_fifo_errors) = (30, 5);
+        assert_eq!(lost(&growth(card, Vec::new())), [is(Place::NicMissed, 35)]);
+    }
+
+    #[test]
+    fn what_the_driver_names_is_taken_off_rx_dropped() {
+        let mut card = HostCounters { driver: "virtio_net".into(), ..HostCounters::default() };
+        card.driver_counters = vec![("rx_queue_0_drops".into(), 7)];
+        card.link.rx_dropped = 10;
+        let expected = [is(Place::DriverRx, 7), is(Place::ReceivingInterface, 3)];
+        assert_eq!(lost(&growth(card, Vec::new())), expected);
+    }
+
+    #[test]
+    fn a_datagram_refused_below_its_socket_is_counted_below() {
+        let mut card = HostCounters { driver: "igb".into(), qdisc_drops: 8, ..HostCounters::default() };
+        card.protocols = sys::procfs::parse_snmp("Udp: SndbufErrors\nUdp: 10\n").unwrap();
+        assert_eq!(lost(&growth(card, Vec::new())), [is(Place::SocketSend, 2), is(Place::Qdisc, 8)]);
+    }
+
+    #[test]
+    fn a_counter_that_nobody_knows_is_told_with_its_growth() {
+        let mut card = HostCounters { driver: "igb".into(), ..HostCounters::default() };
+        card.driver_counters = vec![("brand_new".into(), 7), ("rx_packets".into(), 5), ("older".into(), 0)];
+        let growth = growth(card, Vec::new());
+        assert_eq!(growth.unknown_counters(&Drivers::built_in()), [("eth0", "brand_new", 7)]);
+    }
+
+    #[test]
+    fn this_machine_can_be_read_twice() {
+        let drivers = Drivers::built_in();
+        let read = || MachineReading::take(&["lo".to_owned(), "absent0".to_owned()], true, None).unwrap();
+        let (before, after) = (read(), read());
+        let growth = after.since(&before, &drivers);
+        assert!(growth.seconds > 0.0 && growth.interfaces.len() == 1 && growth.drops.is_none());
+    }
+}
