@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bpf bless man completions fuzz clean
+.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bench-divert bpf bless man completions fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench-micro: ## nanoseconds of the hot functions
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp
+
+bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
+	$(CARGO) bench --locked -p linerate-divert --bench divert
 
 bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
 	@scripts/bpf-objects

@@ -2,8 +2,10 @@
 //! counters that close each trial's ledger.
 #![forbid(unsafe_code)]
 
+mod apu4d4;
 mod cpus;
 mod hosts;
+mod interfaces;
 mod ladder;
 mod machine;
 mod peers;
@@ -18,8 +20,10 @@ mod throughput;
 mod timing;
 mod trial;
 
+pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
 pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
+pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;
 pub use machine::{read_lab_interfaces, read_machine};
 pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};

@@ -106,7 +106,6 @@ struct packet {
 	__u8 protocol;
 	__u8 has_ports;
 	__u8 family; /* 4, 6, or 0 for all else */
-	__u8 always; /* ARP or neighbour discovery */
 };
 
 const volatile __u32 shapes4_used = 0;
@@ -169,14 +168,6 @@ struct {
 	NUMBER(max_entries, 1);
 } table6 SEC(".maps");
 
-/* By place of the compiled expression: number of the rule, from 1. */
-struct {
-	NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-	NUMBER(max_entries, 1);
-} coded_rules SEC(".maps");
-
 struct {
 	NUMBER(type, BPF_MAP_TYPE_LPM_TRIE);
 	TYPE(key, struct network);
@@ -201,15 +192,15 @@ struct {
 } buckets SEC(".maps");
 
 /*
- * The place of the first compiled expression that is true of the frame, from 0; -1: none. This body is never run: the
- * loader puts the compiled expressions in its place.
+ * The number of the first rule, from 1, whose expression is true of the frame; 0: none. This body is never run: the
+ * loader puts compiled expressions in its place.
  */
-static __attribute__((noinline)) int chosen(struct xdp_md *ctx)
+static __attribute__((noinline)) int chosen(void *data, void *end)
 {
-	int place;
+	int number;
 
-	asm volatile("%0 = -1" : "=r"(place) : "r"(ctx));
-	return place;
+	asm volatile("%0 = 0" : "=r"(number) : "r"(data), "r"(end));
+	return number;
 }
 
 /* The ports, when they are there: the first fragment of TCP, UDP or another protocol that begins with them. */
@@ -232,7 +223,7 @@ static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *e
 	__u8 *at = data;
 	__u16 ethertype;
 
-	packet->family = packet->always = packet->has_ports = packet->protocol = 0;
+	packet->family = packet->has_ports = packet->protocol = 0;
 	packet->src_port = packet->dst_port = 0;
 	if ((void *)(at + ETH_LEN) > end)
 		return;
@@ -268,14 +259,34 @@ static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *e
 			packet->dst[word] = *(__u32 *)(at + 24 + 4 * word);
 		}
 		packet->protocol = at[6];
-		/* Router and neighbour solicitations and advertisements, redirects: RFC 4861. */
-		if (packet->protocol == PROTOCOL_ICMPV6 && (void *)(at + IPV6_LEN + 1) <= end &&
-		    at[IPV6_LEN] >= 133 && at[IPV6_LEN] <= 137)
-			packet->always = 1;
 		read_ports(packet, at + IPV6_LEN, end);
-	} else if (ethertype == htons(ETHERTYPE_ARP)) {
-		packet->always = 1;
 	}
+}
+
+/* ARP and neighbour discovery, behind up to two VLAN tags. */
+static ALWAYS_INLINE int is_the_links(void *data, void *end)
+{
+	__u8 *at = data;
+	__u16 ethertype;
+
+	if ((void *)(at + ETH_LEN) > end)
+		return 0;
+	ethertype = *(__u16 *)(at + 12);
+	at += ETH_LEN;
+#pragma unroll
+	for (int tag = 0; tag < 2; tag++) {
+		if (ethertype != htons(ETHERTYPE_VLAN) && ethertype != htons(ETHERTYPE_QINQ))
+			break;
+		if ((void *)(at + VLAN_LEN) > end)
+			return 0;
+		ethertype = *(__u16 *)(at + 2);
+		at += VLAN_LEN;
+	}
+	if (ethertype == htons(ETHERTYPE_ARP))
+		return 1;
+	/* Router and neighbour solicitations and advertisements, redirects: RFC 4861. */
+	return ethertype == htons(ETHERTYPE_IPV6) && (void *)(at + IPV6_LEN + 1) <= end &&
+	       at[6] == PROTOCOL_ICMPV6 && at[IPV6_LEN] >= 133 && at[IPV6_LEN] <= 137;
 }
 
 static ALWAYS_INLINE __u16 port_of(const struct packet *packet, __u8 side)
@@ -329,11 +340,9 @@ static ALWAYS_INLINE __u32 listed(const struct packet *packet)
 	return first;
 }
 
-/* What always belongs to the kernel. */
+/* What the user keeps out. */
 static ALWAYS_INLINE int is_excluded(const struct packet *packet)
 {
-	if (packet->always)
-		return 1;
 	if (!packet->family)
 		return 0;
 	if (has_networks) {
@@ -408,18 +417,19 @@ int divert(struct xdp_md *ctx)
 		number = listed(&packet);
 	}
 	if (has_code) {
-		__u32 place = chosen(ctx);
-		__u32 *coded = bpf_map_lookup_elem(&coded_rules, &place);
+		__u32 coded = chosen(data, end);
 
-		if (coded && (!number || *coded < number))
-			number = *coded;
+		if (coded && (!number || coded < number))
+			number = coded;
 	}
 	if (!number) {
 		passed->unmatched++;
 		return XDP_PASS;
 	}
-	read_packet(&packet, data, end, 2);
-	if (is_excluded(&packet)) {
+	/* Tables know no VLAN tags: what they found is read already. */
+	if ((has_networks || has_sessions || has_limits) && !packet.family)
+		read_packet(&packet, data, end, 2);
+	if (is_the_links(data, end) || ((has_networks || has_sessions) && is_excluded(&packet))) {
 		passed->excluded++;
 		return XDP_PASS;
 	}

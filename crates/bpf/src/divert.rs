@@ -24,11 +24,9 @@ pub struct DivertOptions {
     pub rules: Vec<RuleAction>,
     /// Rules that are a few equal bytes, looked up in hash tables.
     pub table: Vec<TableEntry>,
-    /// A function of a `struct xdp_md *` that returns the place of the first expression that is true of the frame,
-    /// and -1 when none is. Empty: there is none.
+    /// A function that finds the first rule, from 1, that takes a frame, and returns 0 when there is none: its two
+    /// arguments are where the frame begins and ends. Empty: there is none.
     pub code: Vec<Instruction>,
-    /// The rules, from 0, of the expressions in it.
-    pub coded: Vec<u32>,
     /// Networks whose packets always go to the kernel, as address and prefix length.
     pub networks: Vec<(IpAddr, u8)>,
     /// TCP connections whose packets always go to the kernel.
@@ -160,7 +158,6 @@ struct Held {
     _rules: Array<MapData, [u64; RULE_WORDS]>,
     _table4: HashMap<MapData, [u8; 8], u32>,
     _table6: HashMap<MapData, [u8; 20], u32>,
-    _coded: Array<MapData, u32>,
     _networks: LpmTrie<MapData, [u8; 16], u32>,
     _sessions: HashMap<MapData, [u8; 20], u32>,
 }
@@ -205,7 +202,6 @@ impl Divert {
             ("counts", counted(options.rules.len())),
             ("table4", counted(table.entries4.len())),
             ("table6", counted(table.entries6.len())),
-            ("coded_rules", counted(options.coded.len())),
             ("networks", counted(options.networks.len())),
             ("sessions", counted(options.sessions.len())),
             ("buckets", if limited { options.buckets } else { 1 }),
@@ -325,10 +321,6 @@ impl Held {
         for (key, rule) in &table.entries6 {
             table6.insert(key, rule, 0).map_err(refused())?;
         }
-        let mut coded: Array<MapData, u32> = program.take_map("coded_rules")?;
-        for (place, rule) in (0..).zip(&options.coded) {
-            coded.set(place, rule + 1, 0).map_err(refused())?;
-        }
         let mut networks: LpmTrie<MapData, [u8; 16], u32> = program.take_map("networks")?;
         for (address, prefix_len) in &options.networks {
             let bits = u32::from(*prefix_len) + if address.is_ipv4() { 96 } else { 0 };
@@ -338,14 +330,7 @@ impl Held {
         for session in &options.sessions {
             sessions.insert(session.key(), 1, 0).map_err(refused())?;
         }
-        Ok(Self {
-            _rules: rules,
-            _table4: table4,
-            _table6: table6,
-            _coded: coded,
-            _networks: networks,
-            _sessions: sessions,
-        })
+        Ok(Self { _rules: rules, _table4: table4, _table6: table6, _networks: networks, _sessions: sessions })
     }
 }
 

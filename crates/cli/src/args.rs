@@ -21,7 +21,7 @@ mod stats;
 mod targets;
 
 pub(crate) use bench::{
-    BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
+    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
 };
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
@@ -30,7 +30,10 @@ pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
 pub(crate) use model::{ModelArgs, ModelCommand, PlanArgs, PolicyArg, RdrArgs};
 pub(crate) use ndr::{NdrArgs, TestArg};
-pub(crate) use nic::{ApplyArgs, End, FlowArgs, NicArgs, NicCommand, RestoreArgs, ShowArgs};
+pub(crate) use nic::{
+    AdviseArgs, ApplyArgs, End, FlowArgs, GoalArg, NicArgs, NicCommand, RestoreArgs, ShowArgs, SpreadArgs,
+    WatchArgs,
+};
 pub(crate) use output::OutputArgs;
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;

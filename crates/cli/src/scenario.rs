@@ -12,8 +12,12 @@ use crate::{
 };
 
 /// What scenarios can run: a table's name, and the words that start it.
-const PROGRAMS: &[(&str, &[&str])] =
-    &[("bench", &["bench"]), ("ndr", &["bench", "ndr"]), ("rdr", &["bench", "rdr"])];
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("bench", &["bench"]),
+    ("ndr", &["bench", "ndr"]),
+    ("rdr", &["bench", "rdr"]),
+    ("apu4d4", &["bench", "apu4d4"]),
+];
 
 /// What the command line asks for.
 pub(crate) enum Invocation {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bpf::{PacketSide, TableEntry};
+use filter::FilterSet;
 
 use crate::select::Selection;
 
@@ -18,6 +19,8 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 pub(crate) struct Classifier {
     shapes: Vec<Shape>,
     entries: HashMap<Key, u32, BuildHasherDefault<Mix>>,
+    filters: Option<FilterSet>,
+    /// The rules of the filters.
     coded: Vec<u32>,
 }
 
@@ -50,7 +53,8 @@ impl Classifier {
         let mut made = Self {
             shapes: Vec::new(),
             entries: HashMap::default(),
-            coded: selection.coded.iter().map(|coded| coded.rule).collect(),
+            filters: (!selection.filters.is_empty()).then(|| selection.filters.clone()),
+            coded: selection.coded.clone(),
         };
         for entry in &selection.table {
             let family = entry.network.map(|(_, address, _)| address.is_ipv4());
@@ -65,7 +69,8 @@ impl Classifier {
     #[inline]
     pub(crate) fn first(&self, frame: &[u8]) -> Option<u32> {
         let listed = if self.shapes.is_empty() { None } else { self.listed(frame) };
-        let coded = self.coded.first().copied();
+        let coded = self.filters.as_ref().and_then(|filters| filters.first_match(frame));
+        let coded = coded.map(|place| self.coded[place]);
         match (listed, coded) {
             (Some(listed), Some(coded)) => Some(listed.min(coded)),
             (listed, coded) => listed.or(coded),
@@ -196,7 +201,9 @@ mod tests {
 
     fn classifier(expressions: &[&str]) -> Classifier {
         let rules: Vec<Rule> = expressions.iter().map(|expression| Rule::new(Drop, *expression)).collect();
-        Classifier::new(&Selection::of(rules.iter()).unwrap())
+        // The same answers from the table as from compiled expressions.
+        let far = (0..16).map(|number| Rule::new(Drop, format!("udp and dst port {}", 60_000 + number)));
+        Classifier::new(&Selection::of(rules.iter().chain(&far.collect::<Vec<_>>())).unwrap())
     }
 
     fn frame(src: &str, dst_port: u16) -> Vec<u8> {

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -30,6 +31,9 @@ pub const BEAT: Duration = Duration::from_millis(100);
 pub const DEADLINE: Duration = Duration::from_millis(450);
 /// How long packets that a replaced program had begun may take until they are counted.
 const RETIRED_AFTER: Duration = Duration::from_millis(200);
+
+/// How long packets that were handed over may take to their sockets.
+const ARRIVED_AFTER: Duration = Duration::from_secs(1);
 
 /// Makes the verdicts of a queue's thread.
 type MakeVerdicts<V> = Box<dyn Fn(u32) -> V + Send>;
@@ -253,7 +257,16 @@ impl<V: Verdicts + 'static> Diversion<V> {
     /// # Errors
     /// [`DivertError::Bpf`] when the counters cannot be read.
     pub fn finish(mut self) -> Result<Status, DivertError> {
-        for queue in self.plan.queues.clone() {
+        let queues = self.plan.queues.clone();
+        for queue in &queues {
+            self.program.divert_until(*queue, 0)?;
+        }
+        // Packets that the program has seen may still be on their way to their sockets, on a busy machine for long.
+        let patience = Instant::now() + ARRIVED_AFTER;
+        while self.status()?.ledger.unexplained != 0 && Instant::now() < patience {
+            thread::sleep(BEAT / 50);
+        }
+        for queue in queues {
             self.remove_queue(queue)?;
         }
         self.status()
@@ -456,7 +469,7 @@ fn make_verdicts(
     let reinject = plan.reinject;
     let classifier = match plan.place {
         Place::User => Classifier::new(&Selection::of(plan.rules.iter())?),
-        Place::Xdp => Classifier::new(&Selection::default()),
+        Place::Xdp => Classifier::new(&Selection::of([].iter())?),
     };
     let make = move |_queue| RuleVerdicts {
         classifier: classifier.clone(),

@@ -3,6 +3,7 @@
 use std::io;
 
 use bpf::BpfError;
+use filter::{EbpfRefusal, FilterError};
 use port::PortError;
 use sys::NetlinkError;
 use thiserror::Error;
@@ -52,13 +53,19 @@ pub enum RuleError {
         /// What was written.
         word: String,
     },
-    /// The expression cannot be used here.
-    #[error("cannot use the expression '{expression}': {reason}")]
+    /// The expression is none.
+    #[error("cannot use the expression '{expression}'")]
     Expression {
         /// The expression.
         expression: String,
+        /// What is wrong with it.
+        source: FilterError,
+    },
+    /// The expressions cannot be turned into a program for the kernel.
+    #[error("the rules cannot be turned into an XDP program")]
+    Program {
         /// Why not.
-        reason: String,
+        source: EbpfRefusal,
     },
     /// Too many kinds of rules for the table.
     #[error(

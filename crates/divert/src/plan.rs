@@ -140,7 +140,8 @@ impl DivertPlan {
             problems.extend(keeping.map(|rule| RuleError::NothingToKeep { rule: rule.to_string() }.into()));
         }
         let selection = self.kernel_rules();
-        problems.extend(Selection::of(selection.iter()).err().map(DivertError::from));
+        let coded = Selection::of(selection.iter()).and_then(|selection| selection.code());
+        problems.extend(coded.err().map(DivertError::from));
         if self.place == Place::User {
             problems.extend(Selection::of(self.rules.iter()).err().map(DivertError::from));
         }
@@ -240,8 +241,7 @@ impl DivertPlan {
                 .iter()
                 .map(|rule| RuleAction { fate: fate(rule), limit: rule.limit.map(|limit| limit.bucket()) })
                 .collect(),
-            code: selection.code(),
-            coded: selection.coded.iter().map(|coded| coded.rule).collect(),
+            code: selection.code()?,
             table: selection.table,
             networks: self.exclusions.networks.iter().map(|net| (net.address, net.prefix_len)).collect(),
             sessions: self.exclusions.sessions.iter().map(|session| session.for_program()).collect(),

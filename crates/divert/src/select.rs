@@ -1,6 +1,7 @@
 //! From rules to what the kernel's program and this process look packets up in.
 
 use bpf::{DivertOptions, Instruction, TableEntry};
+use filter::{Filter, FilterSet};
 
 use crate::{
     error::RuleError,
@@ -8,49 +9,66 @@ use crate::{
 };
 
 /// How the packets of a list of rules are found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selection {
     /// Rules that a hash table finds.
     pub(crate) table: Vec<TableEntry>,
-    /// The others, in their order.
-    pub(crate) coded: Vec<Coded>,
+    /// The others' expressions, in their order.
+    pub(crate) filters: FilterSet,
+    /// The rules, from 0, of those expressions.
+    pub(crate) coded: Vec<u32>,
 }
 
-/// A rule whose expression was compiled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Coded {
-    /// The rule, from 0.
-    pub(crate) rule: u32,
-}
+/// As many comparisons, one after the other, take as long as a look into a hash table: `make bench-divert`.
+const WORTHWHILE_ENTRIES: usize = 16;
+/// The most instructions of the kernel's program that expressions may become; jumps reach no further.
+const MOST_INSTRUCTIONS: usize = i16::MAX as usize;
 
 impl Selection {
     /// Compiles the expressions.
+    ///
+    /// # Errors
+    /// [`RuleError::Expression`], [`RuleError::Shapes`].
     pub(crate) fn of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Result<Self, RuleError> {
-        let mut selection = Self::default();
-        for (number, rule) in (0..).zip(rules) {
-            match table_entry(number, &rule.expression) {
-                Some(entry) => selection.table.push(entry),
-                None if rule.expression == ALL => selection.coded.push(Coded { rule: number }),
-                None => {
-                    return Err(RuleError::Expression {
-                        expression: rule.expression.clone(),
-                        reason: "it is more than fixed addresses, ports and protocols".into(),
-                    });
-                }
-            }
+        let (mut coded, mut filters) = (Vec::new(), Vec::new());
+        let rules: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
+        let mut table: Vec<TableEntry> =
+            rules.iter().filter_map(|(number, rule)| table_entry(*number, &rule.expression)).collect();
+        if table.len() < WORTHWHILE_ENTRIES {
+            table.clear();
         }
-        let shapes = selection.shapes();
-        let most = DivertOptions::MOST_SHAPES;
+        for (number, rule) in rules {
+            if table.binary_search_by_key(&number, |entry| entry.rule).is_ok() {
+                continue;
+            }
+            let text = if rule.expression == ALL { "" } else { &rule.expression };
+            filters.push(
+                Filter::compile(text).map_err(|source| RuleError::Expression {
+                    expression: rule.expression.clone(),
+                    source,
+                })?,
+            );
+            coded.push(number);
+        }
+        let selection = Self { table, filters: FilterSet::new(&filters), coded };
+        let (shapes, most) = (selection.shapes(), DivertOptions::MOST_SHAPES);
         if shapes > most { Err(RuleError::Shapes { shapes, most }) } else { Ok(selection) }
     }
 
-    /// The function that finds the first of the compiled rules; empty when there is none.
-    pub(crate) fn code(&self) -> Vec<Instruction> {
-        if self.coded.is_empty() {
-            Vec::new()
-        } else {
-            vec![[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]]
+    /// The function that finds the first of the compiled expressions; empty when there is none.
+    ///
+    /// # Errors
+    /// [`RuleError::Program`].
+    pub(crate) fn code(&self) -> Result<Vec<Instruction>, RuleError> {
+        if self.filters.is_empty() {
+            return Ok(Vec::new());
         }
+        let answers: Vec<i32> = self.coded.iter().map(|rule| *rule as i32 + 1).collect();
+        let code = self
+            .filters
+            .to_ebpf(&answers, 0, MOST_INSTRUCTIONS)
+            .map_err(|source| RuleError::Program { source })?;
+        Ok(code.into_iter().map(|instruction| instruction.to_bytes()).collect())
     }
 
     /// Different sets of fields that entries of the larger of the table's two families compare.

@@ -219,6 +219,8 @@ struct Loop<V> {
     statistics: Arc<Mutex<XskStatistics>>,
 }
 
+/// Turns without a packet, of 20 ms each, after which nothing more comes to a queue that is given back.
+const LAST_TURNS: u32 = 2;
 /// How often the kernel's counters are read under load.
 const ASK_NS: u64 = 100_000_000;
 
@@ -226,7 +228,7 @@ impl<V: Verdicts> Loop<V> {
     /// Until told to stop and nothing more comes, or the socket breaks.
     fn run(mut self, mut verdicts: V) {
         let mut tally = Tally::default();
-        let mut asked_ns = 0;
+        let (mut asked_ns, mut idle_turns) = (0, 0);
         loop {
             if self.shared.has_news.swap(false, Acquire)
                 && let Some(news) = lock(&self.shared.news).take()
@@ -253,7 +255,8 @@ impl<V: Verdicts> Loop<V> {
                 asked_ns = now_ns;
                 self.ask();
             }
-            if stopping && turn.received == 0 {
+            idle_turns = if stopping && turn.received == 0 { idle_turns + 1 } else { 0 };
+            if idle_turns == LAST_TURNS {
                 break;
             }
         }

@@ -39,8 +39,10 @@ pub(crate) struct Graph {
     pub(crate) start: Target,
 }
 
-/// Optimising takes the square of the number of steps; larger graphs are optimised filter by filter only.
+/// Optimising takes the square of the number of steps.
 const OPTIMISE_AT_MOST: usize = 4096;
+/// Filters that are optimised already share little; more of them are only joined.
+const OPTIMISE_JOINED_AT_MOST: usize = 512;
 
 impl Graph {
     /// The graph of one condition.
@@ -83,7 +85,7 @@ impl Graph {
             }
             whole.start = target(graph.start);
         }
-        if whole.steps.len() <= OPTIMISE_AT_MOST {
+        if whole.steps.len() <= OPTIMISE_JOINED_AT_MOST {
             whole.optimise();
         } else {
             whole.merge();

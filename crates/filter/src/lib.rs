@@ -29,6 +29,27 @@
 //! assert!(body.len() < 100);
 //! # Ok::<(), filter::EbpfRefusal>(())
 //! ```
+//!
+//! A judge of packets of which only the first bytes are at hand, as tracepoints and flow records have them: what an
+//! expression asks of the bytes behind those is not answered with a match. `len` is then the number of bytes at hand.
+//!
+//! ```
+//! use filter::{Filter, FilterError};
+//!
+//! /// How many of the packets belong to the flow, by their first bytes.
+//! fn of_flow<'h>(flow: &str, heads: impl Iterator<Item = &'h [u8]>) -> Result<usize, FilterError> {
+//!     let flow = Filter::compile(flow)?;
+//!     Ok(heads.filter(|head| flow.matches(head)).count())
+//! }
+//!
+//! let mut head = [0; 42];
+//! head[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+//! head[23] = 17;
+//! head[26..30].copy_from_slice(&[192, 0, 2, 1]);
+//! let heads = [&head[..], &head[..30], &head[..20]];
+//! assert_eq!(of_flow("udp and src host 192.0.2.1", heads.into_iter())?, 2);
+//! # Ok::<(), FilterError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod ast;

@@ -17,6 +17,8 @@ use crate::{
 
 mod scaling;
 
+#[cfg(test)]
+pub(crate) use scaling::scaling_of;
 pub use scaling::{Scaling, Unpredictable};
 
 /// One step of a prediction.
@@ -213,7 +215,7 @@ fn hash_fields(fields: u64) -> Option<HashFields> {
 }
 
 /// The NUMA node of a CPU, by the folder's link to it.
-fn numa_node_of(cpu: u32) -> Option<u32> {
+pub fn numa_node_of(cpu: u32) -> Option<u32> {
     let folder = fs::read_dir(Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}"))).ok()?;
     folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }

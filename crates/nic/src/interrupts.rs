@@ -141,6 +141,19 @@ NMI:          0          0   Non-maskable interrupts
         assert_eq!(parse_interrupts(""), []);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(text in "[ -~\n]{0,300}") {
+            parse_interrupts(&text);
+        }
+
+        #[test]
+        fn any_counters_are_read(names in proptest::collection::vec("[ rtxq_ue0-9.:packetsby-]{0,24}", 0..20), value: u64) {
+            let statistics: Vec<(String, u64)> = names.into_iter().map(|name| (name, value)).collect();
+            crate::queue_counts(&statistics);
+        }
+    }
+
     #[test]
     fn drivers_name_queues_in_many_ways() {
         assert_eq!(queues_of("eth0-TxRx-3"), (Some(3), Some(3)));

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod advise;
 mod card;
 mod connections;
 mod counters;
@@ -28,7 +29,11 @@ mod queues;
 mod session;
 mod setting;
 mod settings;
+mod spread;
+mod verify;
+mod watch;
 
+pub use advise::{Finding, Goal, Surroundings, advise};
 pub use card::Card;
 pub use connections::connections_through;
 pub use counters::{
@@ -36,7 +41,7 @@ pub use counters::{
 };
 pub use cpus::to_list as cpu_list;
 pub use error::NicError;
-pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, predict_with};
+pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, numa_node_of, predict_with};
 pub use interrupts::{Affinity, Interrupt, affinity, card_interrupts, parse_interrupts};
 pub use journal::{Journal, Stage};
 pub use page::{Driver, Link, Page, Pcie, Table};
@@ -46,3 +51,6 @@ pub use setting::{Change, Setting, Settings, changes};
 pub use settings::{
     Reading, SYSCTLS, Sysctl, interrupts_the_link, kinds, parse_rule, read_settings, resolve, rule_text,
 };
+pub use spread::{Remedy, SpreadError, imbalance, remedies, spread_flows};
+pub use verify::{Observed, Verifier, VerifyError};
+pub use watch::{CpuRate, QueueRate, Rates, Sample};

@@ -21,7 +21,7 @@ mod rules;
 mod steering;
 mod sysctl;
 
-pub(crate) use rss::{function_name, scaling};
+pub(crate) use rss::{function_name, scaling, table_text};
 pub use rules::{parse_rule, rule_text};
 pub use sysctl::{SYSCTLS, Sysctl};
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+mod support;
+
 use nic::{Card, Session, SessionError, Setting, Settings, Verdict, read_settings, restore};
 use sys::{
     netns::NetNs,
@@ -190,6 +192,19 @@ fn an_interface_renamed_or_removed_midway_is_an_error_with_words() {
         RouteSocket::open().unwrap().delete_link(index).unwrap();
         let error = session.undo().unwrap_err().to_string();
         assert_eq!(error, format!("cannot read interface number {index}"));
+    });
+}
+
+#[test]
+fn killed_at_any_moment_everything_can_be_restored() {
+    if support::be_a_victim() {
+        return;
+    }
+    with_veth(|| {
+        let test = "killed_at_any_moment_everything_can_be_restored";
+        let changed = support::kill_and_restore("near", test, &MANY, 200);
+        // Most moments are before, during and after the change; some of each were met.
+        assert!((1..200).contains(&changed), "{changed} of 200 kills came while something was changed");
     });
 }
 

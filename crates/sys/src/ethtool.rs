@@ -253,6 +253,9 @@ fn features_of(names: Vec<String>, words: &[[u32; 4]]) -> Vec<Feature> {
 }
 
 #[cfg(test)]
+mod replies;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

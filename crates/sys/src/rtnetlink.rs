@@ -164,6 +164,20 @@ impl RouteSocket {
         self.ask(address_request(index, address, prefix), "add", object)
     }
 
+    /// Takes an address away again.
+    pub fn delete_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<(), NetlinkError> {
+        let object = format!("address {address}/{prefix} of {}", number(index));
+        self.ask(address_message(libc::RTM_DELADDR, 0, index, address, prefix), "delete", object)
+    }
+
+    /// Moves a link to another namespace, where it is down and without addresses. A namespace that ends gives
+    /// hardware back to the machine's first one.
+    pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+        request.u32(libc::IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
+        self.ask(request, "move", format!("{} to another namespace", number(index)))
+    }
+
     /// The addresses of an interface.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
         // Length of `struct ifaddrmsg`: everything 0 asks for all.
@@ -252,10 +266,14 @@ fn move_request(index: u32, to: BorrowedFd<'_>) -> Request {
 
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, index; then the address.
 fn address_request(index: u32, address: IpAddr, prefix: u8) -> Request {
+    address_message(libc::RTM_NEWADDR, CREATE, index, address, prefix)
+}
+
+fn address_message(kind: u16, how: libc::c_int, index: u32, address: IpAddr, prefix: u8) -> Request {
     let flags = libc::IFA_F_NODAD as u8;
     let [a, b, c, d] = index.to_ne_bytes();
     let header = [family(address), prefix, flags, libc::RT_SCOPE_UNIVERSE, a, b, c, d];
-    let mut request = Request::new(libc::RTM_NEWADDR, CREATE, &header);
+    let mut request = Request::new(kind, how, &header);
     request.attribute(libc::IFA_LOCAL, &octets(address));
     request.attribute(libc::IFA_ADDRESS, &octets(address));
     request

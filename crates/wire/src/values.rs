@@ -222,6 +222,20 @@ impl<T: Item> Values<T> {
         }
     }
 
+    /// Every value once, the first [`List::MOST`] of them, whatever order packets take them in.
+    pub fn listed(&self) -> Vec<T> {
+        let every = |span: &Span<T>, step: u64| {
+            let places = (0..span.count()).step_by(step as usize).take(List::<T>::MOST);
+            places.map(|place| span.first().plus(place as u32)).collect()
+        };
+        match self {
+            Self::Fixed(value) => vec![*value],
+            Self::Increment { span, step } => every(span, step.get().into()),
+            Self::Random { span, .. } => every(span, 1),
+            Self::List(list) => list.values().to_vec(),
+        }
+    }
+
     /// True when the field is the same in every packet.
     pub fn is_fixed(&self) -> bool {
         match self {
@@ -453,6 +467,16 @@ mod tests {
 
     type Ports = Values<u16>;
     type Addrs = Values<IpAddr>;
+
+    #[test]
+    fn every_value_is_listed_once() {
+        let ports = |text: &str| text.parse::<Values<u16>>().unwrap().listed();
+        assert_eq!(ports("53"), [53]);
+        assert_eq!(ports("1-7,step=3"), [1, 4, 7]);
+        assert_eq!(ports("random:5-6,seed=1"), [5, 6]);
+        assert_eq!(ports("list:9,3"), [9, 3]);
+        assert_eq!("10.0.0.0/8".parse::<Values<IpAddr>>().unwrap().listed().len(), 65_536);
+    }
 
     #[test]
     fn what_is_written_reads_back() {

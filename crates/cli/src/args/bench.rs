@@ -72,6 +72,23 @@ pub(crate) enum BenchCommand {
     Ndr(Box<NdrArgs>),
     /// The RDR paper's experiment: published figures beside the model's
     Rdr(RdrArgs),
+    /// The apu4d4 document's sequence on two interfaces that are wired to each other
+    Apu4d4(Apu4d4Args),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apu4d4Args {
+    /// The interface that receives: two queues or more; its settings are changed, and put back
+    #[arg(long, value_name = "INTERFACE")]
+    pub(crate) rx_interface: String,
+    /// The interface at the other end of the cable, on this host; it is moved to a namespace meanwhile
+    #[arg(long, value_name = "INTERFACE")]
+    pub(crate) tx_interface: String,
+    /// How long each row takes
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = wire::parse_duration)]
+    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use wire::{HashFields, RssKey, Spread};
+use wire::{HashFields, RssKey, Spread, Values};
 
 #[derive(Debug, Args)]
 pub(crate) struct NicArgs {
@@ -20,6 +20,12 @@ pub(crate) enum NicCommand {
     Show(ShowArgs),
     /// Which queue, interrupt and CPU a flow's packets go to, and why
     Flow(FlowArgs),
+    /// Flows that cover all queues evenly, or the change that spreads given flows
+    Spread(SpreadArgs),
+    /// Rates by queue, live: packets, interrupts, drops, CPU time in softirq
+    Watch(WatchArgs),
+    /// What holds the packet rate back, why, and what to change; changes nothing
+    Advise(AdviseArgs),
     /// Change settings, read back what became of them, and keep a journal to undo them from
     Apply(ApplyArgs),
     /// Put back what apply changed, or what a killed process left
@@ -62,12 +68,91 @@ pub(crate) struct FlowArgs {
     /// Buckets of the table: a power of two
     #[arg(long, value_name = "COUNT", default_value_t = 128, conflicts_with = "interface")]
     pub(crate) buckets: usize,
+    /// Send marked packets and report the queue they really took; --via says from where
+    #[arg(long, requires_all = ["interface", "via"])]
+    pub(crate) verify: bool,
+    /// The interface at the other end of the cable, on this host
+    #[arg(long, value_name = "INTERFACE", requires = "verify")]
+    pub(crate) via: Option<String>,
     /// What is hashed: sd for addresses, sdfn for addresses and ports
     #[arg(long, value_name = "LETTERS", requires = "key")]
     pub(crate) fields: Option<HashFields>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpreadArgs {
+    /// The interface that receives
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: String,
+    /// How many flows
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) flows: u32,
+    /// Addresses that they may be from: one, or a range like 198.18.0.1-198.18.0.254
+    #[arg(long, value_name = "ADDRESSES", default_value = "198.18.0.1")]
+    pub(crate) src_addr: Values<IpAddr>,
+    /// Addresses that they may go to
+    #[arg(long, value_name = "ADDRESSES", default_value = "198.19.0.1")]
+    pub(crate) dst_addr: Values<IpAddr>,
+    /// Ports that they may be from
+    #[arg(long, value_name = "PORTS", default_value = "1024-65535")]
+    pub(crate) src_port: Values<u16>,
+    /// Ports that they may go to
+    #[arg(long, value_name = "PORTS", default_value = "9")]
+    pub(crate) dst_port: Values<u16>,
+    /// Take the first flows of these ranges as given, and find the table, key or fields that spread them
+    #[arg(long)]
+    pub(crate) given: bool,
+    /// What they are
+    #[arg(long, value_enum, default_value_t = Protocol::Udp)]
+    pub(crate) proto: Protocol,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The interface
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: String,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    pub(crate) interval: std::time::Duration,
+    /// Stop after so many looks [default: when interrupted]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json_stream: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdviseArgs {
+    /// The interface
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interface: String,
+    /// What the card shall be good at
+    #[arg(long, value_enum, default_value_t = GoalArg::Pps)]
+    pub(crate) goal: GoalArg,
+    /// How long to watch the counters
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    pub(crate) interval: std::time::Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum GoalArg {
+    /// Most packets per second
+    Pps,
+    /// Least time from wire to program
+    Latency,
+    /// One queue for a program that takes its packets past the kernel
+    Bypass,
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +166,12 @@ pub(crate) struct ApplyArgs {
     /// Settings in a TOML file
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
+    /// Watch the packets received before and after, and keep the change only if they became more
+    #[arg(long)]
+    pub(crate) measure: bool,
+    /// How long to watch each time, with --measure
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = wire::parse_duration, requires = "measure")]
+    pub(crate) duration: std::time::Duration,
     /// Do it even if that cuts connections through this interface
     #[arg(long)]
     pub(crate) yes: bool,

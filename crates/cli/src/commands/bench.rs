@@ -1,5 +1,6 @@
 //! `linerate bench`: the ladder, sweeps, and the experiments that are more than that.
 
+mod apu4d4;
 mod hosts;
 mod list;
 mod ndr;
@@ -25,6 +26,7 @@ use crate::{
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     match &args.command {
         Some(BenchCommand::List(list)) => return list::run(list),
+        Some(BenchCommand::Apu4d4(args)) => return apu4d4::run(args),
         Some(BenchCommand::Ndr(ndr)) => return ndr::run(ndr),
         Some(BenchCommand::Rdr(rdr)) => return super::model::run_rdr(rdr),
         None => {}

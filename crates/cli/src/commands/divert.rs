@@ -9,7 +9,7 @@ use std::{
 
 use divert::{
     ALL, BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Place, RateLimit, Rule,
-    RuleVerdict, Status, parse_rules,
+    RuleError, RuleVerdict, Status, parse_rules,
 };
 use serde_json::{Value, json};
 use session::{ControlRequest, ControlSocket, MetricsPage};
@@ -263,6 +263,11 @@ fn explain(error: &DivertError) -> Failure {
     };
     let failure = Failure::of(status, error);
     match error {
+        DivertError::Rule(RuleError::Expression { expression, source }) => {
+            let marked = source.marked(expression).replace('\n', "\n       ");
+            let hint = source.hint.as_ref().map(|hint| format!("\n       {hint}"));
+            failure.hint(format!("here:\n       {marked}{}", hint.unwrap_or_default()))
+        }
         DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
         DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")

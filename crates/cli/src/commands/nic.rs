@@ -1,9 +1,18 @@
 //! `linerate nic`: a card's receive path.
 
+mod advise;
 mod apply;
 mod flow;
+mod measure;
 mod restore;
 mod show;
+mod spread;
+mod watch;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use nic::{Card, NicError, SessionError};
 
@@ -16,9 +25,26 @@ pub(crate) fn run(args: &NicArgs) -> Result<bool, Failure> {
     match &args.command {
         NicCommand::Show(args) => show::run(args),
         NicCommand::Flow(args) => flow::run(args),
+        NicCommand::Spread(args) => spread::run(args),
+        NicCommand::Watch(args) => watch::run(args),
+        NicCommand::Advise(args) => advise::run(args),
         NicCommand::Apply(args) => apply::run(args),
         NicCommand::Restore(args) => restore::run(args),
     }
+}
+
+/// Sleeps between two looks; ends early with a signal. Returns whether to go on.
+fn pause(length: Duration) -> bool {
+    const LOOK: Duration = Duration::from_millis(20);
+    let until = Instant::now() + length;
+    while sys::signal::caught() == 0 {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+    false
 }
 
 /// The interface of this name in this process's namespace.
@@ -41,7 +67,7 @@ fn refused(error: &NicError) -> Failure {
 }
 
 /// A failure of a change or of undoing one.
-fn session_failure(error: &SessionError) -> Failure {
+pub(super) fn session_failure(error: &SessionError) -> Failure {
     match error {
         SessionError::Nic(error) => refused(error),
         SessionError::Problems { problems } => {

@@ -76,7 +76,8 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
             eprintln!("recv status, reset and stop will not find this one: {}", in_words(error))
         })
         .ok();
-    let start = opening("recv", Origin::Hosts, &plan);
+    let mut start = opening("recv", Origin::Hosts, &plan);
+    start.machine.interfaces = bench::receiving_interfaces(&plan.receiver);
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }

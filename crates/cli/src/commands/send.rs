@@ -38,7 +38,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
     }
     let save = Save::prepare(&args.output, "send")?;
     let form = args.output.form();
-    let start = opening("send", Origin::Hosts, &plan);
+    let mut start = opening("send", Origin::Hosts, &plan);
+    start.machine.interfaces = bench::sending_interfaces(std::iter::once(&plan.sender));
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }

@@ -4,7 +4,7 @@ use std::{fmt, path::Path};
 
 use serde::Serialize;
 use sys::ethtool::{FlowType, field_letters};
-use wire::{FlowKey, RssKey, Toeplitz};
+use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
 use super::{Prediction, Step, flow_type, hash_fields};
 use crate::{Card, NicError, card, settings::scaling as read_scaling};
@@ -75,6 +75,7 @@ pub struct Scaling {
     /// The key, and where it is from.
     pub key: RssKey,
     key_source: String,
+    key_is_told: bool,
     fields: Vec<(FlowType, u64)>,
     toeplitz: Toeplitz,
 }
@@ -106,7 +107,8 @@ pub(super) fn read(card: &mut Card) -> Result<Result<Scaling, Unpredictable>, Ni
         .filter_map(|flow| Some((flow, card.ethtool.hash_fields(card.name(), flow).ok()?)))
         .collect();
     let toeplitz = Toeplitz::new(&key);
-    Ok(Ok(Scaling { table: rss.table, key, key_source, fields, toeplitz }))
+    let key_is_told = !rss.key.is_empty();
+    Ok(Ok(Scaling { table: rss.table, key, key_source, key_is_told, fields, toeplitz }))
 }
 
 fn key_of(told: &[u8], driver: &str) -> Option<(RssKey, String)> {
@@ -145,11 +147,25 @@ impl Scaling {
         Ok(prediction)
     }
 
+    /// Whether the driver tells its key, and so may take another.
+    pub fn key_is_told(&self) -> bool {
+        self.key_is_told
+    }
+
+    /// What is hashed of packets like this flow's.
+    pub fn fields_of(&self, flow: &FlowKey) -> Option<HashFields> {
+        let kind = flow_type(flow)?;
+        hash_fields(self.fields.iter().find(|(known, _)| *known == kind)?.1)
+    }
+
+    /// ethtool's name for packets like this flow's.
+    pub fn kind_of(&self, flow: &FlowKey) -> Option<&'static str> {
+        flow_type(flow).map(FlowType::name)
+    }
+
     /// The queue of a flow; `None` where its kind of packet cannot be predicted.
     pub fn queue(&self, flow: &FlowKey) -> Option<u32> {
-        let kind = flow_type(flow)?;
-        let (_, bits) = self.fields.iter().find(|(known, _)| *known == kind)?;
-        let hash = self.toeplitz.hash(flow, hash_fields(*bits)?);
+        let hash = self.toeplitz.hash(flow, self.fields_of(flow)?);
         Some(self.table[bucket(hash, &self.table)])
     }
 }
@@ -184,4 +200,13 @@ pub(super) fn prediction(flow: &FlowKey, hash: u32, table: &[u32]) -> Option<Pre
         numa_node: None,
         steps,
     })
+}
+
+/// A card that is not there, for tests.
+#[cfg(test)]
+pub(crate) fn scaling_of(key: RssKey, fields: HashFields, table: Vec<u32>, key_is_told: bool) -> Scaling {
+    let toeplitz = Toeplitz::new(&key);
+    let bits = sys::ethtool::fields_from_letters(&fields.to_string()).unwrap();
+    let fields = FlowType::ALL.map(|flow| (flow, bits)).to_vec();
+    Scaling { table, key, key_source: String::new(), key_is_told, fields, toeplitz }
 }

@@ -26,7 +26,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     }
     let save = Save::prepare(&args.output, "bench")?;
     let form = args.output.form();
-    let start = opening("bench", Origin::Hosts, &BTreeMap::from([("ladder", &plans)]));
+    let mut start = opening("bench", Origin::Hosts, &BTreeMap::from([("ladder", &plans)]));
+    start.machine.interfaces = bench::sending_interfaces(plans.iter().map(|plan| &plan.sender));
     if form == Form::JsonStream {
         output::print_event(report::Event::start(&start))?;
     }

@@ -8,7 +8,7 @@ use std::{
 use nic::{Applied, Change, NicError, Session, Setting, Verdict, connections_through, interrupts_the_link};
 use serde::Serialize;
 
-use super::{refused, session_failure};
+use super::{measure, refused, session_failure};
 use crate::{
     args::ApplyArgs,
     failure::{Failure, Status},
@@ -35,7 +35,17 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<bool, Failure> {
     let mut applied = None;
     if !args.dry_run && !diff.is_empty() {
         consent(args, &mut session, &diff)?;
+        let before = args.measure.then(|| measure::rates(session.card(), args.duration)).transpose()?;
         let done = session.apply(&wanted).map_err(|error| session_failure(&error))?;
+        if let Some(before) = before {
+            let gain = measure::Gain::of(&before, &measure::rates(session.card(), args.duration)?);
+            eprintln!("{gain}");
+            if !gain.is_better() {
+                let restored = session.undo().map_err(|error| session_failure(&error))?;
+                eprintln!("taken back: {} settings", restored.changes.len());
+                return Ok(false);
+            }
+        }
         session.keep().map_err(|error| session_failure(&error))?;
         if !args.json {
             print(|out| write_applied(&args.interface, &done, out))?;

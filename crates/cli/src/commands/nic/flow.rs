@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use nic::{FlowError, Prediction, Steering, predict_with};
+use nic::{Card, FlowError, Observed, Prediction, Steering, Unpredictable, Verifier, predict_with};
+use serde::Serialize;
 use wire::{Addresses, FlowKey, HashFields, IndirectionTable};
 
 use super::{open, refused};
@@ -12,18 +13,44 @@ use crate::{
     output::printed,
 };
 
+/// A prediction, and what came of it where that was tried.
+#[derive(Debug, Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    prediction: Prediction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Observed>,
+}
+
 pub(crate) fn run(args: &FlowArgs) -> Result<bool, Failure> {
-    let prediction = match &args.interface {
+    let answer = match &args.interface {
         Some(interface) => {
             let mut card = open(interface)?;
             let steering = Steering::read(&mut card).map_err(|error| refused(&error))?;
-            steering.predict(&flow(args)?).map_err(|error| failure(&error))?
+            let prediction = steering.predict(&flow(args)?).map_err(|error| failure(&error))?;
+            let observed = args.via.as_ref().map(|via| observe(&mut card, via, &flow(args)?)).transpose()?;
+            Answer { prediction, observed }
         }
-        None => offline(args)?,
+        None => Answer { prediction: offline(args)?, observed: None },
     };
     let mut out = io::stdout().lock();
-    printed(if args.json { write_json(&prediction, &mut out) } else { write_text(&prediction, &mut out) })?;
-    Ok(true)
+    printed(if args.json { write_json(&answer, &mut out) } else { write_text(&answer, &mut out) })?;
+    Ok(answer.observed.is_none_or(|observed| observed.queue == answer.prediction.queue))
+}
+
+/// Sends marked packets and looks where they arrive.
+fn observe(card: &mut Card, via: &str, flow: &FlowKey) -> Result<Observed, Failure> {
+    const PACKETS: u32 = 64;
+    let observed = Verifier::new(card, via, PACKETS).and_then(|mut verifier| verifier.observe(card, flow));
+    observed.map_err(|error| {
+        Failure::of(Status::Refused, &error)
+            .hint("--via is the interface at the other end of the cable, on this host")
+    })
+}
+
+/// That nothing can be predicted, and why.
+pub(super) fn nothing_to_predict(interface: &str, reason: &Unpredictable) -> Failure {
+    failure(&FlowError::Unpredictable { interface: interface.into(), reason: reason.clone() })
 }
 
 fn failure(error: &FlowError) -> Failure {
@@ -62,12 +89,13 @@ fn flow(args: &FlowArgs) -> Result<FlowKey, Failure> {
     })
 }
 
-fn write_json(prediction: &Prediction, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, prediction)?;
+fn write_json(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, answer)?;
     writeln!(out)
 }
 
-fn write_text(prediction: &Prediction, out: &mut impl Write) -> io::Result<()> {
+fn write_text(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
+    let Answer { prediction, observed } = answer;
     writeln!(out, "{}", prediction.flow)?;
     let width = prediction.steps.iter().map(|step| step.what.len()).max().unwrap_or(0);
     let values = prediction.steps.iter().map(|step| step.value.len()).filter(|length| *length <= 40);
@@ -75,5 +103,14 @@ fn write_text(prediction: &Prediction, out: &mut impl Write) -> io::Result<()> {
     for step in &prediction.steps {
         writeln!(out, "  {:<width$}  {:<value_width$}  ({})", step.what, step.value, step.source)?;
     }
-    Ok(())
+    let Some(Observed { queue, sent, counted }) = observed else { return Ok(()) };
+    match queue {
+        Some(queue) if Some(*queue) == prediction.queue => {
+            writeln!(out, "  verified: all {sent} packets sent were counted on queue {queue}")
+        }
+        Some(queue) => writeln!(out, "  not so: all {sent} packets sent were counted on queue {queue}"),
+        None => {
+            writeln!(out, "  not verified: of {sent} packets sent {counted} were counted, not on one queue")
+        }
+    }
 }

@@ -1,14 +1,11 @@
 //! `linerate nic show`: one page about a card.
 
-use std::{
-    io::{self, Write},
-    thread,
-};
+use std::io::{self, Write};
 
 use nic::{Counters, NicError, Page, Table, kinds, moved, read_counters};
 use serde::Serialize;
 
-use super::{open, refused};
+use super::{open, pause, refused};
 use crate::{args::ShowArgs, failure::Failure, output::printed};
 
 /// A page, and what moved while it was looked at.
@@ -26,7 +23,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<bool, Failure> {
     let mut card = open(&args.interface)?;
     let mut read = || -> Result<Shown, NicError> {
         let page = Page::read(&mut card)?;
-        thread::sleep(args.interval);
+        pause(args.interval);
         let later = read_counters(&mut card)?;
         let moved = moved(&page.counters, &later);
         Ok(Shown { page, watched_s: args.interval.as_secs_f64(), moved })

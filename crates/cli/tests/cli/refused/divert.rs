@@ -20,6 +20,11 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["divert", "lo", "--match", "all", "--limit", "10"], 2, &["rate '10' has no unit"]),
     (&["divert", "lo", "--match", "all", "--limit", "50%"], 2, &["cannot limit to 50%"]),
     (&["divert", "lo", "--match", "all", "--limit", "1kpps", "--per", "x"], 2, &["nothing to limit by"]),
+    (
+        &["divert", "lo", "--match", "udp dst prot 53", "--drop", "all"],
+        2,
+        &["cannot use the expression 'udp dst prot 53'", "udp dst prot 53\n               ^^^^"],
+    ),
     (&["divert", "lo", "--rules", "/nonexistent"], 4, &["cannot read /nonexistent"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--management", "x"], 2, &["is no network"]),
     (

@@ -1,0 +1,484 @@
+//! The apu4d4 document's sequence on a real multi-queue card: senders, receivers, interrupt moderation, indirection
+//! table and ring changed one after the other, as the document did by hand.
+//!
+//! The receiving card stays in this namespace, so that its journal is good after a kill; the sending one moves to a
+//! namespace of its own, which gives it back when it ends.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::AsFd,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use engine::{
+    Departures, EngineError, Limit, Placement, Receiver, ReceiverPlan, RxEngine, Sender, SenderPlan,
+    TxEngine, TxWorkerPlan, UdpRxPlan, UdpTxPlan,
+};
+use measure::{CpuShare, Point, median};
+use nic::{NicError, Sample, Session, SessionError, Setting, Steering};
+use serde::Serialize;
+use serde_json::json;
+use sys::{
+    NetlinkError,
+    netns::NetNs,
+    procfs,
+    rtnetlink::{RouteSocket, flag},
+};
+use thiserror::Error;
+use wire::{FlowKey, FrameSpec};
+
+use crate::record::cpu_shares;
+
+/// The two ends of the cable, and how long each row takes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Apu4d4Plan {
+    /// The interface that receives; its settings are changed and put back.
+    pub rx_interface: String,
+    /// The interface that sends.
+    pub tx_interface: String,
+    /// Length of each row.
+    pub row_ns: u64,
+    /// Where the receiving card's journal goes.
+    #[serde(skip)]
+    pub state: std::path::PathBuf,
+}
+
+/// One row of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Apu4d4Step {
+    /// What it is.
+    pub name: &'static str,
+    /// Sending threads, each to an address of its own where there are several.
+    pub senders: u8,
+    /// Addresses that are sent to.
+    pub addresses: u8,
+    /// Receiving threads on one socket.
+    pub receivers: usize,
+    /// What is set before it.
+    pub settings: &'static [&'static str],
+    /// The document's figure, in thousands of packets per second: least and most.
+    pub published_kpps: (f64, f64),
+}
+
+/// The card as the document's was in the beginning: two queues, the lower half of the table to the first.
+const BASE: [&str; 5] = [
+    "channels.combined=2",
+    "ring.rx=256",
+    "coalesce.rx-usecs=3",
+    "rss.fields.udp4=sd",
+    "rss.table=weights:1,1",
+];
+
+/// The document's sequence.
+pub const APU4D4: [Apu4d4Step; 7] = [
+    Apu4d4Step {
+        name: "1 sender, 1 receiver",
+        senders: 1,
+        addresses: 1,
+        receivers: 1,
+        settings: &[],
+        published_kpps: (105.0, 106.0),
+    },
+    Apu4d4Step {
+        name: "2 senders, 1 receiver",
+        senders: 2,
+        addresses: 1,
+        receivers: 1,
+        settings: &[],
+        published_kpps: (155.0, 165.0),
+    },
+    Apu4d4Step {
+        name: "the same, rx-usecs 0",
+        senders: 2,
+        addresses: 1,
+        receivers: 1,
+        settings: &["coalesce.rx-usecs=0"],
+        published_kpps: (41.0, 57.0),
+    },
+    Apu4d4Step {
+        name: "2 senders to 2 addresses, 2 receivers",
+        senders: 2,
+        addresses: 2,
+        receivers: 2,
+        settings: &["coalesce.rx-usecs=3"],
+        published_kpps: (170.0, 170.0),
+    },
+    Apu4d4Step {
+        name: "the same, table equal 2",
+        senders: 2,
+        addresses: 2,
+        receivers: 2,
+        settings: &["rss.table=equal:2"],
+        published_kpps: (160.0, 170.0),
+    },
+    Apu4d4Step {
+        name: "4 senders to 4 addresses, 2 receivers",
+        senders: 4,
+        addresses: 4,
+        receivers: 2,
+        settings: &[],
+        published_kpps: (256.0, 273.0),
+    },
+    Apu4d4Step {
+        name: "the same, ring 4096",
+        senders: 4,
+        addresses: 4,
+        receivers: 2,
+        settings: &["ring.rx=4096"],
+        published_kpps: (256.0, 273.0),
+    },
+];
+
+/// What one row gave.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Apu4d4Row {
+    /// The row.
+    pub step: Apu4d4Step,
+    /// Packets per second that the senders handed to the kernel.
+    pub sent_pps: f64,
+    /// Packets per second that the receivers got.
+    pub delivered_pps: f64,
+    /// Packets sent and not received, by anybody.
+    pub lost: u64,
+    /// Share of the packets on each receive queue, from queue 0 on.
+    pub queue_shares: Vec<f64>,
+    /// Interrupts per second of all receive queues together.
+    pub interrupts_per_s: f64,
+    /// Where the CPUs' time went.
+    pub cpus: Vec<CpuShare>,
+}
+
+/// Why the sequence could not be run.
+#[derive(Debug, Error)]
+pub enum Apu4d4Error {
+    /// The card could not be read.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The card could not be set.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Interfaces, addresses or neighbours.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The sending interface's namespace.
+    #[error("cannot make a network namespace for the sending interface")]
+    Namespace(#[source] std::io::Error),
+    /// The receiving interface is somebody's.
+    #[error("{interface} has addresses: it is in use")]
+    InUse {
+        /// The interface's name.
+        interface: String,
+    },
+    /// No hardware address.
+    #[error("{interface} has no Ethernet address")]
+    NoMac {
+        /// The interface's name.
+        interface: String,
+    },
+    /// No carrier.
+    #[error("{interface} has no carrier: are the two interfaces wired to each other?")]
+    NoCarrier {
+        /// The interface's name.
+        interface: String,
+    },
+    /// The machine's CPU times.
+    #[error(transparent)]
+    Cpus(#[from] procfs::ProcError),
+}
+
+const SENDER: Ipv4Addr = Ipv4Addr::new(192, 168, 6, 1);
+const PORT: u16 = 4321;
+/// How long a link may take to come up.
+const CARRIER: Duration = Duration::from_secs(15);
+/// udpreceiver's and udpsender's batches and payload.
+const RX_BATCH: usize = 512;
+const TX_BATCH: usize = 1024;
+
+/// Four addresses like the document's: under its first table all on queue 0, with the queues in turn on both.
+///
+/// Where the card's key lets nothing be predicted, the document's own addresses.
+fn receiver_addresses(steering: &Steering) -> [Ipv4Addr; 4] {
+    let address = |last: u8| Ipv4Addr::new(192, 168, 6, last);
+    let bucket = |last: u8| {
+        let flow = FlowKey::udp((SENDER, 0).into(), (address(last), PORT).into())?;
+        steering.predict(&flow).ok().filter(|found| found.queue == Some(0))?.bucket
+    };
+    let of_parity = |odd: usize| (2..=254).filter(move |last| bucket(*last).is_some_and(|at| at % 2 == odd));
+    let (mut even, mut odd) = (of_parity(0), of_parity(1));
+    let mut next = || Some([even.next()?, odd.next()?]);
+    let pairs = next().zip(next());
+    let last = pairs.map_or([2, 3, 4, 5], |([a, b], [c, d])| [a, b, c, d]);
+    last.map(address)
+}
+
+/// An interface that is up, and as it was before once this value goes.
+struct Up {
+    route: RouteSocket,
+    index: u32,
+    was_up: bool,
+}
+
+impl Up {
+    fn bring(interface: &str) -> Result<Self, Apu4d4Error> {
+        let mut route = RouteSocket::open()?;
+        let link = route.link_by_name(interface)?;
+        route.change_flags(link.index, flag::UP, flag::UP)?;
+        Ok(Self { route, index: link.index, was_up: link.flags & flag::UP != 0 })
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if !self.was_up {
+            // An interface that is gone is down.
+            let _gone_either_way = self.route.change_flags(self.index, 0, flag::UP);
+        }
+    }
+}
+
+/// The receiving interface with the document's addresses, which go again with this value.
+struct Addressed {
+    route: RouteSocket,
+    index: u32,
+    addresses: [Ipv4Addr; 4],
+}
+
+impl Drop for Addressed {
+    fn drop(&mut self) {
+        for address in self.addresses {
+            // An interface that is gone took its addresses along.
+            let _gone_either_way = self.route.delete_address(self.index, address.into(), 24);
+        }
+    }
+}
+
+/// Runs the sequence; `each` sees every row, and says whether to go on.
+///
+/// # Errors
+/// What kept it from going on; the card is put back first.
+pub fn run_apu4d4(plan: &Apu4d4Plan, mut each: impl FnMut(&Apu4d4Row) -> bool) -> Result<(), Apu4d4Error> {
+    // A card that was never up may have no table yet: what is journaled is to be what works.
+    let _up = Up::bring(&plan.rx_interface)?;
+    let mut session = Session::begin(&plan.rx_interface, &plan.state)?;
+    let base: Result<Vec<Setting>, NicError> = BASE.iter().map(|text| text.parse()).collect();
+    session.apply(&base?)?;
+    let addresses = receiver_addresses(&Steering::read(session.card())?);
+    let (_addressed, outside) = wire_up(plan, addresses)?;
+    for step in APU4D4 {
+        let settings: Result<Vec<Setting>, NicError> =
+            step.settings.iter().map(|text| text.parse()).collect();
+        session.apply(&settings?)?;
+        let row = run_step(&sender_plan(plan, step, addresses), step, &mut session, &outside)?;
+        if !each(&row) {
+            break;
+        }
+    }
+    let left = session.undo()?.left;
+    debug_assert!(left.is_empty(), "what is left stays in the journal: {left:?}");
+    Ok(())
+}
+
+/// Gives both ends addresses and neighbours, with the sending one in a namespace of its own.
+fn wire_up(plan: &Apu4d4Plan, addresses: [Ipv4Addr; 4]) -> Result<(Addressed, Arc<NetNs>), Apu4d4Error> {
+    let mut route = RouteSocket::open()?;
+    let rx = route.link_by_name(&plan.rx_interface)?;
+    let tx = route.link_by_name(&plan.tx_interface)?;
+    let mac = |interface: &str, mac: Option<[u8; 6]>| {
+        mac.ok_or_else(|| Apu4d4Error::NoMac { interface: interface.to_owned() })
+    };
+    let (rx_mac, tx_mac) = (mac(&rx.name, rx.mac)?, mac(&tx.name, tx.mac)?);
+    for link in [&rx, &tx] {
+        if route.addresses(link.index)?.iter().any(IpAddr::is_ipv4) {
+            return Err(Apu4d4Error::InUse { interface: link.name.clone() });
+        }
+    }
+    let outside = NetNs::create().map_err(Apu4d4Error::Namespace)?;
+    route.move_to(tx.index, outside.as_fd())?;
+    let mut there = outside.run(RouteSocket::open).map_err(Apu4d4Error::Namespace)??;
+    let tx = there.link_by_name(&plan.tx_interface)?;
+    there.add_address(tx.index, SENDER.into(), 24)?;
+    there.change_flags(tx.index, flag::UP, flag::UP)?;
+    let mut addressed = Addressed { route, index: rx.index, addresses };
+    for address in addresses {
+        addressed.route.add_address(rx.index, address.into(), 24)?;
+        there.add_neighbour(tx.index, address.into(), rx_mac)?;
+    }
+    addressed.route.add_neighbour(rx.index, SENDER.into(), tx_mac)?;
+    let deadline = Instant::now() + CARRIER;
+    let up = addressed.route.wait_until_up(rx.index, deadline)? && there.wait_until_up(tx.index, deadline)?;
+    if up { Ok((addressed, Arc::new(outside))) } else { Err(Apu4d4Error::NoCarrier { interface: rx.name }) }
+}
+
+fn run_step(
+    senders: &SenderPlan,
+    step: Apu4d4Step,
+    session: &mut Session,
+    outside: &Arc<NetNs>,
+) -> Result<Apu4d4Row, Apu4d4Error> {
+    let receiver = Receiver::start(&receiver_plan(step), &Placement { enter: None, cpus: Vec::new() })?;
+    let namespace = Arc::clone(outside);
+    let there = Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: Vec::new() };
+    let sender = Sender::prepare(senders, &there)?;
+    let before = Sample::take(session.card())?;
+    let cpus = procfs::stat()?;
+    let began = Instant::now();
+    sender.begin();
+    while !sender.is_finished() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let elapsed = began.elapsed().as_secs_f64();
+    let sent: u64 = sender.join().iter().map(|result| result.tally.packets).sum();
+    let rates = Sample::take(session.card())?.since(&before);
+    let cpus = cpu_shares(&cpus, &procfs::stat()?);
+    let delivered = drained(&receiver);
+    drop(receiver.stop());
+    let all: f64 = rates.queues.iter().map(|queue| queue.rx_pps).sum();
+    Ok(Apu4d4Row {
+        step,
+        sent_pps: sent as f64 / elapsed,
+        delivered_pps: delivered as f64 / elapsed,
+        lost: sent.saturating_sub(delivered),
+        queue_shares: rates.queues.iter().map(|queue| queue.rx_pps / all.max(1.0)).collect(),
+        interrupts_per_s: rates.queues.iter().filter_map(|queue| queue.interrupts_per_s).sum(),
+        cpus,
+    })
+}
+
+/// Packets received once no more come.
+fn drained(receiver: &Receiver) -> u64 {
+    const QUIET: Duration = Duration::from_millis(200);
+    let (mut last, mut since) = (receiver.snapshot().packets, Instant::now());
+    while since.elapsed() < QUIET {
+        thread::sleep(Duration::from_millis(5));
+        let now = receiver.snapshot().packets;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
+fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
+    ReceiverPlan {
+        engine: RxEngine::Udp(UdpRxPlan {
+            reuse_port: false,
+            gro: false,
+            drop_counts: false,
+            receive_buffer_bytes: None,
+        }),
+        local: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
+        interface: None,
+        workers: step.receivers,
+        spin: false,
+        batch_size: RX_BATCH,
+        statistics: None,
+    }
+}
+
+fn sender_plan(plan: &Apu4d4Plan, step: Apu4d4Step, addresses: [Ipv4Addr; 4]) -> SenderPlan {
+    let worker = |number: u8| TxWorkerPlan {
+        target: (addresses[usize::from(number % step.addresses)], PORT).into(),
+        local: (SENDER, 0).into(),
+        flows: 1,
+        stream: number.into(),
+    };
+    SenderPlan {
+        engine: TxEngine::Udp(UdpTxPlan { gso: false, send_buffer_bytes: None }),
+        workers: (0..step.senders).map(worker).collect(),
+        interface: None,
+        frames: FrameSpec {
+            sizes: wire::Sizes::Payload(wire::SizeMix::Values(wire::Values::Fixed(32))),
+            ..FrameSpec::default()
+        },
+        rate_pps: None,
+        departures: Departures::Constant,
+        limit: Limit { count: None, duration_ns: Some(plan.row_ns) },
+        batch_size: TX_BATCH,
+        seed: 1,
+    }
+}
+
+impl Apu4d4Row {
+    /// The row as a point of a run.
+    pub fn point(&self) -> Point {
+        let busy = |part: fn(&CpuShare) -> f64| -> f64 { self.cpus.iter().map(part).sum() };
+        let values = [
+            ("row", json!(self.step.name)),
+            ("senders", json!(self.step.senders)),
+            ("addresses", json!(self.step.addresses)),
+            ("receivers", json!(self.step.receivers)),
+            ("set", json!(self.step.settings.join(" "))),
+            ("published_least_pps", json!(self.step.published_kpps.0 * 1000.0)),
+            ("published_most_pps", json!(self.step.published_kpps.1 * 1000.0)),
+            ("sent_pps", json!(self.sent_pps)),
+            ("delivered_pps", json!(self.delivered_pps)),
+            ("lost_packets", json!(self.lost)),
+            ("queue_share_ratios", json!(self.queue_shares)),
+            ("interrupts_per_s", json!(self.interrupts_per_s)),
+            ("user_cpus", json!(busy(|cpu| cpu.user_ratio))),
+            ("system_cpus", json!(busy(|cpu| cpu.system_ratio))),
+            ("softirq_cpus", json!(busy(|cpu| cpu.softirq_ratio))),
+            ("irq_cpus", json!(busy(|cpu| cpu.irq_ratio))),
+        ];
+        Point { values: values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
+    }
+
+    /// This row's rate against another's, and the document's for the same two.
+    pub fn ratio_to(&self, first: &Self) -> (f64, f64) {
+        let published = |row: &Self| {
+            let (least, most) = row.step.published_kpps;
+            median(&[least, most]).unwrap_or(least)
+        };
+        (self.delivered_pps / first.delivered_pps.max(1.0), published(self) / published(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_of_the_sequence_can_be_read() {
+        for text in APU4D4.iter().flat_map(|step| step.settings).chain(&BASE) {
+            assert!(text.parse::<Setting>().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn senders_share_the_addresses() {
+        let plan = Apu4d4Plan {
+            rx_interface: "a".into(),
+            tx_interface: "b".into(),
+            row_ns: 1,
+            state: std::path::PathBuf::new(),
+        };
+        let targets = |step: Apu4d4Step| -> Vec<String> {
+            let addresses = [2, 3, 4, 5].map(|last| Ipv4Addr::new(192, 168, 6, last));
+            sender_plan(&plan, step, addresses)
+                .workers
+                .iter()
+                .map(|worker| worker.target.to_string())
+                .collect()
+        };
+        assert_eq!(targets(APU4D4[1]), ["192.168.6.2:4321", "192.168.6.2:4321"]);
+        assert_eq!(targets(APU4D4[3]), ["192.168.6.2:4321", "192.168.6.3:4321"]);
+    }
+
+    #[test]
+    fn interfaces_that_are_not_there_are_named() {
+        let state = tempfile::tempdir().unwrap();
+        let plan = Apu4d4Plan {
+            rx_interface: "nope0".into(),
+            tx_interface: "nope1".into(),
+            row_ns: 1,
+            state: state.path().into(),
+        };
+        let error = run_apu4d4(&plan, |_| true).unwrap_err().to_string();
+        assert_eq!(error, "cannot read interface nope0");
+    }
+}

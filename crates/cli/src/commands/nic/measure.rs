@@ -1,0 +1,68 @@
+//! Whether a change brought more packets: the rate of a card that is under load, looked at several times before and
+//! after.
+
+use std::{fmt, time::Duration};
+
+use measure::{Effect, EffectScale, median};
+use nic::{Card, NicError, Sample};
+
+use super::{pause, refused};
+use crate::failure::{Failure, Status};
+
+/// Looks at the rate; an interval around a difference needs several.
+const LOOKS: u32 = 10;
+/// With which the interval holds the true difference.
+const CONFIDENCE: f64 = 0.95;
+
+/// Packets received per second, at several looks within `duration`.
+pub(super) fn rates(card: &mut Card, duration: Duration) -> Result<Vec<f64>, Failure> {
+    let failed = |error: NicError| refused(&error);
+    let mut last = Sample::take(card).map_err(failed)?;
+    let mut rates = Vec::new();
+    for _ in 0..LOOKS {
+        if !pause(duration / LOOKS) {
+            return Err(Failure::new(
+                Status::GoalMissed,
+                "interrupted while measuring; nothing stays changed",
+            ));
+        }
+        let now = Sample::take(card).map_err(failed)?;
+        rates.push(now.since(&last).rx_pps);
+        last = now;
+    }
+    Ok(rates)
+}
+
+/// A rate before and after a change.
+pub(super) struct Gain {
+    before_pps: f64,
+    after_pps: f64,
+    effect: Option<Effect>,
+}
+
+impl Gain {
+    pub(super) fn of(before: &[f64], after: &[f64]) -> Self {
+        Self {
+            before_pps: median(before).unwrap_or(0.0),
+            after_pps: median(after).unwrap_or(0.0),
+            effect: Effect::of(before, after, EffectScale::Difference, CONFIDENCE),
+        }
+    }
+
+    /// Whether the whole interval lies above no difference.
+    pub(super) fn is_better(&self) -> bool {
+        self.after_pps > self.before_pps && self.effect.as_ref().is_some_and(Effect::excludes_zero)
+    }
+}
+
+impl fmt::Display for Gain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before_pps, after_pps, effect } = self;
+        write!(f, "received {before_pps:.0} pps before and {after_pps:.0} pps after (medians of {LOOKS})")?;
+        match effect {
+            Some(_) if self.is_better() => write!(f, ": more, with 95 % confidence"),
+            Some(_) => write!(f, ": not more with 95 % confidence"),
+            None => write!(f, ": too little to tell"),
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! `make bench-divert`: what a diversion costs a core, against the least that could do its job, turn by turn; medians
+//! and ratios.
+//!
+//! Packets are XDP live frames of 64 bytes, made on CPU 0. Everything that is measured is on CPU 1: the NAPI thread of
+//! the receiving veth, and in user space the thread of the queue too. A rate is packets per second of CPU time there,
+//! so that a sender that is too slow, and whatever else runs, is charged to nobody.
+
+use std::{
+    any::Any,
+    env,
+    error::Error,
+    fs::{self, File, OpenOptions},
+    io::Write,
+    net::IpAddr,
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use aya::{
+    Ebpf, include_bytes_aligned,
+    programs::{Xdp, xdp::XdpMode as AyaMode},
+};
+use bpf::{Inject, Mode, Pass};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Rule};
+use lab::{Lab, LabPlan};
+use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions};
+use sys::{
+    cpu,
+    rtnetlink::{RouteSocket, flag},
+    udp::UdpSink,
+};
+use wire::{FrameSpec, MacAddr, Template, Values};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const ROUNDS: usize = 7;
+const TURN: Duration = Duration::from_millis(250);
+const SENDER: u32 = 0;
+const RECEIVER: u32 = 1;
+const FLOODED: u16 = 9;
+/// Frames of a batch that is given back.
+const BATCH: usize = 64;
+
+/// Rates of one contender, a turn each.
+struct Contender {
+    name: &'static str,
+    rates: Vec<f64>,
+}
+
+fn main() -> Outcome<()> {
+    if !env::args().any(|argument| argument == "--bench") {
+        return Ok(()); // built and started by `cargo test`, which measures nothing
+    }
+    lab::gain_access()?;
+    println!("64-byte frames; medians of {ROUNDS} turns of {TURN:?}; Mpps per second of CPU {RECEIVER}");
+    let thousand: Vec<String> = (0..1000)
+        .map(|number| match number {
+            999 => format!("drop udp and dst port {FLOODED}"),
+            even if even % 2 == 0 => format!("drop udp and src net 10.{}.{}.0/24", even / 250, even % 250),
+            odd => format!("drop udp and dst port {}", 20_000 + odd),
+        })
+        .collect();
+    let one = [format!("drop udp and dst port {FLOODED}")];
+    let coded = [format!("drop udp port {FLOODED}")];
+    report(&[
+        ("bare XDP drop, headers read", &|lab| count_all(lab)),
+        ("bare XDP drop, nothing read", &|lab| drop_all(lab)),
+        ("divert in XDP, 1 rule", &|lab| divert(lab, Place::Xdp, &one)),
+        ("divert in XDP, 1 compiled rule", &|lab| divert(lab, Place::Xdp, &coded)),
+        ("divert in XDP, 1,000 rules", &|lab| divert(lab, Place::Xdp, &thousand)),
+    ])?;
+    println!();
+    report(&[
+        ("bare AF_XDP receive loop", &|lab| receive_all(lab)),
+        ("divert in user space, 1 rule", &|lab| divert(lab, Place::User, &one)),
+        ("divert in user space, 1 compiled", &|lab| divert(lab, Place::User, &coded)),
+        ("divert in user space, 1,000 rules", &|lab| divert(lab, Place::User, &thousand)),
+    ])?;
+    println!();
+    give_back()
+}
+
+/// What receives in a turn: set up on a lab, it says how many packets it took, and ends when dropped.
+type Receive<'r> = &'r dyn Fn(&Lab) -> Outcome<Receiver>;
+
+struct Receiver {
+    taken: Box<dyn FnMut() -> u64>,
+    /// Its thread besides the NAPI thread.
+    thread: Option<u32>,
+    _held: Box<dyn Any>,
+}
+
+fn report(contenders: &[(&'static str, Receive<'_>)]) -> Outcome<()> {
+    let mut all: Vec<Contender> =
+        contenders.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
+    for _ in 0..ROUNDS {
+        for ((_, receive), contender) in contenders.iter().zip(&mut all) {
+            contender.rates.push(flooded(*receive)?);
+        }
+    }
+    show(&all);
+    Ok(())
+}
+
+fn show(all: &[Contender]) {
+    let base = median(&all[0].rates);
+    for contender in all {
+        let rate = median(&contender.rates);
+        println!("{:<36}{:>8.2} Mpps{:>8.3}", contender.name, rate / 1e6, rate / base);
+    }
+}
+
+/// Packets that a receiver takes in a second of its CPU's time, while it is flooded.
+fn flooded(receive: Receive<'_>) -> Outcome<f64> {
+    let plan = LabPlan { queues: 1, threaded_napi: true, napi_cpus: vec![RECEIVER], ..LabPlan::default() };
+    let lab = Lab::create(&plan)?;
+    let mut receiver = receive(&lab)?;
+    let napi = lab.rx().napis()?.first().and_then(|napi| napi.thread).ok_or("no NAPI thread")?;
+    let threads: Vec<u32> = receiver.thread.into_iter().chain([napi]).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| lab.tx().run(|| flood(&lab, &stop).map_err(|error| error.to_string())));
+        // The first packets find cold caches.
+        thread::sleep(TURN / 5);
+        let (packets, busy_ns) = ((receiver.taken)(), busy_ns(&threads)?);
+        thread::sleep(TURN);
+        let (packets, busy_ns) = ((receiver.taken)() - packets, self::busy_ns(&threads)? - busy_ns);
+        stop.store(true, Relaxed);
+        sending.join().map_err(|_| "the sender panicked")???;
+        Ok(packets as f64 * 1e9 / busy_ns as f64)
+    })
+}
+
+fn flood(lab: &Lab, stop: &AtomicBool) -> Outcome<()> {
+    cpu::pin_to(SENDER)?;
+    let template = Template::new(&frames(lab, lab.rx().mac()))?;
+    let mut tx = XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()))?;
+    while !stop.load(Relaxed) {
+        tx.send(16_384, 0)?;
+    }
+    Ok(())
+}
+
+fn frames(lab: &Lab, dst_mac: [u8; 6]) -> FrameSpec {
+    FrameSpec {
+        src_mac: MacAddr(lab.tx().mac()),
+        dst_mac: MacAddr(dst_mac),
+        src_addr: Values::Fixed(lab.tx().ipv4()[0].into()),
+        dst_addr: Values::Fixed(lab.rx().ipv4()[0].into()),
+        dst_port: Values::Fixed(FLOODED),
+        ..FrameSpec::default()
+    }
+}
+
+/// Time that threads ran, from the scheduler's own accounts.
+fn busy_ns(threads: &[u32]) -> Outcome<u64> {
+    threads.iter().try_fold(0, |sum, thread| {
+        let text = fs::read_to_string(format!("/proc/{thread}/schedstat"))?;
+        Ok(sum + text.split(' ').next().ok_or("no time")?.parse::<u64>()?)
+    })
+}
+
+fn drop_all(lab: &Lab) -> Outcome<Receiver> {
+    let mut ebpf = Ebpf::load(include_bytes_aligned!("../../port/benches/xdp/plain.bpf.o"))?;
+    let program: &mut Xdp = ebpf.program_mut("drop_all").ok_or("no program")?.try_into()?;
+    program.load()?;
+    let index = lab.rx().index();
+    lab.rx().run(|| program.attach_to_if_index(index, AyaMode::Driver).map(drop))??;
+    Ok(Receiver { taken: by_interface(lab)?, thread: None, _held: Box::new(ebpf) })
+}
+
+/// Packets that the driver gave to the program.
+fn by_interface(lab: &Lab) -> Outcome<Box<dyn FnMut() -> u64>> {
+    let namespace = lab.rx().namespace().try_clone()?;
+    let interface = lab.rx().interface().to_owned();
+    let ethtool = namespace.run(sys::ethtool::EthtoolSocket::open)??;
+    Ok(Box::new(move || {
+        let counters = ethtool.statistics(&interface).unwrap_or_default();
+        counters.iter().filter(|(name, _)| name.ends_with("_xdp_drops")).map(|(_, value)| value).sum()
+    }))
+}
+
+fn count_all(lab: &Lab) -> Outcome<Receiver> {
+    let index = lab.rx().index();
+    let rx = lab.rx().run(|| XdpRx::open(index, Mode::Native, &CountOptions::default()))??;
+    Ok(Receiver { taken: by_interface(lab)?, thread: None, _held: Box::new(rx) })
+}
+
+fn receive_all(lab: &Lab) -> Outcome<Receiver> {
+    let options = XskRxOptions::on(lab.rx().interface(), 0);
+    let mut rx = lab.rx().run(|| XskRx::open(&options))??.remove(0);
+    let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (shared, stopping) = (taken.clone(), stop.clone());
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        tell.send(own_number()).ok();
+        cpu::pin_to(RECEIVER).ok();
+        let mut bytes = 0;
+        while !stopping.load(Relaxed) {
+            let packets = rx.recv(Wait::Block, |packet| bytes += u64::from(packet.bytes[0])).unwrap_or(0);
+            shared.fetch_add(packets as u64, Relaxed);
+        }
+        bytes
+    });
+    let held = StopsAndJoins { stop, thread: Some(thread) };
+    Ok(Receiver { taken: Box::new(move || taken.load(Relaxed)), thread: told.recv()?, _held: Box::new(held) })
+}
+
+fn own_number() -> Option<u32> {
+    let link = fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
+}
+
+struct StopsAndJoins {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<u64>>,
+}
+
+impl Drop for StopsAndJoins {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+fn divert(lab: &Lab, place: Place, rules: &[String]) -> Outcome<Receiver> {
+    let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
+    let plan = DivertPlan {
+        interface: lab.rx().interface().into(),
+        queues: vec![0],
+        place,
+        selection: (place == Place::User).then(|| format!("udp dst port {FLOODED}")),
+        rules: rules?,
+        exclusions: Exclusions::default(),
+        reinject: false,
+        cpus: vec![RECEIVER],
+        spin: false,
+        sample_one_in: 0,
+        sample_file: None,
+        keep_file: None,
+    };
+    let mut diversion = lab.rx().run(|| Diversion::start(&plan))??;
+    let thread = (place == Place::User).then(|| thread_called("divert-0")).flatten();
+    let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (shared, stopping) = (taken.clone(), stop.clone());
+    let beating = thread::spawn(move || {
+        let mut due = Instant::now();
+        while !stopping.load(Relaxed) {
+            if due.elapsed() > BEAT {
+                due = Instant::now();
+                diversion.beat().expect("the lab goes on");
+            }
+            let ledger = diversion.status().expect("the lab goes on").ledger;
+            shared.store(ledger.of("dropped"), Relaxed);
+            thread::sleep(Duration::from_millis(2));
+        }
+        0
+    });
+    let held = StopsAndJoins { stop, thread: Some(beating) };
+    Ok(Receiver { taken: Box::new(move || taken.load(Relaxed)), thread, _held: Box::new(held) })
+}
+
+/// The number of this process's thread of that name.
+fn thread_called(name: &str) -> Option<u32> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?.flatten();
+    let mut named = tasks.filter(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    });
+    named.next()?.file_name().to_str()?.parse().ok()
+}
+
+/// Gives a batch of frames to the kernel.
+type Give = Box<dyn FnMut() -> Outcome<()> + Send>;
+
+/// What gives frames to a kernel that delivers them to a socket: all of it on one CPU, by the clock of the thread.
+fn give_back() -> Outcome<()> {
+    let lab = Lab::create(&LabPlan { queues: 1, gro: true, ..LabPlan::default() })?;
+    let side = lab.rx();
+    let _pass = side.run(|| Pass::attach(side.index(), Mode::Native))??;
+    let _sink = side.run(|| UdpSink::open((IpAddr::from([0, 0, 0, 0]), FLOODED).into()))??;
+    let mut inject = side.run(|| Inject::load(side.index()))??;
+    let mut tap = Tap::open(&lab)?;
+    let raw = side.run(RawSocket::open)??;
+    side.run(|| {
+        let mut route = RouteSocket::open()?;
+        let loopback = route.link_by_name("lo")?.index;
+        route.change_flags(loopback, flag::UP, flag::UP)
+    })??;
+    let stamped = |mac| -> Outcome<Vec<u8>> {
+        let template = Template::new(&frames(&lab, mac))?;
+        let mut frame = vec![0; template.max_frame_len()];
+        let len = template.stamp_frame(&mut frame, 1, 0);
+        frame.truncate(len);
+        Ok(frame)
+    };
+    let (frame, tap_frame) = (stamped(side.mac())?, stamped(tap.mac)?);
+    let mut ways: [(&'static str, Give); 3] = [
+        ("TAP, a write a frame", Box::new(move || (0..BATCH).try_for_each(|_| tap.give(&tap_frame)))),
+        (
+            "raw socket, sendmmsg of 64",
+            Box::new({
+                let packet = frame[14..].to_vec();
+                move || raw.give(&packet)
+            }),
+        ),
+        (
+            "live frames, 64 a call",
+            Box::new(move || {
+                (0..BATCH).for_each(|_| assert!(inject.push(&frame)));
+                inject.flush()?;
+                Ok(())
+            }),
+        ),
+    ];
+    println!("frames given back to the kernel, which delivers them; Mpps per second of CPU {RECEIVER}");
+    let mut all: Vec<Contender> =
+        ways.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
+    for _ in 0..ROUNDS {
+        for ((_, give), contender) in ways.iter_mut().zip(&mut all) {
+            let before = delivered(&lab)?;
+            let spent_ns = side.run(|| {
+                cpu::pin_to(RECEIVER).map_err(|error| error.to_string())?;
+                let (began, start) = (Instant::now(), busy_ns(&[own_number().unwrap_or(0)]));
+                while began.elapsed() < TURN {
+                    give().map_err(|error| error.to_string())?;
+                }
+                let end = busy_ns(&[own_number().unwrap_or(0)]);
+                Ok::<u64, String>(
+                    end.map_err(|error| error.to_string())? - start.map_err(|error| error.to_string())?,
+                )
+            })??;
+            contender.rates.push((delivered(&lab)? - before) as f64 * 1e9 / spent_ns as f64);
+        }
+    }
+    show(&all);
+    Ok(())
+}
+
+/// Packets that IP handed to UDP.
+fn delivered(lab: &Lab) -> Outcome<u64> {
+    Ok(lab.rx().net_counters()?.value("IpInDelivers").ok_or("no counter")?)
+}
+
+/// A TAP interface on the lab's receiving side.
+struct Tap {
+    file: File,
+    mac: [u8; 6],
+}
+
+impl Tap {
+    fn open(lab: &Lab) -> Outcome<Self> {
+        const TUNSETIFF: libc::c_ulong = 0x4004_54ca; // linux/if_tun.h
+        const IFF_TAP: i16 = 2;
+        const IFF_NO_PI: i16 = 0x1000;
+        let open = || -> Result<Self, String> {
+            let words = |error: &dyn Error| error.to_string();
+            let file =
+                OpenOptions::new().read(true).write(true).open("/dev/net/tun").map_err(|e| words(&e))?;
+            let mut request = [0u8; 40];
+            request[..4].copy_from_slice(b"tap0");
+            request[16..18].copy_from_slice(&(IFF_TAP | IFF_NO_PI).to_ne_bytes());
+            // SAFETY: the request is a live `struct ifreq` of 40 bytes.
+            let status = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
+            if status < 0 {
+                return Err(words(&std::io::Error::last_os_error()));
+            }
+            let mut route = RouteSocket::open().map_err(|e| words(&e))?;
+            let link = route.link_by_name("tap0").map_err(|e| words(&e))?;
+            route.disable_address_generation(link.index).map_err(|e| words(&e))?;
+            route
+                .change_flags(link.index, flag::UP | flag::NO_ARP, flag::UP | flag::NO_ARP)
+                .map_err(|e| words(&e))?;
+            Ok(Self { file, mac: link.mac.unwrap_or_default() })
+        };
+        Ok(lab.rx().run(open)??)
+    }
+
+    fn give(&mut self, frame: &[u8]) -> Outcome<()> {
+        self.file.write_all(frame)?;
+        Ok(())
+    }
+}
+
+/// A raw IP socket that sends to an address of its own host.
+struct RawSocket(socket2::Socket);
+
+impl RawSocket {
+    fn open() -> Result<Self, String> {
+        let protocol = socket2::Protocol::from(libc::IPPROTO_RAW);
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, Some(protocol))
+            .map(Self)
+            .map_err(|error| error.to_string())
+    }
+
+    fn give(&self, packet: &[u8]) -> Outcome<()> {
+        let octets: [u8; 4] = packet[16..20].try_into()?;
+        let target = socket2::SockAddr::from(std::net::SocketAddr::from((octets, 0)));
+        let mut iov = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+        let header = libc::msghdr {
+            msg_name: target.as_ptr().cast_mut().cast(),
+            msg_namelen: target.len(),
+            msg_iov: &raw mut iov,
+            msg_iovlen: 1,
+            msg_control: std::ptr::null_mut(),
+            msg_controllen: 0,
+            msg_flags: 0,
+        };
+        let mut messages = [libc::mmsghdr { msg_hdr: header, msg_len: 0 }; BATCH];
+        let (fd, count) = (self.0.as_raw_fd(), BATCH as libc::c_uint);
+        // SAFETY: as many messages as said, all of whose pointers lead to live memory that is only read.
+        let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, 0) };
+        if sent < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(()) }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    measure::median(values).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,147 @@
+//! Own filters: verdicts, answers, samples.
+
+use std::{
+    fs::File,
+    net::{IpAddr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use divert::{BEAT, Diversion, DivertPlan, Frame, Place, Verdict, Verdicts};
+
+use crate::support::{FLOODED, PATIENCE, VALID, lab, plan, send, settle, start};
+
+/// Sends every datagram back with one byte more of payload.
+struct LongerEcho;
+
+impl Verdicts for LongerEcho {
+    fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
+        let len = frame.bytes().len();
+        assert!(frame.resize(len + 1));
+        let bytes = frame.bytes_mut();
+        for (one, other, width) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+            for at in 0..width {
+                bytes.swap(one + at, other + at);
+            }
+        }
+        bytes[len] = b'!';
+        for length_at in [16, 38] {
+            let length = u16::from_be_bytes([bytes[length_at], bytes[length_at + 1]]) + 1;
+            bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+        }
+        // No UDP checksum; the header's is the sum's complement, so what is added there is taken away here.
+        bytes[40..42].fill(0);
+        let sum = u16::from_be_bytes([bytes[24], bytes[25]]);
+        bytes[24..26].copy_from_slice(&wire::update_checksum(sum, 0, 1).to_be_bytes());
+        Verdict::Send
+    }
+}
+
+#[test]
+fn an_answer_leaves_on_the_queue_where_the_question_came() {
+    let Some(lab) = lab() else { return };
+    let plan = DivertPlan {
+        selection: Some(format!("udp dst port {VALID}")),
+        ..plan(&lab, Place::User, &["drop all"])
+    };
+    let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| LongerEcho)).unwrap().unwrap();
+    let target = (IpAddr::from(lab.rx().ipv4()[0]), VALID);
+    let ask = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = [0; 64];
+        for number in 0..200u32 {
+            // Long enough that no padding stands where the answer grows.
+            let question = [number.to_be_bytes(); 8].concat();
+            socket.send_to(&question, target).unwrap();
+            let (len, from) = socket.recv_from(&mut answer).unwrap();
+            assert_eq!((from, &answer[..len]), (target.into(), &[&question[..], b"!"].concat()[..]));
+        }
+    };
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| lab.tx().run(ask).unwrap());
+        while !asking.is_finished() {
+            diversion.beat().unwrap();
+            thread::sleep(BEAT / 20);
+        }
+    });
+    assert_eq!(settle(&mut diversion, 200).ledger.of("sent"), 200);
+}
+
+#[test]
+fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
+    let Some(lab) = lab() else { return };
+    let file = |name: &str| std::env::temp_dir().join(format!("linerate-{name}-{}.pcap", std::process::id()));
+    let (samples, kept) = (file("samples"), file("kept"));
+    let keep = format!("keep udp dst port {VALID}");
+    let plan = DivertPlan {
+        // One queue, so that one thread counts to N.
+        queues: vec![0, 1],
+        sample_one_in: 10,
+        sample_file: Some(samples.clone()),
+        keep_file: Some(kept.clone()),
+        ..plan(&lab, Place::User, &[&keep, "drop all"])
+    };
+    let mut diversion = start(&lab, &plan);
+    send(&lab, &mut diversion, VALID, 150);
+    send(&lab, &mut diversion, FLOODED, 250);
+    let status = settle(&mut diversion, 400);
+    let per_queue: u64 = status.queues.iter().map(|queue| queue.received / 10).sum();
+    let last = diversion.finish().unwrap();
+    assert_eq!((last.ledger.of("kept"), last.ledger.of("dropped")), (150, 250));
+    let frames = |path| {
+        let mut reader = wire::PcapReader::new(File::open(path).unwrap()).unwrap();
+        let mut ports = Vec::new();
+        while let Some(frame) = reader.next_frame().unwrap() {
+            ports.push(u16::from_be_bytes([frame.bytes[36], frame.bytes[37]]));
+        }
+        ports
+    };
+    assert_eq!(frames(&kept), [VALID; 150]);
+    assert_eq!(frames(&samples).len() as u64, per_queue);
+    for path in [samples, kept] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// A filter whose thread hangs while told so.
+struct Hangs<'h>(&'h AtomicBool);
+
+impl Verdicts for Hangs<'_> {
+    fn verdict(&mut self, _: &mut Frame<'_>) -> Verdict {
+        while self.0.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Verdict::Drop
+    }
+}
+
+#[test]
+fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
+    static HANGS: AtomicBool = AtomicBool::new(true);
+    let Some(lab) = lab() else { return };
+    let plan = plan(&lab, Place::User, &["drop all"]);
+    let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| Hangs(&HANGS))).unwrap().unwrap();
+    let mut beat_until = |wanted: &str, met: &dyn Fn(&divert::Status) -> bool| {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            send(&lab, &mut diversion, FLOODED, 1);
+            let status = diversion.status().unwrap();
+            if met(&status) {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "in vain for {wanted}: {status:#?}");
+            // Longer than a thread's turn: one that goes round is seen to.
+            thread::sleep(BEAT);
+        }
+    };
+    let passes = |status: &divert::Status| {
+        status.ledger.lines.iter().any(|line| line.place == "came while nobody put the deadline off")
+    };
+    beat_until("packets to reach the kernel", &passes);
+    HANGS.store(false, Relaxed);
+    beat_until("its queue", &|status| {
+        status.queues.iter().all(|queue| queue.diverted) && status.ledger.of("dropped") > 0
+    });
+}

@@ -1,0 +1,7 @@
+//! Diversions in the lab: every packet is accounted for, and what is not diverted does not notice. As root; else
+//! skipped loudly.
+
+mod filters;
+mod killed;
+mod rules;
+mod support;

@@ -1,0 +1,84 @@
+//! What the tests of this crate share.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Status, Verdicts};
+use lab::{Access, Lab, LabPlan};
+
+/// How long a test waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Flooded, and a rule's.
+pub(crate) const FLOODED: u16 = 9;
+/// Flooded too, and what passes.
+pub(crate) const VALID: u16 = 10;
+
+/// A lab as root, or `None` with a loud word; a failure where everything is required.
+pub(crate) fn lab() -> Option<Lab> {
+    // With GRO a veth has its receive rings all the time, as a card has.
+    if let Ok(Access::Privileged) = lab::gain_access() {
+        return Some(Lab::create(&LabPlan { gro: true, ..LabPlan::default() }).unwrap());
+    }
+    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "diverting needs root");
+    eprintln!("skipped: diverting needs root");
+    None
+}
+
+pub(crate) fn plan(lab: &Lab, place: Place, rules: &[&str]) -> DivertPlan {
+    DivertPlan {
+        interface: lab.rx().interface().into(),
+        queues: vec![0, 1],
+        place,
+        selection: None,
+        rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+        exclusions: Exclusions::default(),
+        reinject: true,
+        cpus: Vec::new(),
+        spin: false,
+        sample_one_in: 0,
+        sample_file: None,
+        keep_file: None,
+    }
+}
+
+pub(crate) fn start(lab: &Lab, plan: &DivertPlan) -> Diversion {
+    lab.rx().run(|| Diversion::start(plan)).unwrap().unwrap()
+}
+
+/// Sends datagrams of 18 bytes to a port, a few at a time so that no ring overflows.
+pub(crate) fn send<V: Verdicts>(lab: &Lab, diversion: &mut Diversion<V>, port: u16, count: usize) {
+    let target = (IpAddr::from(lab.rx().ipv4()[0]), port);
+    let send = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 18], target).unwrap(), 18));
+    };
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| lab.tx().run(send).unwrap());
+        while !sending.is_finished() {
+            diversion.beat().unwrap();
+            thread::sleep(BEAT / 20);
+        }
+    });
+}
+
+/// Datagrams that came to the other side's stack; nobody listens there.
+pub(crate) fn delivered(lab: &Lab) -> u64 {
+    lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
+}
+
+/// Beats until what was sent has arrived and is explained.
+pub(crate) fn settle<V: Verdicts>(diversion: &mut Diversion<V>, arrived: u64) -> Status {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        diversion.beat().unwrap();
+        let status = diversion.status().unwrap();
+        if status.ledger.arrived == arrived && status.ledger.unexplained == 0 {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{:#?}", status.ledger);
+        thread::sleep(BEAT / 10);
+    }
+}

@@ -1,0 +1,96 @@
+use super::*;
+use crate::{Driver, Link, QueueCounts, Reading, Settings, Table};
+
+fn page(settings: &[(&str, &str)], table: &[u32]) -> Page {
+    let settings: Settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    Page {
+        interface: "eth0".into(),
+        index: 2,
+        mac: None,
+        driver: Driver { name: "igb".into(), ..Driver::default() },
+        pcie: None,
+        numa_node: None,
+        link: Link { rx_queues: 8, ..Link::default() },
+        limits: vec![("channels.combined".into(), 8), ("ring.rx".into(), 4096)],
+        settings: Reading { settings, ..Reading::default() },
+        table: (!table.is_empty()).then(|| Table::of(table)),
+        queues: Vec::new(),
+        interrupts: Vec::new(),
+        counts: QueueCounts::default(),
+        xdp_programs: Vec::new(),
+        counters: Counters::new(),
+    }
+}
+
+fn igb() -> Page {
+    page(
+        &[
+            ("channels.combined", "4"),
+            ("ring.rx", "256"),
+            ("coalesce.rx-usecs", "3"),
+            ("rss.fields.udp4", "sd"),
+            ("rss.fields.udp6", "sdfn"),
+            ("pause.tx", "off"),
+        ],
+        &[0, 1, 2, 3],
+    )
+}
+
+fn four_cpus() -> Surroundings {
+    Surroundings { cpus: (0..4).map(|cpu| (cpu, None)).collect(), ..Surroundings::default() }
+}
+
+fn titles(page: &Page, around: &Surroundings, goal: Goal) -> Vec<String> {
+    advise(page, around, goal).into_iter().map(|finding| finding.title).collect()
+}
+
+#[test]
+fn an_igb_as_it_comes_hashes_addresses_only() {
+    let findings = advise(&igb(), &four_cpus(), Goal::Pps);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].title, "UDP between two hosts is one flow");
+    assert_eq!(findings[0].change, [Setting::new("rss.fields.udp4", "sdfn")]);
+}
+
+#[test]
+fn what_moves_comes_first() {
+    let around = Surroundings { moved: Counters::from([("rx_missed_errors".into(), 7)]), ..four_cpus() };
+    let findings = advise(&igb(), &around, Goal::Pps);
+    assert_eq!(findings[0].title, "the card finds no free descriptor");
+    assert_eq!(findings[0].evidence, "rx_missed_errors grew by 7; ring.rx is 256 of 4096");
+    assert_eq!(findings[0].change, [Setting::new("ring.rx", 4096)]);
+}
+
+#[test]
+fn queues_that_the_table_leaves_out_and_uneven_ones_are_told() {
+    let mut page = igb();
+    page.table = Some(Table::of(&[0, 0, 1, 1]));
+    let around = Surroundings { queue_packets: vec![9000, 1000, 0, 0], ..four_cpus() };
+    let titles = titles(&page, &around, Goal::Pps);
+    assert!(titles.contains(&"2 of 4 receive queues get nothing".to_owned()), "{titles:?}");
+    assert!(titles.contains(&"the fullest queue takes 3.6 times an even share".to_owned()), "{titles:?}");
+}
+
+#[test]
+fn each_goal_wants_another_moderation() {
+    let mut page = igb();
+    assert!(
+        titles(&page, &four_cpus(), Goal::Latency).contains(&"a lone packet waits for others".to_owned())
+    );
+    page.settings.settings.insert("coalesce.rx-usecs".into(), "0".into());
+    assert!(titles(&page, &four_cpus(), Goal::Pps).contains(&"every packet interrupts".to_owned()));
+    assert!(titles(&page, &four_cpus(), Goal::Latency).is_empty());
+}
+
+#[test]
+fn an_interface_that_tells_nothing_gets_no_advice_and_no_panic() {
+    let mut empty = page(&[], &[]);
+    empty.limits.clear();
+    for goal in [Goal::Pps, Goal::Latency] {
+        assert_eq!(titles(&empty, &Surroundings::default(), goal), [""; 0]);
+    }
+    assert_eq!(
+        titles(&empty, &Surroundings::default(), Goal::Bypass),
+        ["no rule can lead a flow to one queue"]
+    );
+}
