@@ -45,10 +45,10 @@ pub fn read_lab_interfaces(plan: &LabPlan) -> Result<Vec<NicFacts>, LabError> {
         let threaded = (role == "rx").then(|| ("threaded-napi".into(), on_off(plan.threaded_napi)));
         Ok(NicFacts {
             name: link.name,
-            driver: link.kind.unwrap_or_default(),
+            driver: side.driver()?,
             role: role.into(),
             mtu_bytes: link.mtu,
-            rx_queues: link.rx_queues,
+            rx_queues: side.rx_queues()?,
             tx_queues: link.tx_queues,
             speed_bps: None,
             settings: features

@@ -1,7 +1,7 @@
 //! What a ladder run will do: complete, valid and printable.
 
 use engine::{Departures, Limit, ReceiverPlan, RxEngine, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan};
-use lab::LabPlan;
+use lab::{LabError, LabPlan, Side};
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -145,6 +145,9 @@ impl BenchPlan {
 
     /// The lab for a pair, as its engines need it.
     pub fn lab_for(&self, pair: &Pair) -> LabPlan {
+        if self.lab.interfaces.is_some() {
+            return self.lab.clone();
+        }
         let joins = matches!(&pair.rx.0, RxEngine::Udp(udp) if udp.gro);
         // Frames of XDP find no ring at a veth that has neither NAPI (on with GRO) nor a program; plain datagrams
         // are not joined by it.
@@ -155,6 +158,15 @@ impl BenchPlan {
             queues: if per_queue { self.tx_threads.max(self.rx_threads) as u32 } else { self.lab.queues },
             ..self.lab.clone()
         }
+    }
+
+    /// The same plan with the receiving side's queues as they turned out to be.
+    pub(crate) fn with_queues_of(&self, rx: &Side) -> Result<Self, LabError> {
+        let mut plan = self.clone();
+        if plan.lab.interfaces.is_some() {
+            plan.lab.queues = rx.rx_queues()?;
+        }
+        Ok(plan)
     }
 
     /// Receiving workers of a pair: AF_XDP needs one a queue.

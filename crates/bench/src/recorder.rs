@@ -1,14 +1,15 @@
 //! Trials one after the other into one record, whoever asks for them: live, or from an earlier run that ended
 //! before its time.
 
-use std::{collections::VecDeque, fmt, time::Instant};
+use std::{collections::VecDeque, error::Error, fmt, time::Instant};
 
+use lab::{Lab, LabPlan};
 use measure::{End, Interval, PairSummary, Run, SCHEMA, Skipped, Start, Trial};
 
 use crate::{
     peers::{PeerPair, run_peer_trial},
     plan::{BenchPlan, Pair},
-    trial::{Tick, TrialError, TrialRun, run_trial},
+    trial::{Tick, TrialError, TrialRun, run_trial, run_trial_in},
 };
 
 /// What an experiment tells while it runs.
@@ -48,13 +49,14 @@ pub enum Row<'p> {
 impl Row<'_> {
     fn run(
         self,
-        plan: &BenchPlan,
+        (plan, lab): (&BenchPlan, Option<&Lab>),
         number: u32,
         tick: impl FnMut(Tick) -> bool,
     ) -> Result<TrialRun, TrialError> {
-        match self {
-            Self::Ours(pair) => run_trial(plan, pair, number, tick),
-            Self::Peer(pair) => run_peer_trial(plan, pair, number, tick),
+        match (self, lab) {
+            (Self::Ours(pair), Some(lab)) => run_trial_in(lab, plan, pair, number, tick),
+            (Self::Ours(pair), None) => run_trial(plan, pair, number, tick),
+            (Self::Peer(pair), _) => run_peer_trial(plan, pair, number, tick),
         }
     }
 }
@@ -77,6 +79,8 @@ pub(crate) struct Recorder<'w, W> {
     earlier_s: f64,
     watcher: &'w mut W,
     failure: Option<TrialError>,
+    /// Real interfaces take seconds to come up, so one lab serves all trials with its plan.
+    lab: Option<(LabPlan, Lab)>,
 }
 
 /// The run is over before its end: interrupted, or a trial could not run. The recorder knows which.
@@ -97,12 +101,12 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 let of_it = earlier.intervals.iter().filter(|interval| interval.trial == index);
                 let intervals: Vec<Interval> = of_it.cloned().collect();
                 earlier_s += trial.duration_s;
-                trials.push_back(TrialRun { trial, intervals });
+                trials.push_back(TrialRun { trial, intervals, error: None });
             }
         }
         let end = End { skipped: skipped.to_vec(), ..End::default() };
         let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
-        Self { run, began: Instant::now(), earlier: trials, earlier_s, watcher, failure: None }
+        Self { run, began: Instant::now(), earlier: trials, earlier_s, watcher, failure: None, lab: None }
     }
 
     /// Runs a trial, or takes it from the earlier run; returns its index. `None` when somebody else's program failed,
@@ -123,7 +127,10 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             Some(earlier) => Ok(earlier),
             None => {
                 self.watcher.trial_begins(&coming);
-                coming.row.run(plan, number, |tick| self.watcher.tick(tick))
+                self.lend_interfaces(plan, coming.row).and_then(|()| {
+                    let lab = self.lab.as_ref().map(|(_, lab)| lab);
+                    coming.row.run((plan, lab), number, |tick| self.watcher.tick(tick))
+                })
             }
         };
         let mut finished = match outcome {
@@ -132,12 +139,21 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 self.run.end.skipped.push(Skipped { engine: name, reason: error.to_string() });
                 return Ok(None);
             }
+            // The embedded pair can do all; what a card cannot do is known only now.
+            Err(TrialError::Engine(error)) if plan.lab.interfaces.is_some() => {
+                let left_out = Skipped { engine: name, reason: in_words(&error) };
+                if !self.run.end.skipped.contains(&left_out) {
+                    self.run.end.skipped.push(left_out);
+                }
+                return Ok(None);
+            }
             Err(error) => {
                 self.run.end.interrupted = true;
                 self.failure = Some(error);
                 return Err(Stopped);
             }
         };
+        self.failure = finished.error.take().map(TrialError::Engine);
         finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
         finished.trial.parameters.clone_from(&plan.parameters);
         let goes_on = is_earlier || self.watcher.trial_ends(&finished.trial, &finished.intervals);
@@ -146,6 +162,19 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         self.run.end.trials.push(finished.trial);
         self.run.end.interrupted |= interrupted;
         if interrupted { Err(Stopped) } else { Ok(Some(index)) }
+    }
+
+    /// Makes the lab of real interfaces, unless it is there. Somebody else's program gets a lab of its own.
+    fn lend_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
+        let ours = plan.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
+        if !ours || self.lab.as_ref().is_none_or(|(of, _)| *of != plan.lab) {
+            // The interfaces come back before they are lent again.
+            self.lab = None;
+        }
+        if ours && self.lab.is_none() {
+            self.lab = Some((plan.lab.clone(), Lab::create(&plan.lab)?));
+        }
+        Ok(())
     }
 
     /// A trial that was recorded.
@@ -177,4 +206,18 @@ impl<'w, W: Watcher> Recorder<'w, W> {
 /// A trial's row, as [`Row`] names it.
 fn labels(trial: &Trial) -> String {
     format!("{} → {}", trial.tx.label, trial.rx.label)
+}
+
+/// An error with its causes; a transparent one repeats its cause.
+fn in_words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        let text = cause.to_string();
+        if !words.ends_with(&text) {
+            words = format!("{words}: {text}");
+        }
+        at = cause.source();
+    }
+    words
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use engine::{
-    PacketRxPlan, PacketTxPlan, RxEngine, TcpRxPlan, TcpSend, TcpTxPlan, TxEngine, UdpRxPlan, UdpTxPlan,
-    XdpRxPlan, XdpTxPlan, XskRxPlan, XskTxPlan,
+    PacketRxPlan, PacketTxPlan, PktgenTxPlan, RxEngine, TcpRxPlan, TcpSend, TcpTxPlan, TxEngine, UdpRxPlan,
+    UdpTxPlan, XdpRxPlan, XdpTxPlan, XskRxPlan, XskTxPlan,
 };
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,7 @@ const SENDING: &Known = &[
     ("packet", &["qdisc"]),
     ("xsk", &[]),
     ("xdp", &[]),
+    ("pktgen", &[]),
     ("tcp", &["file", "sendfile", "zerocopy"]),
 ];
 const RECEIVING: &Known = &[
@@ -105,6 +106,7 @@ impl TxSpec {
             TxEngine::Packet(_) => "packet",
             TxEngine::Xsk(_) => "xsk",
             TxEngine::Xdp(_) => "xdp",
+            TxEngine::Pktgen(_) => "pktgen",
             TxEngine::Tcp(_) => "tcp",
         }
     }
@@ -125,7 +127,7 @@ impl TxSpec {
                 options.insert("message_bytes".into(), json!(tcp.message_bytes));
                 options.insert("send_buffer_bytes".into(), json!(tcp.send_buffer_bytes));
             }
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) => {}
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => {}
         }
         Endpoint {
             engine: self.engine().into(),
@@ -145,7 +147,7 @@ impl TxSpec {
                 ("sendfile", tcp.send == TcpSend::SendFile),
                 ("zerocopy", tcp.send == TcpSend::ZeroCopy),
             ],
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) => Vec::new(),
+            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => Vec::new(),
         }
     }
 }
@@ -184,6 +186,7 @@ impl FromStr for TxSpec {
             "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
             "xsk" => TxEngine::Xsk(XskTxPlan {}),
             "xdp" => TxEngine::Xdp(XdpTxPlan {}),
+            "pktgen" => TxEngine::Pktgen(PktgenTxPlan {}),
             "tcp" => {
                 let send = match switches.as_slice() {
                     [] => TcpSend::Copy,
@@ -281,6 +284,7 @@ mod tests {
             "packet+qdisc",
             "xsk",
             "xdp",
+            "pktgen",
             "tcp",
             "tcp+sendfile",
             "tcp+file",
@@ -307,7 +311,7 @@ mod tests {
     #[test]
     fn refusals_name_what_there_is() {
         let message = "dpdk".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, tcp");
+        assert_eq!(message, "there is no sending engine 'dpdk': there is udp, packet, xsk, xdp, pktgen, tcp");
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();

@@ -77,6 +77,8 @@ pub struct TrialRun {
     pub trial: Trial,
     /// Its intervals; `trial` in each is 0 until the run numbers them.
     pub intervals: Vec<Interval>,
+    /// What ended a worker before its time.
+    pub error: Option<EngineError>,
 }
 
 /// What a running trial shows.
@@ -98,14 +100,28 @@ pub fn run_trial(
     plan: &BenchPlan,
     pair: &Pair,
     number: u32,
+    tick: impl FnMut(Tick) -> bool,
+) -> Result<TrialRun, TrialError> {
+    run_trial_in(&Lab::create(&plan.lab_for(pair))?, plan, pair, number, tick)
+}
+
+/// Runs one trial in a lab that is there already.
+///
+/// # Errors
+/// As of [`run_trial`].
+pub(crate) fn run_trial_in(
+    lab: &Lab,
+    plan: &BenchPlan,
+    pair: &Pair,
+    number: u32,
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
-    let lab = Lab::create(&plan.lab_for(pair))?;
+    let plan = &plan.with_queues_of(lab.rx())?;
     if plan.omit_ns > 0 {
         let warm_up = BenchPlan { duration_ns: plan.omit_ns, count: None, ..plan.clone() };
-        run_in(&lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
+        run_in(lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
     }
-    run_in(&lab, plan, pair, number, tick)
+    run_in(lab, plan, pair, number, tick)
 }
 
 /// One trial in a lab that is there, and quiet again afterwards.
@@ -126,6 +142,8 @@ fn run_in(
     let from = end(lab.tx(), plan.ipv6, 0);
     let to = end(lab.rx(), plan.ipv6, port);
     let sender = Sender::prepare(&plan.sender(pair, &from, &to), &placement(lab.tx(), &plan.cpus.tx)?)?;
+    // Some cards start anew when a program or a socket is attached to them.
+    lab.wait_until_ready()?;
 
     let mut diagnosis = plan.profile.then(Diagnosis::start).transpose()?;
     let drops = watch_drops(lab, pair);
@@ -144,7 +162,8 @@ fn run_in(
         }
         interrupted |= receiver.is_finished();
     }
-    let sent = TxOutcome::of(sender.join());
+    let mut sent = TxOutcome::of(sender.join());
+    let broken = sent.error.take();
     let refused = refused_by_interface(pair, sent.tally.turned_away);
     let cpus = cpus.shares(diagnosis.as_ref().and_then(Diagnosis::napi))?;
     let profile = diagnosis.map(|mut diagnosis| diagnosis.take(receiver.snapshot().packets));
@@ -186,8 +205,9 @@ fn run_in(
         },
         asked_pps: plan.rate_pps,
     };
-    let trial = Trial { profile, ..sent.into_trial(settings, rx, interrupted) };
-    Ok(TrialRun { trial, intervals: watch.intervals })
+    let error = broken.or_else(|| received.workers.into_iter().find_map(|worker| worker.error));
+    let trial = Trial { profile, ..sent.into_trial(settings, rx, interrupted || error.is_some()) };
+    Ok(TrialRun { trial, intervals: watch.intervals, error })
 }
 
 pub(crate) fn placement(side: &Side, cpus: &[u32]) -> Result<Placement, TrialError> {
@@ -260,6 +280,10 @@ fn line_of(loss: &Loss) -> LedgerLine {
 
 /// Lets the kernel name what it drops, where this process may ask: without, the counters alone tell.
 fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
+    // The kernel's generator frees packets that were sent as if they had been dropped.
+    if matches!(pair.tx.0, TxEngine::Pktgen(_)) {
+        return None;
+    }
     let ignored = match pair.rx.0 {
         // The program drops what it counted, and the socket beside packet sockets what they copied.
         RxEngine::Xdp(_) => Some("XDP"),

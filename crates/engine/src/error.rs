@@ -37,6 +37,12 @@ pub enum EngineError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The kernel's generator cannot make such packets.
+    #[error("the kernel's pktgen cannot send this: {reason}")]
+    NotByPktgen {
+        /// What it can.
+        reason: &'static str,
+    },
     /// The packets' description.
     #[error(transparent)]
     Frames(#[from] wire::SpecError),

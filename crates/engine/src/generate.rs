@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use measure::Histogram;
 use port::{
-    PacketTx, PacketTxOptions, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx, UdpTxOptions, XdpTx,
+    PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx, UdpTxOptions, XdpTx,
     XdpTxOptions, XskTx, XskTxOptions,
 };
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use wire::{FrameSpec, ProbeClock, Span, SpecError, Template, Values};
 use crate::{
     emit::{Emit, Emitted, Made, Stamped, Streamed},
     error::EngineError,
+    kernel::{self, Job, pktgen_options},
     pace::{Departures, Limit, Schedule},
     publish::{TxPublished, TxSnapshot},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
@@ -57,6 +58,8 @@ pub enum TxEngine {
     Xsk(XskTxPlan),
     /// A program in the kernel (XDP live frames).
     Xdp(XdpTxPlan),
+    /// The kernel's own generator, a module.
+    Pktgen(PktgenTxPlan),
     /// TCP streams of equal messages; a packet is a message then.
     Tcp(TcpTxPlan),
 }
@@ -82,6 +85,10 @@ pub struct XskTxPlan {}
 /// Settings of the program that sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct XdpTxPlan {}
+
+/// Settings of the kernel's generator.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PktgenTxPlan {}
 
 /// Settings of streams that send.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -226,6 +233,22 @@ impl Sender {
                 })?;
                 Self::over(plan, ports, placement)
             }
+            TxEngine::Pktgen(_) => {
+                let job = Job {
+                    payload_bytes: templates[0].max_payload_len() as u64,
+                    duration_ns: plan.limit.duration_ns,
+                    rate_pps: plan.rate_pps,
+                };
+                let options = pktgen_options(plan, &templates[0], &placement.cpus)?;
+                let port = placement.inside(|| Ok(PktgenTx::open(&options)?))?;
+                let published = Arc::new(TxPublished::default());
+                let shared = published.clone();
+                // The worker that watches may run anywhere: the work is the kernel threads'.
+                let crew = Crew::gather("send", vec![port], placement, move |port, shift| {
+                    kernel::drive(&port, &job, &shift, &shared)
+                })?;
+                Ok(Self { crew, published: vec![published] })
+            }
         }
     }
 
@@ -305,7 +328,7 @@ impl SenderPlan {
 }
 
 /// Source ports of engines that make whole frames count up from here.
-const FIRST_SOURCE_PORT: u16 = 20_000;
+pub(crate) const FIRST_SOURCE_PORT: u16 = 20_000;
 
 fn ports(first: u16, last: u16) -> Values<u16> {
     match Span::new(first, last) {

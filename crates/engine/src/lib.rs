@@ -8,6 +8,7 @@ mod collect;
 mod emit;
 mod error;
 mod generate;
+mod kernel;
 mod observe;
 mod pace;
 mod publish;
@@ -17,8 +18,8 @@ mod worker;
 pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use error::EngineError;
 pub use generate::{
-    PacketTxPlan, Sender, SenderPlan, SenderResult, TcpTxPlan, TxEngine, TxWorkerPlan, UdpTxPlan, XdpTxPlan,
-    XskTxPlan,
+    PacketTxPlan, PktgenTxPlan, Sender, SenderPlan, SenderResult, TcpTxPlan, TxEngine, TxWorkerPlan,
+    UdpTxPlan, XdpTxPlan, XskTxPlan,
 };
 pub use observe::Then;
 pub use pace::{Departures, Limit, Schedule};

@@ -88,6 +88,16 @@ pub enum LabError {
         /// What was tried, and the cause.
         source: ProcError,
     },
+    /// A real interface cannot be lent to the lab.
+    #[error("cannot use {interface} for the lab's {side} side: {reason}")]
+    NotFree {
+        /// Which side.
+        side: SideName,
+        /// Its name.
+        interface: String,
+        /// Why not.
+        reason: NotFree,
+    },
     /// The interface did not start, or an address was not taken for the side's own.
     #[error("the lab's {side} side was not ready after {after:?}")]
     NotReady {
@@ -118,6 +128,32 @@ pub enum LabError {
         /// The cause.
         source: io::Error,
     },
+}
+
+/// Why a real interface cannot be lent to a lab.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotFree {
+    /// It would lose its addresses and routes.
+    #[error("it is up, and in use as far as anybody can tell")]
+    Up,
+    /// It would not survive the end of the lab's namespace.
+    #[error("it is virtual ({kind}), and would be deleted with the lab")]
+    Virtual {
+        /// `veth`, `vlan`, …
+        kind: String,
+    },
+    /// The lab does not change it.
+    #[error("its MTU is {mtu}, and the frames need {needed}")]
+    Mtu {
+        /// As it is, in bytes.
+        mtu: u32,
+        /// As it has to be.
+        needed: u32,
+    },
+    /// No Ethernet.
+    #[error("it has no Ethernet address")]
+    NoMac,
 }
 
 fn one_after_the_other(problems: &[PlanError]) -> String {

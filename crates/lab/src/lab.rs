@@ -10,7 +10,7 @@ use crate::plan::LabPlan;
 use crate::side::Side;
 
 /// A veth pair between two network namespaces; it ends when this value, the threads that entered it and the
-/// sockets opened in it are gone.
+/// sockets opened in it are gone. Or two real interfaces in such namespaces, which then come back as they were.
 #[derive(Debug)]
 pub struct Lab {
     tx: Side,
@@ -30,25 +30,39 @@ impl Lab {
             return Err(LabError::Plan { problems });
         }
         let mut lab = Self { tx: Side::prepare(SideName::Tx, plan)?, rx: Side::prepare(SideName::Rx, plan)? };
-        lab.tx.netlink(|route| {
-            route.create_veth(&VethPair {
-                near: VethEnd { name: lab.tx.interface(), mac: lab.tx.mac() },
-                far: VethEnd { name: lab.rx.interface(), mac: lab.rx.mac() },
-                far_namespace: lab.rx.namespace().as_fd(),
-                queues: plan.queues,
-                mtu: plan.mtu,
-            })
-        })?;
+        match &plan.interfaces {
+            Some(interfaces) => {
+                // Both are looked at before either is touched.
+                let tx = lab.tx.find(&interfaces.tx, plan)?;
+                let rx = lab.rx.find(&interfaces.rx, plan)?;
+                lab.tx.borrow(tx)?;
+                lab.rx.borrow(rx)?;
+            }
+            None => lab.tx.netlink(|route| {
+                route.create_veth(&VethPair {
+                    near: VethEnd { name: lab.tx.interface(), mac: lab.tx.mac() },
+                    far: VethEnd { name: lab.rx.interface(), mac: lab.rx.mac() },
+                    far_namespace: lab.rx.namespace().as_fd(),
+                    queues: plan.queues,
+                    mtu: plan.mtu,
+                })
+            })?,
+        }
         lab.rx.bring_up(plan)?;
         lab.tx.bring_up(plan)?;
         lab.tx.introduce(&lab.rx)?;
         lab.rx.introduce(&lab.tx)?;
-        lab.tx.wait_until_ready(Self::READY_AT_MOST)?;
-        lab.rx.wait_until_ready(Self::READY_AT_MOST)?;
+        lab.wait_until_ready()?;
         if plan.threaded_napi {
             lab.rx.thread_napi(&plan.napi_cpus)?;
         }
         Ok(lab)
+    }
+
+    /// Waits until both sides can carry packets, which cards that start anew cannot for seconds.
+    pub fn wait_until_ready(&self) -> Result<(), LabError> {
+        self.tx.wait_until_ready(Self::READY_AT_MOST)?;
+        self.rx.wait_until_ready(Self::READY_AT_MOST)
     }
 
     /// The sending side.

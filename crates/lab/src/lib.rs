@@ -39,9 +39,9 @@ mod side;
 mod vm;
 
 pub use access::{Access, gain_access};
-pub use error::{LabError, SideName};
+pub use error::{LabError, NotFree, SideName};
 pub use lab::Lab;
-pub use plan::{LabPlan, PlanError};
+pub use plan::{Interfaces, LabPlan, PlanError};
 pub use side::Side;
 pub use vm::{
     Accel, Kernel, NicModel, NicPair, Vm, VmError, VmOutcome, VmPlan, VmPlanError, VmStatus, VmStore,

@@ -30,6 +30,20 @@ pub struct LabPlan {
     /// Whether checksums are left to the veth, which never computes them: packets are cheaper than on a wire, and
     /// packet sockets and XDP see wrong checksums. Off, every frame is as it would be on a wire.
     pub tx_checksum: bool,
+    /// Two real interfaces instead of a veth pair: queues, MTU and offloads are then theirs as they are.
+    pub interfaces: Option<Interfaces>,
+}
+
+/// Two interfaces of this machine whose cards are wired to each other, directly or by a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interfaces {
+    /// The sending side's.
+    pub tx: String,
+    /// The receiving side's.
+    pub rx: String,
+    /// Whether they get IPv6 addresses; the kernel then sends a few packets of its own at the start.
+    pub ipv6: bool,
 }
 
 impl Default for LabPlan {
@@ -44,6 +58,7 @@ impl Default for LabPlan {
             gso: false,
             gro: false,
             tx_checksum: false,
+            interfaces: None,
         }
     }
 }
@@ -76,6 +91,15 @@ pub enum PlanError {
     /// The kernel segments only what it also checksums.
     #[error("gso without tx-checksum: the kernel allows segmentation only with checksum offload")]
     GsoWithoutChecksum,
+    /// A packet would have to leave and come back by the same card.
+    #[error("both sides of a lab cannot have the same interface {interface}")]
+    SameInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// Threads are made for the veth pair only.
+    #[error("threaded-napi is for the embedded veth pair: set it on real interfaces themselves")]
+    ThreadsOfRealInterfaces,
 }
 
 impl LabPlan {
@@ -93,8 +117,11 @@ impl LabPlan {
             ((1..=Self::MAX_ADDRESSES).contains(&addresses), PlanError::Addresses { addresses }),
             (self.threaded_napi || self.napi_cpus.is_empty(), PlanError::CpusWithoutThreads),
             (self.tx_checksum || !self.gso, PlanError::GsoWithoutChecksum),
+            (self.interfaces.is_none() || !self.threaded_napi, PlanError::ThreadsOfRealInterfaces),
         ];
-        rules.into_iter().filter(|(kept, _)| !kept).map(|(_, problem)| problem).collect()
+        let same = self.interfaces.iter().filter(|both| both.tx == both.rx);
+        let same = same.map(|both| PlanError::SameInterface { interface: both.tx.clone() });
+        rules.into_iter().filter(|(kept, _)| !kept).map(|(_, problem)| problem).chain(same).collect()
     }
 
     /// IPv4 addresses of the sending side: 198.18.0.1 and on, in the block of RFC 2544.
@@ -105,6 +132,11 @@ impl LabPlan {
     /// IPv4 addresses of the receiving side: 198.19.0.1 and on.
     pub(crate) fn rx_ipv4(&self) -> Vec<Ipv4Addr> {
         self.ipv4_from(Ipv4Addr::new(198, 19, 0, 0))
+    }
+
+    /// Whether the sides get IPv6 addresses.
+    pub(crate) fn has_ipv6(&self) -> bool {
+        self.interfaces.as_ref().is_none_or(|both| both.ipv6)
     }
 
     /// IPv6 addresses of the sending side: 2001:2::1 and on, in the block of RFC 5180.
@@ -122,7 +154,8 @@ impl LabPlan {
     }
 
     fn ipv6_from(&self, base: Ipv6Addr) -> Vec<Ipv6Addr> {
-        (1..=self.addresses).map(|host| Ipv6Addr::from_bits(base.to_bits() + u128::from(host))).collect()
+        let addresses = if self.has_ipv6() { self.addresses } else { 0 };
+        (1..=addresses).map(|host| Ipv6Addr::from_bits(base.to_bits() + u128::from(host))).collect()
     }
 }
 

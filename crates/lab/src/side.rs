@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use sys::procfs::{NetCounters, net_counters};
 use sys::rtnetlink::{Link, RouteSocket, flag};
 use sys::sysfs::Sysfs;
 
-use crate::error::{LabError, SideName};
+use crate::error::{LabError, NotFree, SideName};
 use crate::plan::LabPlan;
 
 /// One end of the lab. It may be used from any thread; no method moves the calling thread.
@@ -21,7 +22,7 @@ use crate::plan::LabPlan;
 pub struct Side {
     name: SideName,
     namespace: NetNs,
-    interface: &'static str,
+    interface: String,
     index: u32,
     mac: [u8; 6],
     ipv4: Vec<Ipv4Addr>,
@@ -29,6 +30,8 @@ pub struct Side {
     /// Both sockets were opened in the namespace and work on it from any thread.
     route: Mutex<RouteSocket>,
     ethtool: EthtoolSocket,
+    /// Of a real interface: the namespace it came from and goes back to.
+    origin: Option<NetNs>,
 }
 
 impl Side {
@@ -37,9 +40,9 @@ impl Side {
         &self.namespace
     }
 
-    /// The interface's name: `lab-tx` or `lab-rx`.
+    /// The interface's name: `lab-tx` or `lab-rx`, or a real one's own.
     pub fn interface(&self) -> &str {
-        self.interface
+        &self.interface
     }
 
     /// The interface's number in this side's namespace; the other side's may be the same.
@@ -75,9 +78,25 @@ impl Side {
         self.netlink(|route| route.link_by_index(self.index))
     }
 
+    /// The interface's driver: `veth`, or a card's.
+    pub fn driver(&self) -> Result<String, LabError> {
+        self.ethtool(|ethtool| ethtool.driver(&self.interface)).map(|driver| driver.name)
+    }
+
+    /// Receive queues in use; AF_XDP needs a socket for each.
+    pub fn rx_queues(&self) -> Result<u32, LabError> {
+        let link = self.link()?;
+        if self.origin.is_none() {
+            return Ok(link.rx_queues);
+        }
+        // A card's driver may have made more queues than it uses.
+        let rings = self.ethtool(|ethtool| ethtool.rx_rings(&self.interface))?;
+        Ok(rings.unwrap_or(1).clamp(1, link.rx_queues))
+    }
+
     /// The driver's counters (`ethtool -S`), such as `rx_queue_0_xdp_drops`.
     pub fn driver_statistics(&self) -> Result<Vec<(String, u64)>, LabError> {
-        self.ethtool(|ethtool| ethtool.statistics(self.interface))
+        self.ethtool(|ethtool| ethtool.statistics(&self.interface))
     }
 
     /// The protocol counters of this side's namespace; see [`sys::procfs::net_counters`].
@@ -87,7 +106,7 @@ impl Side {
 
     /// The interface's features (offloads) as they are now.
     pub fn features(&self) -> Result<Vec<Feature>, LabError> {
-        self.ethtool(|ethtool| ethtool.features(self.interface))
+        self.ethtool(|ethtool| ethtool.features(&self.interface))
     }
 
     /// The NAPI instances of the interface by queue, with their threads; none while veth does without NAPI.
@@ -99,7 +118,9 @@ impl Side {
     /// A side whose interface does not exist yet.
     pub(crate) fn prepare(name: SideName, plan: &LabPlan) -> Result<Self, LabError> {
         let namespace = NetNs::create().map_err(|source| LabError::Namespace { side: name, source })?;
-        let prepared = namespace.run(|| (stop_forwarding(), RouteSocket::open(), EthtoolSocket::open()));
+        let silent =
+            || stop_forwarding().and_then(|()| if plan.has_ipv6() { Ok(()) } else { disable_ipv6() });
+        let prepared = namespace.run(|| (silent(), RouteSocket::open(), EthtoolSocket::open()));
         let (stopped, route, ethtool) = prepared.map_err(|source| LabError::Enter { side: name, source })?;
         stopped.map_err(|source| LabError::Setting { side: name, setting: FORWARDING, source })?;
         let route = route.map_err(|source| LabError::Netlink { side: name, source })?;
@@ -110,14 +131,59 @@ impl Side {
             SideName::Rx => ("lab-rx", [2, 0, 0, 0, 0, 2], plan.rx_ipv4(), plan.rx_ipv6()),
         };
         let route = Mutex::new(route);
-        Ok(Self { name, namespace, interface, index: 0, mac, ipv4, ipv6, route, ethtool })
+        Ok(Self {
+            name,
+            namespace,
+            interface: interface.into(),
+            index: 0,
+            mac,
+            ipv4,
+            ipv6,
+            route,
+            ethtool,
+            origin: None,
+        })
+    }
+
+    /// A real interface of the calling thread's namespace, when it can be lent.
+    pub(crate) fn find(&self, interface: &str, plan: &LabPlan) -> Result<Link, LabError> {
+        let route = RouteSocket::open().and_then(|mut route| route.link_by_name(interface));
+        let link = route.map_err(|source| LabError::Netlink { side: self.name, source })?;
+        let reasons = [
+            link.kind.clone().map(|kind| NotFree::Virtual { kind }),
+            link.mac.is_none().then_some(NotFree::NoMac),
+            (link.flags & flag::UP != 0).then_some(NotFree::Up),
+            (link.mtu < plan.mtu).then_some(NotFree::Mtu { mtu: link.mtu, needed: plan.mtu }),
+        ];
+        match reasons.into_iter().flatten().next() {
+            None => Ok(link),
+            Some(reason) => {
+                Err(LabError::NotFree { side: self.name, interface: interface.to_owned(), reason })
+            }
+        }
+    }
+
+    /// Moves a real interface here, until this side ends. Its settings stay as they are.
+    pub(crate) fn borrow(&mut self, link: Link) -> Result<(), LabError> {
+        let origin = NetNs::current().map_err(|source| LabError::Namespace { side: self.name, source })?;
+        RouteSocket::open()
+            .and_then(|mut route| route.move_link(link.index, self.namespace.as_fd()))
+            .map_err(|source| LabError::Netlink { side: self.name, source })?;
+        self.mac = link.mac.unwrap_or_default();
+        self.interface = link.name;
+        self.origin = Some(origin);
+        Ok(())
     }
 
     /// Silences the interface, sets its offloads and puts it up; the order matters.
     pub(crate) fn bring_up(&mut self, plan: &LabPlan) -> Result<(), LabError> {
-        self.index = self.netlink(|route| route.link_by_name(self.interface))?.index;
+        self.index = self.netlink(|route| route.link_by_name(&self.interface))?.index;
         // Without: a link-local address, hence router solicitations and multicast reports.
         self.netlink(|route| route.disable_address_generation(self.index))?;
+        if self.origin.is_some() {
+            // Flags would stay with the interface if this process were killed; "up" does not.
+            return self.netlink(|route| route.change_flags(self.index, flag::UP, flag::UP));
+        }
         self.set_offloads(plan)?;
         // No ARP and no neighbour discovery; it also keeps IPv6 from joining a group for each address.
         let flags = flag::UP | flag::NO_ARP;
@@ -184,7 +250,7 @@ impl Side {
                 _ => None,
             })
             .collect();
-        self.ethtool(|ethtool| ethtool.set_features(self.interface, &wanted))
+        self.ethtool(|ethtool| ethtool.set_features(&self.interface, &wanted))
     }
 
     fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> {
@@ -207,6 +273,24 @@ impl Side {
     ) -> Result<T, LabError> {
         ask(&self.ethtool).map_err(|source| LabError::Ethtool { side: self.name, source })
     }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // After a kill the kernel does the same, towards the machine's initial namespace.
+        if let Some(origin) = &self.origin {
+            self.netlink(|route| {
+                let index = route.link_by_name(&self.interface)?.index;
+                route.move_link(index, origin.as_fd())
+            })
+            .ok();
+        }
+    }
+}
+
+/// What has no IPv6 sends nothing by itself.
+fn disable_ipv6() -> io::Result<()> {
+    fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
 }
 
 const FORWARDING: &str = "/proc/sys/net/ipv6/conf/default/forwarding";

@@ -147,6 +147,32 @@ pub enum PortError {
     /// A BPF program could not be loaded, attached, run or read.
     #[error(transparent)]
     Bpf(bpf::BpfError),
+    /// The kernel's generator is not loaded.
+    #[error("the pktgen path needs the kernel module pktgen (modprobe pktgen)")]
+    NoPktgen {
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A kernel thread of the generator has work of somebody else.
+    #[error("cannot use pktgen: its thread {thread} already has the device {device}")]
+    PktgenInUse {
+        /// The thread's name.
+        thread: String,
+        /// The device.
+        device: String,
+    },
+    /// The kernel's generator refused.
+    #[error("pktgen does not take '{command}' for {file}{said}")]
+    Pktgen {
+        /// The command.
+        command: String,
+        /// The thread's or device's file.
+        file: String,
+        /// What the kernel said of it, in brackets; often nothing.
+        said: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
     #[error(
         "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
@@ -171,13 +197,16 @@ impl PortError {
             | Self::Receive { source, .. }
             | Self::Capability { source, .. }
             | Self::Interface { source, .. }
-            | Self::XskBroken { source, .. } => Some(source),
+            | Self::XskBroken { source, .. }
+            | Self::NoPktgen { source }
+            | Self::Pktgen { source, .. } => Some(source),
             Self::Xsk { source, .. } => Some(source.io()),
             Self::FrameTooLong { .. }
             | Self::Link { .. }
             | Self::NoQueue { .. }
             | Self::FrameBeyondSlot { .. }
             | Self::Bpf(_)
+            | Self::PktgenInUse { .. }
             | Self::NoReceiveRings { .. } => None,
         }
     }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 mod error;
 mod packet;
+mod pktgen;
 mod tcp;
 mod udp;
 mod xdp;
@@ -36,6 +37,7 @@ pub use error::PortError;
 pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
+pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};

@@ -233,7 +233,7 @@ impl XdpMeter {
 }
 
 /// Makes a card ready to send frames of XDP; whoever attached a program to it has done so already.
-fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
+pub(crate) fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
     match Pass::attach(interface, Mode::Native) {
         Ok(pass) => Ok(Some(pass)),
         Err(BpfError::InUse { .. }) => Ok(None),

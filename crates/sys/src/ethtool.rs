@@ -161,6 +161,20 @@ impl EthtoolSocket {
         Ok(Driver { name: part(0), version: part(1), firmware: part(2), bus: part(3) })
     }
 
+    /// How many receive rings are in use; `None` where the driver does not tell, as those with one ring do.
+    pub fn rx_rings(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
+        const ETHTOOL_GRXRINGS: u32 = 0x2d;
+        // struct ethtool_rxnfc: command, flow type, then the answer, and 176 bytes more.
+        let mut answer = Buffer::new(&[ETHTOOL_GRXRINGS, 0, 0, 0], 176);
+        match self.ask(interface, &mut answer, "count the receive rings") {
+            Ok(()) => Ok(Some(answer.u32(2))),
+            Err(EthtoolError::Refused { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The driver's own counters (`ethtool -S`) in the driver's order; empty where it has none.
     pub fn statistics(&self, interface: &str) -> Result<Vec<(String, u64)>, EthtoolError> {
         const ETHTOOL_GSTATS: u32 = 0x1d;

@@ -195,6 +195,13 @@ impl RouteSocket {
         self.ask(neighbour_request(index, address, mac), "add", object)
     }
 
+    /// Moves a link into another namespace, where it is down and has no addresses. Needs CAP_NET_ADMIN there too.
+    ///
+    /// When that namespace ends, the kernel moves hardware back to the initial one and deletes the rest.
+    pub fn move_link(&mut self, index: u32, to: BorrowedFd<'_>) -> Result<(), NetlinkError> {
+        self.ask(move_request(index, to), "move", number(index))
+    }
+
     /// Deletes a link; a veth takes its peer along.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0, 0)), "delete", number(index))
@@ -248,6 +255,12 @@ fn veth_request(pair: &VethPair<'_>) -> Request {
             });
         });
     });
+    request
+}
+
+fn move_request(index: u32, to: BorrowedFd<'_>) -> Request {
+    let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+    request.u32(libc::IFLA_NET_NS_FD, to.as_raw_fd() as u32);
     request
 }
 

@@ -155,7 +155,7 @@ pub fn run_peer_trial(
         // Another program's threads bear no names that tell who sends and who receives.
         profile: None,
     };
-    Ok(TrialRun { trial, intervals: Vec::new() })
+    Ok(TrialRun { trial, intervals: Vec::new(), error: None })
 }
 
 impl PeerPair {

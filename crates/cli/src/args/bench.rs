@@ -175,6 +175,13 @@ pub(crate) struct SettingArgs {
     /// Receive softirq in a kernel thread on the receiver's CPU instead of the sender's
     #[arg(long)]
     pub(crate) threaded_napi: bool,
+    /// Send from this real interface to the one of --rx-interface, which its card is wired to. Both have to be down,
+    /// and are lent to namespaces of the run's own until its end
+    #[arg(long, value_name = "IF", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this real interface
+    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -199,6 +206,6 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "IF", requires = "peer")]
     pub(crate) interface: Option<String>,
     /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", conflicts_with = "tx_interface")]
     pub(crate) peer: Option<Target>,
 }

@@ -12,7 +12,7 @@ mod steps;
 pub(crate) use steps::{Steps, run as run_steps};
 
 use bench::{Diagnosis, TrialError, read_lab_interfaces, run_ladder};
-use lab::{Access, LabPlan};
+use lab::{Access, LabError, LabPlan, NotFree};
 use measure::{Origin, Run, Start};
 
 use crate::{
@@ -127,6 +127,13 @@ pub(crate) fn gain_access() -> Result<Access, Failure> {
 
 fn explain(error: &TrialError) -> Failure {
     let failure = Failure::of(Status::Refused, error);
+    if let TrialError::Lab(LabError::NotFree { interface, reason, .. }) = error {
+        return match reason {
+            NotFree::Up => failure.hint(format!("when nothing needs it: ip link set {interface} down")),
+            NotFree::Mtu { needed, .. } => failure.hint(format!("ip link set {interface} mtu {needed}")),
+            _ => failure,
+        };
+    }
     match crate::failure::os_error(error) {
         Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files: ulimit -n 4096"),
         Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),

@@ -1,17 +1,14 @@
 //! `linerate probe`: which paths work here, found by trying, and what each missing one needs.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::io::{self, Write};
 
 use lab::{Access, Lab, LabPlan};
 use port::{
-    PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PortError, XskRx, XskRxOptions, XskTx,
+    PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PktgenTx, PortError, XskRx, XskRxOptions, XskTx,
     XskTxOptions, probe_xdp,
 };
 use serde::Serialize;
-use sys::{netns::NetNs, rtnetlink::RouteSocket};
+use sys::{netns::NetNs, rtnetlink::RouteSocket, xsk::CopyMode};
 
 use crate::{
     args::ProbeArgs,
@@ -89,14 +86,24 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
         ),
         opened(
             "xsk send",
-            XskTx::open(&XskTxOptions::on(interface, 0)).map(|port| format!("{:?}", port.got().copy_mode)),
+            XskTx::open(&XskTxOptions::on(interface, 0)).map(|port| {
+                let got = port.got().copy_mode;
+                drop(port);
+                let options =
+                    XskTxOptions { copy_mode: CopyMode::ZeroCopy, ..XskTxOptions::on(interface, 0) };
+                copies(got, || XskTx::open(&options).map(drop))
+            }),
         ),
         opened(
             "xsk receive",
             XskRx::open(&XskRxOptions::on(interface, 0)).map(|ports| {
-                ports
-                    .first()
-                    .map_or_else(String::new, |port| format!("{:?}, {:?}", port.got().copy_mode, port.mode()))
+                let got = ports.first().map(|port| (port.got().copy_mode, port.mode()));
+                drop(ports);
+                let options =
+                    XskRxOptions { copy_mode: CopyMode::ZeroCopy, ..XskRxOptions::on(interface, 0) };
+                got.map_or_else(String::new, |(copy_mode, mode)| {
+                    format!("{mode}, {}", copies(copy_mode, || XskRx::open(&options).map(drop)))
+                })
             }),
         ),
     ];
@@ -109,14 +116,21 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
             Err(error) => Finding { path, works: false, detail: in_words(&error) },
         });
     }
-    let module = Path::new("/proc/net/pktgen").exists();
-    let detail = if module {
-        "control through /proc/net/pktgen is not built yet"
-    } else {
-        "needs the kernel module pktgen"
-    };
-    all.push(Finding { path: "pktgen", works: false, detail: detail.into() });
+    all.push(opened("pktgen", PktgenTx::probe().map(|()| words("the kernel's generator"))));
     Ok(all)
+}
+
+/// Whether frames are copied, and if so why.
+fn copies(got: CopyMode, without: impl FnOnce() -> Result<(), PortError>) -> String {
+    match (got, without()) {
+        (CopyMode::ZeroCopy, _) => "zero-copy".into(),
+        (_, Err(error)) => {
+            let words = in_words(&error);
+            let reason = words.rsplit_once(": ").map_or(words.as_str(), |(_, cause)| cause);
+            format!("with a copy of each frame; zero-copy is refused: {reason}")
+        }
+        (_, Ok(())) => "with a copy of each frame".into(),
+    }
 }
 
 fn write_text(place: &str, findings: &[Finding], out: &mut impl Write) -> io::Result<()> {

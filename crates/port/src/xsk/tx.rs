@@ -5,12 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bpf::Pass;
 use sys::xsk::{
     BusyPoll, CopyMode, Frame, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket, XskStatistics,
 };
 
 use super::{XskGot, XskShape, interface};
-use crate::{Layer, PortError, Sent, TxPort};
+use crate::{Layer, PortError, Sent, TxPort, xdp::rings};
 
 /// How to open an [`XskTx`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct XskTx {
     /// In the ring and not taken.
     waiting: usize,
     options: XskTxOptions,
+    /// Drivers read a socket's frames themselves only while a program is attached to them.
+    _rings: Option<Pass>,
 }
 
 impl XskTxOptions {
@@ -65,10 +68,12 @@ impl XskTx {
     /// How long a port that is closed waits for the card to fetch what is in the ring.
     const DRAIN: Duration = Duration::from_millis(100);
 
-    /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK where little memory may be locked.
+    /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK where little memory may be locked; zero-copy
+    /// also CAP_BPF and CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// [`PortError::FrameTooLong`], [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`].
+    /// [`PortError::FrameTooLong`], [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`],
+    /// [`PortError::Bpf`].
     ///
     /// # Panics
     /// When the shape is not made of powers of two.
@@ -93,7 +98,10 @@ impl XskTx {
             busy_poll: options.busy_poll,
         };
         let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
+        let zero_copy = opened.socket.copy_mode() == CopyMode::ZeroCopy;
+        let rings = if zero_copy { rings(interface.index)? } else { None };
         Ok(Self {
+            _rings: rings,
             socket: opened.socket,
             queue: opened.tx.expect("a socket with TX slots sends"),
             free,

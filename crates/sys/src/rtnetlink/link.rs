@@ -36,7 +36,9 @@ impl Link {
         Some(Self {
             index: u32::from_ne_bytes(field(body, 4)?),
             flags: u32::from_ne_bytes(field(body, 8)?),
-            operational: attributes.find(libc::IFLA_OPERSTATE) == Some(&[IF_OPER_UP]),
+            // The carrier itself is told at once, the state derived from it some time later.
+            operational: attributes.find(libc::IFLA_OPERSTATE) == Some(&[IF_OPER_UP])
+                && attributes.find(libc::IFLA_CARRIER) != Some(&[0]),
             name: attributes.text(libc::IFLA_IFNAME)?,
             mac: attributes.find(libc::IFLA_ADDRESS).and_then(|mac| mac.try_into().ok()),
             mtu: attributes.u32(libc::IFLA_MTU)?,

@@ -8,8 +8,9 @@ use std::{
 
 use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
 use engine::{RxEngine, StatisticsPlan, TxEngine};
-use lab::{Access, LabPlan};
+use lab::{Access, Interfaces, LabPlan};
 use measure::Skipped;
+use port::{PktgenTx, PortError};
 use sys::{capability::Capability, cpu};
 use wire::Rate;
 
@@ -69,6 +70,12 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         } else {
             Vec::new()
         },
+        interfaces: args
+            .lab
+            .tx_interface
+            .as_ref()
+            .zip(args.lab.rx_interface.as_ref())
+            .map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6 }),
         ..LabPlan::default()
     };
     problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
@@ -126,7 +133,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
 }
 
 /// The whole ladder.
-const SENDERS: [&str; 5] = ["udp", "udp+gso", "packet", "xsk", "xdp"];
+const SENDERS: [&str; 6] = ["udp", "udp+gso", "packet", "xsk", "xdp", "pktgen"];
 const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
 
 /// The engines asked for, or the whole ladder; what cannot run here is told with its reason.
@@ -193,6 +200,8 @@ struct Shape {
 const NEEDS_MTU: &str =
     "packets are larger than the MTU, and only sockets cut them into fragments and join them";
 const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
+const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
+const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
 const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
 
 fn why_not_tx(spec: &TxSpec, shape: Shape, access: Access) -> Option<&'static str> {
@@ -204,6 +213,11 @@ fn why_not_tx(spec: &TxSpec, shape: Shape, access: Access) -> Option<&'static st
         }
         TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
         TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
+        TxEngine::Pktgen(_) if access != Access::Privileged => Some(NEEDS_ROOT),
+        TxEngine::Pktgen(_) if !shape.is_one_size => Some("it makes frames of one size, and sizes vary here"),
+        TxEngine::Pktgen(_) => {
+            matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_PKTGEN)
+        }
         _ => None,
     }
 }

@@ -1,0 +1,107 @@
+//! `linerate bench` between two real interfaces.
+
+use lab::{Kernel, NicModel};
+use serde_json::Value;
+
+use crate::support::Guest;
+
+/// The trial of a pair, by its labels.
+fn trial<'r>(run: &'r Value, tx: &str, rx: &str) -> &'r Value {
+    let trials = run["end"]["trials"].as_array().unwrap();
+    let found = trials.iter().find(|trial| trial["tx"]["label"] == tx && trial["rx"]["label"] == rx);
+    found.unwrap_or_else(|| panic!("no {tx} → {rx} in {}", run["end"]))
+}
+
+/// Lost by place, in packets; the rest is delivered or unexplained.
+fn lost(trial: &Value) -> u64 {
+    trial["ledger"]["lines"].as_array().unwrap().iter().map(|line| line["packets"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_they_were() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb, NicModel::E1000]) else { return };
+    let done = guest.run(
+        "set -e
+        for card in pair1a pair1b pair2a pair2b; do settings $card; done > /share/before
+        bench='linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json'
+        $bench --tx-interface pair1a --rx-interface pair1b --tx packet,xsk,xdp --rx xdp > /share/igb.json || [ $? = 1 ]
+        $bench --tx-interface pair2a --rx-interface pair2b --tx xsk --rx xsk,xdp > /share/e1000.json || [ $? = 1 ]
+        for card in pair1a pair1b pair2a pair2b; do settings $card; done > /share/after",
+    );
+    let igb = done.json("igb.json");
+    assert_eq!(igb["end"]["skipped"].as_array().unwrap(), &[] as &[Value], "igb does all of it");
+    for tx in ["packet", "xsk", "xdp"] {
+        let trial = trial(&igb, tx, "xdp");
+        let count = |name: &str| trial[name].as_u64().unwrap();
+        assert!(count("delivered") > 0, "{trial}");
+        assert_eq!(count("sent"), count("delivered") + lost(trial), "{trial}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial}");
+    }
+    let cards: Vec<&str> = igb["start"]["machine"]["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|nic| nic["driver"].as_str().unwrap())
+        .collect();
+    assert_eq!(cards, ["igb", "igb"]);
+    let e1000 = done.json("e1000.json");
+    let copied = trial(&e1000, "xsk", "xsk");
+    assert_eq!(copied["sent"].as_u64().unwrap(), copied["delivered"].as_u64().unwrap() + lost(copied));
+    let skipped = e1000["end"]["skipped"][0]["reason"].as_str().unwrap();
+    assert!(skipped.contains("native XDP is not supported by pair2b"), "{skipped}");
+    assert_eq!(done.text("after"), done.text("before"));
+}
+
+#[test]
+fn interfaces_that_somebody_uses_are_refused_by_name_and_a_killed_run_gives_its_interfaces_back() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
+    let seed = fastrand::u64(..);
+    eprintln!("LINERATE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let moments: Vec<String> = (0..2).map(|_| format!("{:.2}", random.f64() * 5.0)).collect();
+    let script = "refused() {
+            name=$1; shift
+            linerate bench --no-save --tx udp --rx udp \"$@\" > /share/$name.out 2> /share/$name.err
+            echo $? >> /share/$name.err
+        }
+        both() { for card in pair1a pair1b; do settings $card; done; }
+        both > /share/before
+        refused absent --tx-interface pair1a --rx-interface nope0
+        refused same --tx-interface pair1a --rx-interface pair1a
+        refused loopback --tx-interface pair1a --rx-interface lo
+        refused large --tx-interface pair1a --rx-interface pair1b --payload 4000
+
+        # Somebody else's program stays, and its name and number are told.
+        inside hold-xdp pair1b /share/let-go > /share/holder &
+        until grep -q holding /share/holder; do sleep 0.1; done
+        linerate bench --no-save --trials 1 --tx udp --rx xdp --tx-interface pair1a --rx-interface pair1b > /share/foreign
+        touch /share/let-go
+        wait
+
+        # At moments that differ from run to run; a kernel that gives an interface back does so a little later.
+        for moment in {moments}; do
+            $LINERATE bench --no-save --trials 9 --tx xsk --rx xdp --tx-interface pair1a --rx-interface pair1b \
+                > /dev/null 2>&1 &
+            bench=$!
+            sleep $moment
+            kill -s KILL $bench
+            wait $bench
+            for look in $(seq 100); do
+                both > /share/now
+                cmp -s /share/now /share/before && break
+                sleep 0.1
+            done
+            cmp /share/now /share/before || { cat /share/now; exit 1; }
+        done";
+    let done = guest.run(&script.replace("{moments}", &moments.join(" ")));
+    let told = |name: &str, status: &str, words: &str| {
+        let err = done.text(&format!("{name}.err"));
+        assert!(err.contains(words) && err.trim_end().ends_with(status), "{name}: {err}");
+    };
+    told("absent", "4", "nope0");
+    told("same", "2", "both sides of a lab cannot have the same interface pair1a");
+    told("loopback", "4", "cannot use lo for the lab's receiving side");
+    told("large", "4", "ip link set pair1");
+    let foreign = done.text("foreign");
+    assert!(foreign.contains("(id ") && foreign.contains("is already there"), "{foreign}");
+}

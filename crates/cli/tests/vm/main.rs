@@ -1,0 +1,6 @@
+//! linerate on real network drivers: each test boots a virtual machine and does as much as it can in it.
+
+mod bench;
+mod inside;
+mod probe;
+mod support;

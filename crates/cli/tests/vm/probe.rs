@@ -1,0 +1,72 @@
+//! `linerate probe` on each driver, and kernel pktgen.
+
+use lab::{Kernel, NicModel};
+use serde_json::Value;
+
+use crate::support::Guest;
+
+/// What is said of a path.
+fn finding<'f>(findings: &'f Value, path: &str) -> &'f Value {
+    findings.as_array().unwrap().iter().find(|finding| finding["path"] == path).unwrap()
+}
+
+fn script(pairs: usize) -> String {
+    let tries = (1..=pairs).map(|pair| {
+        format!(
+            "ip link set pair{pair}a up; ip link set pair{pair}b up\n\
+             linerate probe pair{pair}a --try --json > /share/{pair}.json || [ $? = 3 ] || exit 1\n"
+        )
+    });
+    tries.collect()
+}
+
+#[test]
+fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
+    let cards = [NicModel::Igb, NicModel::Virtio, NicModel::Vmxnet3, NicModel::E1000];
+    let Some(guest) = Guest::prepare(Kernel::Latest, &cards) else { return };
+    let bench = "linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json --tx pktgen --rx udp,xdp \
+                 --tx-interface pair1a --rx-interface pair1b > /share/pktgen.json || [ $? = 1 ] || exit 1\n";
+    let done = guest.run(&(bench.to_owned() + &script(cards.len())));
+    let detail = |pair: usize, path: &str| {
+        let findings = done.json(&format!("{pair}.json"));
+        let finding = finding(&findings, path);
+        (finding["works"].as_bool().unwrap(), finding["detail"].as_str().unwrap().to_owned())
+    };
+    for pair in [1, 2] {
+        assert_eq!(detail(pair, "xsk send"), (true, "zero-copy".into()));
+        assert_eq!(detail(pair, "xsk receive"), (true, "native, zero-copy".into()));
+    }
+    let copied = "with a copy of each frame; zero-copy is refused: ";
+    assert!(
+        detail(3, "xsk receive").1.starts_with(&format!("native, {copied}")),
+        "{:?}",
+        detail(3, "xsk receive")
+    );
+    assert!(
+        detail(4, "xsk receive").1.starts_with(&format!("generic, {copied}")),
+        "{:?}",
+        detail(4, "xsk receive")
+    );
+    let (works, words) = detail(4, "xdp native");
+    assert!(!works && words.starts_with("native XDP is not supported by pair4a"), "{words}");
+    for pair in 1..=cards.len() {
+        assert_eq!(detail(pair, "pktgen"), (true, "the kernel's generator".into()));
+        assert!(detail(pair, "xdp generic").0);
+    }
+    // Its packets are recognised by a socket and by a program, and none is lost from sight.
+    let run = done.json("pktgen.json");
+    for trial in run["end"]["trials"].as_array().unwrap() {
+        assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial}");
+    }
+    assert_eq!(run["end"]["trials"].as_array().unwrap().len(), 2, "{run}");
+}
+
+#[test]
+fn an_older_kernel_copies_where_the_newest_does_not() {
+    let Some(guest) = Guest::prepare(Kernel::V6_1, &[NicModel::Igb]) else { return };
+    let done = guest.run(&script(1));
+    let findings = done.json("1.json");
+    let words = finding(&findings, "xsk receive")["detail"].as_str().unwrap();
+    assert!(words.starts_with("native, with a copy of each frame; zero-copy is refused: "), "{words}");
+}

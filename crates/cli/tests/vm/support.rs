@@ -1,0 +1,75 @@
+//! Virtual machines for tests.
+
+use std::{env, fs, time::Duration};
+
+use lab::{Kernel, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The built command, at the same path in the guest.
+pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// A machine and the folder that both sides write to.
+pub(crate) struct Guest {
+    vm: Vm,
+    share: TempDir,
+}
+
+/// What a script left behind.
+pub(crate) struct Done {
+    pub(crate) stdout: String,
+    share: TempDir,
+}
+
+impl Guest {
+    /// A machine with four CPUs and these cards, or `None` with a loud word where its packages are missing.
+    pub(crate) fn prepare(kernel: Kernel, cards: &[NicModel]) -> Option<Self> {
+        let share = tempfile::tempdir().unwrap();
+        let plan = VmPlan {
+            kernel,
+            pairs: cards.iter().copied().map(NicPair::of).collect(),
+            cpus: 4,
+            memory_mib: 1536,
+            time_limit: Duration::from_secs(240),
+            share: Some(share.path().into()),
+            ..VmPlan::default()
+        };
+        match Vm::prepare(&plan) {
+            Ok(vm) => Some(Self { vm, share }),
+            Err(error @ VmError::NotThere { .. }) => {
+                assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {error}");
+                eprintln!("SKIPPED: {error}; make test-nic downloads it");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Runs a script in which `linerate` is the built command and `inside NAME [INTERFACE]` one of the functions of
+    /// `inside.rs`. It has to end with status 0.
+    pub(crate) fn run(self, script: &str) -> Done {
+        let this = env::current_exe().unwrap();
+        let script = format!(
+            "export XDG_STATE_HOME=/tmp HOME=/root LINERATE={LINERATE}\n\
+             linerate() {{ $LINERATE \"$@\"; }}\n\
+             inside() {{ INSIDE=\"$*\" {} --exact inside::called --nocapture --quiet; }}\n\
+             settings() {{ inside settings $1 | grep ^flags; }}\n{script}",
+            this.display()
+        );
+        let outcome = self.vm.outcome(&script).unwrap();
+        assert_eq!(outcome.status, VmStatus::Exited(0), "{}\n{}", outcome.stdout, outcome.stderr);
+        Done { stdout: outcome.stdout, share: self.share }
+    }
+}
+
+impl Done {
+    pub(crate) fn text(&self, name: &str) -> String {
+        let path = self.share.path().join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}\n{}", self.stdout))
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        let text = self.text(name);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"))
+    }
+}
