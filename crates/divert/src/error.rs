@@ -97,6 +97,12 @@ pub enum DivertError {
         /// The kernel's reason.
         source: NetlinkError,
     },
+    /// The card or driver joins packets before XDP sees them.
+    #[error("{interface} joins packets before a program can see them (large receive offload)")]
+    Joins {
+        /// The interface.
+        interface: String,
+    },
     /// The interface has no such queue.
     #[error("{interface} has no receive queue {queue}: it has {queues}, numbered from 0")]
     NoQueue {

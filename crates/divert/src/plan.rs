@@ -135,6 +135,9 @@ impl DivertPlan {
                 queues: card.queues,
             })
             .collect();
+        if card.lro {
+            problems.push(DivertError::Joins { interface: self.interface.clone() });
+        }
         if self.place == Place::Xdp {
             let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
             problems.extend(keeping.map(|rule| RuleError::NothingToKeep { rule: rule.to_string() }.into()));
@@ -154,24 +157,19 @@ impl DivertPlan {
         let Self { interface, queues, .. } = self;
         let list = list(queues);
         let mut steps = Vec::new();
-        if card.lro {
-            steps.push(step(
-                format!("refused while {interface} joins packets: switch large receive offload off first"),
-                "ethtool -K INTERFACE lro on, when you want it again",
-            ));
-        }
         let excluded = self.exclusions.sessions.iter().map(ToString::to_string);
         let excluded = excluded.chain(self.exclusions.networks.iter().map(ToString::to_string));
         let excluded: Vec<String> = excluded.chain(["ARP".into(), "neighbour discovery".into()]).collect();
         steps.push(step(
             format!(
                 "an XDP program on {interface} ({}) sees every packet of every queue; it passes on all but those \
-                 that a rule takes on queue {list}{}; never diverted: {}",
+                 that a rule takes on queue {list}{}{}; never diverted: {}",
                 if card.driver.is_empty() { "no driver named" } else { &card.driver },
                 match card.driver.as_str() {
                     "veth" | "virtio_net" | "tun" => "",
                     _ => "; many cards restart their link when the first XDP program comes or the last one goes",
                 },
+                if card.flow_rules { "; the card's own flow rules are left as they are" } else { "" },
                 excluded.join(", ")
             ),
             "the kernel, when the link's descriptor closes: at the end of the process, however it ends",
@@ -319,11 +317,12 @@ mod tests {
     fn every_problem_is_told_before_anything_changes() {
         let plan = plan(Place::Xdp, None, &["keep all"]);
         let told: Vec<String> =
-            plan.problems(&Card { queues: 1, ..card() }).iter().map(ToString::to_string).collect();
+            plan.problems(&Card { queues: 1, lro: true, ..card() }).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
             [
                 "eth7 has no receive queue 3: it has 1, numbered from 0",
+                "eth7 joins packets before a program can see them (large receive offload)",
                 "the rule 'keep all' keeps packets, which needs --where user",
             ]
         );

@@ -272,6 +272,10 @@ fn explain(error: &DivertError) -> Failure {
         DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
         }
+        DivertError::Joins { interface } => {
+            let switch = format!("switch it off: ethtool -K {interface} lro off");
+            failure.hint(switch)
+        }
         DivertError::Bpf(BpfError::InUse { .. }) => {
             failure.hint("end the program that holds it, or see: ip link show dev INTERFACE")
         }
