@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bench-divert bench-ledger bpf bless man completions fuzz clean
+.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bench-divert bench-ledger bench-stats bpf bless man completions fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-compare: build ## linerate's engines against plain C loops on the same lab
 
 bench-micro: ## nanoseconds of the hot functions
 	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
+
+bench-stats: build ## what receive statistics cost, level by level (root)
+	@scripts/bench-stats
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp

@@ -13,7 +13,7 @@ use sys::clock;
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{LatencyMeans, ReaderPlace, Readings, reception},
+    collect::{Collector, LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
     generate::{interface, interface_index},
     observe::{Observer, Then, Window},
@@ -643,9 +643,14 @@ fn watch_meter(
         };
         let mut readings: Vec<Readings> =
             measured.iter().map(|cpu| Readings::of_program(level, cpu)).collect();
-        if let Some(first) = readings.first_mut() {
-            first.queues = queues;
+        if readings.is_empty() {
+            // No CPU has seen a packet: that too is an answer.
+            readings.push(Readings {
+                stamp: TimeSource::Program,
+                ..Collector::new(level, ReaderPlace::default()).readings()
+            });
         }
+        readings[0].queues = queues;
         Ok::<_, PortError>(readings)
     };
     let error = loop {
