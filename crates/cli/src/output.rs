@@ -44,7 +44,13 @@ impl Journal {
         let synced = written.and_then(|()| self.file.write_all(&lines)).and_then(|()| self.file.sync_data());
         synced.map_err(|error| {
             Failure::new(Status::Refused, format!("cannot write {}: {error}", self.path.display()))
+                .hint("the run goes on, and cannot be resumed if it is killed")
         })
+    }
+
+    /// Makes room for what can still be saved.
+    pub(crate) fn give_up(self) {
+        fs::remove_file(self.path).ok();
     }
 }
 

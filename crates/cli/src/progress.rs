@@ -82,8 +82,10 @@ impl Watcher for Progress {
     }
 
     fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) -> bool {
+        // A full disk costs what is on it, not the measurement: the run goes on and is printed.
         if let Some(Err(failure)) = self.journal.as_mut().map(|journal| journal.add(trial, intervals)) {
-            self.keep(Err(failure));
+            eprintln!("{failure}");
+            self.journal.take().into_iter().for_each(Journal::give_up);
         }
         if self.form == Form::JsonStream {
             for interval in intervals {

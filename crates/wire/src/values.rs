@@ -472,7 +472,7 @@ mod tests {
     fn every_value_is_listed_once() {
         let ports = |text: &str| text.parse::<Values<u16>>().unwrap().listed();
         assert_eq!(ports("53"), [53]);
-        assert_eq!(ports("1-7,step=3"), [1, 4, 7]);
+        assert_eq!(ports("inc:1-7,step=3"), [1, 4, 7]);
         assert_eq!(ports("random:5-6,seed=1"), [5, 6]);
         assert_eq!(ports("list:9,3"), [9, 3]);
         assert_eq!("10.0.0.0/8".parse::<Values<IpAddr>>().unwrap().listed().len(), 65_536);
