@@ -71,6 +71,9 @@ impl Vm {
     /// After the script's end, what it wrote is in the emulator's hands; it needs milliseconds.
     const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(10);
 
+    /// A machine is up after 2 to 7 seconds; ten times that on a busy host.
+    const UP_WITHIN: Duration = Duration::from_secs(60);
+
     /// Checks the plan and finds the machine's parts. Downloads nothing; see [`VmStore::get`].
     pub fn prepare(plan: &VmPlan) -> Result<Self, VmError> {
         let problems = plan.problems();
@@ -92,10 +95,30 @@ impl Vm {
     pub fn run(
         &self,
         script: &str,
-        streams: VmStreams<'_>,
+        mut streams: VmStreams<'_>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<VmStatus, VmError> {
         let deadline = Instant::now() + self.plan.time_limit;
+        // Of some hundred machines two stood still before their kernel's first word: nothing has run in them yet.
+        if let Some(status) =
+            self.run_once(script, &mut streams, deadline, Some(Self::UP_WITHIN), &mut go_on)?
+        {
+            return Ok(status);
+        }
+        let again = self.run_once(script, &mut streams, deadline, None, &mut go_on)?;
+        Ok(again.unwrap_or(VmStatus::Stopped))
+    }
+
+    /// One machine's life; `None` when it was not up in time.
+    fn run_once(
+        &self,
+        script: &str,
+        streams: &mut VmStreams<'_>,
+        deadline: Instant,
+        up_within: Option<Duration>,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<Option<VmStatus>, VmError> {
+        let mut up_by = up_within.map(|within| Instant::now() + within);
         let mut machine = self.start(script)?;
         thread::scope(|scope| {
             let (tell, events) = mpsc::channel();
@@ -104,30 +127,33 @@ impl Vm {
             let output = |from: UnixStream, to, tell: Sender<Event>| {
                 scope.spawn(move || pass_on(from, to).inspect_err(|_| drop(tell.send(Event::Unread))))
             };
-            let stdout = output(machine.stdout, streams.stdout, tell.clone());
-            let stderr = output(machine.stderr, streams.stderr, tell);
+            let stdout = output(machine.stdout, &mut *streams.stdout, tell.clone());
+            let stderr = output(machine.stderr, &mut *streams.stderr, tell);
             let mut status = loop {
                 let now = Instant::now();
                 if now >= deadline {
-                    break VmStatus::TimedOut(String::new());
+                    break Some(VmStatus::TimedOut(String::new()));
+                }
+                if up_by.is_some_and(|up_by| now >= up_by) {
+                    break None;
                 }
                 if !go_on() {
-                    break VmStatus::Stopped;
+                    break Some(VmStatus::Stopped);
                 }
                 match events.recv_timeout((deadline - now).min(Duration::from_millis(100))) {
                     Ok(Event::Mark(mark)) => match mark.strip_prefix("status ").map(str::parse) {
-                        Some(Ok(status)) => break VmStatus::Exited(status),
-                        _ if mark.starts_with("failed ") => break VmStatus::Lost(String::new()),
-                        _ => {}
+                        Some(Ok(status)) => break Some(VmStatus::Exited(status)),
+                        _ if mark.starts_with("failed ") => break Some(VmStatus::Lost(String::new())),
+                        _ => up_by = None,
                     },
-                    Ok(Event::Unread) => break VmStatus::Stopped,
+                    Ok(Event::Unread) => break Some(VmStatus::Stopped),
                     Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
-                        break VmStatus::Lost(String::new());
+                        break Some(VmStatus::Lost(String::new()));
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                 }
             };
-            if matches!(status, VmStatus::Exited(_)) {
+            if matches!(status, Some(VmStatus::Exited(_))) {
                 // The guest ends the emulator now, and that ends the readers.
                 let end = Instant::now() + Self::LAST_WORDS_AT_MOST;
                 while let Ok(Event::Mark(_)) =
@@ -137,7 +163,7 @@ impl Vm {
             machine.emulator.end();
             let last_words = joined(console);
             joined(stdout).and(joined(stderr)).map_err(|source| VmError::Output { source })?;
-            if let VmStatus::Lost(words) | VmStatus::TimedOut(words) = &mut status {
+            if let Some(VmStatus::Lost(words) | VmStatus::TimedOut(words)) = &mut status {
                 *words = [machine.emulator.words(), last_words].concat();
             }
             Ok(status)
