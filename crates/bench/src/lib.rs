@@ -17,6 +17,7 @@ mod record;
 mod recorder;
 mod scenario;
 mod spec;
+mod steps;
 mod sweep;
 mod throughput;
 mod timing;
@@ -33,13 +34,14 @@ pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
 pub use profile::{Diagnosis, ProfileError};
 pub use reception::{Reception, ReceptionError};
 pub use record::receive_cost;
-pub use recorder::{Coming, Row, Watcher};
+pub use recorder::{Coming, Row, Watcher, in_words};
 pub use scenario::{
     Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
     shipped,
 };
 pub use search::{Goal, GoalError};
 pub use spec::{RxSpec, SpecError, TxSpec};
+pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};
 pub use throughput::{Tests, ThroughputPlan, run_throughput};
 pub use timing::{ClockClaim, timed_reception};

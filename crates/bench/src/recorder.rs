@@ -208,16 +208,10 @@ fn labels(trial: &Trial) -> String {
     format!("{} → {}", trial.tx.label, trial.rx.label)
 }
 
-/// An error with its causes; a transparent one repeats its cause.
-fn in_words(error: &dyn Error) -> String {
-    let mut words = error.to_string();
-    let mut at = error.source();
-    while let Some(cause) = at {
-        let text = cause.to_string();
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        at = cause.source();
-    }
-    words
+/// An error and its causes in one line; a transparent one repeats its cause.
+pub fn in_words(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.map(ToString::to_string).fold(error.to_string(), |words, cause| {
+        if words.ends_with(&cause) { words } else { format!("{words}: {cause}") }
+    })
 }

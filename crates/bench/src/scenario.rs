@@ -185,9 +185,14 @@ impl Scenario {
 }
 
 impl Step {
-    /// The options as on a command line, without those that `given` names: whoever gives them decides.
+    /// The options as on a command line, without those that `given` names, nor sweeps of them: whoever gives them
+    /// decides.
     pub fn arguments(&self, given: impl Fn(&str) -> bool) -> Vec<String> {
-        let options = self.options.iter().filter(|(name, _)| !given(name));
+        let is_given = |name: &str, value: Option<&String>| {
+            let swept = value.filter(|_| name == "sweep").and_then(|value| value.split('=').next());
+            given(name) || swept.is_some_and(&given)
+        };
+        let options = self.options.iter().filter(|(name, value)| !is_given(name, value.as_ref()));
         options
             .map(|(name, value)| match value {
                 Some(value) => format!("--{name}={value}"),
@@ -334,6 +339,9 @@ mod tests {
             arguments,
             ["--spin", "--sweep=batch-size=1,64", "--sweep=threads=1,2", "--tx=udp,udp+gso"]
         );
+        let arguments = step.arguments(|name| name == "threads");
+        assert!(!arguments.contains(&"--sweep=threads=1,2".to_owned()), "nor is it swept: {arguments:?}");
+        assert!(arguments.contains(&"--sweep=batch-size=1,64".to_owned()), "{arguments:?}");
     }
 
     #[test]

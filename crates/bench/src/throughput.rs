@@ -47,6 +47,8 @@ pub struct Tests {
     pub longest_burst_s: f64,
 }
 
+/// A load that was offered to within this share of the accuracy asked for was offered: bounds are no closer than that.
+const SHORTFALL_OF_WIDTH: f64 = 0.5;
 /// Bursts are told apart to this share.
 const BURST_WIDTH: f64 = 0.02;
 /// What the trials are called in which receivers tell times.
@@ -102,7 +104,9 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let warm_up = self.trial(None, None, longest_s, "as fast as it goes")?;
         found.generator_max_pps = self.recorder.recorded(warm_up).sent_pps;
         let max_pps = plan.max_pps.unwrap_or(found.generator_max_pps).max(1.0);
-        self.search(plan, max_pps, found)?;
+        // What arrives of too much is near what can be carried.
+        let carried_pps = self.recorder.recorded(warm_up).delivered_pps;
+        self.search(plan, (max_pps, carried_pps), found)?;
         if let Some(step) = plan.tests.frame_loss_step {
             self.frame_loss(FrameLoss::new(max_pps, step), longest_s, found)?;
         }
@@ -121,10 +125,21 @@ impl<W: Watcher> Bench<'_, '_, W> {
         Ok(())
     }
 
-    fn search(&mut self, plan: &ThroughputPlan, max_pps: f64, found: &mut Throughput) -> Result<(), Stopped> {
+    fn search(
+        &mut self,
+        plan: &ThroughputPlan,
+        (max_pps, carried_pps): (f64, f64),
+        found: &mut Throughput,
+    ) -> Result<(), Stopped> {
         let defaults = SearchPlan::up_to(max_pps);
-        let min_pps = plan.min_pps.unwrap_or(defaults.min_pps).min(max_pps);
-        let search_plan = SearchPlan { goals: plan.goals.clone(), min_pps, ..defaults };
+        let narrowest = plan.goals.iter().map(|goal| goal.width_ratio).fold(1.0, f64::min);
+        let search_plan = SearchPlan {
+            goals: plan.goals.clone(),
+            min_pps: plan.min_pps.unwrap_or(defaults.min_pps).min(max_pps),
+            first_pps: Some(carried_pps).filter(|pps| *pps > 0.0 && *pps < max_pps),
+            shortfall_ratio: (narrowest * SHORTFALL_OF_WIDTH).max(defaults.shortfall_ratio),
+            ..defaults
+        };
         let Ok(mut search) = Search::new(search_plan) else { return Ok(()) };
         // Where the search's trials stand in the record.
         let mut indexes = Vec::new();

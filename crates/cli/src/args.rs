@@ -34,7 +34,7 @@ pub(crate) use nic::{
     AdviseArgs, ApplyArgs, End, FlowArgs, GoalArg, NicArgs, NicCommand, RestoreArgs, ShowArgs, SpreadArgs,
     WatchArgs,
 };
-pub(crate) use output::OutputArgs;
+pub(crate) use output::{JsonArg, OutputArgs};
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::{AskArgs, Display, MeasureArgs, RecvArgs, RecvCommand};

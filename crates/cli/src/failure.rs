@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io};
 
+pub(crate) use bench::in_words;
+
 /// Exit statuses; the same for all commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -92,20 +94,6 @@ pub(crate) fn unprofiled(error: &bench::ProfileError) -> Failure {
         None => failure.hint("run as root, or with CAP_SYSLOG and kernel.kptr_restrict at 0 or 1"),
         _ => failure,
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn in_words(error: &(dyn Error + 'static)) -> String {
-    let mut words = error.to_string();
-    for cause in causes(error) {
-        let cause = cause.to_string();
-        // A transparent error repeats its cause.
-        if !words.ends_with(&cause) {
-            words.push_str(": ");
-            words.push_str(&cause);
-        }
-    }
-    words
 }
 
 /// The kernel's error number behind an error.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::{
-    args::{Display, OutputArgs},
+    args::{Display, JsonArg, OutputArgs},
     failure::{Failure, Status},
 };
 
@@ -22,11 +22,11 @@ pub(crate) enum Form {
     Text,
     Json,
     JsonStream,
+    Iperf3,
 }
 
-/// The file a run will be saved to: opened before any traffic, complete or absent afterwards.
+/// The file a run will be saved to: known to be writable before any traffic, complete or absent afterwards.
 pub(crate) struct Save {
-    file: NamedTempFile,
     path: PathBuf,
 }
 
@@ -66,9 +66,10 @@ fn write_trial_events<'i>(
 impl OutputArgs {
     pub(crate) fn form(&self) -> Form {
         match (self.json, self.json_stream) {
-            (true, _) => Form::Json,
-            (_, true) => Form::JsonStream,
-            _ => Form::Text,
+            (Some(JsonArg::Run), _) => Form::Json,
+            (Some(JsonArg::Iperf3), _) => Form::Iperf3,
+            (None, true) => Form::JsonStream,
+            (None, false) => Form::Text,
         }
     }
 }
@@ -83,10 +84,7 @@ impl Save {
             Some(path) => path.clone(),
             None => runs_folder().join(format!("{}-{command}-{}.json", timestamp(), std::process::id())),
         };
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+        let folder = folder_of(&path);
         let refused = |source: io::Error| {
             Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
                 .hint("give another file with --save FILE, or --no-save")
@@ -97,12 +95,9 @@ impl Save {
         if args.save.is_none() {
             fs::create_dir_all(folder).map_err(refused)?;
         }
-        let file = tempfile::Builder::new()
-            .prefix(".linerate-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(folder)
-            .map_err(refused)?;
-        Ok(Some(Self { file, path }))
+        // It goes again at once: a run that is killed leaves nothing but its journal.
+        unfinished(folder).map_err(refused)?;
+        Ok(Some(Self { path }))
     }
 
     /// A journal of the run beside the file it will be saved to, `FILE.partial`, beginning with what an earlier run
@@ -137,22 +132,46 @@ impl Save {
     }
 
     /// Writes the run and puts it in place.
-    pub(crate) fn finish(mut self, run: &Run) -> Result<PathBuf, Failure> {
+    pub(crate) fn finish(self, run: &Run) -> Result<PathBuf, Failure> {
         let refused = |source: io::Error| {
             Failure::new(Status::Refused, format!("cannot write {}: {source}", self.path.display()))
                 .hint("the results were printed; save them from there")
         };
         let mut text = Vec::new();
         report::write_json(run, &mut text).map_err(refused)?;
-        self.file.write_all(&text).map_err(refused)?;
-        self.file.as_file().sync_all().map_err(refused)?;
+        let mut file = unfinished(folder_of(&self.path)).map_err(refused)?;
+        file.write_all(&text).map_err(refused)?;
+        file.as_file().sync_all().map_err(refused)?;
         let (path, partial) = (self.path.clone(), self.partial());
-        self.file.persist(&path).map_err(|error| {
+        file.persist(&path).map_err(|error| {
             Failure::new(Status::Refused, format!("cannot write {}: {}", path.display(), error.error))
         })?;
         fs::remove_file(partial).ok();
         Ok(path)
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What files are called that are being written, with the number of the process that does.
+const UNFINISHED: &str = ".linerate-";
+
+/// A file that is being written. Those of processes that ended in the middle of it go.
+fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
+    for left in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = left.file_name().to_string_lossy().into_owned();
+        let process =
+            name.strip_prefix(UNFINISHED).and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            fs::remove_file(left.path()).ok();
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(&format!("{UNFINISHED}{}-", std::process::id()))
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(folder)
 }
 
 /// Where runs are saved.
@@ -193,6 +212,7 @@ pub(crate) fn print_run(run: &Run, form: Form) -> Result<(), Failure> {
         Form::Text => report::write_text(run, style(), &mut out),
         Form::Json => report::write_json(run, &mut out),
         Form::JsonStream => report::write_event(report::Event::End(&run.end), &mut out),
+        Form::Iperf3 => report::write_iperf3(run, &mut out),
     };
     printed(written.and_then(|()| out.flush()))
 }

@@ -30,10 +30,8 @@ pub(crate) enum Invocation {
 /// Parses the command line; wrong usage and help end the process here, as clap does it.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     let is_bench = arguments.get(1).is_some_and(|word| word == "bench");
-    if let Some(name) = arguments.get(2).filter(|_| is_bench).and_then(|word| word.to_str())
-        && let Some(found) = shipped().iter().find(|shipped| shipped.name == name)
-    {
-        return with_options(read_shipped(found)?, arguments, found.name);
+    if let Some(name) = is_bench.then(|| scenario_of(&arguments[2..])).flatten() {
+        return with_options(find(&name)?, arguments, &name);
     }
     let cli = parsed(arguments.clone());
     let name = match &cli.command {
@@ -46,24 +44,39 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     }
 }
 
+/// The scenario among the words behind `bench`. What needs no scenario, or no step of one could read, is for the
+/// command line's own parser.
+fn scenario_of(words: &[OsString]) -> Option<String> {
+    let cli = Cli::command();
+    let programs: Vec<&clap::Command> = PROGRAMS.iter().map(|(_, words)| subcommand(&cli, words)).collect();
+    let own = own_options(words.to_vec(), &programs);
+    if own.iter().any(|own| own.name == "resume" || !programs.iter().any(|program| own.is_of(program))) {
+        return None;
+    }
+    let name = own.iter().find(|own| own.name.is_empty())?.words[0].to_str()?;
+    let is_command = subcommand(&cli, &["bench"]).find_subcommand(name).is_some();
+    let is_scenario =
+        !name.starts_with('-') && (!is_command || shipped().iter().any(|found| found.name == name));
+    is_scenario.then(|| name.to_owned())
+}
+
 /// The same command line with the scenario's program and options instead of its name; one for each step.
 fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) -> Result<Invocation, Failure> {
     if let Some(at) = arguments.iter().rposition(|word| word == name) {
         arguments.remove(at);
     }
-    let own: Vec<OsString> = arguments.drain(1..).skip(1).collect();
-    let given = |option: &str| {
-        let names = |word: &OsString| {
-            let word = word.to_string_lossy();
-            word.strip_prefix("--").and_then(|word| word.split('=').next()) == Some(option)
-        };
-        own.iter().any(names)
-    };
-    let mut commands = scenario.steps.iter().map(|step| {
+    let all: Vec<OsString> = arguments.drain(1..).skip(1).collect();
+    let command = Cli::command();
+    let steps: Vec<&clap::Command> =
+        scenario.steps.iter().map(|step| subcommand(&command, words(&step.program))).collect();
+    let own = own_options(all, &steps);
+    let given = |option: &str| own.iter().any(|own| own.decides(option));
+    let mut commands = scenario.steps.iter().zip(&steps).map(|(step, program)| {
         let mut all = arguments.clone();
         all.extend(words(&step.program).iter().map(OsString::from));
         all.extend(step.arguments(given).into_iter().map(OsString::from));
-        all.extend(own.iter().cloned());
+        let meant = own.iter().filter(|own| own.is_of(program) || !steps.iter().any(|step| own.is_of(step)));
+        all.extend(meant.flat_map(|own| own.words.iter().cloned()));
         parsed(all)
     });
     if scenario.steps[0].name.is_none() {
@@ -72,6 +85,63 @@ fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) ->
     }
     let commands = commands.collect();
     Ok(Invocation::Steps(Box::new(Steps { name: name.into(), scenario, commands })))
+}
+
+/// What a person gave beside the scenario's name: an option with its value, or a word that is none.
+struct Own {
+    /// The option's long name; empty of anything else.
+    name: String,
+    /// The option that it sweeps.
+    swept: Option<String>,
+    words: Vec<OsString>,
+}
+
+impl Own {
+    /// Whether it takes the place of a scenario's option.
+    fn decides(&self, option: &str) -> bool {
+        self.name == option || self.swept.as_deref() == Some(option)
+    }
+
+    /// Whether a program has it; nobody's option is every program's to refuse.
+    fn is_of(&self, program: &clap::Command) -> bool {
+        self.name.is_empty()
+            || long_option(program, &self.name).is_some()
+                && self.swept.as_deref().is_none_or(|swept| long_option(program, swept).is_some())
+    }
+}
+
+fn long_option<'c>(program: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
+    program.get_arguments().find(|argument| argument.get_long() == Some(name))
+}
+
+/// Words as options with their values, by what any of the programs says of them.
+fn own_options(words: Vec<OsString>, programs: &[&clap::Command]) -> Vec<Own> {
+    let has_value_behind = |name: &str| {
+        let option = programs.iter().find_map(|program| long_option(program, name));
+        option.is_some_and(|option| option.get_action().takes_values() && !option.is_require_equals_set())
+    };
+    let mut all = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy().into_owned();
+        let (name, mut value) = match text.strip_prefix("--").map(|option| option.split_once('=')) {
+            None => (String::new(), None),
+            Some(None) => (text[2..].to_owned(), None),
+            Some(Some((name, value))) => (name.to_owned(), Some(value.to_owned())),
+        };
+        let mut own = vec![word];
+        if value.is_none()
+            && has_value_behind(&name)
+            && let Some(next) = words.next()
+        {
+            value = Some(next.to_string_lossy().into_owned());
+            own.push(next);
+        }
+        let swept = value.filter(|_| name == "sweep");
+        let swept = swept.map(|value| value.split('=').next().unwrap_or_default().to_owned());
+        all.push(Own { name, swept, words: own });
+    }
+    all
 }
 
 /// Parses; a sweep makes other command lines from this one.
@@ -89,6 +159,12 @@ fn parsed(arguments: Vec<OsString>) -> Cli {
 
 fn words(program: &str) -> &'static [&'static str] {
     PROGRAMS.iter().find(|(name, _)| *name == program).map_or(&[], |(_, words)| words)
+}
+
+fn subcommand<'c>(cli: &'c clap::Command, words: &[&str]) -> &'c clap::Command {
+    words
+        .iter()
+        .fold(cli, |command, word| command.find_subcommand(word).expect("a program is one of the commands"))
 }
 
 /// The scenario of a name that ships, or of a file.
@@ -129,9 +205,7 @@ fn programs() -> Vec<Program> {
     PROGRAMS
         .iter()
         .map(|(name, words)| {
-            let command = words.iter().fold(&cli, |command, word| {
-                command.find_subcommand(word).expect("a program is one of the commands")
-            });
+            let command = subcommand(&cli, words);
             Program { name: (*name).into(), options: command.get_arguments().filter_map(option).collect() }
         })
         .collect()

@@ -22,6 +22,9 @@ pub struct SearchPlan {
     pub min_pps: f64,
     /// The highest load tried.
     pub max_pps: f64,
+    /// The first load tried, where there is reason to believe that the answer is near; `None` is the highest.
+    #[serde(default)]
+    pub first_pps: Option<f64>,
     /// A generator that leaves out more than this share of the packets due did not offer the load: the trial is void.
     pub shortfall_ratio: f64,
     /// The search gives up after so many trials.
@@ -138,6 +141,7 @@ impl SearchPlan {
             goals: vec![Goal::ndr(), Goal::pdr()],
             min_pps: (max_pps / 1000.0).max(1.0),
             max_pps,
+            first_pps: None,
             shortfall_ratio: 0.001,
             most_trials: 1000,
         }
@@ -329,7 +333,7 @@ impl Search {
             return Some(load);
         }
         let candidate = match (bounds.lower_pps, bounds.upper_pps) {
-            (None, None) => hint.lower_pps.or(hint.upper_pps).unwrap_or(ceiling),
+            (None, None) => hint.lower_pps.or(hint.upper_pps).or(self.plan.first_pps).unwrap_or(ceiling),
             (Some(lower), None) if lower >= ceiling => return None,
             (Some(lower), None) => match hint.upper_pps.filter(|upper| *upper > lower) {
                 Some(upper) if is_narrow(lower, upper, width) => upper,

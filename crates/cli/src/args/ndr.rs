@@ -52,16 +52,16 @@ pub(crate) struct GoalArgs {
     #[arg(long, value_name = "RATIO", default_value = "0.5", value_parser = parse_ratio)]
     pub(crate) exceed_ratio: f64,
     /// Time of a full-length trial
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = wire::parse_duration)]
     pub(crate) final_duration: Duration,
     /// Trial time that classifies a load
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = wire::parse_duration)]
     pub(crate) duration_sum: Duration,
     /// Time of the first trials, which narrow the range down
-    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = wire::parse_duration)]
     pub(crate) initial_duration: Duration,
     /// How close the bounds come, as a share of the upper one
-    #[arg(long, value_name = "RATIO", default_value = "1%", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "2%", value_parser = parse_ratio)]
     pub(crate) width: f64,
     /// The lowest load tried [default: a thousandth of the highest]
     #[arg(long, value_name = "RATE")]

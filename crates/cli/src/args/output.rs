@@ -2,15 +2,24 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// Where results go.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Print the run as one JSON document (schema linerate.run/1) instead of tables
-    #[arg(long, conflicts_with = "json_stream")]
-    pub(crate) json: bool,
+    /// Print the run as one JSON document instead of tables: linerate's (schema linerate.run/1), or an object a
+    /// trial in the shape of iperf3 --json
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SHAPE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "run",
+        conflicts_with = "json_stream"
+    )]
+    pub(crate) json: Option<JsonArg>,
     /// Print one JSON object a line while it runs
     #[arg(long)]
     pub(crate) json_stream: bool,
@@ -26,4 +35,12 @@ pub(crate) struct OutputArgs {
     /// Seconds between progress lines and recorded intervals
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) interval: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum JsonArg {
+    /// The run as it is saved
+    Run,
+    /// What scripts written for iperf3 read
+    Iperf3,
 }

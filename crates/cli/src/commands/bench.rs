@@ -45,15 +45,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.profile {
         Diagnosis::start().map_err(|error| unprofiled(&error))?;
     }
+    let lab = &plan.points[0].lab;
     let start = if plan.is_sweep() {
-        opening("bench", Origin::Lab, &plan)
+        opening("bench", origin(lab), &plan)
     } else {
-        opening("bench", Origin::Lab, &plan.points[0])
+        opening("bench", origin(lab), &plan.points[0])
     };
-    let experiment = Experiment { start, lab: &plan.points[0].lab, access, earlier: None };
+    let experiment = Experiment { start, lab, access, earlier: None };
     experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| {
         run_ladder(&plan, start, earlier, progress)
     })
+}
+
+/// Where packets go in a lab: cards that were lent to it are real.
+fn origin(lab: &LabPlan) -> Origin {
+    if lab.interfaces.is_some() { Origin::Hosts } else { Origin::Lab }
 }
 
 /// A run in the lab, whatever decides about its trials.

@@ -204,7 +204,7 @@ fn serve(
                     Form::Text if plan.is_for_scripts => {}
                     Form::Text => output::print_interval(&interval)?,
                     Form::JsonStream => output::print_event(report::Event::Interval(&interval))?,
-                    Form::Json => {}
+                    Form::Json | Form::Iperf3 => {}
                 }
                 if run.intervals.len() < MOST_INTERVALS {
                     run.intervals.push(interval);
@@ -236,7 +236,7 @@ fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Fai
                 match form {
                     Form::Text => output::print_trial(&trial)?,
                     Form::JsonStream => output::print_event(report::Event::Trial(&trial))?,
-                    Form::Json => {}
+                    Form::Json | Form::Iperf3 => {}
                 }
                 return Ok(Some(trial));
             }

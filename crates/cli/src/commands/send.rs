@@ -52,7 +52,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
             let printed = match form {
                 Form::Text => output::print_interval(interval),
                 Form::JsonStream => output::print_event(report::Event::Interval(interval)),
-                Form::Json => Ok(()),
+                Form::Json | Form::Iperf3 => Ok(()),
             };
             broken_output = printed.err();
         },

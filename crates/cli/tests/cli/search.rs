@@ -100,13 +100,14 @@ fn killed_after(trials: usize, args: &[&str], saved: &Path) -> Value {
     let mut child = linerate(&all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
     // The next trial is announced after the last one is in the journal.
-    let announced = format!("trial {}", trials + 1);
-    assert!(
-        stderr.lines().map_while(Result::ok).any(|line| line.starts_with(&announced)),
-        "it gets that far"
-    );
+    let mut announced = stderr.lines().map_while(Result::ok).filter(|line| line.starts_with("trial "));
+    assert!(announced.nth(trials).is_some(), "it gets that far");
     child.kill().unwrap();
+    let unfinished = format!(".linerate-{}-", child.id());
     wait(&mut child);
+    let folder = fs::read_dir(saved.parent().unwrap()).unwrap().flatten();
+    let mut names = folder.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert!(!names.any(|name| name.starts_with(&unfinished)), "nothing but the journal is left");
     assert!(!saved.exists(), "a run is complete or absent");
     let partial = fs::read_to_string(saved.with_extension("json.partial")).unwrap();
     serde_json::to_value(report::read_json(&partial).unwrap()).unwrap()
@@ -158,6 +159,60 @@ fn a_search_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_scenario_of_steps_that_was_killed_goes_on_where_it_was() {
+    let scenario = file("killed-steps.toml");
+    let step = |name: &str, what: &str| {
+        format!("[[step]]\nname = \"{name}\"\n[step.{what}\ntx = \"udp\"\nrx = \"udp\"\n")
+    };
+    let figure = "[[published]]\nfigure = \"f\"\nvalue = 1\nunit = \"pps\"\nmetric = \"delivered_pps\"\nstep = \"z\"\n";
+    // Neither in the order of their names nor of one kind.
+    let text = [
+        "scenario = 1\n".to_owned(),
+        step("z", "bench]\ntrials = 3"),
+        step("m", "ndr]\nmax-load = \"20kpps\"\nmin-load = \"10kpps\"\ntests = \"none\""),
+        step("a", "bench]\ntrials = 2"),
+        figure.to_owned(),
+    ];
+    fs::write(&scenario, text.concat()).unwrap();
+    let own =
+        ["--duration=50ms", "--no-pin"].into_iter().chain(SHORT.into_iter().filter(|own| *own != "--no-pin"));
+    let args: Vec<&str> = ["bench", scenario.to_str().unwrap()].into_iter().chain(own).collect();
+    // In the middle of the second step.
+    let run = goes_on(&args, "killed-steps.json", 4);
+    let steps: Vec<&str> = run["end"]["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trial| trial["parameters"]["step"].as_str().unwrap())
+        .collect();
+    assert_eq!((&steps[..3], &steps[steps.len() - 2..]), (&["z"; 3][..], &["a"; 2][..]), "{steps:?}");
+    assert!(steps[3..steps.len() - 2].iter().all(|step| *step == "m"), "{steps:?}");
+    assert_eq!(run["end"]["points"].as_array().unwrap().len(), 2);
+    assert!(run["end"]["figures"][0]["measured"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn options_of_one_s_own_go_to_the_steps_that_have_them() {
+    let plan = |own: &[&str]| json(&[&["bench", "pktgen-rx", "--dry-run"][..], own].concat()).1;
+    let asked = plan(&["--trials", "7", "--width=9%", "--sweep", "duration=1s,2s"]);
+    let steps = asked["steps"].as_array().unwrap();
+    let of = |name: &str| &steps.iter().find(|step| step["step"] == name).unwrap()["plan"];
+    assert_eq!((&of("table")["trials"], &of("cpus")["trials"]), (&value!(7), &value!(7)));
+    assert_eq!(of("latency")["goals"][0]["width_ratio"], 0.09);
+    assert_eq!(of("table")["points"].as_array().unwrap().len(), 2);
+    // What is given is not swept any more.
+    let asked = plan(&["--threads=2", "--frame-size=128"]);
+    assert!(
+        asked["steps"].as_array().unwrap().iter().all(|step| step["plan"]["points"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 1),
+        "{asked:#}"
+    );
+}
+
+#[test]
 fn what_cannot_be_resumed_is_refused() {
     let path = file("not-a-run.json");
     fs::write(&path, "{}").unwrap();
@@ -173,7 +228,7 @@ fn streams_conserve_bytes_whichever_way_they_are_sent_and_received() {
     let args =
         ["bench", "--tx=tcp,tcp+sendfile,tcp+zerocopy,tcp+file", "--rx=tcp,tcp+trunc", "--no-save", "--json"];
     let rest =
-        ["--duration=60ms", "--trials=1", "--threads=2", "--send-size=20000", "--offload=all", "--no-pin"];
+        ["--duration=250ms", "--trials=1", "--threads=2", "--send-size=20000", "--offload=all", "--no-pin"];
     let (_, run) = json(&[&args[..], &rest].concat());
     let trials = run["end"]["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 8);

@@ -82,6 +82,44 @@ fn a_search_takes_less_than_a_bisection_with_final_trials_would() {
 }
 
 #[test]
+fn a_search_that_begins_near_the_answer_takes_fewer_trials_and_finds_the_same() {
+    let trials = |limit: f64, first_pps| {
+        let mut device = Device::new(hard(limit));
+        let outcomes = device.search(SearchPlan { first_pps, ..plan() });
+        let ndr = lower(outcomes.last().unwrap());
+        assert!(ndr <= limit && ndr >= limit * 0.985, "{ndr} of {limit} from {first_pps:?}");
+        device.trials
+    };
+    for limit in [20_000.0, 333_333.0, 9.9e6] {
+        assert!(trials(limit, Some(limit)) < trials(limit, None));
+        // A device that collapses under overload tells too little, one that buffers too much.
+        for believed in [limit / 3.0, limit * 3.0] {
+            trials(limit, Some(believed));
+        }
+    }
+}
+
+#[test]
+fn a_shortfall_within_the_accuracy_asked_for_voids_no_trial() {
+    // Half a per cent is missing of every trial, as on a machine that other guests take time from.
+    let mut short = Device::new(hard(400e3));
+    let mut search = Search::new(SearchPlan { shortfall_ratio: 0.005, ..plan() }).unwrap();
+    while let Step::Measure { load_pps, duration_s } = search.next() {
+        let measured = short.measure(load_pps * 0.995, duration_s);
+        search.record(
+            load_pps,
+            duration_s,
+            Measured { scheduled: (load_pps * duration_s) as u64, ..measured },
+        );
+    }
+    assert!(short.trials < 60, "{} trials", short.trials);
+    for outcome in search.outcomes() {
+        assert_eq!(outcome.limit, Limit::Loss);
+        assert!((lower(&outcome) / 400e3 - 1.0).abs() < 0.02, "{}", lower(&outcome));
+    }
+}
+
+#[test]
 fn a_noisy_limit_is_still_found_and_the_exceed_ratio_rides_over_it() {
     // One trial in five loses a few packets at any load, as a machine with other work does.
     let (limit, mut random) = (500_000.0, fastrand::Rng::with_seed(7));

@@ -1,9 +1,8 @@
 //! `linerate bench ndr`: throughput searches.
 
 use bench::{Goal, Tests, ThroughputPlan, run_throughput};
-use measure::Origin;
 
-use super::{Experiment, gain_access, points};
+use super::{Experiment, gain_access, origin, points};
 use crate::{
     args::{NdrArgs, TestArg},
     failure::{Failure, Status},
@@ -22,8 +21,9 @@ pub(super) fn run(args: &NdrArgs) -> Result<bool, Failure> {
     if args.output.dry_run {
         return output::print_plan(&plan);
     }
-    let start = opening("bench", Origin::Lab, &plan);
-    let experiment = Experiment { start, lab: &plan.points[0].lab, access, earlier: None };
+    let lab = &plan.points[0].lab;
+    let start = opening("bench", origin(lab), &plan);
+    let experiment = Experiment { start, lab, access, earlier: None };
     experiment
         .run(&args.output, None, |start, earlier, progress| run_throughput(&plan, start, earlier, progress))
 }

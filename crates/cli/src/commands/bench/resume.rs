@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use bench::{BenchPlan, SweepPlan, ThroughputPlan, read_machine, run_ladder, run_throughput};
+use bench::{BenchPlan, ExperimentPlan, StepsPlan, SweepPlan, read_machine, run_steps};
 use measure::{Origin, Run};
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ use crate::{
 
 /// What the run was asked to do.
 enum Plan {
-    Ladder(SweepPlan),
-    Throughput(ThroughputPlan),
+    One(ExperimentPlan),
+    Steps(StepsPlan),
 }
 
 pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
@@ -35,8 +35,8 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
     }
     if args.output.dry_run {
         return match &plan {
-            Plan::Ladder(plan) => output::print_plan(plan),
-            Plan::Throughput(plan) => output::print_plan(plan),
+            Plan::One(plan) => output::print_plan(plan),
+            Plan::Steps(plan) => output::print_plan(plan),
         };
     }
     let access = gain_access()?;
@@ -45,35 +45,39 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
         return Err(refused(format!("{name}: that run began on another machine or kernel"))
             .hint("one record is of one machine: measure again"));
     }
-    let lab = match &plan {
-        Plan::Ladder(plan) => plan.points[0].lab.clone(),
-        Plan::Throughput(plan) => plan.points[0].lab.clone(),
-    };
+    let lab = plan.points()[0].lab.clone();
     let done = run.end.trials.iter().filter(|trial| !trial.interrupted).count();
     eprintln!("resuming after {done} trials");
     let experiment = Experiment { start: run.start.clone(), lab: &lab, access, earlier: Some(run) };
     experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| match &plan {
-        Plan::Ladder(plan) => run_ladder(plan, start, earlier, progress),
-        Plan::Throughput(plan) => run_throughput(plan, start, earlier, progress),
+        Plan::One(plan) => plan.run(start, earlier, progress),
+        Plan::Steps(plan) => run_steps(plan, start, earlier, progress),
     })
 }
 
 fn plan_of(run: &Run) -> Option<Plan> {
-    if run.start.command != "bench" || run.start.origin != Origin::Lab {
+    if run.start.command != "bench" || run.start.origin == Origin::Model {
         return None;
     }
     let asked = Value::Object(run.start.asked.clone().into_iter().collect());
-    let plan = if asked.get("goals").is_some() {
-        Plan::Throughput(serde_json::from_value(asked).ok()?)
+    let plan = if asked.get("steps").is_some() {
+        Plan::Steps(serde_json::from_value(asked).ok()?)
     } else if asked.get("points").is_some() {
-        Plan::Ladder(serde_json::from_value(asked).ok()?)
+        Plan::One(serde_json::from_value(asked).ok()?)
     } else {
         let plan: BenchPlan = serde_json::from_value(asked).ok()?;
-        Plan::Ladder(SweepPlan { trials: plan.trials, seed: plan.seed, points: vec![plan] })
+        let ladder = SweepPlan { trials: plan.trials, seed: plan.seed, points: vec![plan] };
+        Plan::One(ExperimentPlan::Ladder(ladder))
     };
-    let points = match &plan {
-        Plan::Ladder(plan) => &plan.points,
-        Plan::Throughput(plan) => &plan.points,
-    };
-    (!points.is_empty()).then_some(plan)
+    (!plan.points().is_empty()).then_some(plan)
+}
+
+impl Plan {
+    /// The settings of what runs first.
+    fn points(&self) -> &[BenchPlan] {
+        match self {
+            Self::One(plan) => plan.points(),
+            Self::Steps(plan) => plan.steps.first().map_or(&[], |step| step.plan.points()),
+        }
+    }
 }

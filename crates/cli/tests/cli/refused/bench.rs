@@ -53,6 +53,13 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["--sweep: there is no option 'frame-sise' to sweep", "hint:  did you mean frame-size?"],
     ),
+    (
+        &["bench", "pktgen-rx", "--sweep", "frame-sise=64"],
+        2,
+        &["there is no option 'frame-sise' to sweep", "did you mean frame-size?"],
+    ),
+    (&["bench", "pktgen-rx", "--trails", "7"], 2, &["unexpected argument '--trails'"]),
+    (&["bench", "--json=iperf"], 2, &["invalid value 'iperf'", "iperf3"]),
     (&["bench", "--sweep", "save=a,b"], 2, &["there is no option 'save' to sweep"]),
     (&["bench", "--sweep", "frame-size"], 2, &["no values", "hint:  write for example frame-size=A,B"]),
     (&["bench", "--sweep", "spin=1,0"], 2, &["'1' is neither on nor off"]),
