@@ -100,6 +100,24 @@ pub(crate) enum Op {
     Shr,
 }
 
+impl Op {
+    /// The operation's bits in an arithmetic instruction: classic BPF and eBPF share them.
+    pub(crate) fn bpf_code(self) -> u8 {
+        match self {
+            Self::Add => 0x00,
+            Self::Sub => 0x10,
+            Self::Mul => 0x20,
+            Self::Div => 0x30,
+            Self::Or => 0x40,
+            Self::And => 0x50,
+            Self::Shl => 0x60,
+            Self::Shr => 0x70,
+            Self::Mod => 0x90,
+            Self::Xor => 0xa0,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Relation {
     Equal,

@@ -220,18 +220,7 @@ impl Code<'_> {
     }
 
     fn compute(&mut self, op: Op, number: Option<u32>) {
-        let code = match op {
-            Op::Add => 0x00,
-            Op::Sub => 0x10,
-            Op::Mul => 0x20,
-            Op::Div => 0x30,
-            Op::Or => 0x40,
-            Op::And => 0x50,
-            Op::Shl => 0x60,
-            Op::Shr => 0x70,
-            Op::Mod => 0x90,
-            Op::Xor => 0xa0,
-        };
+        let code = u16::from(op.bpf_code());
         match (op, number) {
             // The kernel takes neither; the one is a fault, the other 0.
             (Op::Div | Op::Mod, Some(0)) => self.push(LD | ABS, OUTSIDE),

@@ -7,11 +7,7 @@ use std::{
 };
 
 use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops};
-use sys::{
-    btf::KernelTypes,
-    netns::NetNs,
-    procfs::{self, Functions},
-};
+use sys::{btf::KernelTypes, netns::NetNs, profile::KernelSymbols};
 use thiserror::Error;
 
 use crate::{
@@ -138,7 +134,7 @@ impl Dropped {
     fn named(count: DropCount) -> Self {
         let function = match count.location {
             0 => String::new(),
-            address => functions().at(address).map_or_else(|| format!("{address:#x}"), str::to_owned),
+            address => functions().name(address).map_or_else(|| format!("{address:#x}"), str::to_owned),
         };
         Self {
             namespace: count.namespace,
@@ -244,10 +240,10 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
     reasons.into_iter().map(|(number, name)| (number, short(name))).collect()
 });
 
-/// The kernel's functions, read when the first drop needs them: it takes a while.
-fn functions() -> &'static Functions {
-    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
-    FUNCTIONS.get_or_init(|| procfs::functions().unwrap_or_default())
+/// The kernel's functions, read when the first drop needs them: it takes a while. None where it hides them.
+fn functions() -> &'static KernelSymbols {
+    static FUNCTIONS: OnceLock<KernelSymbols> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| KernelSymbols::read().ok().flatten().unwrap_or_default())
 }
 
 #[cfg(test)]

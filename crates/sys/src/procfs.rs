@@ -7,7 +7,6 @@ use std::io;
 
 mod cpu;
 mod interrupts;
-mod kallsyms;
 mod net;
 mod owners;
 mod softnet;
@@ -15,7 +14,6 @@ mod threads;
 
 pub use cpu::{CpuTimes, Stat, parse_stat};
 pub use interrupts::{Interrupt, Softirqs, parse_interrupts, parse_softirqs};
-pub use kallsyms::{Functions, parse_kallsyms};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
 pub use owners::{Owner, socket_owners};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
@@ -72,11 +70,6 @@ pub fn interrupts() -> Result<Vec<Interrupt>, ProcError> {
 /// How often each CPU ran the receiving softirq, from `/proc/softirqs`.
 pub fn softirqs() -> Result<Softirqs, ProcError> {
     read("/proc/softirqs", parse_softirqs)
-}
-
-/// The kernel's functions, from `/proc/kallsyms`; none where it hides them (needs CAP_SYSLOG, see `kptr_restrict`).
-pub fn functions() -> Result<Functions, ProcError> {
-    read("/proc/kallsyms", |text| Ok(parse_kallsyms(text)))
 }
 
 /// The protocol counters of the calling thread's namespace: `snmp`, `netstat` and `snmp6` together.

@@ -186,19 +186,7 @@ impl Assembler {
 
     /// Unsigned, 32 bits.
     pub(super) fn compute(&mut self, op: Op, dst: Register, with: Operand) {
-        let code = match op {
-            Op::Add => ADD,
-            Op::Sub => SUB,
-            Op::Mul => 0x20,
-            Op::Div => 0x30,
-            Op::Or => 0x40,
-            Op::And => 0x50,
-            Op::Shl => 0x60,
-            Op::Shr => 0x70,
-            Op::Mod => 0x90,
-            Op::Xor => 0xa0,
-        };
-        self.with_operand(ALU32 | code, dst, with);
+        self.with_operand(ALU32 | op.bpf_code(), dst, with);
     }
 
     pub(super) fn jump(&mut self, to: Label) {

@@ -152,6 +152,15 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_other_forms_are_left_out() {
+        let symbols = KernelSymbols::parse(
+            "0 t hidden\nffff0020 T late\nffff0010 t early\t[module]\nffff0018\n\nodd é\n",
+        );
+        let symbols = symbols.unwrap();
+        assert_eq!((symbols.name(0xffff_0011), symbols.name(0xffff_0020)), (Some("early"), Some("late")));
+    }
+
+    #[test]
     fn hidden_addresses_are_no_table() {
         assert_eq!(KernelSymbols::parse("0000000000000000 T _text\n0000000000000000 T udp_rcv\n"), None);
     }
