@@ -6,7 +6,7 @@
 use std::{
     env,
     error::Error,
-    io,
+    io, iter,
     net::{IpAddr, SocketAddr, UdpSocket},
     os::unix::process::CommandExt,
     panic,
@@ -19,6 +19,7 @@ use port::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketTx, PacketTxMode, PacketTxOptions, PortError,
     RxPort, TxPort, Wait,
 };
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use sys::rtnetlink::{RouteSocket, flag};
 use wire::{FrameSpec, Sizes, Template, UdpFrame, Values};
 
@@ -335,6 +336,7 @@ fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
     for mode in BOTH_MODES {
         let lab = Lab::create(&LabPlan { threaded_napi: true, ..LabPlan::default() }).unwrap();
         let mut rx = open_rx(&lab);
+        let _slow = slow_socket(&lab);
         let mut tx = open_tx(&lab, template.max_frame_len(), mode).unwrap();
         let mut whole = vec![0; template.max_frame_len()];
         let (mut next, mut taken, mut turned_away, mut arrived) = (0, 0, 0, 0);
@@ -367,6 +369,25 @@ fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
         let right = if mode == PacketTxMode::Ring { dropped == turned_away } else { dropped <= turned_away };
         assert!(right, "{mode:?}: {dropped} dropped, {turned_away} turned away");
     }
+}
+
+/// A packet socket whose filter takes microseconds for each packet, so that the receiving kernel thread is the slower side
+/// on any machine.
+fn slow_socket(lab: &Lab) -> Socket {
+    // include/uapi/linux/bpf_common.h: ldx #3, mul x, ret #0
+    const LOAD_X: u16 = 0x01;
+    const MULTIPLY: u16 = 0x2c;
+    const RETURN: u16 = 0x06;
+    let multiplications = iter::repeat_with(|| SockFilter::new(MULTIPLY, 0, 0, 0)).take(4000);
+    let filter: Vec<SockFilter> = iter::once(SockFilter::new(LOAD_X, 0, 0, 3))
+        .chain(multiplications)
+        .chain([SockFilter::new(RETURN, 0, 0, 0)])
+        .collect();
+    let every_protocol = Protocol::from(i32::from(0x0003_u16.to_be()));
+    let socket =
+        lab.rx().run(|| Socket::new(Domain::PACKET, Type::RAW, Some(every_protocol))).unwrap().unwrap();
+    socket.attach_filter(&filter).unwrap();
+    socket
 }
 
 fn slots_keep_what_they_were_primed_with() {
