@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-micro bench-xdp bench-divert bench-ledger bench-stats bpf bless man completions fuzz clean
+.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bpf bless man completions fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ docs: ## the crates' documentation, without warnings
 bench-compare: build ## linerate's engines against plain C loops on the same lab
 	$(CARGO) bench --locked -p linerate-bench --bench compare
 
+bench-workers: ## what a worker costs over the bare loop around its port (root)
+	$(CARGO) bench --locked -p linerate-engine --bench workers
+
 bench-micro: ## nanoseconds of the hot functions
 	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
 
@@ -69,6 +72,9 @@ completions: build ## write shell completions to target/completions
 
 fuzz: ## run each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=60; done
+
+miri: ## the ring code under Miri, over arrays and a fake kernel (needs a nightly toolchain with the component miri)
+	@scripts/miri
 
 clean: ## remove what was built
 	$(CARGO) clean

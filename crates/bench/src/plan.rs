@@ -235,7 +235,12 @@ impl BenchPlan {
                 options.insert("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes));
                 options.insert("spin".into(), json!(self.spin));
             }
-            RxEngine::Packet(_) | RxEngine::Xsk(_) => {
+            RxEngine::Packet(_) => {
+                options.insert("spin".into(), json!(self.spin));
+            }
+            RxEngine::Xsk(xsk) => {
+                options.insert("busy_poll".into(), json!(xsk.busy_poll));
+                options.insert("shared_umem".into(), json!(xsk.shared_umem));
                 options.insert("spin".into(), json!(self.spin));
             }
             RxEngine::Tcp(tcp) => {

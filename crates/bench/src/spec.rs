@@ -65,7 +65,7 @@ type Known = [(&'static str, &'static [&'static str])];
 const SENDING: &Known = &[
     ("udp", &["gso"]),
     ("packet", &["qdisc"]),
-    ("xsk", &[]),
+    ("xsk", &["busypoll"]),
     ("xdp", &[]),
     ("pktgen", &[]),
     ("tcp", &["file", "sendfile", "zerocopy"]),
@@ -73,7 +73,7 @@ const SENDING: &Known = &[
 const RECEIVING: &Known = &[
     ("udp", &["gro", "ovfl", "reuseport"]),
     ("packet", &[]),
-    ("xsk", &[]),
+    ("xsk", &["busypoll", "sharedumem"]),
     ("xdp", &["generic"]),
     ("tcp", &["trunc"]),
 ];
@@ -127,7 +127,10 @@ impl TxSpec {
                 options.insert("message_bytes".into(), json!(tcp.message_bytes));
                 options.insert("send_buffer_bytes".into(), json!(tcp.send_buffer_bytes));
             }
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => {}
+            TxEngine::Xsk(xsk) => {
+                options.insert("busy_poll".into(), json!(xsk.busy_poll));
+            }
+            TxEngine::Xdp(_) | TxEngine::Pktgen(_) => {}
         }
         Endpoint {
             engine: self.engine().into(),
@@ -147,7 +150,8 @@ impl TxSpec {
                 ("sendfile", tcp.send == TcpSend::SendFile),
                 ("zerocopy", tcp.send == TcpSend::ZeroCopy),
             ],
-            TxEngine::Xsk(_) | TxEngine::Xdp(_) | TxEngine::Pktgen(_) => Vec::new(),
+            TxEngine::Xsk(xsk) => vec![("busypoll", xsk.busy_poll)],
+            TxEngine::Xdp(_) | TxEngine::Pktgen(_) => Vec::new(),
         }
     }
 }
@@ -169,7 +173,8 @@ impl RxSpec {
             RxEngine::Udp(udp) => {
                 vec![("gro", udp.gro), ("ovfl", udp.drop_counts), ("reuseport", udp.reuse_port)]
             }
-            RxEngine::Packet(_) | RxEngine::Xsk(_) => Vec::new(),
+            RxEngine::Packet(_) => Vec::new(),
+            RxEngine::Xsk(xsk) => vec![("busypoll", xsk.busy_poll), ("sharedumem", xsk.shared_umem)],
             RxEngine::Xdp(xdp) => vec![("generic", xdp.generic)],
             RxEngine::Tcp(tcp) => vec![("trunc", tcp.truncate)],
         }
@@ -184,7 +189,7 @@ impl FromStr for TxSpec {
         let has = |switch| switches.contains(&switch);
         Ok(Self(match engine {
             "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
-            "xsk" => TxEngine::Xsk(XskTxPlan {}),
+            "xsk" => TxEngine::Xsk(XskTxPlan { busy_poll: has("busypoll") }),
             "xdp" => TxEngine::Xdp(XdpTxPlan {}),
             "pktgen" => TxEngine::Pktgen(PktgenTxPlan {}),
             "tcp" => {
@@ -210,7 +215,7 @@ impl FromStr for RxSpec {
         let has = |switch| switches.contains(&switch);
         Ok(Self(match engine {
             "packet" => RxEngine::Packet(PacketRxPlan {}),
-            "xsk" => RxEngine::Xsk(XskRxPlan {}),
+            "xsk" => RxEngine::Xsk(XskRxPlan { busy_poll: has("busypoll"), shared_umem: has("sharedumem") }),
             "xdp" => RxEngine::Xdp(XdpRxPlan { generic: has("generic") }),
             "tcp" => RxEngine::Tcp(TcpRxPlan {
                 truncate: has("trunc"),
@@ -283,6 +288,7 @@ mod tests {
             "packet",
             "packet+qdisc",
             "xsk",
+            "xsk+busypoll",
             "xdp",
             "pktgen",
             "tcp",
@@ -299,6 +305,9 @@ mod tests {
             "udp+gro+reuseport",
             "packet",
             "xsk",
+            "xsk+busypoll",
+            "xsk+sharedumem",
+            "xsk+busypoll+sharedumem",
             "xdp",
             "xdp+generic",
             "tcp",
@@ -315,7 +324,7 @@ mod tests {
         let message = "udp+gso".parse::<RxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the receiving engine 'udp' has no switch 'gso': it has gro, ovfl, reuseport");
         let message = "xsk+gso".parse::<TxSpec>().unwrap_err().to_string();
-        assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has none");
+        assert_eq!(message, "the sending engine 'xsk' has no switch 'gso': it has busypoll");
         let message = "tcp+file+zerocopy".parse::<TxSpec>().unwrap_err().to_string();
         assert_eq!(message, "the sending engine 'tcp' has one of its switches at a time, not file, zerocopy");
         assert!("".parse::<RxSpec>().is_err());

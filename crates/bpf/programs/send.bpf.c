@@ -2,16 +2,19 @@
 /*
  * Makes packet after packet out of BPF_PROG_RUN's live frames and sends them.
  *
- * A page starts as a copy of the base frame and is recycled: what varies is written anew every time, and so is what
- * a receiver may have changed (GRO writes the joined length, and the checksum over it, into the first of the frames
- * that it joins). Everything in .rodata is a constant to the verifier, which removes the code of all fields that
- * do not vary. Sums are of words as they stand in memory: RFC 1071 needs no byte order.
+ * A page starts as a copy of the base frame and is recycled: all headers are written anew every time, because whoever
+ * had the page before may have changed them (taking a VLAN tag off moves both addresses; GRO writes the joined length,
+ * and the checksum over it, into the first of the frames that it joins; a router writes addresses and a hop limit).
+ * Everything in .rodata is a constant to the verifier, which removes the code of all fields that do not vary. Sums are
+ * of words as they stand in memory: RFC 1071 needs no byte order.
  */
 #include "linerate.bpf.h"
 
 enum field { SRC_ADDR, DST_ADDR, SRC_PORT, DST_PORT, PAYLOAD_LEN, FIELDS };
 enum kind { FIXED, INCREMENT, RANDOM, LIST };
 enum path { BY_TX, BY_MAP, DROPPED };
+
+#define HEADER_WORDS 9 /* Ethernet with two tags, IPv6, UDP up to its checksum */
 
 /* How a field's value follows from the packet's number; values are in host order. */
 struct draw {
@@ -50,9 +53,7 @@ const volatile __u32 is_ipv6 = 0;
 const volatile __u32 ipv4_checksum_varies = 0;
 const volatile __u32 ipv4_sum = 0; /* of what is constant, in memory order */
 const volatile __u32 udp_sum = 0;
-const volatile __u32 ip_len = 0; /* lengths and IPv4 checksum as they stand in the base frame */
-const volatile __u32 udp_len = 0;
-const volatile __u32 ipv4_check = 0;
+const volatile __u64 headers[HEADER_WORDS] = {}; /* the base frame's first bytes */
 const volatile __u32 path = BY_TX;
 
 struct {
@@ -138,6 +139,14 @@ int send(struct xdp_md *ctx)
 	if (!state || data + base_len > end)
 		return XDP_ABORTED;
 
+	/* All before the UDP checksum; that is a whole number of words of four bytes with every header there is. */
+#pragma unroll
+	for (__u32 word = 0; word < HEADER_WORDS; word++)
+		if (8 * word + 8 <= udp_at + 6)
+			*(__u64 *)(data + 8 * word) = headers[word];
+		else if (8 * word + 4 <= udp_at + 6)
+			*(__u32 *)(data + 8 * word) = headers[word];
+
 #pragma unroll
 	for (enum field field = SRC_ADDR; field <= DST_ADDR; field++) {
 		if (draws[field].kind == FIXED)
@@ -184,9 +193,6 @@ int send(struct xdp_md *ctx)
 		len = payload_at + payload_len;
 		if (len < least_len)
 			len = least_len;
-	} else {
-		*(__u16 *)(data + udp_at + 4) = udp_len;
-		*(__u16 *)(data + ip_at + (is_ipv6 ? 4 : 2)) = ip_len;
 	}
 
 	sequence = htonl(state->sequence);
@@ -195,8 +201,8 @@ int send(struct xdp_md *ctx)
 	datagram = add64(datagram, state->time) + sequence;
 	check = ~fold(datagram) & 0xffff;
 	*(__u16 *)(data + udp_at + 6) = check ? check : 0xffff;
-	if (!is_ipv6)
-		*(__u16 *)(data + ip_at + 10) = ipv4_checksum_varies ? ~fold(ip) : ipv4_check;
+	if (ipv4_checksum_varies)
+		*(__u16 *)(data + ip_at + 10) = ~fold(ip);
 
 	state->made++;
 	if (UNLIKELY(++state->sequence == 0)) /* the pattern starts again */

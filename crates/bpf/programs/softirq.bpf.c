@@ -12,8 +12,6 @@ struct raw_tracepoint {
 	__u64 args[3];
 };
 
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-
 /* In the order of `NapiCounts` in src/softirq.rs; the moment of entry comes last. */
 struct counts {
 	__u64 polls;

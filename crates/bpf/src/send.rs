@@ -88,6 +88,8 @@ pub struct Sender {
 const STATE_WORDS: usize = 7;
 /// `sizeof(struct draw)` in words.
 const DRAW_WORDS: usize = 6;
+/// Words of the base frame's headers.
+const HEADER_WORDS: usize = 9;
 /// The smallest frame without FCS.
 const LEAST_FRAME: u32 = 60;
 
@@ -115,16 +117,15 @@ impl Sender {
             ("base_len", number(plan.base.len())),
             ("least_len", LEAST_FRAME),
             ("is_ipv6", plan.ipv6.into()),
-            ("ip_len", base_word(plan, plan.ip_at + if plan.ipv6 { 4 } else { 2 })),
-            ("udp_len", base_word(plan, plan.udp_at + 4)),
-            ("ipv4_check", if plan.ipv6 { 0 } else { base_word(plan, plan.ip_at + 10) }),
             ("ipv4_checksum_varies", plan.ipv4_sum.is_some().into()),
             ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0))),
             ("udp_sum", in_memory(plan.udp_sum)),
             ("path", path as u32),
         ];
+        let headers = headers(&plan.base);
         let mut program = Program::load("send", object!("send"), |loader| {
             loader.override_global("draws", &draws, true);
+            loader.override_global("headers", &headers, true);
             for (name, value) in &globals {
                 loader.override_global(name, value, true);
             }
@@ -265,7 +266,11 @@ impl FieldDraw {
     }
 }
 
-/// Two bytes of the base frame as they stand in memory.
-fn base_word(plan: &SendPlan, at: usize) -> u32 {
-    plan.base.get(at..at + 2).map_or(0, |word| u16::from_ne_bytes([word[0], word[1]]).into())
+/// The base frame's first bytes as words.
+fn headers(base: &[u8]) -> [u64; HEADER_WORDS] {
+    let mut words = [0; HEADER_WORDS];
+    for (word, bytes) in words.iter_mut().zip(base.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    words
 }

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use measure::Histogram;
 use port::{
-    PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx, UdpTxOptions, XdpTx,
-    XdpTxOptions, XskTx, XskTxOptions,
+    BusyPoll, PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx,
+    UdpTxOptions, XdpTx, XdpTxOptions, XskTx, XskTxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::{
@@ -80,7 +80,11 @@ pub struct PacketTxPlan {
 
 /// Settings of AF_XDP sockets that send.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct XskTxPlan {}
+pub struct XskTxPlan {
+    /// Poll the card from the sockets' own calls, with its interrupts off in between.
+    #[serde(default)]
+    pub busy_poll: bool,
+}
 
 /// Settings of the program that sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -186,7 +190,7 @@ impl Sender {
                 })?;
                 Self::over(plan, ports, placement)
             }
-            TxEngine::Xsk(_) => {
+            TxEngine::Xsk(xsk) => {
                 let ports = placement.inside(|| {
                     let interface = plan.interface.as_deref().unwrap_or_default();
                     each()
@@ -195,6 +199,7 @@ impl Sender {
                             let port = XskTx::open(&XskTxOptions {
                                 batch_size: plan.batch_size.min(defaults.batch_size),
                                 longest_frame: template.max_frame_len(),
+                                busy_poll: xsk.busy_poll.then_some(BusyPoll::USUAL),
                                 ..defaults
                             })?;
                             Ok(Stamped::new(port, template.clone()))
@@ -370,7 +375,7 @@ fn udp_options(
 const WALL_EVERY_NS: u64 = 1_000_000_000;
 
 /// The hot loop: per batch one clock read, one call, one publish.
-fn generate(
+pub(crate) fn generate(
     emitter: &mut impl Emit,
     mut schedule: Schedule,
     probe_clock: ProbeClock,

@@ -9,6 +9,8 @@ mod emit;
 mod error;
 mod generate;
 mod kernel;
+#[cfg(test)]
+mod no_allocation;
 mod observe;
 mod pace;
 mod publish;

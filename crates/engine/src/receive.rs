@@ -4,9 +4,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
-    CountOptions, Fanout, FanoutMode, Layer, Loss, MeasureOptions, PacketRx, PacketRxOptions, PortError,
-    ProbeTime, Received, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpRx, UdpRxOptions, Verdict, Wait,
-    XdpMeter, XdpMode, XdpRx, XskRx, XskRxOptions,
+    BusyPoll, CountOptions, Fanout, FanoutMode, Layer, Loss, MeasureOptions, PacketRx, PacketRxOptions,
+    PortError, ProbeTime, Received, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpRx, UdpRxOptions, Verdict,
+    Wait, XdpMeter, XdpMode, XdpRx, XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
@@ -85,7 +85,14 @@ pub struct PacketRxPlan {}
 
 /// Settings of AF_XDP sockets that receive.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct XskRxPlan {}
+pub struct XskRxPlan {
+    /// Poll the card from the sockets' own calls, with its interrupts off in between.
+    #[serde(default)]
+    pub busy_poll: bool,
+    /// One memory for all queues instead of one each.
+    #[serde(default)]
+    pub shared_umem: bool,
+}
 
 /// Settings of the program that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -159,7 +166,7 @@ impl Receiver {
                 let ports = placement.inside(|| open_packet(plan))?;
                 Self::over(plan, ports, placement, plan.local)
             }
-            RxEngine::Xsk(_) => {
+            RxEngine::Xsk(xsk) => {
                 let interface = plan.interface.as_deref().unwrap_or_default();
                 let stamps = plan.stamps_of_packets(TimeSource::Program) == Some(TimeSource::Program);
                 let ports = placement.inside(|| {
@@ -170,6 +177,8 @@ impl Receiver {
                         dst_port: if is_measuring { 0 } else { plan.local.port() },
                         only_probes: is_measuring,
                         stamps,
+                        busy_poll: xsk.busy_poll.then_some(BusyPoll::USUAL),
+                        shared_umem: xsk.shared_umem,
                         ..XskRxOptions::on(interface, 0)
                     };
                     Ok(XskRx::open(&options)?)
@@ -461,13 +470,13 @@ const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 const LOSSES_EVERY_NS: u64 = 10_000_000;
 
 /// Where a worker shows what it has.
-struct Outlets<'o> {
-    published: &'o RxPublished,
-    window: &'o Window,
+pub(crate) struct Outlets<'o> {
+    pub(crate) published: &'o RxPublished,
+    pub(crate) window: &'o Window,
 }
 
 /// The hot loop: per batch one call, one clock read, one publish.
-fn receive<P: RxPort>(
+pub(crate) fn receive<P: RxPort>(
     port: &mut P,
     wait: Wait,
     mut observer: Option<Observer>,

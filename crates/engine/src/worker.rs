@@ -193,6 +193,12 @@ impl Gate {
 }
 
 impl Shift {
+    /// Of a test's own thread, which stops it by this.
+    #[cfg(test)]
+    pub(crate) fn until(stop: Arc<AtomicBool>) -> Self {
+        Self { worker: 0, start_ns: clock::monotonic_ns(), stop }
+    }
+
     /// Whether the worker was asked to stop.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {

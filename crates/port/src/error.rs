@@ -104,6 +104,26 @@ pub enum PortError {
         /// The kernel's reason.
         source: NetlinkError,
     },
+    /// A setting of the interface's NAPI could not be changed.
+    #[error("cannot set {setting} of {interface} for busy polling")]
+    Napi {
+        /// The interface.
+        interface: String,
+        /// The setting's file in sysfs.
+        setting: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Another process polls the interface busily.
+    #[error("cannot set {setting} of {interface}: another process has set it for its own busy polling")]
+    NapiInUse {
+        /// The interface.
+        interface: String,
+        /// The setting's file in sysfs.
+        setting: &'static str,
+        /// The lock that was refused.
+        source: io::Error,
+    },
     /// A queue that the interface does not have.
     #[error("{interface} has no queue {queue}: it has {queues}, numbered from 0")]
     NoQueue {
@@ -198,6 +218,8 @@ impl PortError {
             | Self::Capability { source, .. }
             | Self::Interface { source, .. }
             | Self::XskBroken { source, .. }
+            | Self::Napi { source, .. }
+            | Self::NapiInUse { source, .. }
             | Self::NoPktgen { source }
             | Self::Pktgen { source, .. } => Some(source),
             Self::Xsk { source, .. } => Some(source.io()),

@@ -38,6 +38,8 @@ pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
+/// Settings of sockets that poll their card.
+pub use sys::xsk::BusyPoll;
 pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};

@@ -1,11 +1,15 @@
 //! The path through AF_XDP: frames in memory shared with the kernel, one socket a queue.
 //!
+//! Sockets that poll busily change two settings of the interface for as long as they are open (`napi.rs`). Memory lies
+//! on huge pages when there are free ones; [`XskGot`] says what it got.
+//!
 //! What is received is recycled: a frame goes back to the fill ring as soon as it has been looked at, so
 //! nothing is allocated for a packet (receive descriptor recycling). [`XskRx::recycling`] counts it.
 //!
 //! A redirected packet appears on the queue that it arrived on. On a veth that is the queue that the sender
 //! transmitted on: [`XskTxOptions::queue`] chooses it.
 
+mod napi;
 mod queue;
 mod rx;
 mod tx;

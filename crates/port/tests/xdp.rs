@@ -2,8 +2,8 @@
 
 #[path = "xdp/frames.rs"]
 mod frames;
-#[path = "xdp/killed.rs"]
-mod killed;
+#[path = "xdp/rights.rs"]
+mod rights;
 #[path = "xdp/support.rs"]
 mod support;
 #[path = "xdp/traffic.rs"]

@@ -17,7 +17,8 @@ use port::{
 use sys::{
     capability::Capability,
     rtnetlink::{RouteSocket, flag},
-    xsk::{BusyPoll, CopyMode, Umem, UmemConfig, XskConfig, XskSocket, XskStatistics},
+    sysfs::{ForNow, Sysfs},
+    xsk::{BusyPoll, CopyMode, Pages, Umem, UmemConfig, XskConfig, XskSocket, XskStatistics},
 };
 use wire::{FrameSpec, MacAddr, ProbeHeader, Sizes, Template, UdpFrame, Values, VlanTag};
 
@@ -454,12 +455,56 @@ fn two_sockets_share_one_umem() {
 }
 
 #[test]
+fn all_queues_of_a_receiver_may_share_one_memory() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let shape = XskShape { frame_size: 2048, frames: 512, ring_slots: 512 };
+    let options = XskRxOptions { queues: vec![0, 1], shared_umem: true, shape, ..rx_options(&lab) };
+    let mut ports = receivers(&lab, options);
+    for (queue, rx) in ports.iter_mut().enumerate() {
+        let mut tx = sender(&lab, XskTxOptions { queue: queue as u32, ..tx_options(&lab) });
+        assert_eq!(carry(&mut tx, rx, &template(&lab, "64"), 20_000, 256), 0);
+        // Every frame came back to its own queue's fill ring.
+        assert_eq!((rx.recycling().refilled, rx.recycling().misplaced), (20_000, 0));
+    }
+    // Whichever goes first, the other keeps the memory.
+    let mut last = ports.remove(1);
+    drop(ports);
+    let mut tx = sender(&lab, XskTxOptions { queue: 1, ..tx_options(&lab) });
+    assert_eq!(carry(&mut tx, &mut last, &template(&lab, "64"), 1000, 256), 0);
+}
+
+#[test]
+fn frames_lie_on_huge_pages_when_there_are_any() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    const SETTING: &str = "/proc/sys/vm/nr_hugepages";
+    let number = |path: &str| std::fs::read_to_string(path).unwrap().trim().parse::<u32>().unwrap();
+    // Two senders of 8 MiB, and some for tests beside this one.
+    let wanted = number(SETTING) + 64;
+    let file = std::fs::File::options().read(true).write(true).open(SETTING).unwrap();
+    let _pages = match ForNow::set(vec![(file, wanted.to_string())]) {
+        Ok(pages) if number(SETTING) == wanted => pages,
+        _ => return eprintln!("skipped: this machine has no memory left in pieces of 2 MiB"),
+    };
+    let mut rx = receiver(&lab, rx_options(&lab));
+    let mut tx = sender(&lab, tx_options(&lab));
+    assert_eq!((rx.got().pages, tx.got().pages), (Pages::Huge, Pages::Huge));
+    assert_eq!(carry(&mut tx, &mut rx, &template(&lab, "64"), 10_000, 256), 0);
+}
+
+#[test]
 fn busy_polling_carries_the_same_frames() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let busy_poll = Some(BusyPoll { micros: 20, budget: 64 });
+    let busy_poll = Some(BusyPoll::USUAL);
     let mut rx = receiver(&lab, XskRxOptions { busy_poll, ..rx_options(&lab) });
     let mut tx = sender(&lab, XskTxOptions { busy_poll, ..tx_options(&lab) });
-    assert_eq!(carry(&mut tx, &mut rx, &template(&lab, "64"), 10_000, 256), 0);
+    let sysfs = Sysfs::of(lab.rx().namespace()).unwrap();
+    let setting = |name: &str| sysfs.read(&format!("class/net/{}/{name}", lab.rx().interface())).unwrap();
+    assert_eq!([setting("napi_defer_hard_irqs"), setting("gro_flush_timeout")], ["2", "200000"]);
+    // Nobody is told of packets while the poll is put off, and a veth's ring of 256 has no room for 16 of them while
+    // its reader is among those.
+    assert_eq!(carry(&mut tx, &mut rx, &template(&lab, "64"), 10_000, 128), 0);
+    drop((rx, tx));
+    assert_eq!([setting("napi_defer_hard_irqs"), setting("gro_flush_timeout")], ["0", "0"]);
 }
 
 #[test]

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 
 use crate::netns::NetNs;
 
+mod for_now;
+
+pub use for_now::ForNow;
+
 /// A sysfs instance that belongs to one network namespace. It is attached nowhere, so no path leads to it and it
 /// ends with its descriptor.
 #[derive(Debug)]
@@ -38,11 +42,25 @@ impl Sysfs {
 
     /// Writes to the file at `path`, relative to `/sys`.
     pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        self.open_with(path, libc::O_WRONLY)?.write_all(text.as_bytes())
+    }
+
+    /// What the file at `path`, relative to `/sys`, says, without the end of its line.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        let text = io::read_to_string(self.open_with(path, libc::O_RDONLY)?)?;
+        Ok(text.trim_end().into())
+    }
+
+    /// Opens the file at `path`, relative to `/sys`, for reading and writing.
+    pub fn open(&self, path: &str) -> io::Result<File> {
+        self.open_with(path, libc::O_RDWR)
+    }
+
+    fn open_with(&self, path: &str, access: libc::c_int) -> io::Result<File> {
         let path = std::ffi::CString::new(path)?;
         // SAFETY: the path ends with a zero byte and outlives the call.
-        let fd =
-            unsafe { libc::openat(self.root.as_raw_fd(), path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
-        File::from(owned(fd.into())?).write_all(text.as_bytes())
+        let fd = unsafe { libc::openat(self.root.as_raw_fd(), path.as_ptr(), access | libc::O_CLOEXEC) };
+        Ok(File::from(owned(fd.into())?))
     }
 }
 

@@ -8,7 +8,11 @@ use port::{
     XskTxOptions, probe_xdp,
 };
 use serde::Serialize;
-use sys::{netns::NetNs, rtnetlink::RouteSocket, xsk::CopyMode};
+use sys::{
+    netns::NetNs,
+    rtnetlink::RouteSocket,
+    xsk::{CopyMode, Pages},
+};
 
 use crate::{
     args::ProbeArgs,
@@ -77,6 +81,7 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
         Err(error) => Finding { path, works: false, detail: in_words(&error) },
     };
     let words = |text: &str| text.to_owned();
+    let mut pages = None;
     let mut all = vec![
         Finding { path: "udp", works: NetNs::current().is_ok(), detail: words("sockets") },
         opened("packet send", PacketTx::open(&PacketTxOptions::on(link.index, 60)).map(|_| words("TX_RING"))),
@@ -98,6 +103,7 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
             "xsk receive",
             XskRx::open(&XskRxOptions::on(interface, 0)).map(|ports| {
                 let got = ports.first().map(|port| (port.got().copy_mode, port.mode()));
+                pages = ports.first().map(|port| port.got().pages);
                 drop(ports);
                 let options =
                     XskRxOptions { copy_mode: CopyMode::ZeroCopy, ..XskRxOptions::on(interface, 0) };
@@ -107,6 +113,13 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
             }),
         ),
     ];
+    if let Some(pages) = pages {
+        let detail = match pages {
+            Pages::Huge => "on huge pages",
+            Pages::Normal => "on normal pages: no huge page is free (sysctl vm.nr_hugepages)",
+        };
+        all.push(Finding { path: "xsk memory", works: true, detail: words(detail) });
+    }
     let xdp = probe_xdp(link.index);
     for (path, outcome) in
         [("xdp native", xdp.native), ("xdp generic", xdp.generic), ("xdp live frames", xdp.live_frames)]

@@ -4,11 +4,11 @@ use std::{io, sync::Arc, time::Duration};
 
 use bpf::{BpfError, Mode, Redirect, RedirectOptions};
 use sys::xsk::{
-    BusyPoll, CopyMode, Received as XskReceived, RxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket,
-    XskStatistics,
+    BusyPoll, CopyMode, Frame, Received as XskReceived, RxQueue, Umem, UmemConfig, XskConfig, XskError,
+    XskSocket, XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface, receive_losses};
+use super::{XskGot, XskShape, interface, napi::Polled, receive_losses};
 use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
 /// How long a blocking call waits before it comes back to look whether it should stop.
@@ -35,8 +35,10 @@ pub struct XskRxOptions {
     pub copy_mode: CopyMode,
     /// Where the program runs; `None` is natively where the driver can, else generically.
     pub mode: Option<Mode>,
-    /// Poll the card from the socket's own calls.
+    /// Poll the card from the socket's own calls, with the interface's interrupts off in between.
     pub busy_poll: Option<BusyPoll>,
+    /// One memory for all queues instead of one each: each queue still has its own share of the frames.
+    pub shared_umem: bool,
 }
 
 /// Receives what arrives on one queue of an interface.
@@ -53,6 +55,7 @@ pub struct XskRx {
     busy: bool,
     name: Place,
     _redirect: Arc<Redirect>,
+    _polled: Option<Arc<Polled>>,
 }
 
 /// Interface and queue, for messages.
@@ -88,6 +91,7 @@ impl XskRxOptions {
             copy_mode: CopyMode::Auto,
             mode: None,
             busy_poll: None,
+            shared_umem: false,
         }
     }
 }
@@ -98,17 +102,27 @@ impl XskRx {
     ///
     /// # Errors
     /// [`PortError::Bpf`], also when the interface carries somebody else's program, which stays;
-    /// [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`]. Then nothing is left open.
+    /// [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`]; with busy polling [`PortError::Napi`] and
+    /// [`PortError::NapiInUse`]. Then nothing is left open.
     ///
     /// # Panics
     /// When the shape is not made of powers of two.
     pub fn open(options: &XskRxOptions) -> Result<Vec<Self>, PortError> {
-        let mut opened = Vec::new();
+        let polled = options.busy_poll.map(|_| Polled::set_up(&options.interface)).transpose()?.map(Arc::new);
+        let mut opened: Vec<(XskSocket, u32, RxQueue)> = Vec::new();
         let mut index = 0;
+        let mut shared: Option<Memory> = None;
         for queue in options.queues.iter().copied() {
             let link = interface(&options.interface, queue)?;
             index = link.index;
-            opened.push(open_queue(options, index, queue)?);
+            let memory = match shared.take().filter(|_| options.shared_umem) {
+                Some(memory) => memory,
+                None => map(options, queue)?,
+            };
+            let first = opened.first().map(|(socket, ..)| socket).filter(|_| options.shared_umem);
+            let (socket, rx, rest) = open_queue(options, index, queue, memory, first)?;
+            opened.push((socket, queue, rx));
+            shared = Some(rest);
         }
         let slots = options.queues.iter().max().map_or(0, |queue| queue + 1);
         let (mut redirect, mode) = attach(options, index, slots).map_err(PortError::Bpf)?;
@@ -127,6 +141,7 @@ impl XskRx {
             busy: options.busy_poll.is_some(),
             name: Place { interface: options.interface.clone(), queue },
             _redirect: redirect.clone(),
+            _polled: polled.clone(),
         };
         Ok(opened.into_iter().map(port).collect())
     }
@@ -254,15 +269,32 @@ fn stamp_before(headroom: &[u8]) -> Option<u64> {
     Some(arrived_ns)
 }
 
+/// Memory, and the frames in it that nobody has yet.
+type Memory = (Arc<Umem>, Vec<Frame>);
+
+/// Memory for one queue, or for all.
+fn map(options: &XskRxOptions, queue: u32) -> Result<Memory, PortError> {
+    let XskShape { frame_size, frames, .. } = options.shape;
+    let queues = if options.shared_umem { options.queues.len() as u32 } else { 1 };
+    Umem::new(UmemConfig { frames: frames * queues, frame_size, headroom: 0 }).map_err(|source| {
+        PortError::Xsk {
+            interface: options.interface.clone(),
+            queue,
+            source: XskError::Memory { action: "map the UMEM", source },
+        }
+    })
+}
+
+/// Opens a socket on a queue, and gives it its share of the memory's frames; the rest comes back.
 fn open_queue(
     options: &XskRxOptions,
     interface: u32,
     queue: u32,
-) -> Result<(XskSocket, u32, RxQueue), PortError> {
-    let XskShape { frame_size, frames, ring_slots } = options.shape;
+    (umem, mut free): Memory,
+    first: Option<&XskSocket>,
+) -> Result<(XskSocket, RxQueue, Memory), PortError> {
+    let XskShape { frames, ring_slots, .. } = options.shape;
     let refused = |source| PortError::Xsk { interface: options.interface.clone(), queue, source };
-    let (umem, empty) = Umem::new(UmemConfig { frames, frame_size, headroom: 0 })
-        .map_err(|source| refused(XskError::Memory { action: "map the UMEM", source }))?;
     let config = XskConfig {
         interface,
         queue,
@@ -272,13 +304,13 @@ fn open_queue(
         frames,
         busy_poll: options.busy_poll,
     };
-    let opened = XskSocket::open(&config, &umem, None).map_err(refused)?;
+    let opened = XskSocket::open(&config, &umem, first).map_err(refused)?;
     let mut rx = opened.rx.expect("a socket with RX slots receives");
-    for frame in empty {
+    for frame in free.drain(free.len() - frames as usize..) {
         rx.refill(frame).expect("the fill ring has two slots for every frame");
     }
     rx.publish();
-    Ok((opened.socket, queue, rx))
+    Ok((opened.socket, rx, (umem, free)))
 }
 
 /// Attaches the program as it was asked for, or as well as the driver can.

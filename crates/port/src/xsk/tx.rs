@@ -10,7 +10,7 @@ use sys::xsk::{
     BusyPoll, CopyMode, Frame, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket, XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface};
+use super::{XskGot, XskShape, interface, napi::Polled};
 use crate::{Layer, PortError, Sent, TxPort, xdp::rings};
 
 /// How to open an [`XskTx`].
@@ -28,7 +28,7 @@ pub struct XskTxOptions {
     pub batch_size: usize,
     /// Whether the card reads the frames itself.
     pub copy_mode: CopyMode,
-    /// Poll the card from the socket's own calls.
+    /// Poll the card from the socket's own calls, with the interface's interrupts off in between.
     pub busy_poll: Option<BusyPoll>,
 }
 
@@ -47,6 +47,7 @@ pub struct XskTx {
     options: XskTxOptions,
     /// Drivers read a socket's frames themselves only while a program is attached to them.
     _rings: Option<Pass>,
+    _polled: Option<Polled>,
 }
 
 impl XskTxOptions {
@@ -73,7 +74,7 @@ impl XskTx {
     ///
     /// # Errors
     /// [`PortError::FrameTooLong`], [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`],
-    /// [`PortError::Bpf`].
+    /// [`PortError::Bpf`]; with busy polling [`PortError::Napi`] and [`PortError::NapiInUse`].
     ///
     /// # Panics
     /// When the shape is not made of powers of two.
@@ -84,6 +85,7 @@ impl XskTx {
             return Err(PortError::FrameBeyondSlot { bytes, most });
         }
         let interface = interface(&options.interface, options.queue)?;
+        let polled = options.busy_poll.map(|_| Polled::set_up(&options.interface)).transpose()?;
         let refused =
             |source| PortError::Xsk { interface: options.interface.clone(), queue: options.queue, source };
         let (umem, free) = Umem::new(UmemConfig { frames, frame_size, headroom: 0 })
@@ -102,6 +104,7 @@ impl XskTx {
         let rings = if zero_copy { rings(interface.index)? } else { None };
         Ok(Self {
             _rings: rings,
+            _polled: polled,
             socket: opened.socket,
             queue: opened.tx.expect("a socket with TX slots sends"),
             free,

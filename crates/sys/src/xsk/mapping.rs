@@ -20,6 +20,9 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// `len` zeroed bytes of this process's own, on huge pages when asked for.
     pub(crate) fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
+        if huge && cfg!(miri) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let huge = if huge { libc::MAP_HUGETLB } else { 0 };
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
     }
@@ -32,13 +35,23 @@ impl Mapping {
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: u64) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // Populated at once: no page fault later, in the middle of a measurement.
-        let flags = flags | libc::MAP_POPULATE;
+        let flags = if cfg!(miri) { flags } else { flags | libc::MAP_POPULATE };
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing of ours.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?, len })
+    }
+
+    /// Keeps the memory out of processes made by fork: what the kernel holds on to would have to be copied for them.
+    pub(crate) fn not_for_children(&self) -> io::Result<()> {
+        if cfg!(miri) {
+            return Ok(());
+        }
+        // SAFETY: these are the bytes that `map` got; they stay as they are for this process.
+        let status = unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_DONTFORK) };
+        if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

@@ -51,8 +51,8 @@ pub enum CopyMode {
 
 /// Settings of a socket that polls its card: `SO_PREFER_BUSY_POLL` and its companions.
 ///
-/// They belong to the socket and end with it. The interface's own settings (`napi_defer_hard_irqs`,
-/// `gro_flush_timeout`), without which interrupts still come between two calls, are left alone.
+/// They belong to the socket and end with it. Without the interface's own settings (`napi_defer_hard_irqs`,
+/// `gro_flush_timeout`) interrupts still come between two calls; ports set them, see [`ForNow`](crate::sysfs::ForNow).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyPoll {
     /// How long a call polls, in microseconds (`SO_BUSY_POLL`).
@@ -94,6 +94,11 @@ pub struct XskStatistics {
     pub rx_fill_ring_empty_descs: u64,
     /// Times the kernel looked for a packet in an empty TX ring; no loss.
     pub tx_ring_empty_descs: u64,
+}
+
+impl BusyPoll {
+    /// As the kernel's documentation of AF_XDP has it: 20 µs a call, 64 packets a poll.
+    pub const USUAL: Self = Self { micros: 20, budget: 64 };
 }
 
 impl XskStatistics {

@@ -73,6 +73,7 @@ impl Umem {
             Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true).map(|memory| (memory, Pages::Huge));
         let (memory, pages) =
             huge.or_else(|_| Mapping::anonymous(len, false).map(|memory| (memory, Pages::Normal)))?;
+        memory.not_for_children()?;
         static MADE: AtomicU32 = AtomicU32::new(0);
         // Never a number twice: the frames of one would open the other.
         let number = MADE.fetch_update(Relaxed, Relaxed, |made| made.checked_add(1)).expect("2^32 UMEMs");
@@ -152,7 +153,7 @@ impl Umem {
     /// Has the CPU fetch what lies at an address, as long as that is in the UMEM.
     #[inline]
     pub(super) fn prefetch(&self, address: u64) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if address < self.memory.len() as u64 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: the address lies within the mapping, as just compared.
@@ -160,7 +161,7 @@ impl Umem {
             // SAFETY: fetching changes nothing, and every x86-64 CPU can.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
         let _ = address;
     }
 

@@ -1,0 +1,227 @@
+//! No packet costs a worker an allocation, on whatever path: ten times as many packets cost as many allocations.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use lab::{Access, Lab, LabPlan};
+use measure::StatisticsLevel;
+use port::{
+    CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, RxPort, TcpRx, TcpRxOptions, TcpSend,
+    TcpTx, TcpTxOptions, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions, Wait, XdpMode, XdpRx, XdpTx,
+    XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
+};
+use sys::clock;
+use wire::{FrameSpec, MacAddr, ProbeClock, Template, Values};
+
+use crate::{
+    collect::ReaderPlace,
+    emit::{Emit, Made, Stamped, Streamed},
+    generate::generate,
+    observe::{Observer, Window},
+    pace::{Departures, Limit, Schedule},
+    publish::{RxPublished, TxPublished},
+    receive::{Outlets, StatisticsPlan, receive},
+    worker::Shift,
+};
+
+const PORT: u16 = 4321;
+const FEW: u64 = 4096;
+const MANY: u64 = 10 * FEW;
+
+fn lab() -> Option<Lab> {
+    if let Ok(Access::Privileged) = lab::gain_access() {
+        return Some(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() }).unwrap());
+    }
+    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "raw sockets and XDP need root");
+    eprintln!("skipped: raw sockets and XDP need root");
+    None
+}
+
+fn addresses(lab: &Lab) -> (IpAddr, SocketAddr) {
+    (lab.tx().ipv4()[0].into(), (lab.rx().ipv4()[0], PORT).into())
+}
+
+fn template(lab: &Lab) -> Template {
+    let (from, to) = addresses(lab);
+    let spec = FrameSpec {
+        src_mac: MacAddr(lab.tx().mac()),
+        dst_mac: MacAddr(lab.rx().mac()),
+        src_addr: Values::Fixed(from),
+        dst_addr: Values::Fixed(to.ip()),
+        dst_port: Values::Fixed(PORT),
+        ..FrameSpec::default()
+    };
+    Template::new(&spec).unwrap()
+}
+
+/// Lets a worker's loop send so many packets on the lab's sending side, and counts its allocations.
+fn allocations_of(lab: &Lab, emitter: &mut (impl Emit + Send), packets: u64) -> u64 {
+    let limit = Limit { count: Some(packets), duration_ns: None };
+    let cost = lab.tx().run(|| {
+        allocation_counter::measure(|| {
+            let shift = Shift::until(Arc::default());
+            let schedule = Schedule::new(None, Departures::Constant, limit, shift.start_ns, 1);
+            let published = TxPublished::default();
+            let result = generate(emitter, schedule, ProbeClock::Nanos, &shift, &published);
+            assert!(result.error.is_none(), "{:?}", result.error);
+            assert_eq!(result.tally.packets, packets);
+        })
+    });
+    cost.unwrap().count_total
+}
+
+fn sending_costs_none(name: &str, lab: &Lab, emitter: &mut (impl Emit + Send)) {
+    assert_eq!(allocations_for_more(lab, emitter), 0, "{name}: {MANY} packets instead of {FEW}");
+}
+
+fn allocations_for_more(lab: &Lab, emitter: &mut (impl Emit + Send)) -> u64 {
+    allocations_of(lab, emitter, 1); // what is only done once
+    let [few, many] = [FEW, MANY].map(|packets| allocations_of(lab, emitter, packets));
+    many - few
+}
+
+fn stamped<P: TxPort>(lab: &Lab, port: P) -> Stamped<P> {
+    Stamped::new(port, template(lab))
+}
+
+#[test]
+fn no_sending_worker_allocates_for_a_packet() {
+    let Some(lab) = lab() else { return };
+    let side = lab.tx();
+    let (from, to) = addresses(&lab);
+    let template = template(&lab);
+    // A program that drops, so that frames of XDP have somewhere to go; datagrams too.
+    let open = || XdpRx::open(lab.rx().index(), XdpMode::Native, &CountOptions::default());
+    let sink = lab.rx().run(open).unwrap().unwrap();
+    for gso in [false, true] {
+        let options =
+            UdpTxOptions { local: (from, 0).into(), gso, ..UdpTxOptions::to(to, template.max_payload_len()) };
+        let port = side.run(|| UdpTx::open(&options)).unwrap().unwrap();
+        sending_costs_none("udp", &lab, &mut stamped(&lab, port));
+    }
+    let options = PacketTxOptions::on(side.index(), template.max_frame_len());
+    let port = side.run(|| PacketTx::open(&options)).unwrap().unwrap();
+    sending_costs_none("packet", &lab, &mut stamped(&lab, port));
+    let port = side.run(|| XskTx::open(&XskTxOptions::on(side.interface(), 0))).unwrap().unwrap();
+    sending_costs_none("xsk", &lab, &mut stamped(&lab, port));
+    let open = || XdpTx::open(template.recipe(), &XdpTxOptions::on(side.index()));
+    let port = side.run(open).unwrap().unwrap();
+    // Whoever runs the program for us makes two for a call, of thousands of packets.
+    let more = allocations_for_more(&lab, &mut Made::new(port, template.clone()));
+    assert!(more <= 2 * (MANY - FEW) / XdpTx::WORTHWHILE_PACKETS as u64, "{more}");
+    drop(sink);
+
+    let listen = TcpRxOptions { local: to, truncate: true, message_bytes: 1000, receive_buffer_bytes: None };
+    let mut rx = lab.rx().run(|| TcpRx::open(&listen)).unwrap().unwrap();
+    let options = TcpTxOptions {
+        peer: to,
+        local: (from, 0).into(),
+        send: TcpSend::Copy,
+        message_bytes: 1000,
+        send_buffer_bytes: None,
+    };
+    let port = side.run(|| TcpTx::open(&options)).unwrap().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                rx.receive(std::time::Duration::from_millis(20)).unwrap();
+            }
+        });
+        sending_costs_none("tcp", &lab, &mut Streamed::new(port, 1000));
+        is_over.store(true, Relaxed);
+    });
+}
+
+/// Lets a worker's loop receive what live frames bring, and counts its allocations.
+fn allocations_for<P: RxPort + Send>(
+    lab: &Lab,
+    port: &mut P,
+    sender: &mut XdpTx,
+    packets: u64,
+    statistics: Option<StatisticsPlan>,
+) -> u64 {
+    let stop: Arc<AtomicBool> = Arc::default();
+    let before = port.lost().unwrap();
+    let (published, window) = (RxPublished::new(), Window::default());
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let mut tally = Default::default();
+            let cost = allocation_counter::measure(|| {
+                let observer = statistics.map(|plan| {
+                    Observer::new(plan, ReaderPlace::default(), port.time_source(), addresses(lab).1.ip())
+                });
+                let shift = Shift::until(stop.clone());
+                let outlets = Outlets { published: &published, window: &window };
+                let result = receive(port, Wait::Block, observer, &shift, outlets);
+                assert!(result.error.is_none(), "{:?}", result.error);
+                tally = result.tally;
+            });
+            (cost.count_total, tally)
+        });
+        let send = || {
+            let mut left = packets as usize;
+            while left > 0 {
+                left -= sender.send(left.min(256), clock::monotonic_ns()).unwrap().taken;
+            }
+        };
+        lab.tx().run(send).unwrap();
+        stop.store(true, Relaxed);
+        let (allocations, tally) = worker.join().unwrap();
+        // Some may be lost on the way: sender and receiver share a CPU perhaps.
+        assert!(
+            tally.packets > 0 && tally.packets + tally.lost - before <= packets,
+            "{tally:?} of {packets}"
+        );
+        allocations
+    })
+}
+
+fn receiving_costs_none<P: RxPort + Send>(
+    name: &str,
+    lab: &Lab,
+    mut port: P,
+    statistics: Option<StatisticsPlan>,
+) {
+    let open = || XdpTx::open(template(lab).recipe(), &XdpTxOptions::on(lab.tx().index()));
+    let mut sender = lab.tx().run(open).unwrap().unwrap();
+    let mut measure = |packets| allocations_for(lab, &mut port, &mut sender, packets, statistics);
+    measure(1); // what is only done once
+    let [few, many] = [FEW, MANY].map(measure);
+    assert_eq!(few, many, "{name} with {statistics:?}: {FEW} and {MANY} packets");
+}
+
+#[test]
+fn no_receiving_worker_allocates_for_a_packet() {
+    let Some(lab) = lab() else { return };
+    let side = lab.rx();
+    let counting = StatisticsPlan { level: StatisticsLevel::Counter, ..StatisticsPlan::default() };
+    let timing = StatisticsPlan { level: StatisticsLevel::Time, ..StatisticsPlan::default() };
+    for statistics in [None, Some(counting), Some(timing)] {
+        {
+            // Frames of XDP reach a veth with receive rings, which a program gives it.
+            let attach = || bpf::Pass::attach(side.index(), XdpMode::Native);
+            let _rings = side.run(attach).unwrap().unwrap();
+            for gro in [false, true] {
+                let options = UdpRxOptions {
+                    gro,
+                    receive_buffer_bytes: Some(32 << 20),
+                    ..UdpRxOptions::at(addresses(&lab).1)
+                };
+                let port = side.run(|| UdpRx::open(&options)).unwrap().unwrap();
+                receiving_costs_none("udp", &lab, port, statistics);
+            }
+            let port = side.run(|| PacketRx::open(&PacketRxOptions::on(side.index()))).unwrap().unwrap();
+            receiving_costs_none("packet", &lab, port, statistics);
+        }
+        let options = XskRxOptions { dst_port: PORT, ..XskRxOptions::on(side.interface(), 0) };
+        let port = side.run(|| XskRx::open(&options)).unwrap().unwrap().remove(0);
+        receiving_costs_none("xsk", &lab, port, statistics);
+    }
+}

@@ -1,0 +1,213 @@
+//! Whoever is killed under load leaves no program, no changed NAPI setting, no promiscuous interface and no queue that
+//! is taken. The interfaces are in namespaces of the test, and outlive those that are killed. As root; else skipped
+//! loudly.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Access, Lab, LabPlan, Side};
+use port::{
+    BusyPoll, CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PortError, RxPort, TxPort,
+    Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
+};
+use sys::{ethtool::Feature, netdev::Napi, rtnetlink::RouteSocket, rtnetlink::flag, sysfs::Sysfs};
+use wire::{FrameSpec, Template};
+
+/// What an interface looks like from outside.
+#[derive(Debug, PartialEq)]
+struct Look {
+    programs: Vec<u32>,
+    is_promiscuous: bool,
+    flags: u32,
+    settings: Vec<String>,
+    features: Vec<Feature>,
+    napis: Vec<Napi>,
+}
+
+const SETTINGS: [&str; 2] = ["napi_defer_hard_irqs", "gro_flush_timeout"];
+const ROLE: &str = "KILLED_TEST_ROLE";
+const INTERFACE: &str = "KILLED_TEST_INTERFACE";
+const PATIENCE: Duration = Duration::from_secs(20);
+const BUSILY: Option<BusyPoll> = Some(BusyPoll::USUAL);
+
+fn lab() -> Option<Lab> {
+    if let Ok(Access::Privileged) = lab::gain_access() {
+        return Some(Lab::create(&LabPlan::default()).unwrap());
+    }
+    assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "XDP needs root");
+    eprintln!("skipped: XDP needs root");
+    None
+}
+
+/// What the other processes do; nothing when the harness runs it.
+#[test]
+fn in_another_process() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let name = env::var(INTERFACE).unwrap();
+    let index = RouteSocket::open().unwrap().link_by_name(&name).unwrap().index;
+    let template = Template::new(&FrameSpec::default()).unwrap();
+    let ready = || println!("\nready");
+    match role.as_str() {
+        "send packet" => {
+            let options = PacketTxOptions::on(index, template.max_frame_len());
+            send(PacketTx::open(&options).unwrap(), &template, ready)
+        }
+        "send xsk" => {
+            let options = XskTxOptions { busy_poll: BUSILY, ..XskTxOptions::on(&name, 0) };
+            send(XskTx::open(&options).unwrap(), &template, ready)
+        }
+        "send xdp" => {
+            let mut tx = XdpTx::open(template.recipe(), &XdpTxOptions::on(index)).unwrap();
+            ready();
+            // Ends when killed, or with the other end.
+            while tx.send(XdpTx::WORTHWHILE_PACKETS, 0).is_ok() {}
+        }
+        "receive packet" => receive(PacketRx::open(&PacketRxOptions::on(index)).unwrap(), ready),
+        "receive xsk" => {
+            let options = XskRxOptions { busy_poll: BUSILY, ..XskRxOptions::on(&name, 0) };
+            receive(XskRx::open(&options).unwrap().remove(0), ready)
+        }
+        "receive xdp" => {
+            let rx = XdpRx::open(index, XdpMode::Native, &CountOptions::default()).unwrap();
+            ready();
+            while rx.read().is_ok() {}
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn send(mut tx: impl TxPort, template: &Template, ready: impl Fn()) {
+    tx.prime(|slot| template.prime_frame(slot));
+    ready();
+    while tx.send(usize::MAX, |slot| template.restamp_frame(slot, 0, 0)).is_ok() {}
+}
+
+fn receive(mut rx: impl RxPort, ready: impl Fn()) {
+    ready();
+    while rx.recv(Wait::Block, |_| ()).is_ok() {}
+}
+
+/// This executable again, in a side's namespace.
+fn start(side: &Side, role: &str) -> Child {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--exact", "in_another_process", "--nocapture"]);
+    command.env(ROLE, role).env(INTERFACE, side.interface()).stdout(Stdio::piped());
+    let mut child = side.run(|| command.spawn()).unwrap().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ready"), "who was to {role} failed");
+    child
+}
+
+fn settings(side: &Side) -> Vec<String> {
+    let sysfs = Sysfs::of(side.namespace()).unwrap();
+    let read = |setting| sysfs.read(&format!("class/net/{}/{setting}", side.interface())).unwrap();
+    SETTINGS.into_iter().map(read).collect()
+}
+
+fn look(side: &Side) -> Look {
+    let programs = || RouteSocket::open().unwrap().xdp_programs(side.index()).unwrap();
+    let flags = side.link().unwrap().flags;
+    Look {
+        programs: side.run(programs).unwrap(),
+        is_promiscuous: flags & flag::PROMISCUOUS != 0,
+        flags,
+        settings: settings(side),
+        features: side.features().unwrap(),
+        napis: side.napis().unwrap_or_default(),
+    }
+}
+
+/// Waits for something that the kernel tells nobody about.
+fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !met() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}");
+        thread::yield_now();
+    }
+}
+
+/// Kills sender and receiver at random moments, and looks at both interfaces.
+fn kill_under_load(engine: &str) {
+    const ROUNDS: u32 = 4;
+    let Some(lab) = lab() else { return };
+    let seed = std::process::id();
+    let before = [lab.tx(), lab.rx()].map(look);
+    for round in 0..ROUNDS {
+        let wait_ms = u64::from(seed.wrapping_mul(2_654_435_761).rotate_left(round * 7) % 50);
+        let mut receiver = start(lab.rx(), &format!("receive {engine}"));
+        let mut sender = start(lab.tx(), &format!("send {engine}"));
+        let sent = lab.tx().link().unwrap().stats.tx_packets;
+        wait_for("packets", || lab.tx().link().unwrap().stats.tx_packets > sent + 1000);
+        if engine != "packet" {
+            assert_eq!(look(lab.rx()).programs.len(), 1, "{engine}: this would show nothing");
+        }
+        if engine == "xsk" {
+            let changed = [lab.tx(), lab.rx()].map(settings);
+            assert_eq!(changed, [["2", "200000"], ["2", "200000"]], "this would show nothing");
+        }
+        thread::sleep(Duration::from_millis(wait_ms)); // the moment of the kill
+        receiver.kill().unwrap();
+        sender.kill().unwrap();
+        receiver.wait().unwrap();
+        sender.wait().unwrap();
+        let mut after = [lab.tx(), lab.rx()].map(look);
+        let deadline = Instant::now() + PATIENCE;
+        while after != before && Instant::now() < deadline {
+            after = [lab.tx(), lab.rx()].map(look);
+        }
+        assert_eq!(after, before, "{engine}, round {round}, seed {seed}, killed after {wait_ms} ms");
+    }
+    // The queues can be had again, with everything that goes with them.
+    if engine == "xsk" {
+        let options = XskRxOptions { busy_poll: BUSILY, ..XskRxOptions::on(lab.rx().interface(), 0) };
+        lab.rx().run(|| XskRx::open(&options)).unwrap().unwrap();
+        assert_eq!(look(lab.rx()), before[1], "closed in peace");
+    }
+}
+
+#[test]
+fn a_kill_of_packet_sockets_leaves_nothing() {
+    kill_under_load("packet");
+}
+
+#[test]
+fn a_kill_of_af_xdp_leaves_nothing() {
+    kill_under_load("xsk");
+}
+
+#[test]
+fn a_kill_of_xdp_leaves_nothing() {
+    kill_under_load("xdp");
+}
+
+#[test]
+fn who_polls_what_another_process_polls_is_told() {
+    let Some(lab) = lab() else { return };
+    let before = settings(lab.tx());
+    let mut other = start(lab.tx(), "send xsk");
+    let options = XskTxOptions { busy_poll: BUSILY, ..XskTxOptions::on(lab.tx().interface(), 1) };
+    let open = || lab.tx().run(|| XskTx::open(&options)).unwrap();
+    let error = open().err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "cannot set napi_defer_hard_irqs of lab-tx: another process has set it for its own busy polling"
+    );
+    assert!(matches!(error, PortError::NapiInUse { .. }));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    wait_for("the guard", || settings(lab.tx()) == before);
+    // Two ports of one process share the settings.
+    let mut first = None;
+    wait_for("the lock", || open().map(|port| first = Some(port)).is_ok());
+    let second = XskTxOptions { queue: 0, ..options.clone() };
+    let second = lab.tx().run(|| XskTx::open(&second)).unwrap().unwrap();
+    drop(first);
+    assert_eq!(settings(lab.tx()), ["2", "200000"]);
+    drop(second);
+    assert_eq!(settings(lab.tx()), before);
+}
