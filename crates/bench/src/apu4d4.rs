@@ -334,7 +334,7 @@ fn run_step(
     let elapsed = began.elapsed().as_secs_f64();
     let sent: u64 = sender.join().iter().map(|result| result.tally.packets).sum();
     let rates = Sample::take(session.card())?.since(&before);
-    let cpus = cpus.shares(None)?;
+    let cpus = cpus.shares()?;
     let delivered = drained(&receiver);
     drop(receiver.stop());
     let all: f64 = rates.queues.iter().map(|queue| queue.rx_pps).sum();

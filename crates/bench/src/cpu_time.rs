@@ -1,6 +1,6 @@
 //! How the machine's CPUs spent a trial: their time, their interrupts, and their network softirqs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bpf::{NapiCounts, SoftirqWatch};
 use measure::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
@@ -15,6 +15,8 @@ const MOST_INTERRUPTS: usize = 12;
 /// Readings at a trial's begin.
 pub(crate) struct CpuWatch {
     threads: SoftirqThreads,
+    /// Counts polls of devices, where somebody pays for that.
+    napi: Option<Arc<SoftirqWatch>>,
     accounting: InterruptAccounting,
     before: Reading,
 }
@@ -35,18 +37,56 @@ impl CpuWatch {
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub(crate) fn start(napi: Option<&SoftirqWatch>) -> Result<Self, ProcError> {
+    pub(crate) fn start(napi: Option<Arc<SoftirqWatch>>) -> Result<Self, ProcError> {
         let threads = SoftirqThreads::find();
-        let before = Reading::of(&threads, napi)?;
-        Ok(Self { threads, accounting: interrupt_accounting(), before })
+        let before = Reading::of(&threads, napi.as_deref())?;
+        Ok(Self { threads, napi, accounting: interrupt_accounting(), before })
     }
 
     /// What each CPU did since.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub(crate) fn shares(&self, napi: Option<&SoftirqWatch>) -> Result<Vec<CpuShare>, ProcError> {
-        Ok(self.before.until(&Reading::of(&self.threads, napi)?, self.accounting))
+    pub(crate) fn shares(&self) -> Result<Vec<CpuShare>, ProcError> {
+        Ok(self.before.until(&self.read()?, self.accounting))
+    }
+
+    fn read(&self) -> Result<Reading, ProcError> {
+        Reading::of(&self.threads, self.napi.as_deref())
+    }
+}
+
+/// The same look by look, for a screen: since the look before, and since the first.
+pub struct CpuLooks {
+    watch: CpuWatch,
+    last: Option<Reading>,
+}
+
+impl CpuLooks {
+    /// Reads the counters; polls of devices are counted where this process may ask.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn start() -> Result<Self, ProcError> {
+        let napi = SoftirqWatch::start().ok().map(Arc::new);
+        Ok(Self { watch: CpuWatch::start(napi)?, last: None })
+    }
+
+    /// What each CPU did since the last look, and since the start.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn look(&mut self) -> Result<[Vec<CpuShare>; 2], ProcError> {
+        let now = self.watch.read()?;
+        let since = |before: &Reading| before.until(&now, self.watch.accounting);
+        let both = [since(self.last.as_ref().unwrap_or(&self.watch.before)), since(&self.watch.before)];
+        self.last = Some(now);
+        Ok(both)
+    }
+
+    /// How this kernel tells time in interrupts from other time.
+    pub fn accounting(&self) -> InterruptAccounting {
+        self.watch.accounting
     }
 }
 
@@ -185,6 +225,21 @@ mod tests {
 
     fn times(user: u64, softirq: u64, idle: u64) -> CpuTimes {
         CpuTimes { user, softirq, idle, ..CpuTimes::default() }
+    }
+
+    #[test]
+    fn looks_are_of_the_time_since_the_last_and_since_the_first() {
+        let mut looks = CpuLooks::start().unwrap();
+        looks.look().unwrap();
+        let mut total = BTreeMap::new();
+        // The counters tick a hundred times a second.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while total.values().all(|ratio: &f64| *ratio == 0.0) {
+            assert!(std::time::Instant::now() < deadline, "this thread was busy all the time");
+            let [last, whole] = looks.look().unwrap();
+            assert_eq!(last.len(), whole.len());
+            total = whole.iter().map(|cpu| (cpu.cpu, cpu.user_ratio + cpu.system_ratio)).collect();
+        }
     }
 
     #[test]

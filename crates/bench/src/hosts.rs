@@ -114,7 +114,7 @@ pub fn run_host_trial(
         }
     }
     let results = sender.join();
-    let cpus = cpus.shares(None)?;
+    let cpus = cpus.shares()?;
     let per_worker: Vec<u64> = results.iter().map(|result| result.tally.packets).collect();
     let mut sent = TxOutcome::of(results);
     let mut rx = if plan.handshake {

@@ -24,6 +24,7 @@ mod timing;
 mod trial;
 
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
+pub use cpu_time::CpuLooks;
 pub use cpus::CpuPlan;
 pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};

@@ -55,6 +55,15 @@ impl Peer {
         }
     }
 
+    /// What its threads' names begin with.
+    fn threads(self) -> &'static [&'static str] {
+        match self {
+            // Workers are named by the library, which changed its mind once.
+            Self::Testpmd => &["dpdk-", "lcore-"],
+            other => other.programs(),
+        }
+    }
+
     /// The Debian packages that hold it.
     fn packages(self) -> &'static str {
         match self {

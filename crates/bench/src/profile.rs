@@ -5,6 +5,7 @@ mod stages;
 use std::{
     collections::{BTreeMap, HashMap},
     io,
+    sync::Arc,
 };
 
 use bpf::SoftirqWatch;
@@ -48,7 +49,7 @@ pub enum ProfileError {
 pub struct Diagnosis {
     profiler: Profiler,
     /// Absent where BPF is.
-    napi: Option<SoftirqWatch>,
+    napi: Option<Arc<SoftirqWatch>>,
 }
 
 impl Diagnosis {
@@ -57,9 +58,17 @@ impl Diagnosis {
     /// # Errors
     /// What the kernel refuses.
     pub fn start() -> Result<Self, ProfileError> {
-        let napi = SoftirqWatch::start().ok();
+        let napi = SoftirqWatch::start().ok().map(Arc::new);
         let cpus = procfs::stat()?.cpus.into_iter().map(|(cpu, _)| cpu).collect();
         Ok(Self { profiler: Profiler::start(cpus)?, napi })
+    }
+
+    /// The same beside another generator, whose threads' names begin with one of these; `receives` says that it does
+    /// both, and its calls are to tell which.
+    pub(crate) fn beside(names: &'static [&'static str], receives: bool) -> Result<Self, ProfileError> {
+        let mut diagnosis = Self::start()?;
+        diagnosis.profiler.peer = Some((names, if receives { Role::Peer } else { Role::Sender }));
+        Ok(diagnosis)
     }
 
     /// Takes samples out of the kernel's rings; ten times a second at least.
@@ -68,8 +77,8 @@ impl Diagnosis {
     }
 
     /// The polls of devices, where they are counted.
-    pub(crate) fn napi(&self) -> Option<&SoftirqWatch> {
-        self.napi.as_ref()
+    pub(crate) fn napi(&self) -> Option<Arc<SoftirqWatch>> {
+        self.napi.clone()
     }
 
     /// What was seen since the start or the last call, while `packets` were delivered.
@@ -85,6 +94,8 @@ struct Profiler {
     period_ns: u64,
     cpus: Vec<u32>,
     names: Option<Names>,
+    /// Another generator's threads and what they do.
+    peer: Option<(&'static [&'static str], Role)>,
 }
 
 /// The tables of functions; read after the first trial, so that they do not delay it.
@@ -104,7 +115,7 @@ impl Profiler {
         }
         let period_ns = PERIOD_NS * (cpus.len() as u64).div_ceil(MOST_CPUS_AT_FULL_RATE);
         let sampler = Sampler::start(&cpus, period_ns).map_err(ProfileError::Sample)?;
-        Ok(Self { sampler, period_ns, cpus, names: None })
+        Ok(Self { sampler, period_ns, cpus, names: None, peer: None })
     }
 
     fn fold(&mut self, samples: &Samples, packets: u64) -> Profile {
@@ -120,7 +131,7 @@ impl Profiler {
         let mut stacks: HashMap<String, u64> = HashMap::new();
         for (stack, seen) in &samples.stacks {
             let names = names_of.of(stack);
-            let role = role(&stack.task);
+            let role = role(&stack.task, self.peer);
             let activity = activity(names.iter().map(String::as_str), stack.user.is_some(), role);
             let doing = match activity {
                 Activity::Receiving(stage) => {
@@ -196,8 +207,14 @@ fn without_suffix(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-/// Engines name their workers `recv N` and `send N`.
-fn role(task: &Task) -> Role {
+/// Engines name their workers `recv N` and `send N`; another generator's threads have names of their own.
+fn role(task: &Task, peer: Option<(&[&str], Role)>) -> Role {
+    match (task, peer) {
+        (Task::Other(name), Some((names, role))) if names.iter().any(|begin| name.starts_with(begin)) => {
+            return role;
+        }
+        _ => {}
+    }
     match task {
         Task::Idle => Role::Idle,
         Task::Own(name) if name.starts_with("recv ") => Role::Receiver,
@@ -294,12 +311,14 @@ mod tests {
             }
         };
         let names = Some(Names { kernel, own: OwnSymbols::default() });
-        let mut profiler = Profiler { sampler, period_ns: PERIOD_NS, cpus: vec![0], names };
+        let mut profiler = Profiler { sampler, period_ns: PERIOD_NS, cpus: vec![0], names, peer: None };
         let profile = profiler.fold(&samples, 10);
         let counted = (profile.receiving_samples, profile.sending_samples, profile.idle_samples);
         assert_eq!((counted, profile.other_samples, profile.lost_samples), ((8, 2, 1), 4, 7));
         let stages: Vec<_> = profile.stages.iter().map(|share| (share.stage, share.samples)).collect();
         assert_eq!(stages, [(Stage::Syscall, 5), (Stage::User, 3)]);
         assert_eq!(profile.stacks[0].frames, "receiving;recv 0;__sys_recvmmsg");
+        profiler.peer = Some((&["cat"], Role::Sender));
+        assert_eq!(profiler.fold(&samples, 10).sending_samples, 6, "a peer that sends");
     }
 }

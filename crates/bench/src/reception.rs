@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, mpsc},
 };
 
+use bpf::SoftirqWatch;
 use engine::{
     EngineError, Placement, Readings, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot,
     StreamCount, Then,
@@ -17,7 +18,7 @@ use session::{Counts, Host, HostError, HostEvent, Progress, Report};
 use sys::{clock, udp::UdpSink};
 use thiserror::Error;
 
-use crate::{cpu_time::CpuWatch, spec::RxSpec};
+use crate::{cpu_time::CpuWatch, profile::Diagnosis, spec::RxSpec};
 
 /// A running receiver.
 pub struct Reception {
@@ -41,11 +42,16 @@ pub enum ReceptionError {
 }
 
 impl Reception {
-    /// Opens the port, starts the workers, and serves handshakes on TCP at the same address and port.
+    /// Opens the port, starts the workers, and serves handshakes on TCP at the same address and port. With a diagnosis
+    /// the reports of trials have the polls of devices, too.
     ///
     /// # Errors
     /// [`ReceptionError`]; then nothing is left open.
-    pub fn start(plan: &ReceiverPlan, cpus: &[u32]) -> Result<Self, ReceptionError> {
+    pub fn start(
+        plan: &ReceiverPlan,
+        cpus: &[u32],
+        diagnosis: Option<&Diagnosis>,
+    ) -> Result<Self, ReceptionError> {
         let placement = Placement { enter: None, cpus: cpus.to_vec() };
         // Whoever only listens along leaves packets to the kernel, which would say that nobody wants them.
         let sink =
@@ -58,6 +64,7 @@ impl Reception {
             receiver: Mutex::new(Some(receiver)),
             endpoint,
             gro,
+            napi: diagnosis.and_then(Diagnosis::napi),
             begun: Mutex::default(),
         });
         let (sender, events) = mpsc::channel();
@@ -120,6 +127,7 @@ struct Counting {
     receiver: Mutex<Option<Receiver>>,
     endpoint: Endpoint,
     gro: bool,
+    napi: Option<Arc<SoftirqWatch>>,
     begun: Mutex<BTreeMap<u64, Begun>>,
 }
 
@@ -163,7 +171,7 @@ impl Counts for Counting {
             Begun {
                 snapshot: self.snapshot(),
                 counters: HostCounters::read(None).unwrap_or_default(),
-                cpus: CpuWatch::start(None).ok(),
+                cpus: CpuWatch::start(self.napi.clone()).ok(),
             },
         );
         number
@@ -184,7 +192,7 @@ impl Counts for Counting {
                 let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
                 lines = host_rx_lines(&counters, &received);
             }
-            cpus = began.cpus.and_then(|watch| watch.shares(None).ok()).unwrap_or_default();
+            cpus = began.cpus.and_then(|watch| watch.shares().ok()).unwrap_or_default();
         }
         lines.retain(|line: &LedgerLine| line.packets > 0);
         Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders }

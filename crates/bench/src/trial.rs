@@ -165,7 +165,7 @@ fn run_in(
     let mut sent = TxOutcome::of(sender.join());
     let broken = sent.error.take();
     let refused = refused_by_interface(pair, sent.tally.turned_away);
-    let cpus = cpus.shares(diagnosis.as_ref().and_then(Diagnosis::napi))?;
+    let cpus = cpus.shares()?;
     let profile = diagnosis.map(|mut diagnosis| diagnosis.take(receiver.snapshot().packets));
     drain(|| {
         let now = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
@@ -279,7 +279,7 @@ fn line_of(loss: &Loss) -> LedgerLine {
 }
 
 /// Lets the kernel name what it drops, where this process may ask: without, the counters alone tell.
-fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
+pub(crate) fn watch_drops(lab: &Lab, pair: &Pair) -> Option<DropWatch> {
     // The kernel's generator frees packets that were sent as if they had been dropped.
     if matches!(pair.tx.0, TxEngine::Pktgen(_)) {
         return None;
@@ -311,7 +311,7 @@ impl LabCounters {
         Ok(Self { tx: read(lab.tx())?, rx: read(lab.rx())?, drops: None })
     }
 
-    fn with_drops(self, watch: Option<&DropWatch>) -> Result<Self, TrialError> {
+    pub(crate) fn with_drops(self, watch: Option<&DropWatch>) -> Result<Self, TrialError> {
         Ok(Self { drops: watch.map(DropWatch::read).transpose()?, ..self })
     }
 

@@ -6,7 +6,14 @@
 #include "linerate.bpf.h"
 
 #define CORE __attribute__((preserve_access_index))
+/* A field of bits, wherever this kernel has it. */
+#define FIELD(of, field, what) __builtin_preserve_field_info((of)->field, what)
+enum { BYTE_OFFSET, BYTE_SIZE, EXISTS, SIGNED, LEFT_SHIFT, RIGHT_SHIFT };
+#define BITS(of, field)                                                                                     \
+	((__u64)*((__u8 *)(of) + FIELD(of, field, BYTE_OFFSET)) << FIELD(of, field, LEFT_SHIFT) >>          \
+	 FIELD(of, field, RIGHT_SHIFT))
 #define NAMESPACES 4
+#define SLOTS 32
 #define HEADER 128
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
@@ -14,6 +21,9 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define AF_PACKET 17
+#define CHECKSUM_PARTIAL 3
+#define TIME_WAIT 6
+#define NEW_SYN_RECEIVED 12
 
 enum {
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
@@ -53,6 +63,7 @@ struct socket_alloc {
 
 struct sock_common {
 	__u16 skc_family;
+	__u8 skc_state;
 	__u16 skc_num;
 	possible_net_t skc_net;
 } CORE;
@@ -60,12 +71,15 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	__u16 sk_protocol;
 } CORE;
 
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	unsigned int len;
+	unsigned int data_len;
+	__u8 ip_summed : 2;
 	__u16 protocol;
 	__u16 network_header;
 	__u16 mac_header;
@@ -97,12 +111,25 @@ struct count {
 };
 _Static_assert(sizeof(struct key) == 16 && sizeof(struct count) == 96, "read by drops.rs");
 
-struct totals {
+/* The same without samples. The first to come keeps its slot; whoever finds it taken is counted in the map. */
+struct slot {
+	__u64 location; /* 0: free */
+	__u32 reason;
+	__u32 namespace;
+	__u64 buffers;
+	__u64 packets;
+};
+
+/* What one CPU counts. Found by one look-up an event, where a hash table costs three times as much. */
+struct cpu {
 	__u64 counted;
 	__u64 lost;   /* places beyond the map's room, and headers beyond the ring's */
-	__u64 timed;  /* events whose cost was measured */
+	__u64 seen;   /* events, counted or not */
+	__u64 timed;  /* those whose cost was measured */
 	__u64 cost_ns;
+	struct slot slots[SLOTS];
 };
+_Static_assert(sizeof(struct slot) == 32 && sizeof(struct cpu) == 40 + SLOTS * 32, "read by drops.rs");
 
 struct event {
 	struct key key;
@@ -138,12 +165,13 @@ struct {
 	NUMBER(max_entries, 1);
 } namespaces SEC(".maps");
 
+/* The second is of XDP's trace points: the first is nobody's but kfree_skb's, which never interrupts itself. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	TYPE(key, __u32);
-	TYPE(value, struct totals);
-	NUMBER(max_entries, 1);
-} totals SEC(".maps");
+	TYPE(value, struct cpu);
+	NUMBER(max_entries, 2);
+} cpus SEC(".maps");
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
@@ -174,25 +202,44 @@ static ALWAYS_INLINE __u32 watched(struct net *net)
 	return NAMESPACES;
 }
 
-static ALWAYS_INLINE struct count *place(struct key *key, struct totals *sum)
+static ALWAYS_INLINE struct slot *slot(struct key *key, struct cpu *cpu)
+{
+	struct slot *slot = &cpu->slots[(key->location ^ key->location >> 5) & (SLOTS - 1)];
+
+	if (slot->location == key->location && slot->reason == key->reason && slot->namespace == key->namespace)
+		return slot;
+	if (slot->location)
+		return 0;
+	slot->reason = key->reason;
+	slot->namespace = key->namespace;
+	slot->location = key->location;
+	return slot;
+}
+
+/* NULL when the map has no room for another. */
+static ALWAYS_INLINE struct count *place(struct key *key)
 {
 	struct count *count = bpf_map_lookup_elem(&by_place, key);
 
 	if (count)
 		return count;
 	bpf_map_update_elem(&by_place, key, &NOTHING, BPF_NOEXIST);
-	count = bpf_map_lookup_elem(&by_place, key);
-	if (!count)
-		sum->lost++;
-	return count;
+	return bpf_map_lookup_elem(&by_place, key);
 }
 
 /* Datagrams or segments in a buffer: those that GRO joined, or GSO will cut. */
 static ALWAYS_INLINE __u32 segments(struct sk_buff *skb)
 {
-	struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+	struct skb_shared_info *shared;
 	__u16 size = 0, count = 0;
 
+	/*
+	 * Reading what no pointer of a known type leads to costs half as much as all else here. GRO and devices hang
+	 * what they join behind the first; a sender's buffer that is yet to be cut has its checksum yet to be made.
+	 */
+	if (!skb->data_len && BITS(skb, ip_summed) != CHECKSUM_PARTIAL)
+		return 1;
+	shared = (void *)(skb->head + skb->end);
 	bpf_probe_read_kernel(&size, sizeof(size), &shared->gso_size);
 	if (!size)
 		return 1;
@@ -200,18 +247,32 @@ static ALWAYS_INLINE __u32 segments(struct sk_buff *skb)
 	return count ? count : (skb->len + size - 1) / size;
 }
 
-static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb)
+static ALWAYS_INLINE int is_of_udp(struct sock *sk)
 {
+	__u16 family = sk->__sk_common.skc_family;
+	__u8 state = sk->__sk_common.skc_state;
+
+	/* Connections that are but begun or all but over are kept as less than a socket. */
+	return (family == AF_INET || family == AF_INET6) && state != TIME_WAIT && state != NEW_SYN_RECEIVED &&
+	       sk->sk_protocol == PROTOCOL_UDP;
+}
+
+static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb, struct sock *sk)
+{
+	__u16 protocol = skb->protocol;
+	__u8 *at = skb->head + skb->network_header;
 	__u8 ip[10];
 
-	if (skb->network_header == NOT_SET ||
-	    bpf_probe_read_kernel(ip, sizeof(ip), skb->head + skb->network_header))
+	/* Most drops under load are a socket's: then the packet itself need not be read. */
+	if (sk && is_of_udp(sk))
+		return 0;
+	if (skb->network_header == NOT_SET || bpf_probe_read_kernel(ip, sizeof(ip), at))
 		return 0;
 	if (ip[0] >> 4 == 4)
 		return ip[9] != PROTOCOL_UDP;
 	if (ip[0] >> 4 == 6)
 		return ip[6] != PROTOCOL_UDP;
-	return skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6);
+	return protocol != htons(ETH_P_IP) && protocol != htons(ETH_P_IPV6);
 }
 
 static ALWAYS_INLINE int carries_packets(__u16 family)
@@ -237,13 +298,13 @@ static ALWAYS_INLINE void sample(struct count *count, struct sk_buff *skb, struc
 	}
 }
 
-static ALWAYS_INLINE void tell(struct key *key, struct sk_buff *skb, __u32 packets, struct totals *sum)
+static ALWAYS_INLINE void tell(struct key *key, struct sk_buff *skb, __u32 packets, struct cpu *cpu)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	__u16 at = skb->network_header;
 
 	if (!event) {
-		sum->lost++;
+		cpu->lost++;
 		return;
 	}
 	event->key = *key;
@@ -256,23 +317,18 @@ static ALWAYS_INLINE void tell(struct key *key, struct sk_buff *skb, __u32 packe
 	bpf_ringbuf_submit(event, 0);
 }
 
-SEC("tp_btf/kfree_skb")
-int kfree_skb(__u64 *ctx)
+static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	struct key key = { .location = ctx[1], .reason = ctx[2] };
+	struct count *count = 0;
+	struct net_device *dev = skb->dev;
 	struct sock *sk = 0;
-	struct totals *sum;
-	struct count *count;
 	struct net *net = 0;
-	__u64 began = 0;
-	__u32 zero = 0, number;
+	struct slot *mine;
+	__u32 number;
+	__u64 before;
 
-	if (ignored_reason && key.reason == ignored_reason)
-		return 0;
-	sum = bpf_map_lookup_elem(&totals, &zero);
-	if (!sum)
-		return 0;
 	if (takes_socket)
 		sk = (void *)ctx[3];
 	if (!sk)
@@ -280,34 +336,63 @@ int kfree_skb(__u64 *ctx)
 	/* A socket's queue keeps other things where the interface was: so the socket comes first. */
 	if (sk)
 		net = sk->__sk_common.skc_net.net;
-	else if (skb->dev)
-		net = skb->dev->nd_net.net;
+	else if (dev)
+		net = dev->nd_net.net;
 	/* Netlink and Unix sockets drop buffers, too: no packets. */
-	if (!skb->dev && (!sk || !carries_packets(sk->__sk_common.skc_family)))
-		return 0;
+	if (!dev && (!sk || !carries_packets(sk->__sk_common.skc_family)))
+		return;
 	key.namespace = watched(net);
 	if (key.namespace == NAMESPACES)
-		return 0;
-	if (interface && skb->skb_iif != interface && (!skb->dev || skb->dev->ifindex != interface))
-		return 0;
-	if (only_udp && is_other_than_udp(skb))
-		return 0;
+		return;
+	if (interface && skb->skb_iif != interface && (!dev || dev->ifindex != interface))
+		return;
+	if (only_udp && is_other_than_udp(skb, sk))
+		return;
 
-	/* One event in 64 tells what all cost. */
-	if ((sum->counted++ & 63) == 0)
-		began = bpf_ktime_get_ns();
-	count = place(&key, sum);
-	if (count) {
-		number = segments(skb);
-		if ((count->buffers++ & 1023) == 0)
-			sample(count, skb, sk);
+	cpu->counted++;
+	number = segments(skb);
+	mine = slot(&key, cpu);
+	if (mine) {
+		before = mine->buffers++;
+		mine->packets += number;
+	} else {
+		count = place(&key);
+		if (!count) {
+			cpu->lost++;
+			return;
+		}
+		before = count->buffers++;
 		count->packets += number;
-		if (headers)
-			tell(&key, skb, number, sum);
 	}
+	if ((before & 1023) == 0) {
+		if (!count)
+			count = place(&key);
+		if (count)
+			sample(count, skb, sk);
+	}
+	if (headers)
+		tell(&key, skb, number, cpu);
+}
+
+SEC("tp_btf/kfree_skb")
+int kfree_skb(__u64 *ctx)
+{
+	__u32 zero = 0;
+	struct cpu *cpu;
+	__u64 began = 0;
+
+	if (ignored_reason && (__u32)ctx[2] == ignored_reason)
+		return 0;
+	cpu = bpf_map_lookup_elem(&cpus, &zero);
+	if (!cpu)
+		return 0;
+	/* One event in 64 tells what all cost. */
+	if ((cpu->seen++ & 63) == 0)
+		began = bpf_ktime_get_ns();
+	dropped(ctx, cpu);
 	if (began) {
-		sum->cost_ns += bpf_ktime_get_ns() - began;
-		sum->timed++;
+		cpu->cost_ns += bpf_ktime_get_ns() - began;
+		cpu->timed++;
 	}
 	return 0;
 }
@@ -319,21 +404,23 @@ enum { EXCEPTION, REDIRECT, DEVMAP, BULK_TX };
 static ALWAYS_INLINE int frames(const struct net_device *dev, __u32 reason, __u64 packets)
 {
 	struct key key = { .reason = reason };
-	struct totals *sum;
 	struct count *count;
-	__u32 zero = 0;
+	struct cpu *cpu;
+	__u32 one = 1;
 
-	sum = bpf_map_lookup_elem(&totals, &zero);
-	if (!sum || !dev)
+	cpu = bpf_map_lookup_elem(&cpus, &one);
+	if (!cpu || !dev)
 		return 0;
 	key.namespace = watched(dev->nd_net.net);
 	if (key.namespace == NAMESPACES || (interface && dev->ifindex != interface))
 		return 0;
-	sum->counted++;
-	count = place(&key, sum);
+	cpu->counted++;
+	count = place(&key);
 	if (count) {
 		count->buffers += packets;
 		count->packets += packets;
+	} else {
+		cpu->lost++;
 	}
 	return 0;
 }

@@ -1,6 +1,11 @@
 //! Counting what the kernel drops, by reason and place in its code.
 
-use std::fmt;
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    os::fd::{AsFd, AsRawFd},
+    path::PathBuf,
+};
 
 use aya::{
     Btf, Ebpf, EbpfLoader, VerifierLogLevel,
@@ -36,7 +41,9 @@ pub struct Drops {
     _ebpf: Ebpf,
     by_place: PerCpuHashMap<MapData, [u64; KEY_WORDS], [u64; COUNT_WORDS]>,
     namespaces: Array<MapData, [u64; Drops::MOST_NAMESPACES]>,
-    totals: PerCpuArray<MapData, [u64; TOTAL_WORDS]>,
+    cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
+    /// What the kernel says of the program at `kfree_skb`.
+    program: PathBuf,
     headers: RingBuf<MapData>,
     sees_xdp: bool,
 }
@@ -93,7 +100,8 @@ pub struct DropCounts {
     pub places: Vec<DropCount>,
     /// Events that were looked at and counted.
     pub events: u64,
-    /// Events that were lost: more than 1024 places, or headers that found no room.
+    /// Events that were lost: more than 1024 places, headers that found no room, or a drop in an interrupt in the
+    /// middle of another.
     pub lost: u64,
     /// What the programs themselves cost, from one event in 64.
     pub cost_ns: u64,
@@ -120,7 +128,9 @@ pub struct DropHeaders<'r> {
 
 const KEY_WORDS: usize = 2;
 const COUNT_WORDS: usize = 12;
-const TOTAL_WORDS: usize = 4;
+const SLOT_WORDS: usize = 4;
+const SLOTS: usize = 32;
+const CPU_WORDS: usize = 5 + SLOTS * SLOT_WORDS;
 const HEADER_FIELDS: usize = 32;
 const NAME: &str = "drops";
 /// Trace points beside `kfree_skb`. Not all kernels have all: errors of redirects by map had one of their own once.
@@ -160,6 +170,8 @@ impl Drops {
             .load(object!("drops"))
             .map_err(|source| refused(source.into()))?;
         let mut links = vec![trace(&mut ebpf, "kfree_skb", &btf)?];
+        let program = ebpf.program("kfree_skb").and_then(|program| program.fd().ok()).expect("it is loaded");
+        let program = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd()).into();
         let points = XDP_POINTS.iter().filter(|point| types.trace_point_arguments(point).is_some());
         let xdp: Vec<_> = points.map(|point| trace(&mut ebpf, point, &btf)).collect();
         let sees_xdp = !xdp.is_empty() && xdp.iter().all(Result::is_ok);
@@ -167,7 +179,8 @@ impl Drops {
         Ok(Self {
             by_place: take_map(&mut ebpf, "by_place")?,
             namespaces: take_map(&mut ebpf, "namespaces")?,
-            totals: take_map(&mut ebpf, "totals")?,
+            cpus: take_map(&mut ebpf, "cpus")?,
+            program,
             headers: take_map(&mut ebpf, "events")?,
             _links: links,
             _ebpf: ebpf,
@@ -199,21 +212,41 @@ impl Drops {
     /// [`BpfError::Map`].
     pub fn read(&self) -> Result<DropCounts, BpfError> {
         let unread = || BpfError::map("read what was dropped");
+        let mut places: BTreeMap<[u64; KEY_WORDS], DropCount> = BTreeMap::new();
         let mut counts = DropCounts::default();
+        // The places come after the CPUs' own counts, so that what is sampled has been counted.
+        let (mut seen, mut timed, mut cost_ns) = (0, 0, 0);
+        for trace_points in 0..2 {
+            for cpu in self.cpus.get(&trace_points, 0).map_err(unread())?.iter() {
+                counts.events += cpu[0];
+                counts.lost += cpu[1];
+                seen += cpu[2];
+                timed += cpu[3];
+                cost_ns += cpu[4];
+                for slot in cpu[5..].chunks_exact(SLOT_WORDS).filter(|slot| slot[2] > 0) {
+                    let key = [slot[0], slot[1]];
+                    places.entry(key).or_insert_with(|| DropCount::nothing(key)).add(slot[2], slot[3]);
+                }
+            }
+        }
         for entry in self.by_place.iter() {
             let (key, cpus) = entry.map_err(unread())?;
-            counts.places.push(DropCount::of(key, cpus.iter()));
+            let count = places.entry(key).or_insert_with(|| DropCount::nothing(key));
+            cpus.iter().for_each(|words| count.add_words(words));
         }
-        let (mut timed, mut cost_ns) = (0, 0);
-        for [events, lost, some, cost] in self.totals.get(&0, 0).map_err(unread())?.iter() {
-            counts.events += events;
-            counts.lost += lost;
-            timed += some;
-            cost_ns += cost;
-        }
-        counts.cost_ns = (u128::from(cost_ns) * u128::from(counts.events) / u128::from(timed.max(1))) as u64;
+        counts.places = places.into_values().filter(|count| count.buffers > 0).collect();
+        counts.lost += self.missed();
+        counts.cost_ns = (u128::from(cost_ns) * u128::from(seen) / u128::from(timed.max(1))) as u64;
         counts.places.sort_by_key(|count| (std::cmp::Reverse(count.packets), count.kind, count.location));
         Ok(counts)
+    }
+
+    /// Drops in an interrupt that came while the program looked at another on the same CPU: the kernel lets none in
+    /// and counts them (since Linux 5.12).
+    fn missed(&self) -> u64 {
+        let told = fs::read_to_string(&self.program).unwrap_or_default();
+        let count = told.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
     /// The headers of packets dropped since the last call, when they were asked for; at most `most` of them.
@@ -248,24 +281,31 @@ impl DropKind {
 }
 
 impl DropCount {
-    fn of<'c>(key: [u64; KEY_WORDS], cpus: impl Iterator<Item = &'c [u64; COUNT_WORDS]>) -> Self {
+    /// No packet yet; `key` is `struct key` of `drops.bpf.c`.
+    fn nothing(key: [u64; KEY_WORDS]) -> Self {
         let [location, reason] = key;
-        let mut count = Self {
+        Self {
             kind: DropKind::of(reason as u32),
             location,
             namespace: (reason >> 32) as u32,
             buffers: 0,
             packets: 0,
             sample: None,
-        };
-        for words in cpus {
-            count.buffers += words[0];
-            count.packets += words[1];
-            if words[0] > 0 && count.kind == DropKind::Reason(reason as u32) {
-                count.sample = Some(DropSample::of(words));
-            }
         }
-        count
+    }
+
+    fn add(&mut self, buffers: u64, packets: u64) {
+        self.buffers += buffers;
+        self.packets += packets;
+    }
+
+    /// One CPU's `struct count`.
+    fn add_words(&mut self, words: &[u64; COUNT_WORDS]) {
+        self.add(words[0], words[1]);
+        let is_sampled = words[2] != 0 || words[3] != 0;
+        if is_sampled && matches!(self.kind, DropKind::Reason(_)) {
+            self.sample = Some(DropSample::of(words));
+        }
     }
 }
 
@@ -346,10 +386,14 @@ mod tests {
         (words[0], words[1], words[2]) = (2, 5, 77);
         words[3] = 64 | 0x0008 << 32 | 53 << 48;
         words[4] = 0x45;
-        let count = DropCount::of(key, [[0; COUNT_WORDS], words].iter());
+        let mut count = DropCount::nothing(key);
+        count.add_words(&words);
+        count.add_words(&[0; COUNT_WORDS]);
+        // The CPU's own counts come beside the samples.
+        count.add(3, 3);
         assert_eq!(
             (count.kind, count.namespace, count.buffers, count.packets),
-            (DropKind::Reason(3), 1, 2, 5)
+            (DropKind::Reason(3), 1, 5, 8)
         );
         let sample = count.sample.unwrap();
         assert_eq!((sample.inode, sample.port, sample.protocol), (77, 53, 0x0800));

@@ -30,7 +30,7 @@ pub use counters::{CounterError, HostCounters};
 pub use drivers::{CounterKind, Drivers, DriversError, LossCounter};
 pub use drops::{DropError, DropReading, DropScope, DropWatch, Dropped};
 pub use evidence::{Evidence, Witness, grown};
-pub use live::{FlowTally, MachineGrowth, MachineReading};
+pub use live::{FlowTally, MachineGrowth, MachineReading, SocketGrowth};
 pub use place::Place;
 pub use rules::{LabGrowth, Received, host_rx_lines, lab_lines};
 pub use sample::flow_words;

@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use bpf::{DropCount, DropKind};
 use measure::{LedgerLine, Unit};
-use sys::{clock, procfs};
+use sys::{
+    clock,
+    procfs::{self, UdpSocketState},
+    rtnetlink::RouteSocket,
+    sock_diag::{self, XdpSocket},
+};
 
 use crate::{
     counters::{CounterError, HostCounters},
@@ -23,7 +28,23 @@ pub struct MachineReading {
     protocols: HostCounters,
     /// What each CPU's backlog dropped; the machine's, whatever the namespace. Only without a chosen interface.
     backlog: Vec<(u32, u32)>,
+    sockets: Vec<UdpSocketState>,
+    /// `None` where the kernel does not tell.
+    xdp_sockets: Option<Vec<XdpSocket>>,
     drops: Option<DropReading>,
+}
+
+/// A UDP socket whose application does not keep up: what it holds unread now, and what it dropped meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketGrowth {
+    /// `socket:[<n>]` under `/proc/<pid>/fd`.
+    pub inode: u64,
+    /// Its local port.
+    pub port: u16,
+    /// Memory that unread datagrams hold.
+    pub unread_bytes: u64,
+    /// Buffers dropped because there was no more room for them, or because their checksum or a filter said no.
+    pub dropped: u64,
 }
 
 /// What was counted between two readings.
@@ -33,9 +54,12 @@ pub struct MachineGrowth {
     pub seconds: f64,
     /// What the kernel said it dropped; `None` when it was not asked.
     pub drops: Option<DropReading>,
+    /// UDP sockets of the namespace that hold or dropped anything, those that dropped most first.
+    pub sockets: Vec<SocketGrowth>,
     interfaces: Vec<(String, HostCounters)>,
     protocols: HostCounters,
     backlog_dropped: u64,
+    xdp_sockets: Option<Vec<XdpSocket>>,
 }
 
 /// Dropped packets of chosen flows, by reason and place.
@@ -60,11 +84,19 @@ impl MachineReading {
         let protocols = HostCounters::read(None)?;
         let read = |name: &String| Some((name.clone(), HostCounters::read(Some(name)).ok()?));
         let backlog = if everything { procfs::softnet_stat()? } else { Vec::new() };
+        let mut xdp_sockets = sock_diag::xdp_sockets().ok().flatten();
+        if let (Some(sockets), false) = (&mut xdp_sockets, everything) {
+            let index = |name: &String| RouteSocket::open().ok()?.link_by_name(name).ok().map(|link| link.index);
+            let chosen: Vec<u32> = interfaces.iter().filter_map(index).collect();
+            sockets.retain(|socket| chosen.contains(&socket.interface));
+        }
         Ok(Self {
             at_ns: clock::monotonic_ns(),
             interfaces: interfaces.iter().filter_map(read).collect(),
             protocols,
             backlog: backlog.into_iter().map(|cpu| (cpu.cpu, cpu.dropped)).collect(),
+            sockets: procfs::udp_sockets()?,
+            xdp_sockets,
             drops,
         })
     }
@@ -88,8 +120,38 @@ impl MachineReading {
             interfaces: interfaces.collect(),
             protocols: self.protocols.since(&earlier.protocols, drivers),
             backlog_dropped: dropped.fold(0, u64::saturating_add),
+            sockets: grown_sockets(&earlier.sockets, &self.sockets),
+            xdp_sockets: self.xdp_sockets.as_ref().map(|sockets| {
+                grown_xdp_sockets(earlier.xdp_sockets.as_deref().unwrap_or_default(), sockets)
+            }),
         }
     }
+}
+
+fn grown_sockets(earlier: &[UdpSocketState], now: &[UdpSocketState]) -> Vec<SocketGrowth> {
+    let growth = |socket: &UdpSocketState| {
+        let before = earlier.iter().find(|other| other.inode == socket.inode);
+        SocketGrowth {
+            inode: socket.inode,
+            port: socket.port,
+            unread_bytes: socket.unread_bytes,
+            dropped: socket.dropped.saturating_sub(before.map_or(0, |before| before.dropped)),
+        }
+    };
+    let mut sockets: Vec<SocketGrowth> = now.iter().map(growth).collect();
+    sockets.retain(|socket| socket.dropped > 0 || socket.unread_bytes > 0);
+    sockets.sort_by_key(|socket| std::cmp::Reverse((socket.dropped, socket.unread_bytes)));
+    sockets
+}
+
+/// Sockets that came meanwhile count from 0.
+fn grown_xdp_sockets(earlier: &[XdpSocket], now: &[XdpSocket]) -> Vec<XdpSocket> {
+    let growth = |socket: &XdpSocket| {
+        let before = earlier.iter().find(|other| other.inode == socket.inode);
+        let before = before.map(|before| before.statistics).unwrap_or_default();
+        XdpSocket { statistics: socket.statistics.since(&before), ..*socket }
+    };
+    now.iter().map(growth).collect()
 }
 
 impl MachineGrowth {
@@ -118,11 +180,22 @@ impl MachineGrowth {
         }
         evidence.saw(Place::Backlog, Witness::Softnet, self.backlog_dropped, "softnet_stat dropped");
         protocols_saw(&self.protocols, self.drops.is_some(), &mut evidence);
+        self.xdp_sockets.iter().flatten().for_each(|socket| xdp_socket_saw(socket, &mut evidence));
         for drop in self.drops.iter().flat_map(|drops| &drops.places) {
             match drop.place() {
                 Some(Place::XdpDrop) => {
                     const ABORTED: &[Place] = &[Place::XdpAborted];
                     evidence.saw_all(Place::XdpDrop, Witness::Reason, drop.packets, drop.source(), ABORTED);
+                }
+                // A redirect to a socket that had no room is named by the socket.
+                Some(Place::XdpRedirect) => {
+                    evidence.saw_all(
+                        Place::XdpRedirect,
+                        Witness::Reason,
+                        drop.packets,
+                        drop.source(),
+                        OF_XDP_SOCKETS,
+                    );
                 }
                 Some(place) => evidence.saw(place, Witness::Reason, drop.packets, drop.source()),
                 None => {
@@ -135,6 +208,11 @@ impl MachineGrowth {
         let mut all = evidence.lines();
         all.append(&mut lines);
         all
+    }
+
+    /// Whether the kernel tells what AF_XDP sockets lose.
+    pub fn sees_xdp_sockets(&self) -> bool {
+        self.xdp_sockets.is_some()
     }
 
     /// Counters that moved and that the data file of drivers does not know: interface, name and growth.
@@ -158,6 +236,8 @@ impl MachineGrowth {
             interfaces: Vec::new(),
             protocols: HostCounters::default(),
             backlog_dropped: 0,
+            sockets: Vec::new(),
+            xdp_sockets: None,
         }
     }
 }
@@ -208,6 +288,23 @@ impl FlowTally {
     }
 }
 
+/// Where an AF_XDP socket loses what was meant for it.
+const OF_XDP_SOCKETS: &[Place] = &[Place::XskFillEmpty, Place::XskFrameSmall, Place::XskRingFull];
+
+/// An AF_XDP socket: the kernel counts a packet that found no frame twice.
+fn xdp_socket_saw(socket: &XdpSocket, evidence: &mut Evidence) {
+    let counted = &socket.statistics;
+    let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
+    let mut saw = |place, packets, counter: &str| {
+        let source = format!("AF_XDP queue {} {counter}", socket.queue);
+        evidence.saw(place, Witness::Port, packets, source);
+    };
+    saw(Place::XskFillEmpty, without_frame, "rx_fill_ring_empty_descs");
+    saw(Place::XskFrameSmall, counted.rx_dropped - without_frame, "rx_dropped");
+    saw(Place::XskRingFull, counted.rx_ring_full, "rx_ring_full");
+    saw(Place::XskInvalid, counted.tx_invalid_descs, "tx_invalid_descs");
+}
+
 /// One interface: its driver's counters, its own, and its queueing discipline's.
 fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drivers, evidence: &mut Evidence) {
     let link = &counters.link;
@@ -253,7 +350,15 @@ fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drivers, evidenc
         saw(Place::DriverTx, link.tx_errors, "tx_errors", &[]);
     }
     let rest = link.rx_dropped.saturating_sub(in_rx_dropped);
-    const NAMED: &[Place] = &[Place::PeerMtu, Place::Backlog, Place::NoHandler, Place::XdpRedirect];
+    const NAMED: &[Place] = &[
+        Place::PeerMtu,
+        Place::Backlog,
+        Place::NoHandler,
+        Place::XdpRedirect,
+        Place::XskFillEmpty,
+        Place::XskFrameSmall,
+        Place::XskRingFull,
+    ];
     saw(Place::ReceivingInterface, rest, "rx_dropped", NAMED);
     evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
 }
@@ -297,6 +402,7 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::xsk::XskStatistics;
 
     fn growth(interface: HostCounters, drops: Vec<Dropped>) -> MachineGrowth {
         MachineGrowth {
@@ -305,6 +411,8 @@ mod tests {
             protocols: HostCounters { protocols: interface.protocols.clone(), ..HostCounters::default() },
             interfaces: vec![("eth0".into(), interface)],
             backlog_dropped: 0,
+            sockets: Vec::new(),
+            xdp_sockets: None,
         }
     }
 
@@ -347,6 +455,49 @@ mod tests {
         card.driver_counters = vec![("brand_new".into(), 7), ("rx_packets".into(), 5), ("older".into(), 0)];
         let growth = growth(card, Vec::new());
         assert_eq!(growth.unknown_counters(&Drivers::built_in()), [("eth0", "brand_new", 7)]);
+    }
+
+    #[test]
+    fn sockets_that_hold_or_drop_are_told_and_those_that_dropped_most_come_first() {
+        let socket = |inode, unread_bytes, dropped| UdpSocketState { inode, port: 53, unread_bytes, dropped };
+        let before = [socket(1, 9, 100), socket(2, 0, 5), socket(3, 7, 0)];
+        let now = [socket(1, 0, 100), socket(2, 10, 6), socket(3, 70, 0), socket(4, 0, 2)];
+        let seen: Vec<_> = grown_sockets(&before, &now)
+            .iter()
+            .map(|socket| (socket.inode, socket.unread_bytes, socket.dropped))
+            .collect();
+        assert_eq!(seen, [(4, 0, 2), (2, 10, 1), (3, 70, 0)]);
+    }
+
+    #[test]
+    fn an_af_xdp_socket_s_losses_are_counted_once() {
+        let counted = |rx_dropped, rx_ring_full| XskStatistics {
+            rx_dropped,
+            rx_ring_full,
+            rx_fill_ring_empty_descs: rx_dropped / 2,
+            ..XskStatistics::default()
+        };
+        let socket = |statistics| XdpSocket { inode: 5, interface: 2, queue: 1, statistics };
+        let grown = grown_xdp_sockets(&[socket(counted(10, 1))], &[socket(counted(30, 4))]);
+        let redirect = Dropped {
+            namespace: 0,
+            kind: DropKind::XdpRedirect(28),
+            reason: "xdp_redirect_err ENOSPC".into(),
+            function: String::new(),
+            buffers: 25,
+            packets: 25,
+            sample: None,
+        };
+        let mut card = HostCounters { driver: "veth".into(), ..HostCounters::default() };
+        card.link.rx_dropped = 25;
+        let growth = MachineGrowth { xdp_sockets: Some(grown), ..growth(card, vec![redirect]) };
+        let expected = [
+            is(Place::XdpRedirect, 2),
+            is(Place::XskFillEmpty, 10),
+            is(Place::XskFrameSmall, 10),
+            is(Place::XskRingFull, 3),
+        ];
+        assert_eq!(lost(&growth), expected);
     }
 
     #[test]

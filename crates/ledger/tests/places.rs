@@ -97,11 +97,31 @@ fn a_firewall_drops() {
 }
 
 #[test]
+fn a_firewall_drops_before_ip_sees_anything() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let rules = format!(
+        "add table netdev t; add chain netdev t in {{ type filter hook ingress device lab-rx priority 0; }}; \
+         add rule netdev t in udp dport {PORT} drop"
+    );
+    scene.lab.rx().run(|| run(Command::new("nft").arg(rules))).unwrap();
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::Firewall, 100)]);
+}
+
+#[test]
+fn iptables_drops() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let rule = format!("-A INPUT -p udp --dport {PORT} -j DROP");
+    scene.lab.rx().run(|| run(Command::new("iptables").args(rule.split(' ')))).unwrap();
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::Firewall, 100)]);
+}
+
+#[test]
 fn a_queueing_discipline_is_full() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     let mut rx = scene.lab.rx().run(|| UdpRx::open(&UdpRxOptions::at(scene.to()))).unwrap().unwrap();
-    let tbf = "qdisc add dev lab-tx root tbf rate 2mbit burst 2000 limit 4000";
-    scene.lab.tx().run(|| run(Command::new("tc").args(tbf.split(' ')))).unwrap();
+    tc(scene.lab.tx(), "qdisc add dev lab-tx root tbf rate 2mbit burst 2000 limit 4000");
     scene.send(200, 20);
     // What waits there is not lost: it comes later.
     let queue = || RouteSocket::open().unwrap().root_qdisc(scene.lab.tx().index()).unwrap().unwrap();
@@ -116,10 +136,57 @@ fn a_queueing_discipline_is_full() {
 fn a_queueing_discipline_drops_segments_not_yet_cut() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     // Smaller than any packet: it drops all.
-    let tbf = "qdisc add dev lab-tx root bfifo limit 10";
-    scene.lab.tx().run(|| run(Command::new("tc").args(tbf.split(' ')))).unwrap();
+    tc(scene.lab.tx(), "qdisc add dev lab-tx root bfifo limit 10");
     scene.send_segmented(5, 30, 100);
     scene.closes(150, &udp(0, 0), &[(Place::Qdisc, 150)]);
+}
+
+#[test]
+fn queueing_disciplines_below_others_are_full() {
+    const BELOW_MQ: [&str; 3] = [
+        "qdisc add dev lab-tx root handle 1: mq",
+        "qdisc replace dev lab-tx parent 1:1 bfifo limit 10",
+        "qdisc replace dev lab-tx parent 1:2 bfifo limit 10",
+    ];
+    const BELOW_HTB: [&str; 3] = [
+        "qdisc add dev lab-tx root handle 1: htb default 10",
+        "class add dev lab-tx parent 1: classid 1:10 htb rate 10mbit",
+        "qdisc add dev lab-tx parent 1:10 bfifo limit 10",
+    ];
+    for lines in [BELOW_MQ, BELOW_HTB] {
+        let Some(scene) = Scene::new(&LabPlan { queues: 2, ..LabPlan::default() }) else { return };
+        lines.iter().for_each(|line| tc(scene.lab.tx(), line));
+        scene.send(100, 20);
+        scene.closes(100, &udp(0, 0), &[(Place::Qdisc, 100)]);
+    }
+}
+
+#[test]
+fn a_filter_of_tc_drops_on_the_way_out() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    tc(scene.lab.tx(), "qdisc add dev lab-tx clsact");
+    tc_drop(scene.lab.tx(), "filter add dev lab-tx egress bpf direct-action bytecode");
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::TcEgress, 100)]);
+}
+
+#[test]
+fn a_filter_of_tc_drops_on_the_way_in() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    tc(scene.lab.rx(), "qdisc add dev lab-rx clsact");
+    tc_drop(scene.lab.rx(), "filter add dev lab-rx ingress bpf direct-action bytecode");
+    scene.send(100, 20);
+    scene.closes(100, &udp(0, 0), &[(Place::TcIngress, 100)]);
+}
+
+fn tc(side: &lab::Side, line: &str) {
+    side.run(|| run(Command::new("tc").args(line.split(' ')))).unwrap();
+}
+
+/// Adds a filter that drops all.
+fn tc_drop(side: &lab::Side, line: &str) {
+    // One instruction of the classic language: return 2, which is `TC_ACT_SHOT`.
+    side.run(|| run(Command::new("tc").args(line.split(' ')).arg("1,6 0 0 2,"))).unwrap();
 }
 
 #[test]

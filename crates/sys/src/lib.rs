@@ -20,6 +20,7 @@ pub mod procfs;
 pub mod profile;
 pub mod rtnetlink;
 pub mod signal;
+pub mod sock_diag;
 pub mod sysfs;
 pub mod tcp;
 pub mod udp;

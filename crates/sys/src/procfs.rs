@@ -9,6 +9,7 @@ mod cpu;
 mod interrupts;
 mod net;
 mod owners;
+mod sockets;
 mod softnet;
 mod threads;
 
@@ -16,6 +17,7 @@ pub use cpu::{CpuTimes, Stat, parse_stat};
 pub use interrupts::{Interrupt, Softirqs, parse_interrupts, parse_softirqs};
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
 pub use owners::{Owner, socket_owners};
+pub use sockets::{UdpSocketState, parse_udp_sockets};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
 pub use threads::SoftirqThreads;
 
@@ -85,6 +87,20 @@ pub fn net_counters() -> Result<NetCounters, ProcError> {
         Err(error) => return Err(error),
     }
     Ok(counters)
+}
+
+/// The UDP sockets of the calling thread's namespace, of both versions of IP.
+///
+/// # Errors
+/// [`ProcError`].
+pub fn udp_sockets() -> Result<Vec<UdpSocketState>, ProcError> {
+    let mut sockets = read("/proc/thread-self/net/udp", parse_udp_sockets)?;
+    match read("/proc/thread-self/net/udp6", parse_udp_sockets) {
+        Ok(six) => sockets.extend(six),
+        Err(ProcError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(sockets)
 }
 
 fn read<T>(path: &'static str, parse: impl Fn(&str) -> Result<T, ParseError>) -> Result<T, ProcError> {

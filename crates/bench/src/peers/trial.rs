@@ -22,9 +22,10 @@ use super::{
 use crate::{
     cpu_time::CpuWatch,
     plan::{BenchPlan, LAB_PORT, Pair},
+    profile::Diagnosis,
     record::receive_cost,
     spec::{RxSpec, TxSpec},
-    trial::{LabCounters, Tick, TrialError, TrialRun, drain, end, of_receiver, placement},
+    trial::{LabCounters, Tick, TrialError, TrialRun, drain, end, of_receiver, placement, watch_drops},
 };
 
 /// How often the interface is looked at: a peer's time is known to within two looks.
@@ -92,9 +93,14 @@ pub fn run_peer_trial(
         cpus: (&plan.cpus.tx, &plan.cpus.rx),
     };
     let receiving = Receiving::start(plan, pair, &like, &lab, &task)?;
-    let before = LabCounters::read(&lab)?;
+    let own = pair.rx == PeerReceiver::Own;
+    let mut diagnosis = plan.profile.then(|| Diagnosis::beside(pair.peer.threads(), own)).transpose()?;
+    let drops = watch_drops(&lab, &like);
+    let read = || LabCounters::read(&lab)?.with_drops(drops.as_ref());
+    let before = read()?;
     let drivers = Drivers::built_in();
-    let (cpus, children) = (CpuWatch::start(None)?, cpu::children_time());
+    let cpus = CpuWatch::start(diagnosis.as_ref().and_then(Diagnosis::napi))?;
+    let children = cpu::children_time();
     let line = pair.peer.sending(&task);
     let sender = PeerProcess::start(pair.peer, Role::Sends, lab.tx(), &plan.cpus.tx, (task.bound(), &line))
         .map_err(TrialError::Namespace)?;
@@ -102,6 +108,7 @@ pub fn run_peer_trial(
     let mut interrupted = false;
     while !sender.is_finished() {
         thread::sleep(LOOK);
+        diagnosis.iter_mut().for_each(Diagnosis::tick);
         if !tick(watch.look(&lab)?) && !interrupted {
             interrupted = true;
             sender.end();
@@ -112,15 +119,17 @@ pub fn run_peer_trial(
     watch.look(&lab)?;
     sender.outcome()?;
     let sender_time = cpu::children_time().since(children);
-    let cpus = cpus.shares(None)?;
+    let cpus = cpus.shares()?;
+    let arrived = receiving.delivered(&read()?.since(&before, &drivers));
+    let profile = diagnosis.map(|mut diagnosis| diagnosis.take(arrived));
     drain(|| {
-        let counters = LabCounters::read(&lab)?.since(&before, &drivers);
+        let counters = read()?.since(&before, &drivers);
         let (sent, arrived) = (pair.sent(&counters), receiving.delivered(&counters));
         let lines = receiving.lines(&counters, arrived, &drivers);
         Ok((Ledger::close(sent, arrived, lines).is_closed(), counters))
     })?;
     let ended = receiving.end()?;
-    let counters = LabCounters::read(&lab)?.since(&before, &drivers);
+    let counters = read()?.since(&before, &drivers);
     let sent = pair.sent(&counters);
     let delivered = ended.delivered(&counters);
     let ledger = Ledger::close(sent, delivered, ended.lines(&counters, delivered, &drivers));
@@ -152,8 +161,7 @@ pub fn run_peer_trial(
         statistics: None,
         stream: None,
         interrupted,
-        // Another program's threads bear no names that tell who sends and who receives.
-        profile: None,
+        profile,
     };
     Ok(TrialRun { trial, intervals: Vec::new(), error: None })
 }

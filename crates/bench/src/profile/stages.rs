@@ -24,6 +24,8 @@ pub(super) enum Role {
     Receiver,
     /// A sending worker.
     Sender,
+    /// Another generator, of which only its system calls tell whether it sends or receives.
+    Peer,
     /// Nobody.
     Idle,
     /// Any other.
@@ -88,7 +90,7 @@ pub(super) fn activity<'n>(
         (Some(true), _) | (None, Role::Receiver) => {}
         (Some(false), _) | (None, Role::Sender) => return Activity::Sending,
         (None, Role::Idle) => return Activity::Idle,
-        (None, Role::Other) => return Activity::Other,
+        (None, Role::Other | Role::Peer) => return Activity::Other,
     }
     if in_user {
         return Activity::Receiving(Stage::User);
@@ -207,6 +209,18 @@ mod tests {
         assert_eq!(of(interrupted, Role::Other), Activity::Receiving(Stage::Udp));
         assert_eq!(activity([].into_iter(), true, Role::Receiver), Activity::Receiving(Stage::User));
         assert_eq!(activity([].into_iter(), true, Role::Sender), Activity::Sending);
+    }
+
+    #[test]
+    fn a_peer_s_calls_tell_whether_it_sends_or_receives() {
+        assert_eq!(
+            of("udp_recvmsg __sys_recvfrom do_syscall_64", Role::Peer),
+            Activity::Receiving(Stage::Udp)
+        );
+        assert_eq!(of("udp_sendmsg __sys_sendto do_syscall_64", Role::Peer), Activity::Sending);
+        let softirq = "udp_rcv process_backlog net_rx_action do_softirq udp_sendmsg __sys_sendto";
+        assert_eq!(of(softirq, Role::Peer), Activity::Receiving(Stage::Udp));
+        assert_eq!(activity([].into_iter(), true, Role::Peer), Activity::Other, "its own time is its own");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bench::CpuLooks;
 use filter::Filter;
 use ledger::{Drivers, DropReading, DropScope, DropWatch, FlowTally, MachineGrowth, MachineReading};
 use session::MetricsPage;
@@ -31,6 +32,7 @@ struct Watch<'a> {
     drivers: Drivers,
     drops: Option<DropWatch>,
     flow: Option<(Filter, FlowTally)>,
+    cpus: CpuLooks,
 }
 
 pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
@@ -52,8 +54,10 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
         let spent = cost.since(before.1).total_ns();
         own_ns += spent;
         let (whole, last) = (watch.between(&first, &now), watch.between(&before.0, &now));
-        let total = watch.document(&whole, own_ns);
-        let interval = watch.document(&last, spent);
+        let [cpus_last, cpus_whole] =
+            watch.cpus.look().map_err(|error| Failure::of(Status::Refused, &error))?;
+        let total = Document { cpus: cpus_whole, ..watch.document(&whole, own_ns) };
+        let interval = Document { cpus: cpus_last, ..watch.document(&last, spent) };
         before = (now, cost);
         if let Some(metrics) = &metrics {
             metrics.publish(view::prometheus(&total));
@@ -104,7 +108,8 @@ impl<'a> Watch<'a> {
             }
         };
         let flow = filter.map(|filter| (filter, FlowTally::default()));
-        Ok(Self { args, interfaces, drivers, drops, flow })
+        let cpus = CpuLooks::start().map_err(|error| Failure::of(Status::Refused, &error))?;
+        Ok(Self { args, interfaces, drivers, drops, flow, cpus })
     }
 
     /// Waits for the end of the interval, of the time, or for a signal; whether it is over.
@@ -145,7 +150,7 @@ impl<'a> Watch<'a> {
 
     fn document(&self, growth: &MachineGrowth, own_ns: u64) -> Document {
         let interface = self.args.interface.as_deref();
-        match &self.flow {
+        let document = match &self.flow {
             Some((filter, _)) => {
                 let places = growth.drops.as_ref().map(|drops| drops.places.clone()).unwrap_or_default();
                 let only = growth.only(places);
@@ -153,7 +158,8 @@ impl<'a> Watch<'a> {
                 Document { flow: Some(filter.expression().to_owned()), ..document }
             }
             None => Document::of(growth, interface, &self.drivers, own_ns),
-        }
+        };
+        Document { interrupt_accounting: self.cpus.accounting(), ..document }
     }
 }
 

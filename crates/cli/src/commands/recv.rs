@@ -53,10 +53,10 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     let save = Save::prepare(&args.output, "recv")?;
     let form = args.output.form();
     let diagnosis = plan.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))?;
-    let mut reception = match Reception::start(&plan.receiver, &plan.cpus) {
+    let mut reception = match Reception::start(&plan.receiver, &plan.cpus, diagnosis.as_ref()) {
         Err(error) if args.listen.any && os_error(&error) == Some(libc::EAFNOSUPPORT) => {
             plan.receiver.local = args.listen.ipv4();
-            Reception::start(&plan.receiver, &plan.cpus)
+            Reception::start(&plan.receiver, &plan.cpus, diagnosis.as_ref())
         }
         other => other,
     }

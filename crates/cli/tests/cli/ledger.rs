@@ -10,6 +10,14 @@ use serde_json::Value;
 
 use crate::support::{as_nobody, is_root, json, linerate, run, signal, skip, wait, words};
 
+/// Why a document is not as published, if so.
+fn fault(document: &Value) -> Option<String> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/linerate.ledger.1.schema.json");
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    let schema = compiler.compile(file, &mut schemas).unwrap();
+    schemas.validate(document, schema).err().map(|error| format!("{error:#}"))
+}
+
 fn line<'d>(document: &'d Value, id: &str) -> Option<&'d Value> {
     document["lines"].as_array().unwrap().iter().find(|line| line["id"] == id)
 }
@@ -44,6 +52,42 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     assert!(reason["flow"].as_str().unwrap().ends_with("127.0.0.1:9 UDP"), "{reason}");
     assert_eq!(document["cost"]["events_lost"], 0);
     assert_eq!(document["schema"], "linerate.ledger/1");
+    assert_eq!(fault(document), None);
+    let mut other = document.clone();
+    other["schema"] = "linerate.ledger/2".into();
+    assert!(fault(&other).is_some());
+    let cpus = document["cpus"].as_array().unwrap();
+    let polled = |cpu: &Value| cpu["net_rx"]["polls"]["packets"].as_u64().unwrap();
+    assert!(cpus.iter().map(polled).sum::<u64>() >= 500, "loopback's packets were polled: {cpus:#?}");
+}
+
+#[test]
+fn a_socket_that_nobody_reads_is_named_with_its_process() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let mut watch = linerate(&["ledger", "lo", "--json-stream", "--interval", "50ms"]);
+    let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    const SENT: u64 = 20_000;
+    for _ in 0..SENT {
+        socket.send_to(&[0; 500], to).unwrap();
+    }
+    signal(&child, "INT");
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(wait(&mut child).success());
+    let document: Value = serde_json::from_str(&last).unwrap();
+    let end = &document["end"];
+    assert_eq!(fault(end), None);
+    let sockets = end["sockets"].as_array().unwrap();
+    let own = sockets.iter().find(|other| other["port"] == to.port()).unwrap_or_else(|| panic!("{end:#}"));
+    assert!(own["unread_bytes"].as_u64().unwrap() > 0, "{own}");
+    assert_eq!(own["pid"], std::process::id());
+    socket.set_nonblocking(true).unwrap();
+    let held = std::iter::from_fn(|| socket.recv(&mut [0; 500]).ok()).count() as u64;
+    assert_eq!(own["dropped"].as_u64().unwrap(), SENT - held, "{own}");
+    let full = line(end, "receive-buffer").unwrap_or_else(|| panic!("{end:#}"));
+    assert!(full["packets"].as_u64().unwrap() >= SENT - held, "{full}");
 }
 
 #[test]

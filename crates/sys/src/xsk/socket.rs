@@ -107,6 +107,21 @@ impl XskStatistics {
         self.rx_dropped + self.rx_ring_full
     }
 
+    /// What was counted since an earlier reading of the same socket.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_dropped: self.rx_dropped.saturating_sub(earlier.rx_dropped),
+            rx_invalid_descs: self.rx_invalid_descs.saturating_sub(earlier.rx_invalid_descs),
+            tx_invalid_descs: self.tx_invalid_descs.saturating_sub(earlier.tx_invalid_descs),
+            rx_ring_full: self.rx_ring_full.saturating_sub(earlier.rx_ring_full),
+            rx_fill_ring_empty_descs: self
+                .rx_fill_ring_empty_descs
+                .saturating_sub(earlier.rx_fill_ring_empty_descs),
+            tx_ring_empty_descs: self.tx_ring_empty_descs.saturating_sub(earlier.tx_ring_empty_descs),
+        }
+    }
+
     /// All six counters with the kernel's names.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [

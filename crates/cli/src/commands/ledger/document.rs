@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Drivers, Dropped, MachineGrowth, Place, flow_words};
-use measure::Unit;
+use ledger::{Drivers, Dropped, MachineGrowth, Place, SocketGrowth, flow_words};
+use measure::{CpuShare, InterruptAccounting, Unit};
 use serde::Serialize;
 use serde_json::json;
 use sys::procfs::{Owner, socket_owners};
 
 /// The schema's name.
 const SCHEMA: &str = "linerate.ledger/1";
-/// The most drop reasons that are shown.
+/// The most drop reasons, and the most sockets, that are shown.
 const TOP: usize = 10;
 
 /// Everything about one stretch of time.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Document {
     pub(super) schema: &'static str,
     /// `None`: all interfaces but loopback.
@@ -32,11 +33,19 @@ pub(super) struct Document {
     pub(super) lines: Vec<Line>,
     /// The most frequent reasons the kernel gave; `None` when it was not asked.
     pub(super) reasons: Option<Vec<Reason>>,
+    /// UDP sockets of the namespace that hold datagrams unread or dropped some.
+    pub(super) sockets: Vec<UdpSocket>,
+    /// Whether the kernel tells what AF_XDP sockets lose; those losses are lines.
+    pub(super) sees_af_xdp: bool,
     pub(super) unknown_counters: Vec<Unknown>,
+    /// How each CPU spent the time.
+    pub(super) cpus: Vec<CpuShare>,
+    pub(super) interrupt_accounting: InterruptAccounting,
     pub(super) cost: Cost,
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Line {
     pub(super) id: Option<&'static str>,
     pub(super) place: String,
@@ -52,6 +61,7 @@ pub(super) struct Line {
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Reason {
     pub(super) reason: String,
     pub(super) function: String,
@@ -66,7 +76,21 @@ pub(super) struct Reason {
     pub(super) process: Option<String>,
 }
 
+/// A UDP socket and its application.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct UdpSocket {
+    pub(super) port: u16,
+    /// Memory that datagrams hold that the application has not read yet.
+    pub(super) unread_bytes: u64,
+    /// Buffers that it had no room for, or refused.
+    pub(super) dropped: u64,
+    pub(super) pid: Option<u32>,
+    pub(super) process: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Unknown {
     pub(super) interface: String,
     pub(super) counter: String,
@@ -75,6 +99,7 @@ pub(super) struct Unknown {
 
 /// What watching costs.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Cost {
     /// This process, as a share of one CPU.
     pub(super) process_cpu_ratio: f64,
@@ -137,6 +162,8 @@ impl Document {
             lost_pps: per_second(lost),
             lines,
             reasons: drops.map(|drops| reasons(&drops.places, per_second)),
+            sockets: sockets(&growth.sockets),
+            sees_af_xdp: growth.sees_xdp_sockets(),
             unknown_counters: growth
                 .unknown_counters(drivers)
                 .into_iter()
@@ -146,6 +173,8 @@ impl Document {
                     grown_by,
                 })
                 .collect(),
+            cpus: Vec::new(),
+            interrupt_accounting: InterruptAccounting::Unknown,
             cost: Cost {
                 process_cpu_ratio: ratio(own_ns),
                 program_cpu_ratio: ratio(program_ns),
@@ -165,6 +194,23 @@ impl Document {
     pub(super) fn to_text(&self) -> String {
         serde_json::to_string_pretty(self).expect("the document is JSON")
     }
+}
+
+fn sockets(all: &[SocketGrowth]) -> Vec<UdpSocket> {
+    let top = &all[..all.len().min(TOP)];
+    let inodes: Vec<u64> = top.iter().map(|socket| socket.inode).collect();
+    let owners = socket_owners(&inodes);
+    let socket = |socket: &SocketGrowth| {
+        let owner = owners.get(&socket.inode);
+        UdpSocket {
+            port: socket.port,
+            unread_bytes: socket.unread_bytes,
+            dropped: socket.dropped,
+            pid: owner.map(|owner| owner.pid),
+            process: owner.map(|owner| owner.command.clone()),
+        }
+    };
+    top.iter().map(socket).collect()
 }
 
 fn reasons(places: &[Dropped], per_second: impl Fn(u64) -> f64) -> Vec<Reason> {
@@ -188,4 +234,30 @@ fn reasons(places: &[Dropped], per_second: impl Fn(u64) -> f64) -> Vec<Reason> {
         }
     };
     top.iter().map(reason).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The schema of what `--json` prints; a line of `--json-stream` holds one such document.
+    fn generated() -> Value {
+        let mut schema = schemars::schema_for!(Document).to_value();
+        schema["$id"] = json!("https://linerate.invalid/schema/linerate.ledger.1.schema.json");
+        schema["title"] = json!(SCHEMA);
+        schema["properties"]["schema"]["const"] = json!(SCHEMA);
+        schema
+    }
+
+    #[test]
+    fn the_published_schema_is_that_of_the_types() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/linerate.ledger.1.schema.json");
+        let text = serde_json::to_string_pretty(&generated()).unwrap() + "\n";
+        if std::env::var_os("LINERATE_BLESS").is_some() {
+            std::fs::write(file, &text).unwrap();
+        }
+        assert!(std::fs::read_to_string(file).unwrap() == text, "make bless rewrites it");
+    }
 }

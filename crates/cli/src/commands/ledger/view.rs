@@ -2,9 +2,13 @@
 
 use std::fmt::Write;
 
-use measure::Unit;
+use measure::{CpuShare, InterruptAccounting, Unit};
 
 use super::document::{Document, Reason};
+
+/// The most CPUs of a screen, and interrupts of one of them.
+const MOST_CPUS: usize = 8;
+const MOST_INTERRUPTS: usize = 3;
 
 /// The screen: rates of the last interval, totals since the start.
 pub(super) fn screen(last: &Document, total: &Document) -> String {
@@ -64,11 +68,16 @@ fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt
         }
         _ => {}
     }
+    write_sockets(last, total, out)?;
     if !total.unknown_counters.is_empty() {
         writeln!(out, "\ncounters that nobody knows (docs/ledger.md says how to name them)")?;
         for unknown in &total.unknown_counters {
             writeln!(out, "{:>27}  {} {}", unknown.grown_by, unknown.interface, unknown.counter)?;
         }
+    }
+    write_cpus(last, out)?;
+    if !last.sees_af_xdp && last.flow.is_none() {
+        writeln!(out, "\nthis kernel does not tell what AF_XDP sockets lose (CONFIG_XDP_SOCKETS_DIAG)")?;
     }
     let cost = &last.cost;
     write!(
@@ -81,6 +90,75 @@ fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt
         write!(out, " ({} events of {ns:.0} ns)", cost.events)?;
     }
     writeln!(out, "; events lost: {}", total.cost.events_lost)
+}
+
+/// Sockets whose application does not keep up.
+fn write_sockets(last: &Document, total: &Document, out: &mut String) -> std::fmt::Result {
+    if total.sockets.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{:>12} {:>14}  sockets that are not read in time", "unread bytes", "dropped")?;
+    for socket in &total.sockets {
+        let now = last.sockets.iter().find(|other| (other.port, other.pid) == (socket.port, socket.pid));
+        let unread = now.map_or(0, |now| now.unread_bytes);
+        write!(out, "{unread:>12} {:>14}  UDP port {}", socket.dropped, socket.port)?;
+        if let (Some(process), Some(pid)) = (&socket.process, socket.pid) {
+            write!(out, "; {process} ({pid})")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The CPUs that have most to do.
+fn write_cpus(last: &Document, out: &mut String) -> std::fmt::Result {
+    let mut cpus: Vec<&CpuShare> = last.cpus.iter().collect();
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    cpus.sort_by(|a, b| a.idle_ratio.total_cmp(&b.idle_ratio));
+    writeln!(
+        out,
+        "\n{:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9}  {:>12} {:>8}  interrupts/s",
+        "CPU", "user", "system", "irq", "softirq", "steal", "idle", "ksoftirqd", "packets/poll", "squeezes"
+    )?;
+    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+    let none = || "-".to_owned();
+    for cpu in cpus.iter().take(MOST_CPUS) {
+        let polls = cpu.net_rx.and_then(|net_rx| net_rx.polls).and_then(|polls| polls.packets_per_poll());
+        let rates = cpu.interrupts.iter().take(MOST_INTERRUPTS);
+        let rates: Vec<String> = rates.map(|one| format!("{} {:.0}", one.name, one.rate_per_s)).collect();
+        writeln!(
+            out,
+            "{:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9}  {:>12} {:>8}  {}",
+            cpu.cpu,
+            percent(cpu.user_ratio),
+            percent(cpu.system_ratio),
+            percent(cpu.irq_ratio),
+            percent(cpu.softirq_ratio),
+            percent(cpu.steal_ratio),
+            percent(cpu.idle_ratio),
+            cpu.ksoftirqd_ratio.map_or_else(none, percent),
+            polls.map_or_else(none, |packets| format!("{packets:.1}")),
+            cpu.net_rx.map_or_else(none, |net_rx| net_rx.time_squeezes.to_string()),
+            rates.join(", ")
+        )?;
+    }
+    if cpus.len() > MOST_CPUS {
+        writeln!(out, "{:>5} others are less busy", cpus.len() - MOST_CPUS)?;
+    }
+    let margin = cpus.iter().filter_map(|cpu| cpu.interrupts_margin_ratio).fold(0.0, f64::max) * 100.0;
+    match last.interrupt_accounting {
+        InterruptAccounting::Precise => {
+            writeln!(out, "time in interrupts is read from a clock: exact to ±{margin:.1} % of a CPU")
+        }
+        InterruptAccounting::Ticks => writeln!(
+            out,
+            "time in interrupts is what the timer tick found (no CONFIG_IRQ_TIME_ACCOUNTING): ±{margin:.1} % of a CPU"
+        ),
+        InterruptAccounting::Unknown => writeln!(out, "how time in interrupts is told is not known"),
+    }?;
+    writeln!(out, "squeezes: rounds cut short with packets left (net.core.netdev_budget, netdev_budget_usecs)")
 }
 
 fn unit(unit: Unit) -> &'static str {
@@ -148,6 +226,13 @@ fn write_prometheus(total: &Document, out: &mut String) -> std::fmt::Result {
     counter("sent_packets", "Frames that the interfaces sent.", total.tx_packets as f64)?;
     counter("ledger_events_lost", "Drops that are in no reason's count.", total.cost.events_lost as f64)?;
     let seconds = |ratio: f64| ratio * total.duration_s;
+    write_cpu_metrics(total, out)?;
+    let mut counter = |name: &str, help: &str, value: f64| {
+        writeln!(
+            out,
+            "# TYPE linerate_{name} counter\n# HELP linerate_{name} {help}\nlinerate_{name}_total {value}"
+        )
+    };
     counter(
         "ledger_process_cpu_seconds",
         "CPU time of the watching process.",
@@ -159,6 +244,26 @@ fn write_prometheus(total: &Document, out: &mut String) -> std::fmt::Result {
         seconds(total.cost.program_cpu_ratio),
     )?;
     writeln!(out, "# EOF")
+}
+
+fn write_cpu_metrics(total: &Document, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "# TYPE linerate_cpu_seconds counter")?;
+    writeln!(out, "# HELP linerate_cpu_seconds Time of each CPU by what it did.")?;
+    for cpu in &total.cpus {
+        let modes = [
+            ("user", cpu.user_ratio),
+            ("system", cpu.system_ratio),
+            ("irq", cpu.irq_ratio),
+            ("softirq", cpu.softirq_ratio),
+            ("steal", cpu.steal_ratio),
+            ("idle", cpu.idle_ratio),
+        ];
+        for (mode, ratio) in modes {
+            let seconds = ratio * total.duration_s;
+            writeln!(out, "linerate_cpu_seconds_total{{cpu=\"{}\",mode=\"{mode}\"}} {seconds}", cpu.cpu)?;
+        }
+    }
+    Ok(())
 }
 
 /// A label's value, in quotes: as OpenMetrics writes it.
