@@ -86,7 +86,8 @@ impl MachineReading {
         let backlog = if everything { procfs::softnet_stat()? } else { Vec::new() };
         let mut xdp_sockets = sock_diag::xdp_sockets().ok().flatten();
         if let (Some(sockets), false) = (&mut xdp_sockets, everything) {
-            let index = |name: &String| RouteSocket::open().ok()?.link_by_name(name).ok().map(|link| link.index);
+            let index =
+                |name: &String| RouteSocket::open().ok()?.link_by_name(name).ok().map(|link| link.index);
             let chosen: Vec<u32> = interfaces.iter().filter_map(index).collect();
             sockets.retain(|socket| chosen.contains(&socket.interface));
         }

@@ -38,7 +38,9 @@ pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>, NetlinkError> {
     let mut sockets = Vec::new();
     match socket.ask(request(), |body| sockets.extend(XdpSocket::parse(body))) {
         Ok(()) => Ok(Some(sockets)),
-        Err(refusal) if matches!(refusal.source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
+        Err(refusal) if matches!(refusal.source.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            Ok(None)
+        }
         Err(refusal) => Err(refusal.of("list", "the AF_XDP sockets")),
     }
 }

@@ -46,10 +46,7 @@ mod tests {
         let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
              \x20 62: 0100007F:0035 00000000:0000 07 00000000:00000900 00:00000000 00000000   101        0 18242 2 0000000000000000 17\n";
         let [socket] = parse_udp_sockets(text).unwrap()[..] else { panic!("one socket") };
-        assert_eq!(
-            socket,
-            UdpSocketState { inode: 18242, port: 53, unread_bytes: 0x900, dropped: 17 }
-        );
+        assert_eq!(socket, UdpSocketState { inode: 18242, port: 53, unread_bytes: 0x900, dropped: 17 });
         assert!(parse_udp_sockets("names\n1: 2\n").unwrap_err().to_string().contains("13 columns"));
         assert!(parse_udp_sockets("names\n1 a:zz c 4 5:6 7 8 9 10 11 12 13 14\n").is_err());
     }

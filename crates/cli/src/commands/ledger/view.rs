@@ -158,7 +158,10 @@ fn write_cpus(last: &Document, out: &mut String) -> std::fmt::Result {
         ),
         InterruptAccounting::Unknown => writeln!(out, "how time in interrupts is told is not known"),
     }?;
-    writeln!(out, "squeezes: rounds cut short with packets left (net.core.netdev_budget, netdev_budget_usecs)")
+    writeln!(
+        out,
+        "squeezes: rounds cut short with packets left (net.core.netdev_budget, netdev_budget_usecs)"
+    )
 }
 
 fn unit(unit: Unit) -> &'static str {
