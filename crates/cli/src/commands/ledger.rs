@@ -20,7 +20,7 @@ use crate::{
     output::print_line,
     screen::Screen,
 };
-use document::Document;
+use document::{About, Document, Owners};
 
 /// How often headers of dropped packets are fetched and signals looked for.
 const LOOK: Duration = Duration::from_millis(20);
@@ -33,6 +33,7 @@ struct Watch<'a> {
     drops: Option<DropWatch>,
     flow: Option<(Filter, FlowTally)>,
     cpus: CpuLooks,
+    owners: Owners,
 }
 
 pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
@@ -109,7 +110,7 @@ impl<'a> Watch<'a> {
         };
         let flow = filter.map(|filter| (filter, FlowTally::default()));
         let cpus = CpuLooks::start().map_err(|error| Failure::of(Status::Refused, &error))?;
-        Ok(Self { args, interfaces, drivers, drops, flow, cpus })
+        Ok(Self { args, interfaces, drivers, drops, flow, cpus, owners: Owners::default() })
     }
 
     /// Waits for the end of the interval, of the time, or for a signal; whether it is over.
@@ -149,15 +150,20 @@ impl<'a> Watch<'a> {
     }
 
     fn document(&self, growth: &MachineGrowth, own_ns: u64) -> Document {
-        let interface = self.args.interface.as_deref();
+        let about = About {
+            interface: self.args.interface.as_deref(),
+            drivers: &self.drivers,
+            owners: &self.owners,
+            own_ns,
+        };
         let document = match &self.flow {
             Some((filter, _)) => {
                 let places = growth.drops.as_ref().map(|drops| drops.places.clone()).unwrap_or_default();
                 let only = growth.only(places);
-                let document = Document::of(&only, interface, &self.drivers, own_ns);
+                let document = Document::of(&only, &about);
                 Document { flow: Some(filter.expression().to_owned()), ..document }
             }
-            None => Document::of(growth, interface, &self.drivers, own_ns),
+            None => Document::of(growth, &about),
         };
         Document { interrupt_accounting: self.cpus.accounting(), ..document }
     }

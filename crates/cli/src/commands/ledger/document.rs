@@ -1,6 +1,6 @@
 //! What a ledger of a live machine says: the document that JSON shows, and views are drawn from.
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use ledger::{Drivers, Dropped, MachineGrowth, Place, SocketGrowth, flow_words};
 use measure::{CpuShare, InterruptAccounting, Unit};
@@ -111,14 +111,41 @@ pub(super) struct Cost {
     pub(super) ns_per_event: Option<f64>,
 }
 
+/// Processes by the sockets that they hold. Finding one means looking through all: each socket's is looked for once.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    known: RefCell<BTreeMap<u64, Option<Owner>>>,
+}
+
+impl Owners {
+    /// Sockets that are remembered.
+    const MOST: usize = 1024;
+
+    /// The processes that hold these sockets, where they are known.
+    fn of(&self, inodes: &[u64]) -> BTreeMap<u64, Owner> {
+        let mut known = self.known.borrow_mut();
+        if known.len() > Self::MOST {
+            known.clear();
+        }
+        let unknown: Vec<u64> = inodes.iter().copied().filter(|inode| !known.contains_key(inode)).collect();
+        let mut found = socket_owners(&unknown);
+        known.extend(unknown.into_iter().map(|inode| (inode, found.remove(&inode))));
+        inodes.iter().filter_map(|inode| Some((*inode, known.get(inode)?.clone()?))).collect()
+    }
+}
+
+/// What a document needs beside the counters.
+pub(super) struct About<'a> {
+    pub(super) interface: Option<&'a str>,
+    pub(super) drivers: &'a Drivers,
+    pub(super) owners: &'a Owners,
+    /// CPU time of this process.
+    pub(super) own_ns: u64,
+}
+
 impl Document {
-    /// `own_ns` is the CPU time of this process.
-    pub(super) fn of(
-        growth: &MachineGrowth,
-        interface: Option<&str>,
-        drivers: &Drivers,
-        own_ns: u64,
-    ) -> Self {
+    pub(super) fn of(growth: &MachineGrowth, about: &About<'_>) -> Self {
+        let &About { interface, drivers, owners, own_ns } = about;
         let per_second =
             |packets: u64| if growth.seconds > 0.0 { packets as f64 / growth.seconds } else { 0.0 };
         let lines: Vec<Line> = growth
@@ -161,8 +188,8 @@ impl Document {
             lost_packets: lost,
             lost_pps: per_second(lost),
             lines,
-            reasons: drops.map(|drops| reasons(&drops.places, per_second)),
-            sockets: sockets(&growth.sockets),
+            reasons: drops.map(|drops| reasons(&drops.places, owners, per_second)),
+            sockets: sockets(&growth.sockets, owners),
             sees_af_xdp: growth.sees_xdp_sockets(),
             unknown_counters: growth
                 .unknown_counters(drivers)
@@ -196,10 +223,10 @@ impl Document {
     }
 }
 
-fn sockets(all: &[SocketGrowth]) -> Vec<UdpSocket> {
+fn sockets(all: &[SocketGrowth], owners: &Owners) -> Vec<UdpSocket> {
     let top = &all[..all.len().min(TOP)];
     let inodes: Vec<u64> = top.iter().map(|socket| socket.inode).collect();
-    let owners = socket_owners(&inodes);
+    let owners = owners.of(&inodes);
     let socket = |socket: &SocketGrowth| {
         let owner = owners.get(&socket.inode);
         UdpSocket {
@@ -213,11 +240,11 @@ fn sockets(all: &[SocketGrowth]) -> Vec<UdpSocket> {
     top.iter().map(socket).collect()
 }
 
-fn reasons(places: &[Dropped], per_second: impl Fn(u64) -> f64) -> Vec<Reason> {
+fn reasons(places: &[Dropped], owners: &Owners, per_second: impl Fn(u64) -> f64) -> Vec<Reason> {
     let top = &places[..places.len().min(TOP)];
     let inode = |dropped: &Dropped| dropped.sample.as_ref().map_or(0, |sample| sample.inode);
     let inodes: Vec<u64> = top.iter().map(inode).filter(|inode| *inode != 0).collect();
-    let owners: BTreeMap<u64, Owner> = socket_owners(&inodes);
+    let owners = owners.of(&inodes);
     let reason = |dropped: &Dropped| {
         let owner = owners.get(&inode(dropped));
         let port = dropped.sample.as_ref().map(|sample| sample.port);
@@ -249,6 +276,20 @@ mod tests {
         schema["title"] = json!(SCHEMA);
         schema["properties"]["schema"]["const"] = json!(SCHEMA);
         schema
+    }
+
+    #[test]
+    fn a_socket_s_process_is_looked_for_once() {
+        let owners = Owners::default();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        let file = std::fs::metadata(format!("/proc/self/fd/{descriptor}")).unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&file);
+        let found = owners.of(&[inode, 1]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&inode]);
+        assert_eq!(found[&inode].pid, std::process::id());
+        drop(socket);
+        assert_eq!(owners.of(&[inode, 1]), found, "it is remembered");
     }
 
     #[test]
