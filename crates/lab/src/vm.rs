@@ -33,6 +33,7 @@ mod plan;
 mod qemu;
 mod run;
 mod store;
+mod wires;
 
 pub use error::VmError;
 pub use plan::{Accel, Kernel, NicModel, NicPair, VmPlan, VmPlanError};

@@ -7,6 +7,7 @@ use std::{
 
 use sys::{
     ethtool::{EthtoolNetlink, EthtoolSocket},
+    netdev::NetdevSocket,
     netns::NetNs,
     rtnetlink::{Link, RouteSocket},
     sysfs::Sysfs,
@@ -23,6 +24,8 @@ pub struct Card {
     pub(crate) ethtool: EthtoolSocket,
     /// `None` before Linux 5.6.
     pub(crate) netlink: Option<EthtoolNetlink>,
+    /// Opened when it is first asked; `Some(None)` before Linux 6.8.
+    netdev: Option<Option<NetdevSocket>>,
     sysfs: Option<PathBuf>,
     /// What `sysfs` leads through, where it is not mounted anywhere.
     _own_sysfs: Option<Sysfs>,
@@ -45,6 +48,7 @@ impl Card {
             route,
             ethtool: EthtoolSocket::open()?,
             netlink: EthtoolNetlink::open().ok(),
+            netdev: None,
             sysfs,
             _own_sysfs: own,
         })
@@ -66,6 +70,11 @@ impl Card {
     /// When the interface is gone.
     pub fn link(&mut self) -> Result<Link, NicError> {
         Ok(self.route.link_by_index(self.index)?)
+    }
+
+    /// The kernel's netdev family; `None` where it has none. To be asked on a thread of the card's namespace.
+    pub(crate) fn netdev(&mut self) -> Option<&mut NetdevSocket> {
+        self.netdev.get_or_insert_with(|| NetdevSocket::open().ok()).as_mut()
     }
 
     /// Takes over the interface's name when somebody renamed it: ioctls and files go by name.

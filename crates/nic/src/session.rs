@@ -20,7 +20,7 @@ use crate::{
 mod bring;
 
 pub use bring::Left;
-use bring::{bring, follows_a_reset};
+use bring::{bring, follows_a_reset, is_set_with};
 
 /// A card that this process changes, and nobody else meanwhile.
 ///
@@ -303,7 +303,8 @@ impl Session {
         before: &Settings,
         changes: &[Change],
     ) -> Result<(Vec<Change>, Vec<Change>), SessionError> {
-        let asked = |name: &str| changes.iter().any(|change| change.name == name);
+        let asked =
+            |name: &str| changes.iter().any(|change| change.name == name || is_set_with(name, &change.name));
         let channels = changes.iter().any(|change| change.name.starts_with("channels."));
         let now = read_settings(&mut self.card)?.settings;
         let lost = |name: &&String| {

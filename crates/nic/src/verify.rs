@@ -14,7 +14,7 @@ use sys::{
 use thiserror::Error;
 use wire::{FlowKey, FrameSpec, MacAddr, PROTOCOL_UDP, SizeMix, Sizes, Template, Values};
 
-use crate::{Card, NicError, QueueCounts, read_queue_counts};
+use crate::{Card, NicError, QueueCounts, counters::read_queue_counts_again, read_queue_counts};
 
 /// Sends marked packets to a card and finds their queues.
 pub struct Verifier {
@@ -24,6 +24,7 @@ pub struct Verifier {
     src_mac: MacAddr,
     dst_mac: MacAddr,
     packets: u32,
+    frame_bytes: usize,
 }
 
 /// Where a flow's packets arrived.
@@ -82,6 +83,20 @@ impl Verifier {
     /// # Errors
     /// [`VerifyError`].
     pub fn new(card: &mut Card, via: &str, packets: u32) -> Result<Self, VerifyError> {
+        Self::with_frames(card, via, packets, FRAME_BYTES)
+    }
+
+    /// The same with frames of so many bytes, at least 96, with their check sequence.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn with_frames(
+        card: &mut Card,
+        via: &str,
+        packets: u32,
+        frame_bytes: usize,
+    ) -> Result<Self, VerifyError> {
+        let frame_bytes = frame_bytes.max(FRAME_BYTES);
         let mac = |name: &str, mac: Option<[u8; 6]>| {
             mac.map(MacAddr).ok_or_else(|| VerifyError::NoMac { interface: name.into() })
         };
@@ -90,7 +105,7 @@ impl Verifier {
         let own = card.link()?;
         let failed = |source| VerifyError::Send { via: via.into(), source };
         let socket = PacketSocket::open().map_err(failed)?;
-        let layout = TxRingLayout::new(packets.next_power_of_two().max(64) as usize, FRAME_BYTES);
+        let layout = TxRingLayout::new(packets.next_power_of_two().max(64) as usize, frame_bytes);
         let ring = socket.transmit_ring(layout).map_err(failed)?;
         socket.bind_to_send(peer.index).map_err(failed)?;
         Ok(Self {
@@ -100,6 +115,7 @@ impl Verifier {
             src_mac: mac(via, peer.mac)?,
             dst_mac: mac(card.name(), own.mac)?,
             packets: packets.max(1),
+            frame_bytes,
         })
     }
 
@@ -139,7 +155,7 @@ impl Verifier {
         self.send(flow, self.packets)?;
         let deadline = Instant::now() + ARRIVAL;
         loop {
-            let after = read_queue_counts(card)?;
+            let after = read_queue_counts_again(card, before)?;
             let (counted, queue) = arrived(before, &after, self.packets.into());
             if counted >= u64::from(self.packets) || Instant::now() > deadline {
                 return Ok((Observed { queue, sent: self.packets, counted }, after));
@@ -174,7 +190,7 @@ impl Verifier {
             dst_addr: Values::Fixed(flow.addresses.dst()),
             src_port: Values::Fixed(flow.src_port),
             dst_port: Values::Fixed(flow.dst_port),
-            sizes: Sizes::Frame(SizeMix::Values(Values::Fixed(FRAME_BYTES as u32))),
+            sizes: Sizes::Frame(SizeMix::Values(Values::Fixed(self.frame_bytes as u32))),
             ..FrameSpec::default()
         };
         let template = Template::new(&spec)

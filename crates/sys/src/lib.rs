@@ -22,6 +22,7 @@ pub mod rtnetlink;
 pub mod signal;
 pub mod sock_diag;
 pub mod sysfs;
+pub mod tap;
 pub mod tcp;
 pub mod udp;
 pub mod xsk;

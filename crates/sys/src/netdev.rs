@@ -1,11 +1,12 @@
-//! The generic netlink family `netdev`: which NAPI instances an interface has and which threads run them.
+//! The generic netlink family `netdev`: which NAPI instances an interface has, which threads run them, and how each
+//! polls.
 //!
 //! Format: `linux/netdev.h`, <https://docs.kernel.org/networking/netlink_spec/netdev.html>.
 
 use std::io;
 
 use crate::genl::Family;
-use crate::netlink::{Attributes, NetlinkError};
+use crate::netlink::{Attributes, NetlinkError, Request};
 
 /// A socket of the family in the namespace of the thread that opened it; from there any thread may use it.
 #[derive(Debug)]
@@ -22,6 +23,21 @@ pub struct Napi {
     pub interrupt: Option<u32>,
     /// The kernel thread that runs it, when it is threaded.
     pub thread: Option<u32>,
+    /// How it polls.
+    pub polling: NapiPolling,
+}
+
+/// How a NAPI instance polls; `None` is what this kernel does not tell, and what a change leaves alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NapiPolling {
+    /// How many polls that found nothing go by before its interrupt comes back (since Linux 6.13).
+    pub defer_hard_irqs: Option<u32>,
+    /// Nanoseconds that GRO may hold packets back, and until it is polled without an interrupt (since Linux 6.13).
+    pub gro_flush_timeout_ns: Option<u64>,
+    /// Nanoseconds that its interrupt stays away while an application polls (since Linux 6.13).
+    pub irq_suspend_timeout_ns: Option<u64>,
+    /// Whether a thread runs it: 0 no, 1 yes, 2 one that never sleeps (since Linux 6.17).
+    pub threaded: Option<u32>,
 }
 
 /// One queue of an interface.
@@ -109,6 +125,28 @@ impl NetdevSocket {
         napis.sort_by_key(|napi| napi.id);
         Ok(napis)
     }
+
+    /// Changes how a NAPI instance polls (since Linux 6.13). Needs CAP_NET_ADMIN.
+    pub fn set_napi(&mut self, napi: u32, polling: &NapiPolling) -> Result<(), NetlinkError> {
+        let mut request = self.family.request(NAPI_SET, 0);
+        polling.append(napi, &mut request);
+        self.family
+            .ask(request, |_| ())
+            .map_err(|refusal| refusal.of("change the polling of", format!("NAPI instance {napi}")))
+    }
+}
+
+const NAPI_SET: u8 = 14;
+
+/// `NETDEV_A_NAPI_*` in `linux/netdev.h`.
+mod napi {
+    pub(super) const ID: u16 = 2;
+    pub(super) const IRQ: u16 = 3;
+    pub(super) const PID: u16 = 4;
+    pub(super) const DEFER_HARD_IRQS: u16 = 5;
+    pub(super) const GRO_FLUSH_TIMEOUT: u16 = 6;
+    pub(super) const IRQ_SUSPEND_TIMEOUT: u16 = 7;
+    pub(super) const THREADED: u16 = 8;
 }
 
 impl Queue {
@@ -138,12 +176,39 @@ impl QueueStats {
     }
 }
 
+impl NapiPolling {
+    fn parse(attributes: Attributes<'_>) -> Self {
+        Self {
+            defer_hard_irqs: attributes.u32(napi::DEFER_HARD_IRQS),
+            gro_flush_timeout_ns: attributes.uint(napi::GRO_FLUSH_TIMEOUT),
+            irq_suspend_timeout_ns: attributes.uint(napi::IRQ_SUSPEND_TIMEOUT),
+            threaded: attributes.u32(napi::THREADED),
+        }
+    }
+
+    fn append(&self, napi: u32, request: &mut Request) {
+        request.u32(napi::ID, napi);
+        for (kind, value) in [(napi::DEFER_HARD_IRQS, self.defer_hard_irqs), (napi::THREADED, self.threaded)]
+        {
+            value.into_iter().for_each(|value| request.u32(kind, value));
+        }
+        for (kind, value) in [
+            (napi::GRO_FLUSH_TIMEOUT, self.gro_flush_timeout_ns),
+            (napi::IRQ_SUSPEND_TIMEOUT, self.irq_suspend_timeout_ns),
+        ] {
+            value.into_iter().for_each(|value| request.attribute(kind, &value.to_ne_bytes()));
+        }
+    }
+}
+
 impl Napi {
     fn parse(attributes: Attributes<'_>) -> Option<Self> {
-        const ID: u16 = 2;
-        const IRQ: u16 = 3;
-        const PID: u16 = 4;
-        Some(Self { id: attributes.u32(ID)?, interrupt: attributes.u32(IRQ), thread: attributes.u32(PID) })
+        Some(Self {
+            id: attributes.u32(napi::ID)?,
+            interrupt: attributes.u32(napi::IRQ),
+            thread: attributes.u32(napi::PID),
+            polling: NapiPolling::parse(attributes),
+        })
     }
 
     /// Keeps the thread of this instance on one CPU. Needs CAP_SYS_NICE over the whole machine, which root in a
@@ -189,11 +254,36 @@ mod tests {
             bytes
         };
         let softirq = [attribute(1, 7), attribute(2, 8193)].concat();
-        assert_eq!(Napi::parse(Attributes(&softirq)), Some(Napi { id: 8193, interrupt: None, thread: None }));
+        let polling = NapiPolling::default();
+        let napi = Napi { id: 8193, interrupt: None, thread: None, polling };
+        assert_eq!(Napi::parse(Attributes(&softirq)), Some(napi));
         let threaded = [softirq, attribute(3, 47), attribute(4, 1234)].concat();
-        let napi = Napi { id: 8193, interrupt: Some(47), thread: Some(1234) };
+        let napi = Napi { id: 8193, interrupt: Some(47), thread: Some(1234), polling };
         assert_eq!(Napi::parse(Attributes(&threaded)), Some(napi));
         assert_eq!(Napi::parse(Attributes(&[])), None);
+    }
+
+    #[test]
+    fn a_change_of_polling_reads_back_and_says_only_what_it_changes() {
+        let polling = NapiPolling {
+            defer_hard_irqs: Some(100),
+            gro_flush_timeout_ns: Some(50_000),
+            irq_suspend_timeout_ns: Some(20_000_000),
+            threaded: Some(1),
+        };
+        let mut request = Request::new(0, 0, &[]);
+        polling.append(8193, &mut request);
+        let read = Napi::parse(Attributes(request.body())).unwrap();
+        assert_eq!((read.id, read.polling), (8193, polling));
+        let mut request = Request::new(0, 0, &[]);
+        let one = NapiPolling { gro_flush_timeout_ns: Some(7), ..NapiPolling::default() };
+        one.append(1, &mut request);
+        let words = [8u16, 2, 1, 0, 12, 6, 7, 0, 0, 0];
+        assert_eq!(
+            request.body(),
+            words.map(u16::to_ne_bytes).concat(),
+            "NETDEV_A_NAPI_ID, _GRO_FLUSH_TIMEOUT"
+        );
     }
 
     #[test]

@@ -69,6 +69,18 @@ impl RouteSocket {
         self.ask(veth_request(pair), "create", object)
     }
 
+    /// Creates a bridge that joins only what is put into it: no spanning tree, and it asks nobody for groups.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.ask(bridge_request(name), "create", format!("bridge {name}"))
+    }
+
+    /// Makes a link a port of a bridge.
+    pub fn add_to_bridge(&mut self, index: u32, bridge: u32) -> Result<(), NetlinkError> {
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+        request.u32(libc::IFLA_MASTER, bridge);
+        self.ask(request, "add to a bridge", number(index))
+    }
+
     /// Every link of the namespace.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
         let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &link_header(0, 0, 0));
@@ -254,6 +266,17 @@ fn veth_request(pair: &VethPair<'_>) -> Request {
                 request.u32(libc::IFLA_NET_NS_FD, pair.far_namespace.as_raw_fd() as u32);
             });
         });
+    });
+    request
+}
+
+fn bridge_request(name: &str) -> Request {
+    const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+    let mut request = Request::new(libc::RTM_NEWLINK, CREATE, &link_header(0, 0, 0));
+    request.string(libc::IFLA_IFNAME, name);
+    request.nested(libc::IFLA_LINKINFO, |request| {
+        request.string(libc::IFLA_INFO_KIND, "bridge");
+        request.nested(libc::IFLA_INFO_DATA, |request| request.attribute(IFLA_BR_MCAST_SNOOPING, &[0]));
     });
     request
 }

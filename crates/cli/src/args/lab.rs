@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use lab::{Accel, Kernel, NicModel};
+use lab::{Accel, Kernel, NicPair};
 
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
@@ -32,9 +32,10 @@ pub(crate) struct VmArgs {
     /// The guest's kernel: 6.1, 6.12 or latest
     #[arg(long, default_value = "latest", value_name = "SERIES")]
     pub(crate) kernel: Kernel,
-    /// Two cards of a kind, wired to each other: igb, e1000, e1000e, vmxnet3 or virtio; may be repeated
+    /// Two cards of a kind, wired to each other: igb, e1000, e1000e, vmxnet3, virtio, or virtio:4 with 4 queues (needs
+    /// /dev/net/tun); may be repeated
     #[arg(long = "pair", value_name = "MODEL")]
-    pub(crate) pairs: Vec<NicModel>,
+    pub(crate) pairs: Vec<NicPair>,
     /// Virtual CPUs; igb and vmxnet3 use a queue for each
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) cpus: u32,

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use lab::{NicPair, Vm, VmError, VmPlan, VmStatus, VmStore, VmStreams};
+use lab::{Vm, VmError, VmPlan, VmStatus, VmStore, VmStreams};
 use sys::signal;
 
 use crate::{
@@ -72,7 +72,7 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
 fn plan(args: &VmArgs) -> VmPlan {
     VmPlan {
         kernel: args.kernel,
-        pairs: args.pairs.iter().map(|&model| NicPair::of(model)).collect(),
+        pairs: args.pairs.clone(),
         cpus: args.cpus,
         memory_mib: args.memory,
         time_limit: args.timeout,
@@ -90,6 +90,8 @@ fn explain(error: &VmError, args: &VmArgs) -> Failure {
         VmError::NoArchive { .. } => {
             Failure::of(Status::Missing, error).hint("the packages can be fetched on Debian on x86-64 only")
         }
+        VmError::Wire { .. } | VmError::Bridge { .. } => Failure::of(Status::Missing, error)
+            .hint("a virtio card with one queue needs neither: --pair virtio"),
         _ => Failure::of(Status::Refused, error),
     }
 }

@@ -70,6 +70,18 @@ pub enum VmError {
         /// The cause.
         source: io::Error,
     },
+    /// Cards with several queues need `/dev/net/tun`.
+    #[error("cannot create the wire of cards with several queues (/dev/net/tun)")]
+    Wire {
+        /// The cause.
+        source: io::Error,
+    },
+    /// Nor are they joined without the kernel's bridge.
+    #[error("cannot lay the wire of cards with several queues")]
+    Bridge {
+        /// The cause.
+        source: sys::NetlinkError,
+    },
     /// What the guest wrote could not be passed on.
     #[error("cannot pass on what the virtual machine wrote")]
     Output {

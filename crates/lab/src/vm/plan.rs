@@ -102,7 +102,7 @@ pub enum NicModel {
     E1000e,
     /// VMware's: several queues, native XDP.
     Vmxnet3,
-    /// virtio-net: native XDP, AF_XDP without copies on new kernels; as many queues as asked for.
+    /// virtio-net: native XDP, AF_XDP without copies on new kernels; one queue, or as many as asked for.
     Virtio,
 }
 
@@ -144,12 +144,38 @@ impl FromStr for NicModel {
 pub struct NicPair {
     /// The kind.
     pub model: NicModel,
+    /// Receive and transmit queues of either card, where that can be chosen: virtio's. More than one needs
+    /// `/dev/net/tun`.
+    pub queues: Option<u32>,
 }
 
 impl NicPair {
     /// A pair with the model's own number of queues.
     pub fn of(model: NicModel) -> Self {
-        Self { model }
+        Self { model, queues: None }
+    }
+
+    /// Queues of cards whose wire has to have as many.
+    pub(crate) fn wired_queues(&self) -> Option<u32> {
+        self.queues.filter(|queues| *queues > 1)
+    }
+}
+
+impl From<NicModel> for NicPair {
+    fn from(model: NicModel) -> Self {
+        Self::of(model)
+    }
+}
+
+impl FromStr for NicPair {
+    type Err = String;
+
+    /// `igb`, or `virtio:4` with a number of queues.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (model, queues) = text.split_once(':').map_or((text, None), |(model, n)| (model, Some(n)));
+        let number =
+            |n: &str| n.parse().map_err(|_| format!("no number of queues: {n}; write virtio:4 for example"));
+        Ok(Self { model: model.parse()?, queues: queues.map(number).transpose()? })
     }
 }
 
@@ -184,6 +210,19 @@ pub enum VmPlanError {
         /// What was asked.
         pairs: usize,
     },
+    /// Only virtio's cards have queues by choice, and not any number.
+    #[error(
+        "a pair has 1 to {} queues by choice where it is virtio, not {} of {}",
+        VmPlan::MAX_QUEUES,
+        .queues,
+        .model.name()
+    )]
+    Queues {
+        /// Of which cards.
+        model: NicModel,
+        /// What was asked.
+        queues: u32,
+    },
     /// None, or more than the emulator takes.
     #[error("a virtual machine has 1 to {} CPUs, not {cpus}", VmPlan::MAX_CPUS)]
     Cpus {
@@ -207,6 +246,8 @@ pub enum VmPlanError {
 impl VmPlan {
     /// The most pairs of cards.
     pub const MAX_PAIRS: usize = 8;
+    /// The most queues of one card.
+    pub const MAX_QUEUES: u32 = 16;
     /// The most CPUs.
     pub const MAX_CPUS: u32 = 64;
     /// The least memory in MiB.
@@ -221,9 +262,21 @@ impl VmPlan {
             ((1..=Self::MAX_CPUS).contains(&cpus), VmPlanError::Cpus { cpus }),
             (memory_mib >= Self::LEAST_MEMORY_MIB, VmPlanError::Memory { memory_mib }),
         ];
+        let queues = self.pairs.iter().filter_map(|pair| {
+            let fits =
+                |queues: &u32| pair.model == NicModel::Virtio && (1..=Self::MAX_QUEUES).contains(queues);
+            let queues = pair.queues.filter(|queues| !fits(queues))?;
+            Some(VmPlanError::Queues { model: pair.model, queues })
+        });
         let share = self.share.iter().filter(|path| !path.is_dir() || path.to_string_lossy().contains(','));
         let share = share.map(|path| VmPlanError::Share { path: path.clone() });
-        rules.into_iter().filter(|(kept, _)| !kept).map(|(_, problem)| problem).chain(share).collect()
+        rules
+            .into_iter()
+            .filter(|(kept, _)| !kept)
+            .map(|(_, problem)| problem)
+            .chain(queues)
+            .chain(share)
+            .collect()
     }
 }
 
@@ -239,9 +292,30 @@ mod tests {
         for model in NicModel::ALL {
             assert_eq!(model.name().parse(), Ok(model));
         }
+        assert_eq!("igb".parse(), Ok(NicPair::of(NicModel::Igb)));
+        assert_eq!("virtio:4".parse(), Ok(NicPair { model: NicModel::Virtio, queues: Some(4) }));
+        assert!("virtio:".parse::<NicPair>().unwrap_err().contains("virtio:4"));
         assert!("5.10".parse::<Kernel>().unwrap_err().contains("6.12"));
         assert!("i40e".parse::<NicModel>().unwrap_err().contains("vmxnet3"));
         assert!("hvf".parse::<Accel>().unwrap_err().contains("kvm"));
+    }
+
+    #[test]
+    fn only_virtio_has_queues_by_choice() {
+        let problems = |pairs: &[&str]| {
+            let pairs = pairs.iter().map(|pair| pair.parse().unwrap()).collect();
+            let problems = VmPlan { pairs, ..VmPlan::default() }.problems();
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(problems(&["virtio:1", "virtio:16", "igb"]), [""; 0]);
+        assert_eq!(
+            problems(&["virtio:17", "virtio:0", "igb:4"]),
+            [
+                "a pair has 1 to 16 queues by choice where it is virtio, not 17 of virtio",
+                "a pair has 1 to 16 queues by choice where it is virtio, not 0 of virtio",
+                "a pair has 1 to 16 queues by choice where it is virtio, not 4 of igb",
+            ]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::plan::{Accel, NicModel, VmPlan};
 use super::store::Parts;
 
 /// Where the guest's lines and first files are, by descriptor.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Descriptors {
     /// The console: the kernel's words and the first process's marks.
     pub(crate) console: RawFd,
@@ -17,10 +17,12 @@ pub(crate) struct Descriptors {
     pub(crate) stderr: RawFd,
     /// The archive with the first files.
     pub(crate) initramfs: RawFd,
+    /// The queues of cards that are not wired by a hub, by card: `1a`.
+    pub(crate) wires: Vec<(String, Vec<RawFd>)>,
 }
 
 /// The arguments of the emulator for this plan.
-pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: Descriptors) -> Vec<OsString> {
+pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     for folder in parts.firmware.iter().filter(|folder| folder.is_dir()) {
         words.extend(["-L".into(), folder.into()]);
@@ -49,7 +51,7 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: Descriptors) -> Vec<Os
     add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host".into());
     for (number, pair) in (1..).zip(&plan.pairs) {
         for side in [Side::A, Side::B] {
-            wire_up(pair.model, number, side, &mut add);
+            wire_up(pair.model, number, side, &at.wires, &mut add);
         }
     }
     add("-initrd", format!("/proc/self/fd/{}", at.initramfs));
@@ -71,15 +73,28 @@ enum Side {
     B,
 }
 
-/// One card, and its end of the wire: a hub with two ports.
-fn wire_up(model: NicModel, pair: u32, side: Side, add: &mut impl FnMut(&str, String)) {
+/// One card, and its end of the wire: a hub with two ports, or descriptors of its queues.
+fn wire_up(
+    model: NicModel,
+    pair: u32,
+    side: Side,
+    wires: &[(String, Vec<RawFd>)],
+    add: &mut impl FnMut(&str, String),
+) {
     let (letter, chassis) = match side {
         Side::A => ('a', 2 * pair - 1),
         Side::B => ('b', 2 * pair),
     };
     let id = format!("{pair}{letter}");
     let mac = format!("52:54:00:00:{pair:02x}:0{letter}");
-    add("-netdev", format!("hubport,id=net{id},hubid={pair}"));
+    let queues = wires.iter().find(|(card, _)| *card == id).map(|(_, queues)| queues);
+    match queues {
+        Some(queues) => {
+            let queues: Vec<String> = queues.iter().map(RawFd::to_string).collect();
+            add("-netdev", format!("tap,id=net{id},fds={}", queues.join(":")));
+        }
+        None => add("-netdev", format!("hubport,id=net{id},hubid={pair}")),
+    }
     // igb needs a slot with all functions free, which only a port of its own has.
     let bus = if model == NicModel::E1000 {
         String::new()
@@ -89,8 +104,14 @@ fn wire_up(model: NicModel, pair: u32, side: Side, add: &mut impl FnMut(&str, St
     };
     let (device, more) = match model {
         // AF_XDP without copies needs a device that goes by the platform's DMA rules.
-        NicModel::Virtio => ("virtio-net-pci", ",disable-legacy=on,iommu_platform=on"),
-        other => (other.name(), ""),
+        NicModel::Virtio => {
+            // An interrupt for each queue of either direction, one for the settings and one for the control queue.
+            let several =
+                queues.map(|queues| format!(",mq=on,rss=on,hash=on,vectors={}", 2 * queues.len() + 2));
+            let more = several.unwrap_or_default();
+            ("virtio-net-pci", format!(",disable-legacy=on,iommu_platform=on{more}"))
+        }
+        other => (other.name(), String::new()),
     };
     add("-device", format!("{device}{bus},netdev=net{id},mac={mac},romfile={more}"));
 }

@@ -16,6 +16,7 @@ use super::guest::{self, MARK};
 use super::plan::VmPlan;
 use super::qemu::{self, Descriptors};
 use super::store::{Parts, VmStore};
+use super::wires::Wires;
 
 /// A virtual machine that can be started.
 #[derive(Debug)]
@@ -188,21 +189,25 @@ impl Vm {
         let (console, console_end) = UnixStream::pair().map_err(refused)?;
         let (stdout, stdout_end) = UnixStream::pair().map_err(refused)?;
         let (stderr, stderr_end) = UnixStream::pair().map_err(refused)?;
+        let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
+        let wires = Wires::lay(&self.plan, &namespace)?;
         let at = Descriptors {
             console: console_end.as_raw_fd(),
             stdout: stdout_end.as_raw_fd(),
             stderr: stderr_end.as_raw_fd(),
             initramfs: initramfs.as_raw_fd(),
+            wires: wires.numbers(),
         };
-        let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
         let mut command = Command::new(&self.parts.emulator);
         command
-            .args(qemu::arguments(&self.plan, &self.parts, at))
+            .args(qemu::arguments(&self.plan, &self.parts, &at))
             .env("LD_LIBRARY_PATH", &self.parts.libraries)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let descriptors = vec![console_end.into(), stdout_end.into(), stderr_end.into(), initramfs.into()];
+        let lines = [console_end, stdout_end, stderr_end].map(Into::into);
+        let descriptors =
+            lines.into_iter().chain([initramfs.into()]).chain(wires.into_descriptors()).collect();
         child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
         // A terminal's interrupt is for us; we end the emulator ourselves.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

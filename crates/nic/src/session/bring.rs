@@ -39,9 +39,27 @@ impl fmt::Display for Left {
 
 /// Whether a reset of the card may change settings of this kind on the way.
 pub(super) fn follows_a_reset(name: &str) -> bool {
-    const KINDS: [&str; 11] =
-        ["channels", "ring", "coalesce", "rss", "context", "rule", "irq", "rps", "rfs", "xps", "xps-queues"];
+    const KINDS: [&str; 12] = [
+        "channels",
+        "ring",
+        "coalesce",
+        "rss",
+        "context",
+        "rule",
+        "irq",
+        "rps",
+        "rfs",
+        "xps",
+        "xps-queues",
+        "napi",
+    ];
     name.split('.').next().is_some_and(|kind| KINDS.contains(&kind))
+}
+
+/// Whether the kernel sets `name` whenever `general` is set: a queue's own polling with that of all queues.
+pub(super) fn is_set_with(name: &str, general: &str) -> bool {
+    let own = name.strip_prefix("napi.").and_then(|key| key.split_once('.'));
+    own.is_some_and(|(_, field)| general.strip_prefix("napi.") == Some(field))
 }
 
 /// Rounds until nothing moves any more: channels first, then what depends on them.
@@ -56,7 +74,9 @@ pub(super) fn bring(
 ) -> Result<(Vec<Change>, Vec<Left>), NicError> {
     let reset = asked.iter().any(|name| interrupts_the_link(name));
     let concerns = |name: &str| {
-        asked.iter().any(|asked| asked == name) || is_listed(name, asked) || reset && follows_a_reset(name)
+        asked.iter().any(|asked| asked == name || is_set_with(name, asked))
+            || is_listed(name, asked)
+            || reset && follows_a_reset(name)
     };
     let mut done: Vec<Change> = Vec::new();
     let mut refusals: Vec<(String, String)> = Vec::new();
@@ -158,6 +178,14 @@ mod tests {
             ["ring.rx: 512 -> 256", "rule.5: udp4 queue 1 -> none", "rule.1: nothing -> udp4 drop"]
         );
         assert_eq!(differences(&now, &target, &|name| name == "ring.tx"), []);
+    }
+
+    #[test]
+    fn a_queues_polling_is_set_with_that_of_all() {
+        assert!(is_set_with("napi.rx-0.defer-hard-irqs", "napi.defer-hard-irqs"));
+        assert!(!is_set_with("napi.rx-0.defer-hard-irqs", "napi.threaded"));
+        assert!(!is_set_with("napi.defer-hard-irqs", "napi.defer-hard-irqs"));
+        assert!(!is_set_with("rps.rx-0.threaded", "napi.threaded"));
     }
 
     #[test]

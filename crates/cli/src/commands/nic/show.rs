@@ -141,6 +141,10 @@ fn write_kind(page: &Page, kind: &str, out: &mut impl Write) -> io::Result<()> {
             "rss" => key != "table",
             // A queue that nothing is said of is as usual.
             "rps" | "rfs" | "xps" | "xps-queues" => value != "0" && value != "none",
+            "napi" => match key.split_once('.') {
+                Some((_, own)) => page.setting(&format!("napi.{own}")).unwrap_or("0") != value,
+                None => true,
+            },
             _ => true,
         };
         let limit = page.limit(name).map(|limit| format!(" of {limit}")).unwrap_or_default();

@@ -6,6 +6,12 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["lab", "vm"], 2, &["CMD"]),
     (&["lab", "vm", "--kernel", "5.10", "--", "true"], 2, &["no such kernel here: 5.10"]),
     (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["no such card: i40e"]),
+    (&["lab", "vm", "--pair", "virtio:x", "--", "true"], 2, &["no number of queues: x", "virtio:4"]),
+    (
+        &["lab", "vm", "--pair", "virtio:99", "--pair", "igb:2", "--", "true"],
+        2,
+        &["1 to 16 queues by choice where it is virtio, not 99 of virtio", "not 2 of igb"],
+    ),
     (&["lab", "vm", "--accel", "hvf", "--", "true"], 2, &["no such accelerator: hvf"]),
     (
         &["lab", "vm", "--cpus", "0", "--memory", "1", "--share", "/nowhere", "--", "true"],

@@ -1,0 +1,8 @@
+//! Real drivers in virtual machines: the guest runs this very program again, with the name of its part.
+
+mod guest;
+mod igb;
+mod others;
+#[path = "../support.rs"]
+mod support;
+mod virtio;

@@ -1,0 +1,73 @@
+//! The drivers that have less: what they lack is said, and what they count adds up.
+
+use std::time::{Duration, Instant};
+
+use lab::{NicModel, NicPair};
+use nic::{Session, SessionError, Verdict, Verifier, read_counters};
+
+use crate::guest::{flows, in_a_guest, is_guest, set, up};
+
+#[test]
+fn they_say_what_they_lack_and_e1000_counts_what_it_missed() {
+    let pairs = [NicModel::E1000, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Virtio].map(NicPair::of);
+    if !is_guest() {
+        return in_a_guest("others::they_say_what_they_lack_and_e1000_counts_what_it_missed", &pairs);
+    }
+    let state = tempfile::tempdir().unwrap();
+    let lacks = |n: u32, texts: &[&str]| {
+        let mut session = Session::begin(&format!("pair{n}a"), state.path()).unwrap();
+        for text in texts {
+            let Err(SessionError::Problems { problems }) = session.apply(&set(&[text])) else {
+                panic!("{text}")
+            };
+            let name = text.split_once('=').unwrap().0;
+            assert_eq!(
+                problems[0].to_string(),
+                format!("pair{n}a has no setting {name} that can be changed")
+            );
+        }
+        session
+    };
+    let (mut e1000, via) = up(1);
+    lacks(1, &["channels.combined=1", "coalesce.rx-usecs=3", "rss.table=equal:1", "rss.key=6d"]);
+    lacks(2, &["channels.combined=1", "rss.table=equal:1"]);
+    let (vmxnet3, _) = up(3);
+    let mut session = lacks(3, &["coalesce.rx-usecs=3", "pause.rx=on"]);
+    let refused = session.apply(&set(&["channels.combined=2"])).unwrap_err().to_string();
+    assert!(
+        refused.contains("cannot set channels.combined of pair3a to 2; everything is as it was"),
+        "{refused}"
+    );
+    let applied = session.apply(&set(&["ring.rx=100"])).unwrap();
+    assert_eq!(
+        (applied.outcomes[0].now.as_deref(), applied.outcomes[0].verdict),
+        (Some("128"), Verdict::Rounded)
+    );
+    drop(session);
+    drop(vmxnet3);
+    up(4);
+    let mut session = lacks(4, &["pause.rx=on"]);
+    let accepted = session.apply(&set(&["coalesce.adaptive-rx=on"]));
+    match accepted {
+        Ok(applied) => assert_eq!(applied.outcomes[0].verdict, Verdict::Ignored, "{applied:?}"),
+        Err(error) => assert!(error.to_string().contains("everything is as it was"), "{error}"),
+    }
+
+    // Every packet that was sent was received or missed, exactly.
+    let before = read_counters(&mut e1000).unwrap();
+    let mut verifier = Verifier::new(&mut e1000, &via, 1).unwrap();
+    let flow = flows("ports", 1)[0];
+    let sent = verifier.flood(&flow, 20_000).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let (received, missed) = loop {
+        let after = read_counters(&mut e1000).unwrap();
+        let grown = |name: &str| after[name] - before[name];
+        // QEMU's counter of missed packets is not cleared when it is read: only the first reading after is exact.
+        let (received, missed) = (grown("rx_packets"), grown("rx_missed_errors"));
+        if received + missed >= sent || Instant::now() > deadline {
+            break (received, missed);
+        }
+    };
+    println!("e1000: {sent} sent, {received} received, {missed} missed");
+    assert_eq!(received + missed, sent);
+}
