@@ -4,4 +4,5 @@
 
 pub mod control;
 pub mod filter;
+pub mod nic;
 pub mod wire;

@@ -275,8 +275,13 @@ pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
 }
 
 pub(crate) fn style() -> Style {
+    Style { width: width(), ..Style::default() }
+}
+
+/// Columns of the terminal; 100 where there is none.
+pub(crate) fn width() -> usize {
     let width = if io::stdout().is_terminal() { terminal_width() } else { None };
-    Style { width: width.unwrap_or(100), ..Style::default() }
+    width.unwrap_or(100)
 }
 
 fn terminal_width() -> Option<usize> {

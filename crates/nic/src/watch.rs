@@ -20,6 +20,8 @@ pub struct Sample {
     queues: Vec<QueueInterrupt>,
     cpus: Vec<(u32, procfs::CpuTimes)>,
     softnet: Vec<procfs::SoftnetStat>,
+    /// Rounds of the receiving softirq by CPU.
+    rounds: Vec<(u32, u64)>,
 }
 
 /// One receive queue's rates.
@@ -54,6 +56,10 @@ pub struct CpuRate {
     pub idle: f64,
     /// Packets per second that its receive softirq took, from all interfaces.
     pub packets_per_s: f64,
+    /// Rounds of that softirq per second; each polls the cards that wait for it.
+    pub rounds_per_s: f64,
+    /// Packets a round; `None` where there was no round.
+    pub packets_per_round: Option<f64>,
     /// Rounds per second that ended with work left.
     pub squeezed_per_s: f64,
 }
@@ -93,7 +99,8 @@ impl Sample {
         let queues = crate::queue_interrupts(card)?;
         let cpus = procfs::stat().map(|stat| stat.cpus).unwrap_or_default();
         let softnet = procfs::softnet_stat().unwrap_or_default();
-        Ok(Self { at: Instant::now(), counts, counters, interrupts, queues, cpus, softnet })
+        let rounds = procfs::softirqs().map(|softirqs| softirqs.net_rx).unwrap_or_default();
+        Ok(Self { at: Instant::now(), counts, counters, interrupts, queues, cpus, softnet, rounds })
     }
 
     /// What happened since an earlier sample. Queues and counters that came or went in between are left out.
@@ -165,12 +172,18 @@ impl Sample {
                 ),
                 _ => (0, 0),
             };
+            let rounds_of =
+                |sample: &Self| sample.rounds.iter().find(|(known, _)| known == cpu).map(|(_, n)| *n);
+            let rounds =
+                rounds_of(self).zip(rounds_of(earlier)).map_or(0, |(now, was)| now.saturating_sub(was));
             Some(CpuRate {
                 cpu: *cpu,
                 softirq: share(|times| times.softirq),
                 irq: share(|times| times.irq),
                 idle: share(|times| times.idle),
                 packets_per_s: f64::from(processed) / length_s,
+                rounds_per_s: rounds as f64 / length_s,
+                packets_per_round: (rounds > 0).then(|| f64::from(processed) / rounds as f64),
                 squeezed_per_s: f64::from(squeezed) / length_s,
             })
         };
@@ -197,7 +210,8 @@ mod tests {
             interrupts: Vec::new(),
             queues: Vec::new(),
             cpus: vec![(0, procfs::CpuTimes { softirq: packets, idle: packets, ..Default::default() })],
-            softnet: Vec::new(),
+            softnet: vec![procfs::SoftnetStat { processed: packets as u32, ..Default::default() }],
+            rounds: vec![(0, packets / 8)],
         };
         let start = Instant::now();
         let (earlier, later) = (sample(start, 1000), sample(start + Duration::from_secs(2), 3000));
@@ -205,6 +219,7 @@ mod tests {
         assert_eq!((rates.rx_pps, rates.missed_pps), (1000.0, 500.0));
         assert_eq!((rates.queues[0].rx_pps, rates.queues[0].drop_pps), (1000.0, 100.0));
         assert_eq!((rates.cpus[0].softirq, rates.cpus[0].idle), (0.5, 0.5));
+        assert_eq!((rates.cpus[0].rounds_per_s, rates.cpus[0].packets_per_round), (125.0, Some(8.0)));
         assert_eq!(earlier.since(&later).queues, [], "a counter that went back is left out");
     }
 }

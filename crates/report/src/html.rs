@@ -11,6 +11,7 @@ mod flame;
 mod flow;
 mod lines;
 mod page;
+mod published;
 mod reception;
 mod scale;
 
@@ -76,6 +77,7 @@ fn write_body(run: &Run, page: &mut Page) {
         cpus::write(&rungs, &run.start.machine, page);
         cpus::write_profiles(&rungs, page);
     }
+    published::write(&run.end.points, page);
     charts::write_points(&run.end.points, page);
     reception::write(run, page);
     charts::write_times(run, &rungs, page);

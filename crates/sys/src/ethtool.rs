@@ -9,12 +9,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 mod buffer;
 mod netlink;
 mod parameters;
+mod reply;
 mod rxfh;
 mod rxnfc;
 
-use buffer::{Buffer, text};
+use buffer::Buffer;
 pub use netlink::{EthtoolNetlink, LinkMode, Rss, is_unsupported};
 pub use parameters::{CHANNELS, COALESCING, Group, PAUSE, Parameter, RINGS, Values};
+pub use reply::{parse_driver, parse_features, parse_names, parse_places, parse_statistics};
 pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
 pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
 
@@ -100,8 +102,6 @@ mod strings {
 
 /// More names than any driver has counters: what claims more is no answer.
 const MOST_STRINGS: usize = 1 << 20;
-/// Bytes of a name (`ETH_GSTRING_LEN`).
-const NAME: usize = 32;
 
 impl EthtoolSocket {
     /// Opens a socket in the calling thread's namespace.
@@ -118,8 +118,8 @@ impl EthtoolSocket {
     /// Every feature that this kernel knows, as it is on `interface`.
     pub fn features(&self, interface: &str) -> Result<Vec<Feature>, EthtoolError> {
         let names = self.names(interface, strings::FEATURES)?;
-        let words = self.feature_words(interface, names.len())?;
-        Ok(features_of(names, &words))
+        let answer = self.feature_words(interface, names.len())?;
+        Ok(parse_features(&names, answer.bytes()))
     }
 
     /// Switches features by name. Needs CAP_NET_ADMIN.
@@ -139,7 +139,7 @@ impl EthtoolSocket {
             request.set_u32(requested, request.u32(requested) | if *on { mask } else { 0 });
         }
         self.ask(interface, &mut request, "set the features")?;
-        let now = features_of(names, &self.feature_words(interface, blocks * 32)?);
+        let now = parse_features(&names, self.feature_words(interface, blocks * 32)?.bytes());
         let refused =
             wanted.iter().find(|(name, on)| !now.iter().any(|f| f.name == *name && f.active == *on));
         refused.map_or(Ok(()), |&(name, asked)| {
@@ -156,9 +156,7 @@ impl EthtoolSocket {
         const ETHTOOL_GDRVINFO: u32 = 0x3;
         let mut answer = Buffer::new(&[ETHTOOL_GDRVINFO], 192);
         self.ask(interface, &mut answer, "read the driver")?;
-        // struct ethtool_drvinfo: command, then driver, version, firmware and bus of 32 bytes each.
-        let part = |n: usize| text(&answer.bytes()[4 + n * NAME..][..NAME]);
-        Ok(Driver { name: part(0), version: part(1), firmware: part(2), bus: part(3) })
+        Ok(parse_driver(answer.bytes()))
     }
 
     /// How many receive rings are in use; `None` where the driver does not tell, as those with one ring do.
@@ -185,22 +183,20 @@ impl EthtoolSocket {
         let mut answer = Buffer::new(&[ETHTOOL_GSTATS, names.len() as u32], names.len() * 8);
         self.ask(interface, &mut answer, "read the counters")?;
         // A driver whose queues changed in between answers for another list of names.
-        if answer.u32(1) as usize != names.len() {
-            let source = io::Error::from(io::ErrorKind::Interrupted);
-            let (action, interface) = ("read the counters", interface.to_owned());
-            return Err(EthtoolError::Refused { action, interface, source });
-        }
-        let values = answer.bytes()[8..].chunks_exact(8).map(|v| u64::from_ne_bytes(v.try_into().unwrap()));
-        Ok(names.into_iter().zip(values).collect())
+        parse_statistics(&names, answer.bytes()).ok_or_else(|| EthtoolError::Refused {
+            action: "read the counters",
+            interface: interface.to_owned(),
+            source: io::ErrorKind::Interrupted.into(),
+        })
     }
 
-    /// `struct ethtool_gfeatures` behind its two header words: available, requested, active, never changed.
-    fn feature_words(&self, interface: &str, features: usize) -> Result<Vec<[u32; 4]>, EthtoolError> {
+    /// The answer that [`parse_features`] reads.
+    fn feature_words(&self, interface: &str, features: usize) -> Result<Buffer, EthtoolError> {
         const ETHTOOL_GFEATURES: u32 = 0x3a;
         let blocks = features.div_ceil(32);
         let mut answer = Buffer::new(&[ETHTOOL_GFEATURES, blocks as u32], blocks * 16);
         self.ask(interface, &mut answer, "read the features")?;
-        Ok((0..blocks).map(|block| [0, 1, 2, 3].map(|word| answer.u32(2 + block * 4 + word))).collect())
+        Ok(answer)
     }
 
     /// The names in a set of strings; none where the driver has no such set.
@@ -217,10 +213,9 @@ impl EthtoolSocket {
         if count > MOST_STRINGS {
             return Err(self.odd(interface, "count the strings"));
         }
-        let mut names = Buffer::new(&[ETHTOOL_GSTRINGS, set, count as u32], count * NAME);
+        let mut names = Buffer::new(&[ETHTOOL_GSTRINGS, set, count as u32], count * reply::NAME);
         self.ask(interface, &mut names, "read the names")?;
-        let count = count.min(names.u32(2) as usize);
-        Ok(names.bytes()[12..].chunks_exact(NAME).take(count).map(text).collect())
+        Ok(parse_names(names.bytes()))
     }
 
     /// An answer that no driver can mean.
@@ -238,44 +233,14 @@ impl EthtoolSocket {
     }
 }
 
-fn features_of(names: Vec<String>, words: &[[u32; 4]]) -> Vec<Feature> {
-    let bits = words.iter().flat_map(|block| (0..32).map(move |bit| block.map(|word| word >> bit & 1 == 1)));
-    // Numbers that this kernel leaves free have an empty name.
-    let named = names.into_iter().zip(bits).filter(|(name, _)| !name.is_empty());
-    named
-        .map(|(name, [available, requested, active, never_changed])| Feature {
-            name,
-            changeable: available && !never_changed,
-            requested,
-            active,
-        })
-        .collect()
-}
-
+#[cfg(test)]
+mod record;
 #[cfg(test)]
 mod replies;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn feature_bits_go_with_their_names_across_words() {
-        let mut names = vec![String::new(); 40];
-        names[1] = "one".into();
-        names[33] = "thirty-three".into();
-        let words = [[0b10, 0b10, 0b00, 0b00], [0b10, 0b00, 0b10, 0b10]];
-        let feature = |name: &str, changeable, requested, active| Feature {
-            name: name.into(),
-            changeable,
-            requested,
-            active,
-        };
-        assert_eq!(
-            features_of(names, &words),
-            [feature("one", true, true, false), feature("thirty-three", false, false, true)]
-        );
-    }
 
     #[test]
     fn a_refusal_names_the_interface_and_the_cause() {

@@ -84,7 +84,7 @@ impl NetdevSocket {
         request.u32(IFINDEX, interface);
         let mut queues = Vec::new();
         self.family
-            .ask(request, |attributes| queues.extend(Queue::parse(attributes)))
+            .ask(request, |attributes| queues.extend(Queue::parse(attributes.0)))
             .map_err(|refusal| refusal.of("list the queues of", format!("interface number {interface}")))?;
         queues.sort_by_key(|queue| (!queue.receives, queue.id));
         Ok(queues)
@@ -101,7 +101,7 @@ impl NetdevSocket {
         request.u32(SCOPE, BY_QUEUE);
         let mut all = Vec::new();
         self.family
-            .ask(request, |attributes| all.extend(QueueStats::parse(attributes)))
+            .ask(request, |attributes| all.extend(QueueStats::parse(attributes.0)))
             .map_err(|refusal| refusal.of("count per queue of", format!("interface number {interface}")))?;
         Ok(all)
     }
@@ -113,7 +113,7 @@ impl NetdevSocket {
         let mut request = self.family.request(NAPI_GET, libc::NLM_F_DUMP);
         request.u32(IFINDEX, interface);
         let mut napis = Vec::new();
-        match self.family.ask(request, |attributes| napis.extend(Napi::parse(attributes))) {
+        match self.family.ask(request, |attributes| napis.extend(Napi::parse(attributes.0))) {
             Ok(()) => {}
             Err(refusal) if refusal.source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 return Err(NetlinkError::Unsupported { family: Self::FAMILY, since: Self::SINCE });
@@ -150,7 +150,9 @@ mod napi {
 }
 
 impl Queue {
-    fn parse(attributes: Attributes<'_>) -> Option<Self> {
+    /// What a message of an answer says; `None` when it names no queue.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let attributes = Attributes(body);
         const ID: u16 = 1;
         const TYPE: u16 = 3;
         const NAPI_ID: u16 = 4;
@@ -160,7 +162,9 @@ impl Queue {
 }
 
 impl QueueStats {
-    fn parse(attributes: Attributes<'_>) -> Option<Self> {
+    /// What a message of an answer says; `None` when it names no queue.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let attributes = Attributes(body);
         const QUEUE_TYPE: u16 = 2;
         const QUEUE_ID: u16 = 3;
         let receives = attributes.u32(QUEUE_TYPE)? == 0;
@@ -202,7 +206,9 @@ impl NapiPolling {
 }
 
 impl Napi {
-    fn parse(attributes: Attributes<'_>) -> Option<Self> {
+    /// What a message of an answer says; `None` when it names no instance.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let attributes = Attributes(body);
         Some(Self {
             id: attributes.u32(napi::ID)?,
             interrupt: attributes.u32(napi::IRQ),
@@ -256,11 +262,11 @@ mod tests {
         let softirq = [attribute(1, 7), attribute(2, 8193)].concat();
         let polling = NapiPolling::default();
         let napi = Napi { id: 8193, interrupt: None, thread: None, polling };
-        assert_eq!(Napi::parse(Attributes(&softirq)), Some(napi));
+        assert_eq!(Napi::parse(&softirq), Some(napi));
         let threaded = [softirq, attribute(3, 47), attribute(4, 1234)].concat();
         let napi = Napi { id: 8193, interrupt: Some(47), thread: Some(1234), polling };
-        assert_eq!(Napi::parse(Attributes(&threaded)), Some(napi));
-        assert_eq!(Napi::parse(Attributes(&[])), None);
+        assert_eq!(Napi::parse(&threaded), Some(napi));
+        assert_eq!(Napi::parse(&[]), None);
     }
 
     #[test]
@@ -273,7 +279,7 @@ mod tests {
         };
         let mut request = Request::new(0, 0, &[]);
         polling.append(8193, &mut request);
-        let read = Napi::parse(Attributes(request.body())).unwrap();
+        let read = Napi::parse(request.body()).unwrap();
         assert_eq!((read.id, read.polling), (8193, polling));
         let mut request = Request::new(0, 0, &[]);
         let one = NapiPolling { gro_flush_timeout_ns: Some(7), ..NapiPolling::default() };

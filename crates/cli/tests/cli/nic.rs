@@ -88,3 +88,106 @@ fn a_change_is_shown_read_back_and_undone() {
     assert_eq!(mtus, ["1500", "1400", "1500"], "{out}");
     assert!(out.ends_with("nothing to restore\n"), "{out}");
 }
+
+#[test]
+fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
+    // Frames larger than the receiving end's MTU are dropped on a veth: the rate follows the MTU.
+    let script = "ip link set near address 02:00:00:00:00:01 mtu 1000; ip link set near up; ip link set far up; \
+                  ip addr add 198.18.0.1/24 dev far; ip neigh replace 198.18.0.2 lladdr 02:00:00:00:00:01 dev far; \
+                  $L send 198.18.0.2:9 --interface far --no-handshake --rate 2kpps --frame-size 1200 --duration 60s \
+                  --no-save >/dev/null 2>&1 & load=$!; trap 'kill $load' EXIT; \
+                  until ip -s -o link show far | grep -q 'TX:.*\\\\ *[1-9][0-9][0-9]'; do :; done; \
+                  m='--measure --duration 400ms'; \
+                  $L nic apply near --set link.mtu=1500 $m --json; echo; \
+                  $L nic apply near --set link.mtu=1000 $m --json || echo status $?; echo; \
+                  $L nic apply near --set link.tx-queue-len=7 $m || echo status $?; \
+                  ip -o link show near; kill $load; \
+                  $L nic apply near --set link.tx-queue-len=7 $m || echo status $?";
+    let Some(mut command) = in_namespace(script) else { return };
+    let (_, out, err) = words(command.output().unwrap());
+    let mut parts = out.split("\n\n");
+    let mut document = || -> serde_json::Value {
+        let part = parts.next().unwrap();
+        let end = part.rfind('}').unwrap_or_else(|| panic!("{out}{err}"));
+        serde_json::from_str(&part[..=end]).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+    };
+    let better = document();
+    assert_eq!((&better["kept"], &better["measured"]["better"]), (&true.into(), &true.into()), "{better}");
+    assert_eq!(better["taken_back"], serde_json::Value::Null);
+    let worse = document();
+    assert_eq!((&worse["kept"], &worse["measured"]["better"]), (&false.into(), &false.into()), "{worse}");
+    assert_eq!(worse["taken_back"]["changes"][0]["to"], "1500", "{worse}");
+    assert_eq!(worse["outcomes"][0]["verdict"], "done", "{worse}");
+    let rest = parts.collect::<Vec<_>>().join("\n\n");
+    assert!(rest.contains("not more with 95 % confidence\ntaken back: everything is as it was\n"), "{out}");
+    assert!(rest.contains(" mtu 1500 ") && rest.contains(" qlen 1000"), "{out}");
+    assert!(rest.contains("no packets came, before or after: --measure needs a card under load"), "{out}");
+    assert_eq!(out.matches("status 1").count(), 3, "{out}{err}");
+}
+
+#[test]
+fn an_interrupted_measurement_takes_the_change_back() {
+    let script = "ip link set near up; ip link set far up; \
+                  $L nic apply near --set link.mtu=1400 --measure --duration 1s & apply=$!; \
+                  until ip -o link show near | grep -q 'mtu 1400'; do :; done; \
+                  $L nic apply near --set link.mtu=1300 || echo second $?; \
+                  kill -INT $apply; wait $apply || echo first $?; ip -o link show near; $L nic restore";
+    let Some(mut command) = in_namespace(script) else { return };
+    let (_, out, err) = words(command.output().unwrap());
+    assert!(err.contains("near is being changed by process"), "{out}{err}");
+    assert!(err.contains("hint:  wait until it has ended"), "{out}{err}");
+    assert!(err.contains("interrupted while measuring; nothing stays changed"), "{out}{err}");
+    assert!(out.contains("second 4\n") && out.contains("first 1\n"), "{out}{err}");
+    assert!(out.contains(" mtu 1500 ") && out.ends_with("nothing to restore\n"), "{out}{err}");
+}
+
+#[test]
+fn every_document_is_json_and_an_interface_may_be_renamed_or_gone() {
+    let script = "ip link set near up; ip link set far up; \
+                  for sub in 'show near --interval 1ms' 'advise near --interval 1ms' 'apply near --set link.mtu=1400'; do \
+                  $L nic $sub --json; echo; done; \
+                  $L nic watch near --interval 10ms --count 1 --json-stream; echo; \
+                  ip link set near down; ip link set near name other; \
+                  $L nic apply near --set link.mtu=1300 --json || echo refused $?; \
+                  $L nic restore --json; echo; ip -o link show other; \
+                  $L nic apply other --set link.mtu=1400 > /dev/null; ip link del other; \
+                  $L nic restore other || echo gone $?";
+    let Some(mut command) = in_namespace(script) else { return };
+    let (_, out, err) = words(command.output().unwrap());
+    let mut parts = out.split("\n\n");
+    for part in parts.by_ref().take(4) {
+        let value: serde_json::Value =
+            serde_json::from_str(part).unwrap_or_else(|error| panic!("{error}: {part}{err}"));
+        assert!(value.is_object() || value.is_array(), "{value}");
+    }
+    let rest: String = parts.collect::<Vec<_>>().join("\n\n");
+    assert!(rest.starts_with("refused 4\n"), "{rest}{err}");
+    assert!(rest.contains("\"other\"") && rest.contains(" mtu 1500 "), "{rest}{err}");
+    assert!(rest.ends_with("gone 4\n"), "{rest}{err}");
+    assert!(err.contains("cannot read interface other"), "{err}");
+}
+
+#[test]
+fn a_page_keeps_to_the_width_of_a_narrow_terminal() {
+    let Some(mut command) = in_namespace(
+        "command -v script > /dev/null || { echo no script; exit 0; }; \
+         COLUMNS=40 script -qec \"$L nic show near --interval 1ms\" /dev/null",
+    ) else {
+        return;
+    };
+    let (status, out, err) = words(command.output().unwrap());
+    if out == "no script\n" {
+        return skip("needs script(1) for a terminal");
+    }
+    assert_eq!(status, 0, "{out}{err}");
+    assert!(out.contains("queue rx-") || out.contains("link"), "{out}");
+    let too_long: Vec<&str> = out
+        .lines()
+        .map(|line| line.trim_end_matches('\r'))
+        // One entry that is longer than the room cannot be parted.
+        .filter(|line| {
+            line.chars().count() > 40 && line.trim_start().contains("  ") && line.starts_with("   ")
+        })
+        .collect();
+    assert_eq!(too_long, [""; 0], "{out}");
+}

@@ -2,5 +2,6 @@
 
 mod bench;
 mod inside;
+mod nic;
 mod probe;
 mod support;

@@ -33,6 +33,13 @@ fn flows_go_where_they_are_predicted() {
             );
         }
     }
+    // Where the driver takes a key, flows go by that one.
+    if support::all_settings(card.name()).contains_key("rss.key") {
+        let key = format!("rss.key={}", ["6d:5a"; 20].join(":"));
+        session.apply(&set(&[&key, equal])).unwrap();
+        assert_predicted(&mut card, &via, &flows("ports", 1000));
+        println!("1000 flows with another key: all predicted");
+    }
 }
 
 #[test]
@@ -69,7 +76,15 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
         ("ring.rx=8192", "ring.rx cannot be '8192': write a number up to 4096"),
         ("channels.combined=16", "channels.combined cannot be '16': write a number up to 8"),
         ("coalesce.rx-frames=4", "pair1a has no setting coalesce.rx-frames that can be changed"),
-        ("rss.key=6d:5a", "pair1a has no setting rss.key that can be changed"),
+        // Drivers before Linux 7.3 keep the key to themselves.
+        (
+            "rss.key=6d:5a",
+            if before.contains_key("rss.key") {
+                "rss.key cannot be '6d:5a': write 40 pairs of hex digits: 6d:5a:56 and so on"
+            } else {
+                "pair1a has no setting rss.key that can be changed"
+            },
+        ),
     ] {
         let Err(SessionError::Problems { problems }) = session.apply(&set(&[wrong])) else {
             panic!("{wrong}")
@@ -192,4 +207,49 @@ fn killed_at_any_moment_is_restored() {
         since.elapsed().as_secs_f64()
     );
     assert!(changed.iter().all(|changed| *changed > 0), "{changed:?}");
+}
+
+#[test]
+fn each_queue_polls_as_it_is_told() {
+    if !is_guest() {
+        return in_a_guest("igb::each_queue_polls_as_it_is_told", &[NicPair::of(NicModel::Igb)]);
+    }
+    let (card, _) = up(1);
+    let before = support::all_settings(card.name());
+    let state = tempfile::tempdir().unwrap();
+    let mut session = Session::begin(card.name(), state.path()).unwrap();
+    let one = [
+        "napi.rx-0.gro-flush-timeout-ns=20000",
+        "napi.rx-1.defer-hard-irqs=3",
+        "napi.rx-2.irq-suspend-timeout-ns=1000000",
+        "napi.rx-3.threaded=on",
+    ];
+    let applied = session.apply(&set(&one)).unwrap();
+    assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Verdict::Done), "{applied:?}");
+    assert_eq!((applied.outcomes.len(), applied.side_effects.len()), (4, 0), "{applied:?}");
+    let now = support::all_settings(card.name());
+    let changed = now.iter().filter(|(name, value)| before.get(*name) != Some(value)).count();
+    assert_eq!(changed, 4, "and no other queue's");
+    // What is for all queues is set for each; a queue's own words come after it.
+    session.apply(&set(&["napi.rx-2.defer-hard-irqs=9", "napi.defer-hard-irqs=2"])).unwrap();
+    let now = support::all_settings(card.name());
+    let deferred = [0, 1, 2, 3].map(|queue| now[&format!("napi.rx-{queue}.defer-hard-irqs")].clone());
+    assert_eq!(deferred, ["2", "2", "9", "2"]);
+    // Other rings are other instances: what they were told before is told again.
+    session.apply(&set(&["ring.rx=512"])).unwrap();
+    let after = support::all_settings(card.name());
+    assert_eq!(after["napi.rx-2.defer-hard-irqs"], "9");
+    assert_eq!(after["napi.rx-0.gro-flush-timeout-ns"], "20000");
+    let refused = session.apply(&set(&["napi.rx-9.threaded=on", "napi.rx-0.threaded=maybe"])).unwrap_err();
+    let SessionError::Problems { problems } = refused else { panic!("{refused}") };
+    assert_eq!(
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "pair1a has no setting napi.rx-9.threaded that can be changed",
+            "napi.rx-0.threaded cannot be 'maybe': write on, off or busy-poll",
+        ]
+    );
+    let undone = session.undo().unwrap();
+    assert_eq!(undone.left, []);
+    assert_eq!(support::all_settings(card.name()), before);
 }

@@ -44,6 +44,20 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
     page.raw("</div>\n");
 }
 
+/// Two bars one above the other, each with its class and length, 0..=1.
+pub(super) fn write_pair(label: &str, words: &str, bars: [(&str, f64); 2], page: &mut Page) {
+    page.raw(format!(
+        "<p class=\"row\"><span>{}</span><span class=\"of\">{}</span></p>",
+        html(label),
+        html(words)
+    ));
+    for (class, length) in bars {
+        page.open_svg("bar", label, words);
+        page.raw(rect(class, 0.0, length));
+        page.raw("</svg>\n");
+    }
+}
+
 fn rect(class: &str, from: f64, to: f64) -> String {
     format!(
         "<rect class=\"{class}\" x=\"{}\" width=\"{}\" height=\"100%\"/>",

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Buffer, EthtoolError, EthtoolSocket, FlowType};
+use super::{Buffer, EthtoolError, EthtoolSocket, FlowType, parse_places};
 
 /// Length of `struct ethtool_rxnfc` with its padding.
 pub(super) const LEN: usize = 192;
@@ -15,8 +15,8 @@ const MASKS: usize = 76;
 const QUEUE: usize = 152;
 const LOCATION: usize = 160;
 /// Where the count or the RSS context is, and the list of places.
-const COUNT: usize = 184;
-const PLACES: usize = 188;
+pub(super) const COUNT: usize = 184;
+pub(super) const PLACES: usize = 188;
 
 /// `RX_CLS_FLOW_DISC`.
 const DISCARD: u64 = u64::MAX;
@@ -190,9 +190,7 @@ impl EthtoolSocket {
         let mut list = Buffer::new(&[ETHTOOL_GRXCLSRLALL], LEN - 4 + count * 4);
         list.set_u32(COUNT / 4, count as u32);
         self.ask(interface, &mut list, ACTION)?;
-        let count = count.min(list.u32(COUNT / 4) as usize);
-        let places: Vec<u32> = (0..count).map(|rule| list.u32(PLACES / 4 + rule)).collect();
-        places.into_iter().map(|place| self.flow_rule(interface, place)).collect()
+        parse_places(list.bytes()).into_iter().map(|place| self.flow_rule(interface, place)).collect()
     }
 
     fn flow_rule(&self, interface: &str, place: u32) -> Result<FlowRule, EthtoolError> {

@@ -5,10 +5,16 @@ use std::{
     io::{self, BufRead, IsTerminal, Write},
 };
 
-use nic::{Applied, Change, NicError, Session, Setting, Verdict, connections_through, interrupts_the_link};
+use nic::{
+    Applied, Change, NicError, Restored, Session, SessionError, Setting, Verdict, connections_through,
+    interrupts_the_link,
+};
 use serde::Serialize;
 
-use super::{measure, refused, session_failure};
+use super::{
+    measure::{self, Gain},
+    refused, session_failure,
+};
 use crate::{
     args::ApplyArgs,
     failure::{Failure, Status},
@@ -21,7 +27,31 @@ struct Report<'a> {
     interface: &'a str,
     diff: &'a [Change],
     #[serde(flatten)]
-    applied: Option<&'a Applied>,
+    done: Option<Done>,
+}
+
+/// What a change did.
+#[derive(Debug, Serialize)]
+struct Done {
+    #[serde(flatten)]
+    applied: Applied,
+    /// The rates around it, with `--measure`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<Gain>,
+    /// Whether it stays.
+    kept: bool,
+    /// What was put back where it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_back: Option<Restored>,
+}
+
+impl Done {
+    /// What the driver took and did not do is a goal missed, and so is a change that brought nothing.
+    fn is_what_was_asked(&self) -> bool {
+        self.kept
+            && self.applied.link_is_up != Some(false)
+            && self.applied.outcomes.iter().all(|outcome| outcome.verdict != Verdict::Ignored)
+    }
 }
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<bool, Failure> {
@@ -32,38 +62,42 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<bool, Failure> {
     if !args.json {
         print(|out| write_diff(&args.interface, &diff, out))?;
     }
-    let mut applied = None;
+    let mut done = None;
     if !args.dry_run && !diff.is_empty() {
         consent(args, &mut session, &diff)?;
-        let before = args.measure.then(|| measure::rates(session.card(), args.duration)).transpose()?;
-        let done = session.apply(&wanted).map_err(|error| session_failure(&error))?;
-        if let Some(before) = before {
-            let gain = measure::Gain::of(&before, &measure::rates(session.card(), args.duration)?);
-            eprintln!("{gain}");
-            if !gain.is_better() {
-                let restored = session.undo().map_err(|error| session_failure(&error))?;
-                eprintln!("taken back: {} settings", restored.changes.len());
-                return Ok(false);
-            }
-        }
-        session.keep().map_err(|error| session_failure(&error))?;
-        if !args.json {
-            print(|out| write_applied(&args.interface, &done, out))?;
-        }
-        applied = Some(done);
+        done = Some(change(args, session, &wanted)?);
     }
+    let as_asked = done.as_ref().is_none_or(Done::is_what_was_asked);
     if args.json {
-        let report = Report { interface: &args.interface, diff: &diff, applied: applied.as_ref() };
+        let report = Report { interface: &args.interface, diff: &diff, done };
         print(|out| {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)
         })?;
+    } else if let Some(done) = &done {
+        print(|out| write_done(&args.interface, done, out))?;
     }
-    // What the driver took and did not do is a goal missed.
-    Ok(applied.is_none_or(|applied| {
-        applied.link_is_up != Some(false)
-            && applied.outcomes.iter().all(|outcome| outcome.verdict != Verdict::Ignored)
-    }))
+    Ok(as_asked)
+}
+
+/// Changes, measures where that was asked, and keeps or takes back.
+fn change(args: &ApplyArgs, mut session: Session, wanted: &[Setting]) -> Result<Done, Failure> {
+    let before = args.measure.then(|| measure::rates(session.card(), args.duration)).transpose()?;
+    let applied = session.apply(wanted).map_err(|error| session_failure(&error))?;
+    let measured = before
+        .map(|before| Ok(Gain::of(&before, &measure::rates(session.card(), args.duration)?)))
+        .transpose()?;
+    let failed = |error: SessionError| session_failure(&error);
+    if sys::signal::caught() > 0 {
+        session.undo().map_err(failed)?;
+        return Err(Failure::new(Status::GoalMissed, "interrupted; everything is as it was"));
+    }
+    if measured.as_ref().is_some_and(|gain| !gain.is_better()) {
+        let taken_back = Some(session.undo().map_err(failed)?);
+        return Ok(Done { applied, measured, kept: false, taken_back });
+    }
+    session.keep().map_err(failed)?;
+    Ok(Done { applied, measured, kept: true, taken_back: None })
 }
 
 fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Result<(), Failure> {
@@ -120,7 +154,8 @@ fn write_diff(interface: &str, diff: &[Change], out: &mut impl Write) -> io::Res
     diff.iter().try_for_each(|change| writeln!(out, "  {change}"))
 }
 
-fn write_applied(interface: &str, applied: &Applied, out: &mut impl Write) -> io::Result<()> {
+fn write_done(interface: &str, done: &Done, out: &mut impl Write) -> io::Result<()> {
+    let applied = &done.applied;
     for outcome in &applied.outcomes {
         let now = outcome.now.as_deref().unwrap_or("gone");
         let name = &outcome.change.name;
@@ -139,5 +174,15 @@ fn write_applied(interface: &str, applied: &Applied, out: &mut impl Write) -> io
     if applied.link_is_up == Some(false) {
         writeln!(out, "the link has not come back")?;
     }
-    writeln!(out, "done; linerate nic restore {interface} undoes it")
+    if let Some(measured) = &done.measured {
+        writeln!(out, "{measured}")?;
+    }
+    match &done.taken_back {
+        Some(back) if back.left.is_empty() => writeln!(out, "taken back: everything is as it was"),
+        Some(back) => {
+            writeln!(out, "taken back, except:")?;
+            back.left.iter().try_for_each(|left| writeln!(out, "  {left}"))
+        }
+        None => writeln!(out, "done; linerate nic restore {interface} undoes it"),
+    }
 }

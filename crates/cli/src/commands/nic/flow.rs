@@ -27,7 +27,12 @@ pub(crate) fn run(args: &FlowArgs) -> Result<bool, Failure> {
         Some(interface) => {
             let mut card = open(interface)?;
             let steering = Steering::read(&mut card).map_err(|error| refused(&error))?;
-            let prediction = steering.predict(&flow(args)?).map_err(|error| failure(&error))?;
+            let flow_key = flow(args)?;
+            let prediction = steering.predict(&flow_key).map_err(|error| failure(&error))?;
+            let fields = steering.scaling().ok().and_then(|scaling| scaling.fields_of(&flow_key));
+            if let Some(fields) = fields.filter(|_| prediction.hash.is_some()) {
+                with_ports(args, fields)?;
+            }
             let observed = args.via.as_ref().map(|via| observe(&mut card, via, &flow(args)?)).transpose()?;
             Answer { prediction, observed }
         }
@@ -67,13 +72,19 @@ fn offline(args: &FlowArgs) -> Result<Prediction, Failure> {
     let (Some(key), Some(spread), Some(fields)) = (&args.key, &args.table, args.fields) else {
         return Err(usage(&"without an interface, --key, --table and --fields say how a queue is chosen"));
     };
-    if fields == HashFields::AddressesAndPorts && (args.src.port.is_none() || args.dst.port.is_none()) {
-        return Err(usage(&"fields sdfn hash the ports: both --src and --dst need one")
-            .hint("write --src 10.0.0.1:9 --dst 10.0.0.2:53"));
-    }
+    with_ports(args, fields)?;
     let table = IndirectionTable::new(spread, args.buckets).map_err(|error| usage(&error))?;
     predict_with(&flow(args)?, key, fields, table.queues())
         .ok_or_else(|| usage(&"a table without buckets leads nowhere"))
+}
+
+/// Where ports are hashed, both have to be given.
+fn with_ports(args: &FlowArgs, fields: HashFields) -> Result<(), Failure> {
+    if fields == HashFields::AddressesAndPorts && (args.src.port.is_none() || args.dst.port.is_none()) {
+        return Err(Failure::new(Status::Usage, "fields sdfn hash the ports: both --src and --dst need one")
+            .hint("write --src 10.0.0.1:9 --dst 10.0.0.2:53"));
+    }
+    Ok(())
 }
 
 fn flow(args: &FlowArgs) -> Result<FlowKey, Failure> {

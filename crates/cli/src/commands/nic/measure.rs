@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 
 use measure::{Effect, EffectScale, median};
 use nic::{Card, NicError, Sample};
+use serde::Serialize;
 
 use super::{pause, refused};
 use crate::failure::{Failure, Status};
@@ -34,30 +35,35 @@ pub(super) fn rates(card: &mut Card, duration: Duration) -> Result<Vec<f64>, Fai
 }
 
 /// A rate before and after a change.
+#[derive(Debug, Serialize)]
 pub(super) struct Gain {
     before_pps: f64,
     after_pps: f64,
+    /// The difference with its interval; `None` where nothing varied enough to tell.
     effect: Option<Effect>,
+    /// Whether the whole interval lies above no difference.
+    better: bool,
 }
 
 impl Gain {
     pub(super) fn of(before: &[f64], after: &[f64]) -> Self {
-        Self {
-            before_pps: median(before).unwrap_or(0.0),
-            after_pps: median(after).unwrap_or(0.0),
-            effect: Effect::of(before, after, EffectScale::Difference, CONFIDENCE),
-        }
+        let (before_pps, after_pps) = (median(before).unwrap_or(0.0), median(after).unwrap_or(0.0));
+        let effect = Effect::of(before, after, EffectScale::Difference, CONFIDENCE);
+        let better = after_pps > before_pps && effect.as_ref().is_some_and(Effect::excludes_zero);
+        Self { before_pps, after_pps, effect, better }
     }
 
-    /// Whether the whole interval lies above no difference.
     pub(super) fn is_better(&self) -> bool {
-        self.after_pps > self.before_pps && self.effect.as_ref().is_some_and(Effect::excludes_zero)
+        self.better
     }
 }
 
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { before_pps, after_pps, effect } = self;
+        let Self { before_pps, after_pps, effect, .. } = self;
+        if *before_pps == 0.0 && *after_pps == 0.0 {
+            return f.write_str("no packets came, before or after: --measure needs a card under load");
+        }
         write!(f, "received {before_pps:.0} pps before and {after_pps:.0} pps after (medians of {LOOKS})")?;
         match effect {
             Some(_) if self.is_better() => write!(f, ": more, with 95 % confidence"),

@@ -6,7 +6,11 @@ use nic::{Counters, NicError, Page, Table, kinds, moved, read_counters};
 use serde::Serialize;
 
 use super::{open, pause, refused};
-use crate::{args::ShowArgs, failure::Failure, output::printed};
+use crate::{
+    args::ShowArgs,
+    failure::Failure,
+    output::{self, printed},
+};
 
 /// A page, and what moved while it was looked at.
 #[derive(Debug, Serialize)]
@@ -77,11 +81,12 @@ fn write_text(shown: &Shown, out: &mut impl Write) -> io::Result<()> {
 fn line(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
     const INDENT: usize = 18;
     // Wrapped at blanks that part entries, so that a page stays a page.
+    let room = output::width().saturating_sub(INDENT);
     let mut width = 0;
     write!(out, "  {name:<16}")?;
     for entry in text.split("  ").filter(|entry| !entry.is_empty()) {
         let length = entry.chars().count() + 2;
-        if width > 0 && width + length > 100 - INDENT {
+        if width > 0 && width + length > room {
             write!(out, "\n{:INDENT$}", "")?;
             width = 0;
         }

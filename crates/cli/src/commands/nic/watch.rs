@@ -59,16 +59,17 @@ fn write_view(interface: &str, rates: &Rates, text: &mut String) -> std::fmt::Re
     if rates.queues.is_empty() {
         writeln!(text, "(the driver does not count by queue)")?;
     }
-    writeln!(text, "\nCPU    softirq    irq   idle  packets in softirq  rounds cut short")?;
+    writeln!(text, "\nCPU    softirq    irq   idle  packets in softirq  packets/poll  cut short")?;
     for cpu in &rates.cpus {
         writeln!(
             text,
-            "{:<5} {:>7.0}% {:>5.0}% {:>5.0}% {:>19} {:>16.0}/s",
+            "{:<5} {:>7.0}% {:>5.0}% {:>5.0}% {:>19} {:>13} {:>8.0}/s",
             cpu.cpu,
             cpu.softirq * 100.0,
             cpu.irq * 100.0,
             cpu.idle * 100.0,
             pps(cpu.packets_per_s),
+            cpu.packets_per_round.map_or_else(dash, |packets| format!("{packets:.1}")),
             cpu.squeezed_per_s
         )?;
     }

@@ -1,0 +1,77 @@
+//! `linerate nic` on a card that is in use.
+
+use lab::{Kernel, NicModel};
+
+use crate::support::Guest;
+
+/// The far card in a namespace of its own, a pair of sender and receiver over it, and carriers on both sides.
+const UNDER_LOAD: &str = "
+    ip netns add far
+    ip link set pair1b netns far
+    ip addr add 198.18.0.1/24 dev pair1a
+    ip -n far addr add 198.18.0.2/24 dev pair1b
+    ip link set pair1a up
+    ip -n far link set pair1b up
+    carrier() { ip -o link show pair1a | grep -q LOWER_UP && ip -n far -o link show pair1b | grep -q LOWER_UP; }
+    until carrier; do sleep 0.1; done
+    ip netns exec far $LINERATE recv 198.18.0.2 --no-save >/share/recv.out 2>&1 &
+    until grep -q listening /share/recv.out; do sleep 0.1; done
+    linerate send 198.18.0.2 --rate max --duration 120s --no-save >/share/send.out 2>&1 &
+    until ip -n far -s -o link show pair1b | grep -q 'RX:.*[1-9][0-9][0-9][0-9] '; do sleep 0.1; done
+";
+
+#[test]
+fn a_card_under_load_is_measured_asked_about_and_put_back() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
+    let done = guest.run(&format!(
+        "set -e
+        {UNDER_LOAD}
+        settings pair1a > /share/before
+        # A reset would cut the pair's control connection: nobody can be asked, so the answer is no.
+        linerate nic apply pair1a --set ring.rx=512 > /share/asked.out 2> /share/asked.err && exit 1
+        echo status $? >> /share/asked.err
+        settings pair1a | cmp - /share/before
+        linerate nic apply pair1a --set ring.rx=512 --yes > /share/yes.out
+        linerate nic restore pair1a > /share/restore.out
+        settings pair1a | cmp - /share/before
+        # Kept or taken back, as the figures say.
+        for setting in coalesce.rx-usecs=1000 coalesce.rx-usecs=0; do
+            ip netns exec far $LINERATE nic apply pair1b --set $setting --measure --duration 2s --json \
+                > /share/measured-$setting.json || [ $? = 1 ]
+            ip netns exec far $LINERATE nic show pair1b --interval 1ms --json > /share/after-$setting.json
+        done
+        ip netns exec far $LINERATE nic show pair1b --interval 100ms > /share/page
+        ip netns exec far $LINERATE nic advise pair1b --interval 100ms --json > /share/advice.json
+        ip netns exec far $LINERATE nic watch pair1b --interval 300ms --count 2 > /share/watch
+        kill %1 %2"
+    ));
+    let asked = done.text("asked.err");
+    assert!(asked.contains("changing ring.rx may take pair1a down for a moment"), "{asked}");
+    assert!(asked.contains("connections go through it: 198.18.0.2:"), "{asked}");
+    assert!(
+        asked.contains("hint:  add --yes if that may happen") && asked.ends_with("status 4\n"),
+        "{asked}"
+    );
+    assert_eq!(done.text("asked.out"), "pair1a:\n  ring.rx: 256 -> 512\n");
+    assert!(done.text("yes.out").contains("done; linerate nic restore pair1a undoes it"));
+
+    let mut now = "3".to_owned();
+    for usecs in ["1000", "0"] {
+        let measured = done.json(&format!("measured-coalesce.rx-usecs={usecs}.json"));
+        let rates = &measured["measured"];
+        eprintln!("rx-usecs {now} -> {usecs}: {rates}");
+        assert!(rates["before_pps"].as_f64().unwrap() > 0.0, "{measured}");
+        assert_eq!(measured["kept"], rates["better"], "{measured}");
+        assert_eq!(measured["taken_back"].is_null(), rates["better"] == true, "{measured}");
+        if rates["better"] == true {
+            now = usecs.to_owned();
+        }
+        let after = done.json(&format!("after-coalesce.rx-usecs={usecs}.json"));
+        assert_eq!(after["settings"]["coalesce.rx-usecs"], now, "{measured}");
+        assert_eq!(after["settings"]["napi.rx-0.defer-hard-irqs"], "0", "{after}");
+    }
+    let page = done.text("page");
+    assert!(page.contains("queue rx-0") && page.contains("rx_packets +"), "{page}");
+    assert!(done.json("advice.json").is_array());
+    assert!(done.text("watch").contains("packets/poll"), "{}", done.text("watch"));
+}
