@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use serde::Serialize;
-use sys::ethtool::{FlowAction, FlowRule, FlowType, field_letters};
+use sys::ethtool::{FlowAction, FlowRule, FlowType, Rss, field_letters};
 use thiserror::Error;
 use wire::{Addresses, FlowKey, HashFields, PROTOCOL_TCP, PROTOCOL_UDP, RssKey, Toeplitz};
 
@@ -76,6 +76,8 @@ pub enum FlowError {
 pub struct Steering {
     interface: String,
     scaling: Result<Scaling, Unpredictable>,
+    /// Further tables, to which rules can lead.
+    contexts: Vec<Rss>,
     rules: Vec<FlowRule>,
     interrupts: Vec<QueueInterrupt>,
 }
@@ -89,7 +91,10 @@ impl Steering {
         let scaling = scaling::read(card)?;
         let rules = card.ethtool.flow_rules(card.name()).unwrap_or_default();
         let interrupts = queue_interrupts(card)?;
-        Ok(Self { interface: card.name().to_owned(), scaling, rules, interrupts })
+        let index = card.index();
+        let listed = card.netlink.as_mut().and_then(|netlink| netlink.rss_contexts(index).ok());
+        let contexts = listed.unwrap_or_default().into_iter().filter(|rss| rss.context != 0).collect();
+        Ok(Self { interface: card.name().to_owned(), scaling, contexts, rules, interrupts })
     }
 
     /// What is hashed and where hashes lead; why not, where nothing can be predicted.
@@ -110,8 +115,13 @@ impl Steering {
             reason: reason.clone(),
         };
         let mut prediction = match self.rules.iter().find(|rule| rule_matches(rule, flow)) {
-            Some(rule) => by_rule(rule, flow)
-                .ok_or_else(|| unpredictable(&Unpredictable::Context { rule: rule_text(rule) }))?,
+            Some(rule) => match (by_rule(rule, flow), rule.action()) {
+                (Some(prediction), _) => prediction,
+                (None, FlowAction::Context(context)) => {
+                    self.in_context(context, rule, flow).map_err(|reason| unpredictable(&reason))?
+                }
+                (None, _) => return Err(unpredictable(&Unpredictable::Context { rule: rule_text(rule) })),
+            },
             None => {
                 let scaling = self.scaling.as_ref().map_err(unpredictable)?;
                 scaling.predict(flow).map_err(|reason| unpredictable(&reason))?
@@ -120,6 +130,17 @@ impl Steering {
         if let Some(queue) = prediction.queue {
             self.follow(queue, &mut prediction);
         }
+        Ok(prediction)
+    }
+
+    /// A rule's context has a table of its own, and may have a key of its own.
+    fn in_context(&self, context: u32, rule: &FlowRule, flow: &FlowKey) -> Result<Prediction, Unpredictable> {
+        let scaling = self.scaling.as_ref().map_err(Clone::clone)?;
+        let told = self.contexts.iter().find(|rss| rss.context == context && !rss.table.is_empty());
+        let told = told.ok_or_else(|| Unpredictable::Context { rule: rule_text(rule) })?;
+        let mut prediction = scaling.of_context(told).predict(flow)?;
+        let source = format!("flow rule {}", rule.place());
+        prediction.steps.insert(0, Step { what: "rule", value: rule_text(rule), source });
         Ok(prediction)
     }
 
@@ -218,4 +239,58 @@ fn hash_fields(fields: u64) -> Option<HashFields> {
 pub fn numa_node_of(cpu: u32) -> Option<u32> {
     let folder = fs::read_dir(Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}"))).ok()?;
     folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::parse_rule;
+
+    fn steering(rules: &[&str], contexts: Vec<Rss>) -> Steering {
+        let key = RssKey::new(&[0x6d, 0x5a].repeat(20)).unwrap();
+        Steering {
+            interface: "eth0".into(),
+            scaling: Ok(scaling_of(key, HashFields::AddressesAndPorts, vec![0, 1], true)),
+            contexts,
+            rules: (0..).zip(rules).map(|(place, rule)| parse_rule(rule, Some(place)).unwrap()).collect(),
+            interrupts: Vec::new(),
+        }
+    }
+
+    fn dns() -> FlowKey {
+        FlowKey::udp("10.0.0.1:9".parse().unwrap(), "10.0.0.7:53".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_rule_to_a_context_leads_into_that_contexts_table() {
+        let context = Rss { context: 3, table: vec![6, 7], ..Rss::default() };
+        let steering = steering(&["udp4 dst-port 53 context 3"], vec![context]);
+        let found = steering.predict(&dns()).unwrap();
+        let plain = steering.scaling().unwrap().queue(&dns()).unwrap();
+        assert_eq!((found.queue, found.bucket), (Some(plain + 6), Some(plain as usize)));
+        let said: Vec<&str> = found.steps.iter().map(|step| step.what).collect();
+        assert_eq!(said, ["rule", "fields", "key", "hash", "bucket", "queue"]);
+        // With a key of its own another bucket may come out: it is that key's.
+        let own = RssKey::new(&[0x55; 40]).unwrap();
+        let context = Rss { context: 3, table: vec![6, 7], key: vec![0x55; 40], ..Rss::default() };
+        let found = self::steering(&["udp4 context 3"], vec![context]).predict(&dns()).unwrap();
+        let expected = predict_with(&dns(), &own, HashFields::AddressesAndPorts, &[6, 7]).unwrap();
+        assert_eq!((found.hash, found.queue), (expected.hash, expected.queue));
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides_and_an_unknown_context_is_said() {
+        let rules = ["udp4 dst 10.0.0.8 drop", "udp4 dst-port 53 queue 5", "udp4 context 9"];
+        let steering = steering(&rules, Vec::new());
+        assert_eq!(steering.predict(&dns()).unwrap().queue, Some(5));
+        let dropped = FlowKey::udp("10.0.0.1:9".parse().unwrap(), "10.0.0.8:9".parse().unwrap()).unwrap();
+        let found = steering.predict(&dropped).unwrap();
+        assert_eq!((found.queue, found.steps[1].value.as_str()), (None, "none: dropped by the card"));
+        let other = FlowKey::udp("10.0.0.1:9".parse().unwrap(), "10.0.0.7:54".parse().unwrap()).unwrap();
+        let error = steering.predict(&other).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "nothing can be predicted on eth0: the rule 'udp4 context 9' leads to an RSS context whose table is not told"
+        );
+    }
 }

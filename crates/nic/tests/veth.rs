@@ -153,6 +153,8 @@ fn everything_wrong_is_said_at_once_and_nothing_changes() {
             "feature.rx-gro=maybe",
             "rps.rx-0=3-1",
             "rule.1=x",
+            "rule.any=udp4 dst 10.0.0.7 queue 1",
+            "context.new=equal:2",
         ];
         let SessionError::Problems { problems } = session.apply(&set(&wrong)).unwrap_err() else {
             panic!("problems are collected")
@@ -166,6 +168,8 @@ fn everything_wrong_is_said_at_once_and_nothing_changes() {
                 "rps.rx-0 cannot be '3-1': write a list like 0,2-3, or none",
                 "rule.1 cannot be 'x': write a rule like 'udp4 dst 10.0.0.7 dst-port 53 queue 2' (or drop, or \
                  context N), or none",
+                "near has no setting rule.any that can be changed",
+                "near has no setting context.new that can be changed",
             ]
         );
         assert_eq!(texts[0], "near has no setting ring.rx that can be changed");

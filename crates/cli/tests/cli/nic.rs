@@ -35,7 +35,9 @@ fn the_page_of_the_loopback_says_what_it_does_not_have() {
     assert!(text.contains("ring            not supported by this driver"), "{text}");
     let (status, value) = json(&["nic", "show", "lo", "--interval", "1ms", "--json"]);
     assert_eq!(status, 0);
-    assert_eq!(value["absent"]["ring"], "not supported by this driver");
+    for kind in ["ring", "rss", "context", "rule"] {
+        assert_eq!(value["absent"][kind], "not supported by this driver");
+    }
     assert_eq!(value["settings"]["link.mtu"], value["link"]["mtu_bytes"].to_string());
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use serde::Serialize;
-use sys::ethtool::{FlowType, field_letters};
+use sys::ethtool::{FlowType, Rss, field_letters};
 use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
 use super::{Prediction, Step, flow_type, hash_fields};
@@ -40,7 +40,7 @@ pub enum Unpredictable {
     Symmetric,
     /// Neither UDP nor TCP.
     Protocol,
-    /// A rule that leads to another context.
+    /// A rule that leads to a context that the driver or the kernel does not tell (before Linux 6.12).
     Context {
         /// The rule.
         rule: String,
@@ -62,7 +62,9 @@ impl fmt::Display for Unpredictable {
             }
             Self::Symmetric => f.write_str("it makes both directions alike before it hashes"),
             Self::Protocol => f.write_str("only UDP and TCP are known here"),
-            Self::Context { rule } => write!(f, "the rule '{rule}' leads to another RSS context"),
+            Self::Context { rule } => {
+                write!(f, "the rule '{rule}' leads to an RSS context whose table is not told")
+            }
         }
     }
 }
@@ -145,6 +147,16 @@ impl Scaling {
         ];
         prediction.steps.splice(0..0, found);
         Ok(prediction)
+    }
+
+    /// The same card's with a context's table, and its key where that has one.
+    pub(super) fn of_context(&self, told: &Rss) -> Self {
+        let own = RssKey::new(&told.key).ok();
+        let source = format!("context {}", told.context);
+        let (key, key_source) =
+            own.map_or_else(|| (self.key.clone(), self.key_source.clone()), |key| (key, source));
+        let toeplitz = Toeplitz::new(&key);
+        Self { table: told.table.clone(), key, key_source, toeplitz, ..self.clone() }
     }
 
     /// Whether the driver tells its key, and so may take another.

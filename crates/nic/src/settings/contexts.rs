@@ -17,6 +17,8 @@ impl Kind for Contexts {
     }
 
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
+        // Without a table of its own a card has no further ones.
+        scaling(card)?;
         let index = card.index();
         let listed = card.netlink.as_mut().and_then(|netlink| netlink.rss_contexts(index).ok());
         let contexts = listed.unwrap_or_default().into_iter().filter(|rss| rss.context != 0);

@@ -81,16 +81,18 @@ impl Kind for Rules {
         Ok(rules.iter().map(|rule| (rule.place().to_string(), rule_text(rule))).collect())
     }
 
-    fn resolve(&self, _: &mut Card, key: &str, value: &str) -> Result<String, Wrong> {
+    fn resolve(&self, card: &mut Card, key: &str, value: &str) -> Result<String, Wrong> {
         let place = key.parse().ok();
         if place.is_none() && key != "any" {
             return Err(Wrong::NoSuchKey);
         }
-        if value == "none" {
-            return Ok(value.into());
-        }
-        let rule = parse_rule(value, place).ok_or_else(|| Wrong::Expected(EXAMPLE.into()))?;
-        Ok(rule_text(&rule))
+        let text = match value {
+            "none" => value.into(),
+            _ => rule_text(&parse_rule(value, place).ok_or_else(|| Wrong::Expected(EXAMPLE.into()))?),
+        };
+        // A driver that lists none takes none.
+        card.ethtool.flow_rules(card.name()).map_err(|error| Wrong::Unreadable(error.into()))?;
+        Ok(text)
     }
 
     fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError> {

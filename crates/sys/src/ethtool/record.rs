@@ -4,13 +4,12 @@ use super::*;
 use crate::genl::Family;
 use crate::netlink::Refusal;
 
-/// Interfaces to record, parted by blanks.
+/// Interfaces to record, parted by blanks; without it nothing is done.
 const INTERFACES: &str = "RECORD_REPLIES_OF";
 
 #[test]
-#[ignore = "prints what the drivers of the interfaces in RECORD_REPLIES_OF answer; scripts/record-replies calls it"]
 fn replies() {
-    let interfaces = std::env::var(INTERFACES).unwrap();
+    let Ok(interfaces) = std::env::var(INTERFACES) else { return };
     for interface in interfaces.split_whitespace() {
         let index = crate::rtnetlink::RouteSocket::open().unwrap().link_by_name(interface).unwrap().index;
         let socket = EthtoolSocket::open().unwrap();
