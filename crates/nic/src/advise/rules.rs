@@ -144,8 +144,9 @@ fn moderation_delays(view: &View<'_>) -> Option<Finding> {
         title: "a lone packet waits for others".into(),
         reason: "the card delays the interrupt in the hope of more packets".into(),
         evidence: format!(
-            "coalesce.rx-usecs is {}, adaptive-rx {}",
+            "coalesce.rx-usecs is {}{}, adaptive-rx {}",
             usecs.unwrap_or(0),
+            if is_a_mode(view, usecs) { " (an adaptive mode of this driver, not a time)" } else { "" },
             if adaptive { "on" } else { "off" }
         ),
         change: adaptive
@@ -156,6 +157,12 @@ fn moderation_delays(view: &View<'_>) -> Option<Finding> {
         risk: "under load every packet interrupts and the rate falls: to a third on the i211 of the apu4d4 document".into(),
         cost: "CPU time".into(),
     })
+}
+
+/// Intel's gigabit drivers take 1 to 3 for ways to choose the time by what arrives (`igb_set_coalesce` and its kin).
+fn is_a_mode(view: &View<'_>, usecs: Option<u64>) -> bool {
+    const DRIVERS: [&str; 4] = ["e1000", "e1000e", "igb", "igc"];
+    DRIVERS.contains(&view.page.driver.name.as_str()) && matches!(usecs, Some(1..=3))
 }
 
 fn interrupts_share_a_cpu(view: &View<'_>) -> Option<Finding> {

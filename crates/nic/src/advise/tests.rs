@@ -53,6 +53,21 @@ fn an_igb_as_it_comes_hashes_addresses_only() {
 }
 
 #[test]
+fn what_an_igb_calls_3_us_is_said_to_be_a_mode() {
+    let evidence = |usecs: &str| {
+        let findings = advise(&page(&[("coalesce.rx-usecs", usecs)], &[]), &four_cpus(), Goal::Latency);
+        findings
+            .into_iter()
+            .find(|finding| finding.title == "a lone packet waits for others")
+            .unwrap()
+            .evidence
+    };
+    let mode = "coalesce.rx-usecs is 3 (an adaptive mode of this driver, not a time), adaptive-rx off";
+    assert_eq!(evidence("3"), mode);
+    assert_eq!(evidence("50"), "coalesce.rx-usecs is 50, adaptive-rx off");
+}
+
+#[test]
 fn what_moves_comes_first() {
     let around = Surroundings { moved: Counters::from([("rx_missed_errors".into(), 7)]), ..four_cpus() };
     let findings = advise(&igb(), &around, Goal::Pps);
