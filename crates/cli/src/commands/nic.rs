@@ -10,7 +10,7 @@ mod spread;
 mod watch;
 
 use std::{
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -45,6 +45,14 @@ fn pause(length: Duration) -> bool {
         thread::sleep(left.min(LOOK));
     }
     false
+}
+
+/// Whether the service runs that moves interrupts as it likes.
+fn irqbalance_runs() -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == "irqbalance")
+    })
 }
 
 /// The interface of this name in this process's namespace.

@@ -15,8 +15,10 @@ const UNDER_LOAD: &str = "
     carrier() { ip -o link show pair1a | grep -q LOWER_UP && ip -n far -o link show pair1b | grep -q LOWER_UP; }
     until carrier; do sleep 0.1; done
     ip netns exec far $LINERATE recv 198.18.0.2 --no-save >/share/recv.out 2>&1 &
+    receiver=$!
     until grep -q listening /share/recv.out; do sleep 0.1; done
     linerate send 198.18.0.2 --rate max --duration 120s --no-save >/share/send.out 2>&1 &
+    sender=$!
     until ip -n far -s -o link show pair1b | grep -q 'RX:.*[1-9][0-9][0-9][0-9] '; do sleep 0.1; done
 ";
 
@@ -34,6 +36,12 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         linerate nic apply pair1a --set ring.rx=512 --yes > /share/yes.out
         linerate nic restore pair1a > /share/restore.out
         settings pair1a | cmp - /share/before
+        cp /bin/sleep /tmp/irqbalance
+        /tmp/irqbalance 100 &
+        balancer=$!
+        linerate nic apply pair1a --set irq.pair1a-rx-0=1 2> /share/balanced
+        kill $balancer
+        linerate nic restore pair1a > /share/unbalanced
         # Kept or taken back, as the figures say.
         for setting in coalesce.rx-usecs=1000 coalesce.rx-usecs=0; do
             ip netns exec far $LINERATE nic apply pair1b --set $setting --measure --duration 2s --json \
@@ -43,7 +51,7 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         ip netns exec far $LINERATE nic show pair1b --interval 100ms > /share/page
         ip netns exec far $LINERATE nic advise pair1b --interval 100ms --json > /share/advice.json
         ip netns exec far $LINERATE nic watch pair1b --interval 300ms --count 2 > /share/watch
-        kill %1 %2"
+        kill $sender $receiver"
     ));
     let asked = done.text("asked.err");
     assert!(asked.contains("changing ring.rx may take pair1a down for a moment"), "{asked}");
@@ -54,6 +62,9 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
     );
     assert_eq!(done.text("asked.out"), "pair1a:\n  ring.rx: 256 -> 512\n");
     assert!(done.text("yes.out").contains("done; linerate nic restore pair1a undoes it"));
+
+    assert!(done.text("balanced").contains("warning: irqbalance runs and may move the interrupts again"));
+    assert!(done.text("unbalanced").contains("irq.pair1a-rx-0: 1 -> "), "{}", done.text("unbalanced"));
 
     let mut now = "3".to_owned();
     for usecs in ["1000", "0"] {

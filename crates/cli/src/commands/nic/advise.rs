@@ -1,14 +1,11 @@
 //! `linerate nic advise`: findings, the largest expected effect first.
 
-use std::{
-    fs,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use nic::{Finding, Goal, NicError, Page, Surroundings, advise, moved, read_counters, read_queue_counts};
 use sys::procfs;
 
-use super::{open, pause, refused};
+use super::{irqbalance_runs, open, pause, refused};
 use crate::{
     args::{AdviseArgs, GoalArg},
     failure::Failure,
@@ -66,13 +63,6 @@ fn softnet() -> (u64, u64) {
 fn cpus() -> Vec<(u32, Option<u32>)> {
     let stat = procfs::stat().map(|stat| stat.cpus).unwrap_or_default();
     stat.into_iter().map(|(cpu, _)| (cpu, nic::numa_node_of(cpu))).collect()
-}
-
-fn irqbalance_runs() -> bool {
-    let Ok(processes) = fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
-        fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == "irqbalance")
-    })
 }
 
 fn write_text(interface: &str, findings: &[Finding], out: &mut impl Write) -> io::Result<()> {

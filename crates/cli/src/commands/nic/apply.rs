@@ -12,6 +12,7 @@ use nic::{
 use serde::Serialize;
 
 use super::{
+    irqbalance_runs,
     measure::{self, Gain},
     refused, session_failure,
 };
@@ -65,6 +66,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<bool, Failure> {
     let mut done = None;
     if !args.dry_run && !diff.is_empty() {
         consent(args, &mut session, &diff)?;
+        if diff.iter().any(|change| change.name.starts_with("irq.")) && irqbalance_runs() {
+            eprintln!(
+                "warning: irqbalance runs and may move the interrupts again; systemctl stop irqbalance"
+            );
+        }
         done = Some(change(args, session, &wanted)?);
     }
     let as_asked = done.as_ref().is_none_or(Done::is_what_was_asked);
