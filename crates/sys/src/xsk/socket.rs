@@ -136,9 +136,9 @@ impl XskStatistics {
 }
 
 impl XskSocket {
-    /// How long the kernel may take to give up a queue whose socket was closed; 7 to 17 ms were seen, and
-    /// hundreds on a machine that is overloaded.
-    const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+    /// How long the kernel may take to give up a queue whose socket was closed; 7 to 17 ms were seen, and more
+    /// than a second on a machine that is overloaded.
+    const GIVEN_UP_AFTER: Duration = Duration::from_secs(3);
 
     /// Opens a socket over `umem` and binds it to a queue. With `share`, a socket that already registered this
     /// UMEM, the memory is not registered again and the copy mode is that socket's.
