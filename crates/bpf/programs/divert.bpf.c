@@ -5,6 +5,7 @@
  *
  * It fails open: a queue is diverted until its deadline, which the user side puts off several times a second; when
  * that stops, everything goes to the kernel again. ARP, neighbour discovery and what the user excludes always do.
+ * Deadlines are in jiffies, which the JIT reads as a word of memory: no clock is called for a packet.
  *
  * Two things say which rule takes a packet, the first rule of both: tables of addresses and ports, and `chosen`,
  * whose code the loader replaces by what the rules' expressions were compiled to.
@@ -57,13 +58,17 @@ struct shape {
 };
 _Static_assert(sizeof(struct shape) == 20, "written by divert.rs");
 
-struct key4 {
-	__u32 addr;
-	__u16 port;
-	__u8 protocol;
-	__u8 shape;
+/*
+ * A cache line of the table of IPv4's entries. A key is address, port, protocol and shape, from the lowest bit on;
+ * free places have no rule.
+ */
+#define KEYS 5
+struct bucket4 {
+	__u64 keys[KEYS];
+	__u32 rules[KEYS]; /* from 1 */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct key4) == 8, "written by divert.rs");
+_Static_assert(sizeof(struct bucket4) == 64, "written by divert.rs");
 
 struct key6 {
 	__u32 addr[4];
@@ -112,12 +117,17 @@ const volatile __u32 shapes4_used = 0;
 const volatile __u32 shapes6_used = 0;
 const volatile struct shape shapes4[SHAPES] = {};
 const volatile struct shape shapes6[SHAPES] = {};
+const volatile __u32 buckets4_mask = 0;
+const volatile __u64 hash_factor = 0;
 const volatile __u32 has_code = 0;
+const volatile __u32 has_verdicts = 0;   /* rules differ in what is done */
+const volatile __u32 only_verdict = 0;   /* else this is done with all */
+const volatile __u32 may_be_links = 1;   /* a rule may take ARP or neighbour discovery */
 const volatile __u32 has_limits = 0;
 const volatile __u32 has_networks = 0;
 const volatile __u32 has_sessions = 0;
 
-/* By queue: nanoseconds of the coarse monotonic clock until which it is diverted; 0: it is the kernel's. */
+/* By queue: the jiffy from which on it is diverted no more; 0: it is the kernel's. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	TYPE(key, __u32);
@@ -153,14 +163,18 @@ struct {
 	NUMBER(max_entries, 1);
 } passes SEC(".maps");
 
-/* Number of the rule, from 1. */
+/*
+ * The loader chooses how many buckets, so that each key is in the bucket that its hash says: one look for a key, where
+ * the kernel's hash map calls two functions.
+ */
 struct {
-	NUMBER(type, BPF_MAP_TYPE_HASH);
-	TYPE(key, struct key4);
-	TYPE(value, __u32);
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct bucket4);
 	NUMBER(max_entries, 1);
 } table4 SEC(".maps");
 
+/* Number of the rule, from 1. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_HASH);
 	TYPE(key, struct key6);
@@ -203,12 +217,12 @@ static __attribute__((noinline)) int chosen(void *data, void *end)
 	return number;
 }
 
-/* The ports, when they are there: the first fragment of TCP, UDP or another protocol that begins with them. */
+/* The ports, when they are there: the first fragment of a protocol that begins with them. */
 static ALWAYS_INLINE void read_ports(struct packet *packet, void *at, void *end)
 {
 	__u16 *ports = at;
 
-	if (packet->protocol != PROTOCOL_UDP && packet->protocol != PROTOCOL_TCP)
+	if (packet->protocol != PROTOCOL_UDP && packet->protocol != PROTOCOL_TCP && packet->protocol != PROTOCOL_SCTP)
 		return;
 	if ((void *)(ports + 2) > end)
 		return;
@@ -301,23 +315,46 @@ static ALWAYS_INLINE int fits(const volatile struct shape *shape, const struct p
 	       (shape->port_side == NEITHER || packet->has_ports);
 }
 
+/* The rule of an IPv4 entry, from 1; 0: there is none. */
+static ALWAYS_INLINE __u32 entry4(__u64 key)
+{
+	__u32 at = (key * hash_factor >> 32) & buckets4_mask, rule = 0;
+	struct bucket4 *bucket = bpf_map_lookup_elem(&table4, &at);
+
+	if (!bucket)
+		return 0;
+#pragma unroll
+	for (int place = 0; place < KEYS; place++) {
+		if (bucket->keys[place] == key)
+			rule = bucket->rules[place];
+	}
+	return rule;
+}
+
 /* The first rule of the tables that takes the packet. */
 static ALWAYS_INLINE __u32 listed(const struct packet *packet)
 {
 	__u32 first = 0;
 
 	if (shapes4_used && packet->family == 4) {
-		for (__u32 at = 0; at < SHAPES && at < shapes4_used; at++) {
+		/* Unrolled, what shapes do not ask for is left out when the program is loaded. */
+#pragma unroll
+		for (__u32 at = 0; at < SHAPES; at++) {
 			const volatile struct shape *shape = &shapes4[at];
-			struct key4 key = {.port = port_of(packet, shape->port_side), .protocol = shape->protocol, .shape = at};
-			__u32 *rule;
+			__u32 addr = 0, rule;
 
+			if (at >= shapes4_used)
+				break;
 			if (!fits(shape, packet))
 				continue;
-			key.addr = (shape->side == SOURCE ? packet->src[3] : packet->dst[3]) & shape->mask[0];
-			rule = bpf_map_lookup_elem(&table4, &key);
-			if (rule && (!first || *rule < first))
-				first = *rule;
+			if (shape->side == SOURCE)
+				addr = packet->src[3] & shape->mask[0];
+			else if (shape->side == DESTINATION)
+				addr = packet->dst[3] & shape->mask[0];
+			rule = entry4(addr | (__u64)port_of(packet, shape->port_side) << 32 |
+				      (__u64)shape->protocol << 48 | (__u64)at << 56);
+			if (rule && (!first || rule < first))
+				first = rule;
 		}
 	}
 	if (shapes6_used && packet->family == 6) {
@@ -398,19 +435,14 @@ SEC("xdp")
 int divert(struct xdp_md *ctx)
 {
 	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u32 queue = ctx->rx_queue_index, zero = 0, number = 0, len = end - data;
+	__u32 queue = ctx->rx_queue_index, zero = 0, number = 0, len = end - data, verdict = only_verdict;
 	__u64 *deadline = bpf_map_lookup_elem(&deadlines, &queue);
-	struct passed *passed = bpf_map_lookup_elem(&passes, &zero);
+	struct passed *passed;
 	struct packet packet = {};
 	struct count *count;
-	struct rule *rule;
 
-	if (!passed)
-		return XDP_PASS;
-	if (!deadline || !*deadline) {
-		passed->kernels++;
-		return XDP_PASS;
-	}
+	if (!deadline || !*deadline)
+		goto kernels;
 
 	if (shapes4_used || shapes6_used) {
 		read_packet(&packet, data, end, 0);
@@ -422,40 +454,89 @@ int divert(struct xdp_md *ctx)
 		if (coded && (!number || coded < number))
 			number = coded;
 	}
-	if (!number) {
-		passed->unmatched++;
-		return XDP_PASS;
-	}
+	if (!number)
+		goto unmatched;
 	/* Tables know no VLAN tags: what they found is read already. */
 	if ((has_networks || has_sessions || has_limits) && !packet.family)
 		read_packet(&packet, data, end, 2);
-	if (is_the_links(data, end) || ((has_networks || has_sessions) && is_excluded(&packet))) {
-		passed->excluded++;
-		return XDP_PASS;
-	}
-	if (bpf_ktime_get_coarse_ns() > *deadline) {
-		passed->stale++;
-		return XDP_PASS;
-	}
+	if ((may_be_links && is_the_links(data, end)) || ((has_networks || has_sessions) && is_excluded(&packet)))
+		goto excluded;
+	if (bpf_jiffies64() >= *deadline)
+		goto stale;
 
 	number--;
-	rule = bpf_map_lookup_elem(&rules, &number);
 	count = bpf_map_lookup_elem(&counts, &number);
-	if (!rule || !count)
+	if (!count)
 		return XDP_PASS;
 	count->packets++;
 	count->bytes += len;
-	if (has_limits && (rule->packet_cost_ns || rule->kilobyte_cost_ns) && is_above(rule, number, &packet, len)) {
-		count->limited++;
-		count->limited_bytes += len;
-		return XDP_DROP;
+	if (has_verdicts || has_limits) {
+		struct rule *rule = bpf_map_lookup_elem(&rules, &number);
+
+		if (!rule)
+			return XDP_PASS;
+		if (has_limits && (rule->packet_cost_ns || rule->kilobyte_cost_ns) &&
+		    is_above(rule, number, &packet, len)) {
+			count->limited++;
+			count->limited_bytes += len;
+			return XDP_DROP;
+		}
+		verdict = rule->verdict;
 	}
-	if (rule->verdict == HAND_OVER) {
+	if (verdict == HAND_OVER) {
 		__s64 action = bpf_redirect_map(&sockets, queue, XDP_PASS);
 
 		if (action != XDP_REDIRECT)
 			count->unsent++;
 		return action;
 	}
-	return rule->verdict == DROP ? XDP_DROP : XDP_PASS;
+	return verdict == DROP ? XDP_DROP : XDP_PASS;
+
+	/* The counters of what passes are looked up only there. */
+kernels:
+	passed = bpf_map_lookup_elem(&passes, &zero);
+	if (passed)
+		passed->kernels++;
+	return XDP_PASS;
+unmatched:
+	passed = bpf_map_lookup_elem(&passes, &zero);
+	if (passed)
+		passed->unmatched++;
+	return XDP_PASS;
+excluded:
+	passed = bpf_map_lookup_elem(&passes, &zero);
+	if (passed)
+		passed->excluded++;
+	return XDP_PASS;
+stale:
+	passed = bpf_map_lookup_elem(&passes, &zero);
+	if (passed)
+		passed->stale++;
+	return XDP_PASS;
+}
+
+/* What `put_off` is run with, instead of a packet. */
+struct order {
+	__u32 queue;
+	__u32 unused;
+	__u64 jiffies; /* for so long from now on; 0: no more */
+};
+_Static_assert(sizeof(struct order) == 16, "written by divert.rs");
+
+/* Sets a queue's deadline by the clock that it is compared with; run by the user side, never attached. */
+SEC("xdp")
+int put_off(struct xdp_md *ctx)
+{
+	struct order *order = (void *)(__u64)ctx->data;
+	__u64 *deadline;
+	__u32 queue;
+
+	if ((void *)(order + 1) > (void *)(__u64)ctx->data_end)
+		return XDP_ABORTED;
+	queue = order->queue;
+	deadline = bpf_map_lookup_elem(&deadlines, &queue);
+	if (!deadline)
+		return XDP_ABORTED;
+	*deadline = order->jiffies ? bpf_jiffies64() + order->jiffies : 0;
+	return XDP_PASS;
 }

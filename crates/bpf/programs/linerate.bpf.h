@@ -59,7 +59,7 @@ static __s64 (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static __s64 (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static __s64 (*const bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
 static __s64 (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
-static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
+static __u64 (*const bpf_jiffies64)(void) = (void *)118;
 static __s64 (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void *from, __u32 len) = (void *)190;
 
 #define ETH_LEN 14
@@ -75,6 +75,7 @@ static __s64 (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void
 #define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
 #define PROTOCOL_ICMPV6 58
+#define PROTOCOL_SCTP 132
 
 struct udp {
 	__u16 source;

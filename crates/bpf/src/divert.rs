@@ -5,13 +5,15 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
+    time::Duration,
 };
 
-use aya::maps::{Array, HashMap, LpmTrie, MapData, PerCpuArray, XskMap, lpm_trie::Key};
+use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, PerCpuArray, XskMap, lpm_trie::Key};
+use sys::{accounting, clock};
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, object},
+    program::{Mode, Program, Run, object},
     splice::{Instruction, with_function},
 };
 
@@ -33,6 +35,8 @@ pub struct DivertOptions {
     pub sessions: Vec<TcpSession>,
     /// Token buckets that are remembered; the least recently used go first.
     pub buckets: u32,
+    /// Whether a rule may take ARP or neighbour discovery, so that the program has to look for those.
+    pub may_be_links: bool,
 }
 
 /// What is done with a packet that a rule takes.
@@ -97,9 +101,11 @@ pub enum PacketSide {
 pub struct TableEntry {
     /// The rule, from 0.
     pub rule: u32,
+    /// IPv4 packets; else IPv6 packets.
+    pub ipv4: bool,
     /// An address and how many bits of it count.
     pub network: Option<(PacketSide, IpAddr, u8)>,
-    /// A TCP or UDP port; later fragments have none.
+    /// A TCP, UDP or SCTP port; later fragments have none.
     pub port: Option<(PacketSide, u16)>,
     /// The IP protocol, which must not be behind extension headers.
     pub protocol: Option<u8>,
@@ -145,7 +151,7 @@ pub struct Passed {
 /// The diverting program. Until it is attached, and on queues without a deadline, it does nothing.
 pub struct Divert {
     program: Program,
-    deadlines: Array<MapData, u64>,
+    _deadlines: Array<MapData, u64>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, [u64; COUNT_WORDS]>,
     passes: PerCpuArray<MapData, [u64; 4]>,
@@ -156,16 +162,24 @@ pub struct Divert {
 /// Maps that are written once and only have to live.
 struct Held {
     _rules: Array<MapData, [u64; RULE_WORDS]>,
-    _table4: HashMap<MapData, [u8; 8], u32>,
+    _table4: Array<MapData, [u8; BUCKET_BYTES]>,
     _table6: HashMap<MapData, [u8; 20], u32>,
     _networks: LpmTrie<MapData, [u8; 16], u32>,
     _sessions: HashMap<MapData, [u8; 20], u32>,
 }
 
-/// `sizeof(struct rule)`, `sizeof(struct count)` and `sizeof(struct shape)` of `divert.bpf.c`.
+/// `sizeof(struct rule)`, `sizeof(struct count)`, `sizeof(struct shape)` and `sizeof(struct bucket4)` of
+/// `divert.bpf.c`.
 const RULE_WORDS: usize = 4;
 const COUNT_WORDS: usize = 5;
 const SHAPE_BYTES: usize = 20;
+const BUCKET_BYTES: usize = 64;
+/// `KEYS` of `divert.bpf.c`.
+const BUCKET_KEYS: usize = 5;
+
+/// The program that sets a queue's deadline, and what it returns when it did.
+const PUT_OFF: &str = "put_off";
+const XDP_PASS: u32 = 2;
 
 impl DivertOptions {
     /// Kinds of entries that the table can hold for either family: equal in which bits of which address they look
@@ -187,7 +201,14 @@ impl Divert {
         let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (shapes4, shapes6) = (shape_bytes(&table.shapes4), shape_bytes(&table.shapes6));
         let limited = options.rules.iter().any(|rule| rule.limit.is_some());
+        let verdict = |rule: &RuleAction| rule.words()[0] as u32;
+        let first = options.rules.first().map_or(0, verdict);
+        let (buckets4, hash_factor) = bucketed(&table.entries4);
         let flags = [
+            ("buckets4_mask", counted(buckets4.len() - 1)),
+            ("has_verdicts", options.rules.iter().any(|rule| verdict(rule) != first).into()),
+            ("only_verdict", first),
+            ("may_be_links", options.may_be_links.into()),
             ("shapes4_used", counted(table.shapes4.len())),
             ("shapes6_used", counted(table.shapes6.len())),
             ("has_code", u32::from(!options.code.is_empty())),
@@ -200,7 +221,7 @@ impl Divert {
             ("sockets", options.queues),
             ("rules", counted(options.rules.len())),
             ("counts", counted(options.rules.len())),
-            ("table4", counted(table.entries4.len())),
+            ("table4", counted(buckets4.len())),
             ("table6", counted(table.entries6.len())),
             ("networks", counted(options.networks.len())),
             ("sessions", counted(options.sessions.len())),
@@ -210,6 +231,7 @@ impl Divert {
         let spliced = if options.code.is_empty() { None } else { Some(with_function(object, &options.code)) };
         let mut program = Program::load("divert", spliced.as_deref().unwrap_or(object), |loader| {
             loader.override_global("shapes4", &shapes4, true).override_global("shapes6", &shapes6, true);
+            loader.override_global("hash_factor", &hash_factor, true);
             for (name, value) in &flags {
                 loader.override_global(name, value, true);
             }
@@ -217,9 +239,10 @@ impl Divert {
                 loader.map_max_entries(name, (*size).max(1));
             }
         })?;
-        let held = Held::fill(&mut program, options, &table)?;
+        program.load_also(PUT_OFF)?;
+        let held = Held::fill(&mut program, options, &table, &buckets4)?;
         Ok(Self {
-            deadlines: program.take_map("deadlines")?,
+            _deadlines: program.take_map("deadlines")?,
             sockets: program.take_map("sockets")?,
             counts: program.take_map("counts")?,
             passes: program.take_map("passes")?,
@@ -246,14 +269,34 @@ impl Divert {
         self.program.take_over(&mut other.program)
     }
 
-    /// Diverts a queue until this time of the monotonic clock in nanoseconds, which is looked at with the resolution
-    /// of the timer tick; 0 gives it back to the kernel.
+    /// Diverts a queue for so long from now on, to the resolution of the kernel's timer tick.
     ///
     /// # Errors
     /// [`BpfError::Map`]: there is no such slot.
-    pub fn divert_until(&mut self, queue: u32, deadline_ns: u64) -> Result<(), BpfError> {
-        let refused = BpfError::map(format!("divert queue {queue}"));
-        self.deadlines.set(queue, deadline_ns, 0).map_err(refused)
+    pub fn divert_for(&mut self, queue: u32, time: Duration) -> Result<(), BpfError> {
+        let ticks = clock::nanos(time) / accounting::tick_ns().max(1);
+        self.put_off(queue, ticks.max(1))
+    }
+
+    /// Gives a queue back to the kernel.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: there is no such slot.
+    pub fn give_back(&mut self, queue: u32) -> Result<(), BpfError> {
+        self.put_off(queue, 0)
+    }
+
+    fn put_off(&mut self, queue: u32, ticks: u64) -> Result<(), BpfError> {
+        // `struct order` of divert.bpf.c.
+        let order = [u64::from(queue).to_ne_bytes(), ticks.to_ne_bytes()];
+        let run = Run { input: order.as_flattened(), interface: 0, repeat: 1, live_batch: None };
+        match self.program.run_also(PUT_OFF, &run)? {
+            XDP_PASS => Ok(()),
+            _ => Err(BpfError::map(format!("divert queue {queue}"))(MapError::OutOfBounds {
+                index: queue,
+                max_entries: self.sockets.len(),
+            })),
+        }
     }
 
     /// Puts a bound AF_XDP socket in a queue's slot. The kernel empties the slot when the socket is closed.
@@ -307,15 +350,20 @@ impl fmt::Debug for Divert {
 }
 
 impl Held {
-    fn fill(program: &mut Program, options: &DivertOptions, table: &Table) -> Result<Self, BpfError> {
+    fn fill(
+        program: &mut Program,
+        options: &DivertOptions,
+        table: &Table,
+        buckets4: &[Bucket],
+    ) -> Result<Self, BpfError> {
         let refused = || BpfError::map("write the rules");
         let mut rules: Array<MapData, [u64; RULE_WORDS]> = program.take_map("rules")?;
         for (at, rule) in (0..).zip(&options.rules) {
             rules.set(at, rule.words(), 0).map_err(refused())?;
         }
-        let mut table4: HashMap<MapData, [u8; 8], u32> = program.take_map("table4")?;
-        for (key, rule) in &table.entries4 {
-            table4.insert(key, rule, 0).map_err(refused())?;
+        let mut table4: Array<MapData, [u8; BUCKET_BYTES]> = program.take_map("table4")?;
+        for (at, bucket) in (0..).zip(buckets4).filter(|(_, bucket)| !bucket.is_empty()) {
+            table4.set(at, bucket_bytes(bucket), 0).map_err(refused())?;
         }
         let mut table6: HashMap<MapData, [u8; 20], u32> = program.take_map("table6")?;
         for (key, rule) in &table.entries6 {
@@ -369,7 +417,7 @@ impl TcpSession {
 struct Table {
     shapes4: Vec<Shape>,
     shapes6: Vec<Shape>,
-    entries4: Places<[u8; 8], u32>,
+    entries4: Places<u64, u32>,
     entries6: Places<[u8; 20], u32>,
 }
 
@@ -385,17 +433,16 @@ impl Table {
     fn of(entries: &[TableEntry]) -> Self {
         let mut table = Self::default();
         for entry in entries {
-            let family = entry.network.map(|(_, address, _)| address.is_ipv4());
-            if family != Some(false) {
+            if entry.ipv4 {
                 let shape = number(&mut table.shapes4, entry.shape());
                 let mut key = [0; 8];
                 if let Some((_, IpAddr::V4(address), prefix_len)) = entry.network {
                     key[..4].copy_from_slice(&masked::<4>(address.octets(), prefix_len));
                 }
                 key[4..].copy_from_slice(&entry.tail(shape));
-                table.entries4.entry(key).or_insert(entry.rule + 1);
-            }
-            if family != Some(true) {
+                // Bytes as they lie in a packet, so that the program has nothing to swap.
+                table.entries4.entry(u64::from_le_bytes(key)).or_insert(entry.rule + 1);
+            } else {
                 let shape = number(&mut table.shapes6, entry.shape());
                 let mut key = [0; 20];
                 if let Some((_, IpAddr::V6(address), prefix_len)) = entry.network {
@@ -423,6 +470,38 @@ impl TableEntry {
         let [high, low] = self.port.map_or(0, |(_, port)| port).to_be_bytes();
         [high, low, self.protocol.unwrap_or(0), shape]
     }
+}
+
+/// Keys and rules, from 1, of a place in the table of IPv4's entries.
+type Bucket = Vec<(u64, u32)>;
+
+/// The entries in buckets of at most [`BUCKET_KEYS`], and the factor by which a key's bucket is found.
+fn bucketed(entries: &Places<u64, u32>) -> (Vec<Bucket>, u64) {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    // Half full at first; a fuller bucket than fits asks for another factor, then for more buckets.
+    let least = (entries.len() * 2 / BUCKET_KEYS).max(1).next_power_of_two();
+    let tries = (0u32..).map(|attempt| (least << (attempt / 4), GOLDEN.rotate_left(attempt * 7) | 1));
+    tries
+        .map(|(count, factor)| {
+            let mut buckets = vec![Bucket::new(); count];
+            for (key, rule) in entries {
+                let at = (key.wrapping_mul(factor) >> 32) as usize & (count - 1);
+                buckets[at].push((*key, *rule));
+            }
+            (buckets, factor)
+        })
+        .find(|(buckets, _)| buckets.iter().all(|bucket| bucket.len() <= BUCKET_KEYS))
+        .expect("there are larger tables")
+}
+
+/// `struct bucket4` of `divert.bpf.c`.
+fn bucket_bytes(bucket: &Bucket) -> [u8; BUCKET_BYTES] {
+    let mut bytes = [0; BUCKET_BYTES];
+    for (place, (key, rule)) in bucket.iter().enumerate() {
+        bytes[place * 8..][..8].copy_from_slice(&key.to_ne_bytes());
+        bytes[BUCKET_KEYS * 8 + place * 4..][..4].copy_from_slice(&rule.to_ne_bytes());
+    }
+    bytes
 }
 
 /// The number of a shape, which is added when it is new.
@@ -483,8 +562,9 @@ mod tests {
     use super::*;
 
     fn entry(rule: u32, network: &str, prefix_len: u8) -> TableEntry {
-        let network = Some((PacketSide::Source, network.parse().unwrap(), prefix_len));
-        TableEntry { rule, network, port: None, protocol: Some(17) }
+        let address: IpAddr = network.parse().unwrap();
+        let network = Some((PacketSide::Source, address, prefix_len));
+        TableEntry { rule, ipv4: address.is_ipv4(), network, port: None, protocol: Some(17) }
     }
 
     #[test]
@@ -497,7 +577,8 @@ mod tests {
             entry(4, "2001:db8::", 32),
         ]);
         assert_eq!((table.shapes4.len(), table.shapes6.len()), (2, 1));
-        let mut entries: Vec<_> = table.entries4.into_iter().collect();
+        let mut entries: Vec<_> =
+            table.entries4.into_iter().map(|(key, rule)| (key.to_le_bytes(), rule)).collect();
         entries.sort_by_key(|(_, rule)| *rule);
         assert_eq!(
             entries,
@@ -511,14 +592,41 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_address_is_about_both_families() {
+    fn an_entry_without_address_is_about_its_family() {
         let port = Some((PacketSide::Destination, 53));
-        let table = Table::of(&[TableEntry { rule: 0, network: None, port, protocol: Some(17) }]);
-        assert_eq!((table.entries4.len(), table.entries6.len()), (1, 1));
-        assert!(table.entries4.contains_key(&[0, 0, 0, 0, 0, 53, 17, 0]));
+        let entry = TableEntry { rule: 0, ipv4: true, network: None, port, protocol: Some(17) };
+        let table = Table::of(&[entry, TableEntry { rule: 1, ipv4: false, ..entry }]);
+        assert_eq!(table.entries4, Places::from([(u64::from_le_bytes([0, 0, 0, 0, 0, 53, 17, 0]), 1)]));
+        assert_eq!(table.entries6.into_values().collect::<Vec<_>>(), [2]);
         let shape = shape_bytes(&table.shapes4)[0];
         assert_eq!(shape[..16], [0; 16]);
         assert_eq!(shape[16..], [0, 2, 17, 0]);
+    }
+
+    #[test]
+    fn every_key_is_in_the_bucket_of_its_hash_and_no_bucket_overflows() {
+        for count in [0u64, 1, 6, 1000, 20_000] {
+            // Addresses one after the other, as prefixes are.
+            let entries: Places<u64, u32> =
+                (0..count).map(|at| (at << 8 | 17 << 48, at as u32 + 1)).collect();
+            let (buckets, factor) = bucketed(&entries);
+            assert!(buckets.len().is_power_of_two() && buckets.len() as u64 <= count.max(1) * 4, "{count}");
+            for (at, bucket) in buckets.iter().enumerate() {
+                assert!(bucket.len() <= BUCKET_KEYS);
+                for (key, rule) in bucket {
+                    assert_eq!((key.wrapping_mul(factor) >> 32) as usize % buckets.len(), at);
+                    assert_eq!(entries[key], *rule);
+                }
+            }
+            assert_eq!(buckets.iter().map(Vec::len).sum::<usize>() as u64, count);
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_keys_then_rules() {
+        let bytes = bucket_bytes(&vec![(1, 2), (3, 4)]);
+        assert_eq!((bytes[0], bytes[8], bytes[40], bytes[44]), (1, 3, 2, 4));
+        assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 4);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod count;
 mod divert;
+mod drop;
 mod drops;
 mod error;
 mod inject;
@@ -33,6 +34,7 @@ pub use divert::{
     Divert, DivertOptions, Fate, Limit, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry,
     TcpSession,
 };
+pub use drop::DropFlood;
 pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
 pub use inject::Inject;

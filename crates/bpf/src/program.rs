@@ -3,7 +3,7 @@
 use std::{fmt, os::fd::AsFd};
 
 use aya::{
-    Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, VerifierLogLevel,
+    Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, TestRunResult, VerifierLogLevel,
     maps::{Map, MapError},
     programs::{
         ProgramError, Xdp,
@@ -115,8 +115,29 @@ impl Program {
         Ok(())
     }
 
+    /// Puts another program of the same object into the kernel, to be run with [`Program::run_also`].
+    pub(crate) fn load_also(&mut self, name: &'static str) -> Result<(), BpfError> {
+        xdp(&mut self.ebpf, name)
+            .load()
+            .map_err(|source| BpfError::Load { program: name, source: source.into() })
+    }
+
     /// Runs the program; returns the length of the frame that it left in `output`.
     pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
+        Ok(self.run_named(self.name, run, output)?.data_size_out as usize)
+    }
+
+    /// Runs another program of the object; returns what it returned.
+    pub(crate) fn run_also(&self, name: &'static str, run: &Run<'_>) -> Result<u32, BpfError> {
+        Ok(self.run_named(name, run, None)?.return_value)
+    }
+
+    fn run_named(
+        &self,
+        name: &'static str,
+        run: &Run<'_>,
+        output: Option<&mut [u8]>,
+    ) -> Result<TestRunResult, BpfError> {
         // `struct xdp_md`: data, its end, metadata, then the interface and its queue.
         let mut context = [0; 24];
         context[4..8].copy_from_slice(&(run.input.len() as u32).to_ne_bytes());
@@ -129,17 +150,13 @@ impl Program {
         if let Some(batch_size) = run.live_batch {
             options.attrs = TestRunAttrs::new().xdp_live_frames(batch_size);
         }
-        let program = self.ebpf.program(self.name).expect("the object defines the program");
+        let program = self.ebpf.program(name).expect("the object defines the program");
         let program: &Xdp = program.try_into().expect("the program's section is xdp");
-        match program.test_run(options) {
-            Ok(result) => Ok(result.data_size_out as usize),
-            Err(source) => {
-                let name = self.name;
-                let action = format!("run the BPF program '{name}'");
-                let other = |source| BpfError::Run { program: name, source };
-                Err(BpfError::or_capability(action, source.into(), other))
-            }
-        }
+        program.test_run(options).map_err(|source| {
+            let action = format!("run the BPF program '{name}'");
+            let other = |source| BpfError::Run { program: name, source };
+            BpfError::or_capability(action, source.into(), other)
+        })
     }
 
     /// The values of one of the program's arrays as memory, once.

@@ -243,6 +243,7 @@ fn divert(lab: &Lab, place: Place, rules: &[String]) -> Outcome<Receiver> {
         sample_one_in: 0,
         sample_file: None,
         keep_file: None,
+        steering: None,
     };
     let mut diversion = lab.rx().run(|| Diversion::start(&plan))??;
     let thread = (place == Place::User).then(|| thread_called("divert-0")).flatten();

@@ -57,10 +57,7 @@ impl Classifier {
             coded: selection.coded.clone(),
         };
         for entry in &selection.table {
-            let family = entry.network.map(|(_, address, _)| address.is_ipv4());
-            for ipv4 in [true, false].into_iter().filter(|ipv4| family.is_none_or(|family| family == *ipv4)) {
-                made.insert(entry, ipv4);
-            }
+            made.insert(entry);
         }
         made
     }
@@ -83,9 +80,9 @@ impl Classifier {
         shapes.filter_map(|(number, shape)| self.entries.get(&shape.key(number, &fields)?)).min().copied()
     }
 
-    fn insert(&mut self, entry: &TableEntry, ipv4: bool) {
+    fn insert(&mut self, entry: &TableEntry) {
         let shape = Shape {
-            ipv4,
+            ipv4: entry.ipv4,
             network: entry.network.map(|(side, _, prefix_len)| (side, prefix_len)),
             port: entry.port.map(|(side, _)| side),
             protocol: entry.protocol,
@@ -125,7 +122,7 @@ impl Key {
 }
 
 impl Fields {
-    /// Of IPv4 and IPv6 without VLAN tag and extension headers; ports of TCP and UDP but for later fragments.
+    /// Of IPv4 and IPv6 without VLAN tag and extension headers; ports of TCP, UDP and SCTP but for later fragments.
     #[inline]
     fn read(frame: &[u8]) -> Option<Self> {
         let ethertype = frame.get(12..14)?;
@@ -146,7 +143,7 @@ impl Fields {
         } else {
             return None;
         };
-        let ports = ports_at.filter(|_| matches!(protocol, 6 | 17)).and_then(|at| {
+        let ports = ports_at.filter(|_| matches!(protocol, 6 | 17 | 132)).and_then(|at| {
             let ports = packet.get(at..)?.first_chunk::<4>()?;
             Some([u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])])
         });

@@ -11,7 +11,8 @@ use std::{
 };
 
 use bpf::{BpfError, Divert, Mode, Passed, RuleCount};
-use sys::{clock, xsk::XskStatistics};
+use nic::Session;
+use sys::xsk::XskStatistics;
 
 use crate::{
     classify::Classifier,
@@ -59,6 +60,10 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     reloads: u64,
     /// Queues that were diverted at the last beat.
     diverted: Vec<u32>,
+    /// Why the card was not told what the plan says.
+    not_steered: Option<String>,
+    /// What the card was told is undone last.
+    _steered: Option<Session>,
 }
 
 #[derive(Default)]
@@ -107,7 +112,7 @@ impl Diversion {
             worker.insert_into(&mut program)?;
         }
         for queue in &self.diverted {
-            program.divert_until(*queue, deadline())?;
+            program.divert_for(*queue, DEADLINE)?;
         }
         for worker in &self.workers {
             worker.replace(make(worker.queue()));
@@ -148,6 +153,10 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
         let recording = |path: &Option<_>| path.as_deref().map(Recording::create).transpose();
         let (samples, kept) = (recording(&plan.sample_file)?, recording(&plan.keep_file)?);
+        let (steered, not_steered) = match &plan.steering {
+            Some(steering) => steering.apply(&plan.interface)?,
+            None => (None, None),
+        };
         let (mut program, kernel_rules) = plan.program(&card)?;
         let mode = attach(&mut program, plan, &card)?;
         let queues = plan.queues.clone();
@@ -167,9 +176,14 @@ impl<V: Verdicts + 'static> Diversion<V> {
             began: Instant::now(),
             reloads: 0,
             diverted: Vec::new(),
+            not_steered,
+            _steered: steered,
         };
         for queue in queues {
             diversion.add_queue(queue)?;
+        }
+        if let (Some(session), Some(steering)) = (&mut diversion._steered, &plan.steering) {
+            steering.remind(&plan.interface, session)?;
         }
         Ok(diversion)
     }
@@ -199,7 +213,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             self.program.insert(queue, open.socket())?;
             self.workers.push(Worker::start(open, &plan, recorders, (self.make)(queue))?);
         }
-        self.program.divert_until(queue, deadline())?;
+        self.program.divert_for(queue, DEADLINE)?;
         self.diverted.push(queue);
         self.plan = plan;
         Ok(())
@@ -213,7 +227,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         let Some(at) = self.plan.queues.iter().position(|known| *known == queue) else {
             return Err(DivertError::NotDiverted { interface: self.plan.interface.clone(), queue });
         };
-        self.program.divert_until(queue, 0)?;
+        self.program.give_back(queue)?;
         self.diverted.retain(|known| *known != queue);
         self.plan.queues.remove(at);
         if at < self.plan.cpus.len() {
@@ -237,7 +251,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         for queue in &self.plan.queues {
             let worker = self.workers.iter_mut().find(|worker| worker.queue() == *queue);
             if worker.is_none_or(Worker::is_well) {
-                self.program.divert_until(*queue, deadline())?;
+                self.program.divert_for(*queue, DEADLINE)?;
                 self.diverted.push(*queue);
             }
         }
@@ -259,7 +273,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
     pub fn finish(mut self) -> Result<Status, DivertError> {
         let queues = self.plan.queues.clone();
         for queue in &queues {
-            self.program.divert_until(*queue, 0)?;
+            self.program.give_back(*queue)?;
         }
         // Packets that the program has seen may still be on their way to their sockets, on a busy machine for long.
         let patience = Instant::now() + ARRIVED_AFTER;
@@ -290,6 +304,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
                 cpu: worker.and_then(Worker::cpu),
                 diverted: self.diverted.contains(queue),
                 received: worker.map_or(0, |worker| worker.tally().received),
+                zero_copy: worker.map(Worker::is_zero_copy),
             }
         });
         let recorders = || self.samples.iter().chain(&self.kept).map(Recording::recorder);
@@ -304,6 +319,11 @@ impl<V: Verdicts + 'static> Diversion<V> {
             recorded: recorders().map(|recorder| recorder.written()).sum(),
             not_recorded: recorders().map(|recorder| recorder.missed()).sum(),
         })
+    }
+
+    /// Why the card was not told what the plan says: the program picks the packets then.
+    pub fn not_steered(&self) -> Option<&str> {
+        self.not_steered.as_deref()
     }
 
     /// Where the program runs.
@@ -453,10 +473,6 @@ fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, 
         }
         attached => Ok(attached.map(|()| Mode::Native)?),
     }
-}
-
-fn deadline() -> u64 {
-    clock::monotonic_ns() + clock::nanos(DEADLINE)
 }
 
 /// What makes the verdicts of each queue's thread, and what they count in.

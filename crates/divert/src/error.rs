@@ -4,6 +4,7 @@ use std::io;
 
 use bpf::BpfError;
 use filter::{EbpfRefusal, FilterError};
+use nic::SessionError;
 use port::PortError;
 use sys::NetlinkError;
 use thiserror::Error;
@@ -66,16 +67,6 @@ pub enum RuleError {
     Program {
         /// Why not.
         source: EbpfRefusal,
-    },
-    /// Too many kinds of rules for the table.
-    #[error(
-        "the rules compare {shapes} different sets of fields, and the table holds {most}: use fewer prefix lengths"
-    )]
-    Shapes {
-        /// How many there are.
-        shapes: usize,
-        /// How many there may be.
-        most: usize,
     },
     /// Packets are kept by a program, and the kernel's part is none.
     #[error("the rule '{rule}' keeps packets, which needs --where user")]
@@ -163,6 +154,14 @@ pub enum DivertError {
         path: String,
         /// The kernel's reason.
         source: io::Error,
+    },
+    /// The card could not be told what it shall do meanwhile.
+    #[error("cannot prepare {interface}")]
+    Card {
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: Box<SessionError>,
     },
     /// Packets cannot be given back where generic XDP would take them again.
     #[error(

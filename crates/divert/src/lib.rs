@@ -39,6 +39,7 @@ mod record;
 mod rules;
 mod select;
 mod status;
+mod steer;
 mod verdict;
 mod worker;
 
@@ -46,7 +47,9 @@ pub use bpf::{BpfError, Mode, Per};
 pub use diversion::{BEAT, DEADLINE, Diversion, RuleVerdicts};
 pub use error::{DivertError, RuleError};
 pub use exclude::{Exclusions, Network, Session};
+pub use nic::Setting;
 pub use plan::{Card, DivertPlan, Place, Step};
 pub use rules::{ALL, RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
 pub use status::{DivertLedger, DivertLine, QueueStatus, RuleStatus, Status};
+pub use steer::Steering;
 pub use verdict::{Frame, Verdict, Verdicts};

@@ -11,6 +11,7 @@ use crate::{
     exclude::Exclusions,
     rules::{ALL, Rule, RuleVerdict},
     select::Selection,
+    steer::Steering,
 };
 
 /// Everything that a diversion is asked for.
@@ -40,6 +41,8 @@ pub struct DivertPlan {
     pub sample_file: Option<PathBuf>,
     /// The pcap file for packets that are kept.
     pub keep_file: Option<PathBuf>,
+    /// What the card is told meanwhile; `None`: nothing.
+    pub steering: Option<Steering>,
 }
 
 /// Where packets are decided about.
@@ -122,6 +125,7 @@ impl DivertPlan {
             sample_one_in: 0,
             sample_file: None,
             keep_file: None,
+            steering: None,
         })
     }
 
@@ -157,6 +161,12 @@ impl DivertPlan {
         let Self { interface, queues, .. } = self;
         let list = list(queues);
         let mut steps = Vec::new();
+        for setting in self.steering.iter().flat_map(|steering| &steering.settings) {
+            steps.push(step(
+                format!("{interface} is told {}={}, in the journal first", setting.name, setting.value),
+                "the end of the diversion; after a kill, linerate nic restore",
+            ));
+        }
         let excluded = self.exclusions.sessions.iter().map(ToString::to_string);
         let excluded = excluded.chain(self.exclusions.networks.iter().map(ToString::to_string));
         let excluded: Vec<String> = excluded.chain(["ARP".into(), "neighbour discovery".into()]).collect();
@@ -169,7 +179,11 @@ impl DivertPlan {
                     "veth" | "virtio_net" | "tun" => "",
                     _ => "; many cards restart their link when the first XDP program comes or the last one goes",
                 },
-                if card.flow_rules { "; the card's own flow rules are left as they are" } else { "" },
+                match &self.steering {
+                    Some(_) => "; the card brings it little else on that queue",
+                    None if card.flow_rules => "; the card's own flow rules are left as they are",
+                    None => "",
+                },
                 excluded.join(", ")
             ),
             "the kernel, when the link's descriptor closes: at the end of the process, however it ends",
@@ -244,6 +258,7 @@ impl DivertPlan {
             networks: self.exclusions.networks.iter().map(|net| (net.address, net.prefix_len)).collect(),
             sessions: self.exclusions.sessions.iter().map(|session| session.for_program()).collect(),
             buckets: MOST_BUCKETS,
+            may_be_links: selection.may_be_links,
         };
         Ok((Divert::load(&options)?, rules))
     }
@@ -289,6 +304,7 @@ mod tests {
             sample_one_in: 0,
             sample_file: None,
             keep_file: None,
+            steering: None,
         }
     }
 

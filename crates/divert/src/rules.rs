@@ -10,7 +10,7 @@ use crate::error::RuleError;
 
 mod table;
 
-pub(crate) use table::table_entry;
+pub(crate) use table::table_entries;
 
 /// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

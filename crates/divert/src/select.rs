@@ -1,11 +1,13 @@
 //! From rules to what the kernel's program and this process look packets up in.
 
-use bpf::{DivertOptions, Instruction, TableEntry};
+use std::collections::HashMap;
+
+use bpf::{DivertOptions, Instruction, PacketSide, TableEntry};
 use filter::{Filter, FilterSet};
 
 use crate::{
     error::RuleError,
-    rules::{ALL, Rule, table_entry},
+    rules::{ALL, Rule, table_entries},
 };
 
 /// How the packets of a list of rules are found.
@@ -17,7 +19,12 @@ pub(crate) struct Selection {
     pub(crate) filters: FilterSet,
     /// The rules, from 0, of those expressions.
     pub(crate) coded: Vec<u32>,
+    /// Whether a rule may take ARP or neighbour discovery.
+    pub(crate) may_be_links: bool,
 }
+
+/// What entries of one kind have in common.
+type Shape = (bool, Option<(PacketSide, u8)>, Option<PacketSide>, Option<u8>);
 
 /// As many comparisons, one after the other, take as long as a look into a hash table: `make bench-divert`.
 const WORTHWHILE_ENTRIES: usize = 16;
@@ -28,31 +35,28 @@ impl Selection {
     /// Compiles the expressions.
     ///
     /// # Errors
-    /// [`RuleError::Expression`], [`RuleError::Shapes`].
+    /// [`RuleError::Expression`].
     pub(crate) fn of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Result<Self, RuleError> {
-        let (mut coded, mut filters) = (Vec::new(), Vec::new());
-        let rules: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
-        let mut table: Vec<TableEntry> =
-            rules.iter().filter_map(|(number, rule)| table_entry(*number, &rule.expression)).collect();
-        if table.len() < WORTHWHILE_ENTRIES {
-            table.clear();
-        }
-        for (number, rule) in rules {
-            if table.binary_search_by_key(&number, |entry| entry.rule).is_ok() {
-                continue;
+        let filters: Result<Vec<Filter>, RuleError> = rules.map(compiled).collect();
+        let filters = filters?;
+        let may_be_links = !filters.iter().all(is_never_the_links);
+        let listed: Vec<Option<Vec<TableEntry>>> =
+            (0..).zip(&filters).map(|(number, filter)| table_entries(number, filter)).collect();
+        let shapes = shapes_of_the_table(listed.iter().flatten().flatten());
+        let in_table = |entries: &Vec<TableEntry>| entries.iter().all(|entry| shapes.contains(&shape(entry)));
+        let is_worthwhile =
+            listed.iter().flatten().filter(|entries| in_table(entries)).count() >= WORTHWHILE_ENTRIES;
+        let (mut table, mut coded, mut code) = (Vec::new(), Vec::new(), Vec::new());
+        for ((number, filter), entries) in (0..).zip(filters).zip(listed) {
+            match entries.filter(|entries| is_worthwhile && in_table(entries)) {
+                Some(entries) => table.extend(entries),
+                None => {
+                    coded.push(number);
+                    code.push(filter);
+                }
             }
-            let text = if rule.expression == ALL { "" } else { &rule.expression };
-            filters.push(
-                Filter::compile(text).map_err(|source| RuleError::Expression {
-                    expression: rule.expression.clone(),
-                    source,
-                })?,
-            );
-            coded.push(number);
         }
-        let selection = Self { table, filters: FilterSet::new(&filters), coded };
-        let (shapes, most) = (selection.shapes(), DivertOptions::MOST_SHAPES);
-        if shapes > most { Err(RuleError::Shapes { shapes, most }) } else { Ok(selection) }
+        Ok(Self { table, filters: FilterSet::new(&code), coded, may_be_links })
     }
 
     /// The function that finds the first of the compiled expressions; empty when there is none.
@@ -70,25 +74,40 @@ impl Selection {
             .map_err(|source| RuleError::Program { source })?;
         Ok(code.into_iter().map(|instruction| instruction.to_bytes()).collect())
     }
+}
 
-    /// Different sets of fields that entries of the larger of the table's two families compare.
-    fn shapes(&self) -> usize {
-        let of_family = |ipv4: bool| {
-            let mut shapes: Vec<_> = self
-                .table
-                .iter()
-                .filter(|entry| entry.network.is_none_or(|(_, address, _)| address.is_ipv4() == ipv4))
-                .map(|entry| {
-                    let network = entry.network.map(|(side, _, prefix_len)| (side as u8, prefix_len));
-                    (network, entry.port.map(|(side, _)| side as u8), entry.protocol)
-                })
-                .collect();
-            shapes.sort_unstable();
-            shapes.dedup();
-            shapes.len()
-        };
-        of_family(true).max(of_family(false))
+fn compiled(rule: &Rule) -> Result<Filter, RuleError> {
+    let text = if rule.expression == ALL { "" } else { &rule.expression };
+    Filter::compile(text)
+        .map_err(|source| RuleError::Expression { expression: rule.expression.clone(), source })
+}
+
+/// Whether no packet of a filter's can be ARP or neighbour discovery.
+fn is_never_the_links(filter: &Filter) -> bool {
+    const ICMPV6: u8 = 58;
+    let is_other = |protocol: Option<u8>| protocol.is_some_and(|protocol| protocol != ICMPV6);
+    filter.tuple_rules().is_some_and(|rules| rules.iter().all(|rule| !rule.v6 || is_other(rule.protocol)))
+}
+
+fn shape(entry: &TableEntry) -> Shape {
+    let network = entry.network.map(|(side, _, prefix_len)| (side, prefix_len));
+    (entry.ipv4, network, entry.port.map(|(side, _)| side), entry.protocol)
+}
+
+/// The shapes that most entries have, as many of each family as the table holds; rules of others are compiled.
+fn shapes_of_the_table<'e>(entries: impl Iterator<Item = &'e TableEntry>) -> Vec<Shape> {
+    // In the order of the rules where they are equally frequent.
+    let mut found: HashMap<Shape, (usize, usize)> = HashMap::new();
+    for (at, entry) in entries.enumerate() {
+        found.entry(shape(entry)).or_insert((0, at)).0 += 1;
     }
+    let mut found: Vec<(Shape, (usize, usize))> = found.into_iter().collect();
+    found.sort_by_key(|(_, (count, first))| (std::cmp::Reverse(*count), *first));
+    let of_family = |ipv4: bool| {
+        let shapes = found.iter().map(|(shape, _)| *shape).filter(move |shape| shape.0 == ipv4);
+        shapes.take(DivertOptions::MOST_SHAPES)
+    };
+    of_family(true).chain(of_family(false)).collect()
 }
 
 #[cfg(test)]
@@ -96,13 +115,41 @@ mod tests {
     use super::*;
     use crate::rules::RuleVerdict::Drop;
 
+    fn selection(expressions: &[String]) -> Selection {
+        let rules: Vec<Rule> = expressions.iter().map(|text| Rule::new(Drop, text)).collect();
+        Selection::of(rules.iter()).unwrap()
+    }
+
     #[test]
-    fn more_kinds_of_rules_than_the_table_holds_are_refused() {
-        let rules = |lens: std::ops::Range<u8>| -> Vec<Rule> {
-            lens.map(|len| Rule::new(Drop, format!("udp and src net 0.0.0.0/{len}"))).collect()
+    fn rules_of_more_kinds_than_the_table_holds_are_compiled() {
+        let nets = |lens: std::ops::Range<u8>| -> Vec<String> {
+            lens.map(|len| format!("udp and src net 0.0.0.0/{len}")).collect()
         };
-        assert_eq!(Selection::of(rules(8..24).iter()).unwrap().table.len(), 16);
-        let error = Selection::of(rules(8..25).iter()).unwrap_err();
-        assert!(matches!(error, RuleError::Shapes { shapes: 17, most: 16 }), "{error}");
+        let all = selection(&nets(8..24));
+        assert_eq!((all.table.len(), all.coded.len()), (16, 0));
+        // Two rules of the last kind: it is the most frequent, and one of the others has to go.
+        let more = selection(&[nets(8..25), nets(24..25)].concat());
+        assert_eq!((more.table.len(), &more.coded[..]), (17, &[15][..]));
+    }
+
+    #[test]
+    fn a_few_rules_need_no_table() {
+        let few = selection(&["udp and dst port 9".to_owned()]);
+        assert_eq!((few.table.len(), &few.coded[..]), (0, &[0][..]));
+    }
+
+    #[test]
+    fn only_rules_that_may_take_the_links_packets_are_looked_after() {
+        for (expression, expected) in [
+            ("udp and dst port 9", false),
+            ("ip and src net 192.0.2.0/24", false),
+            ("icmp and dst host 192.0.2.7", false),
+            ("", true),
+            ("ip6", true),
+            ("icmp6", true),
+            ("ether broadcast", true),
+        ] {
+            assert_eq!(selection(&[expression.to_owned()]).may_be_links, expected, "{expression}");
+        }
     }
 }

@@ -36,6 +36,9 @@ pub struct QueueStatus {
     pub diverted: bool,
     /// Packets that came to its thread.
     pub received: u64,
+    /// Whether the card puts packets where the thread reads them; `None` where no thread does.
+    #[serde(default)]
+    pub zero_copy: Option<bool>,
 }
 
 /// What a rule did.

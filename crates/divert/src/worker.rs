@@ -14,7 +14,10 @@ use std::{
 
 use bpf::{Divert, Inject};
 use port::{After, Turn, Wait, XskQueue, XskQueueOptions};
-use sys::{clock, cpu, xsk::XskStatistics};
+use sys::{
+    clock, cpu,
+    xsk::{CopyMode, XskStatistics},
+};
 
 use crate::{
     error::DivertError,
@@ -59,6 +62,7 @@ pub(crate) struct Worker<V> {
     /// A second descriptor of the thread's socket.
     socket: OwnedFd,
     cpu: Option<u32>,
+    is_zero_copy: bool,
     /// The kernel's counters when it was last asked.
     statistics: Arc<Mutex<XskStatistics>>,
     seen_alive: u64,
@@ -99,6 +103,7 @@ impl<V: Verdicts + 'static> Worker<V> {
     ) -> Result<Self, DivertError> {
         let queue = open.socket.queue();
         let unusable = |source| DivertError::Thread { queue, source };
+        let is_zero_copy = open.socket.got().copy_mode == CopyMode::ZeroCopy;
         let socket = open.socket.as_fd().try_clone_to_owned().map_err(unusable)?;
         let at = plan.queues.iter().position(|known| *known == queue);
         let cpu = at.and_then(|at| plan.cpus.get(at)).copied();
@@ -132,7 +137,16 @@ impl<V: Verdicts + 'static> Worker<V> {
                 }
             })
             .map_err(unusable)?;
-        let worker = Self { shared, thread: Some(thread), queue, socket, cpu, statistics, seen_alive: 0 };
+        let worker = Self {
+            shared,
+            thread: Some(thread),
+            queue,
+            socket,
+            cpu,
+            statistics,
+            seen_alive: 0,
+            is_zero_copy,
+        };
         if let (Ok(Err(source)), Some(cpu)) = (is_pinned.recv(), cpu) {
             return Err(DivertError::Pin { queue, cpu, source });
         }
@@ -146,6 +160,10 @@ impl<V: Verdicts + 'static> Worker<V> {
     /// Puts the queue's socket in its slot of another program, too.
     pub(crate) fn insert_into(&self, program: &mut Divert) -> Result<(), DivertError> {
         Ok(program.insert(self.queue, &self.socket)?)
+    }
+
+    pub(crate) fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
     }
 
     pub(crate) fn cpu(&self) -> Option<u32> {

@@ -1,6 +1,9 @@
 //! What is diverted and what is not, on the lab.
 
-use std::net::{IpAddr, UdpSocket};
+use std::{
+    net::{IpAddr, UdpSocket},
+    time::Duration,
+};
 
 use bpf::{
     Divert, DivertOptions, Fate, Instruction, Limit, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
@@ -10,8 +13,8 @@ use lab::{Lab, LabPlan};
 
 use crate::support::lab;
 
-/// Long after the end of every test.
-const FOR_EVER: u64 = u64::MAX;
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
 const DROP: RuleAction = RuleAction { fate: Fate::Drop, limit: None };
 /// `udp and dst port 9` for a frame without VLAN tag, as written by hand: the first rule takes it.
 const PORT_9: [Instruction; 10] = [
@@ -36,12 +39,13 @@ fn options(rules: Vec<RuleAction>) -> DivertOptions {
         networks: Vec::new(),
         sessions: Vec::new(),
         buckets: 1024,
+        may_be_links: true,
     }
 }
 
 fn to_port(rule: u32, port: u16) -> TableEntry {
     let port = Some((PacketSide::Destination, port));
-    TableEntry { rule, network: None, port, protocol: Some(17) }
+    TableEntry { rule, ipv4: true, network: None, port, protocol: Some(17) }
 }
 
 /// Loads, attaches on the receiving side and diverts all queues.
@@ -50,7 +54,7 @@ fn divert(lab: &Lab, options: &DivertOptions) -> Divert {
     let mut divert = Divert::load(options).unwrap();
     side.run(|| divert.attach(side.index(), Mode::Native)).unwrap().unwrap();
     for queue in 0..options.queues {
-        divert.divert_until(queue, FOR_EVER).unwrap();
+        divert.divert_for(queue, LONG).unwrap();
     }
     divert
 }
@@ -78,7 +82,7 @@ fn counted(packets: u64) -> RuleCount {
 fn each_rule_counts_its_own_and_the_first_that_fits_takes() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let network = Some((PacketSide::Source, IpAddr::from(lab.tx().ipv4()[0]), 24));
-    let any = TableEntry { rule: 2, network, port: None, protocol: None };
+    let any = TableEntry { rule: 2, ipv4: true, network, port: None, protocol: None };
     let table = vec![to_port(1, 10), any, to_port(3, 10)];
     let code = PORT_9.to_vec();
     let options = DivertOptions { table, code, ..options(vec![DROP; 4]) };
@@ -96,9 +100,14 @@ fn what_no_rule_takes_and_what_comes_on_the_kernels_queue_arrives() {
     let Some(lab) = lab(&LabPlan { queues: 1, ..LabPlan::default() }) else { return };
     let mut divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![DROP]) });
     send(&lab, 10, 3);
-    divert.divert_until(0, 0).unwrap();
+    divert.give_back(0).unwrap();
     send(&lab, 9, 4);
-    divert.divert_until(0, sys::clock::monotonic_ns() - 10_000_000).unwrap();
+    let tick_ns = sys::accounting::tick_ns();
+    divert.divert_for(0, Duration::from_nanos(tick_ns)).unwrap();
+    let over_ns = sys::clock::monotonic_ns() + 3 * tick_ns;
+    while sys::clock::monotonic_ns() < over_ns {
+        std::hint::spin_loop();
+    }
     send(&lab, 9, 5);
     assert_eq!(divert.rule_counts().unwrap(), [counted(0)]);
     assert_eq!(divert.passed().unwrap(), Passed { unmatched: 3, excluded: 0, kernels: 4, stale: 5 });
@@ -137,7 +146,7 @@ fn a_replacement_takes_over_without_a_gap() {
     let mut second =
         Divert::load(&DivertOptions { table: vec![to_port(0, 10)], ..options(vec![DROP]) }).unwrap();
     for queue in 0..2 {
-        second.divert_until(queue, FOR_EVER).unwrap();
+        second.divert_for(queue, LONG).unwrap();
     }
     second.take_over(&mut first).unwrap();
     drop(first);

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
-use divert::{Network, Per, parse_per};
+use divert::{Network, Per, Setting, parse_per};
 use wire::Rate;
 
 use super::{CpuList, cpus::parse_cpus};
@@ -39,6 +39,15 @@ pub(crate) struct DivertArgs {
     /// is drop, pass or keep, and limit and per may be left out
     #[arg(long, value_name = "FILE", group = "verdict")]
     pub(crate) rules: Option<PathBuf>,
+    /// Have the card bring the packets to the one diverted queue: a flow rule for them, and the queue out of the card's
+    /// table; undone at the end, after a kill by linerate nic restore. Where the card takes no such rule, the program
+    /// picks them on every queue, as without this
+    #[arg(long)]
+    pub(crate) steer: bool,
+    /// A setting of the card for the time of the diversion, as linerate nic apply takes it, such as
+    /// rss.table=weights:1,0; repeatable
+    #[arg(long = "card", value_name = "NAME=VALUE", conflicts_with = "steer")]
+    pub(crate) card: Vec<Setting>,
     /// Where packets are decided about: in the kernel, or in this process through AF_XDP
     #[arg(long = "where", value_enum, default_value_t = PlaceArg::Xdp, value_name = "PLACE")]
     pub(crate) place: PlaceArg,

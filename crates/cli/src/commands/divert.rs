@@ -9,7 +9,7 @@ use std::{
 
 use divert::{
     ALL, BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Place, RateLimit, Rule,
-    RuleError, RuleVerdict, Status, parse_rules,
+    RuleError, RuleVerdict, Status, Steering, parse_rules,
 };
 use serde_json::{Value, json};
 use session::{ControlRequest, ControlSocket, MetricsPage};
@@ -18,7 +18,7 @@ use sys::{cpu, signal};
 use crate::{
     args::{DivertArgs, DivertCommand, PlaceArg, QueueList},
     failure::{self, Failure, in_words},
-    output::{print_line, printed},
+    output::{print_line, printed, state_folder},
 };
 
 mod ask;
@@ -47,6 +47,9 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
     let queues: Vec<String> = plan.queues.iter().map(u32::to_string).collect();
+    if let Some(reason) = diversion.not_steered() {
+        eprintln!("not steered by the card: {reason}; the program picks the packets on every queue");
+    }
     eprintln!(
         "diverting queue {} of {} in {} XDP; Ctrl-C ends and undoes it",
         queues.join(", "),
@@ -193,7 +196,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         false => Exclusions::of_this_session(),
     };
     exclusions.networks.extend(&args.management);
-    let plan = DivertPlan {
+    let mut plan = DivertPlan {
         interface,
         queues: match &args.queue {
             QueueList::Auto => (0..card.queues).collect(),
@@ -212,7 +215,20 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         sample_one_in: args.sample.unwrap_or(0),
         sample_file: args.sample_to.clone(),
         keep_file: args.keep_to.clone(),
+        steering: (!args.card.is_empty()).then(|| Steering {
+            settings: args.card.clone(),
+            may_fail: false,
+            state: state_folder(),
+        }),
     };
+    if args.steer {
+        match Steering::to_the_queue(&plan, &card, state_folder()) {
+            Ok(steering) => plan.steering = Some(steering),
+            Err(reason) => {
+                eprintln!("not steered by the card: {reason}; the program picks the packets on every queue");
+            }
+        }
+    }
     problems.extend(plan.problems(&card).iter().map(explain));
     Failure::all(problems).map_or(Ok((plan, card)), Err)
 }
@@ -276,6 +292,7 @@ fn explain(error: &DivertError) -> Failure {
             let switch = format!("switch it off: ethtool -K {interface} lro off");
             failure.hint(switch)
         }
+        DivertError::Card { source, .. } => super::nic::session_failure(source),
         DivertError::Bpf(BpfError::InUse { .. }) => {
             failure.hint("end the program that holds it, or see: ip link show dev INTERFACE")
         }

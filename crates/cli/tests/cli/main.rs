@@ -1,6 +1,7 @@
 //! The built command as a user meets it.
 
 mod bench;
+mod divert;
 mod lab;
 mod ledger;
 mod nic;

@@ -1,6 +1,7 @@
 //! linerate on real network drivers: each test boots a virtual machine and does as much as it can in it.
 
 mod bench;
+mod divert;
 mod inside;
 mod nic;
 mod probe;

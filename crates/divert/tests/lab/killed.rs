@@ -19,8 +19,8 @@ use sys::rtnetlink::RouteSocket;
 use crate::support::{FLOODED, PATIENCE, VALID, lab, plan, send, settle, start};
 
 const ROLE: &str = "DIVERT_TEST_PLACE";
-/// Kills in all; LINERATE_KILLS asks for more.
-const KILLS: usize = 24;
+/// Kills in all, LINERATE_KILLS asks for another number.
+const KILLS: usize = 200;
 /// About as long as the other process takes for a few changes. Half of the kills count it from its start, the others
 /// from when it diverts.
 const LATEST_KILL: Duration = Duration::from_millis(60);

@@ -41,6 +41,7 @@ pub(crate) fn plan(lab: &Lab, place: Place, rules: &[&str]) -> DivertPlan {
         sample_one_in: 0,
         sample_file: None,
         keep_file: None,
+        steering: None,
     }
 }
 

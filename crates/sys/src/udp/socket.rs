@@ -2,7 +2,7 @@
 
 use std::{
     io, mem,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     time::Duration,
 };
@@ -110,6 +110,26 @@ impl UdpSocket {
     pub(super) fn drop_all(&self) -> io::Result<()> {
         const BPF_RET: u16 = 0x06; // BPF_RET | BPF_K, include/uapi/linux/bpf_common.h
         self.socket.attach_filter(&[socket2::SockFilter::new(BPF_RET, 0, 0, 0)])
+    }
+
+    /// Drops what comes from one IPv4 address from now on (`SO_ATTACH_FILTER`).
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn drop_source(&self, address: Ipv4Addr) -> io::Result<()> {
+        // include/uapi/linux/filter.h and bpf_common.h
+        const NETWORK_HEADER: u32 = -0x0010_0000i32 as u32;
+        const SOURCE_AT: u32 = 12;
+        const LOAD_WORD: u16 = 0x20;
+        const JUMP_IF_EQUAL: u16 = 0x15;
+        const RETURN: u16 = 0x06;
+        let instruction = socket2::SockFilter::new;
+        self.socket.attach_filter(&[
+            instruction(LOAD_WORD, 0, 0, NETWORK_HEADER + SOURCE_AT),
+            instruction(JUMP_IF_EQUAL, 0, 1, address.to_bits()),
+            instruction(RETURN, 0, 0, 0),
+            instruction(RETURN, 0, 0, u32::MAX),
+        ])
     }
 
     /// Lets a blocking receive and a blocking send return `WouldBlock` after this long.

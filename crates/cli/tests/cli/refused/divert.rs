@@ -32,6 +32,12 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["--reinject is for packets that come to this process", "--spin is for", "hint:  add --where user"],
     ),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--card", "ring"], 2, &["ring"]),
+    (
+        &["divert", "lo", "--match", "all", "--drop", "all", "--card", "ring.rx=1", "--steer"],
+        2,
+        &["cannot be used with"],
+    ),
     (&["divert", "status", "nope0"], 4, &["no diversion of this user runs on nope0", "hint:"]),
     (&["divert", "add-queue"], 2, &["<QUEUE>"]),
     (

@@ -1,0 +1,226 @@
+//! `linerate divert` on a lab, as a user runs it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Lab, LabPlan};
+use serde_json::Value;
+use sys::rtnetlink::{RouteSocket, flag};
+
+use crate::support::{is_root, linerate, signal, skip, wait, words};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const FLOODED: u16 = 9;
+const VALID: u16 = 10;
+
+/// A lab, and a folder of the test's own where running commands are found.
+fn lab(test: &str) -> Option<(Lab, PathBuf)> {
+    if !is_root() {
+        skip("diverting needs root");
+        return None;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() }).unwrap();
+    let loopback = || {
+        let mut route = RouteSocket::open().unwrap();
+        let loopback = route.link_by_name("lo").unwrap().index;
+        route.change_flags(loopback, flag::UP, flag::UP).unwrap();
+    };
+    lab.rx().run(loopback).unwrap();
+    Some((lab, folder))
+}
+
+/// A diversion that runs in the lab's receiving namespace; killed when dropped.
+struct Running {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Running {
+    /// Starts it, and returns when it diverts.
+    fn start(lab: &Lab, folder: PathBuf, args: &[&str], environment: &[(&str, String)]) -> Self {
+        let mut command = linerate(&["divert", lab.rx().interface()]);
+        command.args(args).args(["--interval", "100ms", "--for", "60s"]);
+        command.env("XDG_RUNTIME_DIR", &folder).envs(environment.iter().cloned());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        stderr.read_line(&mut said).unwrap();
+        assert!(said.starts_with("diverting queue"), "{said}");
+        // Whoever does not read lets the other end wait.
+        thread::spawn(move || stderr.read_to_string(&mut String::new()));
+        Self { child, folder }
+    }
+
+    fn ask(&self, args: &[&str]) -> (i32, String, String) {
+        let mut command: Command = linerate(&["divert"]);
+        words(command.args(args).env("XDG_RUNTIME_DIR", &self.folder).output().unwrap())
+    }
+
+    /// Asks until the status is as wanted.
+    fn status(&self, wanted: &str, met: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (status, out, err) = self.ask(&["status", "--json"]);
+            assert_eq!(status, 0, "{err}");
+            let found: Value = serde_json::from_str(&out).unwrap();
+            if met(&found[0]) {
+                return found[0].clone();
+            }
+            assert!(Instant::now() < deadline, "in vain for {wanted}: {found:#}");
+        }
+    }
+
+    /// Interrupts it; what it printed.
+    fn end(mut self) -> String {
+        signal(&self.child, "INT");
+        let mut out = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert_eq!(wait(&mut self.child).code(), Some(0), "{out}");
+        out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+fn send(lab: &Lab, port: u16, count: usize) {
+    let target = (IpAddr::from(lab.rx().ipv4()[0]), port);
+    let send = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 18], target).unwrap(), 18));
+    };
+    lab.tx().run(send).unwrap();
+}
+
+/// Datagrams that came to the stack, where nobody listens.
+fn delivered(lab: &Lab) -> u64 {
+    lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
+}
+
+/// The metrics, once they have these words.
+fn page(lab: &Lab, address: SocketAddr, words: &str) -> String {
+    let read = || {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        text
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let page = lab.rx().run(read).unwrap();
+        if page.contains(words) {
+            return page;
+        }
+        assert!(Instant::now() < deadline, "in vain for {words}: {page}");
+    }
+}
+
+fn packets(status: &Value, rule: usize) -> u64 {
+    status["rules"][rule]["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
+    let Some((lab, folder)) = lab("divert-rules") else { return };
+    let rules = folder.join("rules.txt");
+    let both = format!("drop udp dst port {FLOODED}\n");
+    fs::write(&rules, &both).unwrap();
+    let metrics = lab.rx().run(|| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()).unwrap();
+    let running = Running::start(
+        &lab,
+        folder,
+        &["--rules", rules.to_str().unwrap(), "--prometheus", &metrics.to_string()],
+        &[],
+    );
+    send(&lab, FLOODED, 300);
+    send(&lab, VALID, 200);
+    let status = running.status("all packets", |status| status["ledger"]["arrived"] == 500);
+    assert_eq!((packets(&status, 0), delivered(&lab)), (300, 200));
+    assert_eq!(status["schema"], "linerate.divert/1");
+
+    // Every rule set drops the flood, so whatever happens none of it may come to the stack.
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let flooding = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                send(&lab, FLOODED, 100);
+                sent.fetch_add(100, Relaxed);
+            }
+        });
+        for round in 1..=3 {
+            // Another file takes its place at once: a file that is being written is no rule set.
+            let next = rules.with_extension("next");
+            fs::write(&next, format!("{both}drop udp dst port {}\n", 1000 + round)).unwrap();
+            fs::rename(&next, &rules).unwrap();
+            running.status("the new rules", |status| status["reloads"] == round);
+        }
+        stop.store(true, Relaxed);
+        flooding.join().unwrap();
+    });
+    let flood = 300 + sent.load(Relaxed);
+    let status = running.status("the flood", |status| packets(status, 0) == flood);
+    assert_eq!(delivered(&lab), 200, "a reload let packets through");
+    assert_eq!(status["ledger"]["unexplained"], 0);
+
+    assert_eq!(running.ask(&["remove-queue", "1"]).0, 0);
+    let queues = |status: &Value| status["queues"].as_array().unwrap().len();
+    running.status("one queue", |status| queues(status) == 1);
+    let (status, _, err) = running.ask(&["remove-queue", "1"]);
+    assert!(status == 4 && err.contains("queue 1"), "{err}");
+    assert_eq!(running.ask(&["add-queue", "1"]).0, 0);
+    running.status("both queues", |status| queues(status) == 2);
+    let (_, shown, _) = running.ask(&["status"]);
+    assert!(shown.contains("lab-rx in xdp, queue 0, 1") && shown.contains("arrived"), "{shown}");
+
+    let page = page(&lab, metrics, "linerate_divert_arrived_packets_total{interface=\"lab-rx\"} ");
+    assert!(page.contains("number=\"1\",rule=\"drop udp dst port 9\""), "{page}");
+
+    let last = running.end();
+    assert!(last.trim_end().ends_with("0  unexplained"), "{last}");
+}
+
+#[test]
+fn the_ssh_session_that_started_it_goes_on_and_no_other_does() {
+    let Some((lab, folder)) = lab("divert-ssh") else { return };
+    let listener = lab.rx().run(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+    let target = SocketAddr::new(lab.rx().ipv4()[0].into(), listener.local_addr().unwrap().port());
+    let mut session = lab.tx().run(|| TcpStream::connect(target)).unwrap().unwrap();
+    let (mut server, client) = listener.accept().unwrap();
+    session.set_read_timeout(Some(PATIENCE)).unwrap();
+    let variable = format!("{} {} {} {}", client.ip(), client.port(), target.ip(), target.port());
+    let running =
+        Running::start(&lab, folder, &["--match", "tcp", "--drop", "all"], &[("SSH_CONNECTION", variable)]);
+    for number in 0..50u8 {
+        session.write_all(&[number]).unwrap();
+        let mut got = [0];
+        server.read_exact(&mut got).unwrap();
+        server.write_all(&got).unwrap();
+        session.read_exact(&mut got).unwrap();
+        assert_eq!(got, [number]);
+    }
+    let other = lab.tx().run(|| TcpStream::connect_timeout(&target, Duration::from_millis(300))).unwrap();
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::TimedOut);
+    let status = running.status("the other's packets", |status| packets(status, 0) > 0);
+    let lines = status["ledger"]["lines"].as_array().unwrap();
+    let excluded = lines.iter().find(|line| line["place"].as_str().unwrap().starts_with("management"));
+    assert!(excluded.unwrap()["packets"].as_u64().unwrap() >= 50, "{status:#}");
+    assert_eq!(status["ledger"]["unexplained"], 0);
+    running.end();
+}

@@ -1,0 +1,69 @@
+//! `linerate divert` on a card with several queues, zero-copy, whose table is changed meanwhile.
+
+use lab::{Kernel, NicModel};
+
+use crate::support::Guest;
+
+#[test]
+fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
+    let done = guest.run(
+        r#"set -e
+        ip netns add out
+        ip link set pair1a netns out
+        ip -n out link set pair1a up
+        ip -n out addr add 192.168.6.1/24 dev pair1a
+        ip link set pair1b up
+        ip addr add 192.168.6.2/24 dev pair1b
+        table() { linerate nic show pair1b --json | grep -o '"rss.table": *"[^"]*"'; }
+        send() {
+            ip netns exec out $LINERATE send 192.168.6.2:9 --duration 2s --rate 1kpps --no-handshake \
+                --i-am-allowed-to-send-there --no-save > /share/sent 2>&1 || true
+        }
+        no_ports() { awk '/^Udp:/ && $3 ~ /[0-9]/ { print $3 }' /proc/net/snmp; }
+        divert="$LINERATE divert pair1b --queue 1 --drop all"
+        table > /share/before
+
+        # The card has no rules of this kind: it stays as it was, and the program picks the packets.
+        $divert --match 'udp and dst port 9' --steer --for 300ms > /share/steer.out 2> /share/steer.err
+        table > /share/refused
+
+        $divert --match 'udp and dst port 9' --where user --card rss.table=weights:0,1 --for 100s \
+            > /share/divert.out 2> /share/divert.err &
+        pid=$!
+        until grep -q diverting /share/divert.err; do kill -0 $pid; sleep 0.1; done
+        table > /share/during
+        until [ "$(cat /sys/class/net/pair1b/operstate)" = up ]; do sleep 0.1; done
+        send
+        linerate divert status --json > /share/status.json
+        kill -s KILL $pid
+        wait $pid || true
+
+        # Open again, with the card as it was told.
+        table > /share/killed
+        until [ "$(cat /sys/class/net/pair1b/operstate)" = up ]; do sleep 0.1; done
+        before=$(no_ports)
+        send
+        echo $(($(no_ports) - before)) > /share/opened
+        linerate nic restore pair1b > /share/restored
+        table > /share/after"#,
+    );
+    let told = done.text("steer.err");
+    assert!(told.contains("not steered by the card: "), "{told}");
+    let before = done.text("before");
+    assert!(before.contains("equal:"), "{before}");
+    assert_eq!(done.text("refused"), before);
+    assert_ne!(done.text("during"), before);
+    assert_eq!(done.text("killed"), done.text("during"));
+    let opened: u64 = done.text("opened").trim().parse().unwrap();
+    assert!(opened > 0, "nothing came to the kernel after the kill");
+    assert_eq!(done.text("after"), before);
+
+    let status = &done.json("status.json")[0];
+    assert_eq!(status["queues"][0]["zero_copy"], true, "{status:#}");
+    let ledger = &status["ledger"];
+    let dropped = ledger["lines"].as_array().unwrap().iter().find(|line| line["fate"] == "dropped");
+    let dropped = dropped.unwrap_or_else(|| panic!("nothing dropped: {status:#}"));
+    assert!(dropped["packets"].as_u64().unwrap() > 0, "{status:#}");
+    assert_eq!(ledger["unexplained"], 0, "{status:#}");
+}
