@@ -16,6 +16,7 @@ mod reception;
 mod record;
 mod recorder;
 mod scenario;
+mod single_rx_queue;
 mod spec;
 mod steps;
 mod sweep;
@@ -41,6 +42,11 @@ pub use scenario::{
     shipped,
 };
 pub use search::{Goal, GoalError};
+pub use single_rx_queue::{
+    FLOOD_FACTOR, FloodFilter, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError,
+    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
+    single_rx_queue_figures,
+};
 pub use spec::{RxSpec, SpecError, TxSpec};
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};

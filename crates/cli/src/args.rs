@@ -21,7 +21,8 @@ mod stats;
 mod targets;
 
 pub(crate) use bench::{
-    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs,
+    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SingleRxQueueArgs,
+    SocketArgs, SweepArgs,
 };
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};

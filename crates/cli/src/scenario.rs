@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("ndr", &["bench", "ndr"]),
     ("rdr", &["bench", "rdr"]),
     ("apu4d4", &["bench", "apu4d4"]),
+    ("single-rx-queue", &["bench", "single-rx-queue"]),
 ];
 
 /// What the command line asks for.

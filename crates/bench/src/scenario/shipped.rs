@@ -16,7 +16,8 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: &[Shipped] = shipped!["10gbe", "apu4d4", "ndr", "pacing", "peers", "pktgen-rx", "rdr"];
+const SHIPPED: &[Shipped] =
+    shipped!["10gbe", "apu4d4", "ndr", "pacing", "peers", "pktgen-rx", "rdr", "single-rx-queue"];
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {

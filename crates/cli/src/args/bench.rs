@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bench::{Peer, RxSpec, TxSpec};
 use clap::{Args, Subcommand, ValueEnum};
+use wire::Rate;
 
 use super::{
     CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus,
@@ -77,6 +78,8 @@ pub(crate) enum BenchCommand {
     Rdr(RdrArgs),
     /// The apu4d4 document's sequence on two interfaces that are wired to each other
     Apu4d4(Apu4d4Args),
+    /// A flood, valid packets and a TCP transfer, with each way to throw the flood away
+    SingleRxQueue(SingleRxQueueArgs),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +92,30 @@ pub(crate) struct Apu4d4Args {
     pub(crate) tx_interface: String,
     /// How long each row takes
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = wire::parse_duration)]
+    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SingleRxQueueArgs {
+    /// A real interface that sends, wired to the other one; both must be down [default: a veth pair]
+    #[arg(long, value_name = "INTERFACE", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// The real interface that is flooded
+    #[arg(long, value_name = "INTERFACE", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
+    /// The engine that makes the flood: xdp, packet or xsk
+    #[arg(long, value_name = "ENGINE", default_value = "xdp")]
+    pub(crate) tx: TxSpec,
+    /// Valid packets among the flood
+    #[arg(long, value_name = "RATE", default_value = "2kpps")]
+    pub(crate) valid_rate: Rate,
+    /// The rate that the TCP transfer tries to hold
+    #[arg(long, value_name = "RATE", default_value = "200Mbps")]
+    pub(crate) transfer_rate: Rate,
+    /// How long each row takes
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -7,6 +7,7 @@ mod ndr;
 mod plan;
 mod points;
 mod resume;
+mod single_rx_queue;
 mod steps;
 
 pub(crate) use steps::{Steps, run as run_steps};
@@ -27,6 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     match &args.command {
         Some(BenchCommand::List(list)) => return list::run(list),
         Some(BenchCommand::Apu4d4(args)) => return apu4d4::run(args),
+        Some(BenchCommand::SingleRxQueue(args)) => return single_rx_queue::run(args),
         Some(BenchCommand::Ndr(ndr)) => return ndr::run(ndr),
         Some(BenchCommand::Rdr(rdr)) => return super::model::run_rdr(rdr),
         None => {}

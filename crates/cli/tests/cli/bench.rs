@@ -233,3 +233,43 @@ fn two_at_once_do_not_disturb_each_other_s_count() {
         }
     }
 }
+
+#[test]
+fn the_single_rx_queue_scenario_measures_every_filter_that_works_here_under_both_floods() {
+    if !is_root() {
+        return skip("programs in XDP need root");
+    }
+    let (status, run) = json(&["bench", "single-rx-queue", "--duration", "200ms", "--no-save", "--json"]);
+    assert_eq!(status, 0, "{:#}", run["end"]["notes"]);
+    let skipped: Vec<&Value> =
+        run["end"]["skipped"].as_array().unwrap().iter().map(|skipped| &skipped["engine"]).collect();
+    // The kernel may have no nftables, and the machine no nft.
+    assert!(skipped.iter().all(|engine| *engine == "nft at ingress"), "{skipped:?}");
+    let points = run["end"]["points"].as_array().unwrap();
+    assert_eq!(points.len(), 15 - 2 * skipped.len());
+    for point in points {
+        let number = |name: &str| point[name].as_f64().unwrap_or_else(|| panic!("{name} in {point}"));
+        let flooded = point["flood"] != "none";
+        assert_eq!(number("flood_pps") > 0.0, flooded, "{point}");
+        assert!(number("filtered_pps") <= number("flood_pps") * 1.5, "{point}");
+        assert_eq!(point["asked_pps"].is_null(), point["flood"] != "ten-times", "{point}");
+        assert!(number("valid_sent_packets") > 0.0, "{point}");
+        assert!((0.0..=1.0).contains(&number("valid_delivered_ratio")), "{point}");
+        if !flooded {
+            assert!(number("valid_delivered_packets") > 0.0 && number("transfer_bps") > 0.0, "{point}");
+        }
+    }
+    let filters: BTreeSet<&str> = points
+        .iter()
+        .filter(|point| point["filtered_pps"].as_f64().unwrap() > 0.0)
+        .map(|point| point["filter"].as_str().unwrap())
+        .collect();
+    assert_eq!(filters.len(), 6 - skipped.len(), "every filter throws something away: {filters:?}");
+    let published: Vec<f64> = run["end"]["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|figure| figure["published"].as_f64().unwrap())
+        .collect();
+    assert_eq!(published, [5.84, 6.0, 5.84]);
+}

@@ -105,3 +105,25 @@ fn interfaces_that_somebody_uses_are_refused_by_name_and_a_killed_run_gives_its_
     let foreign = done.text("foreign");
     assert!(foreign.contains("(id ") && foreign.contains("is already there"), "{foreign}");
 }
+
+#[test]
+fn a_flooded_card_is_filtered_in_every_way_and_comes_back_as_it_was() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
+    let done = guest.run(
+        "set -e
+        both() { for card in pair1a pair1b; do settings $card; done; }
+        both > /share/before
+        linerate bench single-rx-queue --tx-interface pair1a --rx-interface pair1b --tx packet \\
+            --duration 300ms --transfer-rate 20Mbps --no-save --json > /share/run.json
+        both > /share/after",
+    );
+    let run = done.json("run.json");
+    let points = run["end"]["points"].as_array().unwrap();
+    for filter in ["plain XDP drop", "divert --where xdp", "divert --where user"] {
+        let full = points.iter().find(|point| point["filter"] == filter && point["flood"] == "full");
+        let full = full.unwrap_or_else(|| panic!("{filter} in {:#}", run["end"]));
+        assert!(full["filtered_pps"].as_f64().unwrap() > 0.0, "{full}");
+        assert!(full["valid_delivered_packets"].as_u64().unwrap() > 0, "{full}");
+    }
+    assert_eq!(done.text("after"), done.text("before"));
+}

@@ -3,6 +3,30 @@
 use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
+    (
+        &["bench", "single-rx-queue", "--duration", "0s"],
+        2,
+        &["a row of no time measures nothing", "hint:  try --duration 2s"],
+    ),
+    (
+        &["bench", "single-rx-queue", "--valid-rate", "1Mbps"],
+        2,
+        &["valid packets are counted, not measured in bits", "hint:  try --valid-rate 1kpps"],
+    ),
+    (
+        &["bench", "single-rx-queue", "--transfer-rate", "1kpps"],
+        2,
+        &["the transfer is measured in bits", "hint:  try --transfer-rate 200Mbps"],
+    ),
+    (
+        &["bench", "single-rx-queue", "--tx", "udp"],
+        2,
+        &[
+            "a flood comes from an address that its sender does not have",
+            "hint:  try --tx xdp, packet or xsk",
+        ],
+    ),
+    (&["bench", "single-rx-queue", "--tx-interface", "a"], 2, &["--rx-interface <INTERFACE>"]),
     (&["bench", "--rate", "10m"], 2, &["rate '10m' has no unit", "10Mpps for packets"]),
     (&["bench", "--rate", "10Mpp"], 2, &["unknown unit 'Mpp'"]),
     (&["bench", "--rate", "50%"], 2, &["a rate in % needs a link speed"]),

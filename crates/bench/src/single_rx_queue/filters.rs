@@ -1,0 +1,228 @@
+//! Ways to throw a flood away, each undone when its value goes.
+
+use std::{
+    error::Error,
+    fmt,
+    io::Write,
+    net::{Ipv4Addr, SocketAddrV4},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bpf::{DropFlood, Mode};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Rule, RuleVerdict};
+use lab::{Lab, Side};
+use serde::Serialize;
+
+use super::{PORT, SingleRxQueueError, SingleRxQueuePlan, service::Service};
+
+/// What throws the flood away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FloodFilter {
+    /// The service itself, after its socket has taken everything.
+    Service,
+    /// A classic BPF program on the service's socket.
+    SocketFilter,
+    /// A rule of nftables where the interface hands packets to the kernel (`netdev` `ingress`).
+    Nft,
+    /// An XDP program that does nothing else.
+    XdpDrop,
+    /// `linerate divert --where xdp`.
+    DivertXdp,
+    /// `linerate divert --where user --reinject`.
+    DivertUser,
+}
+
+impl fmt::Display for FloodFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Service => "none, the service reads all",
+            Self::SocketFilter => "socket filter",
+            Self::Nft => "nft at ingress",
+            Self::XdpDrop => "plain XDP drop",
+            Self::DivertXdp => "divert --where xdp",
+            Self::DivertUser => "divert --where user",
+        })
+    }
+}
+
+/// A filter at work.
+pub(super) enum Filter {
+    Service,
+    SocketFilter,
+    Nft(NftTable),
+    XdpDrop(DropFlood),
+    Divert(FloodFilter, Box<Diversion>, Instant),
+}
+
+impl Filter {
+    /// Starts it; the text says why it does not work here.
+    pub(super) fn start(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Result<Self, String> {
+        let flooder = lab.tx().ipv4()[1];
+        let side = lab.rx();
+        match which {
+            FloodFilter::Service => Ok(Self::Service),
+            FloodFilter::SocketFilter => Ok(Self::SocketFilter),
+            FloodFilter::Nft => NftTable::add(side, flooder).map(Self::Nft),
+            FloodFilter::XdpDrop => {
+                let flood = SocketAddrV4::new(flooder, PORT);
+                let attach = || DropFlood::attach(side.index(), Mode::Native, flood);
+                let attached = side.run(attach).map_err(|error| words(&error))?;
+                attached.map(Self::XdpDrop).map_err(|error| words(&error))
+            }
+            FloodFilter::DivertXdp | FloodFilter::DivertUser => {
+                let plan = divert_plan(which, plan, lab)?;
+                let started = side.run(|| Diversion::start(&plan)).map_err(|error| words(&error))?;
+                let diversion = started.map_err(|error| words(&error))?;
+                Ok(Self::Divert(which, Box::new(diversion), Instant::now()))
+            }
+        }
+    }
+
+    pub(super) fn which(&self) -> FloodFilter {
+        match self {
+            Self::Service => FloodFilter::Service,
+            Self::SocketFilter => FloodFilter::SocketFilter,
+            Self::Nft(_) => FloodFilter::Nft,
+            Self::XdpDrop(_) => FloodFilter::XdpDrop,
+            Self::Divert(which, ..) => *which,
+        }
+    }
+
+    /// Waits, and keeps a diversion alive meanwhile.
+    pub(super) fn beat_for(&mut self, time: Duration) -> Result<(), SingleRxQueueError> {
+        let until = Instant::now() + time;
+        loop {
+            if let Self::Divert(_, diversion, last) = self
+                && last.elapsed() >= BEAT
+            {
+                diversion.beat()?;
+                *last = Instant::now();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(BEAT / 10));
+        }
+    }
+
+    /// Packets of the flood that it has thrown away so far.
+    pub(super) fn filtered(&self, lab: &Lab, service: &Service) -> Result<u64, SingleRxQueueError> {
+        let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
+            filter: self.which(),
+            source,
+        };
+        match self {
+            Self::Service => Ok(service.flood()),
+            Self::SocketFilter => {
+                // A filter's refusals are errors of UDP; so is a full buffer, which is counted again by name.
+                let counters = lab.rx().net_counters()?;
+                let value = |name| counters.value(name).unwrap_or(0);
+                Ok(value("UdpInErrors") - value("UdpRcvbufErrors"))
+            }
+            Self::Nft(table) => table.dropped(lab.rx()).map_err(|error| counter(error.into())),
+            Self::XdpDrop(program) => program.dropped().map_err(|error| counter(error.into())),
+            Self::Divert(_, diversion, _) => Ok(diversion.status()?.ledger.of("dropped")),
+        }
+    }
+}
+
+/// An error with its causes.
+fn words(error: &dyn Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", words(cause)),
+        None => error.to_string(),
+    }
+}
+
+fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Result<DivertPlan, String> {
+    let side = lab.rx();
+    let queues = match plan.flooded_queue() {
+        Some(queue) => vec![queue],
+        None => (0..side.rx_queues().map_err(|error| error.to_string())?).collect(),
+    };
+    let flood = format!("udp and dst port {PORT} and src host {}", lab.tx().ipv4()[1]);
+    let (place, selection, rules) = match which {
+        FloodFilter::DivertUser => (
+            Place::User,
+            Some(format!("udp and dst port {PORT}")),
+            vec![Rule::new(RuleVerdict::Drop, flood), Rule::new(RuleVerdict::Pass, divert::ALL)],
+        ),
+        _ => (Place::Xdp, None, vec![Rule::new(RuleVerdict::Drop, flood)]),
+    };
+    Ok(DivertPlan {
+        interface: side.interface().into(),
+        cpus: plan.filter_cpu().map_or_else(Vec::new, |cpu| vec![cpu; queues.len()]),
+        queues,
+        place,
+        selection,
+        rules,
+        exclusions: Exclusions::default(),
+        reinject: true,
+        spin: false,
+        sample_one_in: 0,
+        sample_file: None,
+        keep_file: None,
+        steering: None,
+    })
+}
+
+/// A table of nftables in the receiving namespace, which takes it along when it ends.
+pub(super) struct NftTable {
+    namespace: sys::netns::NetNs,
+}
+
+impl NftTable {
+    fn add(side: &Side, flooder: Ipv4Addr) -> Result<Self, String> {
+        let rules = format!(
+            "table netdev linerate {{
+                counter flood {{ }}
+                chain ingress {{
+                    type filter hook ingress device \"{}\" priority 0; policy accept;
+                    ip saddr {flooder} udp dport {PORT} counter name flood drop
+                }}
+            }}",
+            side.interface()
+        );
+        let namespace = side.namespace().try_clone().map_err(|error| error.to_string())?;
+        side.run(|| nft(&["-f", "-"], &rules)).map_err(|error| error.to_string())??;
+        Ok(Self { namespace })
+    }
+
+    fn dropped(&self, side: &Side) -> Result<u64, String> {
+        let list = || nft(&["list", "counter", "netdev", "linerate", "flood"], "");
+        let text = side.run(list).map_err(|error| error.to_string())??;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let after = words.iter().position(|word| *word == "packets").and_then(|at| words.get(at + 1));
+        after.and_then(|packets| packets.parse().ok()).ok_or_else(|| format!("nft said {text:?}"))
+    }
+}
+
+impl Drop for NftTable {
+    fn drop(&mut self) {
+        // The lab's namespace ends with the run in any case.
+        let _gone_either_way = self.namespace.run(|| nft(&["delete", "table", "netdev", "linerate"], ""));
+    }
+}
+
+/// Runs `nft` in this thread's namespace; its output, or its complaint.
+fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start nft: {error}"))?;
+    let fed = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| format!("cannot wait for nft: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match fed {
+        Some(Err(error)) if output.status.success() => Err(format!("cannot write to nft: {error}")),
+        _ if output.status.success() => Ok(text(&output.stdout)),
+        _ => Err(format!("nft refused: {}", text(&output.stderr))),
+    }
+}

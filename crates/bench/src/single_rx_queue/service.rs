@@ -1,0 +1,196 @@
+//! What the flood is aimed at, and what has nothing to do with it.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use lab::{Lab, Side};
+use sys::{
+    cpu,
+    udp::{RecvBatch, SocketOptions, UdpSocket},
+};
+
+use super::{
+    FloodFilter, SingleRxQueueError, SingleRxQueuePlan, VALID_STREAM, hold, service_address, socket_error,
+};
+
+/// How long a thread may not notice that it is to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Datagrams a call, as udpreceiver has it.
+const BATCH: usize = 512;
+/// Bytes that the transfer hands over at once.
+const BLOCK_BYTES: usize = 16 << 10;
+/// The stream tag stands behind the probe header.
+const TAG_AT: usize = 16;
+
+/// A service on the flooded port that looks at every datagram that its socket gets.
+pub(super) struct Service {
+    counts: Arc<Counts>,
+    _thread: Joined,
+}
+
+#[derive(Default)]
+struct Counts {
+    stop: AtomicBool,
+    valid: AtomicU64,
+    flood: AtomicU64,
+}
+
+impl Service {
+    /// Opens the port and starts to read.
+    pub(super) fn start(
+        side: &Side,
+        plan: &SingleRxQueuePlan,
+        filter: FloodFilter,
+        flooder: Ipv4Addr,
+    ) -> Result<Self, SingleRxQueueError> {
+        let open = || -> io::Result<UdpSocket> {
+            let socket = UdpSocket::bind(service_address(), &SocketOptions::default())?;
+            if filter == FloodFilter::SocketFilter {
+                socket.drop_source(flooder)?;
+            }
+            socket.set_timeouts(PATIENCE)?;
+            Ok(socket)
+        };
+        let socket = side.run(open)?.map_err(socket_error("open the service's socket"))?;
+        let counts = Arc::new(Counts::default());
+        // Who throws the flood away is on the flooded queue's CPU.
+        let cpu = if filter == FloodFilter::Service { plan.filter_cpu() } else { plan.other_cpu() };
+        let shared = Arc::clone(&counts);
+        let thread = thread::spawn(move || {
+            pin(cpu);
+            let mut batch = RecvBatch::new(BATCH, 128);
+            while !shared.stop.load(Relaxed) {
+                // Only a timeout or a signal ends a wait early.
+                let received = batch.recv(&socket, true).unwrap_or(0);
+                let tagged = |index: &usize| {
+                    let tag = batch.message(*index).bytes.get(TAG_AT..TAG_AT + 2);
+                    tag == Some(&VALID_STREAM.to_be_bytes())
+                };
+                let valid = (0..received).filter(tagged).count();
+                shared.valid.fetch_add(valid as u64, Relaxed);
+                shared.flood.fetch_add((received - valid) as u64, Relaxed);
+            }
+        });
+        let stopping = Arc::clone(&counts);
+        let thread = Joined::new(thread, move || stopping.stop.store(true, Relaxed));
+        Ok(Self { counts, _thread: thread })
+    }
+
+    /// Valid packets that it has got.
+    pub(super) fn valid(&self) -> u64 {
+        self.counts.valid.load(Relaxed)
+    }
+
+    /// Packets of the flood that it has got.
+    pub(super) fn flood(&self) -> u64 {
+        self.counts.flood.load(Relaxed)
+    }
+}
+
+/// A TCP transfer from the sending side to the receiving one, at a given rate or as near as it gets.
+pub(super) struct Transfer {
+    received: Arc<AtomicU64>,
+    // The writer first: its end is the reader's.
+    _writer: Joined,
+    _reader: Joined,
+}
+
+impl Transfer {
+    pub(super) fn start(lab: &Lab, plan: &SingleRxQueuePlan) -> Result<Self, SingleRxQueueError> {
+        let any = (Ipv4Addr::UNSPECIFIED, 0);
+        let listener =
+            lab.rx().run(|| TcpListener::bind(any))?.map_err(socket_error("listen for the transfer"))?;
+        let port = listener.local_addr().map_err(socket_error("listen for the transfer"))?.port();
+        let target = (IpAddr::from(lab.rx().ipv4()[0]), port);
+        let open = || -> io::Result<(TcpStream, TcpStream)> {
+            let near = TcpStream::connect(target)?;
+            let (far, _) = listener.accept()?;
+            near.set_write_timeout(Some(PATIENCE))?;
+            far.set_read_timeout(Some(PATIENCE))?;
+            Ok((near, far))
+        };
+        // Which thread connects does not matter, its namespace does.
+        let namespace = hold(lab.tx().namespace())?;
+        let connected = namespace.run(open).map_err(socket_error("enter the lab"))?;
+        let (mut near, mut far) = connected.map_err(socket_error("connect the transfer"))?;
+        let (received, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (tx_cpu, rx_cpu) = (plan.cpus.tx.first().copied(), plan.other_cpu());
+        let block_time = Duration::from_secs_f64(BLOCK_BYTES as f64 * 8.0 / plan.transfer_bps);
+        let (shared, stopped) = (Arc::clone(&received), Arc::clone(&stop));
+        let reader = thread::spawn(move || {
+            pin(rx_cpu);
+            let mut bytes = vec![0; 256 << 10];
+            while !stopped.load(Relaxed) {
+                match far.read(&mut bytes) {
+                    Ok(read) if read > 0 => drop(shared.fetch_add(read as u64, Relaxed)),
+                    Err(error) if is_late(&error) => {}
+                    _ => break,
+                }
+            }
+        });
+        let stopped = Arc::clone(&stop);
+        let writer = thread::spawn(move || {
+            pin(tx_cpu);
+            let bytes = vec![7; BLOCK_BYTES];
+            let mut due = Instant::now();
+            while !stopped.load(Relaxed) {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                match near.write(&bytes) {
+                    // What was late is not made up for: a transfer that stalled does not burst.
+                    Ok(written) => {
+                        due = due.max(Instant::now() - block_time)
+                            + block_time.mul_f64(written as f64 / BLOCK_BYTES as f64);
+                    }
+                    Err(error) if is_late(&error) => {}
+                    Err(_) => break,
+                }
+            }
+        });
+        let stops = || {
+            let stop = Arc::clone(&stop);
+            move || stop.store(true, Relaxed)
+        };
+        Ok(Self { received, _writer: Joined::new(writer, stops()), _reader: Joined::new(reader, stops()) })
+    }
+
+    /// Bytes that the reader has got.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// Where there is one CPU too few, the scheduler decides.
+fn pin(cpu: Option<u32>) {
+    cpu.map(cpu::pin_to);
+}
+
+/// A thread that is told to stop and waited for when this value goes.
+struct Joined {
+    stop: Box<dyn Fn() + Send>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Joined {
+    fn new(thread: JoinHandle<()>, stop: impl Fn() + Send + 'static) -> Self {
+        Self { stop: Box::new(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        (self.stop)();
+        self.thread.take().map(JoinHandle::join);
+    }
+}

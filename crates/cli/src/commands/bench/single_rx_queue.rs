@@ -1,0 +1,220 @@
+//! `linerate bench single-rx-queue`: a flood, what is valid beside it, and each way to throw the flood away.
+
+use std::io::{self, Write};
+
+use bench::{
+    CpuPlan, FLOOD_FACTOR, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
+    SingleRxQueuePlan, SingleRxQueueRow, TrialError, VALID_SHARE, read_lab_interfaces, run_single_rx_queue,
+    single_rx_queue_figures,
+};
+use lab::{Access, Interfaces};
+use measure::{End, Origin, Run, SCHEMA, Skipped};
+use sys::{cpu, signal};
+use wire::Rate;
+
+use crate::{
+    args::SingleRxQueueArgs,
+    commands::bench::{explain as explain_lab, gain_access},
+    failure::{Failure, Status},
+    output::{self, Form, Save, printed},
+    start::opening,
+};
+
+pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
+    let plan = plan(args)?;
+    if args.output.dry_run {
+        return output::print_plan(&(&plan, SINGLE_RX_QUEUE));
+    }
+    if gain_access()? != Access::Privileged {
+        return Err(Failure::new(Status::Missing, "programs in XDP need root").hint("run as root"));
+    }
+    let save = Save::prepare(&args.output, "bench")?;
+    let form = args.output.form();
+    let mut start = opening("bench single-rx-queue", Origin::Lab, &plan);
+    start.machine.interfaces =
+        read_lab_interfaces(&plan.lab()).map_err(|error| explain_lab(&TrialError::from(error)))?;
+    if form == Form::JsonStream {
+        output::print_event(report::Event::start(&start))?;
+    }
+    let mut rows: Vec<SingleRxQueueRow> = Vec::new();
+    let mut end = End::default();
+    let mut broken_output = None;
+    let outcome = run_single_rx_queue(&plan, |event| {
+        match event {
+            SingleRxQueueEvent::Row(row) => {
+                if form == Form::Text {
+                    let mut out = io::stdout().lock();
+                    let head = if rows.is_empty() { write_head(&mut out) } else { Ok(()) };
+                    broken_output = printed(head.and_then(|()| write_row(row, &mut out))).err();
+                }
+                rows.push(row.clone());
+            }
+            SingleRxQueueEvent::Skipped(filter, reason) => {
+                end.skipped.push(Skipped { engine: filter.to_string(), reason });
+            }
+        }
+        broken_output.is_none() && signal::caught() == 0
+    });
+    end.points = rows.iter().map(SingleRxQueueRow::point).collect();
+    end.figures = single_rx_queue_figures(&rows);
+    let skips = |filter| end.skipped.iter().any(|skipped| skipped.engine == filter);
+    let expected = SINGLE_RX_QUEUE.iter().filter(|(_, filter)| !skips(filter.to_string())).count();
+    if rows.len() < expected {
+        end.interrupted = true;
+        end.notes.push(format!("cut short after {} of {expected} rows", rows.len()));
+    }
+    end.notes.extend(remarks(&rows));
+    let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
+    if form == Form::Text {
+        printed(write_end(&run.end, &mut io::stdout().lock()))?;
+    } else {
+        output::print_run(&run, form)?;
+    }
+    output::save_run(&run, save)?;
+    if let Some(failure) = broken_output {
+        return Err(failure);
+    }
+    outcome.map_err(explain)?;
+    Ok(!run.end.interrupted)
+}
+
+fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
+    let usage = |message: &str, hint: &str| Failure::new(Status::Usage, message).hint(hint);
+    if args.duration.is_zero() {
+        return Err(usage("a row of no time measures nothing", "try --duration 2s"));
+    }
+    let Rate::Pps(valid_pps) = args.valid_rate else {
+        return Err(usage("valid packets are counted, not measured in bits", "try --valid-rate 1kpps"));
+    };
+    let Rate::Bps(transfer_bps) = args.transfer_rate else {
+        return Err(usage("the transfer is measured in bits", "try --transfer-rate 200Mbps"));
+    };
+    if !args.tx.0.makes_frames() {
+        return Err(usage(
+            "a flood comes from an address that its sender does not have, so its frames have to be made",
+            "try --tx xdp, packet or xsk",
+        ));
+    }
+    let interfaces = args.tx_interface.as_ref().zip(args.rx_interface.as_ref());
+    Ok(SingleRxQueuePlan {
+        interfaces: interfaces.map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: false }),
+        tx: args.tx.clone(),
+        valid_pps,
+        transfer_bps,
+        row_ns: args.duration.as_nanos() as u64,
+        cpus: cpu::allowed().map_or_else(|_| CpuPlan::default(), |cpus| CpuPlan::split(&cpus, 1, 2)),
+    })
+}
+
+/// What a reader must know to judge the rows.
+fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let missed = rows.iter().filter_map(|row| {
+        let asked = row.asked_pps.filter(|asked| row.flood_pps < asked * 0.99)?;
+        Some(row.flood_pps * FLOOD_FACTOR / asked)
+    });
+    if let Some(least) = missed.min_by(f64::total_cmp) {
+        remarks.push(format!(
+            "The sender did not reach {FLOOD_FACTOR:.0} times what the service took: {least:.1} times at the least."
+        ));
+    }
+    remarks
+}
+
+fn explain(error: SingleRxQueueError) -> Failure {
+    match error {
+        SingleRxQueueError::Lab(error) => explain_lab(&TrialError::from(error)),
+        error => Failure::of(Status::Refused, &error),
+    }
+}
+
+fn write_head(out: &mut impl Write) -> io::Result<()> {
+    let (least, most) = PUBLISHED_PPS;
+    writeln!(
+        out,
+        "Published: {:.2} to {:.2} Mpps through the filter of one queue (40 Gb/s, one core)",
+        least / 1e6,
+        most / 1e6
+    )?;
+    writeln!(
+        out,
+        "{:<10} {:<30} {:>11} {:>11} {:>9} {:>10} {:>10}  busy by CPU",
+        "flood", "thrown away by", "flood Mpps", "away Mpps", "of 5.84", "valid", "TCP Mb/s"
+    )
+}
+
+fn write_row(row: &SingleRxQueueRow, out: &mut impl Write) -> io::Result<()> {
+    let load = match row.load {
+        FloodLoad::None => "none".to_owned(),
+        FloodLoad::Full => "full".to_owned(),
+        FloodLoad::TenTimes => format!("{FLOOD_FACTOR:.0} x path"),
+    };
+    let busy: Vec<String> =
+        row.cpus.iter().map(|cpu| format!("{:.0}%", (1.0 - cpu.idle_ratio) * 100.0)).collect();
+    writeln!(
+        out,
+        "{:<10} {:<30} {:>11.3} {:>11.3} {:>9.2} {:>9.3}% {:>10.0}  {}",
+        load,
+        row.filter.to_string(),
+        row.flood_pps / 1e6,
+        row.filtered_pps / 1e6,
+        row.filtered_pps / PUBLISHED_PPS.0,
+        row.valid_ratio() * 100.0,
+        row.transfer_bps / 1e6,
+        busy.join(" ")
+    )
+}
+
+fn write_end(end: &End, out: &mut impl Write) -> io::Result<()> {
+    for skipped in &end.skipped {
+        writeln!(out, "left out: {}: {}", skipped.engine, skipped.reason)?;
+    }
+    for note in &end.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    writeln!(
+        out,
+        "{FLOOD_FACTOR:.0} x path: that many times what the service took of the full flood; of valid packets \
+         {}% are to be delivered there",
+        VALID_SHARE * 100.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::FloodFilter;
+
+    use super::*;
+
+    fn row(flood_pps: f64) -> SingleRxQueueRow {
+        SingleRxQueueRow {
+            load: FloodLoad::TenTimes,
+            filter: FloodFilter::XdpDrop,
+            asked_pps: Some(5e6),
+            flood_pps,
+            filtered_pps: 4e6,
+            valid_sent: 1000,
+            valid_delivered: 999,
+            transfer_bps: 2e9,
+            cpus: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_row_shows_rates_and_shares() {
+        let mut out = Vec::new();
+        write_row(&row(5e6), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["10", "x", "path", "plain", "XDP", "drop", "5.000", "4.000", "0.68", "99.900%", "2000"]
+        );
+    }
+
+    #[test]
+    fn a_sender_that_is_too_slow_is_told() {
+        assert_eq!(remarks(&[row(4.99e6)]), [""; 0]);
+        assert!(remarks(&[row(5e6), row(2.5e6)])[0].ends_with("5.0 times at the least."));
+    }
+}
