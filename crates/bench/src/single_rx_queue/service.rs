@@ -25,6 +25,8 @@ use super::{
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Datagrams a call, as udpreceiver has it.
 const BATCH: usize = 512;
+/// Time that the transfer may be behind its rate.
+const MADE_UP: Duration = Duration::from_millis(100);
 /// Bytes that the transfer hands over at once.
 const BLOCK_BYTES: usize = 16 << 10;
 /// The stream tag stands behind the probe header.
@@ -144,9 +146,9 @@ impl Transfer {
             while !stopped.load(Relaxed) {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 match near.write(&bytes) {
-                    // What was late is not made up for: a transfer that stalled does not burst.
+                    // A thread that the flood keeps from its CPU makes up for it; a transfer that stalled does not.
                     Ok(written) => {
-                        due = due.max(Instant::now() - block_time)
+                        due = due.max(Instant::now() - MADE_UP)
                             + block_time.mul_f64(written as f64 / BLOCK_BYTES as f64);
                     }
                     Err(error) if is_late(&error) => {}
