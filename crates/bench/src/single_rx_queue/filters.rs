@@ -53,7 +53,7 @@ pub(super) enum Filter {
     Service,
     SocketFilter,
     Nft(NftTable),
-    XdpDrop(DropFlood),
+    XdpDrop(Box<DropFlood>),
     Divert(FloodFilter, Box<Diversion>, Instant),
 }
 
@@ -70,7 +70,7 @@ impl Filter {
                 let flood = SocketAddrV4::new(flooder, PORT);
                 let attach = || DropFlood::attach(side.index(), Mode::Native, flood);
                 let attached = side.run(attach).map_err(|error| words(&error))?;
-                attached.map(Self::XdpDrop).map_err(|error| words(&error))
+                attached.map(Box::new).map(Self::XdpDrop).map_err(|error| words(&error))
             }
             FloodFilter::DivertXdp | FloodFilter::DivertUser => {
                 let plan = divert_plan(which, plan, lab)?;
