@@ -51,7 +51,7 @@ impl fmt::Display for FloodFilter {
 /// A filter at work.
 pub(super) enum Filter {
     Service,
-    SocketFilter,
+    OnSocket,
     Nft(NftTable),
     XdpDrop(Box<DropFlood>),
     Divert(FloodFilter, Box<Diversion>, Instant),
@@ -64,7 +64,7 @@ impl Filter {
         let side = lab.rx();
         match which {
             FloodFilter::Service => Ok(Self::Service),
-            FloodFilter::SocketFilter => Ok(Self::SocketFilter),
+            FloodFilter::SocketFilter => Ok(Self::OnSocket),
             FloodFilter::Nft => NftTable::add(side, flooder).map(Self::Nft),
             FloodFilter::XdpDrop => {
                 let flood = SocketAddrV4::new(flooder, PORT);
@@ -84,7 +84,7 @@ impl Filter {
     pub(super) fn which(&self) -> FloodFilter {
         match self {
             Self::Service => FloodFilter::Service,
-            Self::SocketFilter => FloodFilter::SocketFilter,
+            Self::OnSocket => FloodFilter::SocketFilter,
             Self::Nft(_) => FloodFilter::Nft,
             Self::XdpDrop(_) => FloodFilter::XdpDrop,
             Self::Divert(which, ..) => *which,
@@ -117,7 +117,7 @@ impl Filter {
         };
         match self {
             Self::Service => Ok(service.flood()),
-            Self::SocketFilter => {
+            Self::OnSocket => {
                 // A filter's refusals are errors of UDP; so is a full buffer, which is counted again by name.
                 let counters = lab.rx().net_counters()?;
                 let value = |name| counters.value(name).unwrap_or(0);
