@@ -41,7 +41,17 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     let file = std::env::temp_dir().join(format!("linerate-arrival-{}.pcap", std::process::id()));
     let templates = templates(&lab);
     let mut capture = Command::new("tcpdump");
-    capture.args(["-i", lab.rx().interface(), "--immediate-mode", "--time-stamp-precision=nano", "-U", "-c"]);
+    // Incoming ones only: the host answers that nobody listens.
+    capture.args([
+        "-i",
+        lab.rx().interface(),
+        "-Q",
+        "in",
+        "--immediate-mode",
+        "--time-stamp-precision=nano",
+        "-U",
+        "-c",
+    ]);
     capture.arg((2 * templates.len()).to_string()).arg("-w").arg(&file).stderr(Stdio::piped());
     let mut capture = match lab.rx().run(|| capture.spawn()).unwrap() {
         Ok(capture) => capture,

@@ -51,12 +51,13 @@ fn ping(target: IpAddr) -> bool {
 fn arp_icmp_lets_pings_through_drops_the_rest_and_tells_its_rate() {
     let Some(lab) = lab() else { return };
     let target = IpAddr::from(lab.rx().ipv4()[0]);
-    let child = example(lab.rx(), "arp_icmp", &["0", "2"]);
+    let child = example(lab.rx(), "arp_icmp", &["0", "4"]);
     let flood = || {
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // So many that some of them are hashed to the diverted queue.
+        let sockets: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
         let (began, mut answered) = (Instant::now(), 0);
         while began.elapsed() < Duration::from_millis(1500) {
-            (0..16).for_each(|_| drop(socket.send_to(&[0; 18], (target, FLOODED))));
+            sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 18], (target, FLOODED))));
             answered += u32::from(ping(target));
         }
         answered
@@ -71,7 +72,7 @@ fn arp_icmp_lets_pings_through_drops_the_rest_and_tells_its_rate() {
 #[test]
 fn udp_echo_answers_out_of_the_queue() {
     let Some(lab) = lab() else { return };
-    let child = example(lab.rx(), "udp_echo", &["7", "2"]);
+    let child = example(lab.rx(), "udp_echo", &["7", "4"]);
     let target = SocketAddr::new(lab.rx().ipv4()[0].into(), 7);
     let ask = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
