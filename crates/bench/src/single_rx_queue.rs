@@ -301,7 +301,7 @@ impl SingleRxQueuePlan {
         }
         let elapsed_s = began.elapsed().as_secs_f64();
         let after = (flooded(), filter.filtered(lab, &service)?, transfer.received_bytes());
-        let cpus = cpus.shares(None)?;
+        let cpus = cpus.shares()?;
         if let Some(flood) = flood {
             flood.stop();
             while !flood.is_finished() {
