@@ -133,7 +133,7 @@ pub(crate) const EACCES: i32 = 13;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EINVAL: i32 = 22;
-
+pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EOPNOTSUPP: i32 = 95;
 
 /// The error number at the root of an error.

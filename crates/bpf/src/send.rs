@@ -5,7 +5,7 @@ use std::fmt;
 use aya::maps::{Array, DevMap, MapData, xdp::XdpMapError};
 
 use crate::{
-    error::{BpfError, EINTR, EINVAL},
+    error::{BpfError, EINTR, EINVAL, ENOSPC},
     parking::Parking,
     program::{Program, Run, object},
 };
@@ -182,7 +182,9 @@ impl Sender {
             && let Err(error) = self.program.run(&run, None)
         {
             match error.os_error() {
-                Some(EINTR) => {}
+                // Each run has a pool of pages with a number of its own, of which there are 65,533 for all pools of the
+                // machine (MEM_ID_MAX, net/core/xdp.c). A pool with frames still under way keeps it for a second.
+                Some(EINTR | ENOSPC) => {}
                 // Shorter frames and all else were taken before.
                 Some(EINVAL) if self.base.len() > Self::ALWAYS_FITS => return Err(self.too_long(error)),
                 _ => return Err(error),

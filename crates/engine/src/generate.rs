@@ -375,8 +375,8 @@ fn udp_options(
 const WALL_EVERY_NS: u64 = 1_000_000_000;
 
 /// The hot loop: per batch one clock read, one call, one publish.
-pub(crate) fn generate(
-    emitter: &mut impl Emit,
+pub(crate) fn generate<E: Emit>(
+    emitter: &mut E,
     mut schedule: Schedule,
     probe_clock: ProbeClock,
     shift: &Shift,
@@ -390,10 +390,15 @@ pub(crate) fn generate(
     let mut waiting = 0; // filled, not yet taken by the kernel
     let mut error = None;
     let batch = emitter.batch_size();
+    let mut next_call_ns = 0;
     let mut wall = clock::wall_offset();
     let mut wall_due_ns = shift.start_ns + WALL_EVERY_NS;
     let end_ns = loop {
         let now = clock::monotonic_ns();
+        if now < next_call_ns && !shift.is_over() {
+            wait_for(next_call_ns, now);
+            continue;
+        }
         if due == 0 {
             due = schedule.take_due(now, batch);
         }
@@ -414,6 +419,9 @@ pub(crate) fn generate(
         };
         match emitter.emit(due, time_ns) {
             Ok(Emitted { sent, payload_bytes }) => {
+                // not over the end, before which everything has to leave
+                next_call_ns =
+                    Some(now + E::LEAST_GAP_NS).filter(|next| *next < schedule.end_ns()).unwrap_or(now);
                 due -= sent.filled;
                 waiting = waiting + sent.filled - sent.taken;
                 tally.packets += sent.taken as u64;
@@ -454,5 +462,48 @@ fn wait_for(due_ns: u64, now_ns: u64) {
         clock::sleep_until(now_ns + (left - SPIN_NS).min(LONGEST_SLEEP_NS));
     } else {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use port::Sent;
+
+    use super::*;
+    use crate::{emit::Emitted, pace::Limit};
+
+    /// Takes everything, and knows when it was called.
+    #[derive(Default)]
+    struct Calls(Vec<u64>);
+
+    impl Emit for Calls {
+        const LEAST_GAP_NS: u64 = 1_000_000;
+
+        fn batch_size(&self) -> usize {
+            4096
+        }
+
+        fn emit(&mut self, packets: usize, _: u64) -> Result<Emitted, PortError> {
+            self.0.push(clock::monotonic_ns());
+            Ok(Emitted {
+                sent: Sent { filled: packets, taken: packets, ..Sent::default() },
+                payload_bytes: 0,
+            })
+        }
+    }
+
+    #[test]
+    fn calls_keep_their_distance_and_nothing_is_left_behind() {
+        let shift = Shift::until(Arc::default());
+        let limit = Limit { duration_ns: Some(50_000_000), count: None };
+        let schedule = Schedule::new(Some(100_000.0), Departures::Constant, limit, shift.start_ns, 1);
+        let mut calls = Calls::default();
+        let result = generate(&mut calls, schedule, ProbeClock::Nanos, &shift, &TxPublished::default());
+        let last_gap_begins_ns = shift.start_ns + 49_000_000;
+        for pair in calls.0.windows(2).filter(|pair| pair[0] < last_gap_begins_ns) {
+            assert!(pair[1] - pair[0] >= 900_000, "{} ns apart", pair[1] - pair[0]);
+        }
+        assert_eq!(result.scheduled, 5000);
+        assert!(result.tally.packets > 0 && result.tally.packets <= 5000);
     }
 }
