@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-predict bpf bless man completions fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench-xdp: ## the XDP path against a plain sender in XDP (root)
 
 bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
 	$(CARGO) bench --locked -p linerate-divert --bench divert
+
+bench-predict: build ## the model's predictions beside measurements of this machine (root)
+	@scripts/bench-predict
 
 bench-ledger: ## what naming the kernel's drops costs, with and without drops (root)
 	$(CARGO) bench --locked -p linerate-ledger --bench drops

@@ -7,6 +7,7 @@ mod ledger;
 mod nic;
 mod pair;
 mod peers;
+mod predict;
 mod profile;
 mod refused;
 mod search;

@@ -1,0 +1,61 @@
+//! A flood of the lab calibrates the model, and its predictions stand beside measurements: counts, not speeds.
+
+use serde_json::Value;
+
+use crate::support::{is_root, json, run, skip};
+
+#[test]
+fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
+    if !is_root() {
+        return skip("an XDP sender needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (flood, predicted, measured) = (path("flood.json"), path("predicted.json"), path("measured.json"));
+    let bench =
+        ["bench", "--tx", "xdp", "--rx", "udp,packet,xsk,xdp", "--trials", "1", "--duration", "200ms"];
+    let (status, _, words) = run(&[&bench[..], &["--save", &flood]].concat());
+    assert!(status <= 1, "{words}");
+
+    let (_, model) =
+        json(&["model", "--from", &flood, "--load", "20kpps,0.5x,2x", "--json", "--save", &predicted]);
+    let (trials, points) = (each(&model, "trials"), each(&model, "points"));
+    assert_eq!((trials.len(), points.len()), (4 * 3, 4 * 3));
+    for (trial, point) in trials.iter().zip(points) {
+        let number = |name: &str| trial[name].as_u64().unwrap();
+        let lost: u64 =
+            each_of(&trial["ledger"], "lines").iter().map(|line| line["packets"].as_u64().unwrap()).sum();
+        assert_eq!(number("sent"), number("delivered") + lost, "{trial:#}");
+        assert_eq!(trial["ledger"]["unexplained"], 0);
+        assert_eq!((&trial["tx"]["label"], &trial["rx"]["label"]), (&point["tx"], &point["rx"]));
+        let free_pps = point["loss_free_pps"].as_f64().unwrap();
+        let offered_pps = point["asked_pps"].as_f64().unwrap();
+        assert!(free_pps > 20_000.0, "{point:#}");
+        if offered_pps < 0.6 * free_pps {
+            assert_eq!(lost, 0, "below the loss-free rate: {point:#}");
+            assert_eq!(trial["receipt"]["kept_up"], true);
+        } else {
+            let short = trial["receipt"]["kept_up"] == false;
+            assert!(short || lost > 0, "twice the loss-free rate is too much for one of the two: {point:#}");
+        }
+    }
+
+    let (status, _, words) = run(&[&bench[..], &["--rate", "20kpps", "--save", &measured]].concat());
+    assert!(status <= 1, "{words}");
+    let (status, compared, words) = run(&["compare", &measured, &predicted]);
+    assert!(status <= 1, "{words}");
+    for engine in ["udp", "packet", "xsk", "xdp"] {
+        assert!(
+            compared.contains(&format!("xdp → {engine}, at 20.0 kpps  delivered")),
+            "{engine}: {compared}"
+        );
+    }
+}
+
+fn each<'v>(run: &'v Value, name: &str) -> &'v Vec<Value> {
+    each_of(&run["end"], name)
+}
+
+fn each_of<'v>(value: &'v Value, name: &str) -> &'v Vec<Value> {
+    value[name].as_array().unwrap_or_else(|| panic!("no {name} in {value:#}"))
+}
