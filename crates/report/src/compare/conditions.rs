@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use measure::Origin;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -17,9 +18,13 @@ pub struct ConditionDifference {
     pub values: Vec<Option<String>>,
 }
 
-/// All conditions that differ, by path.
+/// All conditions that differ, by path. Beside a measured run a simulated one differs in its origin, and not one by one in
+/// what a simulation does not have: a machine, and the arguments of a measurement.
 pub(super) fn differences(runs: &[NamedRun]) -> Vec<ConditionDifference> {
-    let known: Vec<BTreeMap<String, String>> = runs.iter().map(conditions).collect();
+    let simulated = runs.iter().filter(|named| named.run.start.origin == Origin::Model).count();
+    let some_are_simulated = simulated > 0 && simulated < runs.len();
+    let known: Vec<BTreeMap<String, String>> =
+        runs.iter().map(|named| conditions(named, !some_are_simulated)).collect();
     let mut paths: Vec<&String> = known.iter().flat_map(BTreeMap::keys).collect();
     paths.sort();
     paths.dedup();
@@ -32,7 +37,7 @@ pub(super) fn differences(runs: &[NamedRun]) -> Vec<ConditionDifference> {
 }
 
 /// Everything about a run that is a condition and not a result.
-fn conditions(named: &NamedRun) -> BTreeMap<String, String> {
+fn conditions(named: &NamedRun, with_machine: bool) -> BTreeMap<String, String> {
     let start = &named.run.start;
     let mut engines = serde_json::Map::new();
     for trial in &named.run.end.trials {
@@ -40,14 +45,16 @@ fn conditions(named: &NamedRun) -> BTreeMap<String, String> {
             engines.entry(format!("{side}.{}", end.label)).or_insert_with(|| json!(end));
         }
     }
-    let all = json!({
-        "command": start.command,
+    let mut all = json!({
         "version": start.version,
         "origin": start.origin,
-        "machine": start.machine,
-        "asked": start.asked,
         "engine": engines,
     });
+    if with_machine {
+        all["command"] = json!(start.command);
+        all["machine"] = json!(start.machine);
+        all["asked"] = json!(start.asked);
+    }
     let mut flat = BTreeMap::new();
     flatten("", &all, &mut flat);
     flat
