@@ -370,6 +370,7 @@ fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
             gro: false,
             drop_counts: false,
             receive_buffer_bytes: None,
+            busy_poll_micros: None,
         }),
         local: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
         interface: None,

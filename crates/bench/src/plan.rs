@@ -68,6 +68,13 @@ pub struct BenchPlan {
     pub cpus: CpuPlan,
     /// The lab; offloads are set for each pair as its engines need.
     pub lab: LabPlan,
+    /// Settings of the receiving interface, where it is a real one, in the words of `linerate nic apply`; put back
+    /// afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rx_settings: Vec<String>,
+    /// Where the journal of those settings goes.
+    #[serde(skip)]
+    pub state: std::path::PathBuf,
     /// The packets; addresses and ports are filled in for each trial.
     pub frames: FrameSpec,
     /// Nanoseconds between recorded intervals.
@@ -234,6 +241,9 @@ impl BenchPlan {
                 options.insert("reuse_port".into(), json!(udp.reuse_port));
                 options.insert("receive_buffer_bytes".into(), json!(udp.receive_buffer_bytes));
                 options.insert("spin".into(), json!(self.spin));
+                if let Some(micros) = udp.busy_poll_micros {
+                    options.insert("busy_poll_micros".into(), json!(micros));
+                }
             }
             RxEngine::Packet(_) => {
                 options.insert("spin".into(), json!(self.spin));
@@ -290,6 +300,8 @@ impl BenchPlan {
             statistics: None,
             cpus: CpuPlan::default(),
             lab: LabPlan::default(),
+            rx_settings: Vec::new(),
+            state: std::path::PathBuf::new(),
             frames: FrameSpec::default(),
             interval_ns: 500_000_000,
             seed: 1,

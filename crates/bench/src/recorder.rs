@@ -5,6 +5,7 @@ use std::{collections::VecDeque, error::Error, fmt, time::Instant};
 
 use lab::{Lab, LabPlan};
 use measure::{End, Interval, PairSummary, Run, SCHEMA, Skipped, Start, Trial};
+use nic::{Session, SessionError, Setting};
 
 use crate::{
     peers::{PeerPair, run_peer_trial},
@@ -80,7 +81,35 @@ pub(crate) struct Recorder<'w, W> {
     watcher: &'w mut W,
     failure: Option<TrialError>,
     /// Real interfaces take seconds to come up, so one lab serves all trials with its plan.
-    lab: Option<(LabPlan, Lab)>,
+    lab: Option<Lent>,
+}
+
+/// A lab of real interfaces, and what was set of the receiving one. The interfaces come back first, then their settings.
+struct Lent {
+    plan: LabPlan,
+    settings: Vec<String>,
+    lab: Lab,
+    _changed: Option<Session>,
+}
+
+impl Lent {
+    fn new(plan: &BenchPlan) -> Result<Self, TrialError> {
+        let changed = match &plan.lab.interfaces {
+            Some(interfaces) if !plan.rx_settings.is_empty() => {
+                let mut session = Session::begin(&interfaces.rx, &plan.state)?;
+                let wanted = plan.rx_settings.iter().map(|text| text.parse::<Setting>());
+                session.apply(&wanted.collect::<Result<Vec<Setting>, _>>().map_err(SessionError::from)?)?;
+                Some(session)
+            }
+            _ => None,
+        };
+        let lab = Lab::create(&plan.lab)?;
+        Ok(Self { plan: plan.lab.clone(), settings: plan.rx_settings.clone(), lab, _changed: changed })
+    }
+
+    fn is_for(&self, plan: &BenchPlan) -> bool {
+        self.plan == plan.lab && self.settings == plan.rx_settings
+    }
 }
 
 /// The run is over before its end: interrupted, or a trial could not run. The recorder knows which.
@@ -128,7 +157,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             None => {
                 self.watcher.trial_begins(&coming);
                 self.lend_interfaces(plan, coming.row).and_then(|()| {
-                    let lab = self.lab.as_ref().map(|(_, lab)| lab);
+                    let lab = self.lab.as_ref().map(|lent| &lent.lab);
                     coming.row.run((plan, lab), number, |tick| self.watcher.tick(tick))
                 })
             }
@@ -167,12 +196,12 @@ impl<'w, W: Watcher> Recorder<'w, W> {
     /// Makes the lab of real interfaces, unless it is there. Somebody else's program gets a lab of its own.
     fn lend_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
         let ours = plan.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
-        if !ours || self.lab.as_ref().is_none_or(|(of, _)| *of != plan.lab) {
+        if !ours || !self.lab.as_ref().is_some_and(|lent| lent.is_for(plan)) {
             // The interfaces come back before they are lent again.
             self.lab = None;
         }
         if ours && self.lab.is_none() {
-            self.lab = Some((plan.lab.clone(), Lab::create(&plan.lab)?));
+            self.lab = Some(Lent::new(plan)?);
         }
         Ok(())
     }

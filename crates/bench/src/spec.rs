@@ -227,6 +227,7 @@ impl FromStr for RxSpec {
                 drop_counts: has("ovfl"),
                 reuse_port: has("reuseport"),
                 receive_buffer_bytes: None,
+                busy_poll_micros: None,
             }),
         }))
     }

@@ -56,7 +56,8 @@ impl ExperimentPlan {
         }
     }
 
-    fn points_mut(&mut self) -> &mut [BenchPlan] {
+    /// The same, to be changed.
+    pub fn points_mut(&mut self) -> &mut [BenchPlan] {
         match self {
             Self::Ladder(plan) => &mut plan.points,
             Self::Throughput(plan) => &mut plan.points,

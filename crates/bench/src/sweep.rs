@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use measure::{Point, Trial, confidence_interval, median};
+use measure::{CpuShare, Point, Trial, confidence_interval, median};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -87,8 +87,17 @@ fn point(mut values: BTreeMap<String, Value>, trials: &[&Trial]) -> Point {
         let results = all(*of);
         values.insert((*name).into(), json!(median(&results)));
         if let Some((low, high)) = confidence_interval(&results, CONFIDENCE).filter(|_| has_interval(name)) {
-            values.insert(format!("{name}_low"), json!(low));
+            // Of few trials an interval may be wider than what is measured is large; no rate is below 0.
+            values.insert(format!("{name}_low"), json!(low.max(0.0)));
             values.insert(format!("{name}_high"), json!(high));
+        }
+    }
+    for (side, cpus) in [("tx", tx_cpus as SideCpus), ("rx", rx_cpus)] {
+        for (part, share) in CPU_PARTS {
+            let shares: Vec<f64> = trials.iter().filter_map(|trial| side_mean(trial, cpus, *share)).collect();
+            if let Some(share) = median(&shares) {
+                values.insert(format!("{side}_cpu_{part}_ratio"), json!(share));
+            }
         }
     }
     for (name, cost) in [("tx_ns_per_packet", tx_cost as fn(&Trial) -> _), ("rx_ns_per_packet", rx_cost)] {
@@ -99,6 +108,38 @@ fn point(mut values: BTreeMap<String, Value>, trials: &[&Trial]) -> Point {
     }
     values.insert("trials".into(), json!(trials.len()));
     Point { values }
+}
+
+/// A share of a CPU's time.
+type CpuPart = fn(&CpuShare) -> f64;
+
+/// How a CPU spends its time, by the names of results.
+const CPU_PARTS: &[(&str, CpuPart)] = &[
+    ("user", |cpu| cpu.user_ratio),
+    ("system", |cpu| cpu.system_ratio),
+    ("irq", |cpu| cpu.irq_ratio),
+    ("softirq", |cpu| cpu.softirq_ratio),
+];
+
+/// A side's own CPUs, and the other side's.
+type SideCpus = fn(&Trial) -> (&[u32], &[u32]);
+
+fn tx_cpus(trial: &Trial) -> (&[u32], &[u32]) {
+    (&trial.tx.cpus, &trial.rx.cpus)
+}
+
+fn rx_cpus(trial: &Trial) -> (&[u32], &[u32]) {
+    (&trial.rx.cpus, &trial.tx.cpus)
+}
+
+/// Mean share of the CPUs that one side's workers were placed on; `None` where the other side's are there too.
+fn side_mean(trial: &Trial, cpus: SideCpus, share: CpuPart) -> Option<f64> {
+    let (own, others) = cpus(trial);
+    if own.iter().any(|cpu| others.contains(cpu)) {
+        return None;
+    }
+    let shares: Vec<f64> = trial.cpus.iter().filter(|cpu| own.contains(&cpu.cpu)).map(share).collect();
+    (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
 }
 
 /// A result's name and where it stands in a trial.
@@ -124,7 +165,7 @@ fn has_interval(name: &str) -> bool {
     name == "delivered_pps" || name == "delivered_bps"
 }
 
-fn mean(trial: &Trial, share: fn(&measure::CpuShare) -> f64) -> f64 {
+fn mean(trial: &Trial, share: fn(&CpuShare) -> f64) -> f64 {
     trial.cpus.iter().map(share).sum::<f64>() / trial.cpus.len().max(1) as f64
 }
 
@@ -137,7 +178,7 @@ fn rx_cost(trial: &Trial) -> Option<f64> {
 }
 
 /// Numbers by value, so that a table of points is in order however they were run.
-fn by_parameters(a: &BTreeMap<String, Value>, b: &BTreeMap<String, Value>) -> std::cmp::Ordering {
+pub(crate) fn by_parameters(a: &BTreeMap<String, Value>, b: &BTreeMap<String, Value>) -> std::cmp::Ordering {
     let pairs = a.values().zip(b.values());
     let compared = pairs.map(|(a, b)| match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a.total_cmp(&b),

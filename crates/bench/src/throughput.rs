@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     plan::{BenchPlan, Pair},
     recorder::{Coming, Recorder, Row, Stopped, Watcher},
+    sweep::by_parameters,
     trial::TrialError,
 };
 
@@ -87,6 +88,8 @@ pub fn run_throughput(
             break;
         }
     }
+    // However they were run, a table of them is in order.
+    recorder.end_mut().throughput.sort_by(|a, b| by_parameters(&a.parameters, &b.parameters));
     recorder.finish()
 }
 
@@ -159,6 +162,9 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let trials = self.recorder.trials();
         found.goals =
             search.outcomes().iter().map(|outcome| goal_result(outcome, &indexes, trials)).collect();
+        // Where nobody set the highest load, it is what the generator can.
+        let highest = found.goals.iter_mut().filter(|goal| goal.limit == ThroughputLimit::MaxLoad);
+        highest.filter(|_| plan.max_pps.is_none()).for_each(|goal| goal.limit = ThroughputLimit::Generator);
         outcome
     }
 

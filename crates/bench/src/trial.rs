@@ -65,6 +65,9 @@ pub enum TrialError {
     /// What the kernel says it dropped.
     #[error(transparent)]
     Drops(#[from] DropError),
+    /// The settings of a real interface.
+    #[error(transparent)]
+    Settings(#[from] nic::SessionError),
     /// The machine's CPU times.
     #[error(transparent)]
     Cpus(#[from] procfs::ProcError),

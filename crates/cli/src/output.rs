@@ -115,9 +115,11 @@ impl Save {
             },
         );
         let file = written.and(lines).and_then(|()| {
-            let mut file = fs::File::create(&path)?;
+            // In its place at once: it may be the one that is gone on with, and a kill must not cost what that holds.
+            let mut file = unfinished(folder_of(&path))?;
             file.write_all(&begin)?;
-            Ok(file)
+            file.as_file().sync_data()?;
+            Ok(file.persist(&path)?)
         });
         let file = file.map_err(|error| {
             Failure::new(Status::Refused, format!("cannot write {}: {error}", path.display()))

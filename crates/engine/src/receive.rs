@@ -112,6 +112,9 @@ pub struct UdpRxPlan {
     pub drop_counts: bool,
     /// `SO_RCVBUF` in bytes, `None` for the system's default.
     pub receive_buffer_bytes: Option<usize>,
+    /// `SO_BUSY_POLL` in microseconds, `None` for the system's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_poll_micros: Option<u32>,
 }
 
 /// A receiver at work.
@@ -407,6 +410,7 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineEr
         batch_size: plan.batch_size,
         times: plan.stamps_of_packets(TimeSource::Kernel),
         receive_buffer_bytes: udp.receive_buffer_bytes,
+        busy_poll_micros: udp.busy_poll_micros,
     };
     let first = UdpRx::open(&options)?;
     options.local = first.local_address()?;

@@ -30,6 +30,8 @@ pub struct LabPlan {
     /// Whether checksums are left to the veth, which never computes them: packets are cheaper than on a wire, and
     /// packet sockets and XDP see wrong checksums. Off, every frame is as it would be on a wire.
     pub tx_checksum: bool,
+    /// Whether packets may be in pieces (scatter-gather). Off, the kernel copies each into one piece before it leaves.
+    pub scatter_gather: bool,
     /// Two real interfaces instead of a veth pair: queues, MTU and offloads are then theirs as they are.
     pub interfaces: Option<Interfaces>,
 }
@@ -58,6 +60,7 @@ impl Default for LabPlan {
             gso: false,
             gro: false,
             tx_checksum: false,
+            scatter_gather: true,
             interfaces: None,
         }
     }
@@ -91,6 +94,9 @@ pub enum PlanError {
     /// The kernel segments only what it also checksums.
     #[error("gso without tx-checksum: the kernel allows segmentation only with checksum offload")]
     GsoWithoutChecksum,
+    /// The kernel segments only what may be in pieces.
+    #[error("gso without scatter-gather: the kernel allows segmentation only of packets in pieces")]
+    GsoWithoutScatterGather,
     /// A packet would have to leave and come back by the same card.
     #[error("both sides of a lab cannot have the same interface {interface}")]
     SameInterface {
@@ -117,6 +123,7 @@ impl LabPlan {
             ((1..=Self::MAX_ADDRESSES).contains(&addresses), PlanError::Addresses { addresses }),
             (self.threaded_napi || self.napi_cpus.is_empty(), PlanError::CpusWithoutThreads),
             (self.tx_checksum || !self.gso, PlanError::GsoWithoutChecksum),
+            (self.scatter_gather || !self.gso, PlanError::GsoWithoutScatterGather),
             (self.interfaces.is_none() || !self.threaded_napi, PlanError::ThreadsOfRealInterfaces),
         ];
         let same = self.interfaces.iter().filter(|both| both.tx == both.rx);
@@ -186,6 +193,7 @@ mod tests {
             addresses: 0,
             napi_cpus: vec![1],
             gso: true,
+            scatter_gather: false,
             ..LabPlan::default()
         };
         let told: Vec<String> = plan.problems().iter().map(PlanError::to_string).collect();
@@ -197,6 +205,7 @@ mod tests {
                 "a side has 1 to 1024 addresses, not 0",
                 "napi-cpus without threaded-napi: there would be no threads to place",
                 "gso without tx-checksum: the kernel allows segmentation only with checksum offload",
+                "gso without scatter-gather: the kernel allows segmentation only of packets in pieces",
             ]
         );
     }

@@ -242,6 +242,7 @@ impl Side {
             .filter_map(|feature| match feature.name.as_str() {
                 name @ "rx-gro" => Some((name, gro)),
                 name if name.starts_with("tx-checksum-") => Some((name, plan.tx_checksum)),
+                name if name.starts_with("tx-scatter-gather") => Some((name, plan.scatter_gather)),
                 name if name.starts_with("tx-")
                     && (name.contains("segmentation") || name.contains("gso")) =>
                 {

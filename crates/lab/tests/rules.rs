@@ -35,6 +35,7 @@ const RULES: &[Rule] = rules![
     the_interfaces_are_as_planned,
     both_ends_can_send_at_once,
     by_default_no_frame_is_larger_or_less_complete_than_on_a_wire,
+    without_scatter_gather_packets_are_in_one_piece,
     with_gso_large_packets_pass_whole,
     with_gro_the_receiver_has_napi_and_the_sender_has_not,
     threaded_napi_receives_on_threads_of_its_own,
@@ -94,6 +95,19 @@ fn a_fresh_lab_stays_silent(_: Access) {
     for side in labs.iter().flat_map(|lab| [lab.tx(), lab.rx()]) {
         let counted: Vec<_> = side.link().unwrap().stats.named().filter(|(_, value)| *value != 0).collect();
         assert_eq!(counted, [], "{}", side.interface());
+    }
+}
+
+fn without_scatter_gather_packets_are_in_one_piece(_: Access) {
+    for scatter_gather in [true, false] {
+        let lab = Lab::create(&LabPlan { scatter_gather, ..LabPlan::default() }).unwrap();
+        for side in [lab.tx(), lab.rx()] {
+            let features = side.features().unwrap();
+            let found = features.iter().find(|feature| feature.name == "tx-scatter-gather").unwrap();
+            assert_eq!(found.active, scatter_gather, "{}", side.interface());
+        }
+        // Of pieces, as TCP makes them.
+        assert!(stream_a_megabyte(&lab) <= 1514);
     }
 }
 

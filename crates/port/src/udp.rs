@@ -69,6 +69,8 @@ pub struct UdpRxOptions {
     pub batch_size: usize,
     /// `SO_RCVBUF` in bytes.
     pub receive_buffer_bytes: Option<usize>,
+    /// `SO_BUSY_POLL` in microseconds; needs CAP_NET_ADMIN.
+    pub busy_poll_micros: Option<u32>,
 }
 
 /// Receives on a UDP socket.
@@ -219,6 +221,7 @@ impl UdpRxOptions {
             times: None,
             batch_size: 512,
             receive_buffer_bytes: None,
+            busy_poll_micros: None,
         }
     }
 }
@@ -246,6 +249,10 @@ impl UdpRx {
         let socket = UdpSocket::bind(options.local, &socket_options)
             .map_err(|source| bind_error(options.local, options.interface.as_deref(), source))?;
         socket.set_timeouts(TIMEOUT).map_err(|source| PortError::Option { option: "SO_RCVTIMEO", source })?;
+        if let Some(micros) = options.busy_poll_micros {
+            let refused = |source| PortError::Option { option: "SO_BUSY_POLL", source };
+            socket.set_busy_poll(micros).map_err(refused)?;
+        }
         Self::over(socket, options, false)
     }
 

@@ -7,6 +7,8 @@ mod write;
 use measure::{Better, Effect, EffectScale, PairSummary, Question, Run, Summary, Trial, Verdict};
 use serde::Serialize;
 
+pub(crate) use conditions::flat;
+
 pub use conditions::ConditionDifference;
 pub use history::{History, HistoryPoint, HistorySeries, history};
 pub use write::{
@@ -225,7 +227,8 @@ fn matching<'r>(baseline: NamedRun<'r>, other: NamedRun<'r>, notes: &mut Vec<Str
     for (pair, _) in theirs.iter().filter(|(their, _)| !ours.iter().any(|(pair, _)| pair.matches(their))) {
         notes.push(format!("{} is in {} only.", varying.name(pair), other.name));
     }
-    for named in [baseline, other].iter().filter(|named| !named.run.end.points.is_empty()) {
+    let is_model = |named: &&NamedRun| !named.run.end.points.is_empty() && named.run.end.trials.is_empty();
+    for named in [baseline, other].iter().filter(is_model) {
         notes.push(format!("The points of {} are not compared: a point has no repeats.", named.name));
     }
     matches

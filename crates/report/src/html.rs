@@ -11,9 +11,11 @@ mod flame;
 mod flow;
 mod lines;
 mod page;
+mod percentiles;
 mod published;
 mod reception;
 mod scale;
+mod standalone;
 
 use std::io::{self, Write};
 
@@ -21,7 +23,16 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use measure::Run;
 use page::Page;
 
-use crate::{json::write_compact_json, ladder::rungs, number, occasion, tables, verdict};
+pub use standalone::Drawing;
+
+use crate::{
+    json::write_compact_json,
+    ladder::{Rung, of_searches},
+    number, occasion, tables, verdict,
+};
+
+/// Pairs whose bars are shown at once, where plots of results say the same.
+const MOST_RUNGS: usize = 24;
 
 /// Writes the whole page.
 pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
@@ -41,6 +52,13 @@ pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write_raw_data(run, &json, &mut page);
     page.raw("</main>\n</body>\n</html>\n");
     out.write_all(page.into_html().as_bytes())
+}
+
+/// The page's charts, each an image of its own.
+pub fn drawings(run: &Run) -> Vec<Drawing> {
+    let mut page = Page::default();
+    write_body(run, &mut page);
+    page.into_drawings()
 }
 
 fn write_header(run: &Run, page: &mut Page) {
@@ -66,21 +84,31 @@ fn write_header(run: &Run, page: &mut Page) {
 }
 
 fn write_body(run: &Run, page: &mut Page) {
-    let rungs = rungs(run);
+    let (searched, rungs) = of_searches(run);
     conditions::write_asked(run, page);
     charts::write_throughput(run, page);
-    if !rungs.is_empty() {
-        charts::write_ladder(&rungs, page);
-        charts::write_loads(&rungs, page);
-        charts::write_ledgers(&rungs, page);
-        charts::write_receipts(&rungs, page);
-        cpus::write(&rungs, &run.start.machine, page);
-        cpus::write_profiles(&rungs, page);
+    if !searched.is_empty() {
+        write_search(run, searched, page);
     }
     published::write(&run.end.points, page);
+    // What a sweep or model is about is how results follow from parameters.
     charts::write_points(&run.end.points, page);
+    let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
+    if many {
+        page.section("combinations", "Every combination", |page| {
+            let count = number::count(rungs.len() as u64);
+            page.details(&format!("{count} combinations: what was sent, delivered and lost where"), |page| {
+                write_rungs(run, &rungs, page);
+                charts::write_times(run, &rungs, page);
+            });
+        });
+    } else if !rungs.is_empty() {
+        write_rungs(run, &rungs, page);
+    }
     reception::write(run, page);
-    charts::write_times(run, &rungs, page);
+    if !many && !rungs.is_empty() || run.end.trials.is_empty() {
+        charts::write_times(run, &rungs, page);
+    }
     if !run.end.skipped.is_empty() {
         page.section("skipped", "Left out", |page| {
             page.raw("<dl class=\"facts\">\n");
@@ -91,6 +119,43 @@ fn write_body(run: &Run, page: &mut Page) {
             page.raw("</dl>\n");
         });
     }
+}
+
+/// The pairs, each with its bars.
+fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
+    charts::write_ladder(rungs, page);
+    charts::write_loads(rungs, page);
+    charts::write_ledgers(rungs, page);
+    charts::write_receipts(rungs, page);
+    cpus::write(rungs, &run.start.machine, page);
+    cpus::write_profiles(rungs, page);
+}
+
+/// A search's loads are steps on the way: shown are those that decided, the others on demand.
+fn write_search(run: &Run, rungs: Vec<Rung>, page: &mut Page) {
+    charts::write_loads(&rungs, page);
+    let goals = || run.end.throughput.iter().flat_map(|found| &found.goals);
+    let decided = |rung: &Rung| {
+        let trials = goals().flat_map(|goal| &goal.trials);
+        trials.map(|trial| *trial as usize).any(|trial| rung.indexes.contains(&trial))
+    };
+    let (at_bounds, others): (Vec<Rung>, Vec<Rung>) = rungs.into_iter().partition(decided);
+    if !at_bounds.is_empty() {
+        charts::write_ledgers(&at_bounds, page);
+    }
+    let mut all: Vec<Rung> = at_bounds.into_iter().chain(others).collect();
+    all.sort_by_key(|rung| rung.indexes.first().copied());
+    if all.is_empty() {
+        return;
+    }
+    page.section("loads-tried", "Every load tried", |page| {
+        page.details("What was sent and delivered at each load, how late, and what the CPUs did", |page| {
+            charts::write_ladder(&all, page);
+            charts::write_receipts(&all, page);
+            cpus::write(&all, &run.start.machine, page);
+            charts::write_times(run, &all, page);
+        });
+    });
 }
 
 fn write_raw_data(run: &Run, json: &[u8], page: &mut Page) {

@@ -1,12 +1,12 @@
-//! A run in the shape of `iperf3 --json` for UDP tests, so that scripts written for it read ours.
+//! A run in the shape of `iperf3 --json` for UDP and TCP tests, so that scripts written for it read ours.
 //!
 //! iperf3 describes one test: each trial is an object of its own, one after another, as if iperf3 had been run
-//! once a trial. What linerate does not measure (jitter, order, addresses) is null, never 0. Bytes are UDP
-//! payload, as there; all threads are one stream.
+//! once a trial. What was not measured (addresses; jitter and order without statistics) is null, never 0. Bytes are
+//! UDP payload or a stream's, as there; all threads are one stream.
 
 use std::io::{self, Write};
 
-use measure::{Cost, Interval, Run, Trial};
+use measure::{Cost, Interval, Run, Stream, Trial};
 use serde_json::{Value, json};
 
 /// Writes one object a trial.
@@ -51,7 +51,7 @@ fn start(run: &Run, trial: &Trial) -> Value {
         "sndbuf_actual": null,
         "rcvbuf_actual": null,
         "test_start": {
-            "protocol": "UDP",
+            "protocol": if trial.stream.is_some() { "TCP" } else { "UDP" },
             "num_streams": trial.tx.threads,
             "blksize": trial.payload_bytes,
             "omit": 0,
@@ -72,53 +72,94 @@ fn interval(tick: &Interval, trial: &Trial) -> Value {
         (None, delivered) => (delivered.unwrap_or(0), false),
     };
     let bytes = packets.saturating_mul(trial.payload_bytes.into());
-    let sum = json!({
+    let mut sum = json!({
         "start": tick.end_s - tick.length_s,
         "end": tick.end_s,
         "seconds": tick.length_s,
         "bytes": bytes,
         "bits_per_second": per_second(bytes as f64 * 8.0, tick.length_s),
-        "packets": packets,
         "omitted": false,
         "sender": sender,
     });
-    json!({ "streams": [with_socket(&sum)], "sum": sum })
+    let mut stream = with_socket(&sum);
+    if trial.stream.is_some() {
+        // Segments are counted over a whole trial, windows and round trips not at all.
+        sum["retransmits"] = Value::Null;
+        stream["retransmits"] = Value::Null;
+        for name in ["snd_cwnd", "snd_wnd", "rtt", "rttvar", "pmtu"] {
+            stream[name] = Value::Null;
+        }
+    } else {
+        sum["packets"] = json!(packets);
+        stream["packets"] = json!(packets);
+    }
+    json!({ "streams": [stream], "sum": sum })
 }
 
 fn end(trial: &Trial) -> Value {
+    let busy = |cpu_s: f64| per_second(cpu_s * 100.0, trial.duration_s);
+    let total = |cost: &Cost| busy(cost.user_s + cost.system_s);
+    let mut end = match &trial.stream {
+        Some(stream) => end_of_stream(trial, stream),
+        None => end_of_datagrams(trial),
+    };
+    end["cpu_utilization_percent"] = json!({
+        "host_total": total(&trial.tx_cost),
+        "host_user": busy(trial.tx_cost.user_s),
+        "host_system": busy(trial.tx_cost.system_s),
+        "remote_total": total(&trial.rx_cost),
+        "remote_user": busy(trial.rx_cost.user_s),
+        "remote_system": busy(trial.rx_cost.system_s),
+    });
+    end
+}
+
+fn end_of_datagrams(trial: &Trial) -> Value {
+    let sequence = trial.statistics.as_ref().and_then(|statistics| statistics.sequence.as_ref());
+    let senders = trial.statistics.iter().flat_map(|statistics| &statistics.senders);
+    let jitter_ns = senders.filter_map(|sender| sender.jitter_rfc3550_ns).reduce(f64::max);
     let of_trial = |packets: u64, sender: bool| {
-        let bytes = packets.saturating_mul(trial.payload_bytes.into());
-        json!({
-            "start": 0,
-            "end": trial.duration_s,
-            "seconds": trial.duration_s,
-            "bytes": bytes,
-            "bits_per_second": per_second(bytes as f64 * 8.0, trial.duration_s),
-            "jitter_ms": null,
-            "lost_packets": trial.ledger.lost(),
-            "packets": trial.sent,
-            "lost_percent": trial.loss_ratio * 100.0,
-            "sender": sender,
-        })
+        let mut sum = moved(packets.saturating_mul(trial.payload_bytes.into()), trial, sender);
+        sum["jitter_ms"] = json!(jitter_ns.map(|ns| ns / 1e6));
+        sum["lost_packets"] = json!(trial.ledger.lost());
+        sum["packets"] = json!(trial.sent);
+        sum["lost_percent"] = json!(trial.loss_ratio * 100.0);
+        sum
     };
     let sent = of_trial(trial.sent, true);
     let mut stream = with_socket(&sent);
-    stream["out_of_order"] = Value::Null;
-    let busy = |cpu_s: f64| per_second(cpu_s * 100.0, trial.duration_s);
-    let total = |cost: &Cost| busy(cost.user_s + cost.system_s);
+    stream["out_of_order"] = json!(sequence.map(|sequence| sequence.reordered));
     json!({
         "streams": [{ "udp": stream }],
         "sum": sent,
         "sum_sent": sent,
         "sum_received": of_trial(trial.delivered, false),
-        "cpu_utilization_percent": {
-            "host_total": total(&trial.tx_cost),
-            "host_user": busy(trial.tx_cost.user_s),
-            "host_system": busy(trial.tx_cost.system_s),
-            "remote_total": total(&trial.rx_cost),
-            "remote_user": busy(trial.rx_cost.user_s),
-            "remote_system": busy(trial.rx_cost.system_s),
-        },
+    })
+}
+
+fn end_of_stream(trial: &Trial, stream: &Stream) -> Value {
+    let mut sent = moved(stream.sent_bytes, trial, true);
+    sent["retransmits"] = json!(stream.retransmitted_segments);
+    let received = moved(stream.delivered_bytes, trial, true);
+    let mut sender = with_socket(&sent);
+    for name in ["max_snd_cwnd", "max_snd_wnd", "max_rtt", "min_rtt", "mean_rtt"] {
+        sender[name] = Value::Null;
+    }
+    json!({
+        "streams": [{ "sender": sender, "receiver": with_socket(&received) }],
+        "sum_sent": sent,
+        "sum_received": received,
+    })
+}
+
+fn moved(bytes: u64, trial: &Trial, sender: bool) -> Value {
+    json!({
+        "start": 0,
+        "end": trial.duration_s,
+        "seconds": trial.duration_s,
+        "bytes": bytes,
+        "bits_per_second": per_second(bytes as f64 * 8.0, trial.duration_s),
+        "sender": sender,
     })
 }
 

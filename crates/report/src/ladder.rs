@@ -46,6 +46,19 @@ pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     pairs.into_iter().map(rung).collect()
 }
 
+/// The pairs of a search's loads, each a step on the way, and those that were measured for their own sake.
+pub(crate) fn of_searches(run: &Run) -> (Vec<Rung<'_>>, Vec<Rung<'_>>) {
+    let found = &run.end.throughput;
+    rungs(run).into_iter().partition(|rung| {
+        let pair = &rung.pair;
+        let is_of = |found: &measure::Throughput| {
+            (&found.tx, &found.rx, found.frame_size_bytes, &found.parameters)
+                == (&pair.tx, &pair.rx, pair.frame_size_bytes, &pair.parameters)
+        };
+        found.iter().any(is_of)
+    })
+}
+
 /// The pair that delivered the most.
 pub(crate) fn best<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
     rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))

@@ -48,7 +48,7 @@ pub use compare::{
     write_history_text,
 };
 pub use csv::{write_csv, write_points_csv};
-pub use html::write_html;
+pub use html::{Drawing, drawings, write_html};
 pub use iperf3::write_iperf3;
 pub use json::{
     Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,

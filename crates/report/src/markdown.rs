@@ -33,7 +33,9 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "- {}", escape::markdown(&remedy))?;
     }
     write_table(&tables::receipts(&rungs), out)?;
-    write_table(&tables::points(&run.end.points, usize::MAX), out)?;
+    tables::points_by_step(&run.end.points, usize::MAX)
+        .iter()
+        .try_for_each(|table| write_table(table, out))?;
     if !run.end.skipped.is_empty() {
         writeln!(out, "\n## Left out\n")?;
     }

@@ -127,7 +127,16 @@ pub(crate) fn plain(value: f64) -> String {
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
-        v if !(1e-4..1e6).contains(&v) => format!("{value:.0e}"),
+        v if v < 1e-4 => format!("{value:.0e}"),
+        v if v >= 1e15 => format!("{value:.1e}"),
+        v if v >= 1e6 => {
+            let (factor, prefix) = match v {
+                v if v >= 1e12 => (1e12, "T"),
+                v if v >= 1e9 => (1e9, "G"),
+                _ => (1e6, "M"),
+            };
+            format!("{} {prefix}", tick(value / factor))
+        }
         v if v >= 1e3 => signed_count(value.round() as i64),
         _ => {
             let text = format!("{value:.4}");
@@ -205,9 +214,15 @@ mod tests {
 
     #[test]
     fn marks_beside_an_axis_are_short() {
-        for (value, text) in
-            [(0.0, "0"), (0.2, "0.2"), (2.5, "2.5"), (1500.0, "1,500"), (2e6, "2e6"), (-4.0, "-4")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.2, "0.2"),
+            (2.5, "2.5"),
+            (1500.0, "1,500"),
+            (2e6, "2 M"),
+            (1.5e9, "1.5 G"),
+            (-4.0, "-4"),
+        ] {
             assert_eq!(tick(value), text);
         }
     }

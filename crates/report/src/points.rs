@@ -17,16 +17,43 @@ pub(crate) struct Axes {
 }
 
 /// One line of a plot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Series {
     pub(crate) name: String,
     /// Ascending in x.
     pub(crate) points: Vec<(f64, f64)>,
+    /// x, least and most of an interval.
+    pub(crate) ranges: Vec<(f64, f64, f64)>,
+}
+
+/// What the ends of a result's confidence interval are called behind its name.
+const ENDS: [&str; 2] = ["_low", "_high"];
+
+impl Axes {
+    /// A result and the ends of its confidence interval, as far as the points have them.
+    pub(crate) fn with_ends<'n>(points: &[Point], result: &'n str) -> impl Iterator<Item = String> + 'n {
+        let ends = ENDS.map(|end| format!("{result}{end}"));
+        let known: Vec<String> = ends
+            .into_iter()
+            .filter(|end| points.iter().any(|point| point.values.contains_key(end)))
+            .collect();
+        std::iter::once(result.to_owned()).chain(known)
+    }
+}
+
+impl Series {
+    pub(crate) fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, ranges: Vec::new() }
+    }
 }
 
 /// Names that are parameters more often than results, the likeliest first.
 const PARAMETERS: [&str; 10] =
     ["payload", "frame_size", "datagram", "size", "offered", "asked", "threads", "batch", "ring", "time"];
+
+/// Results that tell the most, in that order; any others follow.
+const RESULTS: [&str; 6] =
+    ["delivered_pps", "delivered_bps", "sent_pps", "loss_ratio", "tx_ns_per_packet", "rx_ns_per_packet"];
 
 /// Finds the roles. The stepped parameter is the number that takes the same values in every series and
 /// differs within each; among several, one that is named like a parameter, then the one with the most values.
@@ -44,7 +71,27 @@ pub(crate) fn axes(points: &[Point]) -> Axes {
     {
         series.push(parameter);
     }
-    Axes { series, x, results: numbers }
+    let is_end = |name: &String| {
+        ENDS.iter().filter_map(|end| name.strip_suffix(end)).any(|of| numbers.iter().any(|known| known == of))
+    };
+    let mut results: Vec<String> = numbers.iter().filter(|name| !is_end(name)).cloned().collect();
+    results.sort_by_key(|name| RESULTS.iter().position(|known| known == name).unwrap_or(RESULTS.len()));
+    Axes { series, x, results }
+}
+
+/// The points of each step of a scenario by themselves, without its name among their values; all together where there
+/// are no steps.
+pub(crate) fn by_step(points: &[Point]) -> Vec<(Option<String>, Vec<Point>)> {
+    let mut steps: Vec<(Option<String>, Vec<Point>)> = Vec::new();
+    for point in points {
+        let mut point = point.clone();
+        let step = point.values.remove("step").as_ref().map(crate::tables::plain);
+        match steps.iter_mut().find(|(known, _)| *known == step) {
+            Some((_, of_it)) => of_it.push(point),
+            None => steps.push((step, vec![point])),
+        }
+    }
+    steps
 }
 
 /// Removes and returns the likeliest stepped parameter.
@@ -53,6 +100,7 @@ fn take_stepped(numbers: &mut Vec<String>, points: &[Point], series: &[String]) 
     let (_, _, at) = numbers
         .iter()
         .enumerate()
+        .filter(|(_, name)| rank(name) < PARAMETERS.len() || !is_result(name))
         .filter_map(|(at, name)| Some((rank(name), usize::MAX - stepped(name, groups.values())?, at)))
         .min()?;
     Some(numbers.remove(at))
@@ -73,6 +121,12 @@ fn repeats(group: &[&Point], x: &str) -> bool {
 
 fn rank(name: &str) -> usize {
     PARAMETERS.iter().position(|known| name.contains(known)).unwrap_or(PARAMETERS.len())
+}
+
+/// Whether a name is that of something measured: what differs from point to point is then no parameter.
+fn is_result(name: &str) -> bool {
+    const ENDINGS: [&str; 6] = ["_ratio", "_pps", "_bps", "_per_packet", "_low", "_high"];
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// The number of values, when all groups step through the same ones.
@@ -98,9 +152,16 @@ pub(crate) fn lines(points: &[Point], axes: &Axes, result: &str) -> Vec<Series> 
         let at = axes.x.as_ref().and_then(|x| number(point, x)).zip(number(point, result));
         let Some(at) = at else { continue };
         let name = series_name(point, &axes.series);
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(at),
-            None => lines.push(Series { name, points: vec![at] }),
+        let line = match lines.iter().position(|line| line.name == name) {
+            Some(known) => known,
+            None => {
+                lines.push(Series::new(name, Vec::new()));
+                lines.len() - 1
+            }
+        };
+        lines[line].points.push(at);
+        if let [Some(low), Some(high)] = ENDS.map(|end| number(point, &format!("{result}{end}"))) {
+            lines[line].ranges.push((at.0, low, high));
         }
     }
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
@@ -153,10 +214,7 @@ mod tests {
     fn lines_ascend_in_x() {
         let points = sweep();
         let lines = lines(&points, &axes(&points), "aggregate_gbps");
-        assert_eq!(
-            lines[0],
-            Series { name: "keep".into(), points: vec![(64.0, 128.0), (512.0, 1024.0), (1500.0, 3000.0)] }
-        );
+        assert_eq!(lines[0], Series::new("keep", vec![(64.0, 128.0), (512.0, 1024.0), (1500.0, 3000.0)]));
         assert_eq!(lines.len(), 2);
     }
 
@@ -188,6 +246,54 @@ mod tests {
         );
         assert_eq!(axes.results, ["a_pps"]);
         assert_eq!(lines(&points, &axes, "a_pps")[1].name, "threads 2");
+    }
+
+    #[test]
+    fn what_was_measured_is_no_parameter_however_it_differs() {
+        let point = |bytes: u32, mtu: u32, ratio: f64| Point {
+            values: BTreeMap::from([
+                ("send_size".to_string(), json!(bytes)),
+                ("mtu".into(), json!(mtu)),
+                ("cpu_softirq_ratio".into(), json!(ratio)),
+            ]),
+        };
+        let points =
+            [point(64, 1500, 0.1), point(64, 9000, 0.2), point(512, 1500, 0.3), point(512, 9000, 0.4)];
+        let axes = axes(&points);
+        assert_eq!(
+            (axes.x.as_deref(), axes.series.as_slice()),
+            (Some("send_size"), &["mtu".to_string()][..])
+        );
+    }
+
+    #[test]
+    fn steps_are_looked_at_one_by_one() {
+        let point = |step: &str, name: &str| Point {
+            values: BTreeMap::from([("step".to_string(), json!(step)), (name.into(), json!(1))]),
+        };
+        let steps = by_step(&[point("z", "mtu"), point("a", "threads"), point("z", "mtu")]);
+        let names: Vec<(&str, usize)> =
+            steps.iter().map(|(step, points)| (step.as_deref().unwrap(), points.len())).collect();
+        assert_eq!(names, [("z", 2), ("a", 1)]);
+        assert!(!steps[0].1[0].values.contains_key("step"));
+        assert_eq!(by_step(&sweep()).len(), 1);
+    }
+
+    #[test]
+    fn the_ends_of_an_interval_belong_to_their_result() {
+        let point = |bytes: u32| Point {
+            values: BTreeMap::from([
+                ("frame_size_bytes".to_string(), json!(bytes)),
+                ("a_pps".into(), json!(10.0)),
+                ("a_pps_low".into(), json!(9.0)),
+                ("a_pps_high".into(), json!(11.5)),
+                ("b_low".into(), json!(bytes * 7)),
+            ]),
+        };
+        let points = [point(64), point(128)];
+        let axes = axes(&points);
+        assert_eq!(axes.results, ["a_pps", "b_low"], "an end of nothing is a result");
+        assert_eq!(lines(&points, &axes, "a_pps")[0].ranges, [(64.0, 9.0, 11.5), (128.0, 9.0, 11.5)]);
     }
 
     #[test]

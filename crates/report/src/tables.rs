@@ -224,6 +224,18 @@ pub(crate) fn receipts(rungs: &[Rung]) -> Table {
     table
 }
 
+/// A table of points for each step of a scenario, or one.
+pub(crate) fn points_by_step(points: &[Point], most: usize) -> Vec<Table> {
+    let steps = points::by_step(points).into_iter().map(|(step, points)| {
+        let mut table = self::points(&points, most);
+        if let Some(step) = step {
+            table.title = format!("Points of step {step}");
+        }
+        table
+    });
+    steps.collect()
+}
+
 /// The points of a sweep or model, at most `most` of them, parameters before results.
 pub(crate) fn points(points: &[Point], most: usize) -> Table {
     let axes = points::axes(points);
@@ -232,8 +244,9 @@ pub(crate) fn points(points: &[Point], most: usize) -> Table {
     for name in &axes.series {
         table.push(Column::words(name, shown.iter().map(|point| cell(point.values.get(name)))));
     }
-    for (at, name) in axes.x.iter().chain(&axes.results).enumerate() {
-        let column = Column::figures(name, "", shown.iter().map(|point| cell(point.values.get(name))));
+    let results = axes.results.iter().flat_map(|result| Axes::with_ends(points, result));
+    for (at, name) in axes.x.iter().cloned().chain(results).enumerate() {
+        let column = Column::figures(&name, "", shown.iter().map(|point| cell(point.values.get(&name))));
         table.push(column.gives_way(at.min(255) as u8));
     }
     if shown.len() < points.len() {
@@ -265,7 +278,9 @@ pub(crate) fn points_of(points: &[Point], axes: &Axes, result: &str) -> Table {
     for name in axes.series.iter().chain(&axes.x) {
         table.push(Column::words(name, points.iter().map(|point| cell(point.values.get(name)))));
     }
-    table.push(Column::figures(result, "", points.iter().map(|point| cell(point.values.get(result)))));
+    for name in Axes::with_ends(points, result) {
+        table.push(Column::figures(&name, "", points.iter().map(|point| cell(point.values.get(&name)))));
+    }
     table
 }
 

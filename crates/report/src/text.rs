@@ -8,7 +8,7 @@ use measure::Run;
 
 use crate::{
     cpus, escape,
-    ladder::rungs,
+    ladder::of_searches,
     occasion::{machine, occasion, place},
     profile,
     style::{Style, Tone, wrap},
@@ -25,16 +25,14 @@ const POINTS_SHOWN: usize = 40;
 /// nothing to compare; any other gets the ladder.
 pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {
     write_heading(run, style, out)?;
-    let rungs = rungs(run);
-    let searched = !run.end.throughput.is_empty();
+    // A search's trials are as many as its loads, and each is a step on the way: the other forms have them.
+    let (_, rungs) = of_searches(run);
     for table in summaries(run) {
         write_table(&table, style, out)?;
         writeln!(out)?;
     }
     match run.end.trials.as_slice() {
-        [] => {}
-        // A search's trials are as many as its loads, and each is a step on the way: the other forms have them.
-        _ if searched => {}
+        _ if rungs.is_empty() => {}
         [only] if run.start.command != "bench" => {
             write_trial(only, style, out)?;
             writeln!(out)?;
@@ -48,7 +46,7 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     for remark in verdict::remarks(run) {
         paragraph(&remark, "! ", style, out)?;
     }
-    if !rungs.is_empty() && !searched {
+    if !rungs.is_empty() {
         writeln!(out)?;
         write_table(&tables::ledgers(&rungs), style, out)?;
         for remedy in tables::remedies(&rungs) {
@@ -56,11 +54,11 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
         }
     }
     let profiles = profile::of_pairs(&rungs);
-    let mut more = vec![if searched { Table::default() } else { tables::receipts(&rungs) }];
+    let mut more = vec![tables::receipts(&rungs)];
     if !profiles.is_empty() {
         more.extend([profile::stages(&profiles), cpus::softirqs(&rungs)]);
     }
-    more.push(tables::points(&run.end.points, POINTS_SHOWN));
+    more.extend(tables::points_by_step(&run.end.points, POINTS_SHOWN));
     for table in more {
         if table.rows() > 0 {
             writeln!(out)?;

@@ -19,7 +19,7 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
     let mut table = Table::titled("Throughput (RFC 2544, MLRsearch)");
     table.push(Column::words("sender", rows.iter().map(|(found, _)| Cell::words(&found.tx))));
     table.push(Column::words("receiver", rows.iter().map(|(found, _)| Cell::words(&found.rx))));
-    if found.iter().any(|found| !found.parameters.is_empty()) {
+    if found.iter().any(|found| !parameters(found).is_empty()) {
         table.push(Column::words("at", rows.iter().map(|(found, _)| Cell::words(parameters(found)))));
     }
     table.push(Column::figures(
@@ -59,10 +59,15 @@ pub(crate) fn limit(goal: &GoalResult) -> String {
 
 fn parameters(found: &Throughput) -> String {
     let word = |(name, value): (&String, &serde_json::Value)| format!("{name}={}", tables::plain(value));
-    found.parameters.iter().map(word).collect::<Vec<_>>().join(", ")
+    // The frame size has a place of its own, and of the steps of a scenario few search.
+    let said = |(name, value): &(&String, &serde_json::Value)| {
+        *name == "step" || *name == "frame_size" && value.as_u64() == Some(found.frame_size_bytes.into())
+    };
+    found.parameters.iter().filter(|one| !said(one)).map(word).collect::<Vec<_>>().join(", ")
 }
 
-fn name(found: &Throughput) -> String {
+/// The pair, its frame size and what a sweep set.
+pub(crate) fn name(found: &Throughput) -> String {
     let parameters = parameters(found);
     let at = if parameters.is_empty() { String::new() } else { format!(", {parameters}") };
     format!("{} → {}, {} B{at}", found.tx, found.rx, found.frame_size_bytes)

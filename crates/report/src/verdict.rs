@@ -1,6 +1,6 @@
 //! What a run says in one sentence, and the remarks without which its numbers must not be quoted.
 
-use measure::{Point, Run, Trial};
+use measure::{Figure, Point, Run, Trial};
 
 use crate::{
     ladder::{self, Rung, rungs},
@@ -11,6 +11,24 @@ use crate::{
 
 /// The run in one sentence, raw, to be escaped.
 pub(crate) fn verdict(run: &Run) -> String {
+    match of_figures(&run.end.figures) {
+        Some(figures) => format!("{figures} {}", measured(run)),
+        None => measured(run),
+    }
+}
+
+/// How what was measured stands to published work.
+fn of_figures(figures: &[Figure]) -> Option<String> {
+    let ratio = |figure: &Figure| figure.measured.map(|measured| measured / figure.published);
+    let ratios: Vec<f64> = figures.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()).collect();
+    let least = ratios.iter().copied().reduce(f64::min)?;
+    let most = ratios.iter().copied().fold(least, f64::max);
+    let (some, all) = (ratios.len(), figures.len());
+    let times = if some == 1 { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
+    Some(format!("{some} of {all} published figures measured here too, at {times} times their value."))
+}
+
+fn measured(run: &Run) -> String {
     if let Some(found) = throughput::verdict(&run.end.throughput) {
         return found;
     }

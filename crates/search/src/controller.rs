@@ -345,7 +345,7 @@ impl Search {
             (None, Some(upper)) => match hint.lower_pps.filter(|lower| *lower < upper) {
                 Some(lower) if is_narrow(lower, upper, width) => lower,
                 Some(lower) => middle(lower, upper),
-                None => self.forwarded_pps(upper).min(upper * (1.0 - width)),
+                None => self.forwarded_pps(upper).min(upper * (1.0 - self.dive(upper, target))),
             }
             .max(floor),
             (Some(lower), Some(upper)) if lower >= ceiling || is_narrow(lower, upper, width) => return None,
@@ -367,6 +367,18 @@ impl Search {
             .find(|load| *load < lower_pps && self.class(*load, target) == Class::Lower);
         let last = below.map_or(0.0, |below| lower_pps / below - 1.0);
         (2.0 * last).clamp(target.width_ratio, 1.0)
+    }
+
+    /// How far below an upper bound to look: twice as far as the last time, because a loss that falls slowly with the
+    /// load says little about where it ends.
+    fn dive(&self, upper_pps: f64, target: &Goal) -> f64 {
+        let above = self
+            .loads
+            .iter()
+            .map(|load| load.load_pps)
+            .find(|load| *load > upper_pps && self.class(*load, target) == Class::Upper);
+        let last = above.map_or(0.0, |above| 1.0 - upper_pps / above);
+        (2.0 * last).clamp(target.width_ratio, 0.5)
     }
 
     /// What a load's trials forwarded at most; half the load when none did.

@@ -181,6 +181,9 @@ pub(crate) struct SocketArgs {
     /// Leave workers to the scheduler
     #[arg(long, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
     pub(crate) no_pin: bool,
+    /// SO_BUSY_POLL of receiving UDP sockets: a call that would wait polls the card itself for so long first
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) busy_poll: Option<u32>,
     /// Receivers look again at once instead of sleeping until a packet comes
     #[arg(long)]
     pub(crate) spin: bool,
@@ -209,10 +212,18 @@ pub(crate) struct SettingArgs {
     /// Receive on this real interface
     #[arg(long, value_name = "IF", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
+    /// Its interrupt moderation in microseconds, put back afterwards
+    #[arg(long, value_name = "MICROSECONDS", requires = "rx_interface")]
+    pub(crate) rx_usecs: Option<u32>,
+    /// Its receive descriptors, put back afterwards
+    #[arg(long, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rx_ring: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OffloadArg {
+    /// Nothing, nor packets in pieces (scatter-gather): the kernel copies each into one piece
+    NoSg,
     /// Nothing: every frame as it would be on a wire
     None,
     /// Checksums, which a veth never computes

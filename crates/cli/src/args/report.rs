@@ -14,6 +14,9 @@ pub(crate) struct ReportArgs {
     /// The form
     #[arg(long, short, value_enum, default_value_t = ReportForm::Text, value_name = "FORM")]
     pub(crate) format: ReportForm,
+    /// The chart of an svg, by its name [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chart: Option<String>,
     /// Write here instead of to standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -25,6 +28,8 @@ pub(crate) enum ReportForm {
     Text,
     /// One self-contained page with plots
     Html,
+    /// One of the page's charts as an image of its own
+    Svg,
     /// The run itself
     Json,
     /// One object a line

@@ -134,6 +134,9 @@ pub(crate) fn gain_access() -> Result<Access, Failure> {
 }
 
 fn explain(error: &TrialError) -> Failure {
+    if let TrialError::Settings(error) = error {
+        return super::nic::session_failure(error);
+    }
     let failure = Failure::of(Status::Refused, error);
     if let TrialError::Lab(LabError::NotFree { interface, reason, .. }) = error {
         return match reason {

@@ -15,26 +15,53 @@ use crate::{
 };
 
 pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
+    if args.chart.is_some() && args.format != ReportForm::Svg {
+        return Err(Failure::new(Status::Usage, "--chart is for --format svg"));
+    }
     let path = match &args.run {
         Some(path) => path.clone(),
         None => newest_run()?,
     };
     let run = read_run(&path)?;
+    let image = match args.format {
+        ReportForm::Svg => chart(&run, args.chart.as_deref())?,
+        _ => String::new(),
+    };
+    let write = |out: &mut dyn Write| match args.format {
+        ReportForm::Svg => out.write_all(image.as_bytes()),
+        form => write(&run, form, out),
+    };
     match &args.output {
-        None => printed(write(&run, args.format, &mut io::stdout().lock()))?,
+        None => printed(write(&mut io::stdout().lock()))?,
         Some(file) => {
             let refused = |error: io::Error| {
                 Failure::new(Status::Refused, format!("cannot write {}: {error}", file.display()))
             };
             let mut out = BufWriter::new(File::create(file).map_err(refused)?);
-            write(&run, args.format, &mut out).and_then(|()| out.flush()).map_err(refused)?;
+            write(&mut out).and_then(|()| out.flush()).map_err(refused)?;
         }
     }
     Ok(true)
 }
 
-fn write(run: &Run, form: ReportForm, out: &mut impl Write) -> io::Result<()> {
+/// The chart of that name, or the first.
+fn chart(run: &Run, name: Option<&str>) -> Result<String, Failure> {
+    let drawings = report::drawings(run);
+    let found = drawings.iter().find(|drawing| name.is_none_or(|name| drawing.name == name));
+    found.map(|drawing| drawing.svg.clone()).ok_or_else(|| {
+        let names: Vec<&str> = drawings.iter().map(|drawing| drawing.name.as_str()).collect();
+        let what = name
+            .map_or_else(|| "that run has no chart".into(), |name| format!("that run has no chart '{name}'"));
+        let failure = Failure::new(Status::Usage, what);
+        if names.is_empty() { failure } else { failure.hint(format!("it has {}", names.join(", "))) }
+    })
+}
+
+fn write(run: &Run, form: ReportForm, mut out: &mut dyn Write) -> io::Result<()> {
+    let out = &mut out;
     match form {
+        // Drawn before anything is opened.
+        ReportForm::Svg => Ok(()),
         ReportForm::Text => report::write_text(run, style(), out),
         ReportForm::Html => report::write_html(run, out),
         ReportForm::Json => report::write_json(run, out),

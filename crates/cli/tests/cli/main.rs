@@ -14,3 +14,4 @@ mod search;
 mod stats;
 mod support;
 mod usage;
+mod verdicts;

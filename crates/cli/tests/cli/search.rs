@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json as value};
 
-use crate::support::{json, linerate, run, wait};
+use crate::support::{is_root, json, linerate, run, skip, wait};
 
 fn file(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -64,6 +64,56 @@ fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
 }
 
 #[test]
+fn each_side_s_cpu_time_is_told_where_its_workers_have_cpus_of_their_own() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skip("needs two CPUs");
+    }
+    let args = ["bench", "--tx=udp", "--rx=udp", "--duration=100ms", "--trials=1", "--no-save", "--json"];
+    let (_, run) = json(&[&args[..], &["--sweep=mtu=1500,9000"]].concat());
+    for point in run["end"]["points"].as_array().unwrap() {
+        for side in ["tx", "rx"] {
+            let share = |part: &str| point[format!("{side}_cpu_{part}_ratio")].as_f64().unwrap();
+            let all: f64 = ["user", "system", "irq", "softirq"].map(share).iter().sum();
+            assert!((0.0..=1.05).contains(&all), "{point:#}");
+        }
+    }
+}
+
+#[test]
+fn every_axis_can_be_swept() {
+    if !is_root() {
+        return skip("needs root: SO_BUSY_POLL is for CAP_NET_ADMIN");
+    }
+    let args = ["bench", "--duration=10ms", "--trials=1", "--no-save", "--json"];
+    for (axis, values) in [
+        ("busy-poll", 2),
+        ("offload=no-sg,none,checksum,tso,gro,all", 6),
+        ("mtu=1500,9000", 2),
+        ("batch-size=1,64", 2),
+        ("threads=1,2", 2),
+        ("tx=udp,udp+gso", 2),
+        ("rx=udp,udp+gro", 2),
+        ("spin=on,off", 2),
+        ("queues=1,4", 2),
+    ] {
+        let axis = if axis.contains('=') { axis.to_owned() } else { format!("{axis}=0,50") };
+        let name = axis.split('=').next().unwrap();
+        let sides = ["--tx=udp", "--rx=udp"].into_iter().filter(|side| !side.contains(&format!("--{name}=")));
+        let all: Vec<&str> = args.into_iter().chain(["--sweep", &axis]).chain(sides).collect();
+        let (_, run) = json(&all);
+        let points = run["end"]["points"].as_array().unwrap();
+        assert_eq!(points.len(), values, "{axis}: {points:?}");
+        for trial in run["end"]["trials"].as_array().unwrap() {
+            assert_eq!(trial["ledger"]["unexplained"], 0, "{axis} {trial:#}");
+            if name == "busy-poll" {
+                let asked = &trial["parameters"]["busy_poll"];
+                assert_eq!(&trial["rx"]["options"]["busy_poll_micros"], asked, "{trial:#}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_sweep_has_every_combination_as_a_point_in_random_order() {
     let args =
         ["bench", "--tx=udp", "--rx=udp", "--duration=30ms", "--trials=2", "--no-save", "--json", "--no-pin"];
@@ -79,6 +129,10 @@ fn a_sweep_has_every_combination_as_a_point_in_random_order() {
         assert_eq!((&point["trials"], &point["tx"]), (&value!(2), &value!("udp")));
         let of = |name: &str| point[name].as_f64().unwrap();
         assert!(of("delivered_pps_low") <= of("delivered_pps") * 1.0001 && of("sent_pps") > 0.0, "{point:#}");
+        assert!(
+            point.get("tx_cpu_system_ratio").is_none(),
+            "without CPUs of its own no side has a share of them"
+        );
     }
     let trials = run["end"]["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 12);
@@ -117,8 +171,7 @@ fn goes_on(args: &[&str], name: &str, trials: usize) -> Value {
     let saved = file(name);
     let partial = saved.with_extension("json.partial");
     let before = killed_after(trials, args, &saved);
-    let (_, after) =
-        json(&["bench", "--resume", partial.to_str().unwrap(), "--save", saved.to_str().unwrap(), "--json"]);
+    let (_, after) = json(&["bench", "--resume", partial.to_str().unwrap(), "--json"]);
     let kept = before["end"]["trials"].as_array().unwrap();
     assert!(kept.len() >= trials);
     assert_eq!(

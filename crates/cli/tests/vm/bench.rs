@@ -26,6 +26,8 @@ fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_th
         bench='linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json'
         $bench --tx-interface pair1a --rx-interface pair1b --tx packet,xsk,xdp --rx xdp > /share/igb.json || [ $? = 1 ]
         $bench --tx-interface pair2a --rx-interface pair2b --tx xsk --rx xsk,xdp > /share/e1000.json || [ $? = 1 ]
+        $bench --tx-interface pair1a --rx-interface pair1b --tx packet --rx xdp --rx-usecs 20 --sweep rx-ring=256,512 \
+            > /share/rings.json || [ $? = 1 ]
         for card in pair1a pair1b pair2a pair2b; do settings $card; done > /share/after",
     );
     let igb = done.json("igb.json");
@@ -49,6 +51,12 @@ fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_th
     assert_eq!(copied["sent"].as_u64().unwrap(), copied["delivered"].as_u64().unwrap() + lost(copied));
     let skipped = e1000["end"]["skipped"][0]["reason"].as_str().unwrap();
     assert!(skipped.contains("native XDP is not supported by pair2b"), "{skipped}");
+    // Settings that a sweep made are put back as well.
+    let rings = done.json("rings.json");
+    let slots: Vec<&Value> =
+        rings["end"]["points"].as_array().unwrap().iter().map(|point| &point["rx_ring"]).collect();
+    assert_eq!(slots, [256, 512]);
+    assert_eq!(rings["start"]["origin"], "hosts");
     assert_eq!(done.text("after"), done.text("before"));
 }
 

@@ -55,8 +55,13 @@ fn conditions(named: &NamedRun, with_machine: bool) -> BTreeMap<String, String> 
         all["machine"] = json!(start.machine);
         all["asked"] = json!(start.asked);
     }
+    flat(&all)
+}
+
+/// Every plain value by its path.
+pub(crate) fn flat(value: &Value) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
-    flatten("", &all, &mut flat);
+    flatten("", value, &mut flat);
     flat
 }
 

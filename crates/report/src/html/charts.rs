@@ -7,7 +7,9 @@ use super::{
     flow,
     lines::{Axis, LineChart},
     page::Page,
+    percentiles,
     scale::Scale,
+    standalone,
 };
 use crate::{
     ladder::Rung,
@@ -25,6 +27,7 @@ const MOST_TICKS: usize = 600;
 pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     let unit = RateUnit::of(rungs.iter().flat_map(|r| [r.pair.sent_pps.median, r.pair.delivered_pps.median]));
     let table = tables::ladder(rungs);
+    page.keep("ladder", || standalone::ladder(&table.title, rungs, unit));
     page.section("ladder", "What was sent and delivered", |page| {
         page.figure(&table.title, &table, |page| bars::write_ladder(rungs, unit, page));
     });
@@ -46,9 +49,21 @@ pub(super) fn write_throughput(run: &Run, page: &mut Page) {
             let mut points: Vec<(f64, f64)> =
                 found.frame_loss.iter().map(|point| (point.offered_pps, point.loss_ratio * 100.0)).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name: format!("{} → {}, {} B", found.tx, found.rx, found.frame_size_bytes), points }
+            Series::new(crate::throughput::name(found), points)
         })
         .collect();
+    if run.end.throughput.iter().any(|found| !found.latency.is_empty()) {
+        let table = crate::throughput::latency(&run.end.throughput);
+        let lines = run.end.throughput.iter().flat_map(|found| {
+            let of = |at: &measure::LatencyAt| {
+                format!("{}, {} %", crate::throughput::name(found), number::percent(at.share_ratio))
+            };
+            found.latency.iter().filter_map(move |at| Some((of(at), at.latency.as_ref()?)))
+        });
+        page.section("latency", "Latency below the throughput", |page| {
+            percentiles::write(&table, lines.collect(), page);
+        });
+    }
     if series.is_empty() {
         return;
     }
@@ -59,6 +74,7 @@ pub(super) fn write_throughput(run: &Run, page: &mut Page) {
         y: Axis::new("lost, %", Scale::linear(all(|point| point.1)), number::tick),
         series: &series,
         diagonal: None,
+        interval: "",
     };
     let table = crate::throughput::frame_loss(&run.end.throughput);
     page.section("frame-loss", "Frame loss rate", |page| {
@@ -74,7 +90,7 @@ pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
         let point = (asked, rung.pair.delivered_pps.median);
         match series.iter_mut().find(|series| series.name == rung.name_without_load) {
             Some(series) => series.points.push(point),
-            None => series.push(Series { name: rung.name_without_load.clone(), points: vec![point] }),
+            None => series.push(Series::new(&rung.name_without_load, vec![point])),
         }
     }
     series.retain(|series| series.points.len() > 1);
@@ -91,6 +107,7 @@ pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
         y: rate_axis("delivered", scale),
         series: &series,
         diagonal: Some("all that was offered"),
+        interval: "",
     };
     page.section("loads", "Rate against offered load", |page| {
         page.figure("Delivered against offered, medians", &tables::ladder(rungs), |page| chart.write(page));
@@ -187,7 +204,7 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
         .map(|rung| {
             let late = PERCENTILES.iter().enumerate();
             let points = late.filter_map(|(at, (_, of))| Some((at as f64, micros(rung, *of)?))).collect();
-            Series { name: rung.name.clone(), points }
+            Series::new(&rung.name, points)
         })
         .filter(|series| !series.points.is_empty())
         .collect();
@@ -198,42 +215,56 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
         y: Axis::new("late by, µs", scale, number::tick),
         series: &series,
         diagonal: None,
+        interval: "",
     };
     page.section("receipt", "Rate receipt", |page| {
         page.figure("How late packets left, medians over the trials", &table, |page| chart.write(page));
     });
 }
 
-/// A plot for each result of a sweep or model.
+/// A plot for each result of a sweep or model, for each step of a scenario by itself.
 pub(super) fn write_points(points: &[Point], page: &mut Page) {
     if points.is_empty() {
         return;
     }
+    page.section("points", "Points", |page| {
+        for (step, points) in points::by_step(points) {
+            page.enter_step(step);
+            write_step(&points, page);
+        }
+        page.enter_step(None);
+    });
+}
+
+fn write_step(points: &[Point], page: &mut Page) {
     let axes = points::axes(points);
     let table = tables::points(points, usize::MAX);
-    page.section("points", "Points", |page| {
-        let Some(x) = &axes.x else {
-            page.table(&table);
-            return;
+    let Some(x) = &axes.x else {
+        page.table(&table);
+        return;
+    };
+    let lines = axes.results.iter().map(|result| (result, points::lines(points, &axes, result)));
+    // What never was anything has no shape.
+    let is_told = |series: &[Series]| series.iter().flat_map(|s| &s.points).any(|point| point.1 != 0.0);
+    let told = lines.filter(|(result, series)| *result != "trials" && is_told(series));
+    for (result, series) in told.take(MOST_PLOTS) {
+        let all =
+            |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>();
+        let ends = series.iter().flat_map(|s| &s.ranges).flat_map(|(_, low, high)| [*low, *high]);
+        let heights: Vec<f64> = all(|p| p.1).into_iter().chain(ends).collect();
+        let chart = LineChart {
+            title: &format!("{result} against {x}"),
+            x: Axis::new(x, Scale::fitting(&all(|p| p.0)), number::tick),
+            y: Axis::new(result, Scale::linear(heights), number::tick),
+            series: &series,
+            diagonal: None,
+            interval: "95 % confidence interval of the mean",
         };
-        for result in axes.results.iter().take(MOST_PLOTS) {
-            let series = points::lines(points, &axes, result);
-            let all = |of: fn(&(f64, f64)) -> f64| {
-                series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>()
-            };
-            let chart = LineChart {
-                title: &format!("{result} against {x}"),
-                x: Axis::new(x, Scale::fitting(&all(|p| p.0)), number::tick),
-                y: Axis::new(result, Scale::linear(all(|p| p.1)), number::tick),
-                series: &series,
-                diagonal: None,
-            };
-            page.figure(chart.title, &tables::points_of(points, &axes, result), |page| chart.write(page));
-        }
-        if axes.results.len() > MOST_PLOTS {
-            page.details("All results", |page| page.table(&table));
-        }
-    });
+        page.figure(chart.title, &tables::points_of(points, &axes, result), |page| chart.write(page));
+    }
+    if axes.results.len() > MOST_PLOTS {
+        page.details("All results", |page| page.table(&table));
+    }
 }
 
 /// One line of a chart over time.
@@ -268,9 +299,8 @@ pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
 
 /// Of several trials only what was delivered is drawn; the table has both.
 fn write_time(name: &str, lines: &[OverTime], page: &mut Page) {
-    let series = |line: &OverTime, what: &str, points: &[(f64, f64)]| Series {
-        name: format!("{} {what}", line.trial),
-        points: points.to_vec(),
+    let series = |line: &OverTime, what: &str, points: &[(f64, f64)]| {
+        Series::new(format!("{} {what}", line.trial), points.to_vec())
     };
     let delivered = lines.iter().map(|line| series(line, "delivered", &line.delivered));
     let sent = lines.iter().map(|line| series(line, "sent", &line.sent));
@@ -284,6 +314,7 @@ fn write_time(name: &str, lines: &[OverTime], page: &mut Page) {
         y: rate_axis("rate", Scale::linear(points().map(|p| p.1))),
         series: drawn,
         diagonal: None,
+        interval: "",
     };
     let unit = RateUnit::of([points().map(|p| p.1).fold(0.0, f64::max)]);
     let rows = || all.iter().flat_map(|series| series.points.iter().map(move |point| (&series.name, point)));

@@ -1,27 +1,75 @@
 //! What was asked, and the machine with every setting.
 
 use measure::{Endpoint, NicFacts, Run};
+use serde_json::Value;
 
 use super::page::Page;
 use crate::{
+    compare::flat,
     escape::html,
     number,
     table::{Cell, Column, Table},
     tables::plain,
 };
 
-/// What was asked, every parameter.
+/// What was asked: plain values at a glance, every parameter by its path behind.
 pub(super) fn write_asked(run: &Run, page: &mut Page) {
-    if run.start.asked.is_empty() {
+    let asked = &run.start.asked;
+    if asked.is_empty() {
         return;
     }
     page.section("asked", "What was asked", |page| {
-        page.raw("<ul class=\"chips\">\n");
-        for (name, value) in &run.start.asked {
-            page.raw(format!("<li><span>{}</span>{}</li>\n", html(name), html(&plain(value))));
+        let mut chips: Vec<(&str, String)> = asked.iter().filter_map(chip).collect();
+        // A search or scenario of one setting is described by that.
+        if let Some([Value::Object(only)]) = asked.get("points").and_then(Value::as_array).map(Vec::as_slice)
+        {
+            chips.extend(only.iter().filter_map(chip).filter(|(name, _)| !asked.contains_key(*name)));
         }
-        page.raw("</ul>\n");
+        if !chips.is_empty() {
+            page.raw("<ul class=\"chips\">\n");
+            for (name, value) in chips {
+                page.raw(format!("<li><span>{}</span>{}</li>\n", html(name), html(&value)));
+            }
+            page.raw("</ul>\n");
+        }
+        let all = Value::Object(asked.clone().into_iter().collect());
+        let paths = flat(&all);
+        let mut table = Table::titled("Every parameter");
+        table.push(Column::words("name", paths.keys().map(Cell::words)));
+        table.push(Column::words("value", paths.values().map(Cell::words)));
+        page.details("Every parameter, named as in the JSON", |page| page.table(&table));
     });
+}
+
+/// A name and its value, unless that is made of parts; of lists the plain ones.
+fn chip<'n>((name, value): (&'n String, &Value)) -> Option<(&'n str, String)> {
+    let is_plain = |value: &Value| !value.is_object() && !value.is_array();
+    let word = match value {
+        Value::Null | Value::Object(_) => return None,
+        Value::Array(of) if of.iter().all(is_plain) && !of.is_empty() => {
+            of.iter().map(plain).collect::<Vec<_>>().join(", ")
+        }
+        // Pairs of a sender and a receiver, points of a sweep, steps of a scenario.
+        Value::Array(of) => {
+            // Published figures stand in a table of their own.
+            if name == "published" {
+                return None;
+            }
+            let pair = |one: &Value| Some(format!("{} → {}", one["tx"].as_str()?, one["rx"].as_str()?));
+            let named = |one: &Value| {
+                let known = ["step", "name"].iter().find_map(|name| one[*name].as_str());
+                pair(one).or_else(|| known.map(str::to_owned))
+            };
+            let names: Vec<String> = of.iter().filter_map(named).collect();
+            match names.len() == of.len() {
+                true if !names.is_empty() => names.join(", "),
+                _ if of.len() > 1 => number::count(of.len() as u64),
+                _ => return None,
+            }
+        }
+        plain_value => plain(plain_value),
+    };
+    Some((name, word))
 }
 
 /// The machine, its interfaces, the engines' options, the CPU's mitigations.

@@ -3,14 +3,15 @@
 use super::{
     page::{Page, per_cent},
     scale::Scale,
+    standalone,
 };
 use crate::{escape::html, points::Series};
 
 /// One axis: what it shows, and its round values in words.
 pub(super) struct Axis {
-    title: String,
+    pub(super) title: String,
     scale: Scale,
-    ticks: Vec<(f64, String)>,
+    pub(super) ticks: Vec<(f64, String)>,
 }
 
 /// Lines over two axes.
@@ -22,6 +23,8 @@ pub(super) struct LineChart<'c> {
     pub(super) series: &'c [Series],
     /// Draws y = x for comparison.
     pub(super) diagonal: Option<&'c str>,
+    /// What the intervals are.
+    pub(super) interval: &'c str,
 }
 
 /// Lines that a chart can tell apart.
@@ -34,6 +37,17 @@ impl Axis {
     pub(super) fn new(title: &str, scale: Scale, shown: impl Fn(f64) -> String) -> Self {
         let ticks =
             scale.ticks().into_iter().filter_map(|tick| Some((scale.position(tick)?, shown(tick)))).collect();
+        Self { title: title.into(), scale, ticks }
+    }
+
+    /// From 0 to a whole number, with words at whole ones.
+    pub(super) fn whole(title: &str, most: f64, shown: impl Fn(f64) -> String) -> Self {
+        let last = most.ceil().clamp(1.0, 12.0);
+        let scale = Scale::Linear { min: 0.0, max: last };
+        // On a phone there is room for five words.
+        let every = if last > 4.0 { 2 } else { 1 };
+        let ticks =
+            (0..=last as u32).step_by(every).map(|at| (f64::from(at) / last, shown(at.into()))).collect();
         Self { title: title.into(), scale, ticks }
     }
 
@@ -50,11 +64,14 @@ impl Axis {
 impl LineChart<'_> {
     /// Writes legend and image.
     pub(super) fn write(&self, page: &mut Page) {
-        let drawn = &self.series[..self.series.len().min(MOST_SERIES)];
+        page.keep(self.title, || standalone::lines(self));
+        let drawn = self.drawn();
         let classes: Vec<String> = (0..drawn.len()).map(|at| format!("line s{at}")).collect();
+        let has_ranges = drawn.iter().any(|series| !series.ranges.is_empty());
         let reference = self.diagonal.map(|name| ("line reference", name));
+        let reference = reference.into_iter().chain(has_ranges.then_some(("whisker", self.interval)));
         let entries = classes.iter().zip(drawn).map(|(class, series)| (class.as_str(), series.name.as_str()));
-        if drawn.iter().any(|series| !series.name.is_empty()) || reference.is_some() {
+        if drawn.iter().any(|series| !series.name.is_empty()) || self.diagonal.is_some() || has_ranges {
             page.legend(entries.filter(|(_, name)| !name.is_empty()).chain(reference));
         }
         page.raw("<div class=\"plot\">");
@@ -71,7 +88,8 @@ impl LineChart<'_> {
             page.raw(self.path(&series.points, &format!("s{at}")));
         }
         page.raw("</svg>");
-        for (at, series) in drawn.iter().enumerate().filter(|(_, series)| series.points.len() <= MOST_MARKS) {
+        drawn.iter().for_each(|series| self.write_ranges(series, page));
+        for (at, series) in drawn.iter().enumerate().filter(|(_, series)| self.has_marks(series)) {
             self.write_marks(series, at, page);
         }
         page.raw("</svg>");
@@ -83,7 +101,17 @@ impl LineChart<'_> {
         }
     }
 
-    fn description(&self, drawn: &[Series]) -> String {
+    /// The lines that can be told apart.
+    pub(super) fn drawn(&self) -> &[Series] {
+        &self.series[..self.series.len().min(MOST_SERIES)]
+    }
+
+    /// Whether each point is marked.
+    pub(super) fn has_marks(&self, series: &Series) -> bool {
+        series.points.len() <= MOST_MARKS
+    }
+
+    pub(super) fn description(&self, drawn: &[Series]) -> String {
         let mut text = format!("{} against {}.", self.y.title, self.x.title);
         for series in drawn {
             if let (Some(first), Some(last)) = (series.points.first(), series.points.last()) {
@@ -107,7 +135,8 @@ impl LineChart<'_> {
         }
     }
 
-    fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+    /// Where a point stands, both from 0 to 1.
+    pub(super) fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         Some((self.x.scale.position(x)?, self.y.scale.position(y)?))
     }
 
@@ -116,6 +145,17 @@ impl LineChart<'_> {
         let corners: Vec<String> =
             placed.map(|(x, y)| format!("{:.1},{:.1}", x * 1000.0, (1.0 - y) * 1000.0)).collect();
         format!("<polyline class=\"{class}\" points=\"{}\"/>", corners.join(" "))
+    }
+
+    fn write_ranges(&self, series: &Series, page: &mut Page) {
+        for (x, low, high) in &series.ranges {
+            let (Some((x, from)), Some((_, to))) = (self.position((*x, *low)), self.position((*x, *high)))
+            else {
+                continue;
+            };
+            let [x, from, to] = [x, 1.0 - from, 1.0 - to].map(per_cent);
+            page.raw(format!("<line class=\"whisker\" x1=\"{x}\" x2=\"{x}\" y1=\"{from}\" y2=\"{to}\"/>"));
+        }
     }
 
     fn write_marks(&self, series: &Series, at: usize, page: &mut Page) {
@@ -137,7 +177,7 @@ impl LineChart<'_> {
     }
 
     /// y = x; both axes have the same scale where it is drawn.
-    fn diagonal_points(&self) -> [(f64, f64); 2] {
+    pub(super) fn diagonal_points(&self) -> [(f64, f64); 2] {
         let (Scale::Linear { min, max } | Scale::Log { min, max }) = self.x.scale;
         [(min, min), (max, max)]
     }

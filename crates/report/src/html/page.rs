@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::standalone::{self, Drawing};
 use crate::{escape::html, style::Tone, table::Table};
 
 /// Words longer than this may wrap in a table.
@@ -12,12 +13,44 @@ const LONG: usize = 40;
 pub(super) struct Page {
     html: String,
     images: u32,
+    drawings: Vec<Drawing>,
+    sections: Vec<String>,
+    /// The step of a scenario that is being written.
+    step: Option<String>,
 }
 
 impl Page {
     /// The finished text.
     pub(super) fn into_html(self) -> String {
         self.html
+    }
+
+    /// The charts as images of their own.
+    pub(super) fn into_drawings(self) -> Vec<Drawing> {
+        self.drawings
+    }
+
+    /// Keeps a chart as an image of its own.
+    pub(super) fn keep(&mut self, title: &str, draw: impl FnOnce() -> String) {
+        let name = standalone::name(title);
+        let name = self.step.as_ref().map_or_else(|| name.clone(), |step| format!("{step}/{name}"));
+        let is_again = |known: &&Drawing| {
+            let rest = known.name.strip_prefix(&name);
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.strip_prefix('-').is_some_and(|count| count.parse::<u32>().is_ok())
+            })
+        };
+        let again = self.drawings.iter().filter(is_again).count();
+        let name = if again == 0 { name } else { format!("{name}-{}", again + 1) };
+        self.drawings.push(Drawing { name, svg: draw() });
+    }
+
+    /// What follows is of this step.
+    pub(super) fn enter_step(&mut self, step: Option<String>) {
+        if let Some(step) = &step {
+            self.element("h3", "", &format!("Step {step}"));
+        }
+        self.step = step;
     }
 
     /// Adds markup as it is: only for literals and for text that went through [`html`].
@@ -32,6 +65,10 @@ impl Page {
 
     /// A section with its heading.
     pub(super) fn section(&mut self, id: &str, title: &str, body: impl FnOnce(&mut Self)) {
+        // A search and what ran beside it have sections of the same kind.
+        let again = self.sections.iter().filter(|known| *known == id).count();
+        self.sections.push(id.to_owned());
+        let id = if again == 0 { id.to_owned() } else { format!("{id}-{}", again + 1) };
         self.raw(format!("<section id=\"{id}\">\n<h2>{}</h2>\n", html(title)));
         body(self);
         self.raw("</section>\n");

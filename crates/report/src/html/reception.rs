@@ -46,10 +46,8 @@ fn distributions(statistics: &ReceptionStatistics) -> Vec<(&'static str, &NanosS
 
 fn write_one(name: &str, statistics: &ReceptionStatistics, page: &mut Page) {
     let distributions = distributions(statistics);
-    let series: Vec<Series> = distributions
-        .iter()
-        .map(|(name, summary)| Series { name: (*name).into(), points: cumulative(summary) })
-        .collect();
+    let series: Vec<Series> =
+        distributions.iter().map(|(name, summary)| Series::new(*name, cumulative(summary))).collect();
     let xs = || series.iter().flat_map(|series| &series.points).map(|point| point.0);
     let chart = LineChart {
         title: &format!("Share of samples at most so long: {name}"),
@@ -57,6 +55,7 @@ fn write_one(name: &str, statistics: &ReceptionStatistics, page: &mut Page) {
         y: Axis::new("per cent of the samples", Scale::linear([0.0, 100.0]), number::tick),
         series: &series,
         diagonal: None,
+        interval: "",
     };
     page.figure(name, &table(&distributions), |page| chart.write(page));
 }

@@ -23,6 +23,48 @@ fn the_page_needs_no_script_and_no_network() {
 }
 
 #[test]
+fn every_chart_is_an_image_of_its_own_too() {
+    for (name, run) in samples::all() {
+        let drawings = report::drawings(&run);
+        let names: std::collections::BTreeSet<&str> =
+            drawings.iter().map(|drawing| drawing.name.as_str()).collect();
+        assert_eq!(names.len(), drawings.len(), "{name}: a name stands for one chart: {names:?}");
+        for drawing in &drawings {
+            assert!(
+                drawing.svg.starts_with("<svg xmlns") && drawing.svg.ends_with("</svg>\n"),
+                "{name} {}",
+                drawing.name
+            );
+            assert!(
+                !drawing.svg.contains("NaN") && !drawing.svg.contains("<script"),
+                "{name} {}",
+                drawing.name
+            );
+        }
+    }
+    let names = |run| report::drawings(&run).into_iter().map(|drawing| drawing.name).collect::<Vec<_>>();
+    assert!(names(samples::swept()).contains(&"delivered-pps-against-threads".to_owned()));
+    let searched = names(samples::searched());
+    assert!(
+        ["latency-by-percentile", "rate-delivered-against-rate-offered"]
+            .iter()
+            .all(|name| searched.contains(&(*name).into())),
+        "{searched:?}"
+    );
+}
+
+#[test]
+fn what_a_search_found_comes_before_the_loads_it_tried() {
+    let page = html(&samples::searched());
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words} is missing"));
+    let order =
+        ["id=\"found\"", "id=\"latency\"", "id=\"loads\"", "id=\"loads-tried\"", "id=\"ladder\""].map(at);
+    assert!(order.is_sorted(), "{order:?}");
+    let swept = html(&samples::swept());
+    assert!(swept.contains("95 % confidence interval of the mean"), "intervals are drawn and named");
+}
+
+#[test]
 fn a_profile_is_drawn_with_its_stages_and_stacks() {
     let page = html(&samples::profiled());
     for shown in [

@@ -1,4 +1,5 @@
-//! iperf3's shape, against the members that iperf3 3.12 wrote for a UDP test (`iperf3-3.12-udp.keys`).
+//! iperf3's shape, against the members that iperf3 3.12 wrote for a UDP and a TCP test (`iperf3-3.12-*.keys`; of
+//! TCP without the names of congestion controls and the default segment size).
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,11 @@ fn every_member_that_iperf3_writes_is_there_with_its_type() {
         for test in tests(&run) {
             let mut found = BTreeMap::new();
             leaves("", &test, &mut found);
-            for line in include_str!("iperf3-3.12-udp.keys").lines() {
+            let keys = match test["start"]["test_start"]["protocol"].as_str() {
+                Some("TCP") => include_str!("iperf3-3.12-tcp.keys"),
+                _ => include_str!("iperf3-3.12-udp.keys"),
+            };
+            for line in keys.lines() {
                 let (path, kind) = line.split_once(' ').unwrap();
                 let ours = found.get(path).copied();
                 assert!(ours == Some(kind) || ours == Some("null"), "{name}: {path} is {ours:?}, not {kind}");
@@ -68,6 +73,16 @@ fn figures_are_those_of_the_record() {
     }
     assert_eq!(tests[0]["start"]["timestamp"]["timesecs"], 1_777_863_721);
     assert_eq!(tests[0]["start"]["target_bitrate"], 10_000.0 * 18.0 * 8.0);
+}
+
+#[test]
+fn a_stream_s_bytes_are_those_that_it_moved() {
+    let run = samples::stream();
+    let (test, moved) = (&tests(&run)[0], run.end.trials[0].stream.as_ref().unwrap());
+    assert_eq!(test["start"]["test_start"]["protocol"], "TCP");
+    assert_eq!(test["end"]["sum_sent"]["bytes"], moved.sent_bytes);
+    assert_eq!(test["end"]["sum_sent"]["retransmits"], moved.retransmitted_segments);
+    assert_eq!(test["end"]["sum_received"]["bytes"], moved.delivered_bytes);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use measure::{
     BoundBy, BurstResult, Cost, CpuShare, Distribution, End, Endpoint, Figure, FoldedStack, FunctionShare,
     GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, LatencyAt, Ledger, LedgerLine,
     LossAt, LossKinds, Machine, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile, Receipt,
-    Run, SCHEMA, Skipped, Stage, StageShare, Start, Throughput, ThroughputLimit, Trial,
+    Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Trial,
 };
 use serde_json::{Value, json};
 
@@ -433,6 +433,53 @@ pub(crate) fn searched() -> Run {
     run
 }
 
+/// A sweep: points with confidence intervals, and sides that have CPUs of their own.
+pub(crate) fn swept() -> Run {
+    let mut run = run("bench", Origin::Lab, repeats(&[Case::default()]));
+    let point = |threads: u32, tx: &str, pps: f64| {
+        let mut values = BTreeMap::from([
+            ("threads".to_owned(), json!(threads)),
+            ("tx".into(), json!(tx)),
+            ("rx".into(), json!("udp")),
+            ("trials".into(), json!(3)),
+            ("loss_ratio".into(), json!(0.01)),
+        ]);
+        for (name, factor) in
+            [("delivered_pps", 1.0), ("delivered_pps_low", 0.93), ("delivered_pps_high", 1.06)]
+        {
+            values.insert(name.into(), json!(pps * factor));
+        }
+        Point { values }
+    };
+    let points = [(1, 290e3), (2, 440e3), (4, 430e3)];
+    run.end.points = points
+        .into_iter()
+        .flat_map(|(threads, pps)| [point(threads, "udp", pps), point(threads, "udp+gso", 1.8 * pps)])
+        .collect();
+    run
+}
+
+/// Streams over TCP; their packets are messages.
+pub(crate) fn stream() -> Run {
+    let case = Case { tx: "tcp", rx: "tcp", sent: 20_000, lost: (0, 0), ..Case::default() };
+    let mut trials = repeats(&[case, Case { tx: "tcp+sendfile", sent: 26_000, ..case }]);
+    for trial in &mut trials {
+        (trial.frame_size_bytes, trial.payload_bytes) = (1518, 65_536);
+        let bytes = trial.sent * 65_536;
+        trial.stream = Some(Stream {
+            message_bytes: 65_536,
+            sent_bytes: bytes,
+            delivered_bytes: bytes,
+            delivered_bps: bytes as f64 * 8.0 / SECONDS,
+            tx_packets: bytes / 1448,
+            rx_packets: bytes / 1448,
+            acknowledging_packets: bytes / 2896,
+            retransmitted_segments: 3,
+        });
+    }
+    run("bench", Origin::Lab, trials)
+}
+
 /// Every sample by name.
 pub(crate) fn all() -> Vec<(&'static str, Run)> {
     vec![
@@ -444,6 +491,8 @@ pub(crate) fn all() -> Vec<(&'static str, Run)> {
         ("interrupted", interrupted()),
         ("empty", empty()),
         ("searched", searched()),
+        ("swept", swept()),
+        ("stream", stream()),
         ("model", model()),
         ("hostile", hostile()),
     ]

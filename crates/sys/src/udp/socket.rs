@@ -79,6 +79,15 @@ impl UdpSocket {
         Ok(this)
     }
 
+    /// `SO_BUSY_POLL`: calls that would wait poll the card themselves for so long first.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN.
+    pub fn set_busy_poll(&self, micros: u32) -> io::Result<()> {
+        let micros = libc::c_int::try_from(micros).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.set_int(libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)
+    }
+
     /// Fixes the peer: sends need no address, and ICMP errors come back.
     ///
     /// # Errors

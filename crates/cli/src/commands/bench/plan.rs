@@ -17,6 +17,7 @@ use wire::Rate;
 use crate::{
     args::{LevelArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
     failure::{Failure, Status},
+    output::state_folder,
     packets::frames_between,
 };
 
@@ -64,6 +65,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         tx_checksum: matches!(args.lab.offload, OffloadArg::Checksum | OffloadArg::Tso | OffloadArg::All),
         gso: matches!(args.lab.offload, OffloadArg::Tso | OffloadArg::All),
         gro: matches!(args.lab.offload, OffloadArg::Gro | OffloadArg::All),
+        scatter_gather: args.lab.offload != OffloadArg::NoSg,
         threaded_napi: args.lab.threaded_napi,
         napi_cpus: if args.lab.threaded_napi && Capability::SysNice.held() {
             cpus.rx.clone()
@@ -125,6 +127,8 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         }),
         cpus,
         lab,
+        rx_settings: args.lab.rx_settings(),
+        state: state_folder(),
         frames: packets.frames,
         interval_ns: args.interval.map_or(500_000_000, sys::clock::nanos).max(1),
         seed: args.packets.seed,
@@ -171,7 +175,10 @@ fn engines(
     }
     for spec in &mut rx {
         match &mut spec.0 {
-            RxEngine::Udp(udp) => udp.receive_buffer_bytes = args.sockets.receive_buffer,
+            RxEngine::Udp(udp) => {
+                udp.receive_buffer_bytes = args.sockets.receive_buffer;
+                udp.busy_poll_micros = args.sockets.busy_poll;
+            }
             RxEngine::Tcp(tcp) => {
                 tcp.message_bytes = args.paths.send_size;
                 tcp.receive_buffer_bytes = args.sockets.receive_buffer;
@@ -238,6 +245,15 @@ fn may_use_raw_sockets(access: Access) -> bool {
 
 fn may_use_bpf(access: Access) -> bool {
     access == Access::Privileged && Capability::Bpf.held() && Capability::NetAdmin.held()
+}
+
+impl SettingArgs {
+    /// What is to be set of the receiving card, as `linerate nic apply` takes it.
+    fn rx_settings(&self) -> Vec<String> {
+        let moderation = self.rx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
+        let ring = self.rx_ring.map(|slots| format!("ring.rx={slots}"));
+        moderation.into_iter().chain(ring).collect()
+    }
 }
 
 impl SocketArgs {

@@ -26,7 +26,7 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
         refused(format!("cannot read {name}: {error}")).hint("a run that was killed leaves FILE.partial")
     })?;
     let run = report::read_json(&text).map_err(|error| refused(format!("{name}: {}", in_words(&error))))?;
-    let plan = plan_of(&run).ok_or_else(|| {
+    let mut plan = plan_of(&run).ok_or_else(|| {
         refused(format!("{name}: not a run of linerate bench in the lab, so there is nothing to go on with"))
     })?;
     if !run.end.interrupted {
@@ -45,11 +45,16 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
         return Err(refused(format!("{name}: that run began on another machine or kernel"))
             .hint("one record is of one machine: measure again"));
     }
+    plan.keep_journals_in(&output::state_folder());
     let lab = plan.points()[0].lab.clone();
     let done = run.end.trials.iter().filter(|trial| !trial.interrupted).count();
     eprintln!("resuming after {done} trials");
     let experiment = Experiment { start: run.start.clone(), lab: &lab, access, earlier: Some(run) };
-    experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| match &plan {
+    // The journal's own run, unless another file is named.
+    let mut to = args.output.clone();
+    let own = file.extension().is_some_and(|extension| extension == "partial");
+    to.save = to.save.or_else(|| (own && !to.no_save).then(|| file.with_extension("")));
+    experiment.run(&to, args.load.max_loss, |start, earlier, progress| match &plan {
         Plan::One(plan) => plan.run(start, earlier, progress),
         Plan::Steps(plan) => run_steps(plan, start, earlier, progress),
     })
@@ -73,6 +78,16 @@ fn plan_of(run: &Run) -> Option<Plan> {
 }
 
 impl Plan {
+    /// The record does not say where this machine keeps them.
+    fn keep_journals_in(&mut self, state: &Path) {
+        let all: Vec<&mut ExperimentPlan> = match self {
+            Self::One(plan) => vec![plan],
+            Self::Steps(plan) => plan.steps.iter_mut().map(|step| &mut step.plan).collect(),
+        };
+        let points = all.into_iter().flat_map(ExperimentPlan::points_mut);
+        points.for_each(|point| point.state = state.to_path_buf());
+    }
+
     /// The settings of what runs first.
     fn points(&self) -> &[BenchPlan] {
         match self {

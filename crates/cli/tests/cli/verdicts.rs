@@ -1,0 +1,93 @@
+//! `linerate compare` as a gate, and over a history; `--json=iperf3`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use measure::Run;
+
+use crate::support::{json, run};
+
+/// A run of three trials, each of which delivered what is said, saved under a name.
+fn saved(folder: &Path, name: &str, measured: &Run, delivered_pps: &[f64]) -> String {
+    let mut run = measured.clone();
+    run.end.trials.truncate(delivered_pps.len());
+    for (trial, pps) in run.end.trials.iter_mut().zip(delivered_pps) {
+        (trial.sent_pps, trial.delivered_pps, trial.loss_ratio) = (*pps, *pps, 0.0);
+    }
+    run.end.pairs = measure::PairSummary::of(&run.end.trials);
+    let (file, mut text) = (folder.join(name), Vec::new());
+    report::write_json(&run, &mut text).unwrap();
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn measured() -> Run {
+    let args =
+        ["bench", "--tx=udp", "--rx=udp", "--trials=3", "--duration=40ms", "--no-save", "--json", "--no-pin"];
+    serde_json::from_value(json(&args).1).unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn the_exit_status_says_whether_anything_got_worse_and_the_words_what_is_missing() {
+    let (folder, measured) = (folder("compared"), measured());
+    let of = |name: &str, pps: &[f64]| saved(&folder, name, &measured, pps);
+    let before = of("before.json", &[1000.0, 1002.0, 1001.0]);
+    let same = of("same.json", &[1001.0, 1000.0, 1002.0]);
+    let (status, out, _) = run(&["compare", &before, &same]);
+    assert_eq!(status, 0, "{out}");
+    let (status, out, _) = run(&["compare", &before, &of("slower.json", &[800.0, 801.0, 802.0])]);
+    assert_eq!(status, 1, "{out}");
+    assert!(out.contains("WORSE"), "{out}");
+    let (status, out, _) = run(&["compare", &before, &of("faster.json", &[1200.0, 1201.0, 1202.0])]);
+    assert_eq!(status, 0, "{out}");
+    assert!(out.contains("better"), "{out}");
+    let (status, out, _) = run(&["compare", &before, &of("one.json", &[1000.0])]);
+    assert_eq!(status, 1, "what is not decided passes no gate: {out}");
+    assert!(out.contains("needs 2 more trials"), "{out}");
+    let (status, comparison) = json(&["compare", &before, &same, "--format=json"]);
+    assert_eq!((status, &comparison["gate"]), (0, &"passed".into()));
+}
+
+#[test]
+fn a_chart_is_an_image_of_its_own_and_one_that_is_not_there_is_refused_with_those_that_are() {
+    let (folder, measured) = (folder("charts"), measured());
+    let file = saved(&folder, "run.json", &measured, &[1000.0, 1002.0, 1001.0]);
+    let (status, svg, _) = run(&["report", &file, "--format=svg", "--chart=ladder"]);
+    assert_eq!(status, 0);
+    assert!(svg.starts_with("<svg xmlns=") && svg.contains("udp → udp"));
+    let (status, _, err) = run(&["report", &file, "--format=svg", "--chart=pie"]);
+    assert_eq!(status, 2);
+    assert!(err.contains("that run has no chart 'pie'") && err.contains("hint:  it has ladder"), "{err}");
+}
+
+#[test]
+fn a_history_names_the_run_at_which_the_level_changed() {
+    let (folder, mut measured) = (folder("history"), measured());
+    for day in 10..26 {
+        measured.start.started_at = format!("2026-05-{day}T03:00:00Z");
+        let level = if day < 18 { 1000.0 } else { 850.0 };
+        let pps = level * (1.0 + 0.001 * f64::from(day * 7 % 5));
+        saved(&folder, &format!("202605{day}.json"), &measured, &[pps, pps, pps]);
+    }
+    let (status, out, _) = run(&["compare", "--history", folder.to_str().unwrap()]);
+    assert_eq!(status, 0);
+    assert!(out.contains("One change of level") || out.contains("1 change"), "{out}");
+    assert!(out.contains("20260518.json"), "{out}");
+}
+
+#[test]
+fn a_run_is_printed_in_the_shape_of_iperf3() {
+    let args = ["bench", "--tx=udp", "--rx=udp", "--trials=1", "--duration=40ms", "--no-save", "--no-pin"];
+    let (_, test) = json(&[&args[..], &["--json=iperf3"]].concat());
+    assert_eq!(test["start"]["test_start"]["protocol"], "UDP");
+    assert!(test["end"]["sum_received"]["bits_per_second"].as_f64().unwrap() > 0.0, "{test:#}");
+}

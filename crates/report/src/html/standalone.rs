@@ -1,0 +1,154 @@
+//! Charts as images of their own, for documents: fixed size, light and dark, no script and no font of theirs.
+
+use super::{lines::LineChart, page::per_cent};
+use crate::{escape::html, ladder::Rung, number::RateUnit};
+
+/// A chart under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawing {
+    /// What it shows, in lower-case words joined by hyphens; within a step of a scenario behind its name.
+    pub name: String,
+    /// The image.
+    pub svg: String,
+}
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 40.0;
+const TOP: f64 = 56.0;
+const HEIGHT: f64 = 280.0;
+const ROW: f64 = 20.0;
+
+const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1c2430}.title{font-weight:600}.soft{fill:#5b6675}\
+    .back{fill:#fff}.grid{stroke:#d9dee5}.whisker{stroke:#1c2430;stroke-width:1.5}.reference{stroke:#5b6675;stroke-dasharray:2 4}\
+    .track{fill:#c9d6e6}.s0{--c:#2364aa}.s1{--c:#c2570c}.s2{--c:#1b8a5a}.s3{--c:#8e4ba8}.s4{--c:#0e8aa5}.s5{--c:#a8324e}\
+    .s6{--c:#7a6a10}.s7{--c:#5b6675}circle,rect.bar{fill:var(--c)}polyline{fill:none;stroke-width:2;stroke:var(--c)}\
+    polyline.reference{stroke:#5b6675}.s1,.s5{stroke-dasharray:7 3}.s2,.s6{stroke-dasharray:3 3}.s3,.s7{stroke-dasharray:9 3 2 3}\
+    @media(prefers-color-scheme:dark){text{fill:#e6eaf0}.soft{fill:#a3adba}.back{fill:#12161c}.grid{stroke:#343d49}\
+    .whisker{stroke:#e6eaf0}.track{fill:#35465c}.s0{--c:#6ea8e6}.s1{--c:#f19a55}.s2{--c:#5cc796}.s3{--c:#c493dc}.s4{--c:#58c4dc}\
+    .s5{--c:#ee8aa0}.s6{--c:#d2bf52}.s7{--c:#a3adba}}";
+
+/// A title as a name.
+pub(super) fn name(title: &str) -> String {
+    let words = title.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
+}
+
+fn open(title: &str, description: &str, height: f64) -> String {
+    let (title, description) = (html(title), html(description));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-labelledby=\"t d\"><title id=\"t\">{title}</title><desc id=\"d\">{description}</desc>\
+         <style>{STYLE}</style><rect class=\"back\" width=\"100%\" height=\"100%\"/>\
+         <text class=\"title\" x=\"16\" y=\"24\">{title}</text>\n"
+    )
+}
+
+fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> String {
+    format!(
+        "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
+        html(words)
+    )
+}
+
+/// A line chart with its legend below.
+pub(super) fn lines(chart: &LineChart) -> String {
+    let drawn = chart.drawn();
+    let has_ranges = drawn.iter().any(|series| !series.ranges.is_empty());
+    let mut legend: Vec<(String, &str)> = drawn
+        .iter()
+        .enumerate()
+        .filter(|(_, series)| !series.name.is_empty())
+        .map(|(at, series)| {
+            (format!("<polyline class=\"s{at}\" points=\"{{points}}\"/>"), series.name.as_str())
+        })
+        .collect();
+    let extra = |class: &str| format!("<polyline class=\"{class}\" points=\"{{points}}\"/>");
+    legend.extend(chart.diagonal.map(|words| (extra("reference"), words)));
+    legend.extend(has_ranges.then(|| (extra("whisker"), chart.interval)));
+    let bottom = TOP + HEIGHT;
+    let height = bottom + 48.0 + ROW * legend.len() as f64 + 8.0;
+    let place = |(x, y): (f64, f64)| (LEFT + x * (WIDTH - LEFT - RIGHT), bottom - y * HEIGHT);
+
+    let mut svg = open(chart.title, &chart.description(drawn), height);
+    svg += &text("soft", "start", (16.0, 44.0), &chart.y.title);
+    for (at, words) in &chart.y.ticks {
+        let (left, y) = place((0.0, *at));
+        let right = WIDTH - RIGHT;
+        svg += &format!("<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+        svg += &text("soft", "end", (left - 6.0, y + 4.0), words);
+    }
+    for (at, words) in &chart.x.ticks {
+        let (x, _) = place((*at, 0.0));
+        svg += &format!("<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>");
+        svg += &text("soft", "middle", (x, bottom + 18.0), words);
+    }
+    svg += &text("soft", "end", (WIDTH - RIGHT, bottom + 38.0), &chart.x.title);
+    let path = |points: &[(f64, f64)]| {
+        let corners = points.iter().filter_map(|point| chart.position(*point)).map(place);
+        corners.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+    };
+    if chart.diagonal.is_some() {
+        svg += &format!("<polyline class=\"reference\" points=\"{}\"/>\n", path(&chart.diagonal_points()));
+    }
+    for (at, series) in drawn.iter().enumerate() {
+        svg += &format!("<polyline class=\"s{at}\" points=\"{}\"/>\n", path(&series.points));
+        for (x, low, high) in &series.ranges {
+            let ends = [(*x, *low), (*x, *high)].map(|point| chart.position(point).map(place));
+            if let [Some((x, from)), Some((_, to))] = ends {
+                svg += &format!(
+                    "<line class=\"whisker\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>"
+                );
+            }
+        }
+        if chart.has_marks(series) {
+            for (x, y) in series.points.iter().filter_map(|point| chart.position(*point)).map(place) {
+                svg += &format!("<circle class=\"s{at}\" r=\"3.5\" cx=\"{x:.1}\" cy=\"{y:.1}\"/>");
+            }
+        }
+    }
+    for (at, (line, words)) in legend.iter().enumerate() {
+        let y = bottom + 48.0 + ROW * (at as f64 + 0.5);
+        svg += &line.replace("{points}", &format!("16,{y:.1} 46,{y:.1}"));
+        svg += &text("", "start", (54.0, y + 4.0), words);
+    }
+    svg + "</svg>\n"
+}
+
+/// The ladder: what was delivered before what was sent, with the smallest and the largest trial.
+pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
+    let most = rungs.iter().flat_map(|r| [r.pair.sent_pps.max, r.pair.delivered_pps.max]).fold(1.0, f64::max);
+    let step = 38.0;
+    let shown = |pps: f64| format!("{} {}", unit.figure(pps), unit.name());
+    let words: Vec<String> = rungs
+        .iter()
+        .map(|rung| format!("{}: {} delivered", rung.name, shown(rung.pair.delivered_pps.median)))
+        .collect();
+    let mut svg = open(title, &words.join(", "), TOP + step * rungs.len() as f64 + 16.0);
+    let about = "dark: delivered, median; light: sent; line: smallest to largest trial";
+    svg += &text("soft", "start", (16.0, 44.0), about);
+    for (at, rung) in rungs.iter().enumerate() {
+        let (sent, delivered) = (&rung.pair.sent_pps, &rung.pair.delivered_pps);
+        let y = TOP + step * at as f64;
+        svg += &text("", "start", (16.0, y + 12.0), &rung.name);
+        let figures = format!("{} of {}", shown(delivered.median), unit.figure(sent.median));
+        svg += &text("", "end", (WIDTH - 16.0, y + 12.0), &figures);
+        svg += &format!("<svg x=\"16\" y=\"{:.1}\" width=\"{}\" height=\"12\">", y + 17.0, WIDTH - 32.0);
+        for (class, pps) in [("track", sent.median), ("bar s0", delivered.median)] {
+            svg += &format!("<rect class=\"{class}\" width=\"{}\" height=\"100%\"/>", per_cent(pps / most));
+        }
+        let (from, to) = (per_cent(delivered.min / most), per_cent(delivered.max / most));
+        svg += &format!("<line class=\"whisker\" x1=\"{from}\" x2=\"{to}\" y1=\"50%\" y2=\"50%\"/></svg>\n");
+    }
+    svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_of_the_title_s_words() {
+        assert_eq!(name("tx_ns_per_packet against frame size, µs"), "tx-ns-per-packet-against-frame-size-µs");
+    }
+}
