@@ -5,7 +5,7 @@ use lab::{LabError, LabPlan, Side};
 use measure::{Endpoint, Skipped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, fmt, net::SocketAddr};
 use wire::{FrameSpec, MacAddr, Rate};
 
 use crate::{
@@ -120,6 +120,18 @@ impl Pair {
     /// Whether it moves streams; its packets are messages then.
     pub fn is_stream(&self) -> bool {
         matches!(self.tx.0, TxEngine::Tcp(_))
+    }
+
+    /// Whether the receiver takes a message of many packets for one, where the interface is to cut it (TSO): a veth does
+    /// not, and a packet socket sees what passes.
+    pub fn takes_messages_for_packets(&self) -> bool {
+        matches!(&self.tx.0, TxEngine::Udp(udp) if udp.gso) && matches!(self.rx.0, RxEngine::Packet(_))
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {}", self.tx, self.rx)
     }
 }
 

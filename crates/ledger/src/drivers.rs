@@ -144,9 +144,26 @@ impl Drivers {
         }
     }
 
+    /// The counters of losses that a driver is said to have.
+    pub fn losses(&self, driver: &str) -> &[LossCounter] {
+        self.by_name.get(driver).map_or(&[], |known| &known.losses)
+    }
+
     /// The drivers' names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+}
+
+impl LossCounter {
+    /// Whether it is the counter of this name.
+    pub fn is(&self, name: &str) -> bool {
+        matches(&self.pattern, name)
+    }
+
+    /// Its name; # stands for a number, * for anything.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
     }
 }
 

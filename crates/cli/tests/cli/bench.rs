@@ -273,3 +273,29 @@ fn the_single_rx_queue_scenario_measures_every_filter_that_works_here_under_both
         .collect();
     assert_eq!(published, [5.84, 6.0, 5.84]);
 }
+
+#[test]
+fn what_large_packets_keep_from_running_is_left_out_and_the_rest_runs() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    let large = ["bench", "--tx=udp", "--rx=xdp,udp", "--payload=8000", "--mtu=9000", "--trials=1"];
+    let (status, run) = json(&[&large[..], &["--duration=100ms", "--no-save", "--json"]].concat());
+    assert_eq!(status, 0, "{run:#}");
+    let trials = run["end"]["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 1, "{run:#}");
+    assert_eq!((&trials[0]["rx"]["label"], &trials[0]["ledger"]["unexplained"]), (&"udp".into(), &0.into()));
+    let left_out = &run["end"]["skipped"][0];
+    assert_eq!(left_out["engine"], "udp → xdp");
+    assert!(left_out["reason"].as_str().unwrap().contains("cannot attach XDP to lab-rx"), "{left_out}");
+}
+
+#[test]
+fn messages_that_nobody_cuts_are_not_sent_to_who_counts_frames() {
+    let pairs = ["bench", "--tx=udp+gso", "--rx=udp,packet", "--offload=tso", "--dry-run"];
+    let (_, plan) = json(&pairs);
+    assert_eq!(plan["pairs"].as_array().unwrap().len(), 1, "{plan:#}");
+    let skipped = plan["skipped"].as_array().unwrap();
+    let reason = skipped.iter().find(|skipped| skipped["engine"] == "udp+gso → packet").unwrap();
+    assert!(reason["reason"].as_str().unwrap().contains("packet sockets count frames"), "{reason}");
+}

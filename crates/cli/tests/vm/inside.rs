@@ -2,7 +2,9 @@
 
 use std::{env, fs};
 
-use port::{CountOptions, Verdict, XdpMode, XdpRx};
+use ledger::HostCounters;
+use port::{CountOptions, PacketTx, PacketTxOptions, TxPort, Verdict, XdpMode, XdpRx};
+use serde_json::json;
 use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 
 /// Does what the variable INSIDE says; nothing outside of a guest.
@@ -12,6 +14,10 @@ fn called() {
     match words.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["settings", interface] => println!("{}", settings(interface)),
         ["hold-xdp", interface, file] => hold_xdp(interface, file),
+        ["counters", interface] => println!("{}", counters(interface)),
+        ["frames", from, to, count, bytes] => {
+            frames(from, to, count.parse().unwrap(), bytes.parse().unwrap())
+        }
         other => panic!("nothing of this name: {other:?}"),
     }
 }
@@ -50,5 +56,34 @@ fn hold_xdp(interface: &str, file: &str) {
     println!("holding");
     while !fs::exists(file).unwrap() {
         std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// The driver and its counters, in one line.
+fn counters(interface: &str) -> String {
+    let read = HostCounters::read(Some(interface)).unwrap();
+    json!({ "driver": read.driver, "counters": read.driver_counters, "rx_packets": read.link.rx_packets })
+        .to_string()
+}
+
+/// Sends frames of a kind that nobody wants.
+fn frames(from: &str, to: &str, count: usize, bytes: usize) {
+    const EXPERIMENTS: [u8; 2] = [0x88, 0xb5]; // ETH_P_802_EX1
+    let mut route = RouteSocket::open().unwrap();
+    let (from, to) = (route.link_by_name(from).unwrap(), route.link_by_name(to).unwrap());
+    let mut frame = vec![0; bytes];
+    frame[..6].copy_from_slice(&to.mac.unwrap());
+    frame[6..12].copy_from_slice(&from.mac.unwrap());
+    frame[12..14].copy_from_slice(&EXPERIMENTS);
+    let mut tx = PacketTx::open(&PacketTxOptions::on(from.index, bytes)).unwrap();
+    let mut left = count;
+    while left > 0 {
+        left -= tx
+            .send(left.min(16), |slot| {
+                slot[..bytes].copy_from_slice(&frame);
+                bytes
+            })
+            .unwrap()
+            .taken;
     }
 }

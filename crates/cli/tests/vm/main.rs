@@ -3,6 +3,7 @@
 mod bench;
 mod divert;
 mod inside;
+mod ledger;
 mod nic;
 mod probe;
 mod support;

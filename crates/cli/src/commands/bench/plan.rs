@@ -86,7 +86,14 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     }
     let shape = Shape { is_one_size: packets.is_one_size, fits_mtu: largest_ip_packet <= lab.mtu };
     let (tx, rx, mut skipped) = engines(args, rx_threads, shape, access);
-    let pairs = BenchPlan::pair_up(&tx, &rx);
+    let mut pairs = BenchPlan::pair_up(&tx, &rx);
+    pairs.retain(|pair| {
+        let can_count = !(lab.gso && pair.takes_messages_for_packets());
+        if !can_count {
+            skipped.push(Skipped { engine: pair.to_string(), reason: WHOLE_MESSAGES.into() });
+        }
+        can_count
+    });
     if pairs.is_empty() && skipped.is_empty() {
         return Err(Failure::new(Status::Usage, "none of these senders sends to any of these receivers")
             .hint("tcp sends to tcp and the others to each other: for example --tx tcp --rx tcp"));
@@ -206,6 +213,8 @@ struct Shape {
 
 const NEEDS_MTU: &str =
     "packets are larger than the MTU, and only sockets cut them into fragments and join them";
+const WHOLE_MESSAGES: &str =
+    "with segmentation left to the interface a frame holds many packets, and packet sockets count frames";
 const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
 const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
 const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
