@@ -171,8 +171,8 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 self.run.end.skipped.push(Skipped { engine: name, reason: error.to_string() });
                 return Ok(None);
             }
-            // What a card cannot do is known only now. The embedded pair can do all, unless its packets are too large
-            // for native XDP.
+            // What a card cannot do is known only now. The embedded pair can do all, unless packets are too large
+            // for AF_XDP.
             Err(TrialError::Engine(error))
                 if plan.lab.interfaces.is_some() || plan.lab.mtu > ETHERNET_MTU =>
             {

@@ -279,14 +279,14 @@ fn what_large_packets_keep_from_running_is_left_out_and_the_rest_runs() {
     if !is_root() {
         return skip("XDP needs root");
     }
-    let large = ["bench", "--tx=udp", "--rx=xdp,udp", "--payload=8000", "--mtu=9000", "--trials=1"];
+    let large = ["bench", "--tx=udp", "--rx=xsk,udp", "--payload=8000", "--mtu=9000", "--trials=1"];
     let (status, run) = json(&[&large[..], &["--duration=100ms", "--no-save", "--json"]].concat());
     assert_eq!(status, 0, "{run:#}");
     let trials = run["end"]["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 1, "{run:#}");
     assert_eq!((&trials[0]["rx"]["label"], &trials[0]["ledger"]["unexplained"]), (&"udp".into(), &0.into()));
     let left_out = &run["end"]["skipped"][0];
-    assert_eq!(left_out["engine"], "udp → xdp");
+    assert_eq!(left_out["engine"], "udp → xsk");
     assert!(left_out["reason"].as_str().unwrap().contains("cannot attach XDP to lab-rx"), "{left_out}");
 }
 
