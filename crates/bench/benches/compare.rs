@@ -156,6 +156,7 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
 fn receive(lab: &Lab) -> Outcome<f64> {
     let plan = ReceiverPlan {
         statistics: None,
+        reflect: false,
         engine: RxEngine::Udp(UdpRxPlan::default()),
         local: SocketAddr::from(([0, 0, 0, 0], PORT)),
         interface: None,
@@ -189,7 +190,7 @@ fn check_pacing() -> Outcome<()> {
 }
 
 fn udp(gso: bool) -> TxEngine {
-    TxEngine::Udp(UdpTxPlan { gso, send_buffer_bytes: None })
+    TxEngine::Udp(UdpTxPlan { gso, ..UdpTxPlan::default() })
 }
 
 fn send(lab: &Lab, engine: TxEngine, rate_pps: Option<f64>) -> Outcome<Vec<SenderResult>> {

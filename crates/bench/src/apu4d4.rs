@@ -378,6 +378,7 @@ fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
         spin: false,
         batch_size: RX_BATCH,
         statistics: None,
+        reflect: false,
     }
 }
 
@@ -389,7 +390,7 @@ fn sender_plan(plan: &Apu4d4Plan, step: Apu4d4Step, addresses: [Ipv4Addr; 4]) ->
         stream: number.into(),
     };
     SenderPlan {
-        engine: TxEngine::Udp(UdpTxPlan { gso: false, send_buffer_bytes: None }),
+        engine: TxEngine::Udp(UdpTxPlan::default()),
         workers: (0..step.senders).map(worker).collect(),
         interface: None,
         frames: FrameSpec {

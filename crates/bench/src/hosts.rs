@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     thread,
     time::{Duration, Instant},
 };
 
-use engine::{EngineError, Placement, Sender, SenderPlan, TxSnapshot};
-use measure::{Cost, Endpoint, Interval, LedgerLine, Trial};
+use engine::{EngineError, Placement, Receiver, Sender, SenderPlan, TxEngine, TxSnapshot};
+use measure::{Cost, Endpoint, Interval, LedgerLine, RoundTrips, Trial};
 use serde::{Deserialize, Serialize};
 use session::{Guest, Offer, PROTOCOL, Progress, Report, SessionError};
 use sys::{clock, procfs};
@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::{
     cpu_time::CpuWatch,
     record::{RxOutcome, TrialSettings, TxOutcome},
+    timing::{ClockClaim, timed_reception},
 };
 
 /// How often a running trial is looked at.
@@ -55,6 +56,16 @@ pub enum HostTrialError {
     /// A worker or its port.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Packets would leave from another address than the one that they come back to.
+    #[error("{receiver} sends packets back to {known}, and they would leave from {bound}")]
+    OtherWayBack {
+        /// The receiver.
+        receiver: SocketAddr,
+        /// The address that shook hands.
+        known: IpAddr,
+        /// The address that packets leave from.
+        bound: IpAddr,
+    },
     /// The machine's counters.
     #[error(transparent)]
     Counters(#[from] procfs::ProcError),
@@ -85,7 +96,8 @@ pub fn run_host_trial(
     let mut sender_plan = plan.sender.clone();
     let mut guests = if plan.handshake { join(&mut sender_plan, plan)? } else { Vec::new() };
     let placement = Placement { enter: None, cpus: plan.cpus.clone() };
-    let sender = Sender::prepare(&sender_plan, &placement)?;
+    let mut sender = Sender::prepare(&sender_plan, &placement)?;
+    let returns = sender.take_returns();
 
     let cpus = CpuWatch::start(None)?;
     let start_ns = sender.begin();
@@ -125,6 +137,7 @@ pub fn run_host_trial(
         unobserved(sent.tally.packets)
     };
     rx.cpus = cpus;
+    rx.round_trips = returns.map(|returns| round_trips(returns, sent.tally.packets, rx.delivered));
     error = error.or(sent.error.take().map(Into::into));
     let settings = TrialSettings {
         trial: number,
@@ -147,7 +160,7 @@ struct Joined {
 }
 
 /// Asks every receiver, and puts the stream tags and ports it gave into the plan.
-fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, SessionError> {
+fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, HostTrialError> {
     let mut by_receiver: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
     for (worker, planned) in sender.workers.iter().enumerate() {
         by_receiver.entry(planned.target).or_default().push(worker);
@@ -163,8 +176,10 @@ fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, Session
             rate_pps: sender.rate_pps.map(|pps| pps * share),
             duration_s: sender.limit.duration_ns.map(|ns| ns as f64 / 1e9),
             count: sender.limit.count,
+            reflect: plan.reflects(),
         };
         let (guest, accepted) = Guest::join(receiver, &offer)?;
+        check_way_back(plan, &guest)?;
         for (worker, stream) in workers.iter().zip(accepted.streams) {
             sender.workers[*worker].stream = stream;
             sender.workers[*worker].target = accepted.data;
@@ -172,6 +187,57 @@ fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, Session
         joined.push(Joined { guest, workers });
     }
     Ok(joined)
+}
+
+impl HostPlan {
+    /// Whether packets are to come back.
+    fn reflects(&self) -> bool {
+        matches!(&self.sender.engine, TxEngine::Udp(udp) if udp.returns)
+    }
+}
+
+/// Packets come back to the address that shook hands: they must leave from it.
+fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> {
+    let bound = plan.sender.workers[0].local.ip();
+    match guest.local_ip() {
+        Ok(known) if plan.reflects() && !bound.is_unspecified() && bound.to_canonical() != known => {
+            Err(HostTrialError::OtherWayBack { bound, known, receiver: guest.peer() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits until all of `delivered` came back or none has come for a while, and says what did.
+fn round_trips(returns: Receiver, sent: u64, delivered: u64) -> RoundTrips {
+    const QUIET: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(2);
+    let began = Instant::now();
+    let mut last = (returns.snapshot().packets, Instant::now());
+    while last.0 < delivered && last.1.elapsed() < QUIET && began.elapsed() < LONGEST {
+        thread::sleep(Duration::from_millis(1));
+        let now = returns.snapshot().packets;
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    let result = returns.stop();
+    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost);
+    let duplicates = statistics.sequence.as_ref().map_or(0, |sequence| sequence.duplicates);
+    let returned = statistics.total.packets.saturating_sub(duplicates);
+    let timing = statistics.timing.unwrap_or_default();
+    RoundTrips {
+        returned,
+        missing: sent.saturating_sub(returned),
+        dropped_here: result.tally().lost,
+        sequence: statistics.sequence,
+        round_trip: statistics.total.latency,
+        jitter: statistics.total.jitter,
+        send_times: statistics.senders.iter().map(|sender| sender.send_times).sum(),
+        rx_stamp: timing.rx_stamp,
+        rx_stamp_means: timing.rx_stamp_means,
+        clock_resolution_ns: timing.clock_resolution_ns,
+        clock_read_ns: timing.clock_read_ns,
+    }
 }
 
 fn tell(guests: &mut [Joined], snapshots: &[TxSnapshot]) -> Result<(), SessionError> {
@@ -222,6 +288,7 @@ fn merge(reports: &[Report], sent: &[u64], lost_one: bool) -> RxOutcome {
         cpus: Vec::new(),
         on_wire: None,
         statistics: None,
+        round_trips: None,
         stream: None,
     }
 }
@@ -235,6 +302,7 @@ fn unobserved(sent: u64) -> RxOutcome {
         cpus: Vec::new(),
         on_wire: None,
         statistics: None,
+        round_trips: None,
         stream: None,
     }
 }

@@ -235,6 +235,7 @@ impl BenchPlan {
             spin: self.spin,
             batch_size: self.rx_batch_size,
             statistics: self.statistics,
+            reflect: false,
         }
     }
 

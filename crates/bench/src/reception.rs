@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, mpsc},
 };
 
 use bpf::SoftirqWatch;
 use engine::{
-    EngineError, Placement, Readings, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxSnapshot,
-    StreamCount, Then,
+    EngineError, Placement, Readings, Receiver, ReceiverPlan, ReceiverResult, ReturnList, RxEngine,
+    RxSnapshot, StreamCount, Then,
 };
 use ledger::{Drivers, HostCounters, Received, host_rx_lines};
 use measure::{Cost, Endpoint, Interval, LedgerLine};
@@ -65,6 +65,7 @@ impl Reception {
             endpoint,
             gro,
             napi: diagnosis.and_then(Diagnosis::napi),
+            is_udp: matches!(plan.engine, RxEngine::Udp(_)),
             begun: Mutex::default(),
         });
         let (sender, events) = mpsc::channel();
@@ -109,6 +110,11 @@ impl Reception {
         self.counting.with(|receiver| receiver.readings(then)).flatten()
     }
 
+    /// Whose packets go back, and how many did; `None` for a receiver that sends none back.
+    pub fn returns(&self) -> Option<Arc<ReturnList>> {
+        self.counting.with(|receiver| receiver.returns().cloned()).flatten()
+    }
+
     /// Whether the path broke.
     pub fn is_broken(&self) -> bool {
         self.counting.with(Receiver::is_finished).unwrap_or(true)
@@ -128,6 +134,7 @@ struct Counting {
     endpoint: Endpoint,
     gro: bool,
     napi: Option<Arc<SoftirqWatch>>,
+    is_udp: bool,
     begun: Mutex<BTreeMap<u64, Begun>>,
 }
 
@@ -177,6 +184,19 @@ impl Counts for Counting {
         number
     }
 
+    fn allow_returns(&self, sender: IpAddr) -> Result<(), String> {
+        let returns = self.with(|receiver| receiver.returns().cloned()).flatten();
+        let returns = returns.ok_or("this receiver sends no packets back: start it with --reflect")?;
+        returns.allow(sender).map_err(|error| error.to_string())
+    }
+
+    fn end_returns(&self, sender: IpAddr) {
+        // A receiver that is stopping has nothing left that could send back.
+        if let Some(returns) = self.with(|receiver| receiver.returns().cloned()).flatten() {
+            returns.forget(sender).ok();
+        }
+    }
+
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
         let began = self.begun.lock().expect("no holder panics").remove(&begun);
         let mut lines = Vec::new();
@@ -190,13 +210,27 @@ impl Counts for Counting {
                 let counters = now.map(since).unwrap_or_default();
                 let gro = self.gro;
                 let received = Received { delivered, lost, gro, is_udp: true, ..Received::default() };
-                lines = host_rx_lines(&counters, &received);
+                lines = if self.is_udp {
+                    host_rx_lines(&counters, &received)
+                } else {
+                    vec![lost_at_port(&self.endpoint, lost)]
+                };
             }
             cpus = began.cpus.and_then(|watch| watch.shares().ok()).unwrap_or_default();
         }
         lines.retain(|line: &LedgerLine| line.packets > 0);
         Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders }
     }
+}
+
+/// What a receiver below the sockets lost itself.
+fn lost_at_port(endpoint: &Endpoint, lost: u64) -> LedgerLine {
+    let source = match endpoint.engine.as_str() {
+        "xsk" => "XDP_STATISTICS rx_ring_full + rx_dropped",
+        _ => "PACKET_STATISTICS tp_drops",
+    };
+    LedgerLine::new(&format!("{} ring full", endpoint.engine), lost, source)
+        .with_remedy("the reader does not keep up: more threads, or --spin")
 }
 
 fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {

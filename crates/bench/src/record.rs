@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use engine::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
 use measure::{
-    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, Stream, Trial,
+    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, RoundTrips,
+    Stream, Trial,
 };
 
 /// What all sending workers did together.
@@ -58,6 +59,8 @@ pub(crate) struct RxOutcome {
     pub(crate) on_wire: Option<u64>,
     /// What the receiver measured.
     pub(crate) statistics: Option<ReceptionStatistics>,
+    /// What came back to the sender.
+    pub(crate) round_trips: Option<RoundTrips>,
     /// What streams moved.
     pub(crate) stream: Option<Stream>,
 }
@@ -110,6 +113,7 @@ impl TxOutcome {
             ledger,
             receipt,
             statistics: rx.statistics,
+            round_trips: rx.round_trips,
             stream: rx.stream,
             interrupted: interrupted || self.error.is_some(),
             profile: None,

@@ -202,7 +202,7 @@ impl FromStr for TxSpec {
                 };
                 TxEngine::Tcp(TcpTxPlan { send, message_bytes: MESSAGE_BYTES, send_buffer_bytes: None })
             }
-            _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), send_buffer_bytes: None }),
+            _ => TxEngine::Udp(UdpTxPlan { gso: has("gso"), ..UdpTxPlan::default() }),
         }))
     }
 }

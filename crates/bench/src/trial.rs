@@ -192,6 +192,7 @@ fn run_in(
         // A message is not a packet.
         on_wire: (!pair.is_stream()).then_some(counters.tx.link.tx_packets),
         stream: moved(pair, &sent, tally, &counters),
+        round_trips: None,
         // Both ends are of this machine, and so are their clocks.
         statistics: Some(received.readings())
             .filter(|readings| !readings.is_empty())

@@ -17,12 +17,13 @@ struct stream {
 	__u64 reordered;  /* came after a higher number, and not before within the window */
 	__u64 duplicates; /* came before, within the window */
 	__u64 stale;      /* behind by more than the window: reordered or duplicate */
+	__u64 frame_bytes; /* Ethernet header to FCS */
 	__u32 next;       /* the highest number seen, plus 1 */
 	__u32 unused;
 	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
 	__u32 seen[WINDOW];
 };
-_Static_assert(sizeof(struct stream) == 8 * 8 + 4 * WINDOW, "read by count.rs");
+_Static_assert(sizeof(struct stream) == 9 * 8 + 4 * WINDOW, "read by count.rs");
 
 const volatile __u32 streams = 256; /* set by the loader, as the map's length is */
 const volatile __u32 queues = 0;    /* 0: queues are not counted */
@@ -91,7 +92,7 @@ int count(struct xdp_md *ctx)
 	struct udp *udp = udp_of(data, end);
 	struct stream *stream;
 	struct probe *probe;
-	__u32 slot, len;
+	__u32 slot, len, frame_len;
 
 	if (!udp)
 		return foreign();
@@ -109,6 +110,8 @@ int count(struct xdp_md *ctx)
 	track(stream, ntohl(probe->sequence));
 	stream->packets++;
 	stream->payload_bytes += len;
+	frame_len = end - data + FCS_LEN;
+	stream->frame_bytes += frame_len < LEAST_FRAME ? LEAST_FRAME : frame_len;
 	if (queues) {
 		__u32 queue = ctx->rx_queue_index;
 		__u64 *packets = bpf_map_lookup_elem(&by_queue, &queue);

@@ -67,6 +67,8 @@ static __s64 (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void
 #define IPV4_LEN 20
 #define IPV6_LEN 40
 #define UDP_LEN 8
+#define FCS_LEN 4
+#define LEAST_FRAME 64
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_ARP 0x0806
 #define ETHERTYPE_IPV6 0x86dd

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Measures probe packets by CPU, sender and flow: counts, sequence numbers, inter-arrival times, jitter and latency in
- * log-linear histograms, and takes the packets away. All other packets go to the kernel. There are two banks of
- * everything: while one is read and cleared, the other is filled.
+ * log-linear histograms, and takes the packets away or sends them back to those who agreed to it. All other packets go
+ * to the kernel. There are two banks of everything: while one is read and cleared, the other is filled.
  */
 #include "linerate.bpf.h"
 
@@ -14,11 +14,13 @@
 #define PROBES 4 /* places that are tried */
 #define BUCKETS 4096
 #define LINEAR 256 /* values with a bucket each; every power of two above has half as many */
-#define LEAST_FRAME 64
-#define FCS_LEN 4
 #define SECONDS_1987 (1 << 29)
 
-enum kind { INTER_ARRIVAL, FLOW_INTER_ARRIVAL, JITTER, LATENCY, KINDS };
+/*
+ * Gaps since the packet before at this reader that was of the same flow, was of another one, and since the packet before
+ * of this flow with others between: the first is of both kinds of inter-arrival times, and recorded once.
+ */
+enum kind { GAP, READER_GAP, FLOW_GAP, JITTER, LATENCY, KINDS };
 enum probe_clock { BY_NUMBERS, MICROS, NANOS };
 
 struct wide {
@@ -26,11 +28,11 @@ struct wide {
 	__u64 high;
 };
 
+/* How many samples there are, the histogram says. */
 struct sums {
-	__u64 samples;
-	__u64 least;
+	__u64 least_inverted; /* so that it grows from 0 */
 	__u64 most;
-	__u64 unused;
+	__u64 unused[2];
 	struct wide sum;
 	struct wide squares;
 };
@@ -46,9 +48,11 @@ struct reader {
 	__u64 beyond_tables;
 	__u64 before_sent;
 	__u64 sent_by_uptime;
+	__u64 returned;
+	__u64 last_flow; /* its place, plus 1; 0: of no flow in the table */
 	struct sums sums[KINDS];
 };
-_Static_assert(sizeof(struct reader) == 9 * 8 + 4 * 64, "read by measure.rs");
+_Static_assert(sizeof(struct reader) == 11 * 8 + 5 * 64, "read by measure.rs");
 
 /* What one CPU saw of one sender. */
 struct sender {
@@ -82,7 +86,11 @@ struct sender {
 	__u32 next; /* the highest number, plus 1 */
 	__u32 arrivals;
 	__u32 stray; /* plus 1 */
-	__u32 unused;
+	/*
+	 * The numbers from here to `next` came in order and were only counted by that: settle() writes them down, into
+	 * `span`, `distinct`, `arrivals` and the window, when something else comes.
+	 */
+	__u32 run;
 	/* By place in the window, a number plus 1: the last that came, the last that was the highest, and when. */
 	__u32 seen[WINDOW];
 	__u32 risen[WINDOW];
@@ -91,19 +99,17 @@ struct sender {
 _Static_assert(sizeof(struct sender) == 26 * 8 + 16 + 3 * 4 * WINDOW, "read by measure.rs");
 
 struct flow {
-	__u64 key;
 	__u64 source[2];
 	__u64 destination[2];
-	__u64 ports; /* source << 16 | destination */
-	__u64 stream;
-	__u64 is_ipv6;
+	__u64 tag; /* ports, stream and version: see tag_of() */
+	__u64 sender; /* its place */
 	__u64 packets;
 	__u64 payload_bytes;
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 longest_gap_ns;
 };
-_Static_assert(sizeof(struct flow) == 13 * 8, "read by measure.rs");
+_Static_assert(sizeof(struct flow) == 11 * 8, "read by measure.rs");
 
 struct settings {
 	__u64 wall_ahead_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
@@ -114,6 +120,8 @@ const volatile __u32 queues = 1; /* set by the loader, as the map's length is */
 const volatile __u32 verdict = XDP_DROP;
 const volatile __u32 is_timed = 1;
 const volatile __u32 probe_clock = BY_NUMBERS;
+const volatile __u32 may_return = 0; /* whether probes go back to the addresses in `returns` */
+const volatile __u32 by_poll = 0; /* look at the clock once a poll of the device */
 const volatile __u32 is_scripted = 0; /* for tests: the time of arrival stands behind the tag */
 
 struct {
@@ -162,6 +170,35 @@ struct {
 	NUMBER(max_entries, 2); /* twice as many as there are queues */
 } by_queue SEC(".maps");
 
+/* The time of the current poll, 0 when it has just begun. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1);
+} polls SEC(".maps");
+
+/* 1 + the binary logarithm, 0 for 0. */
+#define TIMES4(n) n, n, n, n
+#define TIMES16(n) TIMES4(n), TIMES4(n), TIMES4(n), TIMES4(n)
+#define TIMES64(n) TIMES16(n), TIMES16(n), TIMES16(n), TIMES16(n)
+static const volatile __u8 bits[256] = {
+	0, 1, 2, 2, TIMES4(3), TIMES4(4), TIMES4(4), TIMES16(5), TIMES16(6), TIMES16(6), TIMES64(7), TIMES64(8), TIMES64(8),
+};
+
+struct returns_key {
+	__u64 address[2];
+	__u64 is_ipv6;
+};
+_Static_assert(sizeof(struct returns_key) == 24, "written by returns.rs");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_HASH);
+	TYPE(key, struct returns_key);
+	TYPE(value, __u32);
+	NUMBER(max_entries, 256);
+} returns SEC(".maps");
+
 static ALWAYS_INLINE void add(struct wide *wide, __u64 value)
 {
 	wide->low += value;
@@ -182,38 +219,20 @@ static ALWAYS_INLINE void add_square(struct wide *wide, __u64 value)
 /* The bucket that measure::Histogram has; all values from 2^38 on share the last. */
 static ALWAYS_INLINE __u32 bucket_of(__u64 value)
 {
-	__u32 shift = 0, v;
+	__u32 shift = 0;
 
-	if (value < LINEAR)
-		return value;
-	if (value >> 38)
+	if (UNLIKELY(value >> 38))
 		return BUCKETS - 1;
 	if (value >> 24) {
 		value >>= 16;
 		shift = 16;
 	}
-	v = value;
-	if (v >> 16) {
-		v >>= 8;
+	if (value >> 16) {
+		value >>= 8;
 		shift += 8;
 	}
-	if (v >> 12) {
-		v >>= 4;
-		shift += 4;
-	}
-	if (v >> 10) {
-		v >>= 2;
-		shift += 2;
-	}
-	if (v >> 9) {
-		v >>= 1;
-		shift += 1;
-	}
-	if (v >> 8) {
-		v >>= 1;
-		shift += 1;
-	}
-	return (shift << 7) + v;
+	shift += bits[(value >> 8) & 255];
+	return (shift << 7) + (value >> bits[(value >> 8) & 255]);
 }
 
 static ALWAYS_INLINE void record(struct reader *reader, __u32 bank, enum kind kind, __u64 value)
@@ -225,27 +244,55 @@ static ALWAYS_INLINE void record(struct reader *reader, __u32 bank, enum kind ki
 	if (!counts)
 		return;
 	counts->bucket[bucket_of(value) & (BUCKETS - 1)]++;
-	if (UNLIKELY(!sums->samples) || value < sums->least)
-		sums->least = value;
-	if (value > sums->most)
+	if (UNLIKELY(~value > sums->least_inverted))
+		sums->least_inverted = ~value;
+	if (UNLIKELY(value > sums->most))
 		sums->most = value;
-	sums->samples++;
 	add(&sums->sum, value);
 	add_square(&sums->squares, value);
 }
 
-static ALWAYS_INLINE void rise(struct sender *sender, __u32 number, __u64 raw)
+static ALWAYS_INLINE void write_down(struct sender *sender, __u32 number, __u32 arrival)
 {
 	sender->seen[number % WINDOW] = number + 1;
 	sender->risen[number % WINDOW] = number + 1;
-	sender->rose_at[number % WINDOW] = sender->arrivals++;
+	sender->rose_at[number % WINDOW] = arrival;
+}
+
+static ALWAYS_INLINE void rise(struct sender *sender, __u32 number, __u64 raw)
+{
+	write_down(sender, number, sender->arrivals++);
 	sender->next = number + 1;
+	sender->run = number + 1;
 	sender->newest_raw = raw;
 	sender->distinct++;
 }
 
-static void begin(struct sender *sender, __u32 number, __u64 raw, __u64 now)
+/* Writes down what came in order; of more numbers than the window has room for, the last. */
+static ALWAYS_INLINE void settle(struct sender *sender)
 {
+	__u32 count = sender->next - sender->run, skipped;
+
+	if (!count)
+		return;
+	skipped = count > WINDOW ? count - WINDOW : 0;
+#pragma clang loop unroll(disable)
+	for (__u32 place = 0; place < WINDOW; place++) {
+		if (place >= count - skipped)
+			break;
+		write_down(sender, sender->run + skipped + place, sender->arrivals + skipped + place);
+	}
+	sender->span += count;
+	sender->distinct += count;
+	sender->arrivals += count;
+	sender->newest_raw = sender->last_raw;
+	sender->run = sender->next;
+}
+
+__attribute__((noinline)) int begin(struct sender *sender, __u32 number, __u64 raw, __u64 now)
+{
+	if (!sender)
+		return 0;
 #pragma clang loop unroll(disable)
 	for (__u32 place = 0; place < WINDOW; place++) {
 		/* volatile: there is no memset to call here */
@@ -262,6 +309,7 @@ static void begin(struct sender *sender, __u32 number, __u64 raw, __u64 now)
 	sender->arrivals = 0;
 	sender->stray = 0;
 	rise(sender, number, raw);
+	return 0;
 }
 
 /* The packets from the first with a higher number on. */
@@ -282,12 +330,13 @@ static ALWAYS_INLINE __u32 extent(struct sender *sender, __u32 number)
 }
 
 /* A packet with another number than the next; as measure::SequenceTracker does. */
-static __attribute__((noinline)) int place(struct sender *sender, __u32 number, __u64 raw, __u64 now)
+__attribute__((noinline)) int place_of(struct sender *sender, __u32 number, __u64 raw, __u64 now)
 {
 	__u32 ahead, behind, stray, follows_stray, packets;
 
 	if (!sender)
 		return 0;
+	settle(sender);
 	ahead = number - sender->next;
 	behind = -ahead;
 	stray = sender->stray;
@@ -337,10 +386,10 @@ static __attribute__((noinline)) int place(struct sender *sender, __u32 number, 
 	return 0;
 }
 
+/* Functions that are not static are verified once, by themselves: the hot path alone is little for the verifier. */
 struct ends {
 	__u64 source[2];
 	__u64 destination[2];
-	__u32 is_ipv6;
 };
 
 static ALWAYS_INLINE __u64 mix(__u64 a, __u64 b)
@@ -349,58 +398,80 @@ static ALWAYS_INLINE __u64 mix(__u64 a, __u64 b)
 	return a ^ a >> 32;
 }
 
-static ALWAYS_INLINE struct sender *find_sender(__u32 bank, struct ends *ends, __u32 stream)
+/* Of a packet, besides its addresses: ports, stream, version, and a bit that no free place has. */
+static ALWAYS_INLINE __u64 tag_of(struct udp *udp, __u32 stream, __u32 is_ipv6)
 {
-	__u64 hash = mix(ends->source[0] ^ ends->source[1] * 31, stream);
+	__u64 ports = (__u64)ntohs(udp->source) << 16 | ntohs(udp->dest);
 
-#pragma unroll
-	for (int tried = 0; tried < PROBES; tried++) {
-		__u32 key = bank * SENDERS + ((hash + tried) % SENDERS);
+	return ports | (__u64)stream << 32 | (__u64)is_ipv6 << 48 | 1ULL << 63;
+}
+
+#define STREAM_OF(tag) ((tag) >> 32 & 0xffff)
+#define IS_IPV6(tag) ((tag) >> 48 & 1)
+
+/* Its place, or -1 when there is no room. */
+__attribute__((noinline)) int find_sender(__u32 bank, struct ends *ends, __u64 tag)
+{
+	__u64 hash;
+
+	if (!ends)
+		return -1;
+	hash = mix(ends->source[0] ^ ends->source[1] * 31, STREAM_OF(tag));
+#pragma clang loop unroll(disable)
+	for (__u32 tried = 0; tried < PROBES; tried++) {
+		__u32 place = (hash + tried) % SENDERS, key = (bank & 1) * SENDERS + place;
 		struct sender *sender = bpf_map_lookup_elem(&senders, &key);
 
 		if (!sender)
-			return 0;
+			return -1;
 		if (sender->packets == 0) {
 			sender->address[0] = ends->source[0];
 			sender->address[1] = ends->source[1];
-			sender->stream = stream;
-			sender->is_ipv6 = ends->is_ipv6;
-			return sender;
+			sender->stream = STREAM_OF(tag);
+			sender->is_ipv6 = IS_IPV6(tag);
+			return place;
 		}
 		if (sender->address[0] == ends->source[0] && sender->address[1] == ends->source[1] &&
-		    sender->stream == stream)
-			return sender;
+		    sender->stream == STREAM_OF(tag))
+			return place;
 	}
-	return 0;
+	return -1;
 }
 
-static ALWAYS_INLINE struct flow *find_flow(__u32 bank, struct ends *ends, __u64 ports, __u32 stream)
+static ALWAYS_INLINE int is_of(struct flow *flow, struct ends *ends, __u64 tag)
 {
-	__u64 key = mix(mix(ends->source[0] ^ ends->source[1] * 31, ends->destination[0] ^ ends->destination[1] * 37),
-			ports << 16 | stream);
+	return flow->tag == tag && flow->source[0] == ends->source[0] && flow->destination[0] == ends->destination[0] &&
+	       flow->source[1] == ends->source[1] && flow->destination[1] == ends->destination[1];
+}
 
-#pragma unroll
-	for (int tried = 0; tried < PROBES; tried++) {
-		__u32 place = bank * FLOWS + ((key + tried) % FLOWS);
-		struct flow *flow = bpf_map_lookup_elem(&flows, &place);
+/* Its place, or -1 when there is no room. */
+__attribute__((noinline)) int find_flow(__u32 bank, struct ends *ends, __u64 tag, __u32 sender)
+{
+	__u64 hash;
+
+	if (!ends)
+		return -1;
+	hash = mix(mix(ends->source[0] ^ ends->source[1] * 31, ends->destination[0] ^ ends->destination[1] * 37), tag);
+#pragma clang loop unroll(disable)
+	for (__u32 tried = 0; tried < PROBES; tried++) {
+		__u32 place = (hash + tried) % FLOWS, key = (bank & 1) * FLOWS + place;
+		struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 
 		if (!flow)
-			return 0;
+			return -1;
 		if (flow->packets == 0) {
-			flow->key = key;
 			flow->source[0] = ends->source[0];
 			flow->source[1] = ends->source[1];
 			flow->destination[0] = ends->destination[0];
 			flow->destination[1] = ends->destination[1];
-			flow->ports = ports;
-			flow->stream = stream;
-			flow->is_ipv6 = ends->is_ipv6;
-			return flow;
+			flow->tag = tag;
+			flow->sender = sender;
+			return place;
 		}
-		if (flow->key == key)
-			return flow;
+		if (is_of(flow, ends, tag))
+			return place;
 	}
-	return 0;
+	return -1;
 }
 
 /* Nanoseconds on the monotonic clock; 0 when the header does not say. */
@@ -418,19 +489,54 @@ static ALWAYS_INLINE __u64 sent_ns(__u64 raw, struct settings *now, struct reade
 	return raw;
 }
 
-static ALWAYS_INLINE void observe(struct reader *reader, struct settings *setting, struct ends *ends, __u64 ports,
-				  __u32 stream, struct probe *probe, __u32 payload_len, __u64 now)
+struct packet {
+	__u64 tag;
+	__u64 raw;
+	__u64 now;
+	__u32 number;
+	__u32 payload_len;
+};
+
+static ALWAYS_INLINE struct flow *flow_at(__u32 bank, __u32 place)
 {
-	__u64 raw = __builtin_bswap64(probe->time), transit = 0, apart;
+	__u32 key = bank * FLOWS + (place % FLOWS);
+
+	return bpf_map_lookup_elem(&flows, &key);
+}
+
+static ALWAYS_INLINE void observe(struct reader *reader, struct settings *setting, struct ends *ends,
+				  struct packet *packet)
+{
+	__u64 raw = packet->raw, now = packet->now, transit = 0, apart, gap = now - reader->last_ns;
 	__u64 sent = sent_ns(raw, setting, reader);
-	__u32 bank = setting->bank & 1, number = ntohl(probe->sequence);
+	__u32 bank = setting->bank & 1, number = packet->number, key;
+	struct flow *flow = 0;
 	struct sender *sender;
-	struct flow *flow;
+	int place = -1, is_same = 0;
+
+	if (reader->last_flow)
+		flow = flow_at(bank, reader->last_flow - 1);
+	if (flow && is_of(flow, ends, packet->tag)) {
+		is_same = 1;
+		place = flow->sender;
+	} else {
+		flow = 0;
+		reader->last_flow = 0;
+		place = find_sender(bank, ends, packet->tag);
+		if (place >= 0) {
+			int at = find_flow(bank, ends, packet->tag, place);
+
+			if (at >= 0) {
+				flow = flow_at(bank, at);
+				reader->last_flow = at + 1;
+			}
+		}
+	}
 
 	if (UNLIKELY(!reader->first_ns))
 		reader->first_ns = now;
 	else if (is_timed)
-		record(reader, bank, INTER_ARRIVAL, now - reader->last_ns);
+		record(reader, bank, is_same ? GAP : READER_GAP, gap);
 	reader->last_ns = now;
 	if (is_timed && sent) {
 		transit = now - sent;
@@ -439,21 +545,23 @@ static ALWAYS_INLINE void observe(struct reader *reader, struct settings *settin
 		else
 			reader->before_sent++;
 	}
-
-	sender = find_sender(bank, ends, stream);
-	if (!sender) {
+	if (UNLIKELY(place < 0)) {
 		reader->beyond_tables++;
 		return;
 	}
-	if (UNLIKELY(!sender->packets))
+
+	key = bank * SENDERS + (place % SENDERS);
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (!sender)
+		return;
+	if (number == sender->next && sender->packets)
+		sender->next++;
+	else if (!sender->packets)
 		begin(sender, number, raw, now);
-	else if (number == sender->next) {
-		sender->span++;
-		rise(sender, number, raw);
-	} else
-		place(sender, number, raw, now);
+	else
+		place_of(sender, number, raw, now);
 	sender->packets++;
-	sender->payload_bytes += payload_len;
+	sender->payload_bytes += packet->payload_len;
 	sender->send_times += sender->last_raw != raw;
 	sender->last_raw = raw;
 	sender->last_ns = now;
@@ -469,31 +577,95 @@ static ALWAYS_INLINE void observe(struct reader *reader, struct settings *settin
 		sender->last_transit = transit;
 	}
 
-	flow = find_flow(bank, ends, ports, stream);
-	if (!flow) {
+	if (UNLIKELY(!flow)) {
 		reader->beyond_tables++;
 		return;
 	}
-	if (flow->packets) {
-		apart = now - flow->last_ns;
+	if (!is_same && flow->packets) {
+		gap = now - flow->last_ns;
 		if (is_timed)
-			record(reader, bank, FLOW_INTER_ARRIVAL, apart);
-		if (apart > flow->longest_gap_ns)
-			flow->longest_gap_ns = apart;
-	} else {
-		flow->first_ns = now;
+			record(reader, bank, FLOW_GAP, gap);
 	}
+	if (UNLIKELY(!flow->packets))
+		flow->first_ns = now;
+	else if (gap > flow->longest_gap_ns)
+		flow->longest_gap_ns = gap;
 	flow->packets++;
-	flow->payload_bytes += payload_len;
+	flow->payload_bytes += packet->payload_len;
 	flow->last_ns = now;
+}
+
+static ALWAYS_INLINE void swap16(__u16 *a, __u16 *b)
+{
+	__u16 was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
+static ALWAYS_INLINE void swap32(__u32 *a, __u32 *b)
+{
+	__u32 was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
+/* As wire::turn_frame_back: everything changes places, so that no checksum changes. */
+static ALWAYS_INLINE int turn_back(__u16 *mac, __u8 *ip, struct udp *udp, struct probe *probe, void *end)
+{
+	if ((ip[0] >> 4) == 6) {
+		if ((void *)(ip + IPV6_LEN) > end)
+			return XDP_PASS;
+		swap32((__u32 *)(ip + 8), (__u32 *)(ip + 24));
+		swap32((__u32 *)(ip + 12), (__u32 *)(ip + 28));
+		swap32((__u32 *)(ip + 16), (__u32 *)(ip + 32));
+		swap32((__u32 *)(ip + 20), (__u32 *)(ip + 36));
+	} else {
+		swap32((__u32 *)(ip + 12), (__u32 *)(ip + 16));
+	}
+	swap16(&mac[0], &mac[3]);
+	swap16(&mac[1], &mac[4]);
+	swap16(&mac[2], &mac[5]);
+	swap16(&udp->source, &udp->dest);
+	probe->magic = htonl(PROBE_MAGIC << 16 | PROBE_MAGIC >> 16);
+	return XDP_TX;
+}
+
+static ALWAYS_INLINE __u64 moment(void)
+{
+	__u32 zero = 0;
+	__u64 *poll;
+
+	if (!by_poll)
+		return bpf_ktime_get_ns();
+	poll = bpf_map_lookup_elem(&polls, &zero);
+	if (!poll)
+		return 0;
+	if (!*poll)
+		*poll = bpf_ktime_get_ns();
+	return *poll;
+}
+
+/* napi:napi_poll comes at the end of each poll. */
+SEC("raw_tracepoint/napi_poll")
+int measure_polled(void *ctx)
+{
+	__u32 zero = 0;
+	__u64 *poll = bpf_map_lookup_elem(&polls, &zero);
+
+	if (poll)
+		*poll = 0;
+	return 0;
 }
 
 SEC("xdp.frags")
 int measure(struct xdp_md *ctx)
 {
 	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u32 zero = 0, bank, queue, frame_len, stream;
+	__u32 zero = 0, bank, queue, frame_len, is_ipv6, fate = verdict;
 	struct settings *setting = bpf_map_lookup_elem(&settings, &zero);
+	struct packet packet;
 	struct reader *reader;
 	struct probe *probe = 0;
 	struct udp *udp;
@@ -514,9 +686,8 @@ int measure(struct xdp_md *ctx)
 		reader->foreign++;
 		return XDP_PASS;
 	}
-	stream = stream_of(udp, probe, end);
-	ends.is_ipv6 = (ip[0] >> 4) == 6;
-	if (ends.is_ipv6) {
+	is_ipv6 = (ip[0] >> 4) == 6;
+	if (is_ipv6) {
 		if ((void *)(ip + IPV6_LEN) > end)
 			return XDP_PASS;
 		ends.source[0] = *(__u64 *)(ip + 8);
@@ -531,18 +702,31 @@ int measure(struct xdp_md *ctx)
 		ends.destination[0] = *(__u32 *)(ip + 16);
 		ends.destination[1] = 0;
 	}
+	now = (__u64 *)((__u8 *)(probe + 1) + 2);
+	if (is_scripted && (void *)(now + 1) > end)
+		return XDP_PASS;
+	packet.now = is_scripted ? __builtin_bswap64(*now) : moment();
+	packet.tag = tag_of(udp, stream_of(udp, probe, end), is_ipv6);
+	packet.raw = __builtin_bswap64(probe->time);
+	packet.number = ntohl(probe->sequence);
+	packet.payload_len = ntohs(udp->len) - UDP_LEN;
 	frame_len = end - data + FCS_LEN;
 	reader->packets++;
-	reader->payload_bytes += ntohs(udp->len) - UDP_LEN;
+	reader->payload_bytes += packet.payload_len;
 	reader->frame_bytes += frame_len < LEAST_FRAME ? LEAST_FRAME : frame_len;
 	queue = 2 * ctx->rx_queue_index + bank;
 	packets = bpf_map_lookup_elem(&by_queue, &queue);
 	if (packets)
 		(*packets)++;
-	now = (__u64 *)((__u8 *)(probe + 1) + 2);
-	if (is_scripted && (void *)(now + 1) > end)
-		return XDP_PASS;
-	observe(reader, setting, &ends, (__u64)ntohs(udp->source) << 16 | ntohs(udp->dest), stream, probe,
-		ntohs(udp->len) - UDP_LEN, is_scripted ? __builtin_bswap64(*now) : bpf_ktime_get_ns());
-	return verdict;
+	if (may_return) {
+		struct returns_key sender = { { ends.source[0], ends.source[1] }, is_ipv6 };
+
+		/* Not what was sent to many. */
+		if (!(*(__u8 *)data & 1) && bpf_map_lookup_elem(&returns, &sender)) {
+			reader->returned++;
+			fate = turn_back(data, ip, udp, probe, end);
+		}
+	}
+	observe(reader, setting, &ends, &packet);
+	return fate;
 }

@@ -60,6 +60,8 @@ pub struct StreamCount {
     pub packets: u64,
     /// UDP payload bytes of those.
     pub payload_bytes: u64,
+    /// Bytes of their frames from Ethernet header to FCS.
+    pub frame_bytes: u64,
     /// The lowest sequence number.
     pub first: u32,
     /// Sequence numbers from the lowest to the highest, both included.
@@ -73,7 +75,7 @@ pub struct StreamCount {
 }
 
 /// `sizeof(struct stream)` of `count.bpf.c` in words.
-const STREAM_WORDS: usize = 8 + 256 / 2;
+const STREAM_WORDS: usize = 9 + 256 / 2;
 
 impl Default for CountOptions {
     /// 256 streams, dropped; no queues.
@@ -169,6 +171,11 @@ impl Counts {
         self.streams.iter().map(|stream| stream.payload_bytes).sum()
     }
 
+    /// Bytes of the frames of all streams.
+    pub fn frame_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.frame_bytes).sum()
+    }
+
     /// Both together, stream by stream.
     #[must_use]
     pub fn plus(mut self, other: Self) -> Self {
@@ -200,6 +207,7 @@ impl StreamCount {
         Self {
             packets: self.packets + other.packets,
             payload_bytes: self.payload_bytes + other.payload_bytes,
+            frame_bytes: self.frame_bytes + other.frame_bytes,
             first: if apart < 0 { other.first } else { self.first },
             span: (end - apart.min(0)) as u64,
             reordered: self.reordered + other.reordered,
@@ -210,10 +218,10 @@ impl StreamCount {
 
     /// From `struct stream` of `count.bpf.c`.
     fn of(words: &[u64; STREAM_WORDS]) -> Self {
-        let [packets, payload_bytes, _, span, reordered, duplicates, stale, next] =
+        let [packets, payload_bytes, _, span, reordered, duplicates, stale, frame_bytes, next] =
             *words.first_chunk().unwrap();
         let first = (next as u32).wrapping_sub(span as u32);
-        Self { packets, payload_bytes, first, span, reordered, duplicates, stale }
+        Self { packets, payload_bytes, frame_bytes, first, span, reordered, duplicates, stale }
     }
 }
 

@@ -25,6 +25,7 @@ mod parking;
 mod pass;
 mod program;
 mod redirect;
+mod returns;
 mod send;
 mod softirq;
 mod splice;
@@ -44,6 +45,7 @@ pub use measure::{
 pub use pass::Pass;
 pub use program::Mode;
 pub use redirect::{Redirect, RedirectOptions};
+pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
 pub use softirq::{NapiCounts, SoftirqWatch};
 pub use splice::Instruction;

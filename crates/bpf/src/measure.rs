@@ -14,6 +14,7 @@ use crate::{
     count::Verdict,
     error::BpfError,
     program::{Mode, Program, object},
+    returns::ReturnMap,
 };
 
 /// What is measured, and what then.
@@ -27,6 +28,10 @@ pub struct MeasureOptions {
     pub times: bool,
     /// How senders write the time.
     pub probe_time: ProbeTime,
+    /// Whether probes go back to the addresses of [`Measure::take_returns`].
+    pub returns: bool,
+    /// Look at the clock once a poll of the device instead of once a packet.
+    pub by_poll: bool,
     /// For tests: packets say themselves when they arrive, in the eight bytes behind the stream tag.
     pub is_scripted: bool,
 }
@@ -56,6 +61,7 @@ pub struct Measure {
     flows: PerCpuArray<MapData, [u64; FLOW_WORDS]>,
     histograms: PerCpuArray<MapData, [u64; BUCKETS]>,
     by_queue: PerCpuArray<MapData, u64>,
+    returns: Option<ReturnMap>,
     queues: u32,
     bank: u32,
 }
@@ -81,6 +87,8 @@ pub struct Measured {
     pub before_sent: u64,
     /// Packets that tell no wall clock's time.
     pub sent_by_uptime: u64,
+    /// Packets that were sent back.
+    pub returned: u64,
     /// Time since the packet before.
     pub inter_arrival: MeasuredTimes,
     /// Time since the packet before of the same flow.
@@ -172,12 +180,13 @@ pub struct MeasuredFlow {
 }
 
 // Of measure.bpf.c.
-const READER_WORDS: usize = 9 + KINDS * SUMS_WORDS;
+const READER_COUNTS: usize = 11;
+const READER_WORDS: usize = READER_COUNTS + KINDS * SUMS_WORDS;
 const SUMS_WORDS: usize = 8;
 const SENDER_WORDS: usize = 26 + 2 + 3 * 256 / 2;
-const FLOW_WORDS: usize = 13;
+const FLOW_WORDS: usize = 11;
 const BUCKETS: usize = 4096;
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 const SENDERS: u32 = 64;
 const FLOWS: u32 = 256;
 
@@ -197,12 +206,15 @@ impl Measure {
         let queues = options.queues.max(1);
         let probe_clock = options.probe_time as u32;
         let (is_timed, is_scripted) = (u32::from(options.times), u32::from(options.is_scripted));
+        let (may_return, by_poll) = (u32::from(options.returns), u32::from(options.by_poll));
         let mut program = Program::load("measure", object!("measure"), |loader| {
             loader
                 .override_global("verdict", &verdict, true)
                 .override_global("is_timed", &is_timed, true)
                 .override_global("is_scripted", &is_scripted, true)
                 .override_global("probe_clock", &probe_clock, true)
+                .override_global("may_return", &may_return, true)
+                .override_global("by_poll", &by_poll, true)
                 .map_max_entries("by_queue", 2 * queues);
         })?;
         let mut this = Self {
@@ -212,13 +224,22 @@ impl Measure {
             flows: program.take_map("flows")?,
             histograms: program.take_map("histograms")?,
             by_queue: program.take_map("by_queue")?,
+            returns: Some(ReturnMap::over(program.take_map("returns")?)),
             queues,
             bank: 0,
             _program: program,
         };
         this.set(wall_ahead_ns)?;
+        if options.by_poll {
+            this._program.watch_tracepoint("measure_polled", "napi_poll")?;
+        }
         this._program.attach(interface, mode)?;
         Ok(this)
+    }
+
+    /// The addresses that probes go back to; `None` the second time.
+    pub fn take_returns(&mut self) -> Option<ReturnMap> {
+        self.returns.take()
     }
 
     /// Tells the program by how much the wall clock is ahead of the monotonic one.
@@ -262,14 +283,15 @@ impl Measure {
         (0..self.queues).map(read).collect()
     }
 
-    /// Packets, payload bytes and foreign packets of all CPUs so far, at less cost than reading everything.
+    /// Packets, payload bytes, foreign packets and packets sent back of all CPUs so far, at less cost than reading
+    /// everything.
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn read_counts(&self) -> Result<[u64; 3], BpfError> {
+    pub fn read_counts(&self) -> Result<[u64; 4], BpfError> {
         let cpus = values(&self.readers, self.bank, "reader")?;
         let sum = |word: usize| cpus.iter().map(|words| words[word]).sum();
-        Ok([sum(0), sum(2), sum(1)])
+        Ok([sum(0), sum(2), sum(1), sum(9)])
     }
 
     /// Packets and payload bytes by stream tag of all CPUs so far.
@@ -297,10 +319,9 @@ impl Measure {
             readers.iter().enumerate().map(|(cpu, words)| Measured::of(cpu as u32, words)).collect();
         for kind in 0..KINDS {
             let all = values(&self.histograms, bank * KINDS as u32 + kind as u32, "histogram")?;
-            for (cpu, counts) in cpus.iter_mut().zip(all.iter()) {
-                if cpu.packets > 0 {
-                    cpu.times_mut(kind).counts = counts.to_vec();
-                }
+            let of_cpus = cpus.iter_mut().zip(readers.iter()).zip(all.iter());
+            for ((cpu, words), counts) in of_cpus.filter(|((cpu, _), _)| cpu.packets > 0) {
+                cpu.add_times(kind, &MeasuredTimes::of(kind, words, counts));
             }
         }
         for place in bank * SENDERS..(bank + 1) * SENDERS {
@@ -370,8 +391,9 @@ impl Measured {
             beyond_tables,
             before_sent,
             sent_by_uptime,
-        ] = words.first_chunk().expect("a reader begins with nine words");
-        let times = |kind: usize| MeasuredTimes::of(&words[9 + kind * SUMS_WORDS..][..SUMS_WORDS]);
+            returned,
+            _last_flow,
+        ] = words.first_chunk::<READER_COUNTS>().expect("a reader begins with its counts");
         Self {
             cpu,
             packets,
@@ -382,30 +404,51 @@ impl Measured {
             beyond_tables,
             before_sent,
             sent_by_uptime,
-            inter_arrival: times(0),
-            flow_inter_arrival: times(1),
-            jitter: times(2),
-            latency: times(3),
-            senders: Vec::new(),
-            flows: Vec::new(),
+            returned,
+            ..Self::default()
         }
     }
 
-    fn times_mut(&mut self, kind: usize) -> &mut MeasuredTimes {
+    /// By `enum kind`: a gap after a packet of the same flow is of both inter-arrival times.
+    fn add_times(&mut self, kind: usize, times: &MeasuredTimes) {
         match kind {
-            0 => &mut self.inter_arrival,
-            1 => &mut self.flow_inter_arrival,
-            2 => &mut self.jitter,
-            _ => &mut self.latency,
+            0 => {
+                self.inter_arrival.add(times);
+                self.flow_inter_arrival.add(times);
+            }
+            1 => self.inter_arrival.add(times),
+            2 => self.flow_inter_arrival.add(times),
+            3 => self.jitter.add(times),
+            _ => self.latency.add(times),
         }
     }
 }
 
 impl MeasuredTimes {
-    /// From `struct sums`.
-    fn of(words: &[u64]) -> Self {
+    /// From `struct sums` of a reader, and the histogram.
+    fn of(kind: usize, reader: &[u64; READER_WORDS], counts: &[u64; BUCKETS]) -> Self {
+        let words = &reader[READER_COUNTS + kind * SUMS_WORDS..][..SUMS_WORDS];
         let wide = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
-        Self { counts: Vec::new(), extremes_ns: [words[1], words[2]], sum: wide(4), squares: wide(6) }
+        let extremes_ns = [!words[0], words[1]];
+        Self { counts: counts.to_vec(), extremes_ns, sum: wide(4), squares: wide(6) }
+    }
+
+    fn samples(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        if other.samples() == 0 {
+            return;
+        }
+        let is_first = self.samples() == 0;
+        self.counts.resize(BUCKETS, 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        let ([least, most], [others_least, others_most]) = (self.extremes_ns, other.extremes_ns);
+        self.extremes_ns =
+            [if is_first { others_least } else { least.min(others_least) }, most.max(others_most)];
+        self.sum += other.sum;
+        self.squares += other.squares;
     }
 }
 
@@ -413,6 +456,9 @@ impl MeasuredSender {
     /// From `struct sender`; `None` when its place is free.
     fn of(words: &[u64; SENDER_WORDS]) -> Option<Self> {
         let next = words[26] as u32;
+        // Numbers that came in order and were not written down yet.
+        let in_order = u64::from(next.wrapping_sub((words[27] >> 32) as u32));
+        let span = words[15] + in_order;
         (words[4] > 0).then(|| Self {
             address: address([words[0], words[1]], words[3]),
             stream: words[2] as u16,
@@ -420,9 +466,9 @@ impl MeasuredSender {
             payload_bytes: words[5],
             send_times: words[6],
             jitter_scaled_ns: (words[9] > 0).then_some(words[10]),
-            first: next.wrapping_sub(words[15] as u32),
-            span: words[15],
-            distinct: words[16],
+            first: next.wrapping_sub(span as u32),
+            span,
+            distinct: words[16] + in_order,
             arrived_ns: [words[11], words[12]],
             restarts: words[17],
             distinct_before: words[18],
@@ -440,17 +486,18 @@ impl MeasuredSender {
 impl MeasuredFlow {
     /// From `struct flow`; `None` when its place is free.
     fn of(words: &[u64; FLOW_WORDS]) -> Option<Self> {
-        let is_ipv6 = words[7];
+        let tag = words[4];
+        let is_ipv6 = tag >> 48 & 1;
         let end =
             |at: usize, port: u64| SocketAddr::new(address([words[at], words[at + 1]], is_ipv6), port as u16);
-        (words[8] > 0).then(|| Self {
-            source: end(1, words[5] >> 16),
-            destination: end(3, words[5]),
-            stream: words[6] as u16,
-            packets: words[8],
-            payload_bytes: words[9],
-            arrived_ns: [words[10], words[11]],
-            longest_gap_ns: words[12],
+        (words[6] > 0).then(|| Self {
+            source: end(0, tag >> 16),
+            destination: end(2, tag),
+            stream: (tag >> 32) as u16,
+            packets: words[6],
+            payload_bytes: words[7],
+            arrived_ns: [words[8], words[9]],
+            longest_gap_ns: words[10],
         })
     }
 }

@@ -6,7 +6,7 @@ use aya::{
     Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, TestRunResult, VerifierLogLevel,
     maps::{Map, MapError},
     programs::{
-        ProgramError, Xdp,
+        ProgramError, RawTracePoint, Xdp,
         links::FdLink,
         loaded_programs,
         xdp::{XdpLink, XdpMode},
@@ -100,6 +100,22 @@ impl Program {
         })?;
         self.link = Some(link);
         Ok(())
+    }
+
+    /// Attaches another program of the object to a tracepoint, as long as this one lives.
+    pub(crate) fn watch_tracepoint(
+        &mut self,
+        name: &'static str,
+        tracepoint: &'static str,
+    ) -> Result<(), BpfError> {
+        let program = self.ebpf.program_mut(name).expect("the object defines the program");
+        let program: &mut RawTracePoint =
+            program.try_into().expect("the program's section is raw_tracepoint");
+        let attached = program.load().and_then(|()| program.attach(tracepoint));
+        attached.map(drop).map_err(|source| {
+            let trace = |source| BpfError::Trace { point: tracepoint, source };
+            BpfError::or_capability(format!("watch the trace point {tracepoint}"), source.into(), trace)
+        })
     }
 
     /// Takes the place of another program where that is attached, between two packets.

@@ -38,7 +38,7 @@ pub(crate) use nic::{
 pub(crate) use output::{JsonArg, OutputArgs};
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
-pub(crate) use recv::{AskArgs, Display, MeasureArgs, RecvArgs, RecvCommand};
+pub(crate) use recv::{AskArgs, ClocksArg, Display, MeasureArgs, RecvArgs, RecvCommand, StampArg};
 pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;

@@ -40,9 +40,20 @@ pub struct Collector {
     senders: Table<SenderState>,
     flows: Table<FlowState>,
     beyond_tables: u64,
-    times: Box<Times>,
+    recorded: Box<Recorded>,
     last_ns: Option<u64>,
+    last: Option<Whose>,
     place: ReaderPlace,
+}
+
+/// Whose a packet is.
+#[derive(Debug, Clone, Copy)]
+struct Whose {
+    flow: FlowKey,
+    stream: u16,
+    sender: usize,
+    /// Its flow's place, where that is told apart.
+    at: Option<usize>,
 }
 
 /// Where a reader reads.
@@ -77,6 +88,16 @@ pub(crate) struct Times {
     pub(crate) latency: Distribution,
 }
 
+/// What is recorded of each packet: a gap after a packet of the same flow is of both inter-arrival times, once.
+#[derive(Debug, Clone, Default)]
+struct Recorded {
+    gap: Distribution,
+    reader_gap: Distribution,
+    flow_gap: Distribution,
+    jitter: Distribution,
+    latency: Distribution,
+}
+
 #[derive(Debug, Clone)]
 struct SenderState {
     flow: FlowKey,
@@ -87,6 +108,8 @@ struct SenderState {
     last_sent: u64,
     variation: TransitVariation,
     sequence: SequenceTracker,
+    /// Its flow, while it has one alone: that one's numbers are the sender's.
+    only_flow: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +122,9 @@ struct FlowState {
     first_ns: u64,
     last_ns: u64,
     longest_gap_ns: u64,
-    sequence: SequenceTracker,
+    /// `None` while it is its sender's only one.
+    sequence: Option<SequenceTracker>,
+    sender_at: usize,
 }
 
 impl Collector {
@@ -117,8 +142,9 @@ impl Collector {
             senders: Table::new(if tables { Self::MOST_SENDERS } else { 0 }),
             flows: Table::new(if tables { Self::MOST_FLOWS } else { 0 }),
             beyond_tables: 0,
-            times: Box::default(),
+            recorded: Box::default(),
             last_ns: None,
+            last: None,
             place,
         }
     }
@@ -150,45 +176,58 @@ impl Collector {
         self.counts.unstamped += 1;
     }
 
+    /// The next probe packet, where only packets and bytes are counted.
+    #[inline]
+    pub fn count(&mut self, payload_bytes: usize, frame_bytes: usize) {
+        let counts = &mut self.counts;
+        counts.packets += 1;
+        counts.payload_bytes += payload_bytes as u64;
+        counts.frame_bytes += frame_bytes as u64;
+    }
+
     /// The next probe packet.
     #[inline]
     pub fn add(&mut self, arrival: &Arrival) {
-        let counts = &mut self.counts;
-        counts.packets += 1;
-        counts.payload_bytes += arrival.payload_bytes as u64;
-        counts.frame_bytes += arrival.frame_bytes as u64;
+        self.count(arrival.payload_bytes, arrival.frame_bytes);
         if self.level == StatisticsLevel::Counter {
             return;
         }
+        let counts = &mut self.counts;
         counts.first_ns.get_or_insert(arrival.arrived_ns);
         counts.last_ns = arrival.arrived_ns;
         counts.sent_by_uptime += u64::from(!arrival.is_sent_by_wall);
         self.add_numbered(arrival);
     }
 
+    #[inline]
     fn add_numbered(&mut self, arrival: &Arrival) {
         let is_timed = self.level == StatisticsLevel::Time;
         let &Arrival { header, flow, arrived_ns, .. } = arrival;
         let bytes = arrival.payload_bytes as u64;
+        let same = self.last.filter(|last| last.stream == header.stream && last.flow == flow);
+        let is_same = same.is_some_and(|whose| whose.at.is_some());
+        let transit_ns = arrival.sent_ns.map(|sent_ns| arrived_ns.wrapping_sub(sent_ns) as i64);
         if is_timed {
+            let recorded = &mut *self.recorded;
             if let Some(last_ns) = self.last_ns {
-                self.times.inter_arrival.record(arrived_ns.saturating_sub(last_ns));
+                let gaps = if is_same { &mut recorded.gap } else { &mut recorded.reader_gap };
+                gaps.record(arrived_ns.saturating_sub(last_ns));
             }
             self.last_ns = Some(arrived_ns);
-        }
-        let transit_ns = arrival.sent_ns.map(|sent_ns| arrived_ns.wrapping_sub(sent_ns) as i64);
-        if is_timed && let Some(transit_ns) = transit_ns {
-            match u64::try_from(transit_ns) {
-                Ok(latency_ns) => self.times.latency.record(latency_ns),
-                Err(_) => self.counts.before_sent += 1,
+            if let Some(transit_ns) = transit_ns {
+                match u64::try_from(transit_ns) {
+                    Ok(latency_ns) => recorded.latency.record(latency_ns),
+                    Err(_) => self.counts.before_sent += 1,
+                }
             }
         }
-        let sender = Key::of_sender(flow.addresses.src(), header.stream);
-        let Some(state) = self.senders.find_or_insert(sender, || SenderState::new(flow, header.stream))
-        else {
+        let whose = if same.is_some() { same } else { self.whose(arrival) };
+        self.last = whose;
+        let Some(whose) = whose else {
             self.beyond_tables += 1;
             return;
         };
+        let state = self.senders.at(whose.sender);
         state.packets += 1;
         state.payload_bytes += bytes;
         state.send_times += u64::from(state.last_sent != header.raw_time);
@@ -198,25 +237,53 @@ impl Collector {
             && let Some(transit_ns) = transit_ns
             && let Some(apart_ns) = state.variation.observe(transit_ns)
         {
-            self.times.jitter.record(apart_ns);
+            self.recorded.jitter.record(apart_ns);
         }
 
-        let key = Key::of_flow(&flow, sender);
-        let found =
-            self.flows.find_or_insert(key, || FlowState::new(flow, sender, header.stream, arrived_ns));
-        let Some(state) = found else {
+        let Some(at) = whose.at else {
             self.beyond_tables += 1;
             return;
         };
+        let state = self.flows.at(at);
         if is_timed && state.packets > 0 {
             let gap_ns = arrived_ns.saturating_sub(state.last_ns);
-            self.times.flow_inter_arrival.record(gap_ns);
+            if !is_same {
+                self.recorded.flow_gap.record(gap_ns);
+            }
             state.longest_gap_ns = state.longest_gap_ns.max(gap_ns);
         }
         state.last_ns = arrived_ns;
         state.packets += 1;
         state.payload_bytes += bytes;
-        state.sequence.observe(header.sequence, header.raw_time, arrived_ns);
+        if let Some(sequence) = &mut state.sequence {
+            sequence.observe(header.sequence, header.raw_time, arrived_ns);
+        }
+    }
+
+    /// Finds or makes the packet's sender and flow; `None` when there is no room for the sender.
+    fn whose(&mut self, arrival: &Arrival) -> Option<Whose> {
+        let &Arrival { header, flow, arrived_ns, .. } = arrival;
+        let stream = header.stream;
+        let key = Key::of_sender(flow.addresses.src(), stream);
+        let sender = self.senders.find_or_insert(key, || SenderState::new(flow, stream))?;
+        let at = self.flows.find_or_insert(Key::of_flow(&flow, key), || {
+            FlowState::new(flow, (key, sender), stream, arrived_ns)
+        });
+        let state = self.senders.at(sender);
+        if state.packets == 0 {
+            state.only_flow = at;
+        }
+        // From its second flow on, the numbers of each are followed by themselves.
+        if state.only_flow.is_some() && state.only_flow != at {
+            let first = state.only_flow.take().expect("it is some");
+            self.flows.at(first).sequence = Some(state.sequence.clone());
+        }
+        if let Some(at) = at
+            && state.only_flow.is_none()
+        {
+            self.flows.at(at).sequence.get_or_insert_default();
+        }
+        Some(Whose { flow, stream, sender, at })
     }
 }
 
@@ -231,12 +298,13 @@ impl SenderState {
             last_sent: 0,
             variation: TransitVariation::default(),
             sequence: SequenceTracker::new(),
+            only_flow: None,
         }
     }
 }
 
 impl FlowState {
-    fn new(flow: FlowKey, sender: Key, stream: u16, first_ns: u64) -> Self {
+    fn new(flow: FlowKey, (sender, sender_at): (Key, usize), stream: u16, first_ns: u64) -> Self {
         Self {
             flow,
             sender,
@@ -246,7 +314,8 @@ impl FlowState {
             first_ns,
             last_ns: first_ns,
             longest_gap_ns: 0,
-            sequence: SequenceTracker::new(),
+            sequence: None,
+            sender_at,
         }
     }
 }

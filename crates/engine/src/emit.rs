@@ -38,6 +38,10 @@ impl<P: TxPort> Stamped<P> {
         });
         Self { port, template, sequence: 0 }
     }
+
+    pub(crate) fn port(&self) -> &P {
+        &self.port
+    }
 }
 
 impl<P: TxPort> Emit for Stamped<P> {

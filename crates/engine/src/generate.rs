@@ -2,10 +2,10 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
-use measure::Histogram;
+use measure::{Histogram, StatisticsLevel};
 use port::{
-    BusyPoll, PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, UdpTx,
-    UdpTxOptions, XdpTx, XdpTxOptions, XskTx, XskTxOptions,
+    BusyPoll, PacketTx, PacketTxOptions, PktgenTx, PortError, TcpSend, TcpTx, TcpTxOptions, TimeSource,
+    UdpTx, UdpTxOptions, XdpTx, XdpTxOptions, XskTx, XskTxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::{
@@ -20,6 +20,7 @@ use crate::{
     kernel::{self, Job, pktgen_options},
     pace::{Departures, Limit, Schedule},
     publish::{TxPublished, TxSnapshot},
+    receive::{Receiver, ReceiverPlan, RxEngine, StatisticsPlan, UdpRxPlan},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
 };
 
@@ -112,6 +113,9 @@ pub struct UdpTxPlan {
     pub gso: bool,
     /// `SO_SNDBUF` in bytes, `None` for the system's default.
     pub send_buffer_bytes: Option<usize>,
+    /// Receive what comes back ([`Sender::take_returns`]).
+    #[serde(default)]
+    pub returns: bool,
 }
 
 /// One worker of a sender.
@@ -131,6 +135,7 @@ pub struct TxWorkerPlan {
 pub struct Sender {
     crew: Crew<SenderResult>,
     published: Vec<Arc<TxPublished>>,
+    returns: Option<Receiver>,
 }
 
 /// What a sender did.
@@ -172,7 +177,8 @@ impl Sender {
                         })
                         .collect::<Result<Vec<_>, EngineError>>()
                 })?;
-                Self::over(plan, ports, placement)
+                let returns = udp.returns.then(|| receive_returns(plan, &ports)).transpose()?;
+                Ok(Self { returns, ..Self::over(plan, ports, placement)? })
             }
             TxEngine::Packet(packet) => {
                 let ports = placement.inside(|| {
@@ -252,7 +258,7 @@ impl Sender {
                 let crew = Crew::gather("send", vec![port], placement, move |port, shift| {
                     kernel::drive(&port, &job, &shift, &shared)
                 })?;
-                Ok(Self { crew, published: vec![published] })
+                Ok(Self { crew, published: vec![published], returns: None })
             }
         }
     }
@@ -268,12 +274,18 @@ impl Sender {
             let schedule = plan.schedule(shift.worker, shift.start_ns);
             generate(&mut emitter, schedule, plan.frames.clock, &shift, &shared[shift.worker])
         })?;
-        Ok(Self { crew, published })
+        Ok(Self { crew, published, returns: None })
     }
 
     /// Lets all workers send from now on; returns the moment in monotonic nanoseconds.
     pub fn begin(&self) -> u64 {
         self.crew.begin()
+    }
+
+    /// The receiver of what comes back, once, when [`UdpTxPlan::returns`] asked for it; it goes on when the sender has
+    /// ended.
+    pub fn take_returns(&mut self) -> Option<Receiver> {
+        self.returns.take()
     }
 
     /// Counters of each worker so far.
@@ -368,7 +380,32 @@ fn udp_options(
         batch_size: plan.batch_size,
         gso: udp.gso,
         send_buffer_bytes: udp.send_buffer_bytes,
+        returns: udp.returns,
     }
+}
+
+/// A thread for each flow: they sleep until something comes, wherever the workers are pinned to.
+fn receive_returns(plan: &SenderPlan, senders: &[Stamped<UdpTx>]) -> Result<Receiver, EngineError> {
+    let mut ports = Vec::new();
+    for sender in senders {
+        ports.extend(sender.port().return_ports()?);
+    }
+    let statistics = StatisticsPlan {
+        level: StatisticsLevel::Time,
+        probe_clock: Some(plan.frames.clock),
+        stamp: Some(TimeSource::Kernel),
+    };
+    let plan = ReceiverPlan {
+        engine: RxEngine::Udp(UdpRxPlan::default()),
+        local: plan.workers[0].local,
+        interface: None,
+        workers: ports.len(),
+        spin: false,
+        batch_size: plan.batch_size,
+        statistics: Some(statistics),
+        reflect: false,
+    };
+    Receiver::of_returned(&plan, ports, &Placement::default())
 }
 
 /// How often a sender whose packets tell the wall clock's time looks whether that was set.

@@ -25,8 +25,8 @@ pub use generate::{
 };
 pub use observe::Then;
 pub use pace::{Departures, Limit, Schedule};
-/// Packets that a receiving port lost at one place, and who says when a packet came.
-pub use port::{Loss, TcpSend, TimeSource};
+/// Packets that a receiving port lost at one place, whose packets go back, and who says when a packet came.
+pub use port::{Loss, ReturnList, TcpSend, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use receive::{
     PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, StatisticsPlan, TcpRxPlan,

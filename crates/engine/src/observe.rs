@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use measure::StatisticsLevel;
 use port::{Layer, Received, TimeSource};
 use sys::{
     clock::{self, WallOffset},
@@ -18,8 +19,7 @@ use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings},
-    publish::STREAMS,
-    receive::StatisticsPlan,
+    receive::{StatisticsPlan, Tally},
 };
 
 /// Shows a worker's packets to its statistics, with all times on the monotonic clock.
@@ -77,50 +77,65 @@ impl Observer {
         self.batch_ns = None;
     }
 
-    /// Takes a packet.
+    /// Takes a packet, which the tally counts.
     #[inline]
-    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>) {
+    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, tally: &mut Tally) {
         match layer {
-            Layer::Payload => {
-                let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
-                let is_ipv4 = matches!(flow.addresses, wire::Addresses::V4 { .. });
-                let extra = if is_ipv4 { IPV4_FRAME_EXTRA } else { IPV6_FRAME_EXTRA };
-                self.take(received.bytes, flow, received.bytes.len() + extra, received.arrived_ns);
-            }
-            Layer::Frame => match UdpFrame::parse(received.bytes) {
-                Ok(frame) => {
-                    let frame_bytes = received.bytes.len() + FCS_BYTES;
-                    self.take(frame.payload(), frame.flow(), frame_bytes, received.arrived_ns);
+            Layer::Payload => match tally.add(received.bytes) {
+                Some(header) => {
+                    let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
+                    let is_ipv4 = matches!(flow.addresses, wire::Addresses::V4 { .. });
+                    let extra = if is_ipv4 { IPV4_FRAME_EXTRA } else { IPV6_FRAME_EXTRA };
+                    let payload_bytes = received.bytes.len();
+                    let bytes = (payload_bytes, payload_bytes + extra);
+                    self.take(&header, || flow, bytes, received.arrived_ns);
                 }
-                Err(_) => self.collector.add_foreign(),
+                None => self.collector.add_foreign(),
             },
+            Layer::Frame => {
+                let frame = UdpFrame::parse(received.bytes).ok();
+                let payload = frame.as_ref().map_or(&[][..], UdpFrame::payload);
+                match (tally.add(payload), frame) {
+                    (Some(header), Some(frame)) => {
+                        let bytes = (payload.len(), received.bytes.len() + FCS_BYTES);
+                        self.take(&header, || frame.flow(), bytes, received.arrived_ns);
+                    }
+                    _ => self.collector.add_foreign(),
+                }
+            }
         }
     }
 
     #[inline]
-    fn take(&mut self, payload: &[u8], flow: FlowKey, frame_bytes: usize, stamped_ns: Option<u64>) {
-        let header = ProbeHeader::read(payload).filter(|header| usize::from(header.stream) < STREAMS);
-        let Some(header) = header else {
-            self.collector.add_foreign();
+    fn take(
+        &mut self,
+        header: &ProbeHeader,
+        flow: impl FnOnce() -> FlowKey,
+        (payload_bytes, frame_bytes): (usize, usize),
+        stamped_ns: Option<u64>,
+    ) {
+        let frame_bytes = frame_bytes.max(LEAST_FRAME);
+        if self.collector.level() == StatisticsLevel::Counter {
+            self.collector.count(payload_bytes, frame_bytes);
             return;
-        };
+        }
         let arrived_ns = match (self.stamp, stamped_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
             (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
-            (TimeSource::Program | TimeSource::Card, Some(stamped_ns)) => stamped_ns,
+            (TimeSource::Program | TimeSource::Poll | TimeSource::Card, Some(stamped_ns)) => stamped_ns,
             (_, None) => {
                 self.collector.add_unstamped();
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
-        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
+        let (sent_ns, is_sent_by_wall) = self.sent_ns(header);
         self.collector.add(&Arrival {
             sent_ns,
             is_sent_by_wall,
-            header,
-            flow,
-            payload_bytes: payload.len(),
-            frame_bytes: frame_bytes.max(LEAST_FRAME),
+            header: *header,
+            flow: flow(),
+            payload_bytes,
+            frame_bytes,
             arrived_ns,
         });
     }

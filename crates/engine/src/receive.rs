@@ -1,19 +1,21 @@
 //! Receivers: workers that count the packets a port lends them.
 
+mod program;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
-    BusyPoll, CountOptions, Fanout, FanoutMode, Layer, Loss, MeasureOptions, PacketRx, PacketRxOptions,
-    PortError, ProbeTime, Received, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpRx, UdpRxOptions, Verdict,
-    Wait, XdpMeter, XdpMode, XdpRx, XskRx, XskRxOptions,
+    BusyPoll, Fanout, FanoutMode, Layer, Loss, PacketRx, PacketRxOptions, PortError, Received, ReturnList,
+    RxPort, TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait, XdpMode, XskRx,
+    XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{Collector, LatencyMeans, ReaderPlace, Readings, reception},
+    collect::{LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
     generate::{interface, interface_index},
     observe::{Observer, Then, Window},
@@ -39,6 +41,9 @@ pub struct ReceiverPlan {
     /// What is measured besides packets and payload bytes of each stream; `None` is nothing.
     #[serde(default)]
     pub statistics: Option<StatisticsPlan>,
+    /// Send probes back to those who agreed ([`Receiver::returns`]).
+    #[serde(default)]
+    pub reflect: bool,
 }
 
 /// What a receiver measures.
@@ -66,6 +71,19 @@ pub enum RxEngine {
     Xdp(XdpRxPlan),
     /// TCP streams of equal messages; a packet is a message then.
     Tcp(TcpRxPlan),
+}
+
+impl RxEngine {
+    /// Who can say when a packet came.
+    pub fn stamps(&self) -> &'static [TimeSource] {
+        match self {
+            Self::Udp(_) => &[TimeSource::Kernel, TimeSource::Card, TimeSource::Loop],
+            Self::Packet(_) => &[TimeSource::Kernel],
+            Self::Xsk(_) => &[TimeSource::Program, TimeSource::Loop],
+            Self::Xdp(_) => &[TimeSource::Program, TimeSource::Poll],
+            Self::Tcp(_) => &[],
+        }
+    }
 }
 
 /// Settings of receivers of streams.
@@ -123,6 +141,7 @@ pub struct Receiver {
     published: Vec<Arc<RxPublished>>,
     windows: Vec<Arc<Window>>,
     local: SocketAddr,
+    returns: Option<Arc<ReturnList>>,
 }
 
 /// What one worker received.
@@ -159,11 +178,24 @@ impl Receiver {
     /// # Errors
     /// The first port or worker that could not be made; then nothing is left open.
     pub fn start(plan: &ReceiverPlan, placement: &Placement) -> Result<Self, EngineError> {
+        let returns = plan.reflect.then(Arc::<ReturnList>::default);
+        let receiver = Self::at_work(plan, placement, returns.as_ref())?;
+        Ok(Self { returns, ..receiver })
+    }
+
+    fn at_work(
+        plan: &ReceiverPlan,
+        placement: &Placement,
+        returns: Option<&Arc<ReturnList>>,
+    ) -> Result<Self, EngineError> {
         match &plan.engine {
             RxEngine::Udp(udp) => {
-                let ports = placement.inside(|| open_udp(plan, udp))?;
+                let (ports, options) = placement.inside(|| open_udp(plan, udp))?;
                 let local = ports[0].local_address()?;
-                Self::over(plan, ports, placement, local)
+                let Some(returns) = returns else { return Self::over(plan, ports, placement, local) };
+                let reflector = |port| UdpReflector::over(port, &options, returns.clone());
+                let ports: Result<Vec<_>, _> = ports.into_iter().map(reflector).collect();
+                Self::over(plan, ports?, placement, local)
             }
             RxEngine::Packet(_) => {
                 let ports = placement.inside(|| open_packet(plan))?;
@@ -174,7 +206,7 @@ impl Receiver {
                 let stamps = plan.stamps_of_packets(TimeSource::Program) == Some(TimeSource::Program);
                 let ports = placement.inside(|| {
                     // A receiver that measures takes probes to whatever port, and leaves the rest alone.
-                    let is_measuring = plan.statistics.is_some();
+                    let is_measuring = plan.statistics.is_some() || plan.reflect;
                     let options = XskRxOptions {
                         queues: plan.queues(interface)?,
                         dst_port: if is_measuring { 0 } else { plan.local.port() },
@@ -198,61 +230,13 @@ impl Receiver {
                     take_streams(&mut port, &shift, &shared[shift.worker])
                 })?;
                 crew.begin();
-                Ok(Self { crew, published, windows: Vec::new(), local })
+                Ok(Self { crew, published, windows: Vec::new(), local, returns: None })
             }
             RxEngine::Xdp(xdp) => {
                 let mode = if xdp.generic { XdpMode::Generic } else { XdpMode::Native };
-                if let Some(statistics) =
-                    plan.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)
-                {
-                    return Self::metering(plan, statistics, mode, placement);
-                }
-                let options = CountOptions { streams: STREAMS as u16, queues: 0, verdict: Verdict::Drop };
-                let port = placement.inside(|| {
-                    Ok(XdpRx::open(interface_index(plan.interface.as_deref())?, mode, &options)?)
-                })?;
-                let published = Arc::new(RxPublished::new());
-                let shared = published.clone();
-                // The counting happens in softirq, wherever that runs; the worker only reads the counters.
-                let crew = Crew::gather("recv", vec![port], placement, move |port, shift| {
-                    watch_counts(&port, &shift, &shared)
-                })?;
-                crew.begin();
-                Ok(Self { crew, published: vec![published], windows: Vec::new(), local: plan.local })
+                program::start(plan, mode, placement, returns)
             }
         }
-    }
-
-    /// A receiver whose program in the kernel measures.
-    fn metering(
-        plan: &ReceiverPlan,
-        statistics: StatisticsPlan,
-        mode: XdpMode,
-        placement: &Placement,
-    ) -> Result<Self, EngineError> {
-        let port = placement.inside(|| {
-            let link = interface(plan.interface.as_deref())?;
-            let options = MeasureOptions {
-                verdict: Verdict::Drop,
-                queues: link.rx_queues,
-                is_scripted: false,
-                times: statistics.level == StatisticsLevel::Time,
-                probe_time: match statistics.probe_clock {
-                    None => ProbeTime::ByNumbers,
-                    Some(ProbeClock::Micros) => ProbeTime::Micros,
-                    Some(ProbeClock::Nanos) => ProbeTime::Nanos,
-                },
-            };
-            Ok(XdpMeter::open(link.index, mode, &options)?)
-        })?;
-        let published = Arc::new(RxPublished::new());
-        let window = Arc::new(Window::default());
-        let (shared, seen) = (published.clone(), window.clone());
-        let crew = Crew::gather("recv", vec![port], placement, move |mut port, shift| {
-            watch_meter(&mut port, statistics.level, &shift, Outlets { published: &shared, window: &seen })
-        })?;
-        crew.begin();
-        Ok(Self { crew, published: vec![published], windows: vec![window], local: plan.local })
     }
 
     fn over<P: RxPort + Send + 'static>(
@@ -260,6 +244,24 @@ impl Receiver {
         ports: Vec<P>,
         placement: &Placement,
         local: SocketAddr,
+    ) -> Result<Self, EngineError> {
+        Self::of_probes(Probes::Sent, plan, ports, (placement, local))
+    }
+
+    /// A receiver of what comes back to a sender.
+    pub(crate) fn of_returned<P: RxPort + Send + 'static>(
+        plan: &ReceiverPlan,
+        ports: Vec<P>,
+        placement: &Placement,
+    ) -> Result<Self, EngineError> {
+        Self::of_probes(Probes::Returned, plan, ports, (placement, plan.local))
+    }
+
+    fn of_probes<P: RxPort + Send + 'static>(
+        probes: Probes,
+        plan: &ReceiverPlan,
+        ports: Vec<P>,
+        (placement, local): (&Placement, SocketAddr),
     ) -> Result<Self, EngineError> {
         let published: Vec<Arc<RxPublished>> = ports.iter().map(|_| Arc::new(RxPublished::new())).collect();
         let windows: Vec<Arc<Window>> = ports.iter().map(|_| Arc::default()).collect();
@@ -276,18 +278,23 @@ impl Receiver {
             receive(
                 &mut port,
                 wait,
-                observer,
+                (probes, observer),
                 &shift,
                 Outlets { published: &shared[worker], window: &seen[worker] },
             )
         })?;
         crew.begin();
-        Ok(Self { crew, published, windows, local })
+        Ok(Self { crew, published, windows, local, returns: None })
     }
 
     /// The address packets are received on, with the port the kernel chose for 0.
     pub fn local_address(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Whose probes go back; `None` for a receiver that sends none back.
+    pub fn returns(&self) -> Option<&Arc<ReturnList>> {
+        self.returns.as_ref()
     }
 
     /// Counters of each worker so far.
@@ -345,7 +352,7 @@ impl ReceiverPlan {
     /// whichever queue they please.
     fn queues(&self, name: &str) -> Result<Vec<u32>, EngineError> {
         let workers = self.workers as u32;
-        if self.statistics.is_none() {
+        if self.statistics.is_none() && !self.reflect {
             return Ok((0..workers).collect());
         }
         Ok((0..interface(Some(name))?.rx_queues.max(workers)).collect())
@@ -354,8 +361,9 @@ impl ReceiverPlan {
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.
     fn stamps_of_packets(&self, best: TimeSource) -> Option<TimeSource> {
         let statistics = self.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)?;
+        let asked = statistics.stamp.filter(|stamp| self.engine.stamps().contains(stamp));
         Some(match statistics.level {
-            StatisticsLevel::Time => statistics.stamp.unwrap_or(best),
+            StatisticsLevel::Time => asked.unwrap_or(best),
             _ => TimeSource::Loop,
         })
     }
@@ -400,7 +408,8 @@ fn open_packet(plan: &ReceiverPlan) -> Result<Vec<PacketRx>, EngineError> {
     (0..plan.workers).map(|_| Ok(PacketRx::open(&options)?)).collect()
 }
 
-fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineError> {
+fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<(Vec<UdpRx>, UdpRxOptions), EngineError> {
+    let times = plan.stamps_of_packets(TimeSource::Kernel);
     let mut options = UdpRxOptions {
         local: plan.local,
         interface: plan.interface.clone(),
@@ -408,7 +417,8 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineEr
         gro: udp.gro,
         drop_counts: udp.drop_counts,
         batch_size: plan.batch_size,
-        times: plan.stamps_of_packets(TimeSource::Kernel),
+        // Who sends packets back must know their senders.
+        times: times.or(plan.reflect.then_some(TimeSource::Loop)),
         receive_buffer_bytes: udp.receive_buffer_bytes,
         busy_poll_micros: udp.busy_poll_micros,
     };
@@ -418,31 +428,54 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<Vec<UdpRx>, EngineEr
     for _ in 1..plan.workers {
         ports.push(if udp.reuse_port { UdpRx::open(&options)? } else { ports[0].share(&options)? });
     }
-    Ok(ports)
+    Ok((ports, options))
+}
+
+/// Which probes a receiver counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probes {
+    /// Those that a sender sends.
+    Sent,
+    /// Those that come back to it.
+    Returned,
+}
+
+impl Probes {
+    /// The header of a payload, when it is such a probe's and of a stream that is told apart.
+    #[inline]
+    pub(crate) fn read(self, payload: &[u8]) -> Option<ProbeHeader> {
+        let header = match self {
+            Self::Sent => ProbeHeader::read(payload),
+            Self::Returned => ProbeHeader::read_returned(payload),
+        };
+        header.filter(|header| usize::from(header.stream) < STREAMS)
+    }
 }
 
 /// What the hot loop adds up; decides about packets, and knows no port.
-struct Tally {
+pub(crate) struct Tally {
+    probes: Probes,
     total: RxSnapshot,
     streams: Box<[StreamCount; STREAMS]>,
     touched: [u64; STREAMS / 64],
 }
 
 impl Tally {
-    fn new() -> Self {
+    fn new(probes: Probes) -> Self {
         Self {
+            probes,
             total: RxSnapshot::default(),
             streams: Box::new([StreamCount::default(); STREAMS]),
             touched: [0; STREAMS / 64],
         }
     }
 
+    /// Takes a payload; returns its header when it is a probe's.
     #[inline]
-    fn add(&mut self, payload: &[u8]) {
-        let header = ProbeHeader::read(payload).filter(|header| usize::from(header.stream) < STREAMS);
-        let Some(header) = header else {
+    pub(crate) fn add(&mut self, payload: &[u8]) -> Option<ProbeHeader> {
+        let Some(header) = self.probes.read(payload) else {
             self.total.foreign += 1;
-            return;
+            return None;
         };
         let stream = usize::from(header.stream);
         self.total.packets += 1;
@@ -450,6 +483,7 @@ impl Tally {
         self.streams[stream].packets += 1;
         self.streams[stream].payload_bytes += payload.len() as u64;
         self.touched[stream / 64] |= 1 << (stream % 64);
+        Some(header)
     }
 
     fn publish(&mut self, published: &RxPublished) {
@@ -483,12 +517,12 @@ pub(crate) struct Outlets<'o> {
 pub(crate) fn receive<P: RxPort>(
     port: &mut P,
     wait: Wait,
-    mut observer: Option<Observer>,
+    (probes, mut observer): (Probes, Option<Observer>),
     shift: &Shift,
     Outlets { published, window }: Outlets<'_>,
 ) -> RxResult {
     let mut meter = Meter::start();
-    let mut tally = Tally::new();
+    let mut tally = Tally::new(probes);
     let (mut first_ns, mut last_ns) = (None, None);
     let mut drain_until_ns = u64::MAX;
     let mut was_idle = false;
@@ -502,8 +536,7 @@ pub(crate) fn receive<P: RxPort>(
             Some(observer) => {
                 observer.begin_batch();
                 port.recv(wait, |received| {
-                    count::<P>(&mut tally, &received);
-                    observer.observe(P::LAYER, &received);
+                    observer.observe(P::LAYER, &received, &mut tally);
                 })
             }
         };
@@ -598,135 +631,6 @@ fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublished) -> RxR
     RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
 }
 
-/// How often a program's counters are read: they grow by themselves.
-const COUNTS_EVERY_NS: u64 = 10_000_000;
-
-/// Publishes what the program in the kernel counts.
-fn watch_counts(port: &XdpRx, shift: &Shift, published: &RxPublished) -> RxResult {
-    let mut meter = Meter::start();
-    let mut total = RxSnapshot::default();
-    let (mut first_ns, mut last_ns) = (None, None);
-    let error = loop {
-        let is_over = shift.is_over();
-        let counts = match port.read() {
-            Ok(counts) => counts,
-            Err(error) => break Some(error.into()),
-        };
-        let now = clock::monotonic_ns();
-        if counts.packets() > total.packets {
-            first_ns.get_or_insert(now);
-            last_ns = Some(now);
-        }
-        total.packets = counts.packets();
-        total.payload_bytes = counts.payload_bytes();
-        total.foreign = counts.foreign;
-        for (stream, count) in counts.streams.iter().enumerate().filter(|(_, count)| count.packets > 0) {
-            let count = StreamCount { packets: count.packets, payload_bytes: count.payload_bytes };
-            published.store_stream(stream, &count);
-        }
-        published.store(&total);
-        if is_over {
-            break None;
-        }
-        clock::sleep_until(now + COUNTS_EVERY_NS);
-    };
-    let (losses, statistics) = (Vec::new(), Vec::new());
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
-}
-
-/// Publishes what the program in the kernel measures.
-fn watch_meter(
-    port: &mut XdpMeter,
-    level: StatisticsLevel,
-    shift: &Shift,
-    Outlets { published, window }: Outlets<'_>,
-) -> RxResult {
-    let mut meter = Meter::start();
-    let mut total = RxSnapshot::default();
-    let (mut first_ns, mut last_ns) = (None, None);
-    let mut error = None;
-    // What was measured before it was measured anew: the counters go on.
-    let mut before = RxSnapshot::default();
-    let mut streams_before = [StreamCount::default(); STREAMS];
-    let read = |port: &mut XdpMeter, then: Then| {
-        let queues = port.read_queues()?;
-        let measured = match then {
-            Then::GoOn => port.read()?,
-            Then::Reset => port.take()?,
-        };
-        let mut readings: Vec<Readings> =
-            measured.iter().map(|cpu| Readings::of_program(level, cpu)).collect();
-        if readings.is_empty() {
-            // No CPU has seen a packet: that too is an answer.
-            readings.push(Readings {
-                stamp: TimeSource::Program,
-                ..Collector::new(level, ReaderPlace::default()).readings()
-            });
-        }
-        readings[0].queues = queues;
-        Ok::<_, PortError>(readings)
-    };
-    let error = loop {
-        let is_over = shift.is_over();
-        window.show(|then| {
-            if then == Then::Reset {
-                add_streams(&port.read_streams().unwrap_or_default(), &mut streams_before);
-            }
-            let readings = read(port, then).unwrap_or_else(|cause| {
-                error = Some(cause.into());
-                Vec::new()
-            });
-            if then == Then::Reset {
-                before = readings.iter().map(Readings::snapshot).fold(before, RxSnapshot::plus);
-            }
-            readings
-        });
-        if error.is_some() {
-            break error;
-        }
-        let (counts, streams) = match (port.read_counts(), port.read_streams()) {
-            (Ok(counts), Ok(streams)) => (counts, streams),
-            (Err(cause), _) | (_, Err(cause)) => break Some(cause.into()),
-        };
-        let now = clock::monotonic_ns();
-        let [packets, payload_bytes, foreign] = counts;
-        let counted = RxSnapshot { packets, payload_bytes, foreign, lost: 0 }.plus(before);
-        if counted.packets > total.packets {
-            first_ns.get_or_insert(now);
-            last_ns = Some(now);
-        }
-        total = counted;
-        publish_streams(&streams, streams_before, published);
-        published.store(&total);
-        if is_over {
-            break None;
-        }
-        clock::sleep_until(now + COUNTS_EVERY_NS);
-    };
-    let (statistics, error) = match (error, read(port, Then::GoOn)) {
-        (None, Ok(statistics)) => (statistics, None),
-        (None, Err(cause)) => (Vec::new(), Some(cause.into())),
-        (error, _) => (Vec::new(), error),
-    };
-    let losses = Vec::new();
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
-}
-
-fn publish_streams(streams: &[(u16, u64, u64)], mut sums: [StreamCount; STREAMS], published: &RxPublished) {
-    add_streams(streams, &mut sums);
-    for (stream, sum) in sums.iter().enumerate().filter(|(_, sum)| sum.packets > 0) {
-        published.store_stream(stream, sum);
-    }
-}
-
-fn add_streams(streams: &[(u16, u64, u64)], sums: &mut [StreamCount; STREAMS]) {
-    for (stream, packets, payload_bytes) in streams {
-        if let Some(sum) = sums.get_mut(usize::from(*stream)) {
-            *sum = sum.plus(StreamCount { packets: *packets, payload_bytes: *payload_bytes });
-        }
-    }
-}
-
 #[inline]
 fn count<P: RxPort>(tally: &mut Tally, received: &Received<'_>) {
     match P::LAYER {
@@ -735,7 +639,7 @@ fn count<P: RxPort>(tally: &mut Tally, received: &Received<'_>) {
             Ok(frame) => tally.add(frame.payload()),
             Err(_) => tally.add(&[]),
         },
-    }
+    };
 }
 
 fn read_losses<P: RxPort>(port: &mut P, tally: &mut Tally) -> Result<(), EngineError> {

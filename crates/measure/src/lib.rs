@@ -42,8 +42,8 @@ pub use ledger::{Ledger, LedgerLine, Unit};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
-    ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
-    StatisticsLevel, Timing,
+    ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
+    SenderStatistics, StatisticsLevel, Timing,
 };
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,

@@ -134,6 +134,34 @@ pub struct FlowStatistics {
     pub inter_arrival_max_ns: Option<u64>,
 }
 
+/// What came back of a sender's packets, timed by the sender's clock alone.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RoundTrips {
+    /// Packets that came back, each counted once.
+    pub returned: u64,
+    /// Packets that did not: lost on either way, at the receiver, or here.
+    pub missing: u64,
+    /// Of those, packets that came back and found no room in this host's sockets.
+    pub dropped_here: u64,
+    /// What the numbers of those that came back told.
+    pub sequence: Option<SequenceSummary>,
+    /// Time from departure to return, the receiver's own time included.
+    pub round_trip: Option<NanosSummary>,
+    /// Difference of the round trips of two packets one after another.
+    pub jitter: Option<NanosSummary>,
+    /// Different send times: several packets share one when the sender stamps a batch at once.
+    pub send_times: u64,
+    /// Who says when a packet came back.
+    pub rx_stamp: String,
+    /// The same in words.
+    pub rx_stamp_means: String,
+    /// The smallest step that the clock was seen to make.
+    pub clock_resolution_ns: u64,
+    /// What one look at the clock costs.
+    pub clock_read_ns: f64,
+}
+
 /// How sending and receiving clock belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

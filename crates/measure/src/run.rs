@@ -13,7 +13,7 @@ use crate::{
     ledger::Ledger,
     profile::Profile,
     receipt::Receipt,
-    reception::ReceptionStatistics,
+    reception::{ReceptionStatistics, RoundTrips},
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
 };
@@ -216,6 +216,9 @@ pub struct Trial {
     /// What the receiver measured, when it was asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<ReceptionStatistics>,
+    /// What came back, when the receiver was asked to send packets back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<RoundTrips>,
     /// What a stream moved; packets are its messages in every other field then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<Stream>,

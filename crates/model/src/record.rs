@@ -74,6 +74,7 @@ impl Outcome {
             ledger,
             receipt,
             statistics: None,
+            round_trips: None,
             stream: None,
             interrupted: false,
             profile: None,

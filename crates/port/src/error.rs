@@ -32,6 +32,12 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// None of the queues that packets come on can send.
+    #[error("no queue of {interface} that receives can also send packets back")]
+    NoWayBack {
+        /// The interface.
+        interface: String,
+    },
     /// An option was refused.
     #[error("cannot set {option} on a UDP socket")]
     Option {
@@ -229,6 +235,7 @@ impl PortError {
             | Self::FrameBeyondSlot { .. }
             | Self::Bpf(_)
             | Self::PktgenInUse { .. }
+            | Self::NoWayBack { .. }
             | Self::NoReceiveRings { .. } => None,
         }
     }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 mod error;
 mod packet;
 mod pktgen;
+mod returns;
 mod tcp;
 mod udp;
 mod xdp;
@@ -38,10 +39,11 @@ pub use packet::{
     Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
+pub use returns::ReturnList;
 /// Settings of sockets that poll their card.
 pub use sys::xsk::BusyPoll;
 pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
-pub use udp::{UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
+pub use udp::{UdpReflector, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{
     After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskRx, XskRxOptions, XskShape, XskTx,
@@ -116,6 +118,8 @@ pub enum TimeSource {
     Kernel,
     /// A program in the driver (monotonic clock).
     Program,
+    /// The same, once a poll of the device.
+    Poll,
     /// The card, by a clock of its own.
     Card,
 }

@@ -11,6 +11,10 @@ use sys::udp::{Message, RecvBatch, SendBatch, SocketOptions, UdpSocket};
 
 use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TimeSource, TxPort, Wait};
 
+mod reflect;
+
+pub use reflect::UdpReflector;
+
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
 /// Datagrams that the kernel joins or cuts in one message, at most (`UDP_MAX_SEGMENTS` of the oldest kernels).
@@ -37,6 +41,8 @@ pub struct UdpTxOptions {
     pub gso: bool,
     /// `SO_SNDBUF` in bytes.
     pub send_buffer_bytes: Option<usize>,
+    /// Packets are expected to come back: the sockets have room for them and stamp them.
+    pub returns: bool,
 }
 
 /// Sends on connected UDP sockets.
@@ -99,11 +105,17 @@ impl UdpTxOptions {
             batch_size: 1024,
             gso: false,
             send_buffer_bytes: None,
+            returns: false,
         }
     }
 }
 
 impl UdpTx {
+    /// Room for packets that come back, per socket.
+    const RETURN_BUFFER_BYTES: usize = 8 << 20;
+    /// Of those a call, at most.
+    const RETURN_BATCH: usize = 128;
+
     /// Opens and connects the sockets.
     ///
     /// # Errors
@@ -118,6 +130,8 @@ impl UdpTx {
             interface: options.interface.clone(),
             send_buffer_bytes: options.send_buffer_bytes,
             segment_bytes: (segments > 1).then_some(options.payload_bytes as u16),
+            receive_buffer_bytes: options.returns.then_some(Self::RETURN_BUFFER_BYTES),
+            timestamps: options.returns,
             ..SocketOptions::default()
         };
         let peer = options.peer;
@@ -150,6 +164,24 @@ impl UdpTx {
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, PortError> {
         let unsaid = |source| PortError::Option { option: "getsockname", source };
         self.sockets.iter().map(|socket| socket.local_address().map_err(unsaid)).collect()
+    }
+
+    /// A port for each flow that receives what comes back to it, stamped by the kernel; for sockets that were opened with
+    /// [`UdpTxOptions::returns`].
+    ///
+    /// # Errors
+    /// [`PortError::Option`] when no descriptor is left.
+    pub fn return_ports(&self) -> Result<Vec<UdpRx>, PortError> {
+        let port = |socket: &UdpSocket| {
+            let socket = socket.try_clone().map_err(|source| PortError::Option { option: "dup", source })?;
+            let options = UdpRxOptions {
+                times: Some(TimeSource::Kernel),
+                batch_size: Self::RETURN_BATCH,
+                ..UdpRxOptions::at(self.peer)
+            };
+            UdpRx::over(socket, &options, false)
+        };
+        self.sockets.iter().map(port).collect()
     }
 
     fn fill(&mut self, packets: usize, mut fill: impl FnMut(&mut [u8]) -> usize) -> usize {

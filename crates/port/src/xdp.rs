@@ -11,7 +11,7 @@ use bpf::{
 use sys::{clock, ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 use wire::{ProbeClock, Recipe};
 
-use crate::{PortError, Sent};
+use crate::{PortError, ReturnList, Sent};
 
 mod plan;
 mod probe;
@@ -191,6 +191,11 @@ impl XdpMeter {
         Ok(Self { measure })
     }
 
+    /// Sends probes back to whom the list allows it, when [`MeasureOptions::returns`] was set; to be called once.
+    pub fn keep(&mut self, list: &ReturnList) {
+        list.keep(self.measure.take_returns().expect("nobody took them before"));
+    }
+
     /// What each CPU has measured so far.
     ///
     /// # Errors
@@ -207,11 +212,11 @@ impl XdpMeter {
         self.measure.take(clock::wall_offset().ahead_ns).map_err(PortError::Bpf)
     }
 
-    /// Packets, payload bytes and foreign packets so far.
+    /// Packets, payload bytes, foreign packets and packets sent back so far.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
-    pub fn read_counts(&self) -> Result<[u64; 3], PortError> {
+    pub fn read_counts(&self) -> Result<[u64; 4], PortError> {
         self.measure.read_counts().map_err(PortError::Bpf)
     }
 

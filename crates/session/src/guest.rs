@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
@@ -64,6 +64,12 @@ pub enum SessionError {
         /// Its reason.
         reason: String,
     },
+    /// The receiver agreed, but sends nothing back.
+    #[error("the receiver at {peer} sends no packets back")]
+    NoReflector {
+        /// The receiver's address.
+        peer: SocketAddr,
+    },
     /// The conversation broke.
     #[error("lost the receiver at {peer}")]
     Lost {
@@ -100,7 +106,10 @@ impl Guest {
         let mut lines = Lines::over(stream, PATIENCE).map_err(lost)?;
         lines.send(&Message::Offer(offer.clone())).map_err(lost)?;
         let accepted = match lines.receive() {
-            Ok(Message::Accept { streams, data_port }) if streams.len() == usize::from(offer.streams) => {
+            Ok(Message::Accept { reflects: false, .. }) if offer.reflect => {
+                return Err(SessionError::NoReflector { peer });
+            }
+            Ok(Message::Accept { streams, data_port, .. }) if streams.len() == usize::from(offer.streams) => {
                 Accepted { streams, data: SocketAddr::new(peer.ip(), data_port) }
             }
             Ok(Message::Refuse { reason }) => return Err(SessionError::Refused { peer, reason }),
@@ -118,6 +127,14 @@ impl Guest {
             .spawn(move || listen(lines, &listener, &reports))
             .map_err(unreachable)?;
         Ok((Self { peer, writer, heard, report }, accepted))
+    }
+
+    /// Our address as the receiver knows it: the one that it sends packets back to.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn local_ip(&self) -> io::Result<IpAddr> {
+        self.writer.local_addr().map(|address| address.ip().to_canonical())
     }
 
     /// The receiver's address.

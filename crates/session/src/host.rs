@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -43,6 +43,17 @@ pub trait Counts: Send + Sync + 'static {
 
     /// Called when a trial begins; what it returns comes back to [`Counts::report`].
     fn begin(&self) -> u64;
+
+    /// Sends packets of this address back until [`Counts::end_returns`] was called as often.
+    ///
+    /// # Errors
+    /// Why it cannot, for the sender's user.
+    fn allow_returns(&self, _sender: IpAddr) -> Result<(), String> {
+        Err("this receiver sends no packets back: start it with --reflect".into())
+    }
+
+    /// Sends them back no more.
+    fn end_returns(&self, _sender: IpAddr) {}
 
     /// The receiver's half of a trial that began at `begun`, with `delivered` packets.
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report;
@@ -223,10 +234,19 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
             return Err(Ended::Refused(reason));
         }
     };
+    let reflects = offer.reflect;
+    let returning = reflects.then(|| Returning::to(peer.ip(), &*shared.counts)).transpose();
+    let _returning = match returning {
+        Ok(returning) => returning,
+        Err(reason) => {
+            lines.send(&Message::Refuse { reason: reason.clone() })?;
+            return Err(Ended::Refused(reason));
+        }
+    };
     let before = shared.counts.progress(&seat.streams);
     let begun = shared.counts.begin();
     shared.events.send(HostEvent::Joined { peer, offer }).ok();
-    lines.send(&Message::Accept { streams: seat.tags(), data_port: shared.data_port })?;
+    lines.send(&Message::Accept { streams: seat.tags(), data_port: shared.data_port, reflects })?;
     let since = |now: Progress| Progress {
         packets: now.packets - before.packets,
         payload_bytes: now.payload_bytes - before.payload_bytes,
@@ -286,6 +306,25 @@ fn drain(sent: u64, delivered: impl Fn() -> u64) -> u64 {
         }
     }
     last.0
+}
+
+/// While it lives, packets go back to the sender.
+struct Returning<'c> {
+    sender: IpAddr,
+    counts: &'c dyn Counts,
+}
+
+impl<'c> Returning<'c> {
+    fn to(sender: IpAddr, counts: &'c dyn Counts) -> Result<Self, String> {
+        counts.allow_returns(sender)?;
+        Ok(Self { sender, counts })
+    }
+}
+
+impl Drop for Returning<'_> {
+    fn drop(&mut self) {
+        self.counts.end_returns(self.sender);
+    }
 }
 
 /// A sender's place among the others; given back when dropped.

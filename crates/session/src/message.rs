@@ -18,6 +18,9 @@ pub enum Message {
         streams: Vec<u16>,
         /// UDP port.
         data_port: u16,
+        /// Whether packets come back to the address that this conversation comes from.
+        #[serde(default)]
+        reflects: bool,
     },
     /// Receiver: not agreed.
     Refuse {
@@ -54,6 +57,9 @@ pub struct Offer {
     pub duration_s: Option<f64>,
     /// Packets it will send.
     pub count: Option<u64>,
+    /// Whether it wants its packets back.
+    #[serde(default)]
+    pub reflect: bool,
 }
 
 /// Counters so far.

@@ -21,6 +21,7 @@ fn messages() -> impl Strategy<Value = Message> {
                 rate_pps,
                 duration_s,
                 count,
+                reflect: false,
             })
         },
     );

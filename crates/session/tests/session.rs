@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,6 +18,8 @@ use session::{Counts, Guest, Host, HostEvent, Offer, PROTOCOL, Progress, Report,
 #[derive(Default)]
 struct Invented {
     delivered: AtomicU64,
+    returning: AtomicU64,
+    reflects: AtomicU64,
 }
 
 impl Counts for Invented {
@@ -28,6 +30,19 @@ impl Counts for Invented {
 
     fn begin(&self) -> u64 {
         7
+    }
+
+    fn allow_returns(&self, sender: IpAddr) -> Result<(), String> {
+        assert_eq!(sender.to_string(), "127.0.0.1");
+        if self.reflects.load(Relaxed) == 0 {
+            return Err("nothing comes back".into());
+        }
+        self.returning.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn end_returns(&self, _: IpAddr) {
+        self.returning.fetch_sub(1, Relaxed);
     }
 
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
@@ -65,6 +80,7 @@ fn offer(streams: u16) -> Offer {
         rate_pps: None,
         duration_s: None,
         count: None,
+        reflect: false,
     }
 }
 
@@ -194,4 +210,20 @@ fn nobody_listening_is_said_with_the_address() {
     let error = Guest::join(free, &offer(1)).unwrap_err();
     assert_eq!(error.to_string(), format!("no receiver answers at {free}"));
     assert_eq!(error.source().unwrap().to_string(), "Connection refused (os error 111)");
+}
+
+#[test]
+fn packets_come_back_while_a_session_lasts_that_asked_for_it() {
+    let receiver = receiver();
+    let wanted = Offer { reflect: true, ..offer(1) };
+    let refused = Guest::join(receiver.host.address(), &wanted).unwrap_err();
+    assert!(refused.to_string().ends_with("refused: nothing comes back"), "{refused}");
+    receiver.counts.reflects.store(1, Relaxed);
+    let (mut asked, _) = Guest::join(receiver.host.address(), &wanted).unwrap();
+    let (plain, _) = Guest::join(receiver.host.address(), &offer(1)).unwrap();
+    assert_eq!(receiver.counts.returning.load(Relaxed), 1);
+    assert_eq!(asked.local_ip().unwrap().to_string(), "127.0.0.1");
+    asked.finish(0).unwrap();
+    drop((asked, plain));
+    until(|| receiver.counts.returning.load(Relaxed) == 0);
 }

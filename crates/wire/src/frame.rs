@@ -1,6 +1,6 @@
 //! Whole frames as they are received: is it UDP, whose, and what does it carry?
 
-use std::ops::Range;
+use std::{net::IpAddr, ops::Range};
 
 use thiserror::Error;
 
@@ -195,6 +195,35 @@ impl<'f> UdpFrame<'f> {
     }
 }
 
+/// Turns a frame with a probe into one that goes back to its sender, in place: the hosts, the ports and the halves of
+/// the magic number change places, so that every checksum stays right. Tells who sent it; `None`, and nothing is
+/// changed, when the frame holds no probe, was sent to many, or `may_return` says no.
+pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool) -> Option<IpAddr> {
+    const IS_GROUP: u8 = 1;
+    let parsed = UdpFrame::parse(frame).ok()?;
+    parsed.probe()?;
+    let payload = parsed.payload_range();
+    let (ip_start, sender) = (parsed.eth().header_len(), parsed.addresses().src());
+    let is_multicast = parsed.addresses().dst().is_multicast() || frame[0] & IS_GROUP != 0;
+    if is_multicast || !may_return(sender) {
+        return None;
+    }
+    swap(frame, 0, 6);
+    match sender {
+        IpAddr::V4(_) => swap(frame, ip_start + 12, 4),
+        IpAddr::V6(_) => swap(frame, ip_start + 8, 16),
+    }
+    swap(frame, payload.start - UdpHeader::LEN, 2);
+    ProbeHeader::turn_back(&mut frame[payload]);
+    Some(sender)
+}
+
+/// Two neighbours of `len` bytes change places.
+fn swap(frame: &mut [u8], at: usize, len: usize) {
+    let (first, second) = frame[at..at + 2 * len].split_at_mut(len);
+    first.swap_with_slice(second);
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -231,6 +260,41 @@ mod tests {
         assert_eq!((frame.payload(), frame.payload_range()), (&b"linE"[..], 42..46));
         assert_eq!(frame.probe(), None);
         assert_eq!(frame.verify_checksums(), Ok(()));
+    }
+
+    #[test]
+    fn a_probe_goes_back_with_right_checksums_and_only_once() {
+        for (dst_addr, src_addr) in [("10.0.0.2", "10.0.0.1"), ("2001:db8::2", "2001:db8::1")] {
+            let spec = crate::FrameSpec {
+                dst_mac: "02:00:00:00:00:02".parse().unwrap(),
+                src_addr: crate::Values::Fixed(src_addr.parse().unwrap()),
+                dst_addr: crate::Values::Fixed(dst_addr.parse().unwrap()),
+                vlan: vec!["100".parse().unwrap()],
+                stream: 3,
+                ..crate::FrameSpec::default()
+            };
+            let template = crate::Template::new(&spec).unwrap();
+            let mut frame = vec![0; template.max_frame_len()];
+            template.prime_frame(&mut frame);
+            let len = template.restamp_frame(&mut frame, 7, 1234);
+            let frame = &mut frame[..len];
+            let before = UdpFrame::parse(frame).unwrap().flow();
+            assert_eq!(turn_frame_back(&mut frame.to_vec(), |_| false), None);
+            let sender: IpAddr = src_addr.parse().unwrap();
+            assert_eq!(turn_frame_back(frame, |asked| asked == sender), Some(sender));
+            let back = UdpFrame::parse(frame).unwrap();
+            assert_eq!(back.verify_checksums(), Ok(()));
+            assert_eq!(
+                (back.addresses().src().to_string(), back.addresses().dst()),
+                (dst_addr.into(), sender)
+            );
+            assert_eq!((back.flow().src_port, back.flow().dst_port), (before.dst_port, before.src_port));
+            assert_eq!(&frame[6..12], &[2, 0, 0, 0, 0, 2]);
+            let header = ProbeHeader::read_returned(back.payload()).unwrap();
+            assert_eq!((header.sequence, header.stream), (7, 3));
+            assert_eq!(turn_frame_back(frame, |_| true), None, "what came back stays");
+        }
+        assert_eq!(turn_frame_back(&mut ipv4_frame(), |_| true), None, "no probe");
     }
 
     #[test]

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// First four bytes of every probe, `PKTGEN_MAGIC`.
 pub const PROBE_MAGIC: u32 = 0xbe9b_e955;
+/// First four bytes of a probe on its way back. The halves of the other one changed places, so that no checksum changes
+/// and nobody takes what came back for something to be sent back.
+pub const RETURNED_MAGIC: u32 = PROBE_MAGIC.rotate_left(16);
 /// Bytes of the probe header.
 pub const PROBE_LEN: usize = 16;
 /// Bytes of the probe header and the stream tag behind it.
@@ -40,10 +43,21 @@ impl ProbeHeader {
     /// Reads the header of a UDP payload; `None` when it is too short or carries another magic.
     #[inline]
     pub fn read(payload: &[u8]) -> Option<Self> {
+        Self::read_behind(PROBE_MAGIC, payload)
+    }
+
+    /// Reads the header of a probe that came back.
+    #[inline]
+    pub fn read_returned(payload: &[u8]) -> Option<Self> {
+        Self::read_behind(RETURNED_MAGIC, payload)
+    }
+
+    #[inline]
+    fn read_behind(magic: u32, payload: &[u8]) -> Option<Self> {
         let header: &[u8; PROBE_LEN] = payload.first_chunk()?;
         let word =
             |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if word(0) != PROBE_MAGIC {
+        if word(0) != magic {
             return None;
         }
         let raw_time = u64::from(word(8)) << 32 | u64::from(word(12));
@@ -67,6 +81,16 @@ impl ProbeHeader {
         if let Some(tag) = payload.get_mut(PROBE_LEN..PROBE_TAGGED_LEN) {
             tag.copy_from_slice(&self.stream.to_be_bytes());
         }
+    }
+
+    /// Makes a probe's payload one that comes back; `false` for everything that is no probe.
+    #[inline]
+    pub fn turn_back(payload: &mut [u8]) -> bool {
+        let is_probe = payload.len() >= PROBE_LEN && payload[..4] == PROBE_MAGIC.to_be_bytes();
+        if is_probe {
+            payload[..4].copy_from_slice(&RETURNED_MAGIC.to_be_bytes());
+        }
+        is_probe
     }
 
     /// Which clock the time bytes seem to show, `None` when they are empty. A count of nanoseconds since a host's start
@@ -131,6 +155,18 @@ mod tests {
             assert_eq!(read, written);
             assert_eq!(read.time_ns(clock), time_ns);
         }
+    }
+
+    #[test]
+    fn a_probe_turns_back_once() {
+        let mut payload = [0u8; 18];
+        let sent = ProbeHeader { sequence: 7, raw_time: 8, stream: 9 };
+        sent.write(&mut payload);
+        assert_eq!(ProbeHeader::read_returned(&payload), None);
+        assert!(ProbeHeader::turn_back(&mut payload));
+        assert_eq!((ProbeHeader::read(&payload), ProbeHeader::read_returned(&payload)), (None, Some(sent)));
+        assert!(!ProbeHeader::turn_back(&mut payload), "what came back stays");
+        assert!(!ProbeHeader::turn_back(&mut [0; 18]));
     }
 
     #[test]

@@ -159,6 +159,7 @@ pub fn run_peer_trial(
         receipt,
         // Other generators' packets carry no probe header.
         statistics: None,
+        round_trips: None,
         stream: None,
         interrupted,
         profile,

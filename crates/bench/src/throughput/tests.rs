@@ -25,6 +25,7 @@ fn trial(scheduled: u64, sent: u64, lines: Vec<LedgerLine>) -> Trial {
         ledger,
         receipt: Receipt::judge(Some(scheduled as f64), scheduled, sent, 1.0, &Histogram::new()),
         statistics: None,
+        round_trips: None,
         stream: None,
         interrupted: false,
         profile: None,

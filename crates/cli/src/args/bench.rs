@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use wire::Rate;
 
 use super::{
-    CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, Target, cpus::parse_cpus,
+    CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target, cpus::parse_cpus,
 };
 
 #[derive(Debug, Args)]
@@ -37,6 +37,9 @@ pub(crate) struct BenchArgs {
     /// What receivers measure besides their counters, into each trial of the record; it costs them time
     #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
     pub(crate) stats: Option<LevelArg>,
+    /// Who says when a packet came, at receivers that can do so [default: the earliest that the engine has]
+    #[arg(long, value_enum, value_name = "WHO", requires = "stats")]
+    pub(crate) stamp: Option<StampArg>,
     /// Time of a trial
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,

@@ -44,6 +44,10 @@ pub(crate) struct RecvArgs {
     /// Stop when the first sender has finished
     #[arg(long)]
     pub(crate) once: bool,
+    /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else; for the engines
+    /// udp, xsk and xdp
+    #[arg(long)]
+    pub(crate) reflect: bool,
     /// Sample what the CPUs do: where receiving takes its time, by stage
     #[arg(long)]
     pub(crate) profile: bool,
@@ -76,6 +80,9 @@ pub(crate) struct MeasureArgs {
     /// How senders' clocks and this host's belong together; one-way latency is refused when they do not
     #[arg(long, value_enum, default_value_t = ClocksArg::Auto, value_name = "RELATION")]
     pub(crate) clocks: ClocksArg,
+    /// With --clocks synchronised: how far the two clocks are apart at most, for example 500us, where you know
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration, requires = "clocks")]
+    pub(crate) clock_bound: Option<Duration>,
     /// Who says when a packet came [default: the earliest that the engine has]
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) stamp: Option<StampArg>,
@@ -146,6 +153,8 @@ pub(crate) enum StampArg {
     Kernel,
     /// A program in XDP
     Program,
+    /// The same, once a poll of the device: cheaper, and packets of a poll share a time
+    Poll,
     /// The reading loop, once a batch
     Loop,
 }
@@ -177,6 +186,7 @@ impl From<StampArg> for TimeSource {
             StampArg::Card => Self::Card,
             StampArg::Kernel => Self::Kernel,
             StampArg::Program => Self::Program,
+            StampArg::Poll => Self::Poll,
             StampArg::Loop => Self::Loop,
         }
     }

@@ -48,6 +48,9 @@ pub(crate) struct SendArgs {
     /// Send without asking to any address: only where you are allowed to
     #[arg(long, requires = "no_handshake")]
     pub(crate) i_am_allowed_to_send_there: bool,
+    /// Let packets come back and measure round trips, which needs one clock alone; the receiver runs with --reflect, too
+    #[arg(long, conflicts_with_all = ["no_handshake", "write_pcap"])]
+    pub(crate) reflect: bool,
     /// Write the frames to a pcap file instead of sending them; needs --count
     #[arg(long, value_name = "FILE", requires = "count")]
     pub(crate) write_pcap: Option<PathBuf>,

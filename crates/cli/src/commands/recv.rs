@@ -8,15 +8,16 @@ use std::{
 };
 
 use bench::{ClockClaim, Diagnosis, Reception, ReceptionError, timed_reception};
-use engine::{ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource};
+use engine::{EngineError, ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
+use port::{BpfError, PortError};
 use serde::Serialize;
 use serde_json::json;
 use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
 
 use crate::{
-    args::{Display, MeasureArgs, RecvArgs},
+    args::{ClocksArg, Display, MeasureArgs, RecvArgs},
     failure::{Failure, Status, in_words, os_error, unprofiled},
     output::{self, Form, Save},
     start::opening,
@@ -85,7 +86,10 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     let outcome = serve(&mut reception, &plan, Terminal { form, control, diagnosis }, &mut run);
-    if let Some(result) = reception.stop() {
+    let returns = reception.returns();
+    let stopped = reception.stop();
+    let returned = returns.map(|returns| returns.returned());
+    if let Some(result) = stopped {
         let readings = result.readings();
         if !readings.is_empty() {
             run.end.statistics = Some(timed_reception(&readings, plan.clocks));
@@ -100,6 +104,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
         if let Some(error) = result.workers.iter().find_map(|worker| worker.error.as_ref()) {
             return Err(Failure::of(Status::Refused, error));
         }
+    }
+    if let Some(returned) = returned {
+        run.end.notes.push(format!("{returned} packets sent back."));
     }
     outcome?;
     run.end.pairs = PairSummary::of(&run.end.trials);
@@ -162,6 +169,7 @@ impl Terminal {
                 "payload_bytes": tally.payload_bytes,
                 "foreign": tally.foreign,
                 "dropped": tally.lost,
+                "returned": reception.returns().map(|returns| returns.returned()),
                 "statistics": statistics,
             }));
         }
@@ -256,10 +264,12 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let mut engine = measure.engine.0.clone();
     let mut problems = Vec::new();
     if matches!(engine, RxEngine::Tcp(_)) {
-        problems.push(
-            Failure::new(Status::Usage, "the engine tcp receives in the lab alone: senders offer packets")
-                .hint("linerate bench --tx tcp --rx tcp measures streams"),
-        );
+        // What else is missing or too much does not matter for it.
+        return Err(Failure::new(
+            Status::Usage,
+            "the engine tcp receives in the lab alone: senders offer packets",
+        )
+        .hint("linerate bench --tx tcp --rx tcp measures streams"));
     }
     if let RxEngine::Udp(udp) = &mut engine {
         udp.reuse_port |= args.reuseport;
@@ -288,6 +298,21 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             );
         }
     }
+    if args.reflect && matches!(engine, RxEngine::Packet(_)) {
+        problems.push(
+            Failure::new(
+                Status::Usage,
+                "the engine packet sends nothing back: its packets come in blocks, up to 4 ms late",
+            )
+            .hint("--reflect is for the engines udp, xsk and xdp"),
+        );
+    }
+    if measure.clock_bound.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
+        problems.push(
+            Failure::new(Status::Usage, "--clock-bound is about clocks that are kept together")
+                .hint("--clocks synchronised"),
+        );
+    }
     problems.extend(measure.stamp_problem());
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
@@ -301,6 +326,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     Ok(RecvPlan {
         receiver: ReceiverPlan {
             statistics,
+            reflect: args.reflect,
             engine,
             local: args.listen.address,
             interface: measure.device.clone(),
@@ -308,7 +334,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             spin: args.spin,
             batch_size: args.batch_size as usize,
         },
-        clocks: measure.clocks.into(),
+        clocks: measure.clock_claim(),
         cpus,
         duration_s: args.duration.map(|duration| duration.as_secs_f64()),
         once: args.once,
@@ -319,17 +345,17 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
 }
 
 impl MeasureArgs {
+    fn clock_claim(&self) -> ClockClaim {
+        match self.clock_bound {
+            Some(bound) => ClockClaim::Within { bound_ns: sys::clock::nanos(bound) },
+            None => self.clocks.into(),
+        }
+    }
+
     /// A clock that the engine does not have.
     fn stamp_problem(&self) -> Option<Failure> {
         let stamp = TimeSource::from(self.stamp?);
-        let known: &[TimeSource] = match self.engine.0 {
-            RxEngine::Udp(_) => &[TimeSource::Kernel, TimeSource::Card, TimeSource::Loop],
-            RxEngine::Packet(_) => &[TimeSource::Kernel],
-            RxEngine::Xsk(_) => &[TimeSource::Program, TimeSource::Loop],
-            RxEngine::Xdp(_) => &[TimeSource::Program],
-            // Refused by itself: streams are for the lab.
-            RxEngine::Tcp(_) => return None,
-        };
+        let known = self.engine.0.stamps();
         let names: Vec<String> = known.iter().map(|stamp| format!("{stamp:?}").to_lowercase()).collect();
         let engine = self.engine.engine();
         (!known.contains(&stamp)).then(|| {
@@ -342,8 +368,19 @@ impl MeasureArgs {
     }
 }
 
+fn is_native_xdp(engine: &RxEngine) -> bool {
+    matches!(engine, RxEngine::Xdp(xdp) if !xdp.generic)
+}
+
 fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
     let failure = Failure::of(Status::Refused, error);
+    if let ReceptionError::Engine(EngineError::Port(PortError::Bpf(BpfError::Unsupported { .. }))) = error
+        && is_native_xdp(&args.measure.engine.0)
+    {
+        return failure.hint(
+            "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
+        );
+    }
     match os_error(error) {
         Some(libc::EADDRINUSE) => failure.hint(format!(
             "another program uses that port: give another one, for example linerate recv {}",

@@ -25,6 +25,8 @@ use crate::{
 
 /// Seconds to send when neither time nor count is given.
 const DURATION_NS: u64 = 10_000_000_000;
+/// Flows whose packets can come back: a thread listens to each.
+const MOST_RETURNING_FLOWS: usize = 64;
 /// Time between the frames of a preview at the maximum rate.
 const PREVIEW_GAP_NS: f64 = 1000.0;
 
@@ -128,7 +130,18 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     }
     let flows = args.packets.flows.unwrap_or(threads).max(threads);
     let duration = args.duration.map(clock::nanos);
-    let spec = TxSpec(TxEngine::Udp(UdpTxPlan { gso: args.gso, send_buffer_bytes: args.send_buffer }));
+    if args.reflect && flows > MOST_RETURNING_FLOWS {
+        return Err(Failure::new(
+            Status::Usage,
+            format!("--reflect listens to at most {MOST_RETURNING_FLOWS} flows, not {flows}"),
+        )
+        .hint("fewer --flows, or fewer --threads"));
+    }
+    let spec = TxSpec(TxEngine::Udp(UdpTxPlan {
+        gso: args.gso,
+        send_buffer_bytes: args.send_buffer,
+        returns: args.reflect,
+    }));
     let cpus = args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
     Ok(HostPlan {
         handshake: !args.no_handshake,
@@ -261,6 +274,14 @@ pub(crate) fn explain(error: &HostTrialError) -> Failure {
             .hint("start linerate recv there; --no-handshake sends without asking where that is allowed"),
         HostTrialError::Session(SessionError::NotAReceiver { .. }) => {
             failure.hint("give the port that linerate recv listens on: ADDRESS:PORT")
+        }
+        HostTrialError::Session(SessionError::Refused { .. } | SessionError::NoReflector { .. })
+            if error.to_string().contains("sends no packets back") =>
+        {
+            failure.hint("linerate recv --reflect does; without --reflect here, nothing has to come back")
+        }
+        HostTrialError::OtherWayBack { .. } => {
+            failure.hint("leave out --bind, or bind to the address that routes to the receiver use")
         }
         HostTrialError::Session(SessionError::Gone { .. }) => {
             failure.hint("what was measured until then is shown above")

@@ -139,6 +139,23 @@ fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
 }
 
 #[test]
+fn clocks_kept_together_show_their_bound_with_the_latency() {
+    let args = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "2ms"];
+    let asked = Asked::start("bound", &args);
+    asked.send("200", &["--probe-clock", "micros"]);
+    let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
+    let statistics = &serde_json::from_str::<Value>(&out).unwrap()["statistics"];
+    let timing = &statistics["timing"];
+    assert_eq!(
+        (&timing["clocks"], &timing["clock_bound_ns"]),
+        (&Value::from("synchronised"), &Value::from(2_000_000))
+    );
+    assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
+    let (_, human, _) = asked.ask(&["recv", "status"]);
+    assert!(human.contains("Latency may be wrong by 2000000 ns because of the clocks"), "{human}");
+}
+
+#[test]
 fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
     let page = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reception.html");
     let plot = page.to_str().unwrap();
@@ -150,4 +167,210 @@ fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
     let run: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(run["end"]["statistics"]["total"]["packets"], 400);
     assert!(std::fs::read_to_string(&page).unwrap().contains("Latency"), "the page shows it");
+}
+
+/// The round trips that a sender measured, and what the receiver said at the end.
+fn reflected(receiver: Recv, send: &[&str]) -> (Value, Value) {
+    let target = receiver.address.to_string();
+    let mut all =
+        vec!["send", &target, "--reflect", "--no-save", "--json", "--count", "2000", "--rate", "10kpps"];
+    all.extend(send);
+    let (status, run) = json(&all);
+    assert!(status <= 1, "a busy machine may be late, no more: {run}");
+    let (status, out, err) = receiver.finish();
+    assert!(status.success(), "{err}");
+    (run["end"]["trials"][0].clone(), serde_json::from_str(&out).unwrap())
+}
+
+#[test]
+fn round_trips_need_no_related_clocks() {
+    for send in
+        [&[][..], &["--threads", "2", "--flows", "5", "--frame-size", "200"], &["--probe-clock", "micros"]]
+    {
+        for recv in [&[][..], &["--stats", "time", "--clocks", "none"], &["--gro"]] {
+            let mut all = vec!["--reflect", "--once", "--json", "--receive-buffer", "8000000"];
+            all.extend(recv);
+            let (trial, receiver) = reflected(Recv::start(&all), send);
+            let trips = &trial["round_trips"];
+            let count = |value: &Value| value.as_u64().unwrap();
+            assert_eq!(trial["delivered"], 2000, "{trial:#}");
+            assert_eq!(
+                (count(&trips["returned"]), count(&trips["missing"])),
+                (2000, 0),
+                "{recv:?} {trips:#}"
+            );
+            let times = &trips["round_trip"];
+            assert_eq!(times["samples"], 2000, "{recv:?} {send:?} {trips:#}");
+            let (least, most) = (count(&times["min_ns"]), count(&times["max_ns"]));
+            assert!(least <= most && most < 60_000_000_000, "{times:#}");
+            assert_eq!(trips["rx_stamp"], "kernel");
+            let notes = receiver["end"]["notes"].to_string();
+            assert!(notes.contains("2000 packets sent back"), "{notes}");
+            if recv.contains(&"--stats") {
+                let statistics = &receiver["end"]["statistics"];
+                assert_eq!(statistics["total"]["latency"], Value::Null, "one way is refused");
+                assert_eq!(statistics["timing"]["clocks"], "none");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_receiver_without_reflect_says_so() {
+    let receiver = Recv::start(&[]);
+    let target = receiver.address.to_string();
+    let (status, _, err) = words(linerate(&["send", &target, "--reflect", "--count", "1"]).output().unwrap());
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("refused: this receiver sends no packets back: start it with --reflect"), "{err}");
+}
+
+#[test]
+fn engines_below_the_sockets_send_back_too() {
+    if !is_root() {
+        return skip("AF_XDP, XDP and namespaces need root");
+    }
+    // Checksums that a card would complete are wrong in a program's eyes: a veth must not leave them to one.
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+        while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
+        trap 'kill $far' EXIT; ip link add near type veth peer name far; ip link set far netns $far; \
+        there() { nsenter -t $far -n \"$@\"; }; \
+        ip addr add 10.9.0.1/24 dev near; ip link set near up; there ip addr add 10.9.0.2/24 dev far; \
+        there ip link set far up; there ip link set lo up; \
+        ethtool -K near tx off gro on; there ethtool -K far tx off gro on; \
+        mkfifo $1/said; there $0 recv 5432 --engine $2 --device far --reflect --stats time --once --no-save --json \
+            >$1/recv.json 2>$1/said & recv=$!; read -r line <$1/said; \
+        $0 send 10.9.0.2:5432 --reflect --count 1000 --rate 10kpps --no-save --json >$1/send.json || [ $? = 1 ]; \
+        wait $recv";
+    for engine in ["xdp", "xdp+generic", "xsk"] {
+        let folder = std::env::temp_dir().join(format!("linerate-reflect-{engine}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let program = linerate(&[]);
+        let mut shell = Command::new("unshare");
+        shell.args(["-n", "bash", "-c", script]).arg(program.get_program()).arg(&folder).arg(engine);
+        let (status, out, err) = words(shell.output().unwrap());
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+            serde_json::from_str::<Value>(&text)
+                .unwrap_or_else(|error| panic!("{engine} {error}: {out}{err}"))
+        };
+        let (sent, received) = (read("send.json"), read("recv.json"));
+        assert_eq!(status, 0, "{out}{err}");
+        let trial = &sent["end"]["trials"][0];
+        assert_eq!(trial["round_trips"]["returned"], 1000, "{engine} {trial:#}");
+        assert_eq!(trial["round_trips"]["round_trip"]["samples"], 1000, "{engine} {trial:#}");
+        let statistics = &received["end"]["statistics"];
+        assert_eq!(statistics["total"]["packets"], 1000, "{engine}");
+        assert_eq!(
+            statistics["total"]["latency"],
+            Value::Null,
+            "{engine}: another host's clock is not known"
+        );
+        std::fs::remove_dir_all(&folder).ok();
+    }
+}
+
+#[test]
+fn counters_alone_have_a_statistics_block_on_every_engine() {
+    let mut receivers = vec!["udp", "packet"];
+    if is_root() {
+        receivers.extend(["xsk", "xdp"]);
+    } else {
+        skip("AF_XDP and XDP need root");
+    }
+    for rx in receivers {
+        let args = [
+            "bench",
+            "--tx",
+            "udp",
+            "--rx",
+            rx,
+            "--trials",
+            "1",
+            "--stats",
+            "counter",
+            "--no-save",
+            "--json",
+        ];
+        let load = ["--receive-buffer", "8000000", "--rate", "20kpps", "--duration", "200ms"];
+        let (_, run) = json(&[&args[..], &load].concat());
+        let trial = &run["end"]["trials"][0];
+        let statistics = &trial["statistics"];
+        let total = &statistics["total"];
+        assert_eq!(
+            (&statistics["level"], &total["packets"]),
+            (&Value::from("counter"), &trial["delivered"]),
+            "{rx}"
+        );
+        let packets = total["packets"].as_u64().unwrap();
+        assert!(packets > 0, "{rx} {trial:#}");
+        assert_eq!(total["frame_bytes"], packets * 64, "{rx} {statistics:#}");
+        assert_eq!(total["payload_bytes"], packets * 18, "{rx}");
+        assert_eq!((&total["work_time_ns"], &total["inter_arrival"]), (&Value::Null, &Value::Null), "{rx}");
+    }
+}
+
+#[test]
+fn a_clock_look_a_poll_measures_every_packet_and_says_so() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    let trial = trial("udp", "xdp", &["--stamp", "poll", "--rate", "20kpps", "--duration", "200ms"]);
+    let statistics = &trial["statistics"];
+    assert_eq!(statistics["total"]["latency"]["samples"], trial["delivered"], "{statistics:#}");
+    assert_eq!(statistics["timing"]["rx_stamp"], "poll");
+}
+
+/// A schedule's gaps, as they must arrive.
+struct Pattern {
+    departures: &'static str,
+    /// Percentiles as multiples of the mean gap, and how far off they may be, in per cent of the mean gap.
+    p50: f64,
+    p90: f64,
+    p99: f64,
+}
+
+#[test]
+fn a_known_schedule_arrives_as_it_was_made() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    // Exponential gaps: the p-th is -ln(1 - p) of the mean. Of 4 packets at once, three gaps are next to nothing.
+    let patterns = [
+        Pattern { departures: "constant", p50: 1.0, p90: 1.0, p99: 1.0 },
+        Pattern { departures: "poisson", p50: 0.693, p90: 2.303, p99: 4.605 },
+        Pattern { departures: "burst:4", p50: 0.0, p90: 4.0, p99: 4.0 },
+    ];
+    for Pattern { departures, p50, p90, p99 } in patterns {
+        // 500 packets a second: 2 ms apart, so that a wakeup is little beside it. A machine that others use disturbs
+        // some gaps: the best of a few trials is the sender's schedule.
+        let args =
+            ["--rate", "500pps", "--duration", "600ms", "--departures", departures, "--batch-size", "1"];
+        let args = if departures == "burst:4" { &args[..6] } else { &args[..] };
+        let distance = (0..5)
+            .map(|_| {
+                let trial = trial("udp", "xdp", args);
+                let gaps = &trial["statistics"]["total"]["inter_arrival"];
+                let mean = gaps["mean_ns"].as_f64().unwrap();
+                let packets = trial["delivered"].as_f64().unwrap();
+                // The mean is the work time over the gaps, whatever the scheduler did between.
+                let work = trial["statistics"]["total"]["work_time_ns"].as_f64().unwrap();
+                assert!((mean * (packets - 1.0) / work - 1.0).abs() < 1e-6, "{departures} {gaps:#}");
+                let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
+                off("p50_ns", p50).max(off("p90_ns", p90) / p90).max(off("p99_ns", p99) / p99 / 2.0)
+            })
+            .fold(f64::MAX, f64::min);
+        assert!(distance < 0.3, "{departures}: {distance}");
+    }
+}
+
+#[test]
+fn a_driver_without_xdp_of_its_own_is_told_with_the_way_out() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    let args = ["recv", "--engine", "xdp", "--device", "lo", "--duration", "100ms", "--no-save"];
+    let (status, _, err) = words(linerate(&args).output().unwrap());
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("native XDP is not supported by lo"), "{err}");
+    assert!(err.contains("hint:  this driver has no XDP of its own; --engine xdp+generic works"), "{err}");
 }

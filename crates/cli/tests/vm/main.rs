@@ -6,4 +6,5 @@ mod inside;
 mod ledger;
 mod nic;
 mod probe;
+mod stats;
 mod support;

@@ -1,15 +1,30 @@
 //! What a program in the kernel measured, as readings.
 
 use measure::{CountedSequence, Distribution, Histogram, StatisticsLevel, TransitVariation};
-use port::{Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, TimeSource};
+use port::{Counts as PortCounts, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, TimeSource};
 use wire::FlowKey;
 
 use super::{
-    Counts, Key, ReaderPlace, Times,
+    Collector, Counts, Key, ReaderPlace, Times,
     summary::{FlowReading, Readings, SenderReading},
 };
 
 impl Readings {
+    /// One CPU's counters alone, since they stood at `before`.
+    pub(crate) fn of_counts(cpu: u32, now: &PortCounts, before: &PortCounts) -> Self {
+        let place = ReaderPlace { worker: None, cpu: Some(cpu), queue: None };
+        let mut readings = Collector::new(StatisticsLevel::Counter, place).readings();
+        readings.stamp = TimeSource::Program;
+        readings.counts = Counts {
+            packets: now.packets() - before.packets(),
+            payload_bytes: now.payload_bytes() - before.payload_bytes(),
+            frame_bytes: now.frame_bytes() - before.frame_bytes(),
+            foreign: now.foreign - before.foreign,
+            ..Counts::default()
+        };
+        readings
+    }
+
     /// One CPU's.
     pub(crate) fn of_program(level: StatisticsLevel, measured: &Measured) -> Self {
         let [first_ns, last_ns] = measured.arrived_ns;

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use measure::{
     Distribution, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
-    SequenceCounts, SequenceSummary, StatisticsLevel,
+    SequenceCounts, SequenceSummary, SequenceTracker, StatisticsLevel,
 };
 use port::TimeSource;
 use wire::FlowKey;
 
 use crate::publish::RxSnapshot;
 
-use super::{Collector, Counts, FlowState, ReaderPlace, SenderState, Times, table::Key};
+use super::{Collector, Counts, FlowState, ReaderPlace, Recorded, SenderState, Times, table::Key};
 
 /// Bytes of a frame on the wire besides the frame: preamble, start delimiter and gap.
 const L1_EXTRA_BYTES: u64 = 20;
@@ -102,12 +102,35 @@ impl Collector {
             level: self.level,
             place: self.place,
             counts: self.counts,
-            times: (*self.times).clone(),
+            times: self.recorded.times(),
             senders: self.senders.iter().map(|(key, state)| (key, state.reading())).collect(),
-            flows: self.flows.iter().map(|(key, state)| (key, state.reading())).collect(),
+            flows: self.flows.iter().map(|(key, state)| (key, self.flow_reading(state))).collect(),
             beyond_tables: self.beyond_tables,
             stamp: TimeSource::Loop,
             queues: Vec::new(),
+        }
+    }
+}
+
+impl Collector {
+    fn flow_reading(&self, state: &FlowState) -> FlowReading {
+        let of_sender = || &self.senders.iter().nth(state.sender_at).expect("a flow has a sender").1.sequence;
+        state.reading(state.sequence.as_ref().unwrap_or_else(of_sender))
+    }
+}
+
+impl Recorded {
+    fn times(&self) -> Times {
+        let both = |one: &Distribution| {
+            let mut both = self.gap.clone();
+            both.merge(one);
+            both
+        };
+        Times {
+            inter_arrival: both(&self.reader_gap),
+            flow_inter_arrival: both(&self.flow_gap),
+            jitter: self.jitter.clone(),
+            latency: self.latency.clone(),
         }
     }
 }
@@ -127,7 +150,7 @@ impl SenderState {
 }
 
 impl FlowState {
-    fn reading(&self) -> FlowReading {
+    fn reading(&self, sequence: &SequenceTracker) -> FlowReading {
         FlowReading {
             flow: self.flow,
             sender: self.sender,
@@ -137,7 +160,7 @@ impl FlowState {
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             longest_gap_ns: self.longest_gap_ns,
-            sequence: Some(self.sequence.counts()),
+            sequence: Some(sequence.counts()),
         }
     }
 }

@@ -15,7 +15,6 @@ pub(super) struct Table<T> {
     places: Box<[u32]>,
     entries: Vec<(Key, T)>,
     most: usize,
-    last: usize,
 }
 
 const EMPTY: u32 = u32::MAX;
@@ -49,20 +48,18 @@ impl<T> Table<T> {
     /// Room for `most` entries; memory is taken as they come.
     pub(super) fn new(most: usize) -> Self {
         let places = vec![EMPTY; (2 * most).next_power_of_two()].into();
-        Self { places, entries: Vec::with_capacity(most), most, last: 0 }
+        Self { places, entries: Vec::with_capacity(most), most }
     }
 
-    /// The entry of this key, made when there is none and room for one.
+    /// An entry by its place.
     #[inline]
-    pub(super) fn find_or_insert(&mut self, key: Key, make: impl FnOnce() -> T) -> Option<&mut T> {
-        let is_last = self.entries.get(self.last).is_some_and(|(last, _)| *last == key);
-        if !is_last {
-            self.last = self.search(key, make)?;
-        }
-        self.entries.get_mut(self.last).map(|(_, entry)| entry)
+    pub(super) fn at(&mut self, place: usize) -> &mut T {
+        &mut self.entries[place].1
     }
 
-    fn search(&mut self, key: Key, make: impl FnOnce() -> T) -> Option<usize> {
+    /// The place of this key's entry, made when there is none and room for one.
+    #[inline]
+    pub(super) fn find_or_insert(&mut self, key: Key, make: impl FnOnce() -> T) -> Option<usize> {
         let mask = self.places.len() - 1;
         let mut place = key.0 as usize & mask;
         loop {
@@ -117,7 +114,7 @@ mod tests {
         }
         for number in (0..100).rev() {
             let found = table.find_or_insert(key(number), || unreachable!("it is there"));
-            assert_eq!(found, Some(&mut { number }));
+            assert_eq!(found.map(|place| *table.at(place)), Some(number));
         }
         assert_eq!(table.iter().count(), 100);
         assert!(Table::<u64>::new(0).find_or_insert(Key(1), || 1).is_none());

@@ -21,31 +21,43 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         let name = format!("{} → {}, trial {}", trial.tx.label, trial.rx.label, trial.trial);
         Some((name, trial.statistics.as_ref()?))
     });
-    let all: Vec<(String, &ReceptionStatistics)> =
-        alone.chain(trials).filter(|(_, one)| !distributions(one).is_empty()).take(MOST_TRIALS).collect();
+    let back = run.end.trials.iter().filter_map(|trial| {
+        let trips = trial.round_trips.as_ref()?;
+        let named = [("Round trip", &trips.round_trip), ("Jitter of the round trip", &trips.jitter)];
+        Some((format!("what came back, trial {}", trial.trial), present(named)))
+    });
+    let all: Vec<(String, Distributions<'_>)> = alone
+        .chain(trials)
+        .map(|(name, statistics)| (name, distributions(statistics)))
+        .chain(back)
+        .filter(|(_, distributions)| !distributions.is_empty())
+        .take(MOST_TRIALS)
+        .collect();
     if all.is_empty() {
         return;
     }
     page.section("reception", "Times between and under way", |page| {
-        all.iter().for_each(|(name, statistics)| write_one(name, statistics, page));
+        all.iter().for_each(|(name, distributions)| write_one(name, distributions, page));
     });
 }
 
-fn distributions(statistics: &ReceptionStatistics) -> Vec<(&'static str, &NanosSummary)> {
+type Distributions<'s> = Vec<(&'static str, &'s NanosSummary)>;
+
+fn distributions(statistics: &ReceptionStatistics) -> Distributions<'_> {
     let total = &statistics.total;
-    [
+    present([
         ("Inter-arrival", &total.inter_arrival),
         ("Inter-arrival per flow", &total.flow_inter_arrival),
         ("Jitter", &total.jitter),
         ("Latency", &total.latency),
-    ]
-    .into_iter()
-    .filter_map(|(name, summary)| Some((name, summary.as_ref()?)))
-    .collect()
+    ])
 }
 
-fn write_one(name: &str, statistics: &ReceptionStatistics, page: &mut Page) {
-    let distributions = distributions(statistics);
+fn present<'s, const N: usize>(named: [(&'static str, &'s Option<NanosSummary>); N]) -> Distributions<'s> {
+    named.into_iter().filter_map(|(name, summary)| Some((name, summary.as_ref()?))).collect()
+}
+
+fn write_one(name: &str, distributions: &[(&'static str, &NanosSummary)], page: &mut Page) {
     let series: Vec<Series> =
         distributions.iter().map(|(name, summary)| Series::new(*name, cumulative(summary))).collect();
     let xs = || series.iter().flat_map(|series| &series.points).map(|point| point.0);
@@ -57,7 +69,7 @@ fn write_one(name: &str, statistics: &ReceptionStatistics, page: &mut Page) {
         diagonal: None,
         interval: "",
     };
-    page.figure(name, &table(&distributions), |page| chart.write(page));
+    page.figure(name, &table(distributions), |page| chart.write(page));
 }
 
 /// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and stands at 1.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use measure::{Cost, Endpoint, Trial};
+use measure::{Cost, Endpoint, NanosSummary, RoundTrips, Trial};
 
 use super::paragraph;
 use crate::{
@@ -39,6 +39,11 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
         ),
         ("unexplained", format!("{} packets", number::signed_count(trial.ledger.unexplained))),
     ];
+    if let Some(trips) = &trial.round_trips {
+        facts.push(("came back", came_back(trips)));
+        facts.extend(trips.round_trip.as_ref().map(|times| ("round trip", times_in_words(times))));
+        facts.extend(trips.jitter.as_ref().map(|times| ("its jitter", times_in_words(times))));
+    }
     facts.extend(cost("sending cost", &trial.tx, &trial.tx_cost));
     facts.extend(cost("receiving cost", &trial.rx, &trial.rx_cost));
     if let Some(profile) = &trial.profile {
@@ -56,6 +61,25 @@ fn moved(trial: &Trial, packets: u64, pps: f64) -> String {
     let bits = pps * f64::from(trial.frame_size_bytes) * 8.0;
     let (packets, pps, bits) = (number::count(packets), number::rate(pps), number::bits_per_second(bits));
     format!("{packets} packets, {pps}, {bits} of frames")
+}
+
+fn came_back(trips: &RoundTrips) -> String {
+    let mut words = format!("{} packets", number::count(trips.returned));
+    if trips.missing > 0 {
+        words.push_str(&format!("; {} did not", number::count(trips.missing)));
+    }
+    if trips.dropped_here > 0 {
+        words.push_str(&format!(", {} of them for want of room here", number::count(trips.dropped_here)));
+    }
+    format!("{words}; stamped {}", escape::text(&trips.rx_stamp_means))
+}
+
+fn times_in_words(times: &NanosSummary) -> String {
+    let NanosSummary { mean_ns, std_dev_ns, min_ns, max_ns, .. } = times;
+    format!(
+        "mean {mean_ns:.0} ns, deviation {std_dev_ns:.0} ns, from {min_ns} to {max_ns} ns; 50 %: {} ns, 90 %: {} ns, 99 %: {} ns, 99.9 %: {} ns",
+        times.p50_ns, times.p90_ns, times.p99_ns, times.p999_ns
+    )
 }
 
 /// What a side cost; nothing for a side that ran elsewhere and told nothing.

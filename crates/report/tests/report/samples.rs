@@ -79,6 +79,7 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         ledger,
         receipt,
         statistics: None,
+        round_trips: None,
         stream: None,
         interrupted: false,
         profile: None,

@@ -2,13 +2,16 @@
 
 use std::{
     io, mem,
+    net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
 };
 
+use socket2::SockAddr;
+
 use super::slab::Slab;
 
-/// Slots for packets, handed in one call to a socket that knows where they go: a connected UDP socket, or a
-/// packet socket bound to an interface.
+/// Slots for packets, handed in one call to a socket that knows where they go (a connected UDP socket, or a packet
+/// socket bound to an interface), or each with its own destination.
 ///
 /// With more than one segment per message (GSO), neighbouring slots travel as one message that the kernel
 /// cuts apart again; every slot then holds exactly `slot_bytes`.
@@ -17,6 +20,7 @@ pub struct SendBatch {
     segments: usize,
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
+    destinations: Box<[SockAddr]>,
 }
 
 // SAFETY: the raw pointers inside lead only to memory that the batch itself owns.
@@ -33,7 +37,8 @@ impl SendBatch {
                 iov_len: segments * slot_bytes,
             })
             .collect();
-        let mut batch = Self { slab, segments, vectors, headers: Box::default() };
+        let mut batch =
+            Self { slab, segments, vectors, headers: Box::default(), destinations: Box::default() };
         batch.headers = batch
             .vectors
             .iter_mut()
@@ -46,6 +51,27 @@ impl SendBatch {
             })
             .collect();
         batch
+    }
+
+    /// Lets every message go where [`SendBatch::set_destination`] says, on a socket that is not connected.
+    #[must_use]
+    pub fn with_destinations(mut self) -> Self {
+        let nowhere = SockAddr::from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
+        self.destinations = vec![nowhere; self.headers.len()].into();
+        for (header, destination) in self.headers.iter_mut().zip(&self.destinations) {
+            header.msg_hdr.msg_name = destination.as_ptr().cast_mut().cast();
+        }
+        self
+    }
+
+    /// Where a message goes.
+    ///
+    /// # Panics
+    /// When the batch is not [`SendBatch::with_destinations`].
+    #[inline]
+    pub fn set_destination(&mut self, message: usize, to: SocketAddr) {
+        self.destinations[message] = SockAddr::from(to);
+        self.headers[message].msg_hdr.msg_namelen = self.destinations[message].len();
     }
 
     /// Number of slots.
@@ -85,8 +111,8 @@ impl SendBatch {
             self.vectors[last - 1].iov_len = in_last;
         }
         let headers = &mut self.headers[first..last];
-        // SAFETY: the headers lead to vectors and slots that live as long as `self`; the kernel reads them and
-        // writes only `msg_len`.
+        // SAFETY: the headers lead to vectors, slots and addresses that live as long as `self`; the kernel reads them
+        // and writes only `msg_len`.
         let sent =
             unsafe { libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL) };
         match usize::try_from(sent) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
-use engine::{RxEngine, StatisticsPlan, TxEngine};
+use engine::{RxEngine, StatisticsPlan, TimeSource, TxEngine};
 use lab::{Access, Interfaces, LabPlan};
 use measure::Skipped;
 use port::{PktgenTx, PortError};
@@ -15,7 +15,7 @@ use sys::{capability::Capability, cpu};
 use wire::Rate;
 
 use crate::{
-    args::{LevelArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs},
+    args::{LevelArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, StampArg},
     failure::{Failure, Status},
     output::state_folder,
     packets::frames_between,
@@ -34,6 +34,7 @@ pub(super) struct Asked<'a> {
     pub(super) omit: Duration,
     pub(super) trials: u32,
     pub(super) stats: Option<LevelArg>,
+    pub(super) stamp: Option<StampArg>,
     pub(super) profile: bool,
     pub(super) interval: Option<Duration>,
 }
@@ -130,7 +131,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         statistics: args.stats.map(|level| StatisticsPlan {
             level: level.into(),
             probe_clock: Some(args.packets.probe_clock.into()),
-            stamp: None,
+            stamp: args.stamp.map(TimeSource::from),
         }),
         cpus,
         lab,

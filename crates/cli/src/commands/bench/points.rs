@@ -191,6 +191,7 @@ impl BenchArgs {
             omit: self.omit,
             trials: self.trials,
             stats: self.stats,
+            stamp: self.stamp,
             profile: self.profile,
             interval: self.output.interval,
         }
@@ -211,6 +212,7 @@ impl NdrArgs {
             omit: self.omit,
             trials: 1,
             stats: Some(LevelArg::Time),
+            stamp: None,
             profile: false,
             interval: self.output.interval,
         }

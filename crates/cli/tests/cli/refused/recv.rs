@@ -24,6 +24,23 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["the engine packet cannot choose a port by itself"],
     ),
     (&["recv", "--device", "nope0"], 4, &["cannot use interface nope0: No such device"]),
+    (
+        &["recv", "--engine", "packet", "--device", "lo", "--reflect"],
+        2,
+        &["the engine packet sends nothing back", "hint:  --reflect is for the engines udp, xsk and xdp"],
+    ),
+    (
+        &["recv", "--clocks", "none", "--clock-bound", "1ms"],
+        2,
+        &["--clock-bound is about clocks that are kept together", "hint:  --clocks synchronised"],
+    ),
+    (
+        &["recv", "--engine", "tcp"],
+        2,
+        &[
+            "error: the engine tcp receives in the lab alone: senders offer packets\nhint:  linerate bench --tx tcp",
+        ],
+    ),
     (&["recv", "--stats", "all"], 2, &["invalid value 'all'"]),
     (&["recv", "status", "--pid", "1"], 4, &["process 1 is no receiver of this user"]),
 ];

@@ -36,6 +36,16 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["--gso needs payloads of one size"],
     ),
     (&["send", "127.0.0.1", "--vlan", "7", "--no-handshake"], 2, &["the engine udp cannot set --vlan"]),
+    (
+        &["send", "127.0.0.1", "--reflect", "--no-handshake"],
+        2,
+        &["'--reflect' cannot be used with '--no-handshake'"],
+    ),
+    (
+        &["send", "127.0.0.1", "--reflect", "--flows", "65"],
+        2,
+        &["--reflect listens to at most 64 flows, not 65", "hint:  fewer --flows"],
+    ),
     (&["send", "127.0.0.1", "--count", "0"], 2, &["0 is not in 1.."]),
     (&["send", "--write-pcap", "/tmp/x.pcap"], 2, &["--count"]),
     (&["send", "--write-pcap", "/nonexistent/x.pcap", "-n", "1"], 4, &["cannot write /nonexistent/x.pcap"]),

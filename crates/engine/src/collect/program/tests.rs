@@ -85,6 +85,8 @@ fn the_program_and_user_space_find_the_same_in_the_same_packets() {
             times: true,
             probe_time: ProbeTime::ByNumbers,
             is_scripted: true,
+            returns: false,
+            by_poll: false,
         };
         let mut meter = rx.run(|| XdpMeter::open(rx.index(), XdpMode::Native, &options)).unwrap().unwrap();
         let script = script();

@@ -1,0 +1,81 @@
+//! Receive statistics of packets that the kernel's own generator sends.
+
+use lab::{Kernel, NicModel};
+use serde_json::Value;
+
+use crate::support::Guest;
+
+#[test]
+fn kernel_pktgen_is_measured_by_every_engine() {
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
+    let done = guest.run(
+        "set -e
+        export XDG_RUNTIME_DIR=/tmp
+        ip link set pair1a up
+        ip link set pair1b up
+        ip addr add 10.9.0.2/24 dev pair1b
+        carrier() { until [ \"$(cat /sys/class/net/$1/carrier)\" = 1 ]; do sleep 0.05; done; }
+        tell() { echo \"$2\" > /proc/net/pktgen/$1; }
+        measure() {
+            name=$1; shift
+            linerate recv 4321 --device pair1b --stats time --clocks same-host --no-save --json \"$@\" \
+                > /share/$name.json 2> /share/$name.said &
+            until grep -q handshakes /share/$name.said; do sleep 0.05; done
+            carrier pair1a
+            carrier pair1b
+            tell kpktgend_0 rem_device_all
+            tell kpktgend_0 'add_device pair1a'
+            for words in 'count 1000' 'pkt_size 60' 'delay 200000' 'src_min 10.9.0.1' 'src_max 10.9.0.1' 'dst 10.9.0.2' \
+                    'udp_src_min 5000' 'udp_src_max 5000' 'udp_dst_min 4321' 'udp_dst_max 4321' \
+                    \"dst_mac $(cat /sys/class/net/pair1b/address)\"; do
+                tell pair1a \"$words\"
+            done
+            tell pgctrl start
+            # What was sent last may still be under way.
+            for look in $(seq 100); do
+                linerate recv status --json | grep -q '\"packets\":1000' && break
+                sleep 0.05
+            done
+            linerate recv stop --json > /dev/null
+            wait
+            cat /share/$name.said
+        }
+        measure udp --engine udp --receive-buffer 8000000
+        measure card --engine udp --stamp card --receive-buffer 8000000
+        measure packet --engine packet
+        measure xsk --engine xsk
+        measure xdp --engine xdp
+        measure poll --engine xdp --stamp poll",
+    );
+    let stamps =
+        [("udp", "kernel"), ("packet", "kernel"), ("xsk", "program"), ("xdp", "program"), ("poll", "poll")];
+    for (name, stamp) in stamps {
+        let run = done.json(name);
+        let statistics = &run["end"]["statistics"];
+        let total = &statistics["total"];
+        assert_eq!(total["packets"], 1000, "{name}: {statistics:#}\n{}", done.stdout);
+        assert_eq!(total["frame_bytes"], 64_000, "{name}: pktgen counts 60 bytes without FCS");
+        assert_eq!(statistics["sequence"]["lost"], 0, "{name}: {statistics:#}");
+        assert_eq!(statistics["senders"][0]["address"], "10.9.0.1");
+        assert_eq!(statistics["timing"]["rx_stamp"], stamp, "{name}");
+        assert_eq!(statistics["timing"]["unstamped"], 0, "{name}");
+        // Its seconds and microseconds were read: another clock would tell years.
+        let latency = &total["latency"];
+        assert_eq!(latency["samples"], 1000, "{name}: {total:#}");
+        assert!(latency["max_ns"].as_u64().unwrap() < 10_000_000_000, "{name}: {latency:#}");
+        assert_eq!(total["jitter"]["samples"], 999, "{name}");
+        let gap = total["inter_arrival"]["mean_ns"].as_f64().unwrap();
+        let work = total["work_time_ns"].as_f64().unwrap();
+        assert!((gap * 999.0 / work - 1.0).abs() < 1e-6, "{name}: {total:#}");
+        assert!(gap >= 190_000.0, "{name}: pktgen left 200 us between packets, {gap} ns arrived");
+    }
+    // A card that nobody told to stamp packets stamps none: that is said, and the reading loop's clock stands in.
+    let card = done.json("card");
+    let timing = &card["end"]["statistics"]["timing"];
+    assert_eq!(
+        (&timing["rx_stamp"], &timing["unstamped"]),
+        (&Value::from("card"), &Value::from(1000)),
+        "{timing:#}"
+    );
+    assert_eq!(timing["clocks"], "none", "the card's clock is not the sender's");
+}
