@@ -32,8 +32,8 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// None of the queues that packets come on can send.
-    #[error("no queue of {interface} that receives can also send packets back")]
+    /// None of the queues that packets come on can send, or it is a veth, whose other end need not take what XDP sends.
+    #[error("{interface} cannot send packets back where they come in")]
     NoWayBack {
         /// The interface.
         interface: String,

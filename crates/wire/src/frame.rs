@@ -271,6 +271,7 @@ mod tests {
                 dst_addr: crate::Values::Fixed(dst_addr.parse().unwrap()),
                 vlan: vec!["100".parse().unwrap()],
                 stream: 3,
+                sizes: crate::Sizes::Payload("18".parse().unwrap()),
                 ..crate::FrameSpec::default()
             };
             let template = crate::Template::new(&spec).unwrap();

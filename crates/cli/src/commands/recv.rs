@@ -381,6 +381,9 @@ fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
             "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
         );
     }
+    if let ReceptionError::Engine(EngineError::Port(PortError::NoWayBack { .. })) = error {
+        return failure.hint("--engine udp or xdp+generic sends back on every interface");
+    }
     match os_error(error) {
         Some(libc::EADDRINUSE) => failure.hint(format!(
             "another program uses that port: give another one, for example linerate recv {}",

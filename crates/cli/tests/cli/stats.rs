@@ -225,9 +225,9 @@ fn a_receiver_without_reflect_says_so() {
 }
 
 #[test]
-fn engines_below_the_sockets_send_back_too() {
+fn a_program_below_the_sockets_sends_back_too() {
     if !is_root() {
-        return skip("AF_XDP, XDP and namespaces need root");
+        return skip("XDP and namespaces need root");
     }
     // Checksums that a card would complete are wrong in a program's eyes: a veth must not leave them to one.
     let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
@@ -236,37 +236,36 @@ fn engines_below_the_sockets_send_back_too() {
         there() { nsenter -t $far -n \"$@\"; }; \
         ip addr add 10.9.0.1/24 dev near; ip link set near up; there ip addr add 10.9.0.2/24 dev far; \
         there ip link set far up; there ip link set lo up; \
-        ethtool -K near tx off gro on; there ethtool -K far tx off gro on; \
-        mkfifo $1/said; there $0 recv 5432 --engine $2 --device far --reflect --stats time --once --no-save --json \
-            >$1/recv.json 2>$1/said & recv=$!; read -r line <$1/said; \
+        honest='--set feature.rx-gro=on --set feature.tx-checksum-ip-generic=off'; \
+        $0 nic apply near $honest; there $0 nic apply far $honest; mkfifo $1/said; there $0 recv 5432 --engine $2 --device far --reflect --stats time --once --no-save --json \
+            >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
         $0 send 10.9.0.2:5432 --reflect --count 1000 --rate 10kpps --no-save --json >$1/send.json || [ $? = 1 ]; \
         wait $recv";
-    for engine in ["xdp", "xdp+generic", "xsk"] {
-        let folder = std::env::temp_dir().join(format!("linerate-reflect-{engine}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let program = linerate(&[]);
-        let mut shell = Command::new("unshare");
-        shell.args(["-n", "bash", "-c", script]).arg(program.get_program()).arg(&folder).arg(engine);
-        let (status, out, err) = words(shell.output().unwrap());
-        let read = |name: &str| {
-            let text = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-            serde_json::from_str::<Value>(&text)
-                .unwrap_or_else(|error| panic!("{engine} {error}: {out}{err}"))
-        };
-        let (sent, received) = (read("send.json"), read("recv.json"));
-        assert_eq!(status, 0, "{out}{err}");
-        let trial = &sent["end"]["trials"][0];
-        assert_eq!(trial["round_trips"]["returned"], 1000, "{engine} {trial:#}");
-        assert_eq!(trial["round_trips"]["round_trip"]["samples"], 1000, "{engine} {trial:#}");
-        let statistics = &received["end"]["statistics"];
-        assert_eq!(statistics["total"]["packets"], 1000, "{engine}");
-        assert_eq!(
-            statistics["total"]["latency"],
-            Value::Null,
-            "{engine}: another host's clock is not known"
-        );
-        std::fs::remove_dir_all(&folder).ok();
-    }
+    let engine = "xdp+generic";
+    let folder = std::env::temp_dir().join(format!("linerate-reflect-{engine}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = linerate(&[]);
+    let mut shell = Command::new("unshare");
+    shell
+        .env("XDG_STATE_HOME", &folder)
+        .args(["-n", "bash", "-c", script])
+        .arg(program.get_program())
+        .arg(&folder)
+        .arg(engine);
+    let (status, out, err) = words(shell.output().unwrap());
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{engine} {error}: {out}{err}"))
+    };
+    let (sent, received) = (read("send.json"), read("recv.json"));
+    assert_eq!(status, 0, "{out}{err}");
+    let trial = &sent["end"]["trials"][0];
+    assert_eq!(trial["round_trips"]["returned"], 1000, "{engine} {trial:#}");
+    assert_eq!(trial["round_trips"]["round_trip"]["samples"], 1000, "{engine} {trial:#}");
+    let statistics = &received["end"]["statistics"];
+    assert_eq!(statistics["total"]["packets"], 1000, "{engine}");
+    assert_eq!(statistics["total"]["latency"], Value::Null, "{engine}: another host's clock is not known");
+    std::fs::remove_dir_all(&folder).ok();
 }
 
 #[test]
@@ -320,10 +319,14 @@ fn a_clock_look_a_poll_measures_every_packet_and_says_so() {
     assert_eq!(statistics["timing"]["rx_stamp"], "poll");
 }
 
+/// How far percentiles may be off: the median by so much of the mean gap, the 90th percentile by so much of itself, the
+/// 99th by twice as much.
+const BOUND: f64 = 0.3;
+
 /// A schedule's gaps, as they must arrive.
 struct Pattern {
     departures: &'static str,
-    /// Percentiles as multiples of the mean gap, and how far off they may be, in per cent of the mean gap.
+    /// Percentiles as multiples of the mean gap.
     p50: f64,
     p90: f64,
     p99: f64,
@@ -346,20 +349,19 @@ fn a_known_schedule_arrives_as_it_was_made() {
         let args =
             ["--rate", "500pps", "--duration", "600ms", "--departures", departures, "--batch-size", "1"];
         let args = if departures == "burst:4" { &args[..6] } else { &args[..] };
-        let distance = (0..5)
-            .map(|_| {
-                let trial = trial("udp", "xdp", args);
-                let gaps = &trial["statistics"]["total"]["inter_arrival"];
-                let mean = gaps["mean_ns"].as_f64().unwrap();
-                let packets = trial["delivered"].as_f64().unwrap();
-                // The mean is the work time over the gaps, whatever the scheduler did between.
-                let work = trial["statistics"]["total"]["work_time_ns"].as_f64().unwrap();
-                assert!((mean * (packets - 1.0) / work - 1.0).abs() < 1e-6, "{departures} {gaps:#}");
-                let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
-                off("p50_ns", p50).max(off("p90_ns", p90) / p90).max(off("p99_ns", p99) / p99 / 2.0)
-            })
-            .fold(f64::MAX, f64::min);
-        assert!(distance < 0.3, "{departures}: {distance}");
+        let distance = || {
+            let trial = trial("udp", "xdp", args);
+            let gaps = &trial["statistics"]["total"]["inter_arrival"];
+            let mean = gaps["mean_ns"].as_f64().unwrap();
+            let packets = trial["delivered"].as_f64().unwrap();
+            // The mean is the work time over the gaps, whatever the scheduler did between.
+            let work = trial["statistics"]["total"]["work_time_ns"].as_f64().unwrap();
+            assert!((mean * (packets - 1.0) / work - 1.0).abs() < 1e-6, "{departures} {gaps:#}");
+            let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
+            off("p50_ns", p50).max(off("p90_ns", p90) / p90).max(off("p99_ns", p99) / p99 / 2.0)
+        };
+        let distances: Vec<f64> = (0..5).map(|_| distance()).take_while(|off| *off >= BOUND).collect();
+        assert!(distances.len() < 5, "{departures}: {distances:?}");
     }
 }
 

