@@ -288,6 +288,7 @@ fn receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
         _ => RxEngine::Xsk(XskRxPlan::default()),
     };
     let plan = ReceiverPlan {
+        reflect: false,
         engine,
         local: (lab.rx().ipv4()[0], PORT).into(),
         interface: Some(lab.rx().interface().into()),

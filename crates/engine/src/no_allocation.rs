@@ -26,7 +26,7 @@ use crate::{
     observe::{Observer, Window},
     pace::{Departures, Limit, Schedule},
     publish::{RxPublished, TxPublished},
-    receive::{Outlets, StatisticsPlan, receive},
+    receive::{Outlets, Probes, StatisticsPlan, receive},
     worker::Shift,
 };
 
@@ -159,7 +159,7 @@ fn allocations_for<P: RxPort + Send>(
                 });
                 let shift = Shift::until(stop.clone());
                 let outlets = Outlets { published: &published, window: &window };
-                let result = receive(port, Wait::Block, observer, &shift, outlets);
+                let result = receive(port, Wait::Block, (Probes::Sent, observer), &shift, outlets);
                 assert!(result.error.is_none(), "{:?}", result.error);
                 tally = result.tally;
             });

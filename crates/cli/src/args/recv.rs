@@ -45,7 +45,7 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) once: bool,
     /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else; for the engines
-    /// udp, xsk and xdp
+    /// udp and xdp
     #[arg(long)]
     pub(crate) reflect: bool,
     /// Sample what the CPUs do: where receiving takes its time, by stage

@@ -298,13 +298,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             );
         }
     }
-    if args.reflect && matches!(engine, RxEngine::Packet(_)) {
+    if args.reflect && !matches!(engine, RxEngine::Udp(_) | RxEngine::Xdp(_)) {
         problems.push(
-            Failure::new(
-                Status::Usage,
-                "the engine packet sends nothing back: its packets come in blocks, up to 4 ms late",
-            )
-            .hint("--reflect is for the engines udp, xsk and xdp"),
+            Failure::new(Status::Usage, format!("the engine {} sends nothing back", measure.engine.engine()))
+                .hint("--reflect is for the engines udp and xdp"),
         );
     }
     if measure.clock_bound.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {

@@ -27,7 +27,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["recv", "--engine", "packet", "--device", "lo", "--reflect"],
         2,
-        &["the engine packet sends nothing back", "hint:  --reflect is for the engines udp, xsk and xdp"],
+        &["the engine packet sends nothing back", "hint:  --reflect is for the engines udp and xdp"],
     ),
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],
