@@ -29,10 +29,12 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         "set -e
         {UNDER_LOAD}
         settings pair1a > /share/before
-        # A reset would cut the pair's control connection: nobody can be asked, so the answer is no.
-        linerate nic apply pair1a --set ring.rx=512 > /share/asked.out 2> /share/asked.err && exit 1
+        # A reset would cut the connection that somebody made to the receiver: nobody can be asked, so the answer is no.
+        ring() {{ ip netns exec far $LINERATE nic show pair1b --interval 1ms --json | grep '\"ring.rx\"'; }}
+        ring > /share/ring
+        ip netns exec far $LINERATE nic apply pair1b --set ring.rx=512 > /share/asked.out 2> /share/asked.err && exit 1
         echo status $? >> /share/asked.err
-        settings pair1a | cmp - /share/before
+        ring | cmp - /share/ring
         linerate nic apply pair1a --set ring.rx=512 --yes > /share/yes.out
         linerate nic restore pair1a > /share/restore.out
         settings pair1a | cmp - /share/before
@@ -54,13 +56,13 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         kill $sender $receiver"
     ));
     let asked = done.text("asked.err");
-    assert!(asked.contains("changing ring.rx may take pair1a down for a moment"), "{asked}");
-    assert!(asked.contains("connections go through it: 198.18.0.2:"), "{asked}");
+    assert!(asked.contains("changing ring.rx may take pair1b down for a moment"), "{asked}");
+    assert!(asked.contains("connections go through it: 198.18.0.1:"), "{asked}");
     assert!(
         asked.contains("hint:  add --yes if that may happen") && asked.ends_with("status 4\n"),
         "{asked}"
     );
-    assert_eq!(done.text("asked.out"), "pair1a:\n  ring.rx: 256 -> 512\n");
+    assert_eq!(done.text("asked.out"), "pair1b:\n  ring.rx: 256 -> 512\n");
     assert!(done.text("yes.out").contains("done; linerate nic restore pair1a undoes it"));
 
     assert!(done.text("balanced").contains("warning: irqbalance runs and may move the interrupts again"));
