@@ -11,7 +11,7 @@ use port::{
     XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::clock;
+use sys::{clock, ethtool::EthtoolNetlink};
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
@@ -355,7 +355,9 @@ impl ReceiverPlan {
         if self.statistics.is_none() && !self.reflect {
             return Ok((0..workers).collect());
         }
-        Ok((0..interface(Some(name))?.rx_queues.max(workers)).collect())
+        let link = interface(Some(name))?;
+        let used = EthtoolNetlink::open().ok().and_then(|mut ethtool| ethtool.rx_queues(link.index));
+        Ok((0..used.unwrap_or(link.rx_queues).max(workers)).collect())
     }
 
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.

@@ -51,7 +51,7 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
     let told = done.text("steer.err");
     assert!(told.contains("not steered by the card: "), "{told}");
     let before = done.text("before");
-    assert!(before.contains("equal:"), "{before}");
+    assert!(before.contains("rss.table"), "{before}");
     assert_eq!(done.text("refused"), before);
     assert_ne!(done.text("during"), before);
     assert_eq!(done.text("killed"), done.text("during"));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::parameters::{Group, Values};
+use super::parameters::{CHANNELS, Group, Values};
 use crate::genl::Family;
 use crate::netlink::{Attributes, NetlinkError, Refusal, Request, field};
 
@@ -59,6 +59,13 @@ impl EthtoolNetlink {
         self.get(group.get, interface, |attributes| values = group.parse(attributes.0))
             .map_err(|refusal| refusal.of("read", format!("the {}", group.name)))?;
         Ok(values)
+    }
+
+    /// Receive queues in use, which may be fewer than a driver made; `None` where it does not tell.
+    pub fn rx_queues(&mut self, interface: u32) -> Option<u32> {
+        let channels = self.read(&CHANNELS, interface).ok()?;
+        let used = channels.iter().filter(|(name, _)| matches!(*name, "rx" | "combined"));
+        Some(used.map(|(_, count)| count).sum()).filter(|count| *count > 0)
     }
 
     /// Sets some values of a group. Needs CAP_NET_ADMIN.
