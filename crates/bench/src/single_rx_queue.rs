@@ -220,10 +220,12 @@ impl SingleRxQueuePlan {
 
     /// The lab that is measured on.
     pub fn lab(&self) -> LabPlan {
+        // a card's interrupts are where its owner put them
+        let threaded_napi = self.interfaces.is_none() && !self.cpus.rx.is_empty();
         LabPlan {
             queues: Self::QUEUES,
-            threaded_napi: self.interfaces.is_none() && !self.cpus.rx.is_empty(),
-            napi_cpus: self.napi_cpus(),
+            threaded_napi,
+            napi_cpus: if threaded_napi { self.napi_cpus() } else { Vec::new() },
             interfaces: self.interfaces.clone(),
             gro: true,
             ..LabPlan::default()

@@ -345,7 +345,7 @@ fn a_known_schedule_arrives_as_it_was_made() {
     ];
     for Pattern { departures, p50, p90, p99 } in patterns {
         // 500 packets a second: 2 ms apart, so that a wakeup is little beside it. A machine that others use disturbs
-        // some gaps: the best of a few trials is the sender's schedule.
+        // some gaps, as the tests beside this one do: the best of some trials is the sender's schedule.
         let args =
             ["--rate", "500pps", "--duration", "600ms", "--departures", departures, "--batch-size", "1"];
         let args = if departures == "burst:4" { &args[..6] } else { &args[..] };
@@ -360,8 +360,9 @@ fn a_known_schedule_arrives_as_it_was_made() {
             let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
             off("p50_ns", p50).max(off("p90_ns", p90) / p90).max(off("p99_ns", p99) / p99 / 2.0)
         };
-        let distances: Vec<f64> = (0..5).map(|_| distance()).take_while(|off| *off >= BOUND).collect();
-        assert!(distances.len() < 5, "{departures}: {distances:?}");
+        const TRIALS: usize = 20;
+        let distances: Vec<f64> = (0..TRIALS).map(|_| distance()).take_while(|off| *off >= BOUND).collect();
+        assert!(distances.len() < TRIALS, "{departures}: {distances:?}");
     }
 }
 

@@ -159,8 +159,15 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
             let bytes = streamed.join().unwrap();
             assert_eq!(received.join().unwrap().len(), bytes, "{place:?}");
         });
+        // A sender that hears nothing for a while, as on a busy machine, sends its last segment again; the receiver then tells
+        // that it had it already (RFC 2883).
         let counters = lab.tx().net_counters().unwrap();
-        assert_eq!(counters.value("TcpRetransSegs"), Some(0), "{place:?}: a segment was lost");
+        let count = |name: &str| counters.value(name).unwrap();
+        let (again, had) = (count("TcpRetransSegs"), count("TcpExtTCPDSACKRecv"));
+        assert!(
+            again <= had,
+            "{place:?}: {again} segments sent again, {had} of them for nothing: the others were lost"
+        );
     }
 }
 
