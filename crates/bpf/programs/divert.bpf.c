@@ -13,6 +13,7 @@
 #include "linerate.bpf.h"
 
 #define SHAPES 16
+#define QUEUES 1024
 #define LEAST_RULES 1
 
 enum verdict { GIVE_BACK, DROP, HAND_OVER };
@@ -48,15 +49,26 @@ struct passed {
 };
 _Static_assert(sizeof(struct passed) == 32, "read by divert.rs");
 
-/* Which packets the entries of a table with this number are about. */
-struct shape {
-	__u32 mask[4];     /* network order; IPv4 has one word */
+/* Which IPv4 packets the entries of a table with this number are about. */
+struct shape4 {
+	__u64 key;         /* number and protocol, where keys have them */
+	__u32 mask;        /* of the address, in network order */
 	__u8 side;         /* whose address */
 	__u8 port_side;
 	__u8 protocol;     /* 0: any */
 	__u8 unused;
 };
-_Static_assert(sizeof(struct shape) == 20, "written by divert.rs");
+_Static_assert(sizeof(struct shape4) == 16, "written by divert/table.rs");
+
+/* The same for IPv6. */
+struct shape6 {
+	__u32 mask[4];
+	__u8 side;
+	__u8 port_side;
+	__u8 protocol;
+	__u8 unused;
+};
+_Static_assert(sizeof(struct shape6) == 20, "written by divert/table.rs");
 
 /*
  * A cache line of the table of IPv4's entries. A key is address, port, protocol and shape, from the lowest bit on;
@@ -113,27 +125,30 @@ struct packet {
 	__u8 family; /* 4, 6, or 0 for all else */
 };
 
+/* What the rules ask for: bits of `asked`. */
+enum {
+	SHAPES4 = 1 << 0,
+	SHAPES6 = 1 << 1,
+	PORTS4 = 1 << 2,   /* a shape looks at one */
+	CODE = 1 << 3,
+	VERDICTS = 1 << 4, /* rules differ in what is done */
+	LINKS = 1 << 5,    /* a rule may take ARP or neighbour discovery */
+	LIMITS = 1 << 6,
+	NETWORKS = 1 << 7,
+	SESSIONS = 1 << 8,
+};
+
+const volatile __u32 asked = 0;
+const volatile __u32 only_verdict = 0;   /* done with all packets, unless rules differ */
 const volatile __u32 shapes4_used = 0;
 const volatile __u32 shapes6_used = 0;
-const volatile struct shape shapes4[SHAPES] = {};
-const volatile struct shape shapes6[SHAPES] = {};
+const volatile struct shape4 shapes4[SHAPES] = {};
+const volatile struct shape6 shapes6[SHAPES] = {};
 const volatile __u32 buckets4_mask = 0;
 const volatile __u64 hash_factor = 0;
-const volatile __u32 has_code = 0;
-const volatile __u32 has_verdicts = 0;   /* rules differ in what is done */
-const volatile __u32 only_verdict = 0;   /* else this is done with all */
-const volatile __u32 may_be_links = 1;   /* a rule may take ARP or neighbour discovery */
-const volatile __u32 has_limits = 0;
-const volatile __u32 has_networks = 0;
-const volatile __u32 has_sessions = 0;
 
-/* By queue: the jiffy from which on it is diverted no more; 0: it is the kernel's. */
-struct {
-	NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-	NUMBER(max_entries, 64);
-} deadlines SEC(".maps");
+/* By queue: the jiffy from which on it is diverted no more; 0: it is the kernel's. Found without a lookup in .bss. */
+__u64 deadlines[QUEUES];
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_XSKMAP);
@@ -217,12 +232,18 @@ static __attribute__((noinline)) int chosen(void *data, void *end)
 	return number;
 }
 
+/* Whether a protocol's header begins with ports. */
+static ALWAYS_INLINE int has_leading_ports(__u8 protocol)
+{
+	return protocol == PROTOCOL_UDP || protocol == PROTOCOL_TCP || protocol == PROTOCOL_SCTP;
+}
+
 /* The ports, when they are there: the first fragment of a protocol that begins with them. */
 static ALWAYS_INLINE void read_ports(struct packet *packet, void *at, void *end)
 {
 	__u16 *ports = at;
 
-	if (packet->protocol != PROTOCOL_UDP && packet->protocol != PROTOCOL_TCP && packet->protocol != PROTOCOL_SCTP)
+	if (!has_leading_ports(packet->protocol))
 		return;
 	if ((void *)(ports + 2) > end)
 		return;
@@ -237,8 +258,7 @@ static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *e
 	__u8 *at = data;
 	__u16 ethertype;
 
-	packet->family = packet->has_ports = packet->protocol = 0;
-	packet->src_port = packet->dst_port = 0;
+	*packet = (struct packet){};
 	if ((void *)(at + ETH_LEN) > end)
 		return;
 	ethertype = *(__u16 *)(at + 12);
@@ -256,7 +276,6 @@ static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *e
 		if ((void *)(at + IPV4_LEN) > end)
 			return;
 		packet->family = 4;
-		packet->src[0] = packet->src[1] = packet->dst[0] = packet->dst[1] = 0;
 		packet->src[2] = packet->dst[2] = htonl(0xffff);
 		packet->src[3] = *(__u32 *)(at + 12);
 		packet->dst[3] = *(__u32 *)(at + 16);
@@ -303,18 +322,6 @@ static ALWAYS_INLINE int is_the_links(void *data, void *end)
 	       at[6] == PROTOCOL_ICMPV6 && at[IPV6_LEN] >= 133 && at[IPV6_LEN] <= 137;
 }
 
-static ALWAYS_INLINE __u16 port_of(const struct packet *packet, __u8 side)
-{
-	return side == SOURCE ? packet->src_port : side == DESTINATION ? packet->dst_port : 0;
-}
-
-/* Whether a table's entries can be about this packet at all. */
-static ALWAYS_INLINE int fits(const volatile struct shape *shape, const struct packet *packet)
-{
-	return (!shape->protocol || shape->protocol == packet->protocol) &&
-	       (shape->port_side == NEITHER || packet->has_ports);
-}
-
 /* The rule of an IPv4 entry, from 1; 0: there is none. */
 static ALWAYS_INLINE __u32 entry4(__u64 key)
 {
@@ -331,65 +338,94 @@ static ALWAYS_INLINE __u32 entry4(__u64 key)
 	return rule;
 }
 
-/* The first rule of the tables that takes the packet. */
-static ALWAYS_INLINE __u32 listed(const struct packet *packet)
+/* The first rule of the tables that takes an IPv4 packet, from 1. */
+static ALWAYS_INLINE __u32 listed4(__u8 *data, void *end, __u32 flags)
+{
+	__u32 first = 0, used = shapes4_used, src, dst, ports = 0;
+	__u8 *ip = data + ETH_LEN;
+	int has_ports = 0;
+	__u8 protocol;
+
+	if ((void *)(ip + IPV4_LEN) > end || *(__u16 *)(data + 12) != htons(ETHERTYPE_IPV4))
+		return 0;
+	src = *(__u32 *)(ip + 12);
+	dst = *(__u32 *)(ip + 16);
+	protocol = ip[9];
+	if ((flags & PORTS4) && has_leading_ports(protocol) && !(*(__u16 *)(ip + 6) & htons(0x1fff))) {
+		__u32 *at = (__u32 *)(ip + (ip[0] & 0x0f) * 4);
+
+		if ((void *)(at + 1) <= end) {
+			ports = *at;
+			has_ports = 1;
+		}
+	}
+	/* Unrolled, what shapes do not ask for is left out when the program is loaded. */
+#pragma unroll
+	for (__u32 at = 0; at < SHAPES; at++) {
+		const volatile struct shape4 *shape = &shapes4[at];
+		__u32 rule, only, port_side, side;
+		__u64 key;
+
+		if (at >= used)
+			break;
+		only = shape->protocol;
+		if (only && only != protocol)
+			continue;
+		key = shape->key;
+		port_side = shape->port_side;
+		if (port_side != NEITHER) {
+			if (!has_ports)
+				continue;
+			key |= (__u64)(port_side == SOURCE ? ports & 0xffff : ports >> 16) << 32;
+		}
+		side = shape->side;
+		if (side != NEITHER)
+			key |= (side == SOURCE ? src : dst) & shape->mask;
+		rule = entry4(key);
+		if (rule && (!first || rule < first))
+			first = rule;
+	}
+	return first;
+}
+
+/* The same for an IPv6 packet. */
+static ALWAYS_INLINE __u32 listed6(const struct packet *packet)
 {
 	__u32 first = 0;
 
-	if (shapes4_used && packet->family == 4) {
-		/* Unrolled, what shapes do not ask for is left out when the program is loaded. */
-#pragma unroll
-		for (__u32 at = 0; at < SHAPES; at++) {
-			const volatile struct shape *shape = &shapes4[at];
-			__u32 addr = 0, rule;
+	for (__u32 at = 0; at < SHAPES && at < shapes6_used; at++) {
+		const volatile struct shape6 *shape = &shapes6[at];
+		struct key6 key = {.protocol = shape->protocol, .shape = at};
+		__u8 port_side = shape->port_side;
+		__u32 *rule;
 
-			if (at >= shapes4_used)
-				break;
-			if (!fits(shape, packet))
-				continue;
-			if (shape->side == SOURCE)
-				addr = packet->src[3] & shape->mask[0];
-			else if (shape->side == DESTINATION)
-				addr = packet->dst[3] & shape->mask[0];
-			rule = entry4(addr | (__u64)port_of(packet, shape->port_side) << 32 |
-				      (__u64)shape->protocol << 48 | (__u64)at << 56);
-			if (rule && (!first || rule < first))
-				first = rule;
-		}
-	}
-	if (shapes6_used && packet->family == 6) {
-		for (__u32 at = 0; at < SHAPES && at < shapes6_used; at++) {
-			const volatile struct shape *shape = &shapes6[at];
-			struct key6 key = {.port = port_of(packet, shape->port_side), .protocol = shape->protocol, .shape = at};
-			__u32 *rule;
-
-			if (!fits(shape, packet))
-				continue;
+		if ((key.protocol && key.protocol != packet->protocol) || (port_side != NEITHER && !packet->has_ports))
+			continue;
+		if (port_side != NEITHER)
+			key.port = port_side == SOURCE ? packet->src_port : packet->dst_port;
 #pragma unroll
-			for (int word = 0; word < 4; word++)
-				key.addr[word] = (shape->side == SOURCE ? packet->src[word] : packet->dst[word]) &
-						 shape->mask[word];
-			rule = bpf_map_lookup_elem(&table6, &key);
-			if (rule && (!first || *rule < first))
-				first = *rule;
-		}
+		for (int word = 0; word < 4; word++)
+			key.addr[word] = (shape->side == SOURCE ? packet->src[word] : packet->dst[word]) & shape->mask[word];
+		rule = bpf_map_lookup_elem(&table6, &key);
+		if (rule && (!first || *rule < first))
+			first = *rule;
 	}
 	return first;
 }
 
 /* What the user keeps out. */
-static ALWAYS_INLINE int is_excluded(const struct packet *packet)
+static ALWAYS_INLINE int is_excluded(const struct packet *packet, __u32 flags)
 {
 	if (!packet->family)
 		return 0;
-	if (has_networks) {
+	if (flags & NETWORKS) {
 		struct network peer = {.prefix_len = 128};
 
 		__builtin_memcpy(peer.addr, packet->src, sizeof(peer.addr));
 		if (bpf_map_lookup_elem(&networks, &peer))
 			return 1;
 	}
-	if (has_sessions && packet->protocol == PROTOCOL_TCP) {
+	if ((flags & SESSIONS) && packet->protocol == PROTOCOL_TCP) {
 		struct session session = {.peer_port = packet->src_port, .local_port = packet->dst_port};
 
 		__builtin_memcpy(session.peer, packet->src, sizeof(session.peer));
@@ -435,20 +471,27 @@ SEC("xdp")
 int divert(struct xdp_md *ctx)
 {
 	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u32 queue = ctx->rx_queue_index, zero = 0, number = 0, len = end - data, verdict = only_verdict;
-	__u64 *deadline = bpf_map_lookup_elem(&deadlines, &queue);
+	__u32 queue = ctx->rx_queue_index, zero = 0, number = 0, len = end - data, verdict, flags = asked;
 	struct passed *passed;
-	struct packet packet = {};
+	struct packet packet;
 	struct count *count;
+	__u64 deadline;
 
-	if (!deadline || !*deadline)
+	if (queue >= QUEUES)
+		goto kernels;
+	deadline = *(volatile __u64 *)&deadlines[queue];
+	if (!deadline)
 		goto kernels;
 
-	if (shapes4_used || shapes6_used) {
+	if (flags & SHAPES4)
+		number = listed4(data, end, flags);
+	packet.family = 0;
+	if ((flags & SHAPES6) && !number) {
 		read_packet(&packet, data, end, 0);
-		number = listed(&packet);
+		if (packet.family == 6)
+			number = listed6(&packet);
 	}
-	if (has_code) {
+	if (flags & CODE) {
 		__u32 coded = chosen(data, end);
 
 		if (coded && (!number || coded < number))
@@ -456,12 +499,13 @@ int divert(struct xdp_md *ctx)
 	}
 	if (!number)
 		goto unmatched;
-	/* Tables know no VLAN tags: what they found is read already. */
-	if ((has_networks || has_sessions || has_limits) && !packet.family)
+	/* Tables know no VLAN tags: what they found in one is not read again. */
+	if ((flags & (NETWORKS | SESSIONS | LIMITS)) && packet.family != 6)
 		read_packet(&packet, data, end, 2);
-	if ((may_be_links && is_the_links(data, end)) || ((has_networks || has_sessions) && is_excluded(&packet)))
+	if (((flags & LINKS) && is_the_links(data, end)) ||
+	    ((flags & (NETWORKS | SESSIONS)) && is_excluded(&packet, flags)))
 		goto excluded;
-	if (bpf_jiffies64() >= *deadline)
+	if (bpf_jiffies64() >= deadline)
 		goto stale;
 
 	number--;
@@ -470,12 +514,13 @@ int divert(struct xdp_md *ctx)
 		return XDP_PASS;
 	count->packets++;
 	count->bytes += len;
-	if (has_verdicts || has_limits) {
+	verdict = only_verdict;
+	if (flags & (VERDICTS | LIMITS)) {
 		struct rule *rule = bpf_map_lookup_elem(&rules, &number);
 
 		if (!rule)
 			return XDP_PASS;
-		if (has_limits && (rule->packet_cost_ns || rule->kilobyte_cost_ns) &&
+		if ((flags & LIMITS) && (rule->packet_cost_ns || rule->kilobyte_cost_ns) &&
 		    is_above(rule, number, &packet, len)) {
 			count->limited++;
 			count->limited_bytes += len;
@@ -528,15 +573,13 @@ SEC("xdp")
 int put_off(struct xdp_md *ctx)
 {
 	struct order *order = (void *)(__u64)ctx->data;
-	__u64 *deadline;
 	__u32 queue;
 
 	if ((void *)(order + 1) > (void *)(__u64)ctx->data_end)
 		return XDP_ABORTED;
 	queue = order->queue;
-	deadline = bpf_map_lookup_elem(&deadlines, &queue);
-	if (!deadline)
+	if (queue >= QUEUES)
 		return XDP_ABORTED;
-	*deadline = order->jiffies ? bpf_jiffies64() + order->jiffies : 0;
+	*(volatile __u64 *)&deadlines[queue] = order->jiffies ? bpf_jiffies64() + order->jiffies : 0;
 	return XDP_PASS;
 }

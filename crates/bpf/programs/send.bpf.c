@@ -5,16 +5,19 @@
  * A page starts as a copy of the base frame and is recycled: all headers are written anew every time, because whoever
  * had the page before may have changed them (taking a VLAN tag off moves both addresses; GRO writes the joined length,
  * and the checksum over it, into the first of the frames that it joins; a router writes addresses and a hop limit).
- * Everything in .rodata is a constant to the verifier, which removes the code of all fields that do not vary. Sums are
- * of words as they stand in memory: RFC 1071 needs no byte order.
+ * Everything in .rodata is a constant to the verifier, which removes the code of all fields that do not vary; a read of it
+ * stays a load, so each is read once. Sums are of words as they stand in memory: RFC 1071 needs no byte order.
  */
 #include "linerate.bpf.h"
 
 enum field { SRC_ADDR, DST_ADDR, SRC_PORT, DST_PORT, PAYLOAD_LEN, FIELDS };
 enum kind { FIXED, INCREMENT, RANDOM, LIST };
 enum path { BY_TX, BY_MAP, DROPPED };
+/* What varies: nothing; addresses and ports, without lists; whatever can. */
+enum makeup { NUMBERED, DRAWN, ANY };
 
-#define HEADER_WORDS 9 /* Ethernet with two tags, IPv6, UDP up to its checksum */
+#define HEADER_WORDS 9 /* Ethernet with two tags, IPv6, UDP */
+#define LEAST_WORDS 7  /* in the smallest frame; its headers end there or before */
 
 /* How a field's value follows from the packet's number; values are in host order. */
 struct draw {
@@ -32,9 +35,9 @@ _Static_assert(sizeof(struct draw) == 48, "written by send.rs");
 /* Written before a run, read after it; one thread runs one instance. */
 struct state {
 	__u64 time;            /* as it stands in the frame */
-	__u32 sequence;        /* of the next packet */
-	__u32 made;            /* packets since this was written */
 	__u64 index[FIELDS];   /* of the next packet, in each field's cycle */
+	__u32 sequence;        /* of the next packet */
+	__u32 udp_sum;         /* of all that is the same in all packets of the run */
 };
 _Static_assert(sizeof(struct state) == 56, "written by send.rs");
 
@@ -52,16 +55,12 @@ const volatile __u32 least_len = 60;
 const volatile __u32 is_ipv6 = 0;
 const volatile __u32 ipv4_checksum_varies = 0;
 const volatile __u32 ipv4_sum = 0; /* of what is constant, in memory order */
-const volatile __u32 udp_sum = 0;
 const volatile __u64 headers[HEADER_WORDS] = {}; /* the base frame's first bytes */
+const volatile __u32 makeup = ANY;
 const volatile __u32 path = BY_TX;
 
-struct {
-	NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	TYPE(key, __u32);
-	TYPE(value, struct state);
-	NUMBER(max_entries, 1);
-} states SEC(".maps");
+/* Alone in .bss: its address is a constant of the program, where a map asks for a lookup. */
+struct state state;
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_ARRAY);
@@ -85,41 +84,55 @@ static ALWAYS_INLINE __u64 mix(__u64 bits)
 	return bits ^ bits >> 31;
 }
 
-/* The field's value in this packet. */
-static ALWAYS_INLINE struct value draw(enum field field, struct state *state)
+/* Where the field's value in this packet stands: in its list, or behind its first value. */
+static ALWAYS_INLINE __u32 place(enum field field, __u32 kind, __u32 sequence)
+{
+	__u64 index, next;
+
+	if (kind == RANDOM)
+		return (mix(sequence * 0x9e3779b97f4a7c15ULL + draws[field].seed) >> 32) * draws[field].count >> 32;
+	index = state.index[field];
+	next = index + 1;
+	state.index[field] = next == draws[field].count ? 0 : next;
+	return kind == LIST ? draws[field].list_at + (__u32)index : draws[field].step * (__u32)index;
+}
+
+/* The field's value in this packet; a field without a list needs no helper, whose call costs all registers. */
+static ALWAYS_INLINE __u32 draw(enum field field, __u32 kind, __u32 sequence, int has_lists)
+{
+	__u32 at = place(field, kind, sequence);
+
+	if (has_lists && kind == LIST) {
+		struct value *listed = bpf_map_lookup_elem(&values, &at);
+
+		return listed ? listed->low : 0;
+	}
+	return (__u32)draws[field].first_low + at;
+}
+
+/* The same where it has up to 128 bits. */
+static ALWAYS_INLINE struct value draw_long(enum field field, __u32 kind, __u32 sequence, int has_lists)
 {
 	struct value value = {draws[field].first_low, draws[field].first_high};
-	__u64 index = state->index[field];
-	__u32 distance;
+	__u32 at = place(field, kind, sequence);
 
-	if (draws[field].kind == RANDOM) {
-		__u64 random = mix(state->sequence * 0x9e3779b97f4a7c15ULL + draws[field].seed) >> 32;
+	if (has_lists && kind == LIST) {
+		struct value *listed = bpf_map_lookup_elem(&values, &at);
 
-		distance = random * draws[field].count >> 32;
-	} else {
-		__u64 next = index + 1;
-
-		state->index[field] = next == draws[field].count ? 0 : next;
-		if (draws[field].kind == LIST) {
-			__u32 key = draws[field].list_at + (__u32)index;
-			struct value *listed = bpf_map_lookup_elem(&values, &key);
-
-			return listed ? *listed : value;
-		}
-		distance = draws[field].step * (__u32)index;
+		return listed ? *listed : value;
 	}
-	value.low += distance;
-	value.high += value.low < distance;
+	value.low += at;
+	value.high += value.low < at;
 	return value;
 }
 
-static ALWAYS_INLINE __u32 fold(__u64 sum)
+/* The sum in 16 bits: of at most 2^16 words, so that few carries are left. */
+static ALWAYS_INLINE __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	return sum + (sum >> 16);
 }
 
 /* Adds eight bytes of the frame. */
@@ -128,93 +141,132 @@ static ALWAYS_INLINE __u64 add64(__u64 sum, __u64 word)
 	return sum + (word & 0xffffffff) + (word >> 32);
 }
 
-SEC("xdp")
-int send(struct xdp_md *ctx)
+/* The base frame's headers, and of its payload as much as makes whole words. */
+static ALWAYS_INLINE void write_headers(__u8 *data, __u32 payload_at)
 {
-	__u8 *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u64 ip = ipv4_sum, datagram = udp_sum;
-	__u32 zero = 0, len = base_len, sequence, check;
-	struct state *state = bpf_map_lookup_elem(&states, &zero);
-
-	if (!state || data + base_len > end)
-		return XDP_ABORTED;
-
-	/* All before the UDP checksum; that is a whole number of words of four bytes with every header there is. */
 #pragma unroll
 	for (__u32 word = 0; word < HEADER_WORDS; word++)
-		if (8 * word + 8 <= udp_at + 6)
+		if (word < LEAST_WORDS || payload_at > 8 * LEAST_WORDS)
 			*(__u64 *)(data + 8 * word) = headers[word];
-		else if (8 * word + 4 <= udp_at + 6)
-			*(__u32 *)(data + 8 * word) = headers[word];
+}
+
+static ALWAYS_INLINE void write_check(__u8 *at, __u64 datagram)
+{
+	__u16 check = ~fold(datagram);
+
+	*(__u16 *)at = check ? check : 0xffff; /* 0 would mean that there is none */
+}
+
+static ALWAYS_INLINE int leave(void)
+{
+	__u32 by = path;
+
+	if (by == BY_TX)
+		return XDP_TX;
+	return by == BY_MAP ? bpf_redirect_map(&target, 0, 0) : XDP_DROP;
+}
+
+/* What differs from packet to packet is its number. */
+static ALWAYS_INLINE int send_fixed(__u8 *data, __u8 *end)
+{
+	__u32 sequence = state.sequence, number = htonl(sequence), to_payload = payload_at;
+
+	if (data + base_len > end)
+		return XDP_ABORTED;
+	write_headers(data, to_payload);
+	data += to_payload;
+	*(__u32 *)(data + 4) = number;
+	*(__u64 *)(data + 8) = state.time;
+	write_check(data - 2, (__u64)state.udp_sum + number);
+	state.sequence = sequence + 1;
+	return leave();
+}
+
+/* Packets that differ in more: `is_any` in lists and lengths too. */
+static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, __u8 *data, __u8 *end, int is_any)
+{
+	__u32 base = base_len, to_ip = ip_at, to_udp = udp_at, to_payload = payload_at, ipv6 = is_ipv6, kind, len = base;
+	__u32 sequence = state.sequence, number = htonl(sequence);
+	__u64 ip = ipv4_sum, datagram = (__u64)state.udp_sum + number;
+
+	if (data + base > end)
+		return XDP_ABORTED;
+	write_headers(data, to_payload);
 
 #pragma unroll
 	for (enum field field = SRC_ADDR; field <= DST_ADDR; field++) {
-		if (draws[field].kind == FIXED)
+		kind = draws[field].kind;
+		if (kind == FIXED)
 			continue;
-		struct value address = draw(field, state);
-
-		if (is_ipv6) {
+		if (ipv6) {
+			struct value address = draw_long(field, kind, sequence, is_any);
 			__u64 high = __builtin_bswap64(address.high), low = __builtin_bswap64(address.low);
 
-			*(__u64 *)(data + ip_at + 8 + field * 16) = high;
-			*(__u64 *)(data + ip_at + 16 + field * 16) = low;
+			*(__u64 *)(data + to_ip + 8 + field * 16) = high;
+			*(__u64 *)(data + to_ip + 16 + field * 16) = low;
 			datagram = add64(add64(datagram, high), low);
 		} else {
-			__u32 bits = htonl((__u32)address.low);
+			__u32 bits = htonl(draw(field, kind, sequence, is_any));
 
-			*(__u32 *)(data + ip_at + 12 + field * 4) = bits;
+			*(__u32 *)(data + to_ip + 12 + field * 4) = bits;
 			ip += bits;
 			datagram += bits;
 		}
 	}
 #pragma unroll
 	for (enum field field = SRC_PORT; field <= DST_PORT; field++) {
-		if (draws[field].kind == FIXED)
-			continue;
-		__u16 port = htons((__u16)draw(field, state).low);
+		__u16 port;
 
-		*(__u16 *)(data + udp_at + (field - SRC_PORT) * 2) = port;
+		kind = draws[field].kind;
+		if (kind == FIXED)
+			continue;
+		port = htons((__u16)draw(field, kind, sequence, is_any));
+		*(__u16 *)(data + to_udp + (field - SRC_PORT) * 2) = port;
 		datagram += port;
 	}
-	if (draws[PAYLOAD_LEN].kind != FIXED) {
-		__u32 payload_len = draw(PAYLOAD_LEN, state).low;
+	kind = is_any ? draws[PAYLOAD_LEN].kind : FIXED;
+	if (kind != FIXED) {
+		__u32 payload_len = draw(PAYLOAD_LEN, kind, sequence, 1);
 		__u16 datagram_len = htons((__u16)(payload_len + UDP_LEN));
 
-		*(__u16 *)(data + udp_at + 4) = datagram_len;
+		*(__u16 *)(data + to_udp + 4) = datagram_len;
 		datagram += 2 * (__u32)datagram_len; /* in the pseudo header too */
-		if (is_ipv6) {
-			*(__u16 *)(data + ip_at + 4) = datagram_len;
+		if (ipv6) {
+			*(__u16 *)(data + to_ip + 4) = datagram_len;
 		} else {
 			__u16 total_len = htons((__u16)(payload_len + UDP_LEN + IPV4_LEN));
 
-			*(__u16 *)(data + ip_at + 2) = total_len;
+			*(__u16 *)(data + to_ip + 2) = total_len;
 			ip += total_len;
 		}
-		len = payload_at + payload_len;
+		len = to_payload + payload_len;
 		if (len < least_len)
 			len = least_len;
 	}
 
-	sequence = htonl(state->sequence);
-	*(__u32 *)(data + payload_at + 4) = sequence;
-	*(__u64 *)(data + payload_at + 8) = state->time;
-	datagram = add64(datagram, state->time) + sequence;
-	check = ~fold(datagram) & 0xffff;
-	*(__u16 *)(data + udp_at + 6) = check ? check : 0xffff;
+	*(__u32 *)(data + to_payload + 4) = number;
+	*(__u64 *)(data + to_payload + 8) = state.time;
+	write_check(data + to_udp + 6, datagram);
 	if (ipv4_checksum_varies)
-		*(__u16 *)(data + ip_at + 10) = ~fold(ip);
+		*(__u16 *)(data + to_ip + 10) = ~fold(ip);
 
-	state->made++;
-	if (UNLIKELY(++state->sequence == 0)) /* the pattern starts again */
+	state.sequence = ++sequence;
+	if (UNLIKELY(sequence == 0)) /* the pattern starts again */
 		for (int field = 0; field < FIELDS; field++)
-			state->index[field] = 0;
+			state.index[field] = 0;
 
-	if (draws[PAYLOAD_LEN].kind != FIXED && len != base_len &&
-	    bpf_xdp_adjust_tail(ctx, (int)len - (int)base_len))
+	if (kind != FIXED && len != base && bpf_xdp_adjust_tail(ctx, (int)len - (int)base))
 		return XDP_ABORTED;
-	if (path == BY_TX)
-		return XDP_TX;
-	if (path == BY_MAP)
-		return bpf_redirect_map(&target, 0, 0);
-	return XDP_DROP;
+	return leave();
+}
+
+SEC("xdp")
+int send(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
+	__u32 how = makeup;
+
+	if (how == NUMBERED)
+		return send_fixed(data, end);
+	return how == DRAWN ? send_varying(ctx, data, end, 0) : send_varying(ctx, data, end, 1);
 }

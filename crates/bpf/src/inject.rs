@@ -7,6 +7,7 @@ use sys::bpf_map::ArrayMemory;
 
 use crate::{
     error::BpfError,
+    live::ended_early,
     parking::Parking,
     program::{Program, Run, object},
 };
@@ -21,7 +22,9 @@ pub struct Inject {
     slots: ArrayMemory,
     cursor: Array<MapData, u32>,
     _parking: Option<Parking>,
+    /// Slots filled since all were empty, and how many of those the kernel took.
     filled: usize,
+    taken: usize,
     interface: u32,
 }
 
@@ -46,12 +49,17 @@ impl Inject {
         let slots = program.map_array("slots", Self::SLOTS, SLOT_BYTES)?;
         let cursor = program.take_map("cursor")?;
         let _parking = Parking::of(&mut program);
-        Ok(Self { program, slots, cursor, _parking, filled: 0, interface })
+        Ok(Self { program, slots, cursor, _parking, filled: 0, taken: 0, interface })
     }
 
     /// Frames that wait for [`Inject::flush`].
     pub fn waiting(&self) -> usize {
-        self.filled
+        self.filled - self.taken
+    }
+
+    /// Frames that [`Inject::push`] takes before the next flush.
+    pub fn room(&self) -> usize {
+        Self::SLOTS - self.filled
     }
 
     /// Puts a frame into the next slot; says whether there was one, and whether the frame fits it.
@@ -67,36 +75,37 @@ impl Inject {
         true
     }
 
-    /// Gives back all frames that wait, in their order, and says how many the kernel took; none waits then.
+    /// Gives back the frames that wait, in their order, and says how many the kernel took. All of them, unless a signal
+    /// came or there were too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)); the others
+    /// wait on.
     ///
     /// # Errors
-    /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::Run`]: the interface is down or gone.
+    /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::Run`]: the interface is down or gone. Then none waits.
     pub fn flush(&mut self) -> Result<usize, BpfError> {
         /// `BASE` of `inject.bpf.c`.
         const BASE: [u8; 64] = [0; 64];
-        let waiting = std::mem::take(&mut self.filled);
-        let (mut taken, written) = (0, BpfError::map("tell which frames are given back"));
-        if waiting == 0 {
-            return Ok(0);
-        }
-        self.cursor.set(0, 0, 0).map_err(written)?;
-        while taken < waiting {
-            let run = Run {
-                input: &BASE,
-                interface: self.interface,
-                repeat: (waiting - taken) as u32,
-                live_batch: Some((waiting - taken) as u32),
-            };
+        let first = self.taken;
+        while self.taken < self.filled {
+            let frames = (self.filled - self.taken) as u32;
+            let told = self.cursor.set(0, self.taken as u32, 0);
+            told.map_err(BpfError::map("tell which frames are given back"))?;
+            let run =
+                Run { input: &BASE, interface: self.interface, repeat: frames, live_batch: Some(frames) };
             let outcome = self.program.run(&run, None);
-            let before = taken;
-            taken =
-                self.cursor.get(&0, 0).map_err(BpfError::map("read which frames were given back"))? as usize;
+            let next = self.cursor.get(&0, 0);
+            self.taken = next.map_err(BpfError::map("read which frames were given back"))? as usize;
             match outcome {
                 Ok(_) => {}
-                // A signal ends a run early.
-                Err(error) if error.os_error() == Some(crate::error::EINTR) && taken > before => {}
-                Err(error) => return Err(error),
+                Err(error) if ended_early(&error) => break,
+                Err(error) => {
+                    (self.filled, self.taken) = (0, 0);
+                    return Err(error);
+                }
             }
+        }
+        let taken = self.taken - first;
+        if self.taken == self.filled {
+            (self.filled, self.taken) = (0, 0);
         }
         Ok(taken)
     }

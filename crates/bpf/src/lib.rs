@@ -20,6 +20,7 @@ mod drop;
 mod drops;
 mod error;
 mod inject;
+mod live;
 mod measure;
 mod parking;
 mod pass;
@@ -39,6 +40,7 @@ pub use drop::DropFlood;
 pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
 pub use error::{BpfError, Cause};
 pub use inject::Inject;
+pub use live::LIVE_RUN_GAP_NS;
 pub use measure::{
     Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, ProbeTime,
 };

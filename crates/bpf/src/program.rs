@@ -1,6 +1,6 @@
 //! One loaded program: from object to link.
 
-use std::{fmt, os::fd::AsFd};
+use std::{fmt, os::fd::AsFd, time::Duration};
 
 use aya::{
     Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, TestRunResult, VerifierLogLevel,
@@ -141,6 +141,11 @@ impl Program {
     /// Runs the program; returns the length of the frame that it left in `output`.
     pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
         Ok(self.run_named(self.name, run, output)?.data_size_out as usize)
+    }
+
+    /// How long the program takes for a frame, a mean.
+    pub(crate) fn cost(&self, run: &Run<'_>) -> Result<Duration, BpfError> {
+        Ok(self.run_named(self.name, run, None)?.duration)
     }
 
     /// Runs another program of the object; returns what it returned.

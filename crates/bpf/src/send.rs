@@ -5,7 +5,8 @@ use std::fmt;
 use aya::maps::{Array, DevMap, MapData, xdp::XdpMapError};
 
 use crate::{
-    error::{BpfError, EINTR, EINVAL, ENOSPC},
+    error::{BpfError, EINVAL},
+    live::ended_early,
     parking::Parking,
     program::{Program, Run, object},
 };
@@ -75,11 +76,12 @@ pub enum SendPath {
 /// 5.18). One thread a sender. Frames that the driver does not take are lost without a word here.
 pub struct Sender {
     program: Program,
-    states: Array<MapData, [u64; STATE_WORDS]>,
+    state: Array<MapData, [u64; STATE_WORDS]>,
     _parking: Option<Parking>,
     // Holds the interface that the program redirects to.
     _target: DevMap<MapData>,
     base: Vec<u8>,
+    udp_sum: u16,
     cycles: [u64; 5],
     interface: u32,
 }
@@ -108,8 +110,6 @@ impl Sender {
         let mut listed: Vec<u128> = Vec::new();
         let draws = plan.fields.each_ref().map(|field| field.words(&mut listed));
         let number = |value: usize| value as u32;
-        // Sums are of words in memory order, and this machine is little-endian as the object is.
-        let in_memory = |sum: u16| u32::from(sum.swap_bytes());
         let globals = [
             ("ip_at", number(plan.ip_at)),
             ("udp_at", number(plan.udp_at)),
@@ -118,8 +118,8 @@ impl Sender {
             ("least_len", LEAST_FRAME),
             ("is_ipv6", plan.ipv6.into()),
             ("ipv4_checksum_varies", plan.ipv4_sum.is_some().into()),
-            ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0))),
-            ("udp_sum", in_memory(plan.udp_sum)),
+            ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0)).into()),
+            ("makeup", plan.makeup()),
             ("path", path as u32),
         ];
         let headers = headers(&plan.base);
@@ -147,17 +147,19 @@ impl Sender {
         }
         Ok(Self {
             _parking: Parking::of(&mut program),
-            states: program.take_map("states")?,
+            state: program.take_map(".bss")?,
             _target: target,
             program,
             base: plan.base.clone(),
+            udp_sum: plan.udp_sum,
             cycles: plan.fields.each_ref().map(FieldDraw::cycle),
             interface,
         })
     }
 
     /// Makes and sends `packets` packets from number `sequence` on, `batch_size` (1..=256) at a time; `raw_time` are
-    /// the eight time bytes of the probe header as one number. Returns how many were made: fewer when a signal came.
+    /// the eight time bytes of the probe header as one number. Returns how many were made: fewer when a
+    /// signal came, or when there were too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)).
     ///
     /// Each call makes pages of its own first: thousands of packets a call are fastest.
     /// The interface is looked for in the calling thread's network namespace.
@@ -182,15 +184,13 @@ impl Sender {
             && let Err(error) = self.program.run(&run, None)
         {
             match error.os_error() {
-                // Each run has a pool of pages with a number of its own, of which there are 65,533 for all pools of the
-                // machine (MEM_ID_MAX, net/core/xdp.c). A pool with frames still under way keeps it for a second.
-                Some(EINTR | ENOSPC) => {}
+                _ if ended_early(&error) => {}
                 // Shorter frames and all else were taken before.
                 Some(EINVAL) if self.base.len() > Self::ALWAYS_FITS => return Err(self.too_long(error)),
                 _ => return Err(error),
             }
         }
-        self.made()
+        self.made_since(sequence)
     }
 
     /// Makes one packet without sending it.
@@ -216,23 +216,43 @@ impl Sender {
 
     fn write_state(&mut self, sequence: u32, raw_time: u64) -> Result<(), BpfError> {
         let mut state = [0; STATE_WORDS];
-        state[0] = raw_time.swap_bytes();
-        state[1] = sequence.into(); // and no packet made yet, in the upper half
-        for (index, cycle) in state[2..].iter_mut().zip(self.cycles) {
+        let time = raw_time.swap_bytes();
+        state[0] = time;
+        for (index, cycle) in state[1..].iter_mut().zip(self.cycles) {
             *index = u64::from(sequence) % cycle;
         }
-        self.states.set(0, state, 0).map_err(BpfError::map("tell the sender what to send"))
+        let sum: u64 = (0..64).step_by(16).map(|shift| time >> shift & 0xffff).sum();
+        state[STATE_WORDS - 1] = u64::from(sequence) | (sum + u64::from(in_memory(self.udp_sum))) << 32;
+        self.state.set(0, state, 0).map_err(BpfError::map("tell the sender what to send"))
     }
 
-    fn made(&self) -> Result<u32, BpfError> {
-        let state = self.states.get(&0, 0).map_err(BpfError::map("read what the sender sent"))?;
-        Ok((state[1] >> 32) as u32)
+    fn made_since(&self, sequence: u32) -> Result<u32, BpfError> {
+        let state = self.state.get(&0, 0).map_err(BpfError::map("read what the sender sent"))?;
+        Ok((state[STATE_WORDS - 1] as u32).wrapping_sub(sequence))
     }
+}
+
+/// A sum as of words in memory order: this machine is little-endian, as the object is.
+fn in_memory(sum: u16) -> u16 {
+    sum.swap_bytes()
 }
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}
+
+impl SendPlan {
+    /// `enum makeup` of `send.bpf.c`: the least that makes these packets.
+    fn makeup(&self) -> u32 {
+        let [.., payload_len] = &self.fields;
+        let has_list = self.fields.iter().any(|field| matches!(field, FieldDraw::List(_)));
+        match self.fields.iter().all(|field| *field == FieldDraw::Fixed) {
+            true => 0,
+            false if !has_list && *payload_len == FieldDraw::Fixed => 1,
+            false => 2,
+        }
     }
 }
 

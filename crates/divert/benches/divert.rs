@@ -38,8 +38,8 @@ use wire::{FrameSpec, MacAddr, Template, Values};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-const ROUNDS: usize = 7;
-const TURN: Duration = Duration::from_millis(250);
+const ROUNDS: usize = 15;
+const TURN: Duration = Duration::from_millis(200);
 const SENDER: u32 = 0;
 const RECEIVER: u32 = 1;
 const FLOODED: u16 = 9;

@@ -395,7 +395,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         ledger.add("sent", "sent out of their queue", tally.sent, thread);
         ledger.add(
             "lost",
-            "not given back: too long, or --reinject was not asked for",
+            "not given back: too long, too many, or --reinject was not asked for",
             tally.not_given_back,
             thread,
         );

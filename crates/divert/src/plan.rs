@@ -1,8 +1,9 @@
 //! What shall be diverted, as plain data, with every step and what undoes it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use bpf::{Divert, DivertOptions, Fate, RuleAction};
+use nic::Setting;
 use serde::Serialize;
 use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 
@@ -11,7 +12,7 @@ use crate::{
     exclude::Exclusions,
     rules::{ALL, Rule, RuleVerdict},
     select::Selection,
-    steer::Steering,
+    steer::{LRO, Steering},
 };
 
 /// Everything that a diversion is asked for.
@@ -75,6 +76,8 @@ pub struct Card {
     pub lro: bool,
     /// Whether the card can be told by rules which flows go to which queue.
     pub flow_rules: bool,
+    /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
+    pub hands_on: Vec<Setting>,
     /// The interface's number.
     pub(crate) index: u32,
 }
@@ -99,9 +102,22 @@ impl Card {
             lro: feature("rx-lro").is_some_and(|feature| feature.active),
             flow_rules: feature("rx-ntuple-filter")
                 .is_some_and(|feature| feature.active || feature.changeable),
+            hands_on: hands_on(interface),
             index: link.index,
         })
     }
+}
+
+fn hands_on(interface: &str) -> Vec<Setting> {
+    let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
+    let settings = read.map(|reading| reading.settings).unwrap_or_default();
+    let is_on = |name: &str, value: &str| match name.split_once('.') {
+        Some(("rps", _)) => value != "none",
+        Some(("rfs", _)) => value != "0",
+        _ => false,
+    };
+    let on = settings.iter().filter(|(name, value)| is_on(name, value));
+    on.map(|(name, value)| Setting::new(name.clone(), value)).collect()
 }
 
 impl DivertPlan {
@@ -139,7 +155,8 @@ impl DivertPlan {
                 queues: card.queues,
             })
             .collect();
-        if card.lro {
+        let is_told = |name| self.steering.as_ref().is_some_and(|steering| steering.tells(name));
+        if card.lro && !is_told(LRO) {
             problems.push(DivertError::Joins { interface: self.interface.clone() });
         }
         if self.place == Place::Xdp {
@@ -165,6 +182,19 @@ impl DivertPlan {
             steps.push(step(
                 format!("{interface} is told {}={}, in the journal first", setting.name, setting.value),
                 "the end of the diversion; after a kill, linerate nic restore",
+            ));
+        }
+        let told =
+            |setting: &&Setting| self.steering.as_ref().is_some_and(|steering| steering.tells(&setting.name));
+        let untouched = Steering::clearing(self, card).into_iter().filter(|setting| !told(&setting));
+        for setting in untouched.filter(|setting| setting.name != LRO) {
+            steps.push(step(
+                format!(
+                    "{} stays as it is: the kernel may hand packets of other queues to the CPU of a queue's thread; \
+                     --steer sets it to {} meanwhile",
+                    setting.name, setting.value
+                ),
+                "nothing is done",
             ));
         }
         let excluded = self.exclusions.sessions.iter().map(ToString::to_string);
@@ -220,6 +250,12 @@ impl DivertPlan {
             steps.push(step(format!("rule {number}: {rule}"), "the program's end"));
         }
         steps
+    }
+
+    /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
+    /// packet of the interface pays. `None` where the program cannot be loaded.
+    pub fn program_cost(&self, card: &Card) -> Option<Duration> {
+        self.program(card).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
     }
 
     /// What the kernel's program does with which packets.
@@ -309,7 +345,14 @@ mod tests {
     }
 
     fn card() -> Card {
-        Card { driver: "veth".into(), queues: 4, lro: false, flow_rules: false, index: 0 }
+        Card {
+            driver: "veth".into(),
+            queues: 4,
+            lro: false,
+            flow_rules: false,
+            hands_on: Vec::new(),
+            index: 0,
+        }
     }
 
     #[test]

@@ -28,8 +28,37 @@ pub struct Steering {
     pub state: PathBuf,
 }
 
+/// The offload that joins packets before a program can see them.
+pub(crate) const LRO: &str = "feature.rx-lro";
+
 impl Steering {
-    /// The table without the diverted queue, and a rule for each flow of the plan's expressions.
+    /// What keeps packets from a diversion, and others off its CPUs: large receive offload, and the kernel's own steering
+    /// where it may lead to the CPU of a queue's thread.
+    pub(crate) fn clearing(plan: &DivertPlan, card: &Card) -> Vec<Setting> {
+        let lro = card.lro.then(|| Setting::new(LRO, "off"));
+        let others = card.hands_on.iter().filter(|_| !plan.cpus.is_empty()).filter_map(|setting| {
+            // Flow steering follows the reader of a socket, wherever that runs.
+            if setting.name.starts_with("rfs.") {
+                return Some(Setting::new(setting.name.clone(), 0));
+            }
+            let cpus = nic::cpus_of_list(&setting.value)?;
+            let left: Vec<u32> = cpus.iter().copied().filter(|cpu| !plan.cpus.contains(cpu)).collect();
+            (left.len() < cpus.len()).then(|| Setting::new(setting.name.clone(), nic::cpu_list(&left)))
+        });
+        lro.into_iter().chain(others).collect()
+    }
+
+    /// Only what clears the way, for cards that cannot bring flows to a queue; `None` when nothing is in it.
+    pub fn clearing_the_way(plan: &DivertPlan, card: &Card, state: PathBuf) -> Option<Self> {
+        let settings = Self::clearing(plan, card);
+        (!settings.is_empty()).then_some(Self { settings, may_fail: !card.lro, state })
+    }
+
+    pub(crate) fn tells(&self, name: &str) -> bool {
+        self.settings.iter().any(|setting| setting.name == name)
+    }
+
+    /// What clears the way, the table without the diverted queue, and a rule for each flow of the plan's expressions.
     ///
     /// # Errors
     /// Why the card cannot do it, in words: the program then picks the packets, at a cost to every queue.
@@ -45,7 +74,8 @@ impl Steering {
         }
         let weights: Vec<&str> =
             (0..card.queues).map(|other| if other == queue { "0" } else { "1" }).collect();
-        let mut settings = vec![Setting::new("rss.table", format!("weights:{}", weights.join(",")))];
+        let mut settings = Self::clearing(plan, card);
+        settings.push(Setting::new("rss.table", format!("weights:{}", weights.join(","))));
         let expressions = match &plan.selection {
             Some(selection) => vec![selection.as_str()],
             None => plan.rules.iter().map(|rule| rule.expression.as_str()).collect(),
@@ -60,7 +90,7 @@ impl Steering {
                 settings.push(Setting::new("rule.any", rule));
             }
         }
-        Ok(Self { settings, may_fail: true, state })
+        Ok(Self { settings, may_fail: !card.lro, state })
     }
 
     /// Tells the card; what the answer holds undoes it when it goes. Nothing where the card refused and may.
@@ -127,8 +157,12 @@ mod tests {
         rules::{Rule, RuleVerdict},
     };
 
-    fn told(expression: &str, queues: Vec<u32>, card_queues: u32) -> Result<Vec<String>, String> {
-        let plan = DivertPlan {
+    fn card(queues: u32) -> Card {
+        Card { driver: "ice".into(), queues, lro: false, flow_rules: true, hands_on: Vec::new(), index: 0 }
+    }
+
+    fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {
+        DivertPlan {
             interface: "eth7".into(),
             queues,
             place: Place::Xdp,
@@ -142,10 +176,49 @@ mod tests {
             sample_file: None,
             keep_file: None,
             steering: None,
-        };
-        let card = Card { driver: "ice".into(), queues: card_queues, lro: false, flow_rules: true, index: 0 };
+        }
+    }
+
+    fn told(expression: &str, queues: Vec<u32>, card_queues: u32) -> Result<Vec<String>, String> {
+        let (plan, card) = (plan(expression, queues), card(card_queues));
         let steering = Steering::to_the_queue(&plan, &card, PathBuf::new())?;
-        Ok(steering.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect())
+        Ok(words(&steering.settings))
+    }
+
+    fn words(settings: &[Setting]) -> Vec<String> {
+        settings.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect()
+    }
+
+    #[test]
+    fn nothing_joins_packets_or_hands_others_to_a_threads_cpu() {
+        let of = |name: &str, value: &str| Setting::new(name, value);
+        let hands_on =
+            vec![of("rps.rx-0", "0-3"), of("rps.rx-1", "2"), of("rps.rx-2", "1"), of("rfs.rx-0", "64")];
+        let card = Card { lro: true, hands_on, ..card(4) };
+        let mut plan = DivertPlan { cpus: vec![2], ..plan("udp dst port 53", vec![3]) };
+        let cleared = ["feature.rx-lro=off", "rps.rx-0=0-1,3", "rps.rx-1=none", "rfs.rx-0=0"];
+        assert_eq!(words(&Steering::clearing(&plan, &card)), cleared);
+
+        let told = |plan: &DivertPlan| -> Vec<String> {
+            plan.steps(&card).into_iter().map(|step| step.does).collect()
+        };
+        assert!(
+            told(&plan).iter().any(|step| step.contains("rps.rx-0 stays as it is")),
+            "{:#?}",
+            told(&plan)
+        );
+        assert!(plan.problems(&card).iter().any(|problem| matches!(problem, DivertError::Joins { .. })));
+
+        let steering = Steering::to_the_queue(&plan, &card, PathBuf::new()).unwrap();
+        assert!(!steering.may_fail, "with the offload on, nothing would be diverted rightly");
+        assert_eq!(words(&steering.settings)[..4], cleared);
+        plan.steering = Steering::clearing_the_way(&plan, &card, PathBuf::new());
+        assert!(plan.problems(&card).is_empty());
+        assert!(!told(&plan).iter().any(|step| step.contains("stays as it is")));
+        assert!(told(&plan)[0].contains("feature.rx-lro=off"), "{:#?}", told(&plan));
+
+        plan.cpus.clear();
+        assert_eq!(words(&Steering::clearing(&plan, &card)), ["feature.rx-lro=off"], "no thread has a CPU");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use bpf::{Divert, Inject};
+use bpf::{Divert, Inject, LIVE_RUN_GAP_NS};
 use port::{After, Turn, Wait, XskQueue, XskQueueOptions};
 use sys::{
     clock, cpu,
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
     pub(crate) received: u64,
     pub(crate) dropped: u64,
     pub(crate) given_back: u64,
-    /// Were to be given back, and the kernel did not take them.
+    /// Were to be given back, and were too long or too many.
     pub(crate) not_given_back: u64,
     pub(crate) kept: u64,
     pub(crate) sent: u64,
@@ -118,7 +118,7 @@ impl<V: Verdicts + 'static> Worker<V> {
         let statistics = Arc::new(Mutex::new(XskStatistics::default()));
         let worker = Loop {
             socket: open.socket,
-            inject: open.inject,
+            giving: open.inject.map(Giving::new),
             recorders,
             sample_one_in: u64::from(plan.sample_one_in),
             wait: if plan.spin { Wait::Spin } else { Wait::Block },
@@ -229,7 +229,7 @@ impl<V> Drop for Worker<V> {
 /// The thread's own part.
 struct Loop<V> {
     socket: XskQueue,
-    inject: Option<Inject>,
+    giving: Option<Giving>,
     recorders: Recorders,
     sample_one_in: u64,
     wait: Wait,
@@ -237,8 +237,35 @@ struct Loop<V> {
     statistics: Arc<Mutex<XskStatistics>>,
 }
 
+/// Gives packets back in runs that keep their distance.
+struct Giving {
+    inject: Inject,
+    next_run_ns: u64,
+}
+
+impl Giving {
+    fn new(inject: Inject) -> Self {
+        Self { inject, next_run_ns: 0 }
+    }
+
+    /// Packets that the kernel took of those that wait, when it is time for a run or there is no room for another turn.
+    fn turn(&mut self, most_a_turn: usize) -> Result<usize, DivertError> {
+        if self.inject.waiting() == 0 {
+            return Ok(0);
+        }
+        let now_ns = clock::monotonic_ns();
+        if now_ns < self.next_run_ns && self.inject.room() >= most_a_turn {
+            return Ok(0);
+        }
+        self.next_run_ns = now_ns + LIVE_RUN_GAP_NS;
+        Ok(self.inject.flush()?)
+    }
+}
+
 /// Turns without a packet, of 20 ms each, after which nothing more comes to a queue that is given back.
 const LAST_TURNS: u32 = 2;
+/// How long the kernel may take for the last packets that are given back to it.
+const LAST_RUNS_NS: u64 = 2_000_000_000;
 /// How often the kernel's counters are read under load.
 const ASK_NS: u64 = 100_000_000;
 
@@ -246,7 +273,7 @@ impl<V: Verdicts> Loop<V> {
     /// Until told to stop and nothing more comes, or the socket breaks.
     fn run(mut self, mut verdicts: V) {
         let mut tally = Tally::default();
-        let (mut asked_ns, mut idle_turns) = (0, 0);
+        let (mut asked_ns, mut idle_turns, mut end_ns) = (0, 0, u64::MAX);
         loop {
             if self.shared.has_news.swap(false, Acquire)
                 && let Some(news) = lock(&self.shared.news).take()
@@ -254,8 +281,12 @@ impl<V: Verdicts> Loop<V> {
                 verdicts = news;
             }
             let stopping = self.shared.stop.load(Relaxed);
-            // Who stops waits for a packet one last time.
-            let wait = if stopping { Wait::Block } else { self.wait };
+            let wait = match stopping {
+                _ if self.has_waiting() => Wait::Spin,
+                // Who stops waits for a packet one last time.
+                true => Wait::Block,
+                false => self.wait,
+            };
             let turn = match self.turn(wait, &mut verdicts, &mut tally) {
                 Ok(turn) => turn,
                 Err(error) => {
@@ -273,17 +304,28 @@ impl<V: Verdicts> Loop<V> {
                 asked_ns = now_ns;
                 self.ask();
             }
-            idle_turns = if stopping && turn.received == 0 { idle_turns + 1 } else { 0 };
+            if stopping && end_ns == u64::MAX {
+                end_ns = now_ns + LAST_RUNS_NS;
+            }
+            if !self.has_waiting() || now_ns > end_ns {
+                idle_turns = if stopping && turn.received == 0 { idle_turns + 1 } else { 0 };
+            }
             if idle_turns == LAST_TURNS {
                 break;
             }
         }
+        tally.not_given_back += self.giving.as_ref().map_or(0, |giving| giving.inject.waiting() as u64);
+        self.publish(&tally);
         self.ask();
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.giving.as_ref().is_some_and(|giving| giving.inject.waiting() > 0)
     }
 
     #[inline]
     fn turn(&mut self, wait: Wait, verdicts: &mut V, tally: &mut Tally) -> Result<Turn, DivertError> {
-        let Self { socket, inject, recorders, sample_one_in, .. } = self;
+        let Self { socket, giving, recorders, sample_one_in, .. } = self;
         let records = *sample_one_in > 0 || recorders.kept.is_some();
         let time_ns = if records { clock::realtime_ns() } else { 0 };
         let unsent = socket.unsent();
@@ -300,7 +342,7 @@ impl<V: Verdicts> Loop<V> {
                 Verdict::Drop => tally.dropped += 1,
                 Verdict::GiveBack => {
                     // Who cannot give back has said so in the plan: what passes is then kept by nobody.
-                    let taken = inject.as_mut().is_some_and(|inject| inject.push(frame.bytes()));
+                    let taken = giving.as_mut().is_some_and(|giving| giving.inject.push(frame.bytes()));
                     tally.not_given_back += u64::from(!taken);
                 }
                 Verdict::Keep => {
@@ -315,11 +357,8 @@ impl<V: Verdicts> Loop<V> {
         })?;
         tally.sent += turn.sent as u64;
         tally.unsent += socket.unsent() - unsent;
-        if let Some(inject) = inject.as_mut().filter(|inject| inject.waiting() > 0) {
-            let waiting = inject.waiting() as u64;
-            let given_back = inject.flush()? as u64;
-            tally.given_back += given_back;
-            tally.not_given_back += waiting - given_back;
+        if let Some(giving) = giving {
+            tally.given_back += giving.turn(socket.batch_size())? as u64;
         }
         Ok(turn)
     }

@@ -12,9 +12,9 @@ use std::{
 use lab::{Access, Lab, LabPlan};
 use measure::StatisticsLevel;
 use port::{
-    CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, RxPort, TcpRx, TcpRxOptions, TcpSend,
-    TcpTx, TcpTxOptions, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions, Wait, XdpMode, XdpRx, XdpTx,
-    XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
+    CountOptions, MeasureOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, ProbeTime, RxPort,
+    TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions,
+    Verdict, Wait, XdpMeter, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
 };
 use sys::clock;
 use wire::{FrameSpec, MacAddr, ProbeClock, Template, Values};
@@ -26,7 +26,7 @@ use crate::{
     observe::{Observer, Window},
     pace::{Departures, Limit, Schedule},
     publish::{RxPublished, TxPublished},
-    receive::{Outlets, Probes, StatisticsPlan, receive},
+    receive::{Outlets, Probes, StatisticsPlan, receive, take_streams},
     worker::Shift,
 };
 
@@ -224,4 +224,91 @@ fn no_receiving_worker_allocates_for_a_packet() {
         let port = side.run(|| XskRx::open(&options)).unwrap().unwrap().remove(0);
         receiving_costs_none("xsk", &lab, port, statistics);
     }
+}
+
+/// Lets a worker read so many messages of a stream, each sent when the one before was read, and counts its allocations.
+fn allocations_for_messages(rx: &mut TcpRx, tx: &mut TcpTx, messages: u64) -> u64 {
+    let stop: Arc<AtomicBool> = Arc::default();
+    let (published, before) = (RxPublished::new(), rx.received_messages());
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let cost = allocation_counter::measure(|| {
+                let result = take_streams(rx, &Shift::until(stop.clone()), &published);
+                assert!(result.error.is_none(), "{:?}", result.error);
+            });
+            cost.count_total
+        });
+        for sent in 1..=messages {
+            assert_eq!(tx.send(1).unwrap().taken, 1);
+            while published.load().packets < before + sent && !worker.is_finished() {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Relaxed);
+        worker.join().unwrap()
+    })
+}
+
+#[test]
+fn no_reader_of_streams_allocates_for_a_message() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    for truncate in [false, true] {
+        let listen = TcpRxOptions { local: any, truncate, message_bytes: 1000, receive_buffer_bytes: None };
+        let mut rx = TcpRx::open(&listen).unwrap();
+        let mut tx = TcpTx::open(&TcpTxOptions {
+            peer: rx.local_address().unwrap(),
+            local: any,
+            send: TcpSend::Copy,
+            message_bytes: 1000,
+            send_buffer_bytes: None,
+        })
+        .unwrap();
+        allocations_for_messages(&mut rx, &mut tx, 1); // what is only done once
+        let [few, many] = [100, 1000].map(|messages| allocations_for_messages(&mut rx, &mut tx, messages));
+        assert_eq!(few, many, "truncate {truncate}: 100 and 1000 messages");
+    }
+}
+
+/// Packets are counted in the kernel: what a worker reads of them is as much, however many there were.
+#[test]
+fn no_reader_of_a_program_allocates_for_a_packet() {
+    let Some(lab) = lab() else { return };
+    let (side, template) = (lab.rx(), template(&lab));
+    let open = || XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()));
+    let mut sender = lab.tx().run(open).unwrap().unwrap();
+    let mut send = |packets| {
+        assert_eq!(lab.tx().run(|| sender.send(packets, 0)).unwrap().unwrap().taken, packets);
+    };
+    let mut compare = |name: &str, read: &mut dyn FnMut() -> u64| {
+        let cost = |read: &mut dyn FnMut() -> u64| {
+            let mut packets = 0;
+            (allocation_counter::measure(|| packets = read()).count_total, packets)
+        };
+        send(1);
+        read(); // what is only done once
+        let (few, packets) = cost(&mut *read);
+        send(MANY as usize);
+        let (many, more) = cost(&mut *read);
+        assert!(packets > 0 && more > packets, "{name}: {packets} and {more} packets");
+        assert_eq!(few, many, "{name}: {packets} and {more} packets");
+    };
+    {
+        let open = || XdpRx::open(side.index(), XdpMode::Native, &CountOptions::default());
+        let rx = side.run(open).unwrap().unwrap();
+        compare("counts", &mut || rx.read().unwrap().packets());
+    }
+    let options = MeasureOptions {
+        verdict: Verdict::Drop,
+        queues: 1,
+        times: true,
+        probe_time: ProbeTime::Nanos,
+        returns: false,
+        by_poll: false,
+        is_scripted: false,
+    };
+    let meter = side.run(|| XdpMeter::open(side.index(), XdpMode::Native, &options)).unwrap().unwrap();
+    compare("measurements", &mut || {
+        meter.read().unwrap();
+        meter.read_counts().unwrap()[0]
+    });
 }

@@ -609,7 +609,7 @@ fn open_tcp(plan: &ReceiverPlan, tcp: &TcpRxPlan) -> Result<Vec<TcpRx>, EngineEr
 const STREAM_WAIT: Duration = Duration::from_millis(20);
 
 /// Reads streams until it shall stop and nothing is left to read.
-fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublished) -> RxResult {
+pub(crate) fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublished) -> RxResult {
     let mut meter = Meter::start();
     let mut total = RxSnapshot::default();
     let (mut first_ns, mut last_ns) = (None, None);

@@ -1,7 +1,7 @@
 //! Sets of CPUs as the kernel's files write them: as list (`0,2-3`) and as mask (`00000000,0000000d`).
 
 /// CPUs of a list; `None` when it is none. An empty text is no CPU.
-pub(crate) fn from_list(text: &str) -> Option<Vec<u32>> {
+pub fn from_list(text: &str) -> Option<Vec<u32>> {
     let text = text.trim();
     if text.is_empty() || text == "none" {
         return Some(Vec::new());

@@ -39,7 +39,7 @@ pub use connections::connections_through;
 pub use counters::{
     Counters, QueueCount, QueueCounts, moved, queue_counts, read_counters, read_queue_counts,
 };
-pub use cpus::to_list as cpu_list;
+pub use cpus::{from_list as cpus_of_list, to_list as cpu_list};
 pub use error::NicError;
 pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, numa_node_of, predict_with};
 pub use interrupts::{Affinity, Interrupt, affinity, card_interrupts, parse_interrupts};

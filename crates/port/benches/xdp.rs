@@ -3,7 +3,7 @@
 //!
 //! 64-byte frames, one thread. `delivered` is what the receiving interface took in a second of the clock; `per CPU
 //! second` leaves out the time in which others had the CPU, and holds on a busy machine. The bound is what the
-//! kernel needs to make frames that go nowhere.
+//! kernel needs to make frames that go nowhere. `cargo bench … -- NAME…` takes only those whose names hold a NAME.
 
 use std::{
     any::Any,
@@ -65,10 +65,11 @@ fn main() -> Outcome<()> {
         src_port: "1024-65535".parse()?,
         ..FrameSpec::default()
     };
-    let way = Way { path: SendPath::Tx, batch_size: 64, packets: 16_384 };
+    let way = Way { path: SendPath::Tx, batch_size: 192, packets: 16_384 };
     let mut contenders = vec![
         Contender::new("plain: redirect map, to drop", |lab| plain(lab.tx(), "redirect_all", MANY), to_drop)?,
         Contender::new("plain: XDP_TX, to drop", |lab| plain(lab.tx(), "tx_all", MANY), to_drop)?,
+        Contender::new("plain, a number each, to drop", |lab| plain(lab.tx(), "tx_numbered", MANY), to_drop)?,
         Contender::new(
             "plain, 16384 a call, to drop",
             |lab| plain(lab.tx(), "redirect_all", 16_384),
@@ -88,8 +89,8 @@ fn main() -> Outcome<()> {
             to_count,
         )?,
         Contender::new(
-            "fixed, batches of 128, to count",
-            |lab| ours(lab.tx(), &fixed, Way { batch_size: 128, ..way }),
+            "fixed, batches of 64, to count",
+            |lab| ours(lab.tx(), &fixed, Way { batch_size: 64, ..way }),
             to_count,
         )?,
         Contender::new(
@@ -114,6 +115,8 @@ fn main() -> Outcome<()> {
         )?,
         Contender::new("bound: nothing made, all dropped", |lab| plain(lab.tx(), "drop_all", MANY), to_drop)?,
     ];
+    let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    contenders.retain(|contender| only.is_empty() || only.iter().any(|part| contender.name.contains(part)));
     for _ in 0..ROUNDS {
         for contender in &mut contenders {
             contender.take_turn()?;
@@ -125,7 +128,7 @@ fn main() -> Outcome<()> {
     };
     let (base_pps, base_cpu) = medians(&contenders[0]);
     println!(
-        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of 64, {MANY} packets a call for plain senders and 16384 for ours, unless said; Mpps"
+        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of 64 and {MANY} packets a call for plain senders, of 192 and 16384 for ours, unless said; Mpps"
     );
     println!("{:<34}{:>10}{:>8}{:>16}{:>8}", "", "delivered", "ratio", "per CPU second", "ratio");
     for contender in &contenders {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sys::tcp::{self, StreamOptions};
+use sys::tcp::{self, StreamOptions, Waiter};
 
 use crate::{Sent, error::PortError};
 
@@ -201,6 +201,7 @@ pub struct TcpRx {
     options: TcpRxOptions,
     streams: Vec<Incoming>,
     buffer: Vec<u8>,
+    waiter: Waiter,
     /// Of streams that have ended.
     ended_messages: u64,
     received_bytes: u64,
@@ -238,7 +239,15 @@ impl TcpRx {
 
     fn over(listener: TcpListener, options: TcpRxOptions) -> Self {
         let buffer = if options.truncate { Vec::new() } else { vec![0; RECEIVE_BYTES] };
-        Self { listener, options, streams: Vec::new(), buffer, ended_messages: 0, received_bytes: 0 }
+        Self {
+            listener,
+            options,
+            streams: Vec::new(),
+            buffer,
+            waiter: Waiter::default(),
+            ended_messages: 0,
+            received_bytes: 0,
+        }
     }
 
     /// The address it listens on.
@@ -277,10 +286,10 @@ impl TcpRx {
         }
         self.received_bytes += bytes;
         if bytes == 0 && !at_most.is_zero() {
-            let sockets: Vec<_> = std::iter::once(self.listener.as_fd())
-                .chain(self.streams.iter().map(|incoming| incoming.stream.as_fd()))
-                .collect();
-            tcp::wait_readable(&sockets, at_most).map_err(|source| self.broken(source))?;
+            let streams = self.streams.iter().map(|incoming| incoming.stream.as_fd());
+            let sockets = std::iter::once(self.listener.as_fd()).chain(streams);
+            let waited = self.waiter.wait_readable(sockets, at_most);
+            waited.map_err(|source| self.broken(source))?;
         }
         Ok(bytes)
     }

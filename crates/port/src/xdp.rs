@@ -63,13 +63,15 @@ pub struct XdpMeter {
 impl XdpTxOptions {
     /// By the fastest way; `make bench-xdp` shows what the others cost.
     pub fn on(interface: u32) -> Self {
-        Self { interface, batch_size: 64, path: SendPath::Tx }
+        Self { interface, batch_size: 192, path: SendPath::Tx }
     }
 }
 
 impl XdpTx {
     /// Packets a call of [`XdpTx::send`] from which on its own cost (that of about 100 packets) is small.
     pub const WORTHWHILE_PACKETS: usize = 4096;
+    /// Nanoseconds from one call to the next with which others still get their share of what calls need.
+    pub const LEAST_GAP_NS: u64 = bpf::LIVE_RUN_GAP_NS;
 
     /// Loads the program. A card sends frames of XDP only while a program is attached to it (a veth always does):
     /// it gets one that passes everything on, until its last sender is dropped, unless it has one already.
@@ -119,7 +121,8 @@ impl XdpTx {
 
     /// Makes the next `packets` packets, all sent at `time_ns` of the sender's clock, and sends them. To be called
     /// in the interface's network namespace; thousands of packets a call are fastest. What a driver does not take
-    /// is lost, and only its own counters tell. After some 65,000 calls in a second none is taken for a while.
+    /// is lost, and only its own counters tell. After some 65,000 calls in a second, by whomever, none is taken for a
+    /// while.
     ///
     /// # Errors
     /// [`PortError::Bpf`] and [`PortError::NoReceiveRings`].

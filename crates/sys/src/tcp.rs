@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd},
     ptr,
     time::Duration,
 };
@@ -173,30 +173,49 @@ pub fn discard(socket: &TcpStream, at_most: usize) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// Waits until one of several sockets can be read or has ended, no longer than `at_most`; returns whether one can.
-///
-/// # Errors
-/// What the kernel says.
-pub fn wait_readable(sockets: &[BorrowedFd<'_>], at_most: Duration) -> io::Result<bool> {
-    let mut entries: Vec<libc::pollfd> = sockets
-        .iter()
-        .map(|socket| libc::pollfd { fd: socket.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 })
-        .collect();
-    let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: pointer and count are those of one vector.
-    let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout) };
-    match ready {
-        0.. => Ok(ready > 0),
-        _ => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
+/// Waits for sockets, and keeps the memory for that from one time to the next.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    entries: Vec<libc::pollfd>,
+}
+
+impl Waiter {
+    /// Waits until one of several sockets can be read or has ended, no longer than `at_most`; returns whether one can.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait_readable<'s>(
+        &mut self,
+        sockets: impl IntoIterator<Item = BorrowedFd<'s>>,
+        at_most: Duration,
+    ) -> io::Result<bool> {
+        let entry = |socket: BorrowedFd<'_>| libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        self.entries.clear();
+        self.entries.extend(sockets.into_iter().map(entry));
+        let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: pointer and count are those of one vector.
+        let ready =
+            unsafe { libc::poll(self.entries.as_mut_ptr(), self.entries.len() as libc::nfds_t, timeout) };
+        match ready {
+            0.. => Ok(ready > 0),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::{
+        io::{Read, Write},
+        os::fd::AsFd,
+    };
 
     use super::*;
 
@@ -206,7 +225,7 @@ mod tests {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = listen(any, options).unwrap();
         let sender = connect(any, listener.local_addr().unwrap(), options, PATIENCE).unwrap();
-        assert!(wait_readable(&[listener.as_fd()], PATIENCE).unwrap());
+        assert!(Waiter::default().wait_readable([listener.as_fd()], PATIENCE).unwrap());
         let (receiver, _) = listener.accept().unwrap();
         (sender, receiver)
     }
@@ -233,12 +252,12 @@ mod tests {
     fn discarded_bytes_are_counted_and_gone() {
         let (mut sender, receiver) = pair(&StreamOptions::default());
         sender.write_all(b"0123456789").unwrap();
-        assert!(wait_readable(&[receiver.as_fd()], PATIENCE).unwrap());
+        assert!(Waiter::default().wait_readable([receiver.as_fd()], PATIENCE).unwrap());
         assert_eq!(discard(&receiver, 4).unwrap(), 4);
         assert_eq!(received(&receiver, 6), b"456789");
         assert_eq!(discard(&receiver, 4).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(sender);
-        assert!(wait_readable(&[receiver.as_fd()], PATIENCE).unwrap());
+        assert!(Waiter::default().wait_readable([receiver.as_fd()], PATIENCE).unwrap());
         assert_eq!(discard(&receiver, 4).unwrap(), 0, "the end");
     }
 

@@ -226,6 +226,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
             Ok(steering) => plan.steering = Some(steering),
             Err(reason) => {
                 eprintln!("not steered by the card: {reason}; the program picks the packets on every queue");
+                plan.steering = Steering::clearing_the_way(&plan, &card, state_folder());
             }
         }
     }
@@ -289,7 +290,7 @@ fn explain(error: &DivertError) -> Failure {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
         }
         DivertError::Joins { interface } => {
-            let switch = format!("switch it off: ethtool -K {interface} lro off");
+            let switch = format!("add --steer to have it off meanwhile, or: ethtool -K {interface} lro off");
             failure.hint(switch)
         }
         DivertError::Card { source, .. } => super::nic::session_failure(source),

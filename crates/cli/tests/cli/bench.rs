@@ -28,6 +28,31 @@ fn the_whole_ladder_closes_its_ledger_in_every_trial() {
 }
 
 #[test]
+fn busy_polling_and_shared_memory_carry_as_other_sockets_do() {
+    if !is_root() {
+        return skip("AF_XDP needs root");
+    }
+    let (_, run) = json(
+        &[
+            &[
+                "bench",
+                "--tx",
+                "xsk,xsk+busypoll",
+                "--rx",
+                "xsk+busypoll,xsk+sharedumem,xsk+busypoll+sharedumem",
+            ][..],
+            &["--queues", "2", "--duration", "150ms", "--trials", "1", "--no-save", "--json"],
+        ]
+        .concat(),
+    );
+    assert_eq!(trials(&run).len(), 6);
+    for trial in trials(&run) {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial:#}");
+    }
+}
+
+#[test]
 fn overload_of_every_kind_is_explained_to_the_packet() {
     for args in [
         &["--threads", "3", "--rx-threads", "1", "--receive-buffer", "4096"][..],

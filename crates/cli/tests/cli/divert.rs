@@ -224,3 +224,37 @@ fn the_ssh_session_that_started_it_goes_on_and_no_other_does() {
     assert_eq!(status["ledger"]["unexplained"], 0);
     running.end();
 }
+
+#[test]
+fn a_plan_says_what_leads_other_packets_to_the_threads_cpu_and_what_the_program_costs() {
+    let Some((lab, folder)) = lab("plan") else { return };
+    let interface = lab.rx().interface();
+    let told = |args: &[&str]| -> (String, Value) {
+        let mut command = linerate(args);
+        command.env("XDG_RUNTIME_DIR", &folder).env("XDG_STATE_HOME", &folder);
+        let (status, out, err) = words(lab.rx().run(|| command.output()).unwrap().unwrap());
+        assert_eq!(status, 0, "{out}{err}");
+        (out.clone(), serde_json::from_str(&out).unwrap_or_default())
+    };
+    told(&["nic", "apply", interface, "--set", "rps.rx-0=0-1"]);
+    let plan = [
+        "divert",
+        interface,
+        "--match",
+        "udp",
+        "--drop",
+        "udp port 9",
+        "--where",
+        "user",
+        "--cpus",
+        "0",
+        "--dry-run",
+    ];
+    let (text, _) = told(&plan);
+    assert!(text.contains("rps.rx-0 stays as it is"), "{text}");
+    assert!(text.contains("the program takes ") && text.contains(" ns here for a packet"), "{text}");
+    let (_, plan) = told(&[&plan[..], &["--steer", "--json"]].concat());
+    assert_eq!(plan["plan"]["steering"]["settings"][0]["name"], "rps.rx-0", "{plan:#}");
+    assert_eq!(plan["plan"]["steering"]["settings"][0]["value"], "1", "{plan:#}");
+    assert!(plan["program_ns"].as_u64().is_some_and(|ns| ns < 100_000), "{plan:#}");
+}

@@ -173,6 +173,11 @@ impl XskQueue {
         self.unsent
     }
 
+    /// Packets of a turn, at most.
+    pub fn batch_size(&self) -> usize {
+        self.options.batch_size as usize
+    }
+
     /// What the socket got.
     pub fn got(&self) -> XskGot {
         XskGot { copy_mode: self.socket.copy_mode(), pages: self.rx.umem().pages() }
