@@ -7,7 +7,7 @@ use sys::bpf_map::ArrayMemory;
 
 use crate::{
     error::BpfError,
-    live::ended_early,
+    live::{ended_early, in_words},
     parking::Parking,
     program::{Program, Run, object},
 };
@@ -99,7 +99,7 @@ impl Inject {
                 Err(error) if ended_early(&error) => break,
                 Err(error) => {
                     (self.filled, self.taken) = (0, 0);
-                    return Err(error);
+                    return Err(in_words(error));
                 }
             }
         }

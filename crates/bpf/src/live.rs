@@ -1,6 +1,6 @@
 //! What runs of live frames have in common.
 
-use crate::error::{BpfError, EINTR, ENOSPC};
+use crate::error::{BpfError, EINTR, EINVAL, ENOSPC};
 
 /// How far apart runs of live frames should begin, in nanoseconds.
 ///
@@ -15,18 +15,40 @@ pub(crate) fn ended_early(error: &BpfError) -> bool {
     matches!(error.os_error(), Some(EINTR | ENOSPC))
 }
 
+/// What a kernel without live frames says, in words; frames that it cannot take were not given to it.
+pub(crate) fn in_words(error: BpfError) -> BpfError {
+    match error.os_error() {
+        Some(EINVAL) => BpfError::Unsupported {
+            feature: "giving packets back as XDP live frames".into(),
+            on: "here (since Linux 5.18)".into(),
+            source: error.into(),
+        },
+        _ => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
 
     use super::*;
-    use crate::error::{EINVAL, EPERM};
+    use crate::error::EPERM;
+
+    fn failed(errno: i32) -> BpfError {
+        BpfError::Run { program: "inject", source: io::Error::from_raw_os_error(errno).into() }
+    }
+
+    #[test]
+    fn a_kernel_without_live_frames_is_told_as_such() {
+        let words = "giving packets back as XDP live frames is not supported here (since Linux 5.18)";
+        assert_eq!(in_words(failed(EINVAL)).to_string(), words);
+        assert_eq!(in_words(failed(EPERM)).to_string(), "cannot run the BPF program 'inject'");
+    }
 
     #[test]
     fn signals_and_missing_numbers_end_a_run_early_and_all_else_fails_it() {
         for (errno, is_early) in [(EINTR, true), (ENOSPC, true), (EINVAL, false), (EPERM, false)] {
-            let source = io::Error::from_raw_os_error(errno).into();
-            assert_eq!(ended_early(&BpfError::Run { program: "send", source }), is_early, "{errno}");
+            assert_eq!(ended_early(&failed(errno)), is_early, "{errno}");
         }
     }
 }
