@@ -301,7 +301,7 @@ impl Divert {
         frame[23] = 17; // UDP
         self.divert_for(0, Duration::from_secs(1))?;
         let run = Run { input: &frame, interface: LOOPBACK, repeat: 100_000, live_batch: None };
-        let cost = self.program.cost(&run);
+        let cost = self.program.time(&run);
         self.give_back(0)?;
         cost
     }

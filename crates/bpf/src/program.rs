@@ -143,8 +143,8 @@ impl Program {
         Ok(self.run_named(self.name, run, output)?.data_size_out as usize)
     }
 
-    /// How long the program takes for a frame, a mean.
-    pub(crate) fn cost(&self, run: &Run<'_>) -> Result<Duration, BpfError> {
+    /// Runs the program; returns what one run took.
+    pub(crate) fn time(&self, run: &Run<'_>) -> Result<Duration, BpfError> {
         Ok(self.run_named(self.name, run, None)?.duration)
     }
 
