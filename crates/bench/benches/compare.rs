@@ -140,7 +140,7 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
             let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() })?;
             rates.push(if contender == 0 {
                 let reader = baseline.receiver(&lab)?;
-                send(&lab, TxEngine::Xdp(XdpTxPlan::default()), None)?;
+                send(&lab, TxEngine::Xdp(XdpTxPlan {}), None)?;
                 packets(reader)?
             } else {
                 receive(&lab)?
@@ -165,7 +165,7 @@ fn receive(lab: &Lab) -> Outcome<f64> {
         batch_size: 512,
     };
     let receiver = Receiver::start(&plan, &placement(lab.rx(), RX_CPU)?)?;
-    send(lab, TxEngine::Xdp(XdpTxPlan::default()), None)?;
+    send(lab, TxEngine::Xdp(XdpTxPlan {}), None)?;
     Ok(receiver.stop().tally().packets as f64)
 }
 

@@ -23,11 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::LIVE_RUN_GAP_NS;
 use divert::DivertError;
-use engine::{
-    Departures, EngineError, Limit, Placement, Sender, SenderPlan, TxEngine, TxWorkerPlan, XdpTxPlan,
-};
+use engine::{Departures, EngineError, Limit, Placement, Sender, SenderPlan, TxWorkerPlan};
 use lab::{Interfaces, Lab, LabError, LabPlan};
 use measure::{CpuShare, Figure, Point};
 use serde::Serialize;
@@ -173,8 +170,6 @@ const FLOOD_STREAM: u16 = 2;
 const PORT: u16 = 4321;
 /// The first packets find cold caches, and the transfer starts slowly.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How much faster than its rate a flood may be while it makes up for lost time.
-const FLOOD_MOST_RATIO: f64 = 1.1;
 /// How often a row looks after its diversion.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -342,24 +337,12 @@ impl SingleRxQueuePlan {
         Ok(Placement { enter: Some(Arc::new(enter)), cpus: self.cpus.tx.iter().copied().take(1).collect() })
     }
 
-    /// How a stream is sent. A flood of a given rate that was kept off its CPU must not make up for it at ten times that
-    /// rate: no wire could, and what it fills the ring with is nobody's rate.
-    fn engine(&self, rate_pps: Option<f64>) -> TxEngine {
-        match (&self.tx.0, rate_pps) {
-            (TxEngine::Xdp(xdp), Some(pps)) => {
-                let most = pps * FLOOD_MOST_RATIO * LIVE_RUN_GAP_NS as f64 / 1e9;
-                TxEngine::Xdp(XdpTxPlan { most_a_call: Some(most.ceil() as usize), ..xdp.clone() })
-            }
-            (engine, _) => engine.clone(),
-        }
-    }
-
     /// A sender of either kind.
     fn sender(&self, lab: &Lab, stream: u16, rate_pps: Option<f64>, duration_ns: Option<u64>) -> SenderPlan {
         let (tx, rx) = (lab.tx(), lab.rx());
         let local = if stream == FLOOD_STREAM { tx.ipv4()[1] } else { tx.ipv4()[0] };
         SenderPlan {
-            engine: self.engine(rate_pps),
+            engine: self.tx.0.clone(),
             workers: vec![TxWorkerPlan {
                 target: (rx.ipv4()[0], PORT).into(),
                 local: (local, 0).into(),

@@ -190,7 +190,7 @@ impl FromStr for TxSpec {
         Ok(Self(match engine {
             "packet" => TxEngine::Packet(PacketTxPlan { qdisc_bypass: !has("qdisc") }),
             "xsk" => TxEngine::Xsk(XskTxPlan { busy_poll: has("busypoll") }),
-            "xdp" => TxEngine::Xdp(XdpTxPlan::default()),
+            "xdp" => TxEngine::Xdp(XdpTxPlan {}),
             "pktgen" => TxEngine::Pktgen(PktgenTxPlan {}),
             "tcp" => {
                 let send = match switches.as_slice() {

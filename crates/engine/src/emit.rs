@@ -69,17 +69,11 @@ impl<P: TxPort> Emit for Stamped<P> {
 pub(crate) struct Made {
     port: XdpTx,
     template: Template,
-    most_a_call: usize,
 }
 
 impl Made {
     pub(crate) fn new(port: XdpTx, template: Template) -> Self {
-        Self { port, template, most_a_call: XdpTx::WORTHWHILE_PACKETS }
-    }
-
-    /// Makes no more than so many packets a call.
-    pub(crate) fn at_most(self, packets: Option<usize>) -> Self {
-        Self { most_a_call: packets.unwrap_or(XdpTx::WORTHWHILE_PACKETS).max(1), ..self }
+        Self { port, template }
     }
 }
 
@@ -87,7 +81,7 @@ impl Emit for Made {
     const LEAST_GAP_NS: u64 = XdpTx::LEAST_GAP_NS;
 
     fn batch_size(&self) -> usize {
-        self.most_a_call
+        XdpTx::WORTHWHILE_PACKETS
     }
 
     fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError> {

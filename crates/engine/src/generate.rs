@@ -89,12 +89,7 @@ pub struct XskTxPlan {
 
 /// Settings of the program that sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct XdpTxPlan {
-    /// Packets of a call, at most: what bounds the bursts in which a worker makes up for lost time. `None`: as many as
-    /// make a call worthwhile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub most_a_call: Option<usize>,
-}
+pub struct XdpTxPlan {}
 
 /// Settings of the kernel's generator.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -236,17 +231,15 @@ impl Sender {
                 })?;
                 Self::over(plan, ports, placement)
             }
-            TxEngine::Xdp(xdp) => {
-                let made =
-                    |port, template: &Template| Made::new(port, template.clone()).at_most(xdp.most_a_call);
+            TxEngine::Xdp(_) => {
                 let ports = placement.inside(|| {
                     let options = XdpTxOptions::on(interface_index(plan.interface.as_deref())?);
                     let first = XdpTx::open(templates[0].recipe(), &options)?;
                     let mut ports = Vec::new();
                     for template in &templates[1..] {
-                        ports.push(made(first.beside(template.recipe())?, template));
+                        ports.push(Made::new(first.beside(template.recipe())?, template.clone()));
                     }
-                    ports.insert(0, made(first, &templates[0]));
+                    ports.insert(0, Made::new(first, templates[0].clone()));
                     Ok(ports)
                 })?;
                 Self::over(plan, ports, placement)

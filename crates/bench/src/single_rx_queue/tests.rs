@@ -35,24 +35,6 @@ fn published_figures_stand_beside_the_full_floods() {
 }
 
 #[test]
-fn a_flood_of_a_given_rate_makes_up_for_lost_time_at_little_more_than_that() {
-    let plan = |tx: &str| SingleRxQueuePlan {
-        interfaces: None,
-        tx: tx.parse().unwrap(),
-        valid_pps: 1000.0,
-        transfer_bps: 1e6,
-        row_ns: 1,
-        cpus: CpuPlan::default(),
-    };
-    let most = |rate_pps| match plan("xdp").engine(rate_pps) {
-        TxEngine::Xdp(xdp) => xdp.most_a_call,
-        engine => panic!("{engine:?}"),
-    };
-    assert_eq!((most(Some(1e6)), most(Some(1000.0)), most(None)), (Some(55), Some(1), None));
-    assert_eq!(plan("packet").engine(Some(1e6)), plan("packet").tx.0);
-}
-
-#[test]
 fn every_message_is_told() {
     let source = || io::Error::from_raw_os_error(libc_enoent());
     let error = SingleRxQueueError::Socket { what: "open the service's socket", source: source() };
