@@ -18,6 +18,7 @@ mod counters;
 mod drivers;
 mod drops;
 mod evidence;
+mod interface;
 mod live;
 mod place;
 mod reasons;

@@ -16,6 +16,7 @@ use crate::{
     drivers::{CounterKind, Drivers},
     drops::{DropReading, DropWatch, Dropped},
     evidence::{Evidence, Witness, grown},
+    interface::interface_saw,
     place::Place,
 };
 
@@ -304,64 +305,6 @@ fn xdp_socket_saw(socket: &XdpSocket, evidence: &mut Evidence) {
     saw(Place::XskFrameSmall, counted.rx_dropped - without_frame, "rx_dropped");
     saw(Place::XskRingFull, counted.rx_ring_full, "rx_ring_full");
     saw(Place::XskInvalid, counted.tx_invalid_descs, "tx_invalid_descs");
-}
-
-/// One interface: its driver's counters, its own, and its queueing discipline's.
-fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drivers, evidence: &mut Evidence) {
-    let link = &counters.link;
-    let mut in_rx_dropped = 0u64;
-    let mut missed_elsewhere = false;
-    for (counter, value) in &counters.driver_counters {
-        if let CounterKind::Loss(loss) = drivers.kind(&counters.driver, counter) {
-            let source = format!("{name} {counter}");
-            missed_elsewhere |= loss.place == Place::NicMissed && *value > 0;
-            if loss.also_in.as_deref() == Some("rx_dropped") {
-                in_rx_dropped = in_rx_dropped.saturating_add(*value);
-            }
-            match loss.place {
-                Place::XdpDrop => {
-                    evidence.saw_all(Place::XdpDrop, Witness::Driver, *value, source, &[Place::XdpAborted]);
-                }
-                place => evidence.saw(place, Witness::Driver, *value, source),
-            }
-        }
-    }
-    let mut saw = |place, packets, counter: &str, contains: &'static [Place]| {
-        evidence.saw_all(place, Witness::Link, packets, format!("{name} {counter}"), contains);
-    };
-    saw(Place::NicMissed, link.rx_missed_errors, "rx_missed_errors", &[]);
-    if !missed_elsewhere {
-        saw(Place::NicMissed, link.rx_fifo_errors, "rx_fifo_errors", &[]);
-    }
-    saw(Place::BadFrame, link.rx_crc_errors, "rx_crc_errors", &[]);
-    saw(Place::BadFrame, link.rx_frame_errors, "rx_frame_errors", &[]);
-    saw(Place::BadFrame, link.rx_length_errors, "rx_length_errors", &[]);
-    saw(Place::OtherHost, link.rx_otherhost_dropped, "rx_otherhost_dropped", &[]);
-    saw(Place::NoHandler, link.rx_nohandler, "rx_nohandler", &[]);
-    // A veth counts what its peer did not take; any other driver what it did not take itself.
-    if counters.driver == "veth" {
-        saw(
-            Place::PeerRing,
-            link.tx_dropped,
-            "tx_dropped",
-            &[Place::PeerMtu, Place::XdpTx, Place::XdpRedirect],
-        );
-    } else {
-        saw(Place::DriverTx, link.tx_dropped, "tx_dropped", &[]);
-        saw(Place::DriverTx, link.tx_errors, "tx_errors", &[]);
-    }
-    let rest = link.rx_dropped.saturating_sub(in_rx_dropped);
-    const NAMED: &[Place] = &[
-        Place::PeerMtu,
-        Place::Backlog,
-        Place::NoHandler,
-        Place::XdpRedirect,
-        Place::XskFillEmpty,
-        Place::XskFrameSmall,
-        Place::XskRingFull,
-    ];
-    saw(Place::ReceivingInterface, rest, "rx_dropped", NAMED);
-    evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
 }
 
 /// The protocols of the namespace. `reasons` says whether the kernel names its drops.

@@ -8,6 +8,7 @@ use crate::{
     drivers::{CounterKind, Drivers},
     drops::Dropped,
     evidence::{Evidence, Witness},
+    interface::interface_saw,
     place::Place,
 };
 
@@ -64,11 +65,17 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     let refused_by_qdisc = refused - refused_by_link;
     let qdisc_drops = tx.qdisc_drops.saturating_sub(refused_by_qdisc);
     evidence.saw(Place::Qdisc, Witness::Qdisc, qdisc_drops, "lab-tx qdisc drops");
-    links_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+    if tx.is_card() || rx.is_card() {
+        cards_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+    } else {
+        links_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+    }
     let mut named = Vec::new();
     if let Some(drops) = drops {
-        let bounced = bounced(tx);
-        reasons_saw(drops, [refused_by_link, refused_by_qdisc, bounced], received, &mut evidence, &mut named);
+        let already = [refused_by_link, refused_by_qdisc, bounced(tx)];
+        // The driver of a sending veth drops what its peer did not take.
+        let driver = if tx.is_card() { Place::DriverTx } else { Place::PeerRing };
+        reasons_saw(drops, driver, already, received, &mut evidence, &mut named);
     }
     if received.is_udp || received.is_unseen {
         protocols_saw(rx, received, drops.is_some(), &mut evidence);
@@ -136,6 +143,28 @@ fn links_saw(
     }
 }
 
+/// Two cards with a wire between them. What the sending card received is nobody's load, nor what the other sent.
+fn cards_saw(
+    tx: &HostCounters,
+    rx: &HostCounters,
+    refused: u64,
+    received: &Received,
+    drivers: &Drivers,
+    evidence: &mut Evidence,
+) {
+    let mut sending = tx.sending(drivers);
+    sending.link.tx_dropped = sending.link.tx_dropped.saturating_sub(refused);
+    interface_saw("lab-tx", &sending, drivers, evidence);
+    let mut receiving = rx.receiving(drivers);
+    receiving.link.rx_dropped = receiving.link.rx_dropped.saturating_sub(received.redirected_lost());
+    if received.is_xdp {
+        receiving.driver_counters.retain(
+            |(name, _)| !matches!(drivers.kind(&rx.driver, name), CounterKind::Loss(loss) if loss.place == Place::XdpDrop),
+        );
+    }
+    interface_saw("lab-rx", &receiving, drivers, evidence);
+}
+
 /// Frames that left an end of the pair by XDP and were not taken: its driver's own count.
 fn bounced(tx: &HostCounters) -> u64 {
     let is_error = |name: &str| name.ends_with("_xdp_tx_errors") || name.ends_with("_xdp_xmit_errors");
@@ -143,10 +172,11 @@ fn bounced(tx: &HostCounters) -> u64 {
     errors.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// What the kernel named. `already` are frames that stand in other counters of the sending side: refused by the
+/// What the kernel named. `driver` is where the sending driver's drops belong; `already` are frames that stand in other counters of the sending side: refused by the
 /// interface, refused by the queueing discipline, and bounced frames of XDP.
 fn reasons_saw(
     drops: &[Dropped],
+    driver: Place,
     already: [u64; 3],
     received: &Received,
     evidence: &mut Evidence,
@@ -156,8 +186,7 @@ fn reasons_saw(
     for drop in drops {
         let is_tx = drop.namespace == 0;
         let place = match drop.place() {
-            // The driver of the sending side is the veth: what it drops its peer did not take.
-            Some(Place::DriverTx) if is_tx => Some(Place::PeerRing),
+            Some(Place::DriverTx) if is_tx => Some(driver),
             place => place,
         };
         // A packet socket's copy is taken before, and XDP's and AF_XDP's packets never get so far: the kernel drops
@@ -179,7 +208,7 @@ fn reasons_saw(
             }
         };
         let taken_off = match place {
-            Place::PeerRing => &mut by_link,
+            Place::PeerRing | Place::DriverTx => &mut by_link,
             Place::Qdisc => &mut by_qdisc,
             Place::XdpTx | Place::XdpRedirect if is_tx => &mut bounced,
             _ => &mut 0,

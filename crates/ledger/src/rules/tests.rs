@@ -168,3 +168,27 @@ fn a_failed_redirect_to_a_socket_is_the_socket_s_line() {
     let lines = lines_with(&HostCounters::default(), &rx, vec![failed], 0, &received);
     assert_eq!((packets(&lines, Place::XskRingFull), sum(&lines)), (9, 9));
 }
+
+#[test]
+fn what_cards_lost_is_named_by_their_own_counters() {
+    let card = |driver: &str, counters: &[(&str, u64)]| HostCounters {
+        driver: driver.into(),
+        driver_counters: counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+        ..HostCounters::default()
+    };
+    // The sending card's receptions are nobody's load, nor what the receiving one sent.
+    let mut tx = card("igb", &[("rx_missed_errors", 9), ("tx_packets", 100)]);
+    (tx.link.tx_dropped, tx.link.rx_missed_errors) = (5, 9);
+    let mut rx = card("igb", &[("rx_missed_errors", 20), ("rx_queue_0_drops", 3), ("rx_queue_1_drops", 4)]);
+    // The register that the driver shows, and the queues' drops once more.
+    (rx.link.rx_missed_errors, rx.link.rx_fifo_errors, rx.link.tx_dropped) = (20, 7, 2);
+    let lines = lines_with(&tx, &rx, Vec::new(), 2, &udp(0));
+    let of = |place| packets(&lines, place);
+    assert_eq!((of(Place::NicMissed), of(Place::DriverTx), sum(&lines)), (27, 3, 30));
+
+    // What a program counted and dropped is delivered.
+    let rx = card("vmxnet3", &[("  pkts rx OOB", 6), ("     xdp drops", 50)]);
+    let received = Received { is_xdp: true, delivered: 50, ..Received::default() };
+    let lines = lines_with(&card("vmxnet3", &[]), &rx, Vec::new(), 0, &received);
+    assert_eq!((packets(&lines, Place::NicMissed), sum(&lines)), (6, 6));
+}

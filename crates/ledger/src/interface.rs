@@ -1,0 +1,105 @@
+//! What the counters of one interface say: its driver's, its own, and its queueing discipline's.
+
+use sys::rtnetlink::LinkStats;
+
+use crate::{
+    counters::HostCounters,
+    drivers::{CounterKind, Drivers},
+    evidence::{Evidence, Witness},
+    place::Place,
+};
+
+/// One interface: its driver's counters, its own, and its queueing discipline's.
+pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drivers, evidence: &mut Evidence) {
+    let link = &counters.link;
+    let mut in_rx_dropped = 0u64;
+    let mut missed_elsewhere = false;
+    for (counter, value) in &counters.driver_counters {
+        if let CounterKind::Loss(loss) = drivers.kind(&counters.driver, counter) {
+            let source = format!("{name} {counter}");
+            missed_elsewhere |= loss.place == Place::NicMissed && *value > 0;
+            if loss.also_in.as_deref() == Some("rx_dropped") {
+                in_rx_dropped = in_rx_dropped.saturating_add(*value);
+            }
+            match loss.place {
+                Place::XdpDrop => {
+                    evidence.saw_all(Place::XdpDrop, Witness::Driver, *value, source, &[Place::XdpAborted]);
+                }
+                place => evidence.saw(place, Witness::Driver, *value, source),
+            }
+        }
+    }
+    let mut saw = |place, packets, counter: &str, contains: &'static [Place]| {
+        evidence.saw_all(place, Witness::Link, packets, format!("{name} {counter}"), contains);
+    };
+    saw(Place::NicMissed, link.rx_missed_errors, "rx_missed_errors", &[]);
+    if !missed_elsewhere {
+        saw(Place::NicMissed, link.rx_fifo_errors, "rx_fifo_errors", &[]);
+    }
+    saw(Place::BadFrame, link.rx_crc_errors, "rx_crc_errors", &[]);
+    saw(Place::BadFrame, link.rx_frame_errors, "rx_frame_errors", &[]);
+    saw(Place::BadFrame, link.rx_length_errors, "rx_length_errors", &[]);
+    saw(Place::OtherHost, link.rx_otherhost_dropped, "rx_otherhost_dropped", &[]);
+    saw(Place::NoHandler, link.rx_nohandler, "rx_nohandler", &[]);
+    // A veth counts what its peer did not take; any other driver what it did not take itself.
+    if counters.driver == "veth" {
+        saw(
+            Place::PeerRing,
+            link.tx_dropped,
+            "tx_dropped",
+            &[Place::PeerMtu, Place::XdpTx, Place::XdpRedirect],
+        );
+    } else {
+        saw(Place::DriverTx, link.tx_dropped, "tx_dropped", &[]);
+        saw(Place::DriverTx, link.tx_errors, "tx_errors", &[]);
+    }
+    let rest = link.rx_dropped.saturating_sub(in_rx_dropped);
+    const NAMED: &[Place] = &[
+        Place::PeerMtu,
+        Place::Backlog,
+        Place::NoHandler,
+        Place::XdpRedirect,
+        Place::XskFillEmpty,
+        Place::XskFrameSmall,
+        Place::XskRingFull,
+    ];
+    saw(Place::ReceivingInterface, rest, "rx_dropped", NAMED);
+    evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
+}
+
+impl HostCounters {
+    /// Whether these are of a network card, whose counters mean what its data sheet says.
+    pub(crate) fn is_card(&self) -> bool {
+        !matches!(self.driver.as_str(), "" | "veth")
+    }
+
+    /// What is about sending, of the interface alone.
+    pub(crate) fn sending(&self, drivers: &Drivers) -> Self {
+        let link = LinkStats {
+            tx_dropped: self.link.tx_dropped,
+            tx_errors: self.link.tx_errors,
+            ..LinkStats::default()
+        };
+        self.only(link, |place| place == Place::DriverTx, drivers)
+    }
+
+    /// What is about receiving, of the interface alone.
+    pub(crate) fn receiving(&self, drivers: &Drivers) -> Self {
+        let link = LinkStats { tx_dropped: 0, tx_errors: 0, ..self.link };
+        self.only(link, |place| place != Place::DriverTx, drivers)
+    }
+
+    fn only(&self, link: LinkStats, is_of: impl Fn(Place) -> bool, drivers: &Drivers) -> Self {
+        let is_kept = |name: &str| match drivers.kind(&self.driver, name) {
+            CounterKind::Loss(loss) => is_of(loss.place),
+            _ => false,
+        };
+        let counters = self.driver_counters.iter().filter(|(name, _)| is_kept(name));
+        Self {
+            link,
+            driver: self.driver.clone(),
+            driver_counters: counters.cloned().collect(),
+            ..Self::default()
+        }
+    }
+}
