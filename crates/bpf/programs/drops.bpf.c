@@ -115,21 +115,25 @@ _Static_assert(sizeof(struct key) == 16 && sizeof(struct count) == 96, "read by 
 struct slot {
 	__u64 location; /* 0: free */
 	__u32 reason;
-	__u32 namespace;
+	__u16 namespace;
+	__u16 is_udp;   /* whatever is dropped there for that reason */
 	__u64 buffers;
 	__u64 packets;
 };
 
 /* What one CPU counts. Found by one look-up an event, where a hash table costs three times as much. */
 struct cpu {
-	__u64 counted;
 	__u64 lost;   /* places beyond the map's room, and headers beyond the ring's */
 	__u64 seen;   /* events, counted or not */
 	__u64 timed;  /* those whose cost was measured */
 	__u64 cost_ns;
+	__u64 frames; /* events of XDP that were counted; all others are in the places */
+	__u64 net;    /* the watched namespace that the last packet was in: whoever watches it keeps it there */
+	__u64 namespace;
+	__u64 spare;
 	struct slot slots[SLOTS];
 };
-_Static_assert(sizeof(struct slot) == 32 && sizeof(struct cpu) == 40 + SLOTS * 32, "read by drops.rs");
+_Static_assert(sizeof(struct slot) == 32 && sizeof(struct cpu) == 64 + SLOTS * 32, "read by drops.rs");
 
 struct event {
 	struct key key;
@@ -140,14 +144,11 @@ struct event {
 	__u8 bytes[HEADER];
 };
 
-struct watched {
-	__u64 cookies[NAMESPACES]; /* 0: none */
-};
-
-const volatile __u32 filtered = 0;   /* only the namespaces of the map */
+const volatile __u64 cookies[NAMESPACES] = {}; /* only these namespaces; 0: none, all zero: any */
 const volatile int interface = 0;    /* 0: any */
 const volatile __u32 only_udp = 0;
 const volatile __u32 ignored_reason = 0;
+const volatile __u32 no_socket = 0;  /* a transport's reason: each names it in a function of its own */
 const volatile __u32 takes_socket = 1; /* the trace point names the receiving socket (Linux 6.11) */
 const volatile __u32 headers = 0;    /* copy each dropped packet's headers to the ring */
 
@@ -157,13 +158,6 @@ struct {
 	TYPE(value, struct count);
 	NUMBER(max_entries, 1024);
 } by_place SEC(".maps");
-
-struct {
-	NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	TYPE(key, __u32);
-	TYPE(value, struct watched);
-	NUMBER(max_entries, 1);
-} namespaces SEC(".maps");
 
 /* The second is of XDP's trace points: the first is nobody's but kfree_skb's, which never interrupts itself. */
 struct {
@@ -181,39 +175,37 @@ struct {
 static const struct count NOTHING;
 
 /* The number of the namespace among those watched, NAMESPACES when it is none of them. */
-static ALWAYS_INLINE __u32 watched(struct net *net)
+static ALWAYS_INLINE __u32 watched(struct net *net, struct cpu *cpu)
 {
-	__u32 zero = 0;
-	struct watched *all;
 	__u64 cookie;
 
-	if (!filtered)
+	if (!cookies[0])
 		return 0;
 	if (!net)
 		return NAMESPACES;
-	all = bpf_map_lookup_elem(&namespaces, &zero);
-	if (!all)
-		return NAMESPACES;
+	/* Not even its cookie is read as long as packets are of the same. */
+	if (cpu->net == (__u64)net)
+		return cpu->namespace;
 	cookie = net->net_cookie;
 #pragma unroll
-	for (__u32 n = 0; n < NAMESPACES; n++)
-		if (all->cookies[n] == cookie)
+	for (__u32 n = 0; n < NAMESPACES; n++) {
+		if (cookies[n] == cookie) {
+			cpu->net = (__u64)net;
+			cpu->namespace = n;
 			return n;
+		}
+	}
 	return NAMESPACES;
 }
 
 static ALWAYS_INLINE struct slot *slot(struct key *key, struct cpu *cpu)
 {
-	struct slot *slot = &cpu->slots[(key->location ^ key->location >> 5) & (SLOTS - 1)];
+	return &cpu->slots[(key->location ^ key->location >> 5) & (SLOTS - 1)];
+}
 
-	if (slot->location == key->location && slot->reason == key->reason && slot->namespace == key->namespace)
-		return slot;
-	if (slot->location)
-		return 0;
-	slot->reason = key->reason;
-	slot->namespace = key->namespace;
-	slot->location = key->location;
-	return slot;
+static ALWAYS_INLINE int is_of(struct slot *slot, struct key *key)
+{
+	return slot->location == key->location && slot->reason == key->reason && slot->namespace == key->namespace;
 }
 
 /* NULL when the map has no room for another. */
@@ -327,6 +319,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 	struct net *net = 0;
 	struct slot *mine;
 	__u32 number;
+	int is_mine;
 	__u64 before;
 
 	if (takes_socket)
@@ -341,18 +334,26 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 	/* Netlink and Unix sockets drop buffers, too: no packets. */
 	if (!dev && (!sk || !carries_packets(sk->__sk_common.skc_family)))
 		return;
-	key.namespace = watched(net);
+	key.namespace = watched(net, cpu);
 	if (key.namespace == NAMESPACES)
 		return;
 	if (interface && skb->skb_iif != interface && (!dev || dev->ifindex != interface))
 		return;
-	if (only_udp && is_other_than_udp(skb, sk))
+	mine = slot(&key, cpu);
+	is_mine = is_of(mine, &key);
+	/* What the first packet told of a place need not be read from the others. */
+	if (only_udp && !(is_mine && mine->is_udp) && is_other_than_udp(skb, sk))
 		return;
 
-	cpu->counted++;
+	if (!is_mine && !mine->location) {
+		mine->reason = key.reason;
+		mine->namespace = key.namespace;
+		mine->is_udp = only_udp && key.reason == no_socket;
+		mine->location = key.location;
+		is_mine = 1;
+	}
 	number = segments(skb);
-	mine = slot(&key, cpu);
-	if (mine) {
+	if (is_mine) {
 		before = mine->buffers++;
 		mine->packets += number;
 	} else {
@@ -364,7 +365,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 		before = count->buffers++;
 		count->packets += number;
 	}
-	if ((before & 1023) == 0) {
+	if (UNLIKELY((before & 1023) == 0)) {
 		if (!count)
 			count = place(&key);
 		if (count)
@@ -386,11 +387,11 @@ int kfree_skb(__u64 *ctx)
 	cpu = bpf_map_lookup_elem(&cpus, &zero);
 	if (!cpu)
 		return 0;
-	/* One event in 64 tells what all cost. */
-	if ((cpu->seen++ & 63) == 0)
+	/* One event in 256 tells what all cost. */
+	if (UNLIKELY((cpu->seen++ & 255) == 0))
 		began = bpf_ktime_get_ns();
 	dropped(ctx, cpu);
-	if (began) {
+	if (UNLIKELY(began)) {
 		cpu->cost_ns += bpf_ktime_get_ns() - began;
 		cpu->timed++;
 	}
@@ -411,10 +412,10 @@ static ALWAYS_INLINE int frames(const struct net_device *dev, __u32 reason, __u6
 	cpu = bpf_map_lookup_elem(&cpus, &one);
 	if (!cpu || !dev)
 		return 0;
-	key.namespace = watched(dev->nd_net.net);
+	key.namespace = watched(dev->nd_net.net, cpu);
 	if (key.namespace == NAMESPACES || (interface && dev->ifindex != interface))
 		return 0;
-	cpu->counted++;
+	cpu->frames++;
 	count = place(&key);
 	if (count) {
 		count->buffers += packets;

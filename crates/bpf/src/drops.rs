@@ -9,7 +9,7 @@ use std::{
 
 use aya::{
     Btf, Ebpf, EbpfLoader, VerifierLogLevel,
-    maps::{Array, MapData, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{MapData, PerCpuArray, PerCpuHashMap, RingBuf},
     programs::{BtfTracePoint, links::FdLink},
 };
 use sys::btf::KernelTypes;
@@ -22,8 +22,9 @@ use crate::{
 /// What is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DropOptions {
-    /// Only drops in network namespaces that [`Drops::watch`] names; else in all of them.
-    pub by_namespace: bool,
+    /// Only drops in these network namespaces, by their cookies (`NetNs::cookie`); 0 ends the list, and none is all
+    /// of them. Whoever names one keeps it from going as long as it is watched.
+    pub namespaces: [u64; Drops::MOST_NAMESPACES],
     /// Only what came in or was to go out by this interface; 0: by any.
     pub interface: u32,
     /// Only UDP.
@@ -37,10 +38,9 @@ pub struct DropOptions {
 /// Programs at the kernel's trace points `kfree_skb` and those of XDP; they see and change nothing else.
 pub struct Drops {
     // Before the maps: nothing is counted any more when they go.
-    _links: Vec<FdLink>,
-    _ebpf: Ebpf,
+    links: Vec<FdLink>,
+    ebpf: Ebpf,
     by_place: PerCpuHashMap<MapData, [u64; KEY_WORDS], [u64; COUNT_WORDS]>,
-    namespaces: Array<MapData, [u64; Drops::MOST_NAMESPACES]>,
     cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
     /// What the kernel says of the program at `kfree_skb`.
     program: PathBuf,
@@ -103,7 +103,7 @@ pub struct DropCounts {
     /// Events that were lost: more than 1024 places, headers that found no room, or a drop in an interrupt in the
     /// middle of another.
     pub lost: u64,
-    /// What the programs themselves cost, from one event in 64.
+    /// What the programs themselves cost, from one event in 256.
     pub cost_ns: u64,
 }
 
@@ -130,9 +130,11 @@ const KEY_WORDS: usize = 2;
 const COUNT_WORDS: usize = 12;
 const SLOT_WORDS: usize = 4;
 const SLOTS: usize = 32;
-const CPU_WORDS: usize = 5 + SLOTS * SLOT_WORDS;
+const CPU_FIELDS: usize = 8;
+const CPU_WORDS: usize = CPU_FIELDS + SLOTS * SLOT_WORDS;
 const HEADER_FIELDS: usize = 32;
 const NAME: &str = "drops";
+const DROPS: &str = "kfree_skb";
 /// Trace points beside `kfree_skb`. Not all kernels have all: errors of redirects by map had one of their own once.
 const XDP_POINTS: [&str; 5] =
     ["xdp_exception", "xdp_redirect_err", "xdp_redirect_map_err", "xdp_devmap_xmit", "xdp_bulk_tx"];
@@ -154,23 +156,26 @@ impl Drops {
         };
         let btf = Btf::from_sys_fs().map_err(|source| unsupported(source.into()))?;
         let flag = u32::from;
-        let (filtered, only_udp, headers) =
-            (flag(options.by_namespace), flag(options.only_udp), flag(options.headers));
+        let (only_udp, headers) = (flag(options.only_udp), flag(options.headers));
+        let reasons = types.enumeration("skb_drop_reason");
+        let no_socket = reasons.iter().find(|(_, name)| name == "SKB_DROP_REASON_NO_SOCKET");
+        let no_socket = no_socket.map_or(0, |(number, _)| *number);
         let interface = options.interface as i32;
         let mut ebpf = EbpfLoader::new()
             .verifier_log_level(VerifierLogLevel::DISABLE)
             .btf(Some(&btf))
-            .override_global("filtered", &filtered, true)
+            .override_global("cookies", &options.namespaces[..], true)
             .override_global("interface", &interface, true)
             .override_global("only_udp", &only_udp, true)
             .override_global("ignored_reason", &options.ignored_reason, true)
+            .override_global("no_socket", &no_socket, true)
             .override_global("takes_socket", &takes_socket, true)
             .override_global("headers", &headers, true)
             .map_max_entries("events", if options.headers { 4 << 20 } else { 4096 })
             .load(object!("drops"))
             .map_err(|source| refused(source.into()))?;
-        let mut links = vec![trace(&mut ebpf, "kfree_skb", &btf)?];
-        let program = ebpf.program("kfree_skb").and_then(|program| program.fd().ok()).expect("it is loaded");
+        let mut links = vec![trace(&mut ebpf, DROPS, &btf)?];
+        let program = ebpf.program(DROPS).and_then(|program| program.fd().ok()).expect("it is loaded");
         let program = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd()).into();
         let points = XDP_POINTS.iter().filter(|point| types.trace_point_arguments(point).is_some());
         let xdp: Vec<_> = points.map(|point| trace(&mut ebpf, point, &btf)).collect();
@@ -178,27 +183,28 @@ impl Drops {
         links.extend(xdp.into_iter().flatten());
         Ok(Self {
             by_place: take_map(&mut ebpf, "by_place")?,
-            namespaces: take_map(&mut ebpf, "namespaces")?,
             cpus: take_map(&mut ebpf, "cpus")?,
             program,
             headers: take_map(&mut ebpf, "events")?,
-            _links: links,
-            _ebpf: ebpf,
+            links,
+            ebpf,
             sees_xdp,
         })
     }
 
-    /// Counts in these network namespaces only, by their cookies (`NetNs::cookie`); what was counted stays.
+    /// Counts nothing until [`Self::resume`]; what was counted stays. A benchmark compares with and without.
+    pub fn pause(&mut self) {
+        self.links.clear();
+    }
+
+    /// Counts the kernel's dropped buffers again, at the price of no new look at its types; XDP's events stay uncounted.
     ///
     /// # Errors
-    /// [`BpfError::Map`].
-    ///
-    /// # Panics
-    /// With more than [`Drops::MOST_NAMESPACES`].
-    pub fn watch(&mut self, cookies: &[u64]) -> Result<(), BpfError> {
-        let mut all = [0; Self::MOST_NAMESPACES];
-        all[..cookies.len()].copy_from_slice(cookies);
-        self.namespaces.set(0, all, 0).map_err(BpfError::map("choose the namespaces to watch"))
+    /// [`BpfError::Trace`].
+    pub fn resume(&mut self) -> Result<(), BpfError> {
+        let link = attach(program(&mut self.ebpf, DROPS), DROPS)?;
+        self.links.push(link);
+        Ok(())
     }
 
     /// Whether this kernel tells what fails in XDP.
@@ -218,13 +224,14 @@ impl Drops {
         let (mut seen, mut timed, mut cost_ns) = (0, 0, 0);
         for trace_points in 0..2 {
             for cpu in self.cpus.get(&trace_points, 0).map_err(unread())?.iter() {
-                counts.events += cpu[0];
-                counts.lost += cpu[1];
-                seen += cpu[2];
-                timed += cpu[3];
-                cost_ns += cpu[4];
-                for slot in cpu[5..].chunks_exact(SLOT_WORDS).filter(|slot| slot[2] > 0) {
-                    let key = [slot[0], slot[1]];
+                counts.lost += cpu[0];
+                seen += cpu[1];
+                timed += cpu[2];
+                cost_ns += cpu[3];
+                counts.events += cpu[4];
+                for slot in cpu[CPU_FIELDS..].chunks_exact(SLOT_WORDS).filter(|slot| slot[2] > 0) {
+                    // Above the namespace stands whether the place drops UDP only.
+                    let key = [slot[0], slot[1] & 0xffff_ffff_ffff];
                     places.entry(key).or_insert_with(|| DropCount::nothing(key)).add(slot[2], slot[3]);
                 }
             }
@@ -235,6 +242,8 @@ impl Drops {
             cpus.iter().for_each(|words| count.add_words(words));
         }
         counts.places = places.into_values().filter(|count| count.buffers > 0).collect();
+        let of_buffers = counts.places.iter().filter(|count| matches!(count.kind, DropKind::Reason(_)));
+        counts.events += of_buffers.map(|count| count.buffers).sum::<u64>();
         counts.lost += self.missed();
         counts.cost_ns = (u128::from(cost_ns) * u128::from(seen) / u128::from(timed.max(1))) as u64;
         counts.places.sort_by_key(|count| (std::cmp::Reverse(count.packets), count.kind, count.location));
@@ -342,9 +351,17 @@ impl<'r> DropHeaders<'r> {
 }
 
 fn trace(ebpf: &mut Ebpf, point: &'static str, btf: &Btf) -> Result<FdLink, BpfError> {
-    let program = ebpf.program_mut(point).expect("the object defines the program");
-    let program: &mut BtfTracePoint = program.try_into().expect("the program's section is tp_btf");
+    let program = program(ebpf, point);
     program.load(point, btf).map_err(|source| refused(source.into()))?;
+    attach(program, point)
+}
+
+fn program<'e>(ebpf: &'e mut Ebpf, point: &str) -> &'e mut BtfTracePoint {
+    let program = ebpf.program_mut(point).expect("the object defines the program");
+    program.try_into().expect("the program's section is tp_btf")
+}
+
+fn attach(program: &mut BtfTracePoint, point: &'static str) -> Result<FdLink, BpfError> {
     let link = program.attach().and_then(|id| program.take_link(id));
     link.map(FdLink::from).map_err(|source| {
         BpfError::or_capability(format!("watch the trace point {point}"), source.into(), |source| {

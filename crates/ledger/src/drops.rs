@@ -19,6 +19,8 @@ use crate::{
 #[derive(Debug)]
 pub struct DropWatch {
     drops: Drops,
+    /// As long as they are watched they stay, and no other comes to their place in the kernel's memory.
+    _namespaces: Vec<NetNs>,
 }
 
 /// Which drops are counted.
@@ -82,18 +84,23 @@ impl DropWatch {
     ///
     /// # Errors
     /// [`DropError`]: missing capabilities, or a kernel that gives no reasons.
+    ///
+    /// # Panics
+    /// With more than four namespaces.
     pub fn over(namespaces: &[&NetNs], scope: &DropScope) -> Result<Self, DropError> {
         let ignored = scope.ignored.and_then(number_of).unwrap_or(0);
-        let mut drops = Drops::attach(&DropOptions {
-            by_namespace: !namespaces.is_empty(),
+        let cookies: io::Result<Vec<u64>> = namespaces.iter().map(|namespace| namespace.cookie()).collect();
+        let mut watched = [0; Drops::MOST_NAMESPACES];
+        watched[..namespaces.len()].copy_from_slice(&cookies.map_err(DropError::Namespace)?);
+        let kept: io::Result<Vec<NetNs>> = namespaces.iter().map(|namespace| namespace.try_clone()).collect();
+        let drops = Drops::attach(&DropOptions {
+            namespaces: watched,
             interface: scope.interface,
             only_udp: scope.only_udp,
             ignored_reason: ignored,
             headers: scope.headers,
         })?;
-        let cookies: io::Result<Vec<u64>> = namespaces.iter().map(|namespace| namespace.cookie()).collect();
-        drops.watch(&cookies.map_err(DropError::Namespace)?)?;
-        Ok(Self { drops })
+        Ok(Self { drops, _namespaces: kept.map_err(DropError::Namespace)? })
     }
 
     /// What was counted so far.
@@ -104,6 +111,19 @@ impl DropWatch {
         let counts = self.drops.read()?;
         let places = Dropped::all(counts.places);
         Ok(DropReading { places, events: counts.events, lost: counts.lost, cost_ns: counts.cost_ns })
+    }
+
+    /// Counts nothing until [`Self::resume`]; a benchmark compares with and without.
+    pub fn pause(&mut self) {
+        self.drops.pause();
+    }
+
+    /// Counts the kernel's dropped buffers again.
+    ///
+    /// # Errors
+    /// [`DropError::Bpf`].
+    pub fn resume(&mut self) -> Result<(), DropError> {
+        Ok(self.drops.resume()?)
     }
 
     /// The headers of packets dropped since the last call; at most `most` of them.

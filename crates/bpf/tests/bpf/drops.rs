@@ -14,6 +14,14 @@ fn reason(name: &str) -> DropKind {
     DropKind::Reason(reasons.into_iter().find(|(_, known)| *known == full).unwrap().0)
 }
 
+fn watched(sides: &[&lab::Side]) -> [u64; Drops::MOST_NAMESPACES] {
+    let mut cookies = [0; Drops::MOST_NAMESPACES];
+    for (cookie, side) in cookies.iter_mut().zip(sides) {
+        *cookie = side.namespace().cookie().unwrap();
+    }
+    cookies
+}
+
 fn total(places: &[DropCount], kind: DropKind) -> u64 {
     places.iter().filter(|count| count.kind == kind).map(|count| count.packets).sum()
 }
@@ -21,9 +29,8 @@ fn total(places: &[DropCount], kind: DropKind) -> u64 {
 #[test]
 fn packets_to_nobody_are_counted_exactly_in_their_namespace_and_only_there() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let mut drops =
-        Drops::attach(&DropOptions { by_namespace: true, only_udp: true, ..DropOptions::default() }).unwrap();
-    drops.watch(&[lab.tx().namespace().cookie().unwrap(), lab.rx().namespace().cookie().unwrap()]).unwrap();
+    let namespaces = watched(&[lab.tx(), lab.rx()]);
+    let drops = Drops::attach(&DropOptions { namespaces, only_udp: true, ..DropOptions::default() }).unwrap();
     // Nobody watches here.
     let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
     outside.send_to(b"x", "127.0.0.1:9").unwrap();
@@ -37,6 +44,10 @@ fn packets_to_nobody_are_counted_exactly_in_their_namespace_and_only_there() {
             }
         })
         .unwrap();
+    // TCP finds nobody for the same reason, elsewhere.
+    for _ in 0..3 {
+        lab.tx().run(|| std::net::TcpStream::connect(to).unwrap_err()).unwrap();
+    }
     let counts = drops.read().unwrap();
     let no_socket = reason("NO_SOCKET");
     assert_eq!(total(&counts.places, no_socket), 100, "{counts:?}");
@@ -48,8 +59,8 @@ fn packets_to_nobody_are_counted_exactly_in_their_namespace_and_only_there() {
 #[test]
 fn a_full_receive_buffer_names_the_socket() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let mut drops = Drops::attach(&DropOptions { by_namespace: true, ..DropOptions::default() }).unwrap();
-    drops.watch(&[lab.rx().namespace().cookie().unwrap()]).unwrap();
+    let namespaces = watched(&[lab.rx()]);
+    let drops = Drops::attach(&DropOptions { namespaces, ..DropOptions::default() }).unwrap();
     let to = lab.rx().ipv4()[0];
     let receiver = lab.rx().run(|| UdpSocket::bind((to, 0)).unwrap()).unwrap();
     let address = receiver.local_addr().unwrap();
@@ -76,9 +87,9 @@ fn a_full_receive_buffer_names_the_socket() {
 #[test]
 fn headers_of_dropped_packets_are_copied_when_asked_for() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let options = DropOptions { by_namespace: true, only_udp: true, headers: true, ..DropOptions::default() };
+    let namespaces = watched(&[lab.rx()]);
+    let options = DropOptions { namespaces, only_udp: true, headers: true, ..DropOptions::default() };
     let mut drops = Drops::attach(&options).unwrap();
-    drops.watch(&[lab.rx().namespace().cookie().unwrap()]).unwrap();
     let to = (lab.rx().ipv4()[0], 9);
     lab.tx()
         .run(|| {
