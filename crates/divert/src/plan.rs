@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use bpf::{Divert, DivertOptions, Fate, RuleAction};
 use nic::Setting;
 use serde::Serialize;
-use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
+use sys::{
+    ethtool::{EthtoolSocket, rx_queues},
+    rtnetlink::RouteSocket,
+};
 
 use crate::{
     error::{DivertError, RuleError},
@@ -98,7 +101,7 @@ impl Card {
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
         Ok(Self {
             driver: driver.map(|driver| driver.name).or(link.kind).unwrap_or_default(),
-            queues: link.rx_queues,
+            queues: rx_queues(&link),
             lro: feature("rx-lro").is_some_and(|feature| feature.active),
             flow_rules: feature("rx-ntuple-filter")
                 .is_some_and(|feature| feature.active || feature.changeable),

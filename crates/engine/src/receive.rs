@@ -11,7 +11,7 @@ use port::{
     XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{clock, ethtool::EthtoolNetlink};
+use sys::{clock, ethtool};
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
@@ -356,8 +356,7 @@ impl ReceiverPlan {
             return Ok((0..workers).collect());
         }
         let link = interface(Some(name))?;
-        let used = EthtoolNetlink::open().ok().and_then(|mut ethtool| ethtool.rx_queues(link.index));
-        Ok((0..used.unwrap_or(link.rx_queues).max(workers)).collect())
+        Ok((0..ethtool::rx_queues(&link).max(workers)).collect())
     }
 
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sys::ethtool::{EthtoolSocket, Feature};
+use sys::ethtool::{self, EthtoolSocket, Feature};
 use sys::netdev::{Napi, NetdevSocket};
 use sys::netns::NetNs;
 use sys::procfs::{NetCounters, net_counters};
@@ -86,12 +86,7 @@ impl Side {
     /// Receive queues in use; AF_XDP needs a socket for each.
     pub fn rx_queues(&self) -> Result<u32, LabError> {
         let link = self.link()?;
-        if self.origin.is_none() {
-            return Ok(link.rx_queues);
-        }
-        // A card's driver may have made more queues than it uses.
-        let rings = self.ethtool(|ethtool| ethtool.rx_rings(&self.interface))?;
-        Ok(rings.unwrap_or(1).clamp(1, link.rx_queues))
+        self.run(|| ethtool::rx_queues(&link))
     }
 
     /// The driver's counters (`ethtool -S`), such as `rx_queue_0_xdp_drops`.

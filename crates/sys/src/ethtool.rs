@@ -6,6 +6,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::rtnetlink::Link;
+
 mod buffer;
 mod netlink;
 mod parameters;
@@ -19,6 +21,14 @@ pub use parameters::{CHANNELS, COALESCING, Group, PAUSE, Parameter, RINGS, Value
 pub use reply::{parse_driver, parse_features, parse_names, parse_places, parse_statistics};
 pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
 pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
+
+/// Receive queues in use on an interface of the calling thread's namespace, which may be fewer than its driver made: its
+/// channels, else the rings that its driver counts, else all that it made.
+pub fn rx_queues(link: &Link) -> u32 {
+    let channels = || EthtoolNetlink::open().ok()?.receiving_channels(link.index);
+    let rings = || EthtoolSocket::open().ok()?.rx_rings(&link.name).ok()?;
+    channels().or_else(rings).map_or(link.rx_queues, |used| used.clamp(1, link.rx_queues.max(1)))
+}
 
 /// What an ethtool request can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +170,7 @@ impl EthtoolSocket {
     }
 
     /// How many receive rings are in use; `None` where the driver does not tell, as those with one ring do.
-    pub fn rx_rings(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
+    fn rx_rings(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
         const ETHTOOL_GRXRINGS: u32 = 0x2d;
         // struct ethtool_rxnfc: command, flow type, then the answer, and 176 bytes more.
         let mut answer = Buffer::new(&[ETHTOOL_GRXRINGS, 0, 0, 0], 176);

@@ -41,7 +41,7 @@ fn settings(interface: &str) -> String {
         link.mtu,
         link.mac,
         route.xdp_programs(link.index).unwrap(),
-        ethtool.rx_rings(interface).unwrap(),
+        sys::ethtool::rx_queues(&link),
         sysfs("threaded").trim(),
         sysfs("gro_flush_timeout").trim(),
         sysfs("napi_defer_hard_irqs").trim(),
