@@ -26,6 +26,11 @@ impl Screen {
         Ok(Self { term })
     }
 
+    /// Where lines are cut off; nowhere outside a terminal.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        self.term.as_ref().map(|term| usize::from(term.size().1))
+    }
+
     /// Shows `view`: as much of it as fits, top first.
     pub(crate) fn draw(&mut self, view: &str) -> Result<(), Failure> {
         let Some(term) = &self.term else { return print_line(view) };

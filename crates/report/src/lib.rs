@@ -57,5 +57,5 @@ pub use lines::write_interval_line;
 pub use markdown::write_markdown;
 pub use reception::{write_reception_human, write_reception_script};
 pub use schema::RUN_SCHEMA;
-pub use style::Style;
+pub use style::{Style, wrap};
 pub use text::{write_text, write_trial};

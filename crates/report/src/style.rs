@@ -40,7 +40,7 @@ impl Style {
 }
 
 /// Words broken into lines of at most `width` characters; a longer word stands alone.
-pub(crate) fn wrap(words: &str, width: usize) -> Vec<String> {
+pub fn wrap(words: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split_whitespace() {
         let line = lines.last_mut().expect("one line at least");

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
             print_line(&interval.to_line("interval"))?;
         }
         if let Some(screen) = &mut screen {
-            screen.draw(&view::screen(&interval, &total))?;
+            screen.draw(&view::screen(&interval, &total, screen.columns()))?;
         }
         if over {
             if args.json_stream {

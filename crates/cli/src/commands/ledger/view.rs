@@ -9,15 +9,22 @@ use super::document::{Document, Reason};
 /// The most CPUs of a screen, and interrupts of one of them.
 const MOST_CPUS: usize = 8;
 const MOST_INTERRUPTS: usize = 3;
+/// Below a place's numbers, what it means.
+const INDENT: usize = 6;
 
-/// The screen: rates of the last interval, totals since the start.
-pub(super) fn screen(last: &Document, total: &Document) -> String {
+/// The screen: rates of the last interval, totals since the start. Sentences are broken at `columns`, tables are not.
+pub(super) fn screen(last: &Document, total: &Document, columns: Option<usize>) -> String {
     let mut text = String::new();
-    write_screen(last, total, &mut text).expect("a string takes everything");
+    write_screen(last, total, columns, &mut text).expect("a string takes everything");
     text
 }
 
-fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt::Result {
+fn write_screen(
+    last: &Document,
+    total: &Document,
+    columns: Option<usize>,
+    out: &mut String,
+) -> std::fmt::Result {
     let name = last.interface.as_deref().unwrap_or("all interfaces");
     let drivers =
         if last.drivers.is_empty() { String::new() } else { format!(" ({})", last.drivers.join(", ")) };
@@ -33,6 +40,8 @@ fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt
             last.rx_pps, last.tx_pps, last.lost_pps, total.duration_s
         )?,
     }
+    // At the top, where no screen is too small for it.
+    write_cost(last, total, out)?;
     if total.lines.is_empty() {
         writeln!(out, "nothing lost")?;
     } else {
@@ -50,10 +59,10 @@ fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt
             line.source
         )?;
         if let Some(meaning) = line.meaning {
-            writeln!(out, "{:>38}{meaning}", "")?;
+            write_sentence(meaning, columns, out)?;
         }
         if let Some(remedy) = &line.remedy {
-            writeln!(out, "{:>38}try: {remedy}", "")?;
+            write_sentence(&format!("try: {remedy}"), columns, out)?;
         }
     }
     match &total.reasons {
@@ -79,10 +88,21 @@ fn write_screen(last: &Document, total: &Document, out: &mut String) -> std::fmt
     if !last.sees_af_xdp && last.flow.is_none() {
         writeln!(out, "\nthis kernel does not tell what AF_XDP sockets lose (CONFIG_XDP_SOCKETS_DIAG)")?;
     }
+    Ok(())
+}
+
+/// A sentence below its line, in as many lines as it needs.
+fn write_sentence(sentence: &str, columns: Option<usize>, out: &mut String) -> std::fmt::Result {
+    let width = columns.map_or(usize::MAX, |columns| columns.saturating_sub(INDENT).max(1));
+    report::wrap(sentence, width).iter().try_for_each(|line| writeln!(out, "{:INDENT$}{line}", ""))
+}
+
+/// What watching costs, and what it did not see.
+fn write_cost(last: &Document, total: &Document, out: &mut String) -> std::fmt::Result {
     let cost = &last.cost;
     write!(
         out,
-        "\nwatching costs {:.2} % of a CPU here and {:.2} % in the kernel",
+        "watching costs {:.2} % of a CPU here and {:.2} % in the kernel",
         cost.process_cpu_ratio * 100.0,
         cost.program_cpu_ratio * 100.0
     )?;
@@ -272,4 +292,21 @@ fn write_cpu_metrics(total: &Document, out: &mut String) -> std::fmt::Result {
 /// A label's value, in quotes: as OpenMetrics writes it.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_broken_at_the_screen_s_edge_and_nowhere_without_one() {
+        let written = |columns| {
+            let mut text = String::new();
+            write_sentence("try: one two three", columns, &mut text).unwrap();
+            text
+        };
+        assert_eq!(written(None), "      try: one two three\n");
+        assert_eq!(written(Some(14)), "      try: one\n      two\n      three\n");
+        assert_eq!(written(Some(3)), "      try:\n      one\n      two\n      three\n");
+    }
 }
