@@ -244,11 +244,11 @@ fn af_xdp(scene: &Scene, shape: XskShape) -> XskRx {
     scene.lab.rx().run(|| XskRx::open(&options)).unwrap().unwrap().remove(0)
 }
 
-/// Sends 1000 frames towards an AF_XDP socket that nobody reads meanwhile.
-fn overrun(shape: XskShape, place: Place) {
-    let Some(scene) = Scene::new(&LabPlan { queues: 1, ..LabPlan::default() }) else { return };
+/// Sends 1000 datagrams towards an AF_XDP socket that nobody reads meanwhile.
+fn overrun(shape: XskShape, mtu: u32, payload_bytes: usize, place: Place) {
+    let Some(scene) = Scene::new(&LabPlan { queues: 1, mtu, ..LabPlan::default() }) else { return };
     let mut rx = af_xdp(&scene, shape);
-    scene.send(1000, 20);
+    scene.send(1000, payload_bytes);
     scene.wait_for_rx(1000);
     let losses: Vec<_> = rx.losses().unwrap();
     let lost = losses.iter().map(|loss| loss.packets).sum();
@@ -262,12 +262,17 @@ fn overrun(shape: XskShape, place: Place) {
 
 #[test]
 fn the_ring_of_an_af_xdp_socket_is_full() {
-    overrun(XskShape { frame_size: 2048, frames: 512, ring_slots: 64 }, Place::XskRingFull);
+    overrun(XskShape { frame_size: 2048, frames: 512, ring_slots: 64 }, 1500, 20, Place::XskRingFull);
 }
 
 #[test]
 fn the_fill_ring_of_an_af_xdp_socket_is_empty() {
-    overrun(XskShape { frame_size: 2048, frames: 64, ring_slots: 512 }, Place::XskFillEmpty);
+    overrun(XskShape { frame_size: 2048, frames: 64, ring_slots: 512 }, 1500, 20, Place::XskFillEmpty);
+}
+
+#[test]
+fn the_frames_of_an_af_xdp_socket_are_too_small() {
+    overrun(XskShape { frame_size: 2048, frames: 512, ring_slots: 512 }, 3000, 2500, Place::XskFrameSmall);
 }
 
 #[test]
