@@ -86,6 +86,36 @@ fn a_checksum_is_wrong() {
 }
 
 #[test]
+fn a_frame_is_not_for_this_host() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let frame = scene.frame(|frame| frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]));
+    scene.send_frames(100, &frame);
+    scene.closes(100, &udp(0, 0), &[(Place::OtherHost, 100)]);
+}
+
+#[test]
+fn an_ip_header_is_broken() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    // Four words are shorter than the shortest header.
+    let short = scene.frame(|frame| frame[14] = 0x44);
+    scene.send_frames(100, &short);
+    let mut wrong = scene.frame(|_| ());
+    wrong[24] ^= 0xff;
+    scene.send_frames(30, &wrong);
+    scene.closes(130, &udp(0, 0), &[(Place::IpHeader, 100), (Place::Checksum, 30)]);
+}
+
+#[test]
+fn no_way_leads_back_to_the_sender_s_address() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let strict = || std::fs::write("/proc/sys/net/ipv4/conf/lab-rx/rp_filter", "1");
+    scene.lab.rx().run(strict).unwrap().unwrap();
+    let frame = scene.frame(|frame| frame[26..30].copy_from_slice(&[203, 0, 113, 5]));
+    scene.send_frames(100, &frame);
+    scene.closes(100, &udp(0, 0), &[(Place::IpAddress, 100)]);
+}
+
+#[test]
 fn a_firewall_drops() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     let rules = format!(

@@ -13,7 +13,7 @@ use ledger::{
     Drivers, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Place, Received, lab_lines,
 };
 use measure::Ledger;
-use port::{RxPort, Wait};
+use port::{PacketTx, PacketTxOptions, RxPort, TxPort, Wait};
 use sys::udp::{SendBatch, SocketOptions};
 use wire::{FrameSpec, MacAddr, Sizes};
 
@@ -87,6 +87,36 @@ impl Scene {
                 }
             })
             .unwrap();
+    }
+
+    /// A datagram as a whole frame, with the checksum that its IP header has after `change`.
+    pub(crate) fn frame(&self, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let (from, to) = (self.lab.tx(), self.lab.rx());
+        let mut frame = [&to.mac()[..], &from.mac(), &[0x08, 0x00]].concat();
+        frame.extend([0x45, 0, 0, 48, 0, 1, 0, 0, 64, 17, 0, 0]);
+        frame.extend(from.ipv4()[0].octets().iter().chain(&to.ipv4()[0].octets()));
+        // Ports, length, no checksum of UDP's, payload.
+        frame.extend([0x10, 0, PORT.to_be_bytes()[0], PORT.to_be_bytes()[1], 0, 28, 0, 0]);
+        frame.resize(62, 0);
+        change(&mut frame);
+        let checksum = wire::Checksum::ZERO.add_bytes(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    /// Sends so many copies of a frame.
+    pub(crate) fn send_frames(&self, packets: usize, frame: &[u8]) {
+        let side = self.lab.tx();
+        let options = PacketTxOptions::on(side.index(), frame.len());
+        let mut tx = side.run(|| PacketTx::open(&options)).unwrap().unwrap();
+        let mut left = packets;
+        while left > 0 {
+            let copy = |slot: &mut [u8]| {
+                slot[..frame.len()].copy_from_slice(frame);
+                frame.len()
+            };
+            left -= tx.send(left.min(16), copy).unwrap().taken;
+        }
     }
 
     pub(crate) fn frames(&self, sizes: &str) -> FrameSpec {
