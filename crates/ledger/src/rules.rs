@@ -172,8 +172,8 @@ fn bounced(tx: &HostCounters) -> u64 {
     errors.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// What the kernel named. `driver` is where the sending driver's drops belong; `already` are frames that stand in other counters of the sending side: refused by the
-/// interface, refused by the queueing discipline, and bounced frames of XDP.
+/// What the kernel named. `driver` is where the sending driver's drops belong. `already` are frames that stand in other
+/// counters of the sending side: refused by the interface, refused by the queueing discipline, and bounced by XDP.
 fn reasons_saw(
     drops: &[Dropped],
     driver: Place,
