@@ -83,9 +83,10 @@ impl HostCounters {
         self.only(link, |place| place == Place::DriverTx, drivers)
     }
 
-    /// What is about receiving, of the interface alone.
+    /// What is about receiving, of the interface alone: what protocols leave is counted by reasons.
     pub(crate) fn receiving(&self, drivers: &Drivers) -> Self {
-        let link = LinkStats { tx_dropped: 0, tx_errors: 0, ..self.link };
+        let link =
+            LinkStats { tx_dropped: 0, tx_errors: 0, rx_nohandler: 0, rx_otherhost_dropped: 0, ..self.link };
         self.only(link, |place| place != Place::DriverTx, drivers)
     }
 
