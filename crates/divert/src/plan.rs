@@ -94,6 +94,7 @@ impl Card {
         let missing = |source| DivertError::Interface { interface: interface.into(), source };
         let link =
             RouteSocket::open().and_then(|mut route| route.link_by_name(interface)).map_err(missing)?;
+        let queues = rx_queues(&link);
         let ethtool = EthtoolSocket::open().ok();
         let driver = ethtool.as_ref().and_then(|ethtool| ethtool.driver(interface).ok());
         let features =
@@ -101,7 +102,7 @@ impl Card {
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
         Ok(Self {
             driver: driver.map(|driver| driver.name).or(link.kind).unwrap_or_default(),
-            queues: rx_queues(&link),
+            queues,
             lro: feature("rx-lro").is_some_and(|feature| feature.active),
             flow_rules: feature("rx-ntuple-filter")
                 .is_some_and(|feature| feature.active || feature.changeable),
