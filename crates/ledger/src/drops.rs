@@ -139,7 +139,7 @@ impl Dropped {
         for count in counts {
             let dropped = Self::named(count);
             // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
-            if dropped.function == "skb_release_data" {
+            if dropped.function == "skb_release_data" || dropped.is_freed_by_a_driver() {
                 continue;
             }
             // A function drops at several addresses.
@@ -165,6 +165,13 @@ impl Dropped {
             packets: count.packets,
             sample: count.sample,
         }
+    }
+
+    /// Some drivers free what they have sent as if they had dropped it; what they dropped is in their counters.
+    fn is_freed_by_a_driver(&self) -> bool {
+        const FREEING: [&str; 6] =
+            ["dev_kfree_skb_any", "tx_complete", "unmap_pkt", "clean_tx", "free_tx", "net_tx_action"];
+        self.reason == "NOT_SPECIFIED" && FREEING.iter().any(|name| self.function.contains(name))
     }
 
     fn is_of(&self, other: &Self) -> bool {
@@ -293,6 +300,16 @@ mod tests {
         assert_eq!(grown.places, [dropped(7), other]);
         assert_eq!((grown.events, grown.lost, grown.cost_ns), (9, 0, 150));
         assert!(after.since(&after).places.is_empty());
+    }
+
+    #[test]
+    fn what_a_driver_frees_after_sending_is_no_drop() {
+        let freed = |reason: &str, function: &str| {
+            Dropped { reason: reason.into(), function: function.into(), ..dropped(1) }.is_freed_by_a_driver()
+        };
+        assert!(freed("NOT_SPECIFIED", "vmxnet3_tq_tx_complete"));
+        assert!(freed("NOT_SPECIFIED", "dev_kfree_skb_any_reason"));
+        assert!(!freed("NOT_SPECIFIED", "veth_xmit") && !freed("QDISC_DROP", "net_tx_action"));
     }
 
     #[test]
