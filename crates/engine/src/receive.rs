@@ -11,7 +11,7 @@ use port::{
     XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{clock, ethtool};
+use sys::{clock, ethtool::EthtoolNetlink};
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
@@ -356,7 +356,8 @@ impl ReceiverPlan {
             return Ok((0..workers).collect());
         }
         let link = interface(Some(name))?;
-        Ok((0..ethtool::rx_queues(&link).max(workers)).collect())
+        let used = EthtoolNetlink::open().ok().and_then(|mut ethtool| ethtool.rx_queues(link.index));
+        Ok((0..used.unwrap_or(link.rx_queues).max(workers)).collect())
     }
 
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.

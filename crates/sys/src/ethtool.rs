@@ -25,7 +25,7 @@ pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
 /// Receive queues in use on an interface of the calling thread's namespace, which may be fewer than its driver made: its
 /// channels, else the rings that its driver counts, else all that it made.
 pub fn rx_queues(link: &Link) -> u32 {
-    let channels = || EthtoolNetlink::open().ok()?.receiving_channels(link.index);
+    let channels = || EthtoolNetlink::open().ok()?.rx_queues(link.index);
     let rings = || EthtoolSocket::open().ok()?.rx_rings(&link.name).ok()?;
     channels().or_else(rings).map_or(link.rx_queues, |used| used.clamp(1, link.rx_queues.max(1)))
 }
