@@ -22,11 +22,23 @@ const UNDER_LOAD: &str = "
     until ip -n far -s -o link show pair1b | grep -q 'RX:.*[1-9][0-9][0-9][0-9] '; do sleep 0.1; done
 ";
 
+/// Both ends in one namespace: where flows go is predicted and tried, and flows for all queues are found.
+const AT_REST: &str = "
+    ip link set pair1a up
+    ip link set pair1b up
+    until [ \"$(cat /sys/class/net/pair1a/carrier)$(cat /sys/class/net/pair1b/carrier)\" = 11 ]; do sleep 0.1; done
+    linerate nic spread pair1b --flows 8 --src-addr 198.18.0.1-198.18.0.254 --json > /share/spread.json
+    linerate nic spread pair1b --flows 8 --src-port 1024-1031 --given --json > /share/given.json
+    linerate nic flow pair1b --src 198.18.0.1:1024 --dst 198.19.0.1:9 --verify --via pair1a > /share/flow.out
+    linerate nic flow pair1b --src 198.18.0.1:1024 --dst 198.19.0.1:9 --verify --via pair1a --json > /share/flow.json
+";
+
 #[test]
 fn a_card_under_load_is_measured_asked_about_and_put_back() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(&format!(
         "set -e
+        {AT_REST}
         {UNDER_LOAD}
         settings pair1a > /share/before
         # A reset would cut the connection that somebody made to the receiver: nobody can be asked, so the answer is no.
@@ -55,6 +67,24 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         ip netns exec far $LINERATE nic watch pair1b --interval 300ms --count 2 > /share/watch
         kill $sender $receiver"
     ));
+    let picked = &done.json("spread.json");
+    let mut queues: Vec<u64> =
+        picked["flows"].as_array().unwrap().iter().map(|flow| flow["queue"].as_u64().unwrap()).collect();
+    queues.sort_unstable();
+    assert_eq!(queues, [0, 0, 1, 1, 2, 2, 3, 3], "{picked}");
+    assert_eq!(picked["imbalance"], 1.0);
+    let given = done.json("given.json");
+    // igb does not hash UDP's ports unless it is told to: eight ports of one address share a queue.
+    assert_eq!(given[0]["imbalance"], 4.0, "{given}");
+    assert!(given[1]["imbalance"].as_f64().unwrap() < 4.0, "{given}");
+    assert_ne!(given[1]["settings"].as_array().unwrap().len(), 0, "{given}");
+    let flow = done.json("flow.json");
+    assert_eq!(flow["observed"]["queue"], flow["queue"], "{flow}");
+    assert_eq!((&flow["observed"]["sent"], &flow["observed"]["counted"]), (&64.into(), &64.into()), "{flow}");
+    let verified =
+        format!("verified: all 64 packets sent were counted on queue {}", flow["queue"].as_u64().unwrap());
+    assert!(done.text("flow.out").contains(&verified), "{}", done.text("flow.out"));
+
     let asked = done.text("asked.err");
     assert!(asked.contains("changing ring.rx may take pair1b down for a moment"), "{asked}");
     assert!(asked.contains("connections go through it: 198.18.0.1:"), "{asked}");
