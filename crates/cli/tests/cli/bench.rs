@@ -48,11 +48,12 @@ fn overload_of_every_kind_is_explained_to_the_packet() {
         &["--threads", "3", "--rx-threads", "1", "--receive-buffer", "4096"][..],
         &["--threads", "2", "--rx", "udp+reuseport,udp+gro+reuseport", "--flows", "16"],
         &["--ipv6", "--threads", "2"],
-        &["--threaded-napi", "--threads", "2"],
-        &["--frame-size", "1518", "--receive-buffer", "10000"],
-        &["--frame-size", "imix", "--spin"],
-        &["--frame-size", "8000", "--queues", "1"],
-        &["--no-pin", "--payload", "16"],
+        // The slowest sender and the fastest into every receiver.
+        &["--tx", "udp,xdp", "--threaded-napi", "--threads", "2"],
+        &["--tx", "udp,xdp", "--frame-size", "1518", "--receive-buffer", "10000"],
+        &["--tx", "udp,xdp", "--frame-size", "imix", "--spin"],
+        &["--tx", "udp,xdp", "--frame-size", "8000", "--queues", "1"],
+        &["--tx", "udp,xdp", "--no-pin", "--payload", "16"],
     ] {
         let mut all = vec!["bench", "--duration", "150ms", "--trials", "1", "--no-save", "--json"];
         all.extend(args);
