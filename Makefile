@@ -48,8 +48,8 @@ bench-workers: ## what a worker costs over the bare loop around its port (root)
 bench-micro: ## nanoseconds of the hot functions
 	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
 
-bench-stats: build ## what receive statistics cost, level by level (root)
-	@scripts/bench-stats
+bench-stats: ## what receive statistics cost, level by level (root)
+	$(CARGO) bench --locked -p linerate-engine --bench statistics
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp

@@ -5,7 +5,10 @@ use std::net::{IpAddr, UdpSocket};
 use engine::{LatencyMeans, Readings, TimeSource, reception};
 use measure::{ClockRelation, ReceptionStatistics, StatisticsLevel, Timing};
 use serde::{Deserialize, Serialize};
-use sys::clock::{self, Discipline};
+use sys::{
+    clock::{self, Discipline},
+    ptp::{self, PtpClock},
+};
 
 /// What the user says about senders' clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,12 +33,16 @@ pub enum ClockClaim {
 /// All readers' statistics, with latency where the clocks allow it.
 pub fn timed_reception(readings: &[Readings], claim: ClockClaim) -> ReceptionStatistics {
     let discipline = clock::discipline().filter(|discipline| discipline.is_synchronised);
-    let Relation { clocks, known_by, offset_ns, bound_ns } = relation(readings, claim, discipline);
+    let Relation { clocks, mut known_by, offset_ns, bound_ns } = relation(readings, claim, discipline);
+    if clocks == ClockRelation::Synchronised {
+        known_by.push_str(&hardware_clocks(&ptp::clocks()));
+    }
     let latency = if clocks == ClockRelation::None { LatencyMeans::Nothing } else { LatencyMeans::Time };
     let mut statistics = reception(readings, latency);
     if statistics.level == StatisticsLevel::Time {
         let stamp = readings.first().map_or(TimeSource::Loop, Readings::stamp);
         let cost = clock::look_cost();
+        let measuring = readings.iter().find_map(Readings::cost);
         statistics.timing = Some(Timing {
             rx_stamp: stamp_name(stamp).into(),
             rx_stamp_means: stamp_means(stamp).into(),
@@ -46,6 +53,8 @@ pub fn timed_reception(readings: &[Readings], claim: ClockClaim) -> ReceptionSta
             clock_bound_ns: bound_ns,
             clock_resolution_ns: cost.resolution_ns,
             clock_read_ns: cost.read_ns,
+            measuring_ns: measuring.map(|cost| cost.alone_ns),
+            measuring_together_ns: measuring.map(|cost| cost.together_ns),
         });
     }
     statistics
@@ -111,6 +120,20 @@ fn synchronised(tell_uptime: bool, claim: ClockClaim, discipline: Option<Discipl
     Relation { offset_ns, bound_ns, ..Relation::of(ClockRelation::Synchronised, &known_by) }
 }
 
+/// Where PTP keeps a card's clock, the wall clock should be near it.
+fn hardware_clocks(clocks: &[PtpClock]) -> String {
+    if clocks.is_empty() {
+        return "; this host has no hardware clock for PTP that can be read (/dev/ptp*)".into();
+    }
+    let words = clocks.iter().map(|PtpClock { device, name, ahead_ns, within_ns }| {
+        format!(
+            "; {device} ({name}) is {ahead_ns} ns ahead of the wall clock, give or take {} ns",
+            within_ns.div_ceil(2)
+        )
+    });
+    words.collect()
+}
+
 /// Whether this host has the address: only then can it be bound.
 fn is_ours(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
@@ -158,6 +181,15 @@ mod tests {
         let uptime = synchronised(true, within, Some(disciplined));
         assert_eq!((uptime.clocks, uptime.bound_ns), (ClockRelation::None, None));
         assert!(uptime.known_by.contains("--probe-clock micros"), "{uptime:?}");
+    }
+
+    #[test]
+    fn hardware_clocks_are_shown_with_their_offset_and_its_bound() {
+        let clock =
+            PtpClock { device: "/dev/ptp0".into(), name: "igb".into(), ahead_ns: -120, within_ns: 901 };
+        let words = "; /dev/ptp0 (igb) is -120 ns ahead of the wall clock, give or take 451 ns";
+        assert_eq!(hardware_clocks(&[clock]), words);
+        assert!(hardware_clocks(&[]).contains("no hardware clock for PTP"));
     }
 
     #[test]

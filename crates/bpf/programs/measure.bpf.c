@@ -113,14 +113,19 @@ _Static_assert(sizeof(struct flow) == 11 * 8, "read by measure.rs");
 
 struct settings {
 	__u64 wall_ahead_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
-	__u64 bank;
+	__u64 bank; /* and the flags below */
 };
+
+/* To find out what a packet costs, the same frame comes many times: its numbers count up, and its times differ. */
+#define TRIAL 2
+#define TRIAL_APART 4
 
 const volatile __u32 queues = 1; /* set by the loader, as the map's length is */
 const volatile __u32 verdict = XDP_DROP;
 const volatile __u32 is_timed = 1;
 const volatile __u32 probe_clock = BY_NUMBERS;
 const volatile __u32 may_return = 0; /* whether probes go back to the addresses in `returns` */
+const volatile __u32 return_by_redirect = 0; /* to the interface they came in at, instead of XDP_TX */
 const volatile __u32 by_poll = 0; /* look at the clock once a poll of the device */
 const volatile __u32 is_scripted = 0; /* for tests: the time of arrival stands behind the tag */
 
@@ -170,13 +175,39 @@ struct {
 	NUMBER(max_entries, 2); /* twice as many as there are queues */
 } by_queue SEC(".maps");
 
-/* The time of the current poll, 0 when it has just begun. */
+struct ends {
+	__u64 source[2];
+	__u64 destination[2];
+};
+
+/*
+ * With one time a poll, packets of a batch differ in nothing but their numbers: each has the time of sending and of arrival
+ * of the one before, so all their gaps and jitters are 0 and their latency is the same. They are only counted here;
+ * settle_run() adds them up when another packet comes, and at the end of the poll.
+ */
+struct run {
+	__u64 poll_ns; /* the time of the current poll, 0 when it has just begun */
+	__u64 repeats;
+	__u64 now;
+	__u64 raw;
+	__u64 tag; /* 0: there is no packet before, or none that may be repeated */
+	struct ends ends;
+	__u64 lengths; /* of the frame and the payload */
+	__u32 next; /* number */
+	__u32 queue;
+	__u32 bank;
+	__u32 sender; /* places */
+	__u32 flow;
+	__u32 is_by_uptime;
+	__u64 sent; /* 0: not known */
+};
+
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	TYPE(key, __u32);
-	TYPE(value, __u64);
+	TYPE(value, struct run);
 	NUMBER(max_entries, 1);
-} polls SEC(".maps");
+} runs SEC(".maps");
 
 /* 1 + the binary logarithm, 0 for 0. */
 #define TIMES4(n) n, n, n, n
@@ -205,14 +236,26 @@ static ALWAYS_INLINE void add(struct wide *wide, __u64 value)
 	wide->high += wide->low < value;
 }
 
-static ALWAYS_INLINE void add_square(struct wide *wide, __u64 value)
+static ALWAYS_INLINE void add_product(struct wide *wide, __u64 value, __u32 times)
+{
+	__u64 high = (value >> 32) * times;
+
+	add(wide, (value & 0xffffffff) * times);
+	add(wide, high << 32);
+	wide->high += high >> 32;
+}
+
+static ALWAYS_INLINE void add_squares(struct wide *wide, __u64 value, __u32 times)
 {
 	__u64 high = value >> 32, low = value & 0xffffffff, middle = 2 * high * low;
 
-	add(wide, low * low);
+	add_product(wide, low * low, times);
 	if (UNLIKELY(high)) {
-		add(wide, middle << 32);
-		wide->high += high * high + (middle >> 32);
+		struct wide product = {};
+
+		add_product(&product, middle, times);
+		add(wide, product.low << 32);
+		wide->high += high * high * times + (product.high << 32 | product.low >> 32);
 	}
 }
 
@@ -235,7 +278,7 @@ static ALWAYS_INLINE __u32 bucket_of(__u64 value)
 	return (shift << 7) + (value >> bits[(value >> 8) & 255]);
 }
 
-static ALWAYS_INLINE void record(struct reader *reader, __u32 bank, enum kind kind, __u64 value)
+static ALWAYS_INLINE void record_n(struct reader *reader, __u32 bank, enum kind kind, __u64 value, __u32 times)
 {
 	struct sums *sums = &reader->sums[kind];
 	__u32 key = bank * KINDS + kind;
@@ -243,13 +286,18 @@ static ALWAYS_INLINE void record(struct reader *reader, __u32 bank, enum kind ki
 
 	if (!counts)
 		return;
-	counts->bucket[bucket_of(value) & (BUCKETS - 1)]++;
+	counts->bucket[bucket_of(value) & (BUCKETS - 1)] += times;
 	if (UNLIKELY(~value > sums->least_inverted))
 		sums->least_inverted = ~value;
 	if (UNLIKELY(value > sums->most))
 		sums->most = value;
-	add(&sums->sum, value);
-	add_square(&sums->squares, value);
+	add_product(&sums->sum, value, times);
+	add_squares(&sums->squares, value, times);
+}
+
+static ALWAYS_INLINE void record(struct reader *reader, __u32 bank, enum kind kind, __u64 value)
+{
+	record_n(reader, bank, kind, value, 1);
 }
 
 static ALWAYS_INLINE void write_down(struct sender *sender, __u32 number, __u32 arrival)
@@ -387,11 +435,6 @@ __attribute__((noinline)) int place_of(struct sender *sender, __u32 number, __u6
 }
 
 /* Functions that are not static are verified once, by themselves: the hot path alone is little for the verifier. */
-struct ends {
-	__u64 source[2];
-	__u64 destination[2];
-};
-
 static ALWAYS_INLINE __u64 mix(__u64 a, __u64 b)
 {
 	a = (a ^ b >> 29 ^ b << 35) * 0x9e3779b97f4a7c15ULL;
@@ -504,12 +547,20 @@ static ALWAYS_INLINE struct flow *flow_at(__u32 bank, __u32 place)
 	return bpf_map_lookup_elem(&flows, &key);
 }
 
+static ALWAYS_INLINE struct sender *sender_at(__u32 bank, __u32 place)
+{
+	__u32 key = bank * SENDERS + (place % SENDERS);
+
+	return bpf_map_lookup_elem(&senders, &key);
+}
+
+/* A packet like the one before may follow when that one has its sender, its flow and its number where they belong. */
 static ALWAYS_INLINE void observe(struct reader *reader, struct settings *setting, struct ends *ends,
-				  struct packet *packet)
+				  struct packet *packet, struct run *run)
 {
 	__u64 raw = packet->raw, now = packet->now, transit = 0, apart, gap = now - reader->last_ns;
-	__u64 sent = sent_ns(raw, setting, reader);
-	__u32 bank = setting->bank & 1, number = packet->number, key;
+	__u64 by_uptime = reader->sent_by_uptime, sent = sent_ns(raw, setting, reader);
+	__u32 bank = setting->bank & 1, number = packet->number;
 	struct flow *flow = 0;
 	struct sender *sender;
 	int place = -1, is_same = 0;
@@ -550,8 +601,7 @@ static ALWAYS_INLINE void observe(struct reader *reader, struct settings *settin
 		return;
 	}
 
-	key = bank * SENDERS + (place % SENDERS);
-	sender = bpf_map_lookup_elem(&senders, &key);
+	sender = sender_at(bank, place);
 	if (!sender)
 		return;
 	if (number == sender->next && sender->packets)
@@ -593,6 +643,78 @@ static ALWAYS_INLINE void observe(struct reader *reader, struct settings *settin
 	flow->packets++;
 	flow->payload_bytes += packet->payload_len;
 	flow->last_ns = now;
+	if (!run || sender->next != number + 1)
+		return;
+	run->tag = packet->tag;
+	run->sender = place;
+	run->flow = reader->last_flow - 1;
+	run->sent = sent;
+	run->is_by_uptime = reader->sent_by_uptime != by_uptime;
+}
+
+/* The packets that were like the one before. */
+__attribute__((noinline)) int settle_run(struct run *run)
+{
+	__u32 bank, times, jitter_of = 1 << 10;
+	struct sender *sender;
+	struct reader *reader;
+	__u64 bytes, *packets;
+	struct flow *flow;
+
+	if (!run)
+		return 0;
+	times = run->repeats;
+	run->repeats = 0;
+	bank = run->bank & 1;
+	reader = bpf_map_lookup_elem(&readers, &bank);
+	sender = sender_at(bank, run->sender);
+	flow = flow_at(bank, run->flow);
+	if (!reader || !sender || !flow)
+		return 0;
+	bytes = (run->lengths & 0xffffffff) * times;
+	reader->packets += times;
+	reader->payload_bytes += bytes;
+	reader->frame_bytes += (run->lengths >> 32) * times;
+	if (run->is_by_uptime)
+		reader->sent_by_uptime += times;
+	bank = 2 * run->queue + (run->bank & 1);
+	packets = bpf_map_lookup_elem(&by_queue, &bank);
+	if (packets)
+		*packets += times;
+	bank = run->bank & 1;
+	sender->packets += times;
+	sender->payload_bytes += bytes;
+	sender->next += times;
+	flow->packets += times;
+	flow->payload_bytes += bytes;
+	if (!is_timed)
+		return 0;
+	record_n(reader, bank, GAP, 0, times);
+	if (!run->sent)
+		return 0;
+	record_n(reader, bank, JITTER, 0, times);
+	if ((__s64)(run->now - run->sent) >= 0)
+		record_n(reader, bank, LATENCY, run->now - run->sent, times);
+	else
+		reader->before_sent += times;
+	/* Below 8 it stays; from 2^64 it is there long before the loop ends. */
+	if (times < jitter_of)
+		jitter_of = times;
+#pragma clang loop unroll(disable)
+	for (__u32 packet = 0; packet < jitter_of; packet++) {
+		if (sender->jitter_scaled < 8)
+			break;
+		sender->jitter_scaled -= (sender->jitter_scaled + 8) >> 4;
+	}
+	return 0;
+}
+
+static ALWAYS_INLINE int is_like_before(struct run *run, struct ends *ends, struct packet *packet)
+{
+	return packet->number == run->next && packet->now == run->now && packet->raw == run->raw &&
+	       packet->tag == run->tag && ends->source[0] == run->ends.source[0] &&
+	       ends->destination[0] == run->ends.destination[0] && ends->source[1] == run->ends.source[1] &&
+	       ends->destination[1] == run->ends.destination[1];
 }
 
 static ALWAYS_INLINE void swap16(__u16 *a, __u16 *b)
@@ -611,8 +733,25 @@ static ALWAYS_INLINE void swap32(__u32 *a, __u32 *b)
 	*b = was;
 }
 
+/*
+ * A veth's packets may have a checksum that a card was to complete: so far that of the pseudo header alone. IPv4 may do
+ * without one.
+ */
+static ALWAYS_INLINE void drop_unfinished_checksum(__u8 *ip, struct udp *udp)
+{
+	__u32 sum = htons(PROTOCOL_UDP) + udp->len;
+
+#pragma unroll
+	for (int half = 12; half < 20; half += 2)
+		sum += *(__u16 *)(ip + half);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (udp->check == sum)
+		udp->check = 0;
+}
+
 /* As wire::turn_frame_back: everything changes places, so that no checksum changes. */
-static ALWAYS_INLINE int turn_back(__u16 *mac, __u8 *ip, struct udp *udp, struct probe *probe, void *end)
+static ALWAYS_INLINE int turn_back(__u32 interface, __u16 *mac, __u8 *ip, struct udp *udp, struct probe *probe, void *end)
 {
 	if ((ip[0] >> 4) == 6) {
 		if ((void *)(ip + IPV6_LEN) > end)
@@ -622,6 +761,7 @@ static ALWAYS_INLINE int turn_back(__u16 *mac, __u8 *ip, struct udp *udp, struct
 		swap32((__u32 *)(ip + 16), (__u32 *)(ip + 32));
 		swap32((__u32 *)(ip + 20), (__u32 *)(ip + 36));
 	} else {
+		drop_unfinished_checksum(ip, udp);
 		swap32((__u32 *)(ip + 12), (__u32 *)(ip + 16));
 	}
 	swap16(&mac[0], &mac[3]);
@@ -629,22 +769,8 @@ static ALWAYS_INLINE int turn_back(__u16 *mac, __u8 *ip, struct udp *udp, struct
 	swap16(&mac[2], &mac[5]);
 	swap16(&udp->source, &udp->dest);
 	probe->magic = htonl(PROBE_MAGIC << 16 | PROBE_MAGIC >> 16);
-	return XDP_TX;
-}
-
-static ALWAYS_INLINE __u64 moment(void)
-{
-	__u32 zero = 0;
-	__u64 *poll;
-
-	if (!by_poll)
-		return bpf_ktime_get_ns();
-	poll = bpf_map_lookup_elem(&polls, &zero);
-	if (!poll)
-		return 0;
-	if (!*poll)
-		*poll = bpf_ktime_get_ns();
-	return *poll;
+	/* A veth puts what XDP_TX sends into its peer's ring, but wakes only a peer with a program (veth_xdp_flush()). */
+	return return_by_redirect ? bpf_redirect(interface, 0) : XDP_TX;
 }
 
 /* napi:napi_poll comes at the end of each poll. */
@@ -652,10 +778,13 @@ SEC("raw_tracepoint/napi_poll")
 int measure_polled(void *ctx)
 {
 	__u32 zero = 0;
-	__u64 *poll = bpf_map_lookup_elem(&polls, &zero);
+	struct run *run = bpf_map_lookup_elem(&runs, &zero);
 
-	if (poll)
-		*poll = 0;
+	if (!run)
+		return 0;
+	run->poll_ns = 0;
+	if (run->repeats)
+		settle_run(run);
 	return 0;
 }
 
@@ -663,27 +792,27 @@ SEC("xdp.frags")
 int measure(struct xdp_md *ctx)
 {
 	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u32 zero = 0, bank, queue, frame_len, is_ipv6, fate = verdict;
+	__u32 zero = 0, bank, queue = ctx->rx_queue_index, frame_len, is_ipv6, fate = verdict;
 	struct settings *setting = bpf_map_lookup_elem(&settings, &zero);
 	struct packet packet;
 	struct reader *reader;
 	struct probe *probe = 0;
+	struct run *run = 0;
 	struct udp *udp;
 	struct ends ends;
-	__u64 *packets, *now;
+	__u64 *packets, *now, lengths;
 	__u8 *ip;
 
 	if (!setting)
 		return XDP_PASS;
 	bank = setting->bank & 1;
-	reader = bpf_map_lookup_elem(&readers, &bank);
-	if (!reader)
-		return XDP_PASS;
 	udp = udp_behind(data, end, &ip);
 	if (udp)
 		probe = probe_of(udp, end);
 	if (!probe) {
-		reader->foreign++;
+		reader = bpf_map_lookup_elem(&readers, &bank);
+		if (reader)
+			reader->foreign++;
 		return XDP_PASS;
 	}
 	is_ipv6 = (ip[0] >> 4) == 6;
@@ -702,19 +831,60 @@ int measure(struct xdp_md *ctx)
 		ends.destination[0] = *(__u32 *)(ip + 16);
 		ends.destination[1] = 0;
 	}
-	now = (__u64 *)((__u8 *)(probe + 1) + 2);
-	if (is_scripted && (void *)(now + 1) > end)
-		return XDP_PASS;
-	packet.now = is_scripted ? __builtin_bswap64(*now) : moment();
+	if (by_poll) {
+		run = bpf_map_lookup_elem(&runs, &zero);
+		if (!run)
+			return XDP_PASS;
+		if (!run->poll_ns)
+			run->poll_ns = bpf_ktime_get_ns();
+		packet.now = run->poll_ns;
+	} else {
+		packet.now = bpf_ktime_get_ns();
+	}
+	if (is_scripted) {
+		now = (__u64 *)((__u8 *)(probe + 1) + 2);
+		if ((void *)(now + 1) > end)
+			return XDP_PASS;
+		packet.now = __builtin_bswap64(*now);
+	}
 	packet.tag = tag_of(udp, stream_of(udp, probe, end), is_ipv6);
 	packet.raw = __builtin_bswap64(probe->time);
 	packet.number = ntohl(probe->sequence);
 	packet.payload_len = ntohs(udp->len) - UDP_LEN;
 	frame_len = end - data + FCS_LEN;
+	if (frame_len < LEAST_FRAME)
+		frame_len = LEAST_FRAME;
+	lengths = (__u64)frame_len << 32 | packet.payload_len;
+	if (UNLIKELY(setting->bank & TRIAL)) {
+		probe->sequence = htonl(packet.number + 1);
+		if (setting->bank & TRIAL_APART)
+			packet.raw -= packet.number % 1024;
+	}
+	if (run) {
+		if (!may_return && is_like_before(run, &ends, &packet) && lengths == run->lengths &&
+		    queue == run->queue && bank == run->bank) {
+			run->repeats++;
+			run->next++;
+			return fate;
+		}
+		if (run->repeats)
+			settle_run(run);
+		run->now = packet.now;
+		run->raw = packet.raw;
+		run->tag = 0;
+		run->ends = ends;
+		run->lengths = lengths;
+		run->next = packet.number + 1;
+		run->queue = queue;
+		run->bank = bank;
+	}
+	reader = bpf_map_lookup_elem(&readers, &bank);
+	if (!reader)
+		return XDP_PASS;
 	reader->packets++;
 	reader->payload_bytes += packet.payload_len;
-	reader->frame_bytes += frame_len < LEAST_FRAME ? LEAST_FRAME : frame_len;
-	queue = 2 * ctx->rx_queue_index + bank;
+	reader->frame_bytes += frame_len;
+	queue = 2 * queue + bank;
 	packets = bpf_map_lookup_elem(&by_queue, &queue);
 	if (packets)
 		(*packets)++;
@@ -724,9 +894,9 @@ int measure(struct xdp_md *ctx)
 		/* Not what was sent to many. */
 		if (!(*(__u8 *)data & 1) && bpf_map_lookup_elem(&returns, &sender)) {
 			reader->returned++;
-			fate = turn_back(data, ip, udp, probe, end);
+			fate = turn_back(ctx->ingress_ifindex, data, ip, udp, probe, end);
 		}
 	}
-	observe(reader, setting, &ends, &packet);
+	observe(reader, setting, &ends, &packet, run);
 	return fate;
 }

@@ -8,6 +8,7 @@
 const volatile __u16 dst_port = 0;  /* 0: every port, and every frame */
 const volatile __u32 only_probes = 0;
 const volatile __u32 stamps = 0;
+const volatile __u32 by_poll = 0; /* look at the clock once a poll of the device */
 
 #define STAMP_MAGIC 0x6c72746d /* tells stamps from what was in the frame before */
 
@@ -25,6 +26,41 @@ struct {
 	NUMBER(max_entries, 64); /* set by the loader */
 } sockets SEC(".maps");
 
+/* The time of the current poll, 0 when it has just begun. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1);
+} polls SEC(".maps");
+
+static ALWAYS_INLINE __u64 moment(void)
+{
+	__u32 zero = 0;
+	__u64 *poll;
+
+	if (!by_poll)
+		return bpf_ktime_get_ns();
+	poll = bpf_map_lookup_elem(&polls, &zero);
+	if (!poll)
+		return 0;
+	if (!*poll)
+		*poll = bpf_ktime_get_ns();
+	return *poll;
+}
+
+/* napi:napi_poll comes at the end of each poll. */
+SEC("raw_tracepoint/napi_poll")
+int redirect_polled(void *ctx)
+{
+	__u32 zero = 0;
+	__u64 *poll = bpf_map_lookup_elem(&polls, &zero);
+
+	if (poll)
+		*poll = 0;
+	return 0;
+}
+
 SEC("xdp")
 int redirect(struct xdp_md *ctx)
 {
@@ -41,7 +77,7 @@ int redirect(struct xdp_md *ctx)
 
 		if ((void *)(stamp + 1) > (void *)(__u64)ctx->data)
 			return XDP_PASS;
-		stamp->arrived_ns = bpf_ktime_get_ns();
+		stamp->arrived_ns = moment();
 		stamp->cpu = bpf_get_smp_processor_id();
 		stamp->magic = STAMP_MAGIC;
 	}

@@ -42,7 +42,8 @@ pub use error::{BpfError, Cause};
 pub use inject::Inject;
 pub use live::LIVE_RUN_GAP_NS;
 pub use measure::{
-    Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, ProbeTime,
+    Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, MeasuringCost, ProbeTime,
+    WayBack,
 };
 pub use pass::Pass;
 pub use program::Mode;

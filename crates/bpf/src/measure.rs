@@ -10,10 +10,12 @@ use aya::{
     maps::{Array, MapData, PerCpuArray, PerCpuValues},
 };
 
+use sys::{clock, cpu};
+
 use crate::{
     count::Verdict,
     error::BpfError,
-    program::{Mode, Program, object},
+    program::{Mode, Program, Run, object},
     returns::ReturnMap,
 };
 
@@ -29,11 +31,21 @@ pub struct MeasureOptions {
     /// How senders write the time.
     pub probe_time: ProbeTime,
     /// Whether probes go back to the addresses of [`Measure::take_returns`].
-    pub returns: bool,
+    pub returns: Option<WayBack>,
     /// Look at the clock once a poll of the device instead of once a packet.
     pub by_poll: bool,
     /// For tests: packets say themselves when they arrive, in the eight bytes behind the stream tag.
     pub is_scripted: bool,
+}
+
+/// How probes go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayBack {
+    /// `XDP_TX`.
+    Tx,
+    /// A redirect to the interface they came in at: the way of a veth, which with `XDP_TX` wakes only a peer that has a
+    /// program, and lets the packets lie in the ring of any other.
+    Redirect,
 }
 
 /// How the probe header tells the time.
@@ -54,16 +66,27 @@ pub enum ProbeTime {
 /// A CPU tells 64 senders and 256 flows apart, fewer when their places in the tables collide.
 pub struct Measure {
     // Before the maps: nothing is counted any more when they go.
-    _program: Program,
+    program: Program,
     settings: Array<MapData, [u64; 2]>,
     readers: PerCpuArray<MapData, [u64; READER_WORDS]>,
     senders: PerCpuArray<MapData, [u64; SENDER_WORDS]>,
     flows: PerCpuArray<MapData, [u64; FLOW_WORDS]>,
     histograms: PerCpuArray<MapData, [u64; BUCKETS]>,
     by_queue: PerCpuArray<MapData, u64>,
+    runs: PerCpuArray<MapData, [u64; RUN_WORDS]>,
     returns: Option<ReturnMap>,
     queues: u32,
     bank: u32,
+    cost: Option<MeasuringCost>,
+}
+
+/// What the program takes for a packet, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeasuringCost {
+    /// For one with times of its own.
+    pub alone_ns: f64,
+    /// For one that left and came together with the one before.
+    pub together_ns: f64,
 }
 
 /// What one CPU measured.
@@ -185,6 +208,9 @@ const READER_WORDS: usize = READER_COUNTS + KINDS * SUMS_WORDS;
 const SUMS_WORDS: usize = 8;
 const SENDER_WORDS: usize = 26 + 2 + 3 * 256 / 2;
 const FLOW_WORDS: usize = 11;
+const RUN_WORDS: usize = 14;
+const TRIAL: u64 = 2;
+const TRIAL_APART: u64 = 4;
 const BUCKETS: usize = 4096;
 const KINDS: usize = 5;
 const SENDERS: u32 = 64;
@@ -206,7 +232,9 @@ impl Measure {
         let queues = options.queues.max(1);
         let probe_clock = options.probe_time as u32;
         let (is_timed, is_scripted) = (u32::from(options.times), u32::from(options.is_scripted));
-        let (may_return, by_poll) = (u32::from(options.returns), u32::from(options.by_poll));
+        let may_return = u32::from(options.returns.is_some());
+        let return_by_redirect = u32::from(options.returns == Some(WayBack::Redirect));
+        let by_poll = u32::from(options.by_poll);
         let mut program = Program::load("measure", object!("measure"), |loader| {
             loader
                 .override_global("verdict", &verdict, true)
@@ -214,6 +242,7 @@ impl Measure {
                 .override_global("is_scripted", &is_scripted, true)
                 .override_global("probe_clock", &probe_clock, true)
                 .override_global("may_return", &may_return, true)
+                .override_global("return_by_redirect", &return_by_redirect, true)
                 .override_global("by_poll", &by_poll, true)
                 .map_max_entries("by_queue", 2 * queues);
         })?;
@@ -224,17 +253,27 @@ impl Measure {
             flows: program.take_map("flows")?,
             histograms: program.take_map("histograms")?,
             by_queue: program.take_map("by_queue")?,
+            runs: program.take_map("runs")?,
             returns: Some(ReturnMap::over(program.take_map("returns")?)),
             queues,
             bank: 0,
-            _program: program,
+            cost: None,
+            program,
         };
-        this.set(wall_ahead_ns)?;
-        if options.by_poll {
-            this._program.watch_tracepoint("measure_polled", "napi_poll")?;
+        if options.times {
+            this.cost = Some(this.tried(wall_ahead_ns)?);
         }
-        this._program.attach(interface, mode)?;
+        this.set(wall_ahead_ns, 0)?;
+        if options.by_poll {
+            this.program.watch_tracepoint("measure_polled", "napi_poll")?;
+        }
+        this.program.attach(interface, mode)?;
         Ok(this)
+    }
+
+    /// What a packet costs, tried before the program was attached; `None` where no times are measured.
+    pub fn cost(&self) -> Option<MeasuringCost> {
+        self.cost
     }
 
     /// The addresses that probes go back to; `None` the second time.
@@ -247,7 +286,7 @@ impl Measure {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn set_wall_clock(&mut self, wall_ahead_ns: u64) -> Result<(), BpfError> {
-        self.set(wall_ahead_ns)
+        self.set(wall_ahead_ns, 0)
     }
 
     /// What each CPU has measured so far; CPUs that saw nothing are left out.
@@ -265,7 +304,9 @@ impl Measure {
     pub fn take(&mut self, wall_ahead_ns: u64) -> Result<Vec<Measured>, BpfError> {
         let full = self.bank;
         self.bank = 1 - full;
-        self.set(wall_ahead_ns)?;
+        self.set(wall_ahead_ns, 0)?;
+        // Polls under way still fill the bank they began with; where the kernel does not wait, their packets may be lost.
+        cpu::wait_for_readers().ok();
         let measured = self.read_bank(full)?;
         self.clear(full)?;
         Ok(measured)
@@ -308,9 +349,30 @@ impl Measure {
         Ok(streams)
     }
 
-    fn set(&mut self, wall_ahead_ns: u64) -> Result<(), BpfError> {
+    fn set(&mut self, wall_ahead_ns: u64, flags: u64) -> Result<(), BpfError> {
         let refused = BpfError::map("set the measuring program's clock and bank");
-        self.settings.set(0, [wall_ahead_ns, self.bank.into()], 0).map_err(refused)
+        self.settings.set(0, [wall_ahead_ns, u64::from(self.bank) | flags], 0).map_err(refused)
+    }
+
+    /// Runs the program over a packet again and again; to be called before it is attached.
+    fn tried(&mut self, wall_ahead_ns: u64) -> Result<MeasuringCost, BpfError> {
+        const PACKETS: u32 = 5000;
+        let mut frame = [0; 60];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+        frame[26..42].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9, 0, 26, 0, 0]);
+        frame[42..46].copy_from_slice(&0xbe9b_e955u32.to_be_bytes());
+        frame[50..58].copy_from_slice(&clock::monotonic_ns().to_be_bytes());
+        let mut cost_ns = |flags| {
+            self.set(wall_ahead_ns, flags)?;
+            let run = Run { input: &frame, interface: 0, repeat: PACKETS, live_batch: None };
+            let rows = (0..3).map(|_| self.program.time(&run)).collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, BpfError>(rows.iter().min().map_or(0.0, |least| least.as_nanos() as f64))
+        };
+        let cost = MeasuringCost { together_ns: cost_ns(TRIAL)?, alone_ns: cost_ns(TRIAL | TRIAL_APART)? };
+        self.clear(0)?;
+        zero(&mut self.runs, 0..1, [0; RUN_WORDS])?;
+        Ok(cost)
     }
 
     fn read_bank(&self, bank: u32) -> Result<Vec<Measured>, BpfError> {

@@ -21,6 +21,8 @@ pub struct RedirectOptions {
     pub only_probes: bool,
     /// Each packet carries a stamp of [`RedirectOptions::STAMP_BYTES`] in front of its first byte.
     pub stamps: bool,
+    /// Look at the clock for stamps once a poll of the device instead of once a packet.
+    pub by_poll: bool,
     /// Slots for sockets: one more than the largest queue number.
     pub queues: u32,
 }
@@ -35,7 +37,7 @@ pub struct Redirect {
 impl Default for RedirectOptions {
     /// Everything, from up to 64 queues.
     fn default() -> Self {
-        Self { dst_port: 0, only_probes: false, stamps: false, queues: 64 }
+        Self { dst_port: 0, only_probes: false, stamps: false, by_poll: false, queues: 64 }
     }
 }
 
@@ -59,14 +61,19 @@ impl Redirect {
     /// # Errors
     /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
     pub fn attach(interface: u32, mode: Mode, options: &RedirectOptions) -> Result<Self, BpfError> {
-        let (only_probes, stamps) = (u32::from(options.only_probes), u32::from(options.stamps));
+        let [only_probes, stamps, by_poll] =
+            [options.only_probes, options.stamps, options.by_poll].map(u32::from);
         let mut program = Program::load("redirect", object!("redirect"), |loader| {
             loader.override_global("dst_port", &options.dst_port, true);
             loader.override_global("only_probes", &only_probes, true);
             loader.override_global("stamps", &stamps, true);
+            loader.override_global("by_poll", &by_poll, true);
             loader.map_max_entries("sockets", options.queues);
         })?;
         let sockets = program.take_map("sockets")?;
+        if options.stamps && options.by_poll {
+            program.watch_tracepoint("redirect_polled", "napi_poll")?;
+        }
         program.attach(interface, mode)?;
         Ok(Self { _program: program, sockets })
     }

@@ -1,15 +1,17 @@
 //! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
 
+mod cost;
 mod program;
 mod summary;
 mod table;
 
-use measure::{Distribution, SequenceTracker, StatisticsLevel, TransitVariation};
+use measure::{Distribution, Placed, SequenceTracker, StatisticsLevel, TransitVariation};
 use wire::{FlowKey, ProbeHeader};
 
 use crate::publish::STREAMS;
 use table::Table;
 
+pub(crate) use cost::measuring_cost;
 pub use summary::{LatencyMeans, Readings, reception};
 pub(crate) use table::Key;
 
@@ -43,7 +45,21 @@ pub struct Collector {
     recorded: Box<Recorded>,
     last_ns: Option<u64>,
     last: Option<Whose>,
+    run: Option<Run>,
     place: ReaderPlace,
+}
+
+/// Packets of a batch may differ in nothing but their numbers: stamped together when they were sent and when they came.
+/// They are only counted; what they add is added when another comes or somebody looks.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// The packet before.
+    like: Arrival,
+    sender: usize,
+    flow: usize,
+    /// The number that follows.
+    next: u32,
+    repeats: u64,
 }
 
 /// Whose a packet is.
@@ -145,6 +161,7 @@ impl Collector {
             recorded: Box::default(),
             last_ns: None,
             last: None,
+            run: None,
             place,
         }
     }
@@ -185,9 +202,41 @@ impl Collector {
         counts.frame_bytes += frame_bytes as u64;
     }
 
+    /// Takes the next probe packet when it is like the one before in all but its number, which follows; says whether it
+    /// was.
+    #[inline]
+    pub fn add_repeated(
+        &mut self,
+        header: &ProbeHeader,
+        flow: &FlowKey,
+        (payload_bytes, frame_bytes): (usize, usize),
+        arrived_ns: u64,
+    ) -> bool {
+        let Some(Run { like, next, repeats, .. }) = &mut self.run else { return false };
+        let is_repeated = header.sequence == *next
+            && arrived_ns == like.arrived_ns
+            && header.raw_time == like.header.raw_time
+            && header.stream == like.header.stream
+            && (payload_bytes, frame_bytes) == (like.payload_bytes, like.frame_bytes)
+            && *flow == like.flow;
+        *next = next.wrapping_add(u32::from(is_repeated));
+        *repeats += u64::from(is_repeated);
+        is_repeated
+    }
+
     /// The next probe packet.
     #[inline]
     pub fn add(&mut self, arrival: &Arrival) {
+        let Arrival { header, flow, payload_bytes, frame_bytes, arrived_ns, .. } = arrival;
+        if !self.add_repeated(header, flow, (*payload_bytes, *frame_bytes), *arrived_ns) {
+            self.add_other(arrival);
+        }
+    }
+
+    /// A packet that is not like the one before.
+    pub fn add_other(&mut self, arrival: &Arrival) {
+        self.settle();
+        self.run = None;
         self.count(arrival.payload_bytes, arrival.frame_bytes);
         if self.level == StatisticsLevel::Counter {
             return;
@@ -197,6 +246,46 @@ impl Collector {
         counts.last_ns = arrival.arrived_ns;
         counts.sent_by_uptime += u64::from(!arrival.is_sent_by_wall);
         self.add_numbered(arrival);
+    }
+
+    /// Adds up what was only counted.
+    fn settle(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        let repeats = std::mem::take(&mut run.repeats);
+        if repeats == 0 {
+            return;
+        }
+        let Run { like, sender, flow, .. } = *run;
+        let bytes = repeats * like.payload_bytes as u64;
+        let counts = &mut self.counts;
+        counts.packets += repeats;
+        counts.payload_bytes += bytes;
+        counts.frame_bytes += repeats * like.frame_bytes as u64;
+        counts.sent_by_uptime += repeats * u64::from(!like.is_sent_by_wall);
+
+        let (raw_time, arrived_ns) = (like.header.raw_time, like.arrived_ns);
+        let sender = self.senders.at(sender);
+        sender.packets += repeats;
+        sender.payload_bytes += bytes;
+        sender.sequence.observe_following(repeats, raw_time, arrived_ns);
+        let flow = self.flows.at(flow);
+        flow.packets += repeats;
+        flow.payload_bytes += bytes;
+        if let Some(sequence) = &mut flow.sequence {
+            sequence.observe_following(repeats, raw_time, arrived_ns);
+        }
+        if self.level < StatisticsLevel::Time {
+            return;
+        }
+        let recorded = &mut *self.recorded;
+        recorded.gap.record_n(0, repeats);
+        let Some(sent_ns) = like.sent_ns else { return };
+        sender.variation.observe_same(repeats);
+        recorded.jitter.record_n(0, repeats);
+        match u64::try_from(arrived_ns.wrapping_sub(sent_ns) as i64) {
+            Ok(latency_ns) => recorded.latency.record_n(latency_ns, repeats),
+            Err(_) => counts.before_sent += repeats,
+        }
     }
 
     #[inline]
@@ -232,7 +321,8 @@ impl Collector {
         state.payload_bytes += bytes;
         state.send_times += u64::from(state.last_sent != header.raw_time);
         state.last_sent = header.raw_time;
-        state.sequence.observe(header.sequence, header.raw_time, arrived_ns);
+        let is_highest = |placed| matches!(placed, Placed::Ahead | Placed::Restart);
+        let mut may_repeat = is_highest(state.sequence.observe(header.sequence, header.raw_time, arrived_ns));
         if is_timed
             && let Some(transit_ns) = transit_ns
             && let Some(apart_ns) = state.variation.observe(transit_ns)
@@ -256,7 +346,11 @@ impl Collector {
         state.packets += 1;
         state.payload_bytes += bytes;
         if let Some(sequence) = &mut state.sequence {
-            sequence.observe(header.sequence, header.raw_time, arrived_ns);
+            may_repeat &= is_highest(sequence.observe(header.sequence, header.raw_time, arrived_ns));
+        }
+        if may_repeat {
+            let next = header.sequence.wrapping_add(1);
+            self.run = Some(Run { like: *arrival, sender: whose.sender, flow: at, next, repeats: 0 });
         }
     }
 

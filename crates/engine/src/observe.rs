@@ -10,7 +10,7 @@ use std::{
 };
 
 use measure::StatisticsLevel;
-use port::{Layer, Received, TimeSource};
+use port::{Layer, MeasuringCost, Received, TimeSource};
 use sys::{
     clock::{self, WallOffset},
     cpu,
@@ -18,7 +18,7 @@ use sys::{
 use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
-    collect::{Arrival, Collector, ReaderPlace, Readings},
+    collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
     receive::{StatisticsPlan, Tally},
 };
 
@@ -29,6 +29,7 @@ pub(crate) struct Observer {
     stamp: TimeSource,
     wall: WallOffset,
     local: IpAddr,
+    cost: Option<MeasuringCost>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
 }
@@ -68,6 +69,7 @@ impl Observer {
             stamp,
             wall: clock::wall_offset(),
             local,
+            cost: (plan.level == StatisticsLevel::Time).then(measuring_cost),
             batch_ns: None,
         }
     }
@@ -128,12 +130,16 @@ impl Observer {
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
+        let flow = flow();
+        if self.collector.add_repeated(header, &flow, (payload_bytes, frame_bytes), arrived_ns) {
+            return;
+        }
         let (sent_ns, is_sent_by_wall) = self.sent_ns(header);
-        self.collector.add(&Arrival {
+        self.collector.add_other(&Arrival {
             sent_ns,
             is_sent_by_wall,
             header: *header,
-            flow: flow(),
+            flow,
             payload_bytes,
             frame_bytes,
             arrived_ns,
@@ -175,7 +181,7 @@ impl Observer {
     /// What was measured so far, and what then.
     pub(crate) fn readings(&mut self, then: Then) -> Vec<Readings> {
         self.check_clocks();
-        let readings = Readings { stamp: self.stamp, ..self.collector.readings() };
+        let readings = Readings { stamp: self.stamp, cost: self.cost, ..self.collector.readings() };
         if then == Then::Reset {
             self.collector.reset();
         }

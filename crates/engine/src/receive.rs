@@ -6,18 +6,18 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
-    BusyPoll, Fanout, FanoutMode, Layer, Loss, PacketRx, PacketRxOptions, PortError, Received, ReturnList,
-    RxPort, TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait, XdpMode, XskRx,
-    XskRxOptions,
+    BusyPoll, Fanout, FanoutMode, Layer, Loss, PacketReflector, PacketRx, PacketRxOptions, PortError,
+    Received, ReturnList, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait,
+    XdpMode, XskReflector, XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{clock, ethtool::EthtoolNetlink};
+use sys::{clock, ethtool::EthtoolNetlink, rtnetlink::Link};
 use wire::{ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
-    generate::{interface, interface_index},
+    generate::{self, interface_index},
     observe::{Observer, Then, Window},
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
     worker::{Crew, Meter, Placement, Shift, WorkerCost},
@@ -79,8 +79,8 @@ impl RxEngine {
         match self {
             Self::Udp(_) => &[TimeSource::Kernel, TimeSource::Card, TimeSource::Loop],
             Self::Packet(_) => &[TimeSource::Kernel],
-            Self::Xsk(_) => &[TimeSource::Program, TimeSource::Loop],
-            Self::Xdp(_) => &[TimeSource::Program, TimeSource::Poll],
+            Self::Xsk(_) => &[TimeSource::Poll, TimeSource::Program, TimeSource::Loop],
+            Self::Xdp(_) => &[TimeSource::Poll, TimeSource::Program],
             Self::Tcp(_) => &[],
         }
     }
@@ -198,27 +198,29 @@ impl Receiver {
                 Self::over(plan, ports?, placement, local)
             }
             RxEngine::Packet(_) => {
-                let ports = placement.inside(|| open_packet(plan))?;
+                let ports = placement.inside(|| open_packet(plan, returns.is_some()))?;
+                let Some(returns) = returns else { return Self::over(plan, ports, placement, plan.local) };
+                let ports = placement.inside(|| {
+                    let interface = interface_index(plan.interface.as_deref())?;
+                    let over = |port| -> Result<_, EngineError> {
+                        Ok(PacketReflector::over(port, interface, returns.clone())?)
+                    };
+                    ports.into_iter().map(over).collect::<Result<Vec<_>, EngineError>>()
+                })?;
                 Self::over(plan, ports, placement, plan.local)
             }
             RxEngine::Xsk(xsk) => {
-                let interface = plan.interface.as_deref().unwrap_or_default();
-                let stamps = plan.stamps_of_packets(TimeSource::Program) == Some(TimeSource::Program);
-                let ports = placement.inside(|| {
-                    // A receiver that measures takes probes to whatever port, and leaves the rest alone.
-                    let is_measuring = plan.statistics.is_some() || plan.reflect;
-                    let options = XskRxOptions {
-                        queues: plan.queues(interface)?,
-                        dst_port: if is_measuring { 0 } else { plan.local.port() },
-                        only_probes: is_measuring,
-                        stamps,
-                        busy_poll: xsk.busy_poll.then_some(BusyPoll::USUAL),
-                        shared_umem: xsk.shared_umem,
-                        ..XskRxOptions::on(interface, 0)
-                    };
-                    Ok(XskRx::open(&options)?)
+                let (ports, reflectors) = placement.inside(|| {
+                    let options = xsk_options(plan, xsk)?;
+                    Ok(match returns {
+                        None => (XskRx::open(&options)?, Vec::new()),
+                        Some(returns) => (Vec::new(), XskReflector::open(&options, returns)?),
+                    })
                 })?;
-                Self::over(plan, ports, placement, plan.local)
+                match returns {
+                    None => Self::over(plan, ports, placement, plan.local),
+                    Some(_) => Self::over(plan, reflectors, placement, plan.local),
+                }
             }
             RxEngine::Tcp(tcp) => {
                 let ports = placement.inside(|| open_tcp(plan, tcp))?;
@@ -355,7 +357,7 @@ impl ReceiverPlan {
         if self.statistics.is_none() && !self.reflect {
             return Ok((0..workers).collect());
         }
-        let link = interface(Some(name))?;
+        let link = generate::interface(Some(name))?;
         let used = EthtoolNetlink::open().ok().and_then(|mut ethtool| ethtool.rx_queues(link.index));
         Ok((0..used.unwrap_or(link.rx_queues).max(workers)).collect())
     }
@@ -401,12 +403,41 @@ impl ReceiverResult {
     }
 }
 
-fn open_packet(plan: &ReceiverPlan) -> Result<Vec<PacketRx>, EngineError> {
+fn xsk_options(plan: &ReceiverPlan, xsk: &XskRxPlan) -> Result<XskRxOptions, EngineError> {
+    let interface = plan.interface.as_deref().unwrap_or_default();
+    // A receiver that measures takes probes to whatever port, and leaves the rest alone.
+    let is_measuring = plan.statistics.is_some() || plan.reflect;
+    let stamp = match plan.stamps_of_packets(TimeSource::Poll) {
+        Some(TimeSource::Poll) => by_poll_where_polled(&generate::interface(Some(interface))?),
+        stamp => stamp.unwrap_or_default(),
+    };
+    Ok(XskRxOptions {
+        queues: plan.queues(interface)?,
+        dst_port: if is_measuring { 0 } else { plan.local.port() },
+        only_probes: is_measuring,
+        stamps: stamp != TimeSource::Loop,
+        by_poll: stamp == TimeSource::Poll,
+        busy_poll: xsk.busy_poll.then_some(BusyPoll::USUAL),
+        shared_umem: xsk.shared_umem,
+        ..XskRxOptions::on(interface, 0)
+    })
+}
+
+/// Stamps by poll, unless nobody polls: a TUN device hands on what is written to it at once.
+fn by_poll_where_polled(link: &Link) -> TimeSource {
+    if link.kind.as_deref() == Some("tun") { TimeSource::Program } else { TimeSource::Poll }
+}
+
+fn open_packet(plan: &ReceiverPlan, reflects: bool) -> Result<Vec<PacketRx>, EngineError> {
     let interface = interface_index(plan.interface.as_deref())?;
     // One group a process: its number only has to differ from other programs' in the namespace.
     let fanout = Fanout { group: std::process::id() as u16, mode: FanoutMode::Hash };
     let fanout = (plan.workers > 1).then_some(fanout);
-    let options = PacketRxOptions { fanout, ..PacketRxOptions::on(interface) };
+    let mut options = PacketRxOptions { fanout, ..PacketRxOptions::on(interface) };
+    if reflects {
+        // The least there is: packets go back when their block is full or this time is over.
+        options.retire_after = Duration::from_millis(1);
+    }
     (0..plan.workers).map(|_| Ok(PacketRx::open(&options)?)).collect()
 }
 

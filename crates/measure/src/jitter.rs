@@ -20,6 +20,17 @@ impl TransitVariation {
         Some(apart)
     }
 
+    /// The next packets' transit time is that of the one before: their jitter is 0, and the estimate falls.
+    pub fn observe_same(&mut self, packets: u64) {
+        for _ in 0..packets {
+            let fall = (self.scaled + 8) >> 4;
+            if fall == 0 {
+                return;
+            }
+            self.scaled -= fall;
+        }
+    }
+
     /// The interarrival jitter of RFC 3550, 6.4.1, in nanoseconds; `None` before the second packet.
     pub fn rfc3550_ns(&self) -> Option<f64> {
         self.last_ns.map(|_| Self::rfc3550_of_scaled(self.scaled))
@@ -56,6 +67,19 @@ mod tests {
         }
         let found = variation.rfc3550_ns().unwrap();
         assert!((found - estimate).abs() <= 1.0, "{found} for {estimate}");
+    }
+
+    #[test]
+    fn the_same_time_many_times_is_each_time_the_same() {
+        for packets in [0, 1, 5, 64, 100_000] {
+            let mut each = TransitVariation::default();
+            each.observe(0);
+            each.observe(7_000_000);
+            let mut once = each;
+            (0..packets).for_each(|_| assert_eq!(each.observe(7_000_000), Some(0)));
+            once.observe_same(packets);
+            assert_eq!(once, each);
+        }
     }
 
     #[test]

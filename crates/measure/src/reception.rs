@@ -180,7 +180,7 @@ pub enum ClockRelation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Timing {
-    /// Who says when a packet was received: `card`, `kernel`, `program` or `loop`.
+    /// Who says when a packet was received: `card`, `kernel`, `program`, `poll` or `loop`.
     pub rx_stamp: String,
     /// The same in words.
     pub rx_stamp_means: String,
@@ -198,4 +198,11 @@ pub struct Timing {
     pub clock_resolution_ns: u64,
     /// What one look at the clock costs.
     pub clock_read_ns: f64,
+    /// What measuring a packet takes, tried with packets made for it: in the reading loop once the header was found and the
+    /// clock looked at, or all of a program in XDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measuring_ns: Option<f64>,
+    /// The same for a packet that left and came together with the one before: such are only counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measuring_together_ns: Option<f64>,
 }

@@ -100,6 +100,22 @@ impl SequenceTracker {
         self.place(number, ahead, sent, arrived_ns)
     }
 
+    /// Takes `count` packets more, numbered from the highest number on, all sent and arrived then.
+    ///
+    /// # Panics
+    /// When no packet came before.
+    pub fn observe_following(&mut self, count: u64, sent: u64, arrived_ns: u64) {
+        assert!(self.arrivals > 0, "they follow a packet");
+        let Some(last) = count.checked_sub(1) else { return };
+        let (from, last) = (self.next, self.next + last);
+        self.remember(from.max((last + 1).saturating_sub(Self::WINDOW)), last);
+        self.next = last + 1;
+        self.accept(last, sent, arrived_ns);
+        self.span.distinct += last - from;
+        self.rises.extend_by(from, self.arrivals, count);
+        self.arrivals += count;
+    }
+
     #[cold]
     fn place(&mut self, number: u32, ahead: u32, sent: u64, arrived_ns: u64) -> Placed {
         if self.arrivals == 0 {
@@ -195,12 +211,15 @@ impl SequenceTracker {
             self.seen = [0; WORDS];
             return;
         }
-        let mut at = from;
-        while at < to {
-            let bits = (64 - at % 64).min(to - at);
-            let mask = u64::MAX >> (64 - bits) << (at % 64);
-            self.seen[place_of(at).0] &= !mask;
-            at += bits;
+        for (word, mask) in masks(from, to) {
+            self.seen[word] &= !mask;
+        }
+    }
+
+    /// Numbers that were seen; fewer than the window has places.
+    fn remember(&mut self, from: u64, to: u64) {
+        for (word, mask) in masks(from, to) {
+            self.seen[word] |= mask;
         }
     }
 
@@ -222,6 +241,18 @@ impl SequenceTracker {
 #[inline]
 fn place_of(at: u64) -> (usize, u64) {
     ((at % SequenceTracker::WINDOW) as usize / 64, 1 << (at % 64))
+}
+
+/// The words and bits of a window's worth of numbers at most.
+fn masks(from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let bits = (64 - at % 64).min(to.checked_sub(at).filter(|left| *left > 0)?);
+        let mask = u64::MAX >> (64 - bits) << (at % 64);
+        let word = place_of(at).0;
+        at += bits;
+        Some((word, mask))
+    })
 }
 
 #[cfg(test)]

@@ -32,12 +32,6 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// None of the queues that packets come on can send, or it is a veth, whose other end need not take what XDP sends.
-    #[error("{interface} cannot send packets back where they come in")]
-    NoWayBack {
-        /// The interface.
-        interface: String,
-    },
     /// An option was refused.
     #[error("cannot set {option} on a UDP socket")]
     Option {
@@ -235,7 +229,6 @@ impl PortError {
             | Self::FrameBeyondSlot { .. }
             | Self::Bpf(_)
             | Self::PktgenInUse { .. }
-            | Self::NoWayBack { .. }
             | Self::NoReceiveRings { .. } => None,
         }
     }

@@ -32,11 +32,12 @@ mod xsk;
 /// What XDP programs count, and how they are attached.
 pub use bpf::{
     BpfError, CountOptions, Counts, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes,
-    Mode as XdpMode, ProbeTime, SendPath, StreamCount, Verdict,
+    MeasuringCost, Mode as XdpMode, ProbeTime, SendPath, StreamCount, Verdict, WayBack,
 };
 pub use error::PortError;
 pub use packet::{
-    Fanout, FanoutMode, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode, PacketTxOptions,
+    Fanout, FanoutMode, PacketReflector, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode,
+    PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use returns::ReturnList;
@@ -46,8 +47,8 @@ pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpReflector, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{
-    After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskRx, XskRxOptions, XskShape, XskTx,
-    XskTxOptions, receive_losses,
+    After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskReflector, XskRx, XskRxOptions, XskShape,
+    XskTx, XskTxOptions, receive_losses,
 };
 
 /// What a port's slots hold.

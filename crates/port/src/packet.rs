@@ -1,9 +1,11 @@
 //! The path through packet sockets (`AF_PACKET`): whole frames past the protocol stack.
 
 mod receive;
+mod reflect;
 mod transmit;
 
 pub use receive::{Fanout, PacketRx, PacketRxOptions};
+pub use reflect::PacketReflector;
 pub use sys::packet::{FanoutMode, Statistics as PacketStatistics};
 pub use transmit::{PacketTx, PacketTxMode, PacketTxOptions};
 

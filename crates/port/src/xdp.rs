@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use bpf::{
-    BpfError, Count, CountOptions, Counts, Measure, MeasureOptions, Measured, Mode, Pass, SendPath, Sender,
+    BpfError, Count, CountOptions, Counts, Measure, MeasureOptions, Measured, MeasuringCost, Mode, Pass,
+    SendPath, Sender, WayBack,
 };
 use sys::{clock, ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 use wire::{ProbeClock, Recipe};
@@ -58,6 +59,8 @@ pub struct XdpRx {
 #[derive(Debug)]
 pub struct XdpMeter {
     measure: Measure,
+    /// On a veth that sends packets back, until the first were seen to leave.
+    unproven: Option<VethXmit>,
 }
 
 impl XdpTxOptions {
@@ -190,8 +193,15 @@ impl XdpMeter {
     /// [`PortError::Bpf`].
     pub fn open(interface: u32, mode: Mode, options: &MeasureOptions) -> Result<Self, PortError> {
         let wall = clock::wall_offset();
+        let is_redirecting = options.returns == Some(WayBack::Redirect);
+        let unproven = is_redirecting.then(|| VethXmit::of(interface)).flatten();
         let measure = Measure::attach(interface, mode, options, wall.ahead_ns).map_err(PortError::Bpf)?;
-        Ok(Self { measure })
+        Ok(Self { measure, unproven })
+    }
+
+    /// What the program takes for a packet; `None` where no times are measured.
+    pub fn cost(&self) -> Option<MeasuringCost> {
+        self.measure.cost()
     }
 
     /// Sends probes back to whom the list allows it, when [`MeasureOptions::returns`] was set; to be called once.
@@ -218,9 +228,16 @@ impl XdpMeter {
     /// Packets, payload bytes, foreign packets and packets sent back so far.
     ///
     /// # Errors
-    /// [`PortError::Bpf`].
-    pub fn read_counts(&self) -> Result<[u64; 4], PortError> {
-        self.measure.read_counts().map_err(PortError::Bpf)
+    /// [`PortError::Bpf`]; [`PortError::NoReceiveRings`] when packets were sent back on a veth and none left.
+    pub fn read_counts(&mut self) -> Result<[u64; 4], PortError> {
+        let counts = self.measure.read_counts().map_err(PortError::Bpf)?;
+        if counts[3] > 0
+            && let Some(veth) = self.unproven.take()
+            && veth.is_as_before()
+        {
+            return Err(PortError::NoReceiveRings { interface: veth.interface });
+        }
+        Ok(counts)
     }
 
     /// Packets and payload bytes by stream tag so far, an entry a sender and CPU.

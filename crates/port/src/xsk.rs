@@ -11,6 +11,7 @@
 
 mod napi;
 mod queue;
+mod reflect;
 mod rx;
 mod tx;
 
@@ -20,6 +21,7 @@ use sys::{
 };
 
 pub use queue::{After, Turn, XskQueue, XskQueueOptions};
+pub use reflect::XskReflector;
 pub use rx::{Recycling, XskRx, XskRxOptions};
 pub use tx::{XskTx, XskTxOptions};
 

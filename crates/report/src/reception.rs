@@ -186,6 +186,13 @@ fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -
         out,
         "    A look at the clock takes {:.1} ns and tells {} ns apart",
         timing.clock_read_ns, timing.clock_resolution_ns
+    )?;
+    let (Some(alone), Some(together)) = (timing.measuring_ns, timing.measuring_together_ns) else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "    Measuring a packet takes {alone:.0} ns, or {together:.0} ns when it left and came together with the one before"
     )
 }
 

@@ -72,6 +72,15 @@ pub fn discipline() -> Option<Discipline> {
     })
 }
 
+/// By how many seconds TAI is ahead of UTC, as somebody told the kernel; 0 when nobody did.
+pub(crate) fn tai_seconds() -> i32 {
+    // SAFETY: an all-zero timex asks for nothing to be changed.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `timex` is a valid timex for the call to write to.
+    let state = unsafe { libc::adjtimex(&mut timex) };
+    if state < 0 { 0 } else { timex.tai }
+}
+
 /// What a look at the monotonic clock costs and tells.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LookCost {

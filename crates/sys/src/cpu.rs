@@ -56,6 +56,16 @@ pub fn give_way() -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Waits until every CPU has left what it read under the protection of RCU: softirqs that are under way now have ended.
+///
+/// # Errors
+/// What the kernel said: one with CPUs that run without ticks (`nohz_full`) does not wait.
+pub fn wait_for_readers() -> io::Result<()> {
+    // SAFETY: no pointers.
+    let status = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The CPU this thread runs on now.
 pub fn current() -> Option<u32> {
     // SAFETY: takes nothing and touches no memory.

@@ -18,6 +18,7 @@ pub mod netns;
 pub mod packet;
 pub mod procfs;
 pub mod profile;
+pub mod ptp;
 pub mod rtnetlink;
 pub mod signal;
 pub mod sock_diag;

@@ -11,7 +11,7 @@ use crate::{
     ipv4::Ipv4View,
     ipv6::{Ipv6Header, Ipv6View, NEXT_FRAGMENT},
     probe::ProbeHeader,
-    udp::{UdpHeader, UdpView},
+    udp::{UdpHeader, UdpView, pseudo_header},
 };
 
 /// A frame that holds one whole UDP datagram.
@@ -196,7 +196,8 @@ impl<'f> UdpFrame<'f> {
 }
 
 /// Turns a frame with a probe into one that goes back to its sender, in place: the hosts, the ports and the halves of
-/// the magic number change places, so that every checksum stays right. Tells who sent it; `None`, and nothing is
+/// the magic number change places, so that every checksum stays right; one that its sender left to a card to complete,
+/// as a veth's do, is completed. Tells who sent it; `None`, and nothing is
 /// changed, when the frame holds no probe, was sent to many, or `may_return` says no.
 pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool) -> Option<IpAddr> {
     const IS_GROUP: u8 = 1;
@@ -204,6 +205,8 @@ pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool
     parsed.probe()?;
     let payload = parsed.payload_range();
     let (ip_start, sender) = (parsed.eth().header_len(), parsed.addresses().src());
+    let unfinished = pseudo_header(parsed.addresses(), (UdpHeader::LEN + payload.len()) as u16).fold();
+    let right = (parsed.udp.checksum() == unfinished).then(|| parsed.udp.right_checksum(parsed.addresses()));
     let is_multicast = parsed.addresses().dst().is_multicast() || frame[0] & IS_GROUP != 0;
     if is_multicast || !may_return(sender) {
         return None;
@@ -214,6 +217,9 @@ pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool
         IpAddr::V6(_) => swap(frame, ip_start + 8, 16),
     }
     swap(frame, payload.start - UdpHeader::LEN, 2);
+    if let Some(right) = right {
+        frame[payload.start - 2..payload.start].copy_from_slice(&right.to_be_bytes());
+    }
     ProbeHeader::turn_back(&mut frame[payload]);
     Some(sender)
 }
@@ -279,6 +285,7 @@ mod tests {
             template.prime_frame(&mut frame);
             let len = template.restamp_frame(&mut frame, 7, 1234);
             let frame = &mut frame[..len];
+            let of_sender = frame.to_vec();
             let before = UdpFrame::parse(frame).unwrap().flow();
             assert_eq!(turn_frame_back(&mut frame.to_vec(), |_| false), None);
             let sender: IpAddr = src_addr.parse().unwrap();
@@ -294,6 +301,13 @@ mod tests {
             let header = ProbeHeader::read_returned(back.payload()).unwrap();
             assert_eq!((header.sequence, header.stream), (7, 3));
             assert_eq!(turn_frame_back(frame, |_| true), None, "what came back stays");
+            // A veth's frame whose checksum a card was to complete.
+            let mut unfinished = of_sender.clone();
+            let payload = UdpFrame::parse(&of_sender).unwrap().payload_range();
+            let sum = pseudo_header(before.addresses, 8 + payload.len() as u16).fold();
+            unfinished[payload.start - 2..payload.start].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(turn_frame_back(&mut unfinished, |_| true), Some(sender));
+            assert_eq!(&unfinished[..], &frame[..], "completed");
         }
         assert_eq!(turn_frame_back(&mut ipv4_frame(), |_| true), None, "no probe");
     }

@@ -37,7 +37,8 @@ pub(crate) struct BenchArgs {
     /// What receivers measure besides their counters, into each trial of the record; it costs them time
     #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
     pub(crate) stats: Option<LevelArg>,
-    /// Who says when a packet came, at receivers that can do so [default: the earliest that the engine has]
+    /// Who says when a packet came, at receivers that can do so [default: the kernel for udp and packet, a
+    /// program once a poll for xsk and xdp]
     #[arg(long, value_enum, value_name = "WHO", requires = "stats")]
     pub(crate) stamp: Option<StampArg>,
     /// Time of a trial

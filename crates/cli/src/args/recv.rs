@@ -44,8 +44,7 @@ pub(crate) struct RecvArgs {
     /// Stop when the first sender has finished
     #[arg(long)]
     pub(crate) once: bool,
-    /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else; for the engines
-    /// udp and xdp
+    /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else
     #[arg(long)]
     pub(crate) reflect: bool,
     /// Sample what the CPUs do: where receiving takes its time, by stage
@@ -83,7 +82,7 @@ pub(crate) struct MeasureArgs {
     /// With --clocks synchronised: how far the two clocks are apart at most, for example 500us, where you know
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration, requires = "clocks")]
     pub(crate) clock_bound: Option<Duration>,
-    /// Who says when a packet came [default: the earliest that the engine has]
+    /// Who says when a packet came [default: the kernel for udp and packet, a program once a poll for xsk and xdp]
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) stamp: Option<StampArg>,
     /// Also write one HTML page with the histograms and the rate over time
@@ -151,9 +150,9 @@ pub(crate) enum StampArg {
     Card,
     /// The kernel, when the driver hands a packet over
     Kernel,
-    /// A program in XDP
+    /// A program in XDP, once a packet
     Program,
-    /// The same, once a poll of the device: cheaper, and packets of a poll share a time
+    /// The same, once a poll of the device: packets of a poll share a time, and the clock costs next to nothing
     Poll,
     /// The reading loop, once a batch
     Loop,

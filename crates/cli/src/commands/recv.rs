@@ -8,7 +8,7 @@ use std::{
 };
 
 use bench::{ClockClaim, Diagnosis, Reception, ReceptionError, timed_reception};
-use engine::{EngineError, ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource};
+use engine::{EngineError, ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource, XskRxPlan};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use port::{BpfError, PortError};
 use serde::Serialize;
@@ -298,11 +298,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             );
         }
     }
-    if args.reflect && !matches!(engine, RxEngine::Udp(_) | RxEngine::Xdp(_)) {
-        problems.push(
-            Failure::new(Status::Usage, format!("the engine {} sends nothing back", measure.engine.engine()))
-                .hint("--reflect is for the engines udp and xdp"),
-        );
+    let is_alone = |xsk: &XskRxPlan| xsk.busy_poll || xsk.shared_umem;
+    if args.reflect && matches!(&engine, RxEngine::Xsk(xsk) if is_alone(xsk)) {
+        let said = format!("the engine {} sends nothing back", measure.engine);
+        problems.push(Failure::new(Status::Usage, said).hint("--engine xsk does"));
     }
     if measure.clock_bound.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
         problems.push(
@@ -377,9 +376,6 @@ fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
         return failure.hint(
             "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
         );
-    }
-    if let ReceptionError::Engine(EngineError::Port(PortError::NoWayBack { .. })) = error {
-        return failure.hint("--engine udp or xdp+generic sends back on every interface");
     }
     match os_error(error) {
         Some(libc::EADDRINUSE) => failure.hint(format!(

@@ -46,10 +46,10 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         measure packet --engine packet
         measure xsk --engine xsk
         measure xdp --engine xdp
-        measure poll --engine xdp --stamp poll",
+        measure program --engine xdp --stamp program",
     );
     let stamps =
-        [("udp", "kernel"), ("packet", "kernel"), ("xsk", "program"), ("xdp", "program"), ("poll", "poll")];
+        [("udp", "kernel"), ("packet", "kernel"), ("xsk", "poll"), ("xdp", "poll"), ("program", "program")];
     for (name, stamp) in stamps {
         let run = done.json(&format!("{name}.json"));
         let statistics = &run["end"]["statistics"];

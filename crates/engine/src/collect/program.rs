@@ -53,6 +53,7 @@ impl Readings {
             flows: measured.flows.iter().filter_map(flow).collect(),
             beyond_tables: measured.beyond_tables,
             stamp: TimeSource::Program,
+            cost: None,
             queues: Vec::new(),
         }
     }

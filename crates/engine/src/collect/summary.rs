@@ -6,7 +6,7 @@ use measure::{
     Distribution, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
     SequenceCounts, SequenceSummary, SequenceTracker, StatisticsLevel,
 };
-use port::TimeSource;
+use port::{MeasuringCost, TimeSource};
 use wire::FlowKey;
 
 use crate::publish::RxSnapshot;
@@ -36,6 +36,8 @@ pub struct Readings {
     pub(crate) flows: Vec<(Key, FlowReading)>,
     pub(crate) beyond_tables: u64,
     pub(crate) stamp: TimeSource,
+    /// What measuring a packet takes, where times are measured.
+    pub(crate) cost: Option<MeasuringCost>,
     /// Packets by receive queue, where no reader has one of its own.
     pub(crate) queues: Vec<u64>,
 }
@@ -44,6 +46,12 @@ impl Readings {
     /// Who stamped packets on receipt.
     pub fn stamp(&self) -> TimeSource {
         self.stamp
+    }
+
+    /// What measuring a packet takes, where times are measured: in the program, which also reads the header and the clock,
+    /// or in the reading loop.
+    pub fn cost(&self) -> Option<MeasuringCost> {
+        self.cost
     }
 
     /// Packets that nobody stamped.
@@ -97,7 +105,8 @@ pub(crate) struct FlowReading {
 
 impl Collector {
     /// What it found out so far.
-    pub fn readings(&self) -> Readings {
+    pub fn readings(&mut self) -> Readings {
+        self.settle();
         Readings {
             level: self.level,
             place: self.place,
@@ -107,6 +116,7 @@ impl Collector {
             flows: self.flows.iter().map(|(key, state)| (key, self.flow_reading(state))).collect(),
             beyond_tables: self.beyond_tables,
             stamp: TimeSource::Loop,
+            cost: None,
             queues: Vec::new(),
         }
     }

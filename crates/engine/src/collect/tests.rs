@@ -26,7 +26,7 @@ fn reader(level: StatisticsLevel, arrivals: &[Arrival]) -> Collector {
 }
 
 fn statistics(readers: &[Collector]) -> ReceptionStatistics {
-    reception(&readers.iter().map(Collector::readings).collect::<Vec<_>>(), LatencyMeans::Time)
+    reception(&readers.iter().map(|reader| reader.clone().readings()).collect::<Vec<_>>(), LatencyMeans::Time)
 }
 
 #[test]
@@ -180,4 +180,46 @@ fn nothing_is_allocated_for_a_packet() {
         }
     });
     assert_eq!(allocated.count_total, 0);
+}
+
+#[test]
+fn packets_that_differ_in_nothing_but_their_numbers_are_measured_each() {
+    let mut script = Vec::new();
+    let (mut number, mut other) = (u32::MAX - 500, 0);
+    for batch in 0..200u64 {
+        // Some after the start of the sender's clock, one beyond 2^32 ns, some before they were sent.
+        let now = 5_000_000 + 100_000 * batch;
+        let sent = match batch % 5 {
+            0 => now - 1000 * batch,
+            1 => 0,
+            2 => now + 700,
+            _ => now - 4_000_000,
+        };
+        for packet in 0..(batch * 37 % 90) as u32 {
+            let two_flows = batch % 7 == 3;
+            let port = 7 + u16::from(two_flows) * (packet / 5 % 2) as u16;
+            script.push(Arrival {
+                payload_bytes: 18 + 2 * usize::from(packet > 50),
+                ..arrival(1, port, 0, number, sent, now)
+            });
+            // Lost, twice, another sender between.
+            number = number.wrapping_add(1 + u32::from(packet == 33 && batch % 3 == 0));
+            if packet == 20 && batch % 4 == 0 {
+                script.push(*script.last().unwrap());
+            }
+            if packet % 25 == 24 {
+                script.push(arrival(2, 9, 1, other, sent, now));
+                other += 1;
+            }
+        }
+    }
+    for level in [StatisticsLevel::Basic, StatisticsLevel::Time] {
+        let mut each = Collector::new(level, ReaderPlace::default());
+        script.iter().for_each(|arrival| each.add_other(arrival));
+        let together = reader(level, &script);
+        let (together, each) = (statistics(&[together]), statistics(&[each]));
+        assert_eq!(together, each);
+        assert_eq!(together.total.packets, script.len() as u64);
+        assert!(together.sequence.unwrap().duplicates > 10);
+    }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use measure::StatisticsLevel;
 use port::{
-    CountOptions, Counts, MeasureOptions, PortError, ProbeTime, ReturnList, TimeSource, Verdict, XdpMeter,
-    XdpMode, XdpRx,
+    CountOptions, Counts, MeasureOptions, PortError, ProbeTime, ReturnList, TimeSource, Verdict, WayBack,
+    XdpMeter, XdpMode, XdpRx,
 };
 use sys::clock;
 use wire::ProbeClock;
 
-use super::{Outlets, Receiver, ReceiverPlan, RxResult, StatisticsPlan};
+use super::{Outlets, Receiver, ReceiverPlan, RxResult, StatisticsPlan, by_poll_where_polled};
 use crate::{
     collect::{Collector, ReaderPlace, Readings},
     error::EngineError,
@@ -33,11 +33,11 @@ pub(super) fn start(
     let level = plan.statistics.map(|statistics| statistics.level);
     let crew = if returns.is_some() || level > Some(StatisticsLevel::Counter) {
         let statistics = plan.statistics.unwrap_or_default();
-        let port = placement.inside(|| open_meter(plan, statistics, mode, returns))?;
+        let (port, stamp) = placement.inside(|| open_meter(plan, statistics, mode, returns))?;
         let kept = returns.cloned();
         Crew::gather("recv", vec![port], placement, move |mut port, shift| {
             let outlets = Outlets { published: &shared, window: &seen };
-            let asked = Asked { level, stamp: stamp_of(statistics), returns: kept.as_deref() };
+            let asked = Asked { level, stamp, returns: kept.as_deref() };
             watch_meter(&mut port, &asked, &shift, outlets)
         })?
     } else {
@@ -57,39 +57,37 @@ pub(super) fn start(
     Ok(Receiver { crew, published: vec![published], windows, local: plan.local, returns: None })
 }
 
-fn stamp_of(statistics: StatisticsPlan) -> TimeSource {
-    statistics.stamp.filter(|stamp| *stamp == TimeSource::Poll).unwrap_or(TimeSource::Program)
-}
-
 fn open_meter(
     plan: &ReceiverPlan,
     statistics: StatisticsPlan,
     mode: XdpMode,
     returns: Option<&Arc<ReturnList>>,
-) -> Result<XdpMeter, EngineError> {
+) -> Result<(XdpMeter, TimeSource), EngineError> {
     let link = interface(plan.interface.as_deref())?;
+    let stamp = match statistics.stamp {
+        Some(TimeSource::Program) => TimeSource::Program,
+        _ => by_poll_where_polled(&link),
+    };
+    let is_veth = link.kind.as_deref() == Some("veth");
     let options = MeasureOptions {
         verdict: Verdict::Drop,
         queues: link.rx_queues,
         is_scripted: false,
         times: statistics.level == StatisticsLevel::Time,
-        returns: returns.is_some(),
-        by_poll: stamp_of(statistics) == TimeSource::Poll,
+        returns: returns
+            .map(|_| if is_veth && mode == XdpMode::Native { WayBack::Redirect } else { WayBack::Tx }),
+        by_poll: stamp == TimeSource::Poll,
         probe_time: match statistics.probe_clock {
             None => ProbeTime::ByNumbers,
             Some(ProbeClock::Micros) => ProbeTime::Micros,
             Some(ProbeClock::Nanos) => ProbeTime::Nanos,
         },
     };
-    // What XDP_TX hands to a veth's other end stops that end's reception as soon as it has no program of its own.
-    if returns.is_some() && mode == XdpMode::Native && link.kind.as_deref() == Some("veth") {
-        return Err(PortError::NoWayBack { interface: link.name }.into());
-    }
     let mut port = XdpMeter::open(link.index, mode, &options)?;
     if let Some(returns) = returns {
         port.keep(returns);
     }
-    Ok(port)
+    Ok((port, stamp))
 }
 
 /// How often a program's counters are read: they grow by themselves.
@@ -211,15 +209,16 @@ fn watch_meter(
     let mut returned_before = 0;
     let read = |port: &mut XdpMeter, then: Then| {
         let Some(level) = level else { return Ok(Vec::new()) };
+        let cost = port.cost();
         let queues = port.read_queues()?;
         let measured = match then {
             Then::GoOn => port.read()?,
             Then::Reset => port.take()?,
         };
         let mut readings: Vec<Readings> =
-            measured.iter().map(|cpu| Readings { stamp, ..Readings::of_program(level, cpu) }).collect();
+            measured.iter().map(|cpu| Readings { stamp, cost, ..Readings::of_program(level, cpu) }).collect();
         if readings.is_empty() {
-            readings.push(Readings { stamp, ..no_packets(level) });
+            readings.push(Readings { stamp, cost, ..no_packets(level) });
         }
         readings[0].queues = queues;
         Ok::<_, PortError>(readings)

@@ -26,12 +26,18 @@ impl Runs {
     /// The highest number is now `number`, reached by packet `arrival`.
     #[inline]
     pub(super) fn extend(&mut self, number: u64, arrival: u64) {
+        self.extend_by(number, arrival, 1);
+    }
+
+    /// The same `len` times: each packet has a number and an arrival more.
+    #[inline]
+    pub(super) fn extend_by(&mut self, number: u64, arrival: u64, len: u64) {
         let newest = &mut self.runs[self.made.wrapping_sub(1) % MOST];
         if newest.number + newest.len == number && newest.arrival + newest.len == arrival {
-            newest.len += 1;
+            newest.len += len;
             return;
         }
-        self.runs[self.made % MOST] = Run { number, arrival, len: 1 };
+        self.runs[self.made % MOST] = Run { number, arrival, len };
         self.made += 1;
     }
 

@@ -211,3 +211,28 @@ fn two_short_starts_at_two_readers_are_two() {
     let got = summary(&[reader(0), reader(1000)]);
     assert_eq!((got.received, got.lost, got.restarts), (10, Some(0), 1));
 }
+
+#[test]
+fn many_that_follow_at_once_are_one_after_the_other() {
+    for (start, lens) in
+        [(0, vec![1, 63, 0, 64, 65]), (5, vec![4095, 4096, 4097, 9000]), (u32::MAX - 70, vec![200])]
+    {
+        let (mut once, mut each) =
+            (after(&[start, start.wrapping_add(3)]), after(&[start, start.wrapping_add(3)]));
+        let mut next = start.wrapping_add(4);
+        for len in lens {
+            once.observe_following(len, 77, 99);
+            (0..len).for_each(|_| {
+                assert_eq!(each.observe(next, 77, 99), Placed::Ahead);
+                next = next.wrapping_add(1);
+            });
+        }
+        // One that is missed, one that came, one that is too long ago or not.
+        for number in
+            [start.wrapping_add(1), next.wrapping_sub(1), next.wrapping_sub(4096), next.wrapping_sub(4097)]
+        {
+            assert_eq!(once.observe(number, 1, 100), each.observe(number, 1, 100), "{start} {number}");
+        }
+        assert_eq!(summary(&[once]), summary(&[each]));
+    }
+}

@@ -187,7 +187,7 @@ impl TxPort for PacketTx {
     }
 }
 
-fn longest_frame(interface: u32) -> Result<usize, PortError> {
+pub(super) fn longest_frame(interface: u32) -> Result<usize, PortError> {
     let mtu = RouteSocket::open().and_then(|mut route| Ok(route.link_by_index(interface)?.mtu));
     let unknown = |error| failed("read the MTU for sending", interface)(io::Error::other(error));
     Ok(mtu.map_err(unknown)? as usize + BEYOND_MTU)

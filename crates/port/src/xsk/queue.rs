@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
@@ -120,6 +121,16 @@ impl XskQueue {
         wait: Wait,
         mut look: impl FnMut(&mut [u8], usize) -> After,
     ) -> Result<Turn, PortError> {
+        self.turn_whole(wait, |frame, packet| look(&mut frame[packet.start..], packet.len()))
+    }
+
+    /// The same with the whole frame lent, and where in it the packet lies.
+    #[inline]
+    pub(super) fn turn_whole(
+        &mut self,
+        wait: Wait,
+        mut look: impl FnMut(&mut [u8], Range<usize>) -> After,
+    ) -> Result<Turn, PortError> {
         self.reclaim();
         let mut available = self.rx.available();
         if available == 0 {
@@ -138,7 +149,7 @@ impl XskQueue {
             let start = range.start;
             let longest = umem.frame_size() as usize - start;
             turn.received += 1;
-            let after = look(&mut umem.bytes_mut(&mut frame)[start..], range.len());
+            let after = look(umem.bytes_mut(&mut frame), range);
             let returned = match after {
                 After::Send(len) if (1..=longest).contains(&len) => {
                     let pushed = self.tx.push_range(frame, start..start + len);
@@ -166,6 +177,19 @@ impl XskQueue {
             self.kick_tx()?;
         }
         Ok(turn)
+    }
+
+    /// Calls the kernel as long as it takes packets: what it copies it takes a few at a call.
+    pub(super) fn push_through(&mut self) -> Result<(), PortError> {
+        let mut waiting = self.tx.waiting();
+        while waiting > 0 {
+            self.kick_tx()?;
+            let before = std::mem::replace(&mut waiting, self.tx.waiting());
+            if waiting >= before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Packets that were to be sent and were not: the TX ring was full, or they did not fit their frame.

@@ -27,6 +27,8 @@ pub struct XskRxOptions {
     pub only_probes: bool,
     /// Let the program stamp each packet when it comes.
     pub stamps: bool,
+    /// By a clock that it looks at once a poll of the device.
+    pub by_poll: bool,
     /// Memory and ring of each port.
     pub shape: XskShape,
     /// Packets a call, at most.
@@ -51,7 +53,7 @@ pub struct XskRx {
     lost: u64,
     recycling: Recycling,
     mode: Mode,
-    stamps: bool,
+    stamp: TimeSource,
     busy: bool,
     name: Place,
     _redirect: Arc<Redirect>,
@@ -86,12 +88,22 @@ impl XskRxOptions {
             dst_port: 0,
             only_probes: false,
             stamps: false,
+            by_poll: false,
             shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
             batch_size: 256,
             copy_mode: CopyMode::Auto,
             mode: None,
             busy_poll: None,
             shared_umem: false,
+        }
+    }
+
+    /// Who stamps the packets.
+    pub(super) fn stamp(&self) -> TimeSource {
+        match (self.stamps, self.by_poll) {
+            (false, _) => TimeSource::Loop,
+            (true, false) => TimeSource::Program,
+            (true, true) => TimeSource::Poll,
         }
     }
 }
@@ -137,7 +149,7 @@ impl XskRx {
             lost: 0,
             recycling: Recycling::default(),
             mode,
-            stamps: options.stamps,
+            stamp: options.stamp(),
             busy: options.busy_poll.is_some(),
             name: Place { interface: options.interface.clone(), queue },
             _redirect: redirect.clone(),
@@ -216,11 +228,12 @@ impl RxPort for XskRx {
             }
         }
         let mut seen = 0;
+        let stamps = self.stamp != TimeSource::Loop;
         let umem = self.queue.umem().clone();
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             let whole = umem.bytes(&frame);
-            let arrived_ns = if self.stamps { stamp_before(&whole[..range.start]) } else { None };
+            let arrived_ns = if stamps { stamp_before(&whole[..range.start]) } else { None };
             let bytes = &whole[range];
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
@@ -237,7 +250,7 @@ impl RxPort for XskRx {
     }
 
     fn time_source(&self) -> TimeSource {
-        if self.stamps { TimeSource::Program } else { TimeSource::Loop }
+        self.stamp
     }
 
     fn queue(&self) -> Option<u32> {
@@ -264,7 +277,7 @@ impl RxPort for XskRx {
 
 /// What the program wrote in front of a packet.
 #[inline]
-fn stamp_before(headroom: &[u8]) -> Option<u64> {
+pub(super) fn stamp_before(headroom: &[u8]) -> Option<u64> {
     let (arrived_ns, _) = RedirectOptions::read_stamp(headroom.last_chunk()?)?;
     Some(arrived_ns)
 }
@@ -314,9 +327,13 @@ fn open_queue(
 }
 
 /// Attaches the program as it was asked for, or as well as the driver can.
-fn attach(options: &XskRxOptions, interface: u32, queues: u32) -> Result<(Redirect, Mode), BpfError> {
-    let &XskRxOptions { dst_port, only_probes, stamps, .. } = options;
-    let redirect = RedirectOptions { dst_port, only_probes, stamps, queues };
+pub(super) fn attach(
+    options: &XskRxOptions,
+    interface: u32,
+    queues: u32,
+) -> Result<(Redirect, Mode), BpfError> {
+    let &XskRxOptions { dst_port, only_probes, stamps, by_poll, .. } = options;
+    let redirect = RedirectOptions { dst_port, only_probes, stamps, by_poll, queues };
     let attach = |mode| Redirect::attach(interface, mode, &redirect).map(|redirect| (redirect, mode));
     match options.mode {
         Some(mode) => attach(mode),

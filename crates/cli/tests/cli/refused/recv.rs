@@ -25,9 +25,9 @@ pub(crate) const REFUSED: &[Refused] = &[
     ),
     (&["recv", "--device", "nope0"], 4, &["cannot use interface nope0: No such device"]),
     (
-        &["recv", "--engine", "packet", "--device", "lo", "--reflect"],
+        &["recv", "--engine", "xsk+busypoll", "--device", "lo", "--reflect"],
         2,
-        &["the engine packet sends nothing back", "hint:  --reflect is for the engines udp and xdp"],
+        &["the engine xsk+busypoll sends nothing back", "hint:  --engine xsk does"],
     ),
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],

@@ -33,7 +33,7 @@ struct Scripted {
 }
 
 /// Two senders, one with two flows; losses, duplicates, overtaken and late packets, a start anew, short and very long
-/// times.
+/// times, packets that leave and arrive together.
 fn script() -> Vec<Scripted> {
     let mut script = Vec::new();
     let mut now = 5_000_000_000u64;
@@ -44,17 +44,24 @@ fn script() -> Vec<Scripted> {
     };
     for start in 0..2u64 {
         for number in 0..1500u32 {
-            let sent_ns = 1_000_000_000 + start * 100_000_000 + u64::from(number) * 1000;
-            now += [3, 300, 5000, 70_000][below(4) as usize] + below(200);
+            let together = number / 64 % 2 == 1;
+            let of_batch = if together { number / 16 * 16 } else { number };
+            let sent_ns = 1_000_000_000 + start * 100_000_000 + u64::from(of_batch) * 1000;
+            if of_batch == number {
+                now += [3, 300, 5000, 70_000][below(4) as usize] + below(200);
+            }
             if number % 50 == 7 {
                 continue; // lost
             }
-            let one = Scripted { socket: number as usize % 2, stream: 1, number, sent_ns, arrived_ns: now };
+            let socket = of_batch as usize % 2;
+            let one = Scripted { socket, stream: 1, number, sent_ns, arrived_ns: now };
             script.push(one);
             if number % 90 == 11 {
                 script.push(one); // twice
             }
-            script.push(Scripted { socket: 2, stream: 2, sent_ns: sent_ns - 77, ..one });
+            if !together {
+                script.push(Scripted { socket: 2, stream: 2, sent_ns: sent_ns - 77, ..one });
+            }
         }
     }
     script.push(Scripted { arrived_ns: now + 9_000_000_000, number: 1500, ..script[script.len() - 1] });
@@ -74,7 +81,7 @@ fn statistics(readings: &[Readings]) -> ReceptionStatistics {
 
 #[test]
 fn the_program_and_user_space_find_the_same_in_the_same_packets() {
-    for family in 0..2 {
+    for (family, by_poll) in [(0, false), (1, false), (0, true), (1, true)] {
         let Some(lab) = lab() else { return };
         let (tx, rx) = (lab.tx(), lab.rx());
         let address = |side: &lab::Side| [IpAddr::V4(side.ipv4()[0]), IpAddr::V6(side.ipv6()[0])][family];
@@ -85,8 +92,8 @@ fn the_program_and_user_space_find_the_same_in_the_same_packets() {
             times: true,
             probe_time: ProbeTime::ByNumbers,
             is_scripted: true,
-            returns: false,
-            by_poll: false,
+            returns: None,
+            by_poll,
         };
         let mut meter = rx.run(|| XdpMeter::open(rx.index(), XdpMode::Native, &options)).unwrap().unwrap();
         let script = script();

@@ -1,0 +1,110 @@
+//! Receiving through AF_XDP, and sending probes back to those who agreed: from the frame they came in, on its queue.
+
+use std::sync::Arc;
+
+use bpf::Redirect;
+use sys::xsk::XskStatistics;
+use wire::turn_frame_back;
+
+use super::{
+    After, XskQueue, XskQueueOptions, XskRxOptions, interface, receive_losses,
+    rx::{attach, stamp_before},
+};
+use crate::{
+    Layer, Loss, PortError, Received, RxPort, TimeSource, Wait,
+    returns::{ReturnCheck, ReturnList},
+};
+
+/// What [`XskRx`](super::XskRx) receives, some of it sent back.
+pub struct XskReflector {
+    queue: XskQueue,
+    stamp: TimeSource,
+    check: ReturnCheck,
+    lost: u64,
+    _redirect: Arc<Redirect>,
+}
+
+impl XskReflector {
+    /// As [`XskRx::open`](super::XskRx::open); busy polling and one memory for all queues are not to be had.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn open(options: &XskRxOptions, list: &Arc<ReturnList>) -> Result<Vec<Self>, PortError> {
+        let mut queues = Vec::new();
+        let mut index = 0;
+        for queue in options.queues.iter().copied() {
+            index = interface(&options.interface, queue)?.index;
+            queues.push(XskQueue::open(&XskQueueOptions {
+                interface: options.interface.clone(),
+                queue,
+                shape: options.shape,
+                batch_size: u32::try_from(options.batch_size.max(1)).unwrap_or(u32::MAX),
+                copy_mode: options.copy_mode,
+            })?);
+        }
+        let slots = options.queues.iter().max().map_or(0, |queue| queue + 1);
+        let (mut redirect, _) = attach(options, index, slots).map_err(PortError::Bpf)?;
+        for queue in &queues {
+            redirect.insert(queue.queue(), queue).map_err(PortError::Bpf)?;
+        }
+        let redirect = Arc::new(redirect);
+        let port = |queue| Self {
+            queue,
+            stamp: options.stamp(),
+            check: ReturnCheck::of(list.clone()),
+            lost: 0,
+            _redirect: redirect.clone(),
+        };
+        Ok(queues.into_iter().map(port).collect())
+    }
+
+    fn statistics(&mut self) -> Result<XskStatistics, PortError> {
+        let counted = self.queue.statistics()?;
+        self.lost = counted.rx_lost();
+        Ok(counted)
+    }
+}
+
+impl RxPort for XskReflector {
+    const LAYER: Layer = Layer::Frame;
+
+    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        let Self { queue, stamp, check, .. } = self;
+        let turn = queue.turn_whole(wait, |frame, packet| {
+            let (headroom, rest) = frame.split_at_mut(packet.start);
+            let bytes = &mut rest[..packet.len()];
+            let arrived_ns = if *stamp == TimeSource::Loop { None } else { stamp_before(headroom) };
+            sink(Received { bytes, truncated: false, arrived_ns, source: None });
+            match turn_frame_back(bytes, |sender| check.allows(sender)) {
+                Some(_) => After::Send(bytes.len()),
+                None => After::Recycle,
+            }
+        })?;
+        queue.push_through()?;
+        check.add_returned(turn.sent);
+        Ok(turn.received)
+    }
+
+    fn time_source(&self) -> TimeSource {
+        self.stamp
+    }
+
+    fn queue(&self) -> Option<u32> {
+        Some(self.queue.queue())
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.lost
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        Ok(self.statistics()?.rx_lost())
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        Ok(receive_losses(&self.statistics()?).to_vec())
+    }
+}

@@ -1,0 +1,130 @@
+//! Hardware clocks that PTP keeps (`/dev/ptp*`), beside the wall clock.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsRawFd,
+};
+
+/// A hardware clock as it stood beside the wall clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PtpClock {
+    /// Its file.
+    pub device: String,
+    /// What its driver calls it.
+    pub name: String,
+    /// By how much it is ahead of the wall clock, whole seconds between TAI and UTC taken off where it counts TAI.
+    pub ahead_ns: i64,
+    /// The wall clock was read twice, so far apart, around the look at it: by half of that `ahead_ns` may be wrong.
+    pub within_ns: u64,
+}
+
+/// All hardware clocks that can be read; without any, or without the right to open them, none.
+pub fn clocks() -> Vec<PtpClock> {
+    let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names.iter().filter_map(|name| clock(name).ok()).collect()
+}
+
+fn clock(name: &str) -> io::Result<PtpClock> {
+    let device = format!("/dev/{name}");
+    let words = fs::read_to_string(format!("/sys/class/ptp/{name}/clock_name"))?;
+    let samples = offsets(&File::open(&device)?)?;
+    let (ahead_ns, within_ns) = best(&samples).ok_or(io::ErrorKind::InvalidData)?;
+    let ahead_ns = without_leaps(ahead_ns, crate::clock::tai_seconds());
+    Ok(PtpClock { device, name: words.trim().into(), ahead_ns, within_ns })
+}
+
+/// `struct ptp_clock_time` of `linux/ptp_clock.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Time {
+    sec: i64,
+    nsec: u32,
+    reserved: u32,
+}
+
+impl Time {
+    fn ns(self) -> i128 {
+        i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
+    }
+}
+
+const MOST_SAMPLES: usize = 25;
+
+/// `struct ptp_sys_offset_extended`: the wall clock, the hardware clock, the wall clock again.
+#[repr(C)]
+struct Offsets {
+    samples: u32,
+    clock: i32,
+    reserved: [u32; 2],
+    times: [[Time; 3]; MOST_SAMPLES],
+}
+const _: () = assert!(size_of::<Offsets>() == 16 + MOST_SAMPLES * 3 * 16);
+
+/// `_IOWR('=', 9, struct ptp_sys_offset_extended)`.
+const PTP_SYS_OFFSET_EXTENDED: libc::c_ulong =
+    3 << 30 | (size_of::<Offsets>() as libc::c_ulong) << 16 | 0x3d << 8 | 9;
+
+fn offsets(file: &File) -> io::Result<Vec<[Time; 3]>> {
+    const SAMPLES: usize = 9;
+    let times = [[Time::default(); 3]; MOST_SAMPLES];
+    let mut offsets = Offsets { samples: SAMPLES as u32, clock: 0, reserved: [0; 2], times };
+    // SAFETY: the request's size is that of `offsets`, which the kernel reads and writes.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), PTP_SYS_OFFSET_EXTENDED as _, &raw mut offsets) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(offsets.times[..SAMPLES].to_vec()) }
+}
+
+/// Of the sample whose two looks at the wall clock are closest: how far the clock between is ahead of their middle.
+fn best(samples: &[[Time; 3]]) -> Option<(i64, u64)> {
+    let read = samples.iter().map(|[before, clock, after]| {
+        let within = after.ns() - before.ns();
+        (within, clock.ns() - before.ns() - within / 2)
+    });
+    let (within, ahead) = read.filter(|(within, _)| *within >= 0).min_by_key(|(within, _)| *within)?;
+    Some((i64::try_from(ahead).ok()?, u64::try_from(within).ok()?))
+}
+
+/// A clock that counts TAI is some whole seconds ahead of UTC.
+fn without_leaps(ahead_ns: i64, tai_seconds: i32) -> i64 {
+    // What nobody told the kernel: the number since 2017.
+    const LEAPS: i32 = 37;
+    let leaps = if tai_seconds == 0 { LEAPS } else { tai_seconds };
+    let without = ahead_ns.saturating_sub(i64::from(leaps) * 1_000_000_000);
+    if without.unsigned_abs() < ahead_ns.unsigned_abs() { without } else { ahead_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(ns: i64) -> Time {
+        Time { sec: ns.div_euclid(1_000_000_000), nsec: ns.rem_euclid(1_000_000_000) as u32, reserved: 0 }
+    }
+
+    #[test]
+    fn the_closest_look_counts() {
+        let looks = [[100, 5200, 900], [2_000_000_000, 2_000_005_100, 2_000_000_200], [3000, 9000, 4000]];
+        let looks = looks.map(|look| look.map(time));
+        assert_eq!(best(&looks), Some((5000, 200)));
+        assert_eq!(best(&[[9, 5, 1].map(time)]), None, "the wall clock was set between");
+        assert_eq!(best(&[]), None);
+    }
+
+    #[test]
+    fn whole_seconds_between_tai_and_utc_are_no_offset() {
+        assert_eq!(without_leaps(37_000_000_120, 37), 120);
+        assert_eq!(without_leaps(37_000_000_120, 0), 120, "the kernel was not told");
+        assert_eq!(without_leaps(-80, 37), -80);
+        assert_eq!(without_leaps(5_000_000_000, 37), 5_000_000_000);
+    }
+
+    #[test]
+    fn every_clock_that_is_there_is_read() {
+        let there = fs::read_dir("/sys/class/ptp").map_or(0, Iterator::count);
+        let read = clocks();
+        assert!(read.len() <= there);
+        assert!(read.iter().all(|clock| clock.device.starts_with("/dev/ptp") && !clock.name.is_empty()));
+    }
+}
