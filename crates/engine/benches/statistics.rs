@@ -21,7 +21,7 @@ use wire::{FrameSpec, MacAddr, Template};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const ROUNDS: usize = 41;
+const ROUNDS: usize = 31;
 const TURN: Duration = Duration::from_millis(40);
 const CPU: u32 = 0;
 const PORT: u16 = 4321;
