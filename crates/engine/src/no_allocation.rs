@@ -302,7 +302,7 @@ fn no_reader_of_a_program_allocates_for_a_packet() {
         queues: 1,
         times: true,
         probe_time: ProbeTime::Nanos,
-        returns: false,
+        returns: None,
         by_poll: false,
         is_scripted: false,
     };
