@@ -306,7 +306,7 @@ fn no_reader_of_a_program_allocates_for_a_packet() {
         by_poll: false,
         is_scripted: false,
     };
-    let meter = side.run(|| XdpMeter::open(side.index(), XdpMode::Native, &options)).unwrap().unwrap();
+    let mut meter = side.run(|| XdpMeter::open(side.index(), XdpMode::Native, &options)).unwrap().unwrap();
     compare("measurements", &mut || {
         meter.read().unwrap();
         meter.read_counts().unwrap()[0]
