@@ -157,6 +157,7 @@ fn receive(lab: &Lab) -> Outcome<f64> {
     let plan = ReceiverPlan {
         statistics: None,
         reflect: false,
+        work_ns: 0,
         engine: RxEngine::Udp(UdpRxPlan::default()),
         local: SocketAddr::from(([0, 0, 0, 0], PORT)),
         interface: None,

@@ -379,6 +379,7 @@ fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
         batch_size: RX_BATCH,
         statistics: None,
         reflect: false,
+        work_ns: 0,
     }
 }
 

@@ -12,6 +12,7 @@ mod machine;
 mod peers;
 mod plan;
 mod profile;
+mod queues;
 mod reception;
 mod record;
 mod recorder;

@@ -64,6 +64,9 @@ pub struct BenchPlan {
     pub rx_batch_size: usize,
     /// Receivers spin instead of sleeping.
     pub spin: bool,
+    /// Nanoseconds that each packet keeps its reader busy, in place of an application.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub work_ns: u32,
     /// Where workers run.
     pub cpus: CpuPlan,
     /// The lab; offloads are set for each pair as its engines need.
@@ -86,6 +89,10 @@ pub struct BenchPlan {
     /// What receivers measure besides their counters; `None` is nothing.
     #[serde(default)]
     pub statistics: Option<StatisticsPlan>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// One row of the ladder.
@@ -236,6 +243,7 @@ impl BenchPlan {
             batch_size: self.rx_batch_size,
             statistics: self.statistics,
             reflect: false,
+            work_ns: self.work_ns,
         }
     }
 
@@ -259,6 +267,7 @@ impl BenchPlan {
                 }
             }
             RxEngine::Packet(_) => {
+                options.insert("ring_bytes".into(), json!(engine::PACKET_RING_BYTES));
                 options.insert("spin".into(), json!(self.spin));
             }
             RxEngine::Xsk(xsk) => {
@@ -273,6 +282,9 @@ impl BenchPlan {
             RxEngine::Xdp(xdp) => {
                 options.insert("generic".into(), json!(xdp.generic));
             }
+        }
+        if self.work_ns > 0 {
+            options.insert("work_ns".into(), json!(self.work_ns));
         }
         Endpoint {
             engine: pair.rx.engine().into(),
@@ -310,6 +322,7 @@ impl BenchPlan {
             tx_batch_size: 1024,
             rx_batch_size: 512,
             spin: false,
+            work_ns: 0,
             statistics: None,
             cpus: CpuPlan::default(),
             lab: LabPlan::default(),

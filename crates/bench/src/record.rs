@@ -116,6 +116,7 @@ impl TxOutcome {
             round_trips: rx.round_trips,
             stream: rx.stream,
             interrupted: interrupted || self.error.is_some(),
+            queues: None,
             profile: None,
         }
     }

@@ -26,6 +26,7 @@ use crate::{
     cpu_time::CpuWatch,
     plan::{BenchPlan, LabEnd, Pair},
     profile::{Diagnosis, ProfileError},
+    queues::QueueReading,
     record::{RxOutcome, TrialSettings, TxOutcome, receive_cost},
     timing::{ClockClaim, timed_reception},
 };
@@ -151,6 +152,7 @@ fn run_in(
     let mut diagnosis = plan.profile.then(Diagnosis::start).transpose()?;
     let drops = watch_drops(lab, pair);
     let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?;
+    let queues = QueueReading::of(lab);
     let drivers = Drivers::built_in();
     let cpus = CpuWatch::start(diagnosis.as_ref().and_then(Diagnosis::napi))?;
     let start_ns = sender.begin();
@@ -177,6 +179,7 @@ fn run_in(
         let closes = Ledger::close(sent.tally.packets, tally.packets, lines).is_closed();
         Ok((closes, (now, tally)))
     })?;
+    let queues = QueueReading::of(lab).since(&queues);
     let received = receiver.stop();
     let counters = LabCounters::read(lab)?.with_drops(drops.as_ref())?.since(&counters, &drivers);
 
@@ -210,7 +213,7 @@ fn run_in(
         asked_pps: plan.rate_pps,
     };
     let error = broken.or_else(|| received.workers.into_iter().find_map(|worker| worker.error));
-    let trial = Trial { profile, ..sent.into_trial(settings, rx, interrupted || error.is_some()) };
+    let trial = Trial { queues, profile, ..sent.into_trial(settings, rx, interrupted || error.is_some()) };
     Ok(TrialRun { trial, intervals: watch.intervals, error })
 }
 

@@ -28,6 +28,7 @@ _Static_assert(sizeof(struct stream) == 9 * 8 + 4 * WINDOW, "read by count.rs");
 const volatile __u32 streams = 256; /* set by the loader, as the map's length is */
 const volatile __u32 queues = 0;    /* 0: queues are not counted */
 const volatile __u32 verdict = XDP_DROP;
+const volatile __u32 work_ns = 0; /* that a packet keeps us busy */
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -119,5 +120,7 @@ int count(struct xdp_md *ctx)
 		if (packets)
 			(*packets)++;
 	}
+	if (work_ns)
+		work(work_ns);
 	return verdict;
 }

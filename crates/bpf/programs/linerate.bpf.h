@@ -175,4 +175,18 @@ static ALWAYS_INLINE __u32 stream_of(struct udp *udp, struct probe *probe, void 
 /* The kernel lets only GPL-compatible programs use some helpers; none here needs one. */
 char _license[] SEC("license") = "Dual MIT/GPL";
 
+/* A clock is read in no less than 5 ns, so 4096 readings are longer than any work that the loader lets through. */
+#define WORK_LOOKS 4096
+
+/* Keeps the CPU busy for so long, as an application would that has something to do with a packet. */
+static ALWAYS_INLINE void work(__u32 ns)
+{
+	__u64 until = bpf_ktime_get_ns() + ns;
+	int looks;
+
+	for (looks = 0; looks < WORK_LOOKS; looks++)
+		if (bpf_ktime_get_ns() >= until)
+			break;
+}
+
 #endif

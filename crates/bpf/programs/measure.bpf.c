@@ -126,6 +126,7 @@ const volatile __u32 is_timed = 1;
 const volatile __u32 probe_clock = BY_NUMBERS;
 const volatile __u32 may_return = 0; /* whether probes go back to the addresses in `returns` */
 const volatile __u32 return_by_redirect = 0; /* to the interface they came in at, instead of XDP_TX */
+const volatile __u32 work_ns = 0; /* that a probe keeps us busy */
 const volatile __u32 by_poll = 0; /* look at the clock once a poll of the device */
 const volatile __u32 is_scripted = 0; /* for tests: the time of arrival stands behind the tag */
 
@@ -860,6 +861,8 @@ int measure(struct xdp_md *ctx)
 		if (setting->bank & TRIAL_APART)
 			packet.raw -= packet.number % 1024;
 	}
+	if (work_ns && !(setting->bank & TRIAL))
+		work(work_ns);
 	if (run) {
 		if (!may_return && is_like_before(run, &ends, &packet) && lengths == run->lengths &&
 		    queue == run->queue && bank == run->bank) {

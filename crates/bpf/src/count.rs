@@ -28,7 +28,12 @@ pub struct CountOptions {
     pub queues: u32,
     /// What becomes of counted packets.
     pub verdict: Verdict,
+    /// Nanoseconds that each counted packet keeps the program busy, at most [`WORK_AT_MOST_NS`].
+    pub work_ns: u32,
 }
+
+/// The longest that a program may be kept busy by a packet: its loop is bounded, whatever the clock says.
+pub const WORK_AT_MOST_NS: u32 = 10_000;
 
 /// Counts packets with a probe header at the start of the UDP payload, by stream and CPU. Checksums are not
 /// verified: use sockets for that.
@@ -80,7 +85,7 @@ const STREAM_WORDS: usize = 9 + 256 / 2;
 impl Default for CountOptions {
     /// 256 streams, dropped; no queues.
     fn default() -> Self {
-        Self { streams: 256, queues: 0, verdict: Verdict::Drop }
+        Self { streams: 256, queues: 0, verdict: Verdict::Drop, work_ns: 0 }
     }
 }
 
@@ -107,6 +112,7 @@ impl Count {
                 .override_global("streams", &streams, true)
                 .override_global("queues", &options.queues, true)
                 .override_global("verdict", &verdict, true)
+                .override_global("work_ns", &options.work_ns, true)
                 .map_max_entries("by_stream", streams)
                 .map_max_entries("by_queue", options.queues.max(1));
         })?;

@@ -31,7 +31,7 @@ mod send;
 mod softirq;
 mod splice;
 
-pub use count::{Count, CountOptions, Counts, StreamCount, Verdict};
+pub use count::{Count, CountOptions, Counts, StreamCount, Verdict, WORK_AT_MOST_NS};
 pub use divert::{
     Divert, DivertOptions, Fate, Limit, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry,
     TcpSession,

@@ -34,6 +34,8 @@ pub struct MeasureOptions {
     pub returns: Option<WayBack>,
     /// Look at the clock once a poll of the device instead of once a packet.
     pub by_poll: bool,
+    /// Nanoseconds that each probe keeps the program busy, at most [`WORK_AT_MOST_NS`](crate::WORK_AT_MOST_NS).
+    pub work_ns: u32,
     /// For tests: packets say themselves when they arrive, in the eight bytes behind the stream tag.
     pub is_scripted: bool,
 }
@@ -244,6 +246,7 @@ impl Measure {
                 .override_global("may_return", &may_return, true)
                 .override_global("return_by_redirect", &return_by_redirect, true)
                 .override_global("by_poll", &by_poll, true)
+                .override_global("work_ns", &options.work_ns, true)
                 .map_max_entries("by_queue", 2 * queues);
         })?;
         let mut this = Self {

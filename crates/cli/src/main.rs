@@ -9,6 +9,7 @@ mod progress;
 mod scenario;
 mod screen;
 mod start;
+mod work;
 
 use std::process::ExitCode;
 

@@ -80,6 +80,7 @@ fn cost_ns(lab: &Lab, engine: &RxEngine, asked: Asked) -> Outcome<f64> {
         batch_size: 256,
         statistics: asked.map(|(level, stamp)| StatisticsPlan { level, probe_clock: None, stamp }),
         reflect: false,
+        work_ns: 0,
     };
     let namespace = lab.rx().namespace().try_clone()?;
     let placement = Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: vec![CPU] };

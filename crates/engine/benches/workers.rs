@@ -289,6 +289,7 @@ fn receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
     };
     let plan = ReceiverPlan {
         reflect: false,
+        work_ns: 0,
         engine,
         local: (lab.rx().ipv4()[0], PORT).into(),
         interface: Some(lab.rx().interface().into()),

@@ -404,6 +404,7 @@ fn receive_returns(plan: &SenderPlan, senders: &[Stamped<UdpTx>]) -> Result<Rece
         batch_size: plan.batch_size,
         statistics: Some(statistics),
         reflect: false,
+        work_ns: 0,
     };
     Receiver::of_returned(&plan, ports, &Placement::default())
 }

@@ -158,7 +158,7 @@ fn allocations_for<P: RxPort + Send>(
                     Observer::new(plan, ReaderPlace::default(), port.time_source(), addresses(lab).1.ip())
                 });
                 let shift = Shift::until(stop.clone());
-                let outlets = Outlets { published: &published, window: &window };
+                let outlets = Outlets { published: &published, window: &window, work_ns: 0 };
                 let result = receive(port, Wait::Block, (Probes::Sent, observer), &shift, outlets);
                 assert!(result.error.is_none(), "{:?}", result.error);
                 tally = result.tally;
@@ -305,6 +305,7 @@ fn no_reader_of_a_program_allocates_for_a_packet() {
         returns: None,
         by_poll: false,
         is_scripted: false,
+        work_ns: 0,
     };
     let mut meter = side.run(|| XdpMeter::open(side.index(), XdpMode::Native, &options)).unwrap().unwrap();
     compare("measurements", &mut || {

@@ -2,7 +2,7 @@
 
 mod program;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{hint, net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
@@ -44,6 +44,16 @@ pub struct ReceiverPlan {
     /// Send probes back to those who agreed ([`Receiver::returns`]).
     #[serde(default)]
     pub reflect: bool,
+    /// Nanoseconds that each packet keeps its reader busy, in place of what an application would do with it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub work_ns: u32,
+}
+
+/// Bytes of a packet socket's ring.
+pub const PACKET_RING_BYTES: usize = PacketRxOptions::USUAL_RING_BYTES;
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a receiver measures.
@@ -268,7 +278,7 @@ impl Receiver {
         let published: Vec<Arc<RxPublished>> = ports.iter().map(|_| Arc::new(RxPublished::new())).collect();
         let windows: Vec<Arc<Window>> = ports.iter().map(|_| Arc::default()).collect();
         let (shared, seen) = (published.clone(), windows.clone());
-        let (statistics, local_ip) = (plan.statistics, local.ip());
+        let (statistics, local_ip, work_ns) = (plan.statistics, local.ip(), plan.work_ns.into());
         let queues: Vec<Option<u32>> = ports.iter().map(RxPort::queue).collect();
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
         let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
@@ -282,7 +292,7 @@ impl Receiver {
                 wait,
                 (probes, observer),
                 &shift,
-                Outlets { published: &shared[worker], window: &seen[worker] },
+                Outlets { published: &shared[worker], window: &seen[worker], work_ns },
             )
         })?;
         crew.begin();
@@ -540,10 +550,18 @@ const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 /// How often a busy receiver asks for its losses: a system call more.
 const LOSSES_EVERY_NS: u64 = 10_000_000;
 
-/// Where a worker shows what it has.
+/// Where a worker shows what it has, and how long it works for each packet.
 pub(crate) struct Outlets<'o> {
     pub(crate) published: &'o RxPublished,
     pub(crate) window: &'o Window,
+    pub(crate) work_ns: u64,
+}
+
+/// What an application would do with packets, as far as time goes: a batch's work is done in one stretch.
+fn work(until_ns: u64) {
+    while clock::monotonic_ns() < until_ns {
+        hint::spin_loop();
+    }
 }
 
 /// The hot loop: per batch one call, one clock read, one publish.
@@ -552,7 +570,7 @@ pub(crate) fn receive<P: RxPort>(
     wait: Wait,
     (probes, mut observer): (Probes, Option<Observer>),
     shift: &Shift,
-    Outlets { published, window }: Outlets<'_>,
+    Outlets { published, window, work_ns }: Outlets<'_>,
 ) -> RxResult {
     let mut meter = Meter::start();
     let mut tally = Tally::new(probes);
@@ -576,7 +594,7 @@ pub(crate) fn receive<P: RxPort>(
         if let Some(observer) = &mut observer {
             window.show(|then| observer.readings(then));
         }
-        match received {
+        let packets = match received {
             Ok(0) if is_over => break None,
             // The count that packets carry lags behind; there is time for the exact one now.
             Ok(0) if !was_idle => {
@@ -588,9 +606,10 @@ pub(crate) fn receive<P: RxPort>(
                 continue;
             }
             Ok(0) => continue,
-            Ok(_) => was_idle = false,
+            Ok(packets) => packets as u64,
             Err(error) => break Some(error.into()),
-        }
+        };
+        was_idle = false;
         let now = clock::monotonic_ns();
         if is_over {
             drain_until_ns = drain_until_ns.min(now + LONGEST_DRAIN_NS);
@@ -611,6 +630,9 @@ pub(crate) fn receive<P: RxPort>(
         }
         tally.total.lost = tally.total.lost.max(port.lost_seen());
         tally.publish(published);
+        if work_ns > 0 {
+            work(now + packets * work_ns);
+        }
     };
     let error = error.or_else(|| read_losses(port, &mut tally).err());
     let (losses, error) = match port.losses() {

@@ -247,7 +247,7 @@ fn the_backlog_is_small() {
 fn a_program_in_xdp_drops() {
     for mode in [XdpMode::Native, XdpMode::Generic] {
         let Some(scene) = Scene::new(&LabPlan::default()) else { return };
-        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Drop };
+        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Drop, work_ns: 0 };
         let side = scene.lab.rx();
         let _program = side.run(|| XdpRx::open(side.index(), mode, &options)).unwrap().unwrap();
         scene.send_probes(100);

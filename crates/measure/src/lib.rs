@@ -22,6 +22,7 @@ mod histogram;
 mod jitter;
 mod ledger;
 mod profile;
+mod queues;
 mod random;
 mod receipt;
 mod reception;
@@ -30,6 +31,7 @@ mod sequence;
 mod statistics;
 mod student;
 mod throughput;
+mod timeline;
 
 pub use change::{ChangePoint, change_points};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
@@ -40,6 +42,7 @@ pub use histogram::Histogram;
 pub use jitter::TransitVariation;
 pub use ledger::{Ledger, LedgerLine, Unit};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
+pub use queues::{QueueGrowth, QueueUse};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
@@ -54,3 +57,4 @@ pub use statistics::{Summary, confidence_interval, median};
 pub use throughput::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
 };
+pub use timeline::{Lane, Mark, Timeline, View};

@@ -12,10 +12,12 @@ use crate::{
     figure::Figure,
     ledger::Ledger,
     profile::Profile,
+    queues::QueueUse,
     receipt::Receipt,
     reception::{ReceptionStatistics, RoundTrips},
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
+    timeline::Timeline,
 };
 
 /// The schema's name and version, in every record.
@@ -159,6 +161,9 @@ pub struct End {
     /// Published figures beside this run's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
+    /// What happened when, where that was traced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timelines: Vec<Timeline>,
     /// Remarks a reader must know to trust the numbers.
     pub notes: Vec<String>,
 }
@@ -209,6 +214,9 @@ pub struct Trial {
     pub rx_cost: Cost,
     /// How the machine's CPUs spent the trial.
     pub cpus: Vec<CpuShare>,
+    /// Packets by queue of the interfaces, where anybody counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<QueueUse>,
     /// Where every packet went.
     pub ledger: Ledger,
     /// What the generator achieved.

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::stages::socket::Socket;
+
 pub use predict::{Load, predict};
 
 /// What a run told of a machine, for each pair of sender and receiver.
@@ -46,8 +48,12 @@ pub struct PairCalibration {
     pub stack_ns: f64,
     /// CPU time of one reading CPU for a frame, in nanoseconds; `None` where nobody reads (XDP).
     pub reader_ns: Option<f64>,
-    /// The socket's buffer as the kernel doubles it; `None` is the default.
+    /// The socket's buffer as the kernel doubles it, or the packet socket's ring; `None` is the default.
     pub socket_bytes: Option<u64>,
+    /// What a frame takes of it.
+    pub truesize_bytes: u32,
+    /// Seconds that a trial sent: what buffers hold at its end is delivered too, and counts.
+    pub duration_s: f64,
     /// CPUs that read.
     pub reader_cpus: u32,
     /// Reader and sender share a CPU.
@@ -161,7 +167,9 @@ fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, Strin
         basis.push(format!("{what} {:.0} ns: {}", found.ns, found.how));
         found.ns
     };
-    let stack = softirq(trials, here);
+    let nobody_reads = first.rx.engine == "xdp";
+    let stack = best(trials, |trial| (threaded_napi && nobody_reads).then(|| program(trial))?)
+        .unwrap_or_else(|| softirq(trials, here));
     let (sender_ns, stack_ns) = if here {
         let total = best(trials, sender).ok_or("no trial says what sending costs")?;
         let total_ns = take(total, "sending");
@@ -176,13 +184,12 @@ fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, Strin
         }
         (0.0, take(stack, "driver and stack"))
     };
-    let reader_ns = if first.rx.engine == "xdp" {
+    let reader_ns = if nobody_reads {
         None
     } else {
         let found = best(trials, reader).ok_or("no trial says what reading costs")?;
         Some(take(found, "reading"))
     };
-    let socket_bytes = first.rx.options.get("receive_buffer_bytes").and_then(Value::as_u64);
     let receiver = run.start.machine.interfaces.iter().find(|nic| nic.role == "rx" || nic.role == "both");
     Ok(PairCalibration {
         tx: first.tx.clone(),
@@ -191,7 +198,9 @@ fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, Strin
         sender_ns,
         stack_ns,
         reader_ns,
-        socket_bytes: socket_bytes.map(|bytes| bytes * 2),
+        socket_bytes: socket_bytes(first),
+        truesize_bytes: truesize_bytes(first),
+        duration_s: first.duration_s,
         reader_cpus: cpus_of(&first.rx) as u32,
         shared_cpu: here && first.tx.cpus.iter().any(|cpu| first.rx.cpus.contains(cpu)),
         threaded_napi,
@@ -246,7 +255,9 @@ fn reader(trial: &Trial) -> Option<(u32, Found)> {
     let spins = trial.rx.options.get("spin") == Some(&Value::Bool(true));
     let losing = trial.loss_ratio >= LOSING;
     if losing && busy >= BUSY && trial.delivered_pps > 0.0 {
-        let ns = cpus * 1e9 / trial.delivered_pps;
+        // it went on after the sender's end, with what its buffer held
+        let during = trial.delivered as f64 - held(trial).min(trial.delivered as f64 / 2.0);
+        let ns = cpus * trial.duration_s * 1e9 / during;
         return Some((0, Found { ns, how: "rate of a reader that ran all the time and lost".into() }));
     }
     let ns = cpu_s * 1e9 / trial.delivered.max(1) as f64;
@@ -256,6 +267,47 @@ fn reader(trial: &Trial) -> Option<(u32, Found)> {
     let how = format!("CPU time of a reader that ran {:.0} % of the time", busy.min(1.0) * 100.0);
     // a reader that sleeps between packets also pays for being woken
     Some((if losing { 1 } else { 2 }, Found { ns, how }))
+}
+
+/// The time of a program on threaded NAPI for a frame, which no counter of softirq sees.
+fn program(trial: &Trial) -> Option<(u32, Found)> {
+    let losing = trial.loss_ratio >= LOSING && trial.delivered_pps > 0.0;
+    let ns = 1e9 / trial.delivered_pps;
+    losing.then(|| (0, Found { ns, how: "rate of a program that lost".into() }))
+}
+
+/// Packets that the buffer before a reader holds when it is full.
+fn held(trial: &Trial) -> f64 {
+    if trial.rx.engine == "xsk" {
+        return f64::from(Socket::default().xsk_slots * trial.rx.threads.max(1));
+    }
+    let bytes = socket_bytes(trial).unwrap_or(Socket::default().bytes);
+    bytes as f64 / f64::from(truesize_bytes(trial))
+}
+
+/// What a socket's buffer or ring holds, where the record says it.
+fn socket_bytes(trial: &Trial) -> Option<u64> {
+    let number = |name: &str| trial.rx.options.get(name).and_then(Value::as_u64);
+    number("receive_buffer_bytes").map(|bytes| bytes * 2).or_else(|| number("ring_bytes"))
+}
+
+/// What a frame takes of it: the socket buffer with its head, a page for a frame that an XDP program made; in a
+/// packet socket's ring the frame behind its header.
+fn truesize_bytes(trial: &Trial) -> u32 {
+    // struct sk_buff and struct skb_shared_info of x86-64, aligned; NET_SKB_PAD
+    const SKB: u32 = 256;
+    const SHARED: u32 = 320;
+    const PAD: u32 = 64;
+    const PAGE: u32 = 4096;
+    // struct tpacket3_hdr and sockaddr_ll, aligned, so that the network header is; TPACKET_ALIGNMENT
+    const RING_HEADER: u32 = 82;
+    const RING_ALIGN: u32 = 16;
+    const FCS: u32 = 4;
+    match (trial.rx.engine.as_str(), trial.tx.engine.as_str()) {
+        ("packet", _) => (RING_HEADER + trial.frame_size_bytes - FCS).next_multiple_of(RING_ALIGN),
+        (_, "xdp") => PAGE + SKB,
+        _ => (PAD + trial.frame_size_bytes - FCS + SHARED).next_power_of_two() + SKB,
+    }
 }
 
 /// Softirq time per packet: all there was in the trial, since nothing else is received.

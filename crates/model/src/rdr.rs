@@ -142,10 +142,19 @@ impl Rdr {
     }
 
     /// Puts computed points together.
-    pub fn assemble(mut start: Start, results: Vec<RdrResult>) -> Run {
+    ///
+    /// `figures` and `traces` are what the paper publishes beside its curve.
+    pub fn assemble(
+        mut start: Start,
+        results: Vec<RdrResult>,
+        figures: &[Figure],
+        traces: &[BusTrace],
+    ) -> Run {
         start.asked.insert("machine".into(), json!(rdr_machine(BufferPolicy::Realloc, 1)));
         let (points, trials) = results.into_iter().map(|result| (result.point, result.trial)).unzip();
         let mut run = record::run(start, trials, Vec::new(), points);
+        run.end.figures = figures.iter().map(Figure::recorded).collect();
+        run.end.timelines = traces.iter().map(BusTrace::timeline).collect();
         run.end.notes.push("rates are of one port; with two ports both are equal".into());
         run.end.notes.extend(
             FITTED
@@ -161,7 +170,9 @@ impl Rdr {
     /// As [`Rdr::points`].
     pub fn run(&self, start: Start) -> Result<Run, RdrError> {
         let results: Result<Vec<_>, _> = self.points()?.into_iter().map(RdrPoint::compute).collect();
-        Ok(Self::assemble(start, results?))
+        let traces = [BufferPolicy::Realloc, BufferPolicy::Recycle].map(BusTrace::simulate);
+        let traces = traces.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::assemble(start, results?, &rdr_figures()?, &traces))
     }
 }
 

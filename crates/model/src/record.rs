@@ -77,6 +77,7 @@ impl Outcome {
             round_trips: None,
             stream: None,
             interrupted: false,
+            queues: None,
             profile: None,
         }
     }

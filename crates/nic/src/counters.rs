@@ -96,14 +96,24 @@ fn driver_statistics(card: &mut Card) -> Result<Vec<(String, u64)>, NicError> {
 /// What the driver's counters say of each queue.
 pub fn queue_counts(statistics: &[(String, u64)]) -> QueueCounts {
     let mut counts = QueueCounts { source: "driver", ..QueueCounts::default() };
+    let mut of_programs: BTreeMap<u32, u64> = BTreeMap::new();
     for (name, value) in by_block(statistics.to_vec()) {
         let Some((receives, queue, what)) = queue_of(&name) else { continue };
         let side = if receives { &mut counts.rx } else { &mut counts.tx };
         let count = side.entry(queue).or_default();
         match what {
+            What::ProgramsPackets => {
+                of_programs.insert(queue, value);
+            }
             What::Packets => count.packets = count.packets.saturating_add(value),
             What::Bytes => count.bytes = count.bytes.saturating_add(value),
             What::Drops => count.drops = count.drops.saturating_add(value),
+        }
+    }
+    // a veth counts no others, other drivers both
+    for (queue, packets) in of_programs {
+        if let Some(count) = counts.rx.get_mut(&queue).filter(|count| count.packets == 0) {
+            count.packets = packets;
         }
     }
     counts
@@ -112,6 +122,8 @@ pub fn queue_counts(statistics: &[(String, u64)]) -> QueueCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Packets,
+    /// What an XDP program may have seen.
+    ProgramsPackets,
     Bytes,
     Drops,
 }
@@ -153,6 +165,7 @@ fn queue_of(name: &str) -> Option<(bool, u32, What)> {
     let what = match what.trim_start_matches(['_', '.', ':', ' ']) {
         "packets" | "ucast pkts rx" | "mcast pkts rx" | "bcast pkts rx" | "ucast pkts tx"
         | "mcast pkts tx" | "bcast pkts tx" => What::Packets,
+        "xdp_packets" if receives => What::ProgramsPackets,
         "bytes" | "ucast bytes rx" | "mcast bytes rx" | "bcast bytes rx" | "ucast bytes tx"
         | "mcast bytes tx" | "bcast bytes tx" => What::Bytes,
         "drops" | "dropped" | "pkts rx OOB" | "drv dropped rx total" | "drv dropped tx total" => What::Drops,
@@ -201,6 +214,10 @@ mod tests {
             let expected = QueueCount { packets: 7, bytes: 0, drops: 2 };
             assert_eq!(counts.rx, BTreeMap::from([(3, expected)]), "{packets}");
         }
+        let veth = queue_counts(&statistics(&[("rx_queue_1_xdp_packets", 6), ("rx_queue_1_drops", 1)]));
+        assert_eq!(veth.rx[&1], QueueCount { packets: 6, bytes: 0, drops: 1 });
+        let virtio = queue_counts(&statistics(&[("rx_queue_0_packets", 9), ("rx_queue_0_xdp_packets", 6)]));
+        assert_eq!(virtio.rx[&0].packets, 9);
         let ena = queue_counts(&statistics(&[("queue_1_tx_cnt", 5), ("queue_1_tx_bytes", 300)]));
         assert_eq!(ena.tx, BTreeMap::from([(1, QueueCount { packets: 5, bytes: 300, drops: 0 })]));
     }

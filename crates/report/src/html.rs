@@ -7,6 +7,7 @@ mod bars;
 mod charts;
 mod conditions;
 mod cpus;
+mod curve;
 mod flame;
 mod flow;
 mod lines;
@@ -16,6 +17,7 @@ mod published;
 mod reception;
 mod scale;
 mod standalone;
+mod timeline;
 
 use std::io::{self, Write};
 
@@ -91,6 +93,8 @@ fn write_body(run: &Run, page: &mut Page) {
         write_search(run, searched, page);
     }
     published::write(&run.end.points, page);
+    curve::write(&run.end.points, page);
+    timeline::write(&run.end.timelines, page);
     // What a sweep or model is about is how results follow from parameters.
     charts::write_points(&run.end.points, page);
     let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
@@ -128,6 +132,7 @@ fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
     charts::write_ledgers(rungs, page);
     charts::write_receipts(rungs, page);
     cpus::write(rungs, &run.start.machine, page);
+    cpus::write_queues(rungs, page);
     cpus::write_profiles(rungs, page);
 }
 
@@ -153,6 +158,7 @@ fn write_search(run: &Run, rungs: Vec<Rung>, page: &mut Page) {
             charts::write_ladder(&all, page);
             charts::write_receipts(&all, page);
             cpus::write(&all, &run.start.machine, page);
+            cpus::write_queues(&all, page);
             charts::write_times(run, &all, page);
         });
     });

@@ -32,6 +32,7 @@ mod number;
 mod occasion;
 mod points;
 mod profile;
+mod queues;
 mod reception;
 mod schema;
 mod style;

@@ -100,7 +100,7 @@ fn take_stepped(numbers: &mut Vec<String>, points: &[Point], series: &[String]) 
     let (_, _, at) = numbers
         .iter()
         .enumerate()
-        .filter(|(_, name)| rank(name) < PARAMETERS.len() || !is_result(name))
+        .filter(|(_, name)| !was_observed(name) && (rank(name) < PARAMETERS.len() || !is_result(name)))
         .filter_map(|(at, name)| Some((rank(name), usize::MAX - stepped(name, groups.values())?, at)))
         .min()?;
     Some(numbers.remove(at))
@@ -125,7 +125,13 @@ fn rank(name: &str) -> usize {
 
 /// Whether a name is that of something measured: what differs from point to point is then no parameter.
 fn is_result(name: &str) -> bool {
-    const ENDINGS: [&str; 6] = ["_ratio", "_pps", "_bps", "_per_packet", "_low", "_high"];
+    const ENDINGS: [&str; 4] = ["_ratio", "_pps", "_bps", "_per_packet"];
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether nobody can ask for it, whatever else its name says: `ring_mean_frames` is no size of a ring.
+fn was_observed(name: &str) -> bool {
+    const ENDINGS: [&str; 4] = ["_per_s", "_mean_frames", "_low", "_high"];
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -246,6 +252,20 @@ mod tests {
         );
         assert_eq!(axes.results, ["a_pps"]);
         assert_eq!(lines(&points, &axes, "a_pps")[1].name, "threads 2");
+    }
+
+    #[test]
+    fn a_model_s_swept_rate_is_x_and_what_its_queues_held_is_not() {
+        let point = |rate: f64, held: f64| Point {
+            values: BTreeMap::from([
+                ("rate".to_string(), json!(rate)),
+                ("ring_mean_frames".into(), json!(held)),
+                ("interrupts_per_s".into(), json!(held * 1e5)),
+                ("received_pps".into(), json!(rate)),
+            ]),
+        };
+        let axes = axes(&[point(1e5, 0.1), point(2e5, 0.2), point(3e5, 0.3), point(4e5, 0.3)]);
+        assert_eq!(axes.x.as_deref(), Some("rate"));
     }
 
     #[test]

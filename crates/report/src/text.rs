@@ -10,7 +10,7 @@ use crate::{
     cpus, escape,
     ladder::of_searches,
     occasion::{machine, occasion, place},
-    profile,
+    profile, queues,
     style::{Style, Tone, wrap},
     table::Table,
     tables, throughput, verdict,
@@ -18,6 +18,8 @@ use crate::{
 
 pub use trial::write_trial;
 
+/// Queues that a terminal shows; the HTML page has all.
+const QUEUES_SHOWN: usize = 16;
 /// Points that a terminal shows; the rest is in the JSON.
 const POINTS_SHOWN: usize = 40;
 
@@ -57,6 +59,12 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     let mut more = vec![tables::receipts(&rungs)];
     if !profiles.is_empty() {
         more.extend([profile::stages(&profiles), cpus::softirqs(&rungs)]);
+    }
+    let mut sides = queues::of_pairs(&rungs);
+    sides.retain(|side| side.queues.len() > 1);
+    let queues = queues::table(&sides);
+    if queues.rows() <= QUEUES_SHOWN {
+        more.push(queues);
     }
     more.extend(tables::points_by_step(&run.end.points, POINTS_SHOWN));
     for table in more {

@@ -98,22 +98,40 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
     }
     // A search asks for rates that are not held, and each load once.
     if run.end.throughput.is_empty() {
-        remarks.extend(rungs(run).iter().flat_map(of_rung));
+        let rungs = rungs(run);
+        remarks.extend(disagreements(&rungs));
+        remarks.extend(rungs.iter().flat_map(of_rung));
     }
     remarks.extend(stolen(&run.end.trials));
     remarks.extend(run.end.notes.iter().cloned());
     remarks
 }
 
-fn of_rung(rung: &Rung) -> Vec<String> {
-    let (name, delivered) = (&rung.name, &rung.pair.delivered_pps);
-    let mut remarks = Vec::new();
-    if !rung.pair.agrees {
-        let (min, max) = (number::rate(delivered.min), number::rate(delivered.max));
-        remarks.push(format!(
-            "{name}: the trials disagree, {min} to {max} delivered; do not quote the median without that."
-        ));
+/// Pairs whose trials disagree are named up to this many.
+const MOST_DISAGREEMENTS: usize = 4;
+
+fn disagreements(rungs: &[Rung]) -> Vec<String> {
+    let apart: Vec<&Rung> = rungs.iter().filter(|rung| !rung.pair.agrees).collect();
+    if apart.len() > MOST_DISAGREEMENTS {
+        let (some, all) = (apart.len(), rungs.len());
+        return vec![format!(
+            "The trials of {some} of {all} combinations disagree: do not quote their medians without the smallest and \
+             the largest trial."
+        )];
     }
+    let one = |rung: &&Rung| {
+        let (name, delivered) = (&rung.name, &rung.pair.delivered_pps);
+        let (min, max) = (number::rate(delivered.min), number::rate(delivered.max));
+        format!(
+            "{name}: the trials disagree, {min} to {max} delivered; do not quote the median without that."
+        )
+    };
+    apart.iter().map(one).collect()
+}
+
+fn of_rung(rung: &Rung) -> Vec<String> {
+    let name = &rung.name;
+    let mut remarks = Vec::new();
     let short: Vec<_> = rung.trials.iter().filter(|trial| !trial.receipt.kept_up).collect();
     if let (Some(worst), Some(asked)) =
         (short.iter().map(|t| t.receipt.handed_pps).min_by(f64::total_cmp), rung.pair.asked_pps)

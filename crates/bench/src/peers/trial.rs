@@ -23,6 +23,7 @@ use crate::{
     cpu_time::CpuWatch,
     plan::{BenchPlan, LAB_PORT, Pair},
     profile::Diagnosis,
+    queues::QueueReading,
     record::receive_cost,
     spec::{RxSpec, TxSpec},
     trial::{LabCounters, Tick, TrialError, TrialRun, drain, end, of_receiver, placement, watch_drops},
@@ -98,6 +99,7 @@ pub fn run_peer_trial(
     let drops = watch_drops(&lab, &like);
     let read = || LabCounters::read(&lab)?.with_drops(drops.as_ref());
     let before = read()?;
+    let queues = QueueReading::of(&lab);
     let drivers = Drivers::built_in();
     let cpus = CpuWatch::start(diagnosis.as_ref().and_then(Diagnosis::napi))?;
     let children = cpu::children_time();
@@ -128,6 +130,7 @@ pub fn run_peer_trial(
         let lines = receiving.lines(&counters, arrived, &drivers);
         Ok((Ledger::close(sent, arrived, lines).is_closed(), counters))
     })?;
+    let queues = QueueReading::of(&lab).since(&queues);
     let ended = receiving.end()?;
     let counters = read()?.since(&before, &drivers);
     let sent = pair.sent(&counters);
@@ -162,6 +165,7 @@ pub fn run_peer_trial(
         round_trips: None,
         stream: None,
         interrupted,
+        queues,
         profile,
     };
     Ok(TrialRun { trial, intervals: Vec::new(), error: None })

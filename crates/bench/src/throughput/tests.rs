@@ -28,6 +28,7 @@ fn trial(scheduled: u64, sent: u64, lines: Vec<LedgerLine>) -> Trial {
         round_trips: None,
         stream: None,
         interrupted: false,
+        queues: None,
         profile: None,
     }
 }

@@ -191,6 +191,10 @@ pub(crate) struct SocketArgs {
     /// Receivers look again at once instead of sleeping until a packet comes
     #[arg(long)]
     pub(crate) spin: bool,
+    /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
+    /// the engine xdp that is the program in the kernel, for 10us at most
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) work: Option<Duration>,
 }
 
 /// The embedded lab.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::Rate;
 
-use super::OutputArgs;
+use super::{OutputArgs, load::parse_ratio};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -30,6 +30,9 @@ pub(crate) struct ModelArgs {
     /// Offered loads to predict, in pps, or as a multiple of the predicted loss-free rate: 100kpps, 1.5x
     #[arg(long, value_name = "LOADS", value_delimiter = ',', default_value = "0.5x,1x,1.5x,2x", value_parser = parse_load)]
     pub(crate) load: Vec<model::Load>,
+    /// Lost share up to which a rate counts as loss-free, with --from
+    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = parse_ratio)]
+    pub(crate) loss_ratio: f64,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -49,7 +49,8 @@ pub(crate) struct CompareArgs {
     /// The baseline, then the runs to compare with it; with --history, a series in order of time
     #[arg(value_name = "RUN", required_unless_present = "history")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Look for the runs at which something changed, among all runs of a directory
+    /// Look for the runs at which something changed, among all runs of a directory; the exit status is 1 when the newest
+    /// level of a pair is worse than the one before
     #[arg(long, value_name = "DIR", conflicts_with = "runs")]
     pub(crate) history: Option<PathBuf>,
     /// The form

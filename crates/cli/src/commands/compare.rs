@@ -62,7 +62,7 @@ fn history(paths: &[PathBuf], options: CompareOptions, form: CompareForm) -> Res
         CompareForm::Json => report::write_history_json(&history, &mut out),
         CompareForm::Markdown => report::write_history_markdown(&history, &mut out),
     })?;
-    Ok(true)
+    Ok(!history.regressed)
 }
 
 fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Run)>, Failure> {

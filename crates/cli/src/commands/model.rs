@@ -72,17 +72,20 @@ pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
     let save = Save::prepare(&args.output, "rdr")?;
     let results = in_parallel(points, |point| point.compute());
     let results = results.into_iter().collect::<Result<Vec<_>, _>>().map_err(usage)?;
-    let run = Rdr::assemble(modelled("bench", &[]), results);
+    let figures = model::rdr_figures().map_err(usage)?;
+    let policies = vec![model::BufferPolicy::Realloc, model::BufferPolicy::Recycle];
+    let traces: Vec<BusTrace> =
+        in_parallel(policies, BusTrace::simulate).into_iter().collect::<Result<_, _>>().map_err(usage)?;
+    let run = Rdr::assemble(modelled("bench", &[]), results, &figures, &traces);
     if args.output.form() == Form::Text {
-        printed(write_rdr(&run, &mut io::stdout().lock())).map(|()| true)?;
+        printed(write_rdr(&run, &figures, &traces[0], &mut io::stdout().lock())).map(|()| true)?;
         output::save_run(&run, save)?;
         return Ok(run.end.goals_met());
     }
     finish(run, &args.output, save)
 }
 
-fn write_rdr(run: &Run, out: &mut impl Write) -> io::Result<()> {
-    let figures = model::rdr_figures().map_err(io::Error::other)?;
+fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "Receive descriptor recycling (Walravens and Gaidioz): the paper's figures beside the model's"
@@ -124,7 +127,6 @@ fn write_rdr(run: &Run, out: &mut impl Write) -> io::Result<()> {
             number("lost_pps") / 1e3
         )?;
     }
-    let trace = BusTrace::simulate(model::BufferPolicy::Realloc).map_err(io::Error::other)?;
     writeln!(out, "\nThe bus over time (Figures 5 and 7), a character = 250 clocks")?;
     for line in trace.axis(80, 250.0) {
         writeln!(out, "{line}")?;
@@ -143,7 +145,7 @@ fn predict(args: &ModelArgs, path: &std::path::Path) -> Result<bool, Failure> {
             .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
     })?;
     let save = Save::prepare(&args.output, "model")?;
-    let run = model::predict(&calibration, &args.load, modelled("model", &args.set))
+    let run = model::predict(&calibration, &args.load, args.loss_ratio, modelled("model", &args.set))
         .map_err(|error| refuse(&error))?;
     finish(run, &args.output, save)
 }

@@ -21,6 +21,7 @@ use crate::{
     failure::{Failure, Status, in_words, os_error, unprofiled},
     output::{self, Form, Save},
     start::opening,
+    work::work_ns,
 };
 
 /// The name of receivers' control sockets.
@@ -310,6 +311,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         );
     }
     problems.extend(measure.stamp_problem());
+    let work_ns = work_ns(args.work, [&engine]).unwrap_or_else(|refused| {
+        problems.push(refused);
+        0
+    });
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
@@ -323,6 +328,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         receiver: ReceiverPlan {
             statistics,
             reflect: args.reflect,
+            work_ns,
             engine,
             local: args.listen.address,
             interface: measure.device.clone(),

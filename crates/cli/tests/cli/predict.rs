@@ -17,6 +17,19 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
     let (status, _, words) = run(&[&bench[..], &["--save", &flood]].concat());
     assert!(status <= 1, "{words}");
 
+    // a veth counts the packets of queues that NAPI polls, as it does for frames of XDP
+    let flooded: Value = serde_json::from_slice(&std::fs::read(&flood).unwrap()).unwrap();
+    for trial in each(&flooded, "trials").iter().filter(|trial| trial["rx"]["engine"] != "xdp") {
+        let queued: u64 =
+            each_of(&trial["queues"], "rx").iter().map(|queue| queue["packets"].as_u64().unwrap()).sum();
+        let delivered = trial["delivered"].as_u64().unwrap();
+        assert!(
+            queued >= delivered,
+            "{queued} packets in queues, {delivered} delivered: {:#}",
+            trial["queues"]
+        );
+    }
+
     let (_, model) =
         json(&["model", "--from", &flood, "--load", "20kpps,0.5x,2x", "--json", "--save", &predicted]);
     let (trials, points) = (each(&model, "trials"), each(&model, "points"));
@@ -48,6 +61,38 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
         let pair = format!("xdp → {engine}, at 20.0 kpps ");
         let is_compared = |line: &str| line.starts_with(&pair) && line.contains(" delivered ");
         assert!(text.lines().any(is_compared), "{engine}: {text}");
+    }
+}
+
+#[test]
+fn a_receiver_that_works_for_each_packet_has_no_time_for_more() {
+    if !is_root() {
+        return skip("the program of xdp needs root");
+    }
+    // 1 s of work for what arrives in 200 ms; the program works on the sender's CPU, so that less is sent
+    for (engine, rate, work, seconds) in [
+        ("udp", "50kpps", "100us", 100e-6),
+        ("packet", "50kpps", "100us", 100e-6),
+        ("xdp", "500kpps", "10us", 10e-6),
+    ] {
+        let bench = [
+            "bench",
+            "--tx",
+            "packet",
+            "--trials=1",
+            "--duration=200ms",
+            "--no-save",
+            "--json",
+            "--rx",
+            engine,
+        ];
+        let (_, run) = json(&[&bench[..], &["--rate", rate, "--work", work]].concat());
+        let trial = &each(&run, "trials")[0];
+        let worked_s = trial["delivered"].as_f64().unwrap() * seconds;
+        let took_s = run["end"]["duration_s"].as_f64().unwrap();
+        assert!(0.0 < worked_s && worked_s <= took_s, "{engine}: {worked_s} s of work in {took_s} s");
+        assert_eq!(trial["rx"]["options"]["work_ns"], (seconds * 1e9) as u64, "{engine}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{engine}: {:#}", trial["ledger"]);
     }
 }
 

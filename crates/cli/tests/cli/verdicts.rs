@@ -78,10 +78,22 @@ fn a_history_names_the_run_at_which_the_level_changed() {
         let pps = level * (1.0 + 0.001 * f64::from(day * 7 % 5));
         saved(&folder, &format!("202605{day}.json"), &measured, &[pps, pps, pps]);
     }
-    let (status, out, _) = run(&["compare", "--history", folder.to_str().unwrap()]);
-    assert_eq!(status, 0);
-    assert!(out.contains("One change of level") || out.contains("1 change"), "{out}");
+    let history = ["compare", "--history", folder.to_str().unwrap()];
+    let (status, out, _) = run(&history);
+    assert_eq!(status, 1, "a gate fails at a newest level that is worse: {out}");
+    assert!(out.starts_with("One change of level"), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("One pair's newest level is worse than the one before."), "{out}");
     assert!(out.contains("20260518.json"), "{out}");
+    let (status, out, _) = run(&[&history[..], &["--matters", "20%"]].concat());
+    assert_eq!(status, 0, "{out}");
+    for day in 26..32 {
+        measured.start.started_at = format!("2026-05-{day}T03:00:00Z");
+        saved(&folder, &format!("202605{day}.json"), &measured, &[1000.0 + f64::from(day); 3]);
+    }
+    let (status, out, _) = run(&history);
+    assert_eq!(status, 0, "what got better again passes: {out}");
+    assert!(out.starts_with("2 changes of level"), "{out}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn settings(interface: &str) -> String {
 /// Keeps a program of another process on the interface until the file is there.
 fn hold_xdp(interface: &str, file: &str) {
     let index = RouteSocket::open().unwrap().link_by_name(interface).unwrap().index;
-    let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Pass };
+    let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Pass, work_ns: 0 };
     let _held = XdpRx::open(index, XdpMode::Native, &options).unwrap();
     println!("holding");
     while !fs::exists(file).unwrap() {

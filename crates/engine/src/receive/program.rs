@@ -36,7 +36,7 @@ pub(super) fn start(
         let (port, stamp) = placement.inside(|| open_meter(plan, statistics, mode, returns))?;
         let kept = returns.cloned();
         Crew::gather("recv", vec![port], placement, move |mut port, shift| {
-            let outlets = Outlets { published: &shared, window: &seen };
+            let outlets = Outlets { published: &shared, window: &seen, work_ns: 0 };
             let asked = Asked { level, stamp, returns: kept.as_deref() };
             watch_meter(&mut port, &asked, &shift, outlets)
         })?
@@ -44,12 +44,17 @@ pub(super) fn start(
         let port = placement.inside(|| {
             let link = interface(plan.interface.as_deref())?;
             let queues = if level.is_some() { link.rx_queues } else { 0 };
-            let options = CountOptions { streams: STREAMS as u16, queues, verdict: Verdict::Drop };
+            let options = CountOptions {
+                streams: STREAMS as u16,
+                queues,
+                verdict: Verdict::Drop,
+                work_ns: plan.work_ns,
+            };
             Ok(XdpRx::open(link.index, mode, &options)?)
         })?;
-        // The counting happens in softirq, wherever that runs; the worker only reads the counters.
+        // The counting and all work happen in softirq, wherever that runs; the worker only reads the counters.
         Crew::gather("recv", vec![port], placement, move |port, shift| {
-            watch_counts(&port, level, &shift, Outlets { published: &shared, window: &seen })
+            watch_counts(&port, level, &shift, Outlets { published: &shared, window: &seen, work_ns: 0 })
         })?
     };
     crew.begin();
@@ -77,6 +82,7 @@ fn open_meter(
         returns: returns
             .map(|_| if is_veth && mode == XdpMode::Native { WayBack::Redirect } else { WayBack::Tx }),
         by_poll: stamp == TimeSource::Poll,
+        work_ns: plan.work_ns,
         probe_time: match statistics.probe_clock {
             None => ProbeTime::ByNumbers,
             Some(ProbeClock::Micros) => ProbeTime::Micros,
@@ -98,7 +104,7 @@ fn watch_counts(
     port: &XdpRx,
     level: Option<StatisticsLevel>,
     shift: &Shift,
-    Outlets { published, window }: Outlets<'_>,
+    Outlets { published, window, .. }: Outlets<'_>,
 ) -> RxResult {
     let mut meter = Meter::start();
     let mut total = RxSnapshot::default();
@@ -197,7 +203,7 @@ fn watch_meter(
     port: &mut XdpMeter,
     &Asked { level, stamp, returns }: &Asked<'_>,
     shift: &Shift,
-    Outlets { published, window }: Outlets<'_>,
+    Outlets { published, window, .. }: Outlets<'_>,
 ) -> RxResult {
     let mut meter = Meter::start();
     let mut total = RxSnapshot::default();

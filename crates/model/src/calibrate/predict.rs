@@ -14,6 +14,9 @@ use crate::{
     stages::{bus::BusKind, moderation::ModerationMode, stack::Path},
 };
 
+/// `VETH_RING_SIZE` of the kernel's drivers/net/veth.c: frames that wait for a NAPI poll.
+const VETH_RING: u32 = 256;
+
 /// A load to predict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -26,20 +29,24 @@ pub enum Load {
     OfLossFree(f64),
 }
 
-/// Loss ratio up to which a rate counts as loss-free.
-const LOSS_FREE: f64 = 1e-3;
-
 /// Simulates every pair at every load. Trials carry the labels that were measured, so that
-/// `linerate compare` sets prediction and measurement side by side; points add the loss-free rate.
+/// `linerate compare` sets prediction and measurement side by side; points add the loss-free rate: the highest at which
+/// no larger share than `loss_ratio` is lost.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] when a load or a calibrated value cannot be simulated.
-pub fn predict(calibration: &Calibration, loads: &[Load], mut start: Start) -> Result<Run, ConfigError> {
+pub fn predict(
+    calibration: &Calibration,
+    loads: &[Load],
+    loss_ratio: f64,
+    mut start: Start,
+) -> Result<Run, ConfigError> {
     start.asked.insert("calibration".into(), json!(calibration));
     start.asked.insert("loads".into(), json!(loads));
+    start.asked.insert("loss_ratio".into(), json!(loss_ratio));
     let (mut points, mut trials) = (Vec::new(), Vec::new());
     for pair in &calibration.pairs {
-        let loss_free_pps = pair.loss_free_pps()?;
+        let loss_free_pps = pair.loss_free_pps(loss_ratio)?;
         for (number, load) in loads.iter().enumerate() {
             let offered_pps = match *load {
                 Load::Max => None,
@@ -67,8 +74,8 @@ impl PairCalibration {
     /// [`ConfigError::UnknownPreset`] never happens: both presets exist.
     pub fn machine(&self) -> Result<Config, ConfigError> {
         let mut config = Preset::find(if self.card.is_some() { "modern" } else { "veth" })?.config();
-        config.run.duration_us = 400_000.0;
-        config.run.warmup_us = 20_000.0;
+        config.run.duration_us = self.duration_s.clamp(0.05, 2.0) * 1e6;
+        config.run.warmup_us = 0.05 * config.run.duration_us;
         config.traffic.frame_bytes = self.frame_size_bytes;
         config.poll.driver_ns = 0.0;
         config.buffers.reset_ns = 0.0;
@@ -80,6 +87,7 @@ impl PairCalibration {
         };
         (config.stack.stack_ns, config.stack.xdp_ns) = (self.stack_ns, self.stack_ns);
         config.socket.bytes = self.socket_bytes.unwrap_or(config.socket.bytes);
+        config.socket.truesize_bytes = self.truesize_bytes;
         config.socket.reuseport = self.rx.options.get("reuse_port") == Some(&serde_json::Value::Bool(true));
         config.app.threads = self.rx.threads.max(1);
         config.app.cpus = self.reader_cpus.max(1);
@@ -99,6 +107,12 @@ impl PairCalibration {
                 config.app.first_cpu = u32::from(!self.shared_cpu);
                 if self.threaded_napi {
                     config.poll.first_cpu = config.app.first_cpu + config.app.cpus;
+                    if config.stack.path == Path::XdpDrop {
+                        // what the sender puts into the receiving end's ring, and the program takes out of it
+                        config.ring.descriptors = VETH_RING;
+                        config.ring.on_chip = VETH_RING;
+                        config.ring.fetch_below = VETH_RING / 2;
+                    }
                 }
             }
             Some(card) => {
@@ -119,22 +133,22 @@ impl PairCalibration {
         Ok(config)
     }
 
-    /// The highest rate at which less than a thousandth is lost.
+    /// The highest rate at which no larger share than `goal` is lost.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] when a calibrated value cannot be simulated.
-    pub fn loss_free_pps(&self) -> Result<f64, ConfigError> {
-        let loss_ratio = |outcome: &Outcome| outcome.window.lost as f64 / outcome.window.sent.max(1) as f64;
+    pub fn loss_free_pps(&self, goal: f64) -> Result<f64, ConfigError> {
+        let loss_ratio = |outcome: &Outcome| outcome.total.lost as f64 / outcome.total.sent.max(1) as f64;
         let (at_most, _) = self.simulate_at(None)?;
-        if loss_ratio(&at_most) <= LOSS_FREE {
+        if loss_ratio(&at_most) <= goal {
             return Ok(at_most.sent_pps());
         }
-        // above what is delivered in overload loss is certain, and half of it is far below
-        let (mut free, mut losing) = (0.5 * at_most.delivered_pps(), 1.05 * at_most.delivered_pps().max(1.0));
+        // half of what is delivered in overload is far below what loses; buffers hold a trial's first losses back
+        let (mut free, mut losing) = (0.5 * at_most.delivered_pps().max(1.0), at_most.sent_pps());
         while losing / free > 1.002 {
             let middle = 0.5 * (free + losing);
             let (outcome, _) = self.simulate_at(Some(middle))?;
-            if loss_ratio(&outcome) <= LOSS_FREE { free = middle } else { losing = middle }
+            if loss_ratio(&outcome) <= goal { free = middle } else { losing = middle }
         }
         Ok(free)
     }
@@ -163,6 +177,8 @@ impl PairCalibration {
     fn trial(&self, outcome: &Outcome, config: &Config, number: u32) -> Trial {
         let labels = Labels { tx: self.tx.label.clone(), rx: self.rx.label.clone() };
         let trial = outcome.trial(config, &labels, number);
-        Trial { tx: self.tx.clone(), rx: self.rx.clone(), ..trial }
+        // as a measurement has it: what comes out of the buffers afterwards was delivered too
+        let delivered_pps = trial.delivered as f64 / trial.duration_s;
+        Trial { tx: self.tx.clone(), rx: self.rx.clone(), delivered_pps, ..trial }
     }
 }

@@ -23,6 +23,18 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// As the record has it.
+    pub fn recorded(&self) -> measure::Figure {
+        measure::Figure {
+            figure: self.name.into(),
+            unit: self.unit.into(),
+            published: self.published,
+            measured: Some(self.model),
+            place: self.place.into(),
+            measured_at: if self.given { "given to the model, or fixed by it".into() } else { String::new() },
+        }
+    }
+
     /// Model ÷ published − 1; absolute when zero was published.
     pub fn deviation(&self) -> f64 {
         if self.published == 0.0 { self.model } else { self.model / self.published - 1.0 }

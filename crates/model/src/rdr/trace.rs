@@ -1,5 +1,6 @@
 //! The bus trace of Figures 5 and 7 as data: what crossed the bus when, and the two regimes in it.
 
+use measure::{Lane, Mark, Timeline, View};
 use serde::Serialize;
 
 use super::{RdrError, traced};
@@ -90,7 +91,49 @@ impl BusTrace {
     }
 }
 
+/// Where the paper's trace goes over from the smooth regime to the stumble regime (Figures 5 and 7).
+const PUBLISHED_SMOOTH_CLK: f64 = 14_500.0;
+/// What Figure 7 shows: a fetch of descriptors among frames, and where the smooth regime ends.
+const DETAILS_CLK: [(&str, f64, f64); 2] = [
+    ("the smooth regime: frames, write-backs, a fetch", 2_000.0, 5_000.0),
+    ("from the smooth regime to the stumble regime", 13_500.0, 19_500.0),
+];
+
 impl BusTrace {
+    /// The trace as the record has it, with the views of Figures 5 and 7.
+    pub fn timeline(&self) -> Timeline {
+        let lane = |name: &str, kind| Lane {
+            name: name.into(),
+            events: self
+                .events
+                .iter()
+                .filter(|e| e.kind == kind)
+                .map(|e| (e.start_clk, e.length_clk))
+                .collect(),
+        };
+        // the paper's trace is of the driver that reallocates
+        let is_published = self.policy != BufferPolicy::Recycle;
+        let policy = if is_published { "reallocating" } else { "recycling" };
+        let [five, seven] = if is_published { ["Figure 5, ", "Figure 7, "] } else { [""; 2] };
+        let whole = View { title: format!("{five}the whole trace"), from: 0.0, to: self.length_clk };
+        let details =
+            DETAILS_CLK.map(|(title, from, to)| View { title: format!("{seven}{title}"), from, to });
+        let published = Mark { name: "end of the smooth regime, published".into(), at: PUBLISHED_SMOOTH_CLK };
+        let here = Mark { name: "end of the smooth regime, here".into(), at: self.regimes.smooth_clk };
+        Timeline {
+            title: format!("The bus with a driver {policy} buffers"),
+            unit: "CLK".into(),
+            lanes: vec![
+                lane("frames", TransactionKind::Frame),
+                lane("write-backs", TransactionKind::WriteBack),
+                lane("fetches", TransactionKind::Fetch),
+                lane("tail writes", TransactionKind::Tail),
+            ],
+            marks: is_published.then_some(published).into_iter().chain([here]).collect(),
+            views: std::iter::once(whole).chain(details).collect(),
+        }
+    }
+
     /// The trace as a text axis, `columns` characters of `column_clk` clocks to a row: frames in the column (`+`
     /// for more than nine), `w` for a write-back, `f` for a fetch, `.` for nothing; where the driver moves the
     /// tail, `T`.

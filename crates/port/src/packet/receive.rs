@@ -46,13 +46,16 @@ pub struct PacketRx {
 }
 
 impl PacketRxOptions {
+    /// Bytes of the ring that [`PacketRxOptions::on`] asks for.
+    pub const USUAL_RING_BYTES: usize = 64 * (128 << 10);
+
     /// All packets of an interface, in 64 blocks of 128 KiB, each packet at most 4 ms late.
     pub fn on(interface: u32) -> Self {
         Self {
             interface,
             fanout: None,
             block_bytes: 128 << 10,
-            blocks: 64,
+            blocks: Self::USUAL_RING_BYTES / (128 << 10),
             retire_after: Duration::from_millis(4),
         }
     }

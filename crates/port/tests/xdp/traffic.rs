@@ -225,7 +225,7 @@ fn on_the_wire_are_the_bytes_of_the_template_though_pages_are_recycled() {
 fn sockets_packets_are_counted_and_told_from_foreign_ones() {
     for mode in [XdpMode::Native, XdpMode::Generic] {
         let Some(lab) = lab(&LabPlan::default()) else { return };
-        let options = CountOptions { streams: 8, queues: 2, verdict: Verdict::Drop };
+        let options = CountOptions { streams: 8, queues: 2, verdict: Verdict::Drop, work_ns: 0 };
         let rx = open_rx(&lab, mode, &options);
         let target = SocketAddr::new(lab.rx().ipv4()[0].into(), PORT);
         let inbox = lab.rx().run(|| UdpSocket::bind(target)).unwrap().unwrap();

@@ -18,6 +18,10 @@ pub struct History {
     pub schema: &'static str,
     /// A series without a change shows one with probability `1 − confidence` at most, all series together.
     pub confidence: f64,
+    /// The smallest change of level that the gate minds, as a share.
+    pub matters_ratio: f64,
+    /// Whether some pair's newest level is worse than the one before, by what matters: a regression gate fails.
+    pub regressed: bool,
     /// One a pair, of the rate delivered.
     pub series: Vec<HistorySeries>,
 }
@@ -72,7 +76,10 @@ pub fn history(runs: &[NamedRun], options: CompareOptions) -> History {
         let changes = change_points(&medians, alpha, SEED);
         HistorySeries { pair: varying.name(&pair), metric, points, changes }
     });
-    History { schema: HISTORY_SCHEMA, confidence: options.confidence, series: series.collect() }
+    let series: Vec<HistorySeries> = series.collect();
+    let CompareOptions { confidence, matters_ratio } = options;
+    let regressed = series.iter().any(|series| series.has_regressed(matters_ratio));
+    History { schema: HISTORY_SCHEMA, confidence, matters_ratio, regressed, series }
 }
 
 impl HistorySeries {
@@ -83,5 +90,13 @@ impl HistorySeries {
             Some(change) if change.after > change.before => Verdict::Better,
             Some(_) => Verdict::Worse,
         }
+    }
+
+    /// Whether the newest level is lower than the one before, by this share or more.
+    pub fn has_regressed(&self, matters_ratio: f64) -> bool {
+        let last = self.changes.last();
+        last.is_some_and(|change| {
+            change.after < change.before && change.after <= (1.0 - matters_ratio) * change.before
+        })
     }
 }

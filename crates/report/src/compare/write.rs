@@ -208,7 +208,12 @@ fn history_sentence(history: &History) -> String {
         n => format!("{} changes of level were found", number::count(n as u64)),
     };
     let alarms = number::tick((1.0 - history.confidence) * 100.0);
-    format!("{found}; where nothing changed, one is reported {alarms} % of the time.")
+    let newest = match history.series.iter().filter(|s| s.has_regressed(history.matters_ratio)).count() {
+        0 => String::new(),
+        1 => " One pair's newest level is worse than the one before.".into(),
+        n => format!(" The newest level of {} pairs is worse than the one before.", number::count(n as u64)),
+    };
+    format!("{found}; where nothing changed, one is reported {alarms} % of the time.{newest}")
 }
 
 fn history_tables(history: &History) -> Vec<Table> {

@@ -12,6 +12,9 @@ use crate::{
     tables::plain,
 };
 
+/// Values that can be taken in at a glance; a model's machine has seventy.
+const MOST_CHIPS: usize = 40;
+
 /// What was asked: plain values at a glance, every parameter by its path behind.
 pub(super) fn write_asked(run: &Run, page: &mut Page) {
     let asked = &run.start.asked;
@@ -25,7 +28,7 @@ pub(super) fn write_asked(run: &Run, page: &mut Page) {
         {
             chips.extend(only.iter().filter_map(chip).filter(|(name, _)| !asked.contains_key(*name)));
         }
-        if !chips.is_empty() {
+        if !chips.is_empty() && chips.len() <= MOST_CHIPS {
             page.raw("<ul class=\"chips\">\n");
             for (name, value) in chips {
                 page.raw(format!("<li><span>{}</span>{}</li>\n", html(name), html(&value)));

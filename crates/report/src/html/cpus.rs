@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cpus::{self, CpuMean},
     ladder::{Rung, best},
-    number, profile,
+    number, profile, queues,
     table::{Cell, Column, Table},
 };
 
@@ -87,6 +87,33 @@ fn write_bars(rung: &Rung, cpus: &[CpuMean], page: &mut Page) {
         bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
     }
     page.raw("</div>\n");
+}
+
+/// Each queue's share of its interface's packets.
+pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
+    let sides = queues::of_pairs(rungs);
+    if sides.is_empty() {
+        return;
+    }
+    page.section("queues", "Which queues packets took", |page| {
+        page.figure("Share of each queue", &queues::table(&sides), |page| {
+            // one queue alone has everything: there is no share to see
+            for side in sides.iter().filter(|side| side.queues.len() > 1) {
+                let parts: Vec<Part> = side
+                    .queues
+                    .iter()
+                    .filter(|queue| queue.packets > 0)
+                    .map(|queue| Part {
+                        class: format!("s{}", queue.queue % 8),
+                        name: format!("queue {}", queue.queue),
+                        share: side.share(queue),
+                        words: format!("{} %", number::percent(side.share(queue))),
+                    })
+                    .collect();
+                bars::write_stack(&format!("{}, {}", side.pair, side.side), &parts, page);
+            }
+        });
+    });
 }
 
 /// Stages, functions and a flame graph for each pair that was profiled.

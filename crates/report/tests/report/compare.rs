@@ -187,6 +187,7 @@ fn a_history_names_the_run_where_the_level_changed() {
     );
     assert_golden("tests/golden/history.md", &written(|out| write_history_markdown(&history, out)));
     let json: Value = serde_json::from_str(&written(|out| write_history_json(&history, out))).unwrap();
+    assert_eq!((&json["regressed"], &json["matters_ratio"]), (&Value::from(true), &Value::from(0.02)));
     assert_eq!(json["series"][0]["changes"][0]["at"], 8);
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use measure::{
     BoundBy, BurstResult, Cost, CpuShare, Distribution, End, Endpoint, Figure, FoldedStack, FunctionShare,
-    GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, LatencyAt, Ledger, LedgerLine,
-    LossAt, LossKinds, Machine, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile, Receipt,
-    Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Trial,
+    GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Ledger, LedgerLine,
+    LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile,
+    QueueGrowth, QueueUse, Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput,
+    ThroughputLimit, Timeline, Trial, View,
 };
 use serde_json::{Value, json};
 
@@ -82,8 +83,15 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         round_trips: None,
         stream: None,
         interrupted: false,
+        queues: case.rx.starts_with("packet").then(|| queues(sent)),
         profile: None,
     }
+}
+
+/// Two queues, of which the first gets three packets of four.
+fn queues(sent: u64) -> QueueUse {
+    let queue = |queue, packets, drops| QueueGrowth { queue, packets, drops };
+    QueueUse { tx: vec![queue(0, sent, 0)], rx: vec![queue(0, sent - sent / 4, 12), queue(1, sent / 4, 0)] }
 }
 
 fn endpoint(label: &str, threads: u32, cpu: u32) -> Endpoint {
@@ -335,7 +343,29 @@ pub(crate) fn model() -> Run {
             });
         }
     }
+    run.end.timelines = vec![timeline()];
     run
+}
+
+/// Frames of a bus that pauses, with the write-back of every fourth.
+fn timeline() -> Timeline {
+    let starts = |count: usize| (0..count).map(|n| n as f64 * 54.0 + if n < 40 { 0.0 } else { 4000.0 });
+    let lane = |name: &str, events| Lane { name: name.into(), events };
+    let view = |title: &str, from, to| View { title: title.into(), from, to };
+    Timeline {
+        title: "The bus".into(),
+        unit: "CLK".into(),
+        lanes: vec![
+            lane("frames", starts(56).map(|at| (at, 9.0)).collect()),
+            lane("write-backs", starts(56).step_by(4).map(|at| (at + 34.0, 9.0)).collect()),
+            lane("tail writes", vec![(4100.0, 0.0)]),
+        ],
+        marks: vec![
+            Mark { name: "end of the smooth regime, published".into(), at: 2100.0 },
+            Mark { name: "end of the smooth regime, here".into(), at: 2115.0 },
+        ],
+        views: vec![view("the whole trace", 0.0, 8000.0), view("in detail", 1900.0, 2300.0)],
+    }
 }
 
 /// Names that would act in a terminal, a page or a table.
@@ -355,6 +385,12 @@ pub(crate) fn hostile() -> Run {
     run.end.notes = vec![name.into()];
     run.end.points = model().end.points;
     run.end.points[0].values.insert(name.into(), json!(name));
+    let mut traced = timeline();
+    traced.title = name.into();
+    traced.lanes[0].name = name.into();
+    traced.marks[0].name = name.into();
+    traced.views[0].title = name.into();
+    run.end.timelines = vec![traced];
     run
 }
 

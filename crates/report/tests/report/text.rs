@@ -68,3 +68,12 @@ fn a_closed_pipe_is_an_error_for_the_caller_to_judge() {
     let mut full: &mut [u8] = &mut [0; 16];
     assert!(write_text(&samples::ladder(), Style::default(), &mut full).is_err());
 }
+
+#[test]
+fn many_pairs_whose_trials_disagree_are_one_remark() {
+    let mut run = samples::ladder();
+    run.end.pairs.iter_mut().for_each(|pair| pair.agrees = false);
+    let words = text(&run, Style::default()).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("The trials of 5 of 5 combinations disagree: do not quote"), "{words}");
+    assert!(!words.contains("the trials disagree,"), "{words}");
+}

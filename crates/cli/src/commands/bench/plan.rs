@@ -19,6 +19,7 @@ use crate::{
     failure::{Failure, Status},
     output::state_folder,
     packets::frames_between,
+    work::work_ns,
 };
 
 /// What every experiment in the lab is asked.
@@ -87,6 +88,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     }
     let shape = Shape { is_one_size: packets.is_one_size, fits_mtu: largest_ip_packet <= lab.mtu };
     let (tx, rx, mut skipped) = engines(args, rx_threads, shape, access);
+    let work_ns = work_ns(args.sockets.work, rx.iter().map(|spec| &spec.0))?;
     let mut pairs = BenchPlan::pair_up(&tx, &rx);
     pairs.retain(|pair| {
         let can_count = !(lab.gso && pair.takes_messages_for_packets());
@@ -128,6 +130,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         tx_batch_size: args.pattern.batch_size as usize,
         rx_batch_size: 512,
         spin: args.sockets.spin,
+        work_ns,
         statistics: args.stats.map(|level| StatisticsPlan {
             level: level.into(),
             probe_clock: Some(args.packets.probe_clock.into()),

@@ -103,6 +103,17 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["none of these senders sends to any", "hint:  tcp sends to tcp"],
     ),
+    (&["bench", "--work", "2ms"], 2, &["--work is 1ms a packet at most"]),
+    (
+        &["bench", "--tx", "tcp", "--rx", "tcp", "--work", "1us"],
+        2,
+        &["--work is for packets, and tcp has streams"],
+    ),
+    (
+        &["bench", "--rx", "xdp", "--work", "20us"],
+        2,
+        &["a program in the kernel works for 10us at most", "hint:  try --work 10us, or another engine"],
+    ),
     (&["bench", "--tx", "tcp+file+sendfile"], 2, &["has one of its switches at a time, not file, sendfile"]),
     (&["bench", "ndr", "--exceed-ratio", "1"], 2, &["goal NDR: the exceed ratio is from 0 to below 1"]),
     (&["bench", "ndr", "--duration-sum", "1ms"], 2, &["the duration sum holds at least one final trial"]),

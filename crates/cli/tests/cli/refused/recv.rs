@@ -9,6 +9,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["cannot bind UDP 192.0.2.77:4321", "hint:  listen on an address of this host"],
     ),
     (&["recv", "nowhere"], 2, &["'nowhere' is no address to listen on"]),
+    (&["recv", "--work", "2ms"], 2, &["--work is 1ms a packet at most"]),
     (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
     (&["recv", "--engine", "xdp"], 2, &["the engine xdp needs --device", "hint:  ip link lists"]),

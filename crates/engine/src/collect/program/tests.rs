@@ -94,6 +94,7 @@ fn the_program_and_user_space_find_the_same_in_the_same_packets() {
             is_scripted: true,
             returns: None,
             by_poll,
+            work_ns: 0,
         };
         let mut meter = rx.run(|| XdpMeter::open(rx.index(), XdpMode::Native, &options)).unwrap().unwrap();
         let script = script();

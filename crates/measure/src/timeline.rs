@@ -1,0 +1,51 @@
+//! What happened when, on an axis of its own: the transactions of a simulated bus, for example.
+
+use serde::{Deserialize, Serialize};
+
+/// Events by kind on one axis.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Timeline {
+    /// What happened there.
+    pub title: String,
+    /// Unit of the axis, of every start, length and mark.
+    pub unit: String,
+    /// One a kind of event.
+    pub lanes: Vec<Lane>,
+    /// Moments to compare: published ones and this run's.
+    pub marks: Vec<Mark>,
+    /// Parts of the axis that are worth a picture.
+    pub views: Vec<View>,
+}
+
+/// All events of one kind.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Lane {
+    /// The kind.
+    pub name: String,
+    /// Start and length of each, ascending; something that takes no time has length 0.
+    pub events: Vec<(f64, f64)>,
+}
+
+/// A moment with a name.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Mark {
+    /// Its name.
+    pub name: String,
+    /// When.
+    pub at: f64,
+}
+
+/// A part of the axis.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct View {
+    /// What is seen in it.
+    pub title: String,
+    /// Where it begins.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+}

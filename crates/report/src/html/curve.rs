@@ -1,0 +1,178 @@
+//! Figures 3, 4 and 9 of the RDR paper: throughput against payload, by theory, sent, received and published, in one chart.
+
+use std::collections::BTreeSet;
+
+use measure::Point;
+use serde_json::Value;
+
+use super::{
+    lines::{Axis, LineChart},
+    page::Page,
+    scale::Scale,
+};
+use crate::{
+    number,
+    points::Series,
+    table::{Cell, Column, Table},
+};
+
+/// What is the same for every policy, and its names in the points.
+const SHARED: [(&str, &str); 3] =
+    [("theory", "theory_bps"), ("sent", "sent_bps"), ("limit of the bus", "bus_limit_bps")];
+/// What a policy makes of it.
+const OF_POLICY: [(&str, &str); 2] = [("received", "received_bps"), ("published", "published_received_bps")];
+
+/// A chart for each number of ports, where the points are of that experiment.
+pub(super) fn write(points: &[Point], page: &mut Page) {
+    let all = SHARED
+        .iter()
+        .chain(&OF_POLICY)
+        .all(|(_, name)| points.iter().any(|point| number(point, name).is_some()));
+    if !all {
+        return;
+    }
+    let ports: BTreeSet<u64> =
+        points.iter().filter_map(|point| point.values.get("ports")?.as_u64()).collect();
+    page.section("curve", "Throughput against payload", |page| {
+        for ports in ports {
+            let of: Vec<&Point> = points
+                .iter()
+                .filter(|point| point.values.get("ports").and_then(Value::as_u64) == Some(ports))
+                .collect();
+            let title = match ports {
+                1 => "Figures 3, 4 and 9: one port".to_string(),
+                _ => format!("Figures 3, 4 and 9: each of {ports} ports"),
+            };
+            let series = lines(&of);
+            let (far, drawn) = apart(&series);
+            let heights = drawn.iter().flat_map(|line| &line.points).map(|point| point.1);
+            let payloads: Vec<f64> = of.iter().filter_map(|point| number(point, "payload_bytes")).collect();
+            let chart = LineChart {
+                title: &title,
+                x: Axis::new("payload, bytes", Scale::fitting(&payloads), number::tick),
+                y: Axis::new("Mb/s of frames", Scale::linear(heights), number::tick),
+                series: &drawn,
+                diagonal: None,
+                interval: "",
+            };
+            page.figure(chart.title, &table(&title, &series), |page| {
+                chart.write(page);
+                for line in &far {
+                    let [least, most] =
+                        [line.points.first(), line.points.last()].map(|point| point.map_or(0.0, |p| p.1));
+                    let [least, most] = [least, most].map(number::plain);
+                    page.element(
+                        "p",
+                        "note",
+                        &format!("{}: from {least} to {most} Mb/s, beyond the chart.", line.name),
+                    );
+                }
+            });
+        }
+    });
+}
+
+/// The limit of a bus that is far above all that the link carries would press the other lines together: it stands apart.
+fn apart(series: &[Series]) -> (Vec<Series>, Vec<Series>) {
+    let (of_bus, _) = SHARED[2];
+    let highest = |line: &Series| line.points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let most = series.iter().filter(|line| line.name != of_bus).map(highest).fold(0.0, f64::max);
+    let is_far = |line: &Series| line.name == of_bus && line.points.iter().all(|point| point.1 > 2.0 * most);
+    series.iter().cloned().partition(is_far)
+}
+
+fn lines(points: &[&Point]) -> Vec<Series> {
+    let policies: BTreeSet<&str> =
+        points.iter().filter_map(|point| point.values.get("policy")?.as_str()).collect();
+    let line = |title: String, policy: &str, name: &str| {
+        let of =
+            points.iter().filter(|point| point.values.get("policy").and_then(Value::as_str) == Some(policy));
+        let at = of.filter_map(|point| Some((number(point, "payload_bytes")?, number(point, name)? / 1e6)));
+        let mut at: Vec<(f64, f64)> = at.collect();
+        at.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series::new(title, at)
+    };
+    let first = policies.first().copied().unwrap_or_default();
+    let shared = SHARED.map(|(title, name)| line(title.into(), first, name));
+    let by_policy = policies
+        .iter()
+        .flat_map(|policy| OF_POLICY.map(|(title, name)| line(format!("{title}, {policy}"), policy, name)));
+    shared.into_iter().chain(by_policy).filter(|line| !line.points.is_empty()).collect()
+}
+
+/// One row a payload, one column a line.
+fn table(title: &str, series: &[Series]) -> Table {
+    let mut payloads: Vec<f64> =
+        series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
+    payloads.sort_by(f64::total_cmp);
+    payloads.dedup();
+    let mut table = Table::titled(title);
+    table.push(Column::figures(
+        "payload",
+        "bytes",
+        payloads.iter().map(|payload| Cell::figure(*payload, number::plain)),
+    ));
+    for line in series {
+        let value = |payload: &f64| line.points.iter().find(|point| point.0 == *payload).map(|point| point.1);
+        table.push(Column::figures(
+            &line.name,
+            "Mb/s",
+            payloads.iter().map(|payload| Cell::figure(value(payload), number::plain)),
+        ));
+    }
+    table
+}
+
+fn number(point: &Point, name: &str) -> Option<f64> {
+    point.values.get(name).and_then(Value::as_f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn point(policy: &str, payload: u32, received_bps: f64) -> Point {
+        let values = [
+            ("policy", json!(policy)),
+            ("ports", json!(1)),
+            ("payload_bytes", json!(payload)),
+            ("theory_bps", json!(9e8)),
+            ("sent_bps", json!(9e8)),
+            ("bus_limit_bps", json!(3e9)),
+            ("received_bps", json!(received_bps)),
+            ("published_received_bps", json!(received_bps)),
+        ];
+        Point { values: values.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    #[test]
+    fn one_chart_has_theory_and_what_each_policy_receives() {
+        let points = [
+            point("realloc", 100, 4.7e8),
+            point("realloc", 46, 2.5e8),
+            point("recycle", 46, 3.5e8),
+            point("recycle", 100, 6.6e8),
+        ];
+        let mut page = Page::default();
+        write(&points, &mut page);
+        let html = page.into_html();
+        assert_eq!(html.matches("<figure>").count(), 1, "{html}");
+        for name in ["theory", "received, realloc", "published, recycle"] {
+            assert!(html.contains(&format!("{name}</li>")), "{name}: {html}");
+        }
+        assert!(html.contains("limit of the bus: from"), "far above, in words: {html}");
+        assert!(!html.contains("limit of the bus</li>"), "{html}");
+        assert!(html.contains("received, realloc: from 250 at 46 to 470 at 100."), "ascending: {html}");
+    }
+
+    #[test]
+    fn other_points_have_no_such_chart() {
+        let mut page = Page::default();
+        let mut other = point("realloc", 46, 1e6);
+        other.values.remove("theory_bps");
+        write(&[other], &mut page);
+        assert_eq!(page.into_html(), "");
+    }
+}

@@ -1,0 +1,151 @@
+//! Events by kind on a time axis: a lane each, and the moments to compare as lines across all.
+
+use measure::{Timeline, View};
+
+use super::{
+    page::{Page, per_cent},
+    scale::Scale,
+};
+use crate::{
+    escape::html,
+    number,
+    table::{Cell, Column, Table},
+};
+
+/// Events that take no time are drawn this wide, in pixels.
+const INSTANT_PX: f64 = 2.0;
+
+/// Every timeline, each view a picture.
+pub(super) fn write(timelines: &[Timeline], page: &mut Page) {
+    if timelines.is_empty() {
+        return;
+    }
+    page.section("timelines", "What happened when", |page| {
+        for timeline in timelines {
+            page.figure(&timeline.title, &table(timeline), |page| {
+                let classes: Vec<String> =
+                    (0..timeline.lanes.len()).map(|at| format!("s{}", at % 8)).collect();
+                let lanes = classes.iter().zip(&timeline.lanes);
+                page.legend(lanes.map(|(class, lane)| (class.as_str(), lane.name.as_str())));
+                timeline.views.iter().for_each(|view| write_view(timeline, view, page));
+            });
+        }
+    });
+}
+
+fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
+    let scale = Scale::Linear { min: view.from, max: view.to };
+    let inside = |at: f64| scale.position(at).filter(|position| (0.0..=1.0).contains(position));
+    page.element("h3", "", &view.title);
+    page.raw("<div class=\"plot lanes\">");
+    page.open_svg("lines", &view.title, &description(timeline, view));
+    let round: Vec<(f64, String)> =
+        scale.ticks().into_iter().filter_map(|tick| Some((inside(tick)?, number::plain(tick)))).collect();
+    // on a phone there is room for four words
+    let every = round.len().div_ceil(4).max(1);
+    for (position, label) in round.iter().step_by(every) {
+        let position = *position;
+        let (x, label) = (per_cent(position), html(label));
+        page.raw(format!("<line class=\"grid\" y1=\"0\" y2=\"100%\" x1=\"{x}\" x2=\"{x}\"/>"));
+        page.raw(format!("<text class=\"tick x\" y=\"100%\" dy=\"18\" x=\"{x}\">{label}</text>"));
+    }
+    let height = 1.0 / timeline.lanes.len().max(1) as f64;
+    for (at, lane) in timeline.lanes.iter().enumerate() {
+        let y = per_cent((at as f64 + 0.1) * height);
+        for (start, length) in lane.events.iter().filter(|(start, length)| start + length >= view.from) {
+            let Some(from) = inside(*start) else { continue };
+            let to = scale.position(start + length).unwrap_or(from).min(1.0);
+            let width = if *length > 0.0 { per_cent(to - from) } else { INSTANT_PX.to_string() };
+            page.raw(format!(
+                "<rect class=\"s{}\" x=\"{}\" y=\"{y}\" width=\"{width}\" height=\"{}\"/>",
+                at % 8,
+                per_cent(from),
+                per_cent(0.8 * height)
+            ));
+        }
+    }
+    let marks: Vec<(f64, &str)> =
+        timeline.marks.iter().filter_map(|mark| Some((inside(mark.at)?, mark.name.as_str()))).collect();
+    for (position, name) in &marks {
+        let (x, name) = (per_cent(*position), html(name));
+        page.raw(format!(
+            "<line class=\"moment\" y1=\"-4\" y2=\"100%\" x1=\"{x}\" x2=\"{x}\"><title>{name}</title></line>"
+        ));
+    }
+    page.raw("</svg>");
+    page.element("p", "axis x", &timeline.unit);
+    page.raw("</div>\n");
+    if !marks.is_empty() {
+        let names: Vec<&str> = marks.iter().map(|(_, name)| *name).collect();
+        page.element("p", "note", &format!("Dashed, from left to right: {}.", names.join("; ")));
+    }
+}
+
+fn description(timeline: &Timeline, view: &View) -> String {
+    let counts = timeline.lanes.iter().map(|lane| {
+        let there = lane.events.iter().filter(|(start, _)| (view.from..view.to).contains(start));
+        format!("{} {}", there.count(), lane.name)
+    });
+    let counts: Vec<String> = counts.collect();
+    let [from, to] = [view.from, view.to].map(number::plain);
+    format!("From {from} to {to} {}: {}.", timeline.unit, counts.join(", "))
+}
+
+/// Every event, in the order of time.
+fn table(timeline: &Timeline) -> Table {
+    let mut rows: Vec<(f64, f64, &str)> = timeline
+        .lanes
+        .iter()
+        .flat_map(|lane| lane.events.iter().map(|(start, length)| (*start, *length, lane.name.as_str())))
+        .collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut table = Table::titled(&timeline.title);
+    table.push(Column::figures(
+        "start",
+        &timeline.unit,
+        rows.iter().map(|row| Cell::figure(row.0, number::plain)),
+    ));
+    table.push(Column::figures(
+        "length",
+        &timeline.unit,
+        rows.iter().map(|row| Cell::figure(row.1, number::plain)),
+    ));
+    table.push(Column::words("what", rows.iter().map(|row| Cell::words(row.2))));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use measure::{Lane, Mark};
+
+    use super::*;
+
+    #[test]
+    fn a_view_draws_what_is_in_it_and_the_table_has_all() {
+        let timeline = Timeline {
+            title: "a <bus>".into(),
+            unit: "CLK".into(),
+            lanes: vec![
+                Lane { name: "frames".into(), events: vec![(0.0, 9.0), (54.0, 9.0), (900.0, 9.0)] },
+                Lane { name: "tails".into(), events: vec![(80.0, 0.0)] },
+            ],
+            marks: vec![Mark { name: "published end".into(), at: 70.0 }],
+            views: vec![View { title: "smooth".into(), from: 0.0, to: 100.0 }],
+        };
+        let mut page = Page::default();
+        write(&[timeline], &mut page);
+        let html = page.into_html();
+        assert_eq!(html.matches("<rect").count(), 3, "{html}");
+        assert!(html.contains("From 0 to 100 CLK: 2 frames, 1 tails."), "{html}");
+        assert!(html.contains("a &lt;bus&gt;") && html.contains("class=\"moment\""), "{html}");
+        assert!(html.contains("Dashed, from left to right: published end."), "{html}");
+        assert_eq!(html.matches("<tr>").count(), 1 + 4, "a heading and every event: {html}");
+    }
+
+    #[test]
+    fn a_run_without_any_has_no_such_section() {
+        let mut page = Page::default();
+        write(&[], &mut page);
+        assert_eq!(page.into_html(), "");
+    }
+}
