@@ -213,6 +213,18 @@ mod tests {
         assert_eq!(Seen::parse(5, &kernel), None);
     }
 
+    /// A function that keeps its name whatever is optimised.
+    #[inline(never)]
+    fn be_busy() {
+        let end = Instant::now() + Duration::from_millis(300);
+        let mut number = 1u64;
+        while Instant::now() < end {
+            for _ in 0..10_000 {
+                number = black_box(number.wrapping_mul(3));
+            }
+        }
+    }
+
     #[test]
     fn a_busy_thread_is_seen_where_it_is_busy() {
         let cpus = crate::cpu::allowed().unwrap();
@@ -225,14 +237,7 @@ mod tests {
             }
         };
         let busy = std::thread::Builder::new().name("busy".into());
-        let work = || {
-            let end = Instant::now() + Duration::from_millis(300);
-            let mut number = 1u64;
-            while Instant::now() < end {
-                (0..10_000).for_each(|_| number = black_box(number.wrapping_mul(3)));
-            }
-        };
-        let busy = busy.spawn(work).unwrap();
+        let busy = busy.spawn(be_busy).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         let seen = |sampler: &Sampler| {
             let own = sampler.stacks.iter().filter(|(stack, _)| stack.task == Task::Own("busy".into()));
@@ -245,10 +250,9 @@ mod tests {
         busy.join().unwrap();
         let samples = sampler.take();
         let own = OwnSymbols::read().unwrap();
-        let in_this_file =
-            |address: u64| own.name(address).is_some_and(|name| name.contains("busy_thread_is_seen"));
+        let in_this_file = |address: u64| own.name(address).is_some_and(|name| name.contains("be_busy"));
         let found = samples.stacks.iter().filter_map(|(stack, _)| stack.user).any(in_this_file);
-        assert!(found, "the closure that was busy is named");
+        assert!(found, "the function that was busy is named");
         assert_eq!(seen(&sampler), 0, "what was taken is not taken again");
     }
 }
