@@ -288,7 +288,10 @@ fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
         return Vec::new();
     }
     if received.losses.is_empty() {
-        return vec![LedgerLine::new("receiving ring", received.lost, "the ring's own counters")];
+        // Which of its rings it was, an AF_XDP socket tells when it stops; until then any of them accounts for the
+        // redirects that failed.
+        let name = if received.is_xsk { Place::XskRingFull.name() } else { "receiving ring" };
+        return vec![LedgerLine::new(name, received.lost, "the ring's own counters")];
     }
     received.losses.clone()
 }
