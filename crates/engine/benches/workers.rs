@@ -28,7 +28,7 @@ use port::{
     XskTxOptions,
 };
 use sys::cpu;
-use wire::{FrameSpec, MacAddr, Template};
+use wire::{FrameSpec, MacAddr, ProbeHeader, Template, UdpFrame};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -271,12 +271,17 @@ fn bare_receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
     })?
 }
 
+/// Finds the number in each packet, which is what a loop is for, and remembers nothing.
 fn receive_bare<P: RxPort>(mut port: P) -> Outcome<PerCpuSecond> {
     // The flood takes its time to begin.
     while port.recv(Wait::Block, |_| ())? == 0 {}
     measured(|| {
         Ok(port.recv(Wait::Block, |received| {
-            black_box(received.bytes[0]);
+            let payload = match P::LAYER {
+                Layer::Payload => received.bytes,
+                Layer::Frame => UdpFrame::parse(received.bytes).map_or(&[][..], |frame| frame.payload()),
+            };
+            black_box(ProbeHeader::read(payload));
         })?)
     })
 }

@@ -1,18 +1,21 @@
 //! Receivers: workers that count the packets a port lends them.
 
 mod program;
+mod reader;
 
-use std::{hint, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
-    BusyPoll, Fanout, FanoutMode, Layer, Loss, PacketReflector, PacketRx, PacketRxOptions, PortError,
-    Received, ReturnList, RxPort, TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait,
-    XdpMode, XskReflector, XskRx, XskRxOptions,
+    BusyPoll, Fanout, FanoutMode, Loss, PacketReflector, PacketRx, PacketRxOptions, ReturnList, RxPort,
+    TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait, XdpMode, XskReflector, XskRx,
+    XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{clock, ethtool::EthtoolNetlink, rtnetlink::Link};
-use wire::{ProbeClock, ProbeHeader, UdpFrame};
+use sys::{ethtool::EthtoolNetlink, rtnetlink::Link};
+use wire::ProbeClock;
+
+pub(crate) use reader::{Outlets, Probes, Tally, receive, take_streams};
 
 use crate::{
     collect::{LatencyMeans, ReaderPlace, Readings, reception},
@@ -20,7 +23,7 @@ use crate::{
     generate::{self, interface_index},
     observe::{Observer, Then, Window},
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
-    worker::{Crew, Meter, Placement, Shift, WorkerCost},
+    worker::{Crew, Placement, WorkerCost},
 };
 
 /// What a receiver does; complete and printable.
@@ -51,6 +54,9 @@ pub struct ReceiverPlan {
 
 /// Bytes of a packet socket's ring.
 pub const PACKET_RING_BYTES: usize = PacketRxOptions::USUAL_RING_BYTES;
+
+/// How long workers may take to show what they have.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(1);
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -474,176 +480,6 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<(Vec<UdpRx>, UdpRxOp
     Ok((ports, options))
 }
 
-/// Which probes a receiver counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probes {
-    /// Those that a sender sends.
-    Sent,
-    /// Those that come back to it.
-    Returned,
-}
-
-impl Probes {
-    /// The header of a payload, when it is such a probe's and of a stream that is told apart.
-    #[inline]
-    pub(crate) fn read(self, payload: &[u8]) -> Option<ProbeHeader> {
-        let header = match self {
-            Self::Sent => ProbeHeader::read(payload),
-            Self::Returned => ProbeHeader::read_returned(payload),
-        };
-        header.filter(|header| usize::from(header.stream) < STREAMS)
-    }
-}
-
-/// What the hot loop adds up; decides about packets, and knows no port.
-pub(crate) struct Tally {
-    probes: Probes,
-    total: RxSnapshot,
-    streams: Box<[StreamCount; STREAMS]>,
-    touched: [u64; STREAMS / 64],
-}
-
-impl Tally {
-    fn new(probes: Probes) -> Self {
-        Self {
-            probes,
-            total: RxSnapshot::default(),
-            streams: Box::new([StreamCount::default(); STREAMS]),
-            touched: [0; STREAMS / 64],
-        }
-    }
-
-    /// Takes a payload; returns its header when it is a probe's.
-    #[inline]
-    pub(crate) fn add(&mut self, payload: &[u8]) -> Option<ProbeHeader> {
-        let Some(header) = self.probes.read(payload) else {
-            self.total.foreign += 1;
-            return None;
-        };
-        let stream = usize::from(header.stream);
-        self.total.packets += 1;
-        self.total.payload_bytes += payload.len() as u64;
-        self.streams[stream].packets += 1;
-        self.streams[stream].payload_bytes += payload.len() as u64;
-        self.touched[stream / 64] |= 1 << (stream % 64);
-        Some(header)
-    }
-
-    fn publish(&mut self, published: &RxPublished) {
-        published.store(&self.total);
-        for (word, touched) in self.touched.iter_mut().enumerate() {
-            while *touched != 0 {
-                let stream = word * 64 + touched.trailing_zeros() as usize;
-                published.store_stream(stream, &self.streams[stream]);
-                *touched &= *touched - 1;
-            }
-        }
-    }
-}
-
-/// How long workers may take to show what they have.
-const WINDOW_PATIENCE: Duration = Duration::from_secs(1);
-
-/// A port that others keep filling is not emptied for longer than this.
-const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
-
-/// How often a busy receiver asks for its losses: a system call more.
-const LOSSES_EVERY_NS: u64 = 10_000_000;
-
-/// Where a worker shows what it has, and how long it works for each packet.
-pub(crate) struct Outlets<'o> {
-    pub(crate) published: &'o RxPublished,
-    pub(crate) window: &'o Window,
-    pub(crate) work_ns: u64,
-}
-
-/// What an application would do with packets, as far as time goes: a batch's work is done in one stretch.
-fn work(until_ns: u64) {
-    while clock::monotonic_ns() < until_ns {
-        hint::spin_loop();
-    }
-}
-
-/// The hot loop: per batch one call, one clock read, one publish.
-pub(crate) fn receive<P: RxPort>(
-    port: &mut P,
-    wait: Wait,
-    (probes, mut observer): (Probes, Option<Observer>),
-    shift: &Shift,
-    Outlets { published, window, work_ns }: Outlets<'_>,
-) -> RxResult {
-    let mut meter = Meter::start();
-    let mut tally = Tally::new(probes);
-    let (mut first_ns, mut last_ns) = (None, None);
-    let mut drain_until_ns = u64::MAX;
-    let mut was_idle = false;
-    let mut losses_due_ns = 0;
-    let error = loop {
-        // Asked before the last look: what arrived before the request to stop is counted.
-        let is_over = shift.is_over();
-        let wait = if is_over { Wait::Spin } else { wait };
-        let received = match &mut observer {
-            None => port.recv(wait, |received| count::<P>(&mut tally, &received)),
-            Some(observer) => {
-                observer.begin_batch();
-                port.recv(wait, |received| {
-                    observer.observe(P::LAYER, &received, &mut tally);
-                })
-            }
-        };
-        if let Some(observer) = &mut observer {
-            window.show(|then| observer.readings(then));
-        }
-        let packets = match received {
-            Ok(0) if is_over => break None,
-            // The count that packets carry lags behind; there is time for the exact one now.
-            Ok(0) if !was_idle => {
-                was_idle = true;
-                if let Err(error) = read_losses(port, &mut tally) {
-                    break Some(error);
-                }
-                tally.publish(published);
-                continue;
-            }
-            Ok(0) => continue,
-            Ok(packets) => packets as u64,
-            Err(error) => break Some(error.into()),
-        };
-        was_idle = false;
-        let now = clock::monotonic_ns();
-        if is_over {
-            drain_until_ns = drain_until_ns.min(now + LONGEST_DRAIN_NS);
-            if now > drain_until_ns {
-                break None;
-            }
-        }
-        first_ns.get_or_insert(now);
-        last_ns = Some(now);
-        if now > losses_due_ns {
-            losses_due_ns = now + LOSSES_EVERY_NS;
-            if let Some(observer) = &mut observer {
-                observer.check_clocks();
-            }
-            if let Err(error) = read_losses(port, &mut tally) {
-                break Some(error);
-            }
-        }
-        tally.total.lost = tally.total.lost.max(port.lost_seen());
-        tally.publish(published);
-        if work_ns > 0 {
-            work(now + packets * work_ns);
-        }
-    };
-    let error = error.or_else(|| read_losses(port, &mut tally).err());
-    let (losses, error) = match port.losses() {
-        Ok(losses) => (losses, error),
-        Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
-    };
-    tally.publish(published);
-    let statistics = observer.map(|mut observer| observer.readings(Then::GoOn)).unwrap_or_default();
-    RxResult { tally: tally.total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
-}
-
 fn open_tcp(plan: &ReceiverPlan, tcp: &TcpRxPlan) -> Result<Vec<TcpRx>, EngineError> {
     let first = TcpRx::open(&TcpRxOptions {
         local: plan.local,
@@ -656,48 +492,4 @@ fn open_tcp(plan: &ReceiverPlan, tcp: &TcpRxPlan) -> Result<Vec<TcpRx>, EngineEr
         ports.push(ports[0].share()?);
     }
     Ok(ports)
-}
-
-/// A receiver without data looks up this often, to hear that it shall stop.
-const STREAM_WAIT: Duration = Duration::from_millis(20);
-
-/// Reads streams until it shall stop and nothing is left to read.
-pub(crate) fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublished) -> RxResult {
-    let mut meter = Meter::start();
-    let mut total = RxSnapshot::default();
-    let (mut first_ns, mut last_ns) = (None, None);
-    let error = loop {
-        let is_over = shift.is_over();
-        let wait = if is_over { Duration::ZERO } else { STREAM_WAIT };
-        match port.receive(wait) {
-            Ok(0) if is_over => break None,
-            Ok(0) => continue,
-            Ok(_) => {}
-            Err(error) => break Some(error.into()),
-        }
-        let now = clock::monotonic_ns();
-        first_ns.get_or_insert(now);
-        last_ns = Some(now);
-        total.packets = port.received_messages();
-        total.payload_bytes = port.received_bytes();
-        published.store(&total);
-    };
-    let (losses, statistics) = (Vec::new(), Vec::new());
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
-}
-
-#[inline]
-fn count<P: RxPort>(tally: &mut Tally, received: &Received<'_>) {
-    match P::LAYER {
-        Layer::Payload => tally.add(received.bytes),
-        Layer::Frame => match UdpFrame::parse(received.bytes) {
-            Ok(frame) => tally.add(frame.payload()),
-            Err(_) => tally.add(&[]),
-        },
-    };
-}
-
-fn read_losses<P: RxPort>(port: &mut P, tally: &mut Tally) -> Result<(), EngineError> {
-    tally.total.lost = port.lost().map_err(|error: PortError| EngineError::from(error))?;
-    Ok(())
 }
