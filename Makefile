@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-kernels test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-predict bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-predict bpf bless man completions fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,11 +20,11 @@ bench: build ## build, then measure every path in the embedded lab
 test: ## everything that CI runs
 	@scripts/test
 
-test-nic: ## the tests on real network drivers, in virtual machines (downloads 450 MB of packages once)
+test-nic: ## cards' settings on real network drivers, in virtual machines (downloads packages once)
 	@scripts/test-nic
 
-test-kernels: ## programs and sockets of XDP on Linux 6.1, 6.12 and the newest, in virtual machines
-	@scripts/test-kernels
+test-vm: ## the other commands on real drivers, and XDP on Linux 6.1, 6.12 and the newest, in virtual machines
+	@scripts/test-vm
 
 test-quick: ## unit tests only
 	$(CARGO) test --workspace --lib --bins

@@ -14,7 +14,7 @@ fn machine(plan: &VmPlan) -> Option<Vm> {
         Ok(vm) => Some(vm),
         Err(error @ VmError::NotThere { .. }) => {
             assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "{error}");
-            eprintln!("skipped: {error}; make test-nic downloads it");
+            eprintln!("skipped: {error}; linerate lab vm --get downloads it");
             None
         }
         Err(error) => panic!("{error}"),

@@ -38,7 +38,7 @@ impl Guest {
             Ok(vm) => Some(Self { vm, share }),
             Err(error @ VmError::NotThere { .. }) => {
                 assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {error}");
-                eprintln!("SKIPPED: {error}; make test-nic downloads it");
+                eprintln!("SKIPPED: {error}; linerate lab vm --get downloads it");
                 None
             }
             Err(error) => panic!("{error}"),

@@ -32,7 +32,7 @@ pub(crate) fn in_a_guest(part: &str, pairs: &[NicPair]) {
         Ok(vm) => vm,
         Err(error @ VmError::NotThere { .. }) => {
             assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "{error}");
-            return eprintln!("skipped: {error}; make test-nic downloads it");
+            return eprintln!("skipped: {error}; linerate lab vm --get downloads it");
         }
         Err(error) => panic!("{error}"),
     };
