@@ -218,7 +218,7 @@ fn sender(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
 fn flooded(
     lab: &Lab,
     path: Path,
-    receive: impl FnOnce(&Lab, Path) -> Outcome<PerCpuSecond>,
+    receive: impl FnOnce(&Lab, Path, &AtomicBool) -> Outcome<PerCpuSecond>,
 ) -> Outcome<PerCpuSecond> {
     let template = Template::new(&spec(lab))?;
     // Frames of XDP need receive rings at the other end; AF_XDP brings a program along.
@@ -245,14 +245,14 @@ fn flooded(
                 Ok(())
             })
         });
-        let received = receive(lab, path);
+        let received = receive(lab, path, &is_over);
         is_over.store(true, Relaxed);
         flood.join().expect("the flood does not panic")??;
         received
     })
 }
 
-fn bare_receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
+fn bare_receiver(lab: &Lab, path: Path, _: &AtomicBool) -> Outcome<PerCpuSecond> {
     let side = lab.rx();
     side.run(|| -> Outcome<PerCpuSecond> {
         cpu::pin_to(CPU)?;
@@ -286,7 +286,7 @@ fn receive_bare<P: RxPort>(mut port: P) -> Outcome<PerCpuSecond> {
     })
 }
 
-fn receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
+fn receiver(lab: &Lab, path: Path, is_over: &AtomicBool) -> Outcome<PerCpuSecond> {
     let engine = match path {
         Path::Udp => RxEngine::Udp(UdpRxPlan::default()),
         Path::Packet => RxEngine::Packet(PacketRxPlan {}),
@@ -309,6 +309,9 @@ fn receiver(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
         thread::sleep(Duration::from_millis(1));
     }
     thread::sleep(TURN);
+    // A worker that is told to stop spins until nothing comes any more: what is under way comes before.
+    is_over.store(true, Relaxed);
+    thread::sleep(TURN / 5);
     let result = receiver.stop().workers.remove(0);
     if let Some(error) = result.error {
         return Err(error.into());
