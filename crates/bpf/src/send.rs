@@ -248,10 +248,12 @@ impl SendPlan {
     fn makeup(&self) -> u32 {
         let [.., payload_len] = &self.fields;
         let has_list = self.fields.iter().any(|field| matches!(field, FieldDraw::List(_)));
-        match self.fields.iter().all(|field| *field == FieldDraw::Fixed) {
-            true => 0,
-            false if !has_list && *payload_len == FieldDraw::Fixed => 1,
-            false => 2,
+        if self.fields.iter().all(|field| *field == FieldDraw::Fixed) {
+            0
+        } else if !has_list && *payload_len == FieldDraw::Fixed {
+            1
+        } else {
+            2
         }
     }
 }

@@ -25,12 +25,11 @@ pub use generate::{
 };
 pub use observe::Then;
 pub use pace::{Departures, Limit, Schedule};
+/// Packets that a receiving port lost at one place, whose packets go back, and who says when a packet came.
 pub use port::{Loss, ReturnList, TcpSend, TimeSource, WORK_AT_MOST_NS as PROGRAM_WORK_AT_MOST_NS};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
-/// Packets that a receiving port lost at one place, whose packets go back, and who says when a packet came.
-pub use receive::PACKET_RING_BYTES;
 pub use receive::{
-    PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult, StatisticsPlan, TcpRxPlan,
-    UdpRxPlan, XdpRxPlan, XskRxPlan,
+    PACKET_RING_BYTES, PacketRxPlan, Receiver, ReceiverPlan, ReceiverResult, RxEngine, RxResult,
+    StatisticsPlan, TcpRxPlan, UdpRxPlan, XdpRxPlan, XskRxPlan,
 };
 pub use worker::{Placement, WorkerCost};

@@ -12,7 +12,7 @@ use port::{
     XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
-use sys::{ethtool::EthtoolNetlink, rtnetlink::Link};
+use sys::{ethtool::rx_queues, rtnetlink::Link};
 use wire::ProbeClock;
 
 pub(crate) use reader::{Outlets, Probes, Tally, receive, take_streams};
@@ -226,17 +226,13 @@ impl Receiver {
                 Self::over(plan, ports, placement, plan.local)
             }
             RxEngine::Xsk(xsk) => {
-                let (ports, reflectors) = placement.inside(|| {
-                    let options = xsk_options(plan, xsk)?;
-                    Ok(match returns {
-                        None => (XskRx::open(&options)?, Vec::new()),
-                        Some(returns) => (Vec::new(), XskReflector::open(&options, returns)?),
-                    })
-                })?;
-                match returns {
-                    None => Self::over(plan, ports, placement, plan.local),
-                    Some(_) => Self::over(plan, reflectors, placement, plan.local),
-                }
+                let options = placement.inside(|| xsk_options(plan, xsk))?;
+                let Some(returns) = returns else {
+                    let ports = placement.inside(|| Ok(XskRx::open(&options)?))?;
+                    return Self::over(plan, ports, placement, plan.local);
+                };
+                let ports = placement.inside(|| Ok(XskReflector::open(&options, returns)?))?;
+                Self::over(plan, ports, placement, plan.local)
             }
             RxEngine::Tcp(tcp) => {
                 let ports = placement.inside(|| open_tcp(plan, tcp))?;
@@ -373,9 +369,7 @@ impl ReceiverPlan {
         if self.statistics.is_none() && !self.reflect {
             return Ok((0..workers).collect());
         }
-        let link = generate::interface(Some(name))?;
-        let used = EthtoolNetlink::open().ok().and_then(|mut ethtool| ethtool.rx_queues(link.index));
-        Ok((0..used.unwrap_or(link.rx_queues).max(workers)).collect())
+        Ok((0..rx_queues(&generate::interface(Some(name))?).max(workers)).collect())
     }
 
     /// Who is to stamp packets: nobody unless times are measured, `best` unless somebody else was asked for.
@@ -431,8 +425,7 @@ fn xsk_options(plan: &ReceiverPlan, xsk: &XskRxPlan) -> Result<XskRxOptions, Eng
         queues: plan.queues(interface)?,
         dst_port: if is_measuring { 0 } else { plan.local.port() },
         only_probes: is_measuring,
-        stamps: stamp != TimeSource::Loop,
-        by_poll: stamp == TimeSource::Poll,
+        stamp,
         busy_poll: xsk.busy_poll.then_some(BusyPoll::USUAL),
         shared_umem: xsk.shared_umem,
         ..XskRxOptions::on(interface, 0)

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 mod error;
 mod packet;
 mod pktgen;
+mod reflector;
 mod returns;
 mod tcp;
 mod udp;
@@ -96,6 +97,7 @@ pub struct Loss {
 }
 
 /// A received packet, lent until the next call.
+#[derive(Clone, Copy)]
 pub struct Received<'p> {
     /// Payload or frame, as [`RxPort::LAYER`] says.
     pub bytes: &'p [u8],

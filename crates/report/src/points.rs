@@ -182,7 +182,7 @@ fn series_name(point: &Point, series: &[String]) -> String {
     series.iter().filter_map(part).collect::<Vec<_>>().join(", ")
 }
 
-fn number(point: &Point, name: &str) -> Option<f64> {
+pub(crate) fn number(point: &Point, name: &str) -> Option<f64> {
     point.values.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
 }
 

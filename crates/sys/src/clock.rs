@@ -57,13 +57,7 @@ pub struct Discipline {
 
 /// Asks the kernel about its wall clock; `None` when it does not say.
 pub fn discipline() -> Option<Discipline> {
-    // SAFETY: an all-zero timex asks for nothing to be changed.
-    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `timex` is a valid timex for the call to write to.
-    let state = unsafe { libc::adjtimex(&mut timex) };
-    if state < 0 {
-        return None;
-    }
+    let (state, timex) = timex()?;
     let unit_ns = if timex.status & libc::STA_NANO != 0 { 1 } else { 1000 };
     Some(Discipline {
         is_synchronised: state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0,
@@ -74,11 +68,16 @@ pub fn discipline() -> Option<Discipline> {
 
 /// By how many seconds TAI is ahead of UTC, as somebody told the kernel; 0 when nobody did.
 pub(crate) fn tai_seconds() -> i32 {
+    timex().map_or(0, |(_, timex)| timex.tai)
+}
+
+/// The state of the kernel's wall clock and what it knows of it.
+fn timex() -> Option<(i32, libc::timex)> {
     // SAFETY: an all-zero timex asks for nothing to be changed.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is a valid timex for the call to write to.
     let state = unsafe { libc::adjtimex(&mut timex) };
-    if state < 0 { 0 } else { timex.tai }
+    (state >= 0).then_some((state, timex))
 }
 
 /// What a look at the monotonic clock costs and tells.

@@ -2,9 +2,11 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io, mem,
     os::fd::AsRawFd,
 };
+
+use libc::ptp_clock_time as Time;
 
 /// A hardware clock as it stood beside the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,51 +38,27 @@ fn clock(name: &str) -> io::Result<PtpClock> {
     Ok(PtpClock { device, name: words.trim().into(), ahead_ns, within_ns })
 }
 
-/// `struct ptp_clock_time` of `linux/ptp_clock.h`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct Time {
-    sec: i64,
-    nsec: u32,
-    reserved: u32,
+/// Nanoseconds of a clock.
+fn ns(time: Time) -> i128 {
+    i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)
 }
 
-impl Time {
-    fn ns(self) -> i128 {
-        i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
-    }
-}
-
-const MOST_SAMPLES: usize = 25;
-
-/// `struct ptp_sys_offset_extended`: the wall clock, the hardware clock, the wall clock again.
-#[repr(C)]
-struct Offsets {
-    samples: u32,
-    clock: i32,
-    reserved: [u32; 2],
-    times: [[Time; 3]; MOST_SAMPLES],
-}
-const _: () = assert!(size_of::<Offsets>() == 16 + MOST_SAMPLES * 3 * 16);
-
-/// `_IOWR('=', 9, struct ptp_sys_offset_extended)`.
-const PTP_SYS_OFFSET_EXTENDED: libc::c_ulong =
-    3 << 30 | (size_of::<Offsets>() as libc::c_ulong) << 16 | 0x3d << 8 | 9;
-
+/// The wall clock, the hardware clock and the wall clock again, some times.
 fn offsets(file: &File) -> io::Result<Vec<[Time; 3]>> {
     const SAMPLES: usize = 9;
-    let times = [[Time::default(); 3]; MOST_SAMPLES];
-    let mut offsets = Offsets { samples: SAMPLES as u32, clock: 0, reserved: [0; 2], times };
-    // SAFETY: the request's size is that of `offsets`, which the kernel reads and writes.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), PTP_SYS_OFFSET_EXTENDED as _, &raw mut offsets) };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(offsets.times[..SAMPLES].to_vec()) }
+    // SAFETY: zeros are numbers like others.
+    let mut offsets: libc::ptp_sys_offset_extended = unsafe { mem::zeroed() };
+    offsets.n_samples = SAMPLES as u32;
+    // SAFETY: the request is for what `offsets` is, which the kernel reads and writes.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::PTP_SYS_OFFSET_EXTENDED, &raw mut offsets) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(offsets.ts[..SAMPLES].to_vec()) }
 }
 
 /// Of the sample whose two looks at the wall clock are closest: how far the clock between is ahead of their middle.
 fn best(samples: &[[Time; 3]]) -> Option<(i64, u64)> {
     let read = samples.iter().map(|[before, clock, after]| {
-        let within = after.ns() - before.ns();
-        (within, clock.ns() - before.ns() - within / 2)
+        let within = ns(*after) - ns(*before);
+        (within, ns(*clock) - ns(*before) - within / 2)
     });
     let (within, ahead) = read.filter(|(within, _)| *within >= 0).min_by_key(|(within, _)| *within)?;
     Some((i64::try_from(ahead).ok()?, u64::try_from(within).ok()?))

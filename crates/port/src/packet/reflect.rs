@@ -6,19 +6,17 @@ use wire::turn_frame_back;
 
 use super::{PacketRx, PacketTx, PacketTxOptions, transmit::longest_frame};
 use crate::{
-    Layer, Loss, PortError, Received, RxPort, TimeSource, TxPort, Wait,
+    PortError, Received, TxPort,
+    reflector::{Back, Reflector},
     returns::{ReturnCheck, ReturnList},
 };
 
 /// A [`PacketRx`] whose probes go back through a socket beside it, a block at once. What the interface does not take at
 /// once is not sent.
-pub struct PacketReflector {
-    rx: PacketRx,
-    back: Back,
-}
+pub type PacketReflector = Reflector<PacketRx, PacketBack>;
 
 /// The way back.
-struct Back {
+pub struct PacketBack {
     tx: PacketTx,
     /// Frames one after another, and where each ends.
     bytes: Vec<u8>,
@@ -38,12 +36,13 @@ impl PacketReflector {
         let longest = longest_frame(interface)?.min(LONGEST);
         let tx = PacketTx::open(&PacketTxOptions::on(interface, longest))?;
         let check = ReturnCheck::of(list);
-        Ok(Self { rx, back: Back { tx, bytes: Vec::new(), ends: Vec::new(), longest, check } })
+        Ok(Self { rx, back: PacketBack { tx, bytes: Vec::new(), ends: Vec::new(), longest, check } })
     }
 }
 
-impl Back {
-    fn take(&mut self, frame: &[u8]) {
+impl Back for PacketBack {
+    fn take(&mut self, received: &Received<'_>) {
+        let frame = received.bytes;
         if frame.len() > self.longest {
             return;
         }
@@ -74,38 +73,5 @@ impl Back {
         bytes.clear();
         ends.clear();
         Ok(())
-    }
-}
-
-impl RxPort for PacketReflector {
-    const LAYER: Layer = PacketRx::LAYER;
-
-    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
-        let Self { rx, back } = self;
-        let packets = rx.recv(wait, |received| {
-            let frame = (!received.truncated).then_some(received.bytes);
-            sink(received);
-            if let Some(frame) = frame {
-                back.take(frame);
-            }
-        })?;
-        back.send()?;
-        Ok(packets)
-    }
-
-    fn time_source(&self) -> TimeSource {
-        self.rx.time_source()
-    }
-
-    fn lost_seen(&self) -> u64 {
-        self.rx.lost_seen()
-    }
-
-    fn lost(&mut self) -> Result<u64, PortError> {
-        self.rx.lost()
-    }
-
-    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
-        self.rx.losses()
     }
 }

@@ -7,19 +7,17 @@ use wire::ProbeHeader;
 
 use super::{UdpRx, UdpRxOptions};
 use crate::{
-    Layer, Loss, PortError, Received, RxPort, TimeSource, Wait,
+    PortError, Received,
+    reflector::{Back, Reflector},
     returns::{ReturnCheck, ReturnList},
 };
 
 /// A [`UdpRx`] that sends probes back from the same socket after they were looked at. What the kernel does not take at
 /// once is not sent.
-pub struct UdpReflector {
-    rx: UdpRx,
-    back: Back,
-}
+pub type UdpReflector = Reflector<UdpRx, UdpBack>;
 
 /// The way back.
-struct Back {
+pub struct UdpBack {
     socket: UdpSocket,
     batch: SendBatch,
     waiting: usize,
@@ -43,7 +41,7 @@ impl UdpReflector {
         assert!(options.times.is_some(), "who returns packets knows their senders");
         let socket = rx.socket.try_clone().map_err(|source| PortError::Option { option: "dup", source })?;
         let batch = SendBatch::new(Self::BATCH, 1, Self::LONGEST).with_destinations();
-        Ok(Self { rx, back: Back { socket, batch, waiting: 0, check: ReturnCheck::of(list) } })
+        Ok(Self { rx, back: UdpBack { socket, batch, waiting: 0, check: ReturnCheck::of(list) } })
     }
 
     /// The address bound to.
@@ -55,26 +53,9 @@ impl UdpReflector {
     }
 }
 
-impl Back {
-    #[inline]
-    fn take(&mut self, payload: &[u8], to: SocketAddr) {
-        let fits = payload.len() <= UdpReflector::LONGEST;
-        if !fits || ProbeHeader::read(payload).is_none() || !self.check.allows(to.ip()) {
-            return;
-        }
-        if self.waiting == self.batch.slots() {
-            self.send();
-        }
-        let slot = &mut self.batch.slot_mut(self.waiting)[..payload.len()];
-        slot.copy_from_slice(payload);
-        ProbeHeader::turn_back(slot);
-        self.batch.set_len(self.waiting, payload.len());
-        self.batch.set_destination(self.waiting, to);
-        self.waiting += 1;
-    }
-
+impl UdpBack {
     /// A sender that is gone, or whose path is full, misses its packets: it counts them itself.
-    fn send(&mut self) {
+    fn flush(&mut self) {
         let mut from = 0;
         while from < self.waiting {
             match self.batch.send(&self.socket, from, self.waiting) {
@@ -89,43 +70,35 @@ impl Back {
     }
 }
 
-impl RxPort for UdpReflector {
-    const LAYER: Layer = UdpRx::LAYER;
-
-    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
-        let Self { rx, back } = self;
-        let packets = rx.recv(wait, |received| {
-            let (payload, source) = (received.bytes, received.source.filter(|_| !received.truncated));
-            sink(received);
-            if let Some(source) = source {
-                back.take(payload, source);
-            }
-        })?;
-        back.send();
-        Ok(packets)
+impl Back for UdpBack {
+    #[inline]
+    fn take(&mut self, received: &Received<'_>) {
+        let (payload, Some(to)) = (received.bytes, received.source) else { return };
+        let fits = payload.len() <= UdpReflector::LONGEST;
+        if !fits || ProbeHeader::read(payload).is_none() || !self.check.allows(to.ip()) {
+            return;
+        }
+        if self.waiting == self.batch.slots() {
+            self.flush();
+        }
+        let slot = &mut self.batch.slot_mut(self.waiting)[..payload.len()];
+        slot.copy_from_slice(payload);
+        ProbeHeader::turn_back(slot);
+        self.batch.set_len(self.waiting, payload.len());
+        self.batch.set_destination(self.waiting, to);
+        self.waiting += 1;
     }
 
-    fn time_source(&self) -> TimeSource {
-        self.rx.time_source()
-    }
-
-    fn lost_seen(&self) -> u64 {
-        self.rx.lost_seen()
-    }
-
-    fn lost(&mut self) -> Result<u64, PortError> {
-        self.rx.lost()
-    }
-
-    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
-        self.rx.losses()
+    fn send(&mut self) -> Result<(), PortError> {
+        self.flush();
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TxPort, UdpTx, UdpTxOptions};
+    use crate::{RxPort, TimeSource, TxPort, UdpTx, UdpTxOptions, Wait};
 
     #[test]
     fn probes_come_back_to_who_agreed_and_to_nobody_else() {

@@ -53,7 +53,7 @@ impl XskReflector {
         let redirect = Arc::new(redirect);
         let port = |queue| Self {
             queue,
-            stamp: options.stamp(),
+            stamp: options.stamp,
             check: ReturnCheck::of(list.clone()),
             lost: 0,
             _redirect: redirect.clone(),

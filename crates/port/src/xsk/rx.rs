@@ -25,10 +25,8 @@ pub struct XskRxOptions {
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Let the program stamp each packet when it comes.
-    pub stamps: bool,
-    /// By a clock that it looks at once a poll of the device.
-    pub by_poll: bool,
+    /// Who stamps packets: the reading loop, or the program, by a look at the clock for each packet or for each poll.
+    pub stamp: TimeSource,
     /// Memory and ring of each port.
     pub shape: XskShape,
     /// Packets a call, at most.
@@ -87,23 +85,13 @@ impl XskRxOptions {
             queues: vec![queue],
             dst_port: 0,
             only_probes: false,
-            stamps: false,
-            by_poll: false,
+            stamp: TimeSource::Loop,
             shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
             batch_size: 256,
             copy_mode: CopyMode::Auto,
             mode: None,
             busy_poll: None,
             shared_umem: false,
-        }
-    }
-
-    /// Who stamps the packets.
-    pub(super) fn stamp(&self) -> TimeSource {
-        match (self.stamps, self.by_poll) {
-            (false, _) => TimeSource::Loop,
-            (true, false) => TimeSource::Program,
-            (true, true) => TimeSource::Poll,
         }
     }
 }
@@ -149,7 +137,7 @@ impl XskRx {
             lost: 0,
             recycling: Recycling::default(),
             mode,
-            stamp: options.stamp(),
+            stamp: options.stamp,
             busy: options.busy_poll.is_some(),
             name: Place { interface: options.interface.clone(), queue },
             _redirect: redirect.clone(),
@@ -332,7 +320,8 @@ pub(super) fn attach(
     interface: u32,
     queues: u32,
 ) -> Result<(Redirect, Mode), BpfError> {
-    let &XskRxOptions { dst_port, only_probes, stamps, by_poll, .. } = options;
+    let &XskRxOptions { dst_port, only_probes, stamp, .. } = options;
+    let (stamps, by_poll) = (stamp != TimeSource::Loop, stamp == TimeSource::Poll);
     let redirect = RedirectOptions { dst_port, only_probes, stamps, by_poll, queues };
     let attach = |mode| Redirect::attach(interface, mode, &redirect).map(|redirect| (redirect, mode));
     match options.mode {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     number,
-    points::Series,
+    points::{Series, number as value_of},
     table::{Cell, Column, Table},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
     let all = SHARED
         .iter()
         .chain(&OF_POLICY)
-        .all(|(_, name)| points.iter().any(|point| number(point, name).is_some()));
+        .all(|(_, name)| points.iter().any(|point| value_of(point, name).is_some()));
     if !all {
         return;
     }
@@ -46,7 +46,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
             let series = lines(&of);
             let (far, drawn) = apart(&series);
             let heights = drawn.iter().flat_map(|line| &line.points).map(|point| point.1);
-            let payloads: Vec<f64> = of.iter().filter_map(|point| number(point, "payload_bytes")).collect();
+            let payloads: Vec<f64> = of.iter().filter_map(|point| value_of(point, "payload_bytes")).collect();
             let chart = LineChart {
                 title: &title,
                 x: Axis::new("payload, bytes", Scale::fitting(&payloads), number::tick),
@@ -87,7 +87,8 @@ fn lines(points: &[&Point]) -> Vec<Series> {
     let line = |title: String, policy: &str, name: &str| {
         let of =
             points.iter().filter(|point| point.values.get("policy").and_then(Value::as_str) == Some(policy));
-        let at = of.filter_map(|point| Some((number(point, "payload_bytes")?, number(point, name)? / 1e6)));
+        let at =
+            of.filter_map(|point| Some((value_of(point, "payload_bytes")?, value_of(point, name)? / 1e6)));
         let mut at: Vec<(f64, f64)> = at.collect();
         at.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series::new(title, at)
@@ -121,10 +122,6 @@ fn table(title: &str, series: &[Series]) -> Table {
         ));
     }
     table
-}
-
-fn number(point: &Point, name: &str) -> Option<f64> {
-    point.values.get(name).and_then(Value::as_f64)
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ impl EthtoolNetlink {
         Ok(values)
     }
 
-    /// Channels that receive; `None` where the driver does not tell ([`super::rx_queues`] asks further).
-    pub fn rx_queues(&mut self, interface: u32) -> Option<u32> {
+    /// Channels that receive; `None` where the driver does not tell.
+    pub(super) fn rx_queues(&mut self, interface: u32) -> Option<u32> {
         let channels = self.read(&CHANNELS, interface).ok()?;
         let used = channels.iter().filter(|(name, _)| matches!(*name, "rx" | "combined"));
         Some(used.map(|(_, count)| count).sum()).filter(|count| *count > 0)

@@ -1,0 +1,57 @@
+//! Receiving, and sending back what was looked at.
+
+use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
+
+/// A port whose probes go back to those who agreed, after they were looked at.
+pub struct Reflector<P, B> {
+    pub(crate) rx: P,
+    pub(crate) back: B,
+}
+
+/// The way back for what a port received.
+pub trait Back {
+    /// Takes a packet that is whole, if it may go back.
+    fn take(&mut self, received: &Received<'_>);
+
+    /// Sends what was taken; what cannot go at once never does.
+    ///
+    /// # Errors
+    /// When the path is broken.
+    fn send(&mut self) -> Result<(), PortError>;
+}
+
+impl<P: RxPort, B: Back> RxPort for Reflector<P, B> {
+    const LAYER: Layer = P::LAYER;
+
+    fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        let Self { rx, back } = self;
+        let packets = rx.recv(wait, |received| {
+            sink(received);
+            if !received.truncated {
+                back.take(&received);
+            }
+        })?;
+        back.send()?;
+        Ok(packets)
+    }
+
+    fn queue(&self) -> Option<u32> {
+        self.rx.queue()
+    }
+
+    fn time_source(&self) -> TimeSource {
+        self.rx.time_source()
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.rx.lost_seen()
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        self.rx.lost()
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        self.rx.losses()
+    }
+}
