@@ -475,6 +475,8 @@ pub fn queue_capacity_pps(machine: &Config) -> Result<f64, ConfigError> {
     config.traffic.ports = 1;
     config.traffic.link_bps = 400_000_000_000;
     config.traffic.offered_pps = Some(config.traffic.link_bps as f64 / 8.0 / 84.0);
+    config.traffic.sender_ns = 0.0;
+    (config.app.threads, config.app.cpus) = (config.app.threads.min(1), 1);
     config.rss.queues = 1;
     config.rss.flows = 1;
     config.rss.table = None;

@@ -53,7 +53,13 @@ pub(crate) struct PlanArgs {
     /// Frame size in bytes, Ethernet header to FCS
     #[arg(long, value_name = "BYTES")]
     pub(crate) frame_size: Option<wire::FrameSize>,
-    /// Set another parameter of the fleet
+    /// Take a queue's capacity from this machine of the model (linerate model --list)
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    pub(crate) preset: Option<String>,
+    /// Take a queue's capacity from a measured run: what its fastest receiver takes on one CPU
+    #[arg(long, value_name = "RUN")]
+    pub(crate) from: Option<PathBuf>,
+    /// Set another parameter of the fleet: queue_pps, queues, cores, link_bps, flows, heavy_flows, machines, ...
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
     #[command(flatten)]

@@ -1,17 +1,20 @@
 //! `linerate model` and `linerate bench rdr`: the simulated receive path.
 
+mod fleet;
+
 use std::{
     io::{self, Write},
     num::NonZero,
+    path::Path,
     sync::Mutex,
     thread,
 };
 
 use measure::{Machine, Origin, Run};
-use model::{BusTrace, ConfigError, Fleet, Rdr, Scenario, Sweep};
+use model::{BusTrace, Calibration, ConfigError, Rdr, Scenario, Sweep};
 
 use crate::{
-    args::{ModelArgs, ModelCommand, OutputArgs, PlanArgs, PolicyArg, RdrArgs},
+    args::{ModelArgs, ModelCommand, OutputArgs, PolicyArg, RdrArgs},
     commands::report::read_run,
     failure::{Failure, Status, in_words},
     output::{self, Form, Save, printed},
@@ -20,7 +23,7 @@ use crate::{
 
 pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
     match &args.command {
-        Some(ModelCommand::Plan(plan)) => return fleet(plan),
+        Some(ModelCommand::Plan(plan)) => return fleet::run(plan),
         Some(ModelCommand::Rdr(rdr)) => return run_rdr(rdr),
         None => {}
     }
@@ -138,40 +141,20 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut i
 }
 
 /// Predicts rate and loss of the machine of a measured run.
-fn predict(args: &ModelArgs, path: &std::path::Path) -> Result<bool, Failure> {
-    let measured = read_run(path)?;
-    let calibration = model::calibrate(&measured).map_err(|error| {
-        Failure::new(Status::Refused, format!("{}: {}", path.display(), in_words(&error)))
-            .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
-    })?;
+fn predict(args: &ModelArgs, path: &Path) -> Result<bool, Failure> {
+    let calibration = calibrated(path)?;
     let save = Save::prepare(&args.output, "model")?;
     let run = model::predict(&calibration, &args.load, args.loss_ratio, modelled("model", &args.set))
         .map_err(|error| refuse(&error))?;
     finish(run, &args.output, save)
 }
 
-/// Sizes a fleet.
-fn fleet(args: &PlanArgs) -> Result<bool, Failure> {
-    let mut fleet = Fleet::default();
-    let frame = args.frame_size.unwrap_or(wire::FrameSize::MIN);
-    fleet.frame_bytes = frame.bytes();
-    if let Some(flood) = args.flood {
-        let pps = flood.to_pps(frame, None).map_err(|error| Failure::new(Status::Usage, error))?;
-        fleet.flood_pps = pps.ok_or_else(|| {
-            Failure::new(Status::Usage, "a flood of 'max' is no number").hint("write for example 300Mpps")
-        })?;
-    }
-    for setting in &args.set {
-        let (name, value) = split(setting)?;
-        fleet.set(name, value).map_err(|error| refuse(&error))?;
-    }
-    let plan = fleet.plan().map_err(|error| refuse(&error))?;
-    let save = Save::prepare(&args.output, "plan")?;
-    let run = plan.run(&fleet, modelled("model", &args.set));
-    if args.output.form() == Form::Text {
-        return output::print_plan(&plan).and_then(|met| output::save_run(&run, save).map(|()| met));
-    }
-    finish(run, &args.output, save)
+/// The machine of a measured run.
+fn calibrated(path: &Path) -> Result<Calibration, Failure> {
+    model::calibrate(&read_run(path)?).map_err(|error| {
+        Failure::new(Status::Refused, format!("{}: {}", path.display(), in_words(&error)))
+            .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
+    })
 }
 
 fn list() -> Result<bool, Failure> {

@@ -62,6 +62,27 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
         let is_compared = |line: &str| line.starts_with(&pair) && line.contains(" delivered ");
         assert!(text.lines().any(is_compared), "{engine}: {text}");
     }
+
+    let plan = [
+        "model",
+        "plan",
+        "--flood",
+        "10Mpps",
+        "--set",
+        "flow_sets=10",
+        "--set",
+        "queues=4",
+        "--from",
+        &flood,
+    ];
+    let (status, text, words) = run(&[&plan[..], &["--no-save"]].concat());
+    assert_eq!(status, 0, "{words}");
+    for part in ["10.000 Mpps of 64-byte frames in 100000 flows", "needed: ", "first bottleneck: cores"] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    let (_, planned) = json(&[&plan[..], &["--json", "--no-save"]].concat());
+    let queue_pps = planned["start"]["asked"]["queue_pps"].as_f64().unwrap();
+    assert!((20e3..10e6).contains(&queue_pps), "measured, not the default of 10 Mpps: {queue_pps}");
 }
 
 #[test]

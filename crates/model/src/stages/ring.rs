@@ -120,6 +120,13 @@ impl Ring {
                 );
             }
         }
+        if self.fetch_batch > self.on_chip {
+            let (batch, on_chip) = (self.fetch_batch, self.on_chip);
+            problems.add(
+                "ring.fetch_batch",
+                format!("{batch} descriptors of one read do not fit into ring.on_chip, which is {on_chip}"),
+            );
+        }
         if self.fetch_below >= self.on_chip {
             let (below, on_chip) = (self.fetch_below, self.on_chip);
             problems

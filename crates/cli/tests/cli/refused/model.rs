@@ -8,5 +8,18 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["model", "--set", "ring=0"], 2, &["ring.descriptors: 0 is not between 1"]),
     (&["model", "--set", "ring"], 2, &["'ring' sets nothing", "hint:  write --set NAME=VALUE"]),
     (&["model", "--from", "/nope"], 4, &["cannot read /nope"]),
+    (
+        &["model", "--set", "ring.fetch_batch=65"],
+        2,
+        &["65 descriptors of one read do not fit into ring.on_chip, which is 64"],
+    ),
+    (
+        &["model", "plan", "--flood", "max"],
+        2,
+        &["a flood of 'max' is no number", "hint:  write for example 300Mpps"],
+    ),
+    (&["model", "plan", "--set", "queues=0"], 2, &["queues: 0 is not between 1"]),
+    (&["model", "plan", "--preset", "pktgen"], 2, &["the preset 'pktgen' sends: no queue of it receives"]),
+    (&["model", "plan", "--from", "/nope"], 4, &["cannot read /nope"]),
     (&["bench", "rdr", "--payload", "10"], 2, &["a payload of 10 bytes fits no frame of the experiment"]),
 ];
