@@ -318,19 +318,26 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 	struct sock *sk = 0;
 	struct net *net = 0;
 	struct slot *mine;
+	int is_taken;
 	__u32 number;
 	int is_mine;
 	__u64 before;
 
 	if (takes_socket)
 		sk = (void *)ctx[3];
-	if (!sk)
+	/*
+	 * A receiving socket's queue keeps other things where the interface was, and so do both of TCP's: then the socket
+	 * tells where it is. Any other socket sent it, maybe from elsewhere: a veth lets it keep its packet.
+	 */
+	is_taken = !!sk;
+	if (!sk) {
 		sk = skb->sk;
-	/* A socket's queue keeps other things where the interface was: so the socket comes first. */
-	if (sk)
-		net = sk->__sk_common.skc_net.net;
-	else if (dev)
+		is_taken = sk && sk->sk_protocol == PROTOCOL_TCP;
+	}
+	if (dev && !is_taken)
 		net = dev->nd_net.net;
+	if (sk && !net)
+		net = sk->__sk_common.skc_net.net;
 	/* Netlink and Unix sockets drop buffers, too: no packets. */
 	if (!dev && (!sk || !carries_packets(sk->__sk_common.skc_family)))
 		return;

@@ -17,6 +17,8 @@ pub enum Verdict {
     Drop,
     /// They go to the kernel, too.
     Pass,
+    /// For tests: what the kernel makes of this number of `enum xdp_action`.
+    Other(u32),
 }
 
 /// What is counted, and what then.
@@ -95,6 +97,7 @@ impl Verdict {
         match self {
             Self::Drop => 1,
             Self::Pass => 2,
+            Self::Other(action) => action,
         }
     }
 }

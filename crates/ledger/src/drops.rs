@@ -135,9 +135,13 @@ impl DropWatch {
 impl Dropped {
     /// Counts with their names, one a reason and function.
     pub(crate) fn all(counts: impl IntoIterator<Item = DropCount>) -> Vec<Self> {
+        Self::joined(counts.into_iter().map(Self::named))
+    }
+
+    /// Each loss once: without what the kernel frees of packets that were sent, or that another event told.
+    fn joined(drops: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
-        for count in counts {
-            let dropped = Self::named(count);
+        for dropped in drops {
             // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
             if dropped.function == "skb_release_data" || dropped.is_freed_by_a_driver() {
                 continue;
@@ -147,6 +151,10 @@ impl Dropped {
                 Some(same) => same.add(dropped),
                 None => all.push(dropped),
             }
+        }
+        // A buffer whose redirect failed is dropped after XDP's own event told so.
+        if all.iter().any(|dropped| matches!(dropped.kind, DropKind::XdpRedirect(_))) {
+            all.retain(|dropped| dropped.reason != "XDP" || dropped.function != "do_xdp_generic");
         }
         all
     }
@@ -167,7 +175,8 @@ impl Dropped {
         }
     }
 
-    /// Some drivers free what they have sent as if they had dropped it; what they dropped is in their counters.
+    /// Some drivers free what they have sent as if they had dropped it, most by the kernel's `dev_kfree_skb_any()` or, in an
+    /// interrupt, by its `net_tx_action()`; what they dropped is in their counters.
     fn is_freed_by_a_driver(&self) -> bool {
         const FREEING: [&str; 6] =
             ["dev_kfree_skb_any", "tx_complete", "unmap_pkt", "clean_tx", "free_tx", "net_tx_action"];
@@ -303,13 +312,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_frees_after_sending_is_no_drop() {
-        let freed = |reason: &str, function: &str| {
-            Dropped { reason: reason.into(), function: function.into(), ..dropped(1) }.is_freed_by_a_driver()
+    fn what_was_sent_or_told_by_another_event_is_no_drop() {
+        let all = |told: &[(u32, &str, &str)]| -> Vec<String> {
+            let drop = |&(number, reason, function): &(u32, &str, &str)| Dropped {
+                kind: DropKind::Reason(number),
+                reason: reason.into(),
+                function: function.into(),
+                ..dropped(1)
+            };
+            Dropped::joined(told.iter().map(drop)).into_iter().map(|dropped| dropped.function).collect()
         };
-        assert!(freed("NOT_SPECIFIED", "vmxnet3_tq_tx_complete"));
-        assert!(freed("NOT_SPECIFIED", "dev_kfree_skb_any_reason"));
-        assert!(!freed("NOT_SPECIFIED", "veth_xmit") && !freed("QDISC_DROP", "net_tx_action"));
+        // What drivers free when it was sent; their own counters tell what they dropped.
+        let sent =
+            ["vmxnet3_tq_tx_complete", "vmxnet3_unmap_pkt", "dev_kfree_skb_any_reason", "net_tx_action"];
+        assert!(all(&sent.map(|function| (2, "NOT_SPECIFIED", function))).is_empty());
+        // What others drop there, or without a reason elsewhere.
+        let dropped_there = [(2, "NOT_SPECIFIED", "igb_xmit_frame"), (3, "QDISC_DROP", "net_tx_action")];
+        assert_eq!(all(&dropped_there), ["igb_xmit_frame", "net_tx_action"]);
+        // Pieces of a buffer that was counted.
+        assert!(all(&[(4, "NO_SOCKET", "skb_release_data")]).is_empty());
+        let redirect = Dropped { kind: DropKind::XdpRedirect(22), ..dropped(7) };
+        let freed = Dropped { reason: "XDP".into(), function: "do_xdp_generic".into(), ..dropped(7) };
+        assert_eq!(Dropped::joined([freed.clone(), redirect.clone()]), [redirect]);
+        assert_eq!(Dropped::joined([freed.clone()]), [freed], "where XDP's events are not seen");
     }
 
     #[test]

@@ -199,6 +199,8 @@ impl MachineGrowth {
                         OF_XDP_SOCKETS,
                     );
                 }
+                // A packet may have been many fragments; IP counts packets.
+                Some(Place::Reassembly) if not_reassembled(&self.protocols) > 0 => {}
                 Some(place) => evidence.saw(place, Witness::Reason, drop.packets, drop.source()),
                 None => {
                     let name = format!("dropped: {}", drop.reason);
@@ -307,6 +309,11 @@ fn xdp_socket_saw(socket: &XdpSocket, evidence: &mut Evidence) {
     saw(Place::XskInvalid, counted.tx_invalid_descs, "tx_invalid_descs");
 }
 
+/// Packets whose fragments were given up.
+fn not_reassembled(counters: &HostCounters) -> u64 {
+    counters.both("IpReasmFails", "Ip6ReasmFails")
+}
+
 /// The protocols of the namespace. `reasons` says whether the kernel names its drops.
 fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence) {
     let one = |name: &str| counters.protocols.value(name).unwrap_or(0);
@@ -321,8 +328,8 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
     saw(Place::NoRoute, of("IpExtInNoRoutes", "Ip6InNoRoutes"), "Ip InNoRoutes", &[]);
     saw(Place::TooBig, of("IpFragFails", "Ip6FragFails"), "Ip FragFails", &[]);
     saw(Place::TooBig, one("Ip6InTooBigErrors"), "Ip6 InTooBigErrors", &[]);
-    saw(Place::Reassembly, of("IpReasmFails", "Ip6ReasmFails"), "Ip ReasmFails", &[]);
-    saw(Place::NoHandler, of("IpInUnknownProtos", "Ip6InUnknownProtos"), "Ip InUnknownProtos", &[]);
+    saw(Place::Reassembly, not_reassembled(counters), "Ip ReasmFails", &[]);
+    saw(Place::IpProtocol, of("IpInUnknownProtos", "Ip6InUnknownProtos"), "Ip InUnknownProtos", &[]);
     saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards", &[]);
     saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors", &[]);
     saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts", &[]);

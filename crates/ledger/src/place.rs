@@ -105,7 +105,7 @@ places! {
     PacketRing = "packet-ring", "packet ring full", Frames, "the reader does not keep up: more threads, or more blocks";
     /// A tc filter or action dropped a packet on its way in.
     TcIngress = "tc-ingress", "tc filter, receiving", Buffers, "tc -s filter show dev DEV ingress";
-    /// No protocol takes packets of that kind.
+    /// No protocol takes frames of that type.
     NoHandler = "no-handler", "no protocol handler", Packets, "tcpdump -ni DEV -e shows what they are";
     /// The hardware address is another machine's: flooded by a switch, or promiscuous mode.
     OtherHost = "other-host", "addressed to another host", Packets, "ip link show dev DEV: is it promiscuous?";
@@ -116,8 +116,10 @@ places! {
         "sysctl -w net.ipv4.conf.DEV.rp_filter=2; ip addr show dev DEV";
     /// Fragments that never became a packet.
     Reassembly = "reassembly", "fragments not reassembled", Packets, "sysctl -w net.ipv4.ipfrag_high_thresh=16777216";
-    /// IP dropped it before the transport, for want of memory or by policy.
+    /// IP dropped it before the transport, for want of memory or by policy, as where IPv6 is disabled.
     IpInput = "ip-input", "IP input", Packets, "nstat -az Ip*InDiscards";
+    /// Nothing here takes IP's payload of that kind: no UDP, no TCP, and no raw socket's.
+    IpProtocol = "ip-protocol", "no transport protocol", Packets, "nstat -az Ip*InUnknownProtos; tcpdump -ni DEV -v";
     /// A firewall rule dropped it: nftables, iptables, conntrack.
     Firewall = "firewall", "firewall", Packets, "nft list ruleset; iptables -L -v; nft monitor trace";
     /// Nobody listens on that address and port.

@@ -24,12 +24,17 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         | "UNICAST_IN_L2_MULTICAST"
         | "MAC_INVALID_SOURCE" => Place::IpAddress,
         "IP_INNOROUTES" | "IP_OUTNOROUTES" => Place::NoRoute,
-        "IP_NOPROTO" | "UNHANDLED_PROTO" | "INVALID_PROTO" | "IPV6DISABLED" => Place::NoHandler,
+        "UNHANDLED_PROTO" | "INVALID_PROTO" => Place::NoHandler,
+        "IP_NOPROTO" => Place::IpProtocol,
+        "IPV6DISABLED" => Place::IpInput,
         "TC_EGRESS" => Place::TcEgress,
         "TC_INGRESS" | "TC_COOKIE_ERROR" | "TC_CHAIN_NOTFOUND" | "TC_RECLASSIFY_LOOP" => Place::TcIngress,
         "CAKE_FLOOD" | "DUALPI2_STEP_DROP" => Place::Qdisc,
         "CPU_BACKLOG" => Place::Backlog,
+        "XDP" if function == "do_xdp_generic" => Place::XdpRedirect,
         "XDP" => Place::XdpDrop,
+        // What a TUN or TAP was given by whoever holds its descriptor comes in by it.
+        _ if function == "tun_get_user" => Place::ReceivingInterface,
         "FULL_RING" | "DEV_READY" | "DEV_HDR" | "TAP_FILTER" | "TAP_TXFILTER" | "SKB_GSO_SEG" => {
             Place::DriverTx
         }
@@ -52,6 +57,7 @@ fn unspecified(function: &str) -> Option<Place> {
         "veth_xdp_rcv_skb" | "netif_receive_generic_xdp" | "do_xdp_generic" => Some(Place::XdpDrop),
         "packet_rcv" | "tpacket_rcv" => Some(Place::PacketRing),
         "__dev_direct_xmit" => Some(Place::DriverTx),
+        "ip_defrag" | "ip6_frag_queue" | "ipv6_frag_rcv" => Some(Place::Reassembly),
         "ip_fragment" | "ip_do_fragment" | "ip6_fragment" => Some(Place::TooBig),
         // Drivers name the function that sends so: igb_xmit_frame, mlx5e_xmit, start_xmit.
         _ if function.contains("_xmit") => Some(Place::DriverTx),
@@ -70,6 +76,7 @@ pub(crate) fn errno_name(errno: u32) -> String {
         19 => "ENODEV",
         22 => "EINVAL",
         28 => "ENOSPC",
+        56 => "EBADRQC",
         90 => "EMSGSIZE",
         95 => "EOPNOTSUPP",
         100 => "ENETDOWN",
@@ -89,6 +96,8 @@ mod tests {
         assert_eq!(place_of("QDISC_OVERLIMIT", ""), Some(Place::Qdisc));
         assert_eq!(place_of("TCP_OLD_DATA", ""), Some(Place::Tcp));
         assert_eq!(place_of("TCP_CSUM", ""), Some(Place::Checksum), "before the rest of TCP's");
+        assert_eq!(place_of("DEV_READY", "tun_net_xmit"), Some(Place::DriverTx));
+        assert_eq!(place_of("DEV_READY", "tun_get_user"), Some(Place::ReceivingInterface));
         assert_eq!(place_of("SOMETHING_NEW", ""), None);
     }
 

@@ -189,11 +189,6 @@ fn reasons_saw(
             Some(Place::DriverTx) if is_tx => Some(driver),
             place => place,
         };
-        // Drivers of cards may free what they sent so; their counters tell what they dropped.
-        let is_unsaid = drop.reason == "NOT_SPECIFIED" && place.is_none_or(|place| place == Place::DriverTx);
-        if is_tx && driver == Place::DriverTx && is_unsaid {
-            continue;
-        }
         // A packet socket's copy is taken before, and XDP's and AF_XDP's packets never get so far: the kernel drops
         // the originals, or nothing.
         let is_past = |place: Place| place >= Place::TcIngress;

@@ -1,6 +1,8 @@
 //! Every place that the lab can reach is provoked with a known number of packets; the number stands on its line, and
 //! the ledger closes. As root; else skipped loudly.
 
+#[path = "places/live.rs"]
+mod live;
 #[path = "places/scene.rs"]
 mod scene;
 
@@ -9,8 +11,8 @@ use std::{net::UdpSocket, process::Command};
 use lab::LabPlan;
 use ledger::{Place, Received};
 use port::{
-    CountOptions, RxPort, SendPath, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions,
-    XskRx, XskRxOptions, XskShape,
+    CountOptions, PacketRx, PacketRxOptions, RxPort, SendPath, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode,
+    XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskShape,
 };
 use scene::{PORT, Scene, count, run};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -22,10 +24,56 @@ fn udp(delivered: u64, lost: u64) -> Received {
 }
 
 #[test]
+fn the_documentation_names_a_test_for_each_place_or_says_why_there_is_none() {
+    let read = |path: &str| {
+        std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")))
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let document = read("../../docs/ledger.md");
+    let (_, rest) = document.split_once("<!-- provoked -->\n").unwrap();
+    let (table, _) = rest.split_once("<!-- end of provoked -->").unwrap();
+    let rows: Vec<(&str, &str)> = table
+        .lines()
+        .skip(2)
+        .map(|row| row.trim_matches(['|', ' ']).split_once(" | ").unwrap())
+        .map(|(place, tests)| (place.trim_matches('`'), tests))
+        .collect();
+    let places: Vec<&str> = Place::ALL.iter().map(|place| place.id()).collect();
+    assert_eq!(rows.iter().map(|(place, _)| *place).collect::<Vec<_>>(), places);
+    for (place, told) in rows.into_iter().filter(|(_, told)| !told.starts_with("none: ")) {
+        for (file, tests) in told.split("; ").map(|part| part.split_once(": ").unwrap()) {
+            let source = match file {
+                "places.rs" => read("tests/places.rs"),
+                "live.rs" => read("tests/places/live.rs"),
+                _ => read(&format!("../cli/tests/{file}")),
+            };
+            for test in tests.split(", ").filter_map(|test| test.split(' ').next()) {
+                // What stands in brackets may have a comma, too.
+                let is_name = test.contains('_');
+                assert!(!is_name || source.contains(&format!("#[test]\nfn {test}()")), "{place}: {test}");
+            }
+        }
+    }
+}
+
+#[test]
 fn nobody_listens() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     scene.send(100, 20);
     scene.closes(100, &udp(0, 0), &[(Place::NoSocket, 100)]);
+}
+
+#[test]
+fn what_a_refusal_came_instead_of_was_never_sent() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let connected = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect(scene.to()).unwrap();
+        (0..100).filter(|_| socket.send(b"x").is_ok()).count() as u64
+    };
+    let sent = scene.lab.tx().run(connected).unwrap();
+    assert!(sent < 100, "a call tells that an earlier packet was refused");
+    scene.closes(sent, &udp(0, 0), &[(Place::NoSocket, sent)]);
 }
 
 #[test]
@@ -267,6 +315,80 @@ fn a_redirect_meets_a_peer_without_napi() {
         // Frames made in the kernel that are to bounce are redirected to where they are said to have come from.
         scene.closes(64, &udp(0, 0), &[(Place::XdpRedirect, 64)]);
     }
+}
+
+#[test]
+fn a_program_in_xdp_fails() {
+    // Verdicts by their numbers, as they come out: those that nobody can carry out, and what has no way.
+    const XDP_ABORTED: u32 = 0;
+    const XDP_TX: u32 = 3;
+    const XDP_REDIRECT: u32 = 4;
+    const UNKNOWN: u32 = 77;
+    for (verdict, mode, place) in [
+        (XDP_ABORTED, XdpMode::Native, Place::XdpAborted),
+        (XDP_ABORTED, XdpMode::Generic, Place::XdpAborted),
+        (UNKNOWN, XdpMode::Native, Place::XdpAborted),
+        (UNKNOWN, XdpMode::Generic, Place::XdpAborted),
+        // The sending end has no NAPI, so nothing goes there.
+        (XDP_TX, XdpMode::Native, Place::XdpTx),
+        // It named no target: EINVAL.
+        (XDP_REDIRECT, XdpMode::Native, Place::XdpRedirect),
+        (XDP_REDIRECT, XdpMode::Generic, Place::XdpRedirect),
+    ] {
+        let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+        eprintln!("verdict {verdict}, {mode:?}");
+        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Other(verdict), work_ns: 0 };
+        let side = scene.lab.rx();
+        let _program = side.run(|| XdpRx::open(side.index(), mode, &options)).unwrap().unwrap();
+        scene.send_probes(100);
+        scene.closes(100, &udp(0, 0), &[(place, 100)]);
+    }
+}
+
+#[test]
+fn the_ring_of_a_packet_socket_is_full() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let side = scene.lab.rx();
+    let options = PacketRxOptions { block_bytes: 4096, blocks: 2, ..PacketRxOptions::on(side.index()) };
+    let mut rx = side.run(|| PacketRx::open(&options)).unwrap().unwrap();
+    scene.send(1000, 20);
+    let lost = rx.lost().unwrap();
+    assert!(lost > 0);
+    let losses = vec![measure::LedgerLine::new(Place::PacketRing.name(), lost, "PACKET_STATISTICS tp_drops")];
+    let received = Received { delivered: 1000 - lost, lost, losses, ..Received::default() };
+    scene.closes(1000, &received, &[(Place::PacketRing, lost)]);
+    let mut held = 0;
+    scene.wait_for("the last block", || {
+        held += count(&mut rx);
+        held == 1000 - lost
+    });
+}
+
+#[test]
+fn what_a_socket_held_when_it_closed_was_never_read() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let socket = scene.lab.rx().run(|| UdpSocket::bind(scene.to()).unwrap()).unwrap();
+    scene.send(100, 20);
+    (0..30).for_each(|_| _ = socket.recv(&mut [0; 20]).unwrap());
+    drop(socket);
+    // As with another program, of which only the kernel's counters tell.
+    let received = Received { delivered: 30, is_unseen: true, is_closed: true, ..Received::default() };
+    scene.closes(100, &received, &[(Place::NotRead, 70)]);
+}
+
+#[test]
+fn a_peer_s_ring_is_full() {
+    let Some(scene) = Scene::new(&LabPlan { threaded_napi: true, ..LabPlan::default() }) else { return };
+    let dropped = || scene.lab.tx().link().unwrap().stats.tx_dropped;
+    let mut sent = 0;
+    // Its threads answer each packet with an ICMP error, and fall behind.
+    scene.wait_for("a packet that its thread was too late for", || {
+        scene.send(1000, 20);
+        sent += 1000;
+        dropped() > 0
+    });
+    let lost = dropped();
+    scene.closes(sent, &udp(0, 0), &[(Place::PeerRing, lost), (Place::NoSocket, sent - lost)]);
 }
 
 fn af_xdp(scene: &Scene, shape: XskShape) -> XskRx {

@@ -189,11 +189,6 @@ fn what_cards_lost_is_named_by_their_own_counters() {
     let of = |place| packets(&lines, place);
     assert_eq!((of(Place::NicMissed), of(Place::DriverTx), sum(&lines)), (27, 3, 30));
 
-    // Some drivers free what they have sent as if it were dropped.
-    let freed = vec![drop_of(0, "NOT_SPECIFIED", "vmxnet3_unmap_pkt", 100)];
-    let [tx, rx] = [card("vmxnet3", &[]), card("vmxnet3", &[("  pkts rx OOB", 6)])];
-    assert_eq!(sum(&lines_with(&tx, &rx, freed, 0, &udp(0))), 6);
-
     // What a program counted and dropped is delivered.
     let rx = card("vmxnet3", &[("  pkts rx OOB", 6), ("     xdp drops", 50)]);
     let received = Received { is_xdp: true, delivered: 50, ..Received::default() };
