@@ -45,6 +45,9 @@ pub struct HostPlan {
     pub smallest_payload_bytes: u32,
     /// Nanoseconds between recorded intervals.
     pub interval_ns: u64,
+    /// Ask the receivers where receiving takes its time.
+    #[serde(default)]
+    pub profile: bool,
 }
 
 /// Why a trial towards other hosts could not be run.
@@ -129,9 +132,12 @@ pub fn run_host_trial(
     let cpus = cpus.shares()?;
     let per_worker: Vec<u64> = results.iter().map(|result| result.tally.packets).collect();
     let mut sent = TxOutcome::of(results);
+    let mut profile = None;
     let mut rx = if plan.handshake {
-        let (reports, failed) = finish(&mut guests, &per_worker);
+        let (mut reports, failed) = finish(&mut guests, &per_worker);
         error = error.or(failed.map(Into::into));
+        // That of the first receiver, as its endpoint and cost are.
+        profile = reports.first_mut().and_then(|report| report.profile.take()).filter(|_| plan.profile);
         merge(&reports, &per_worker, error.is_some())
     } else {
         unobserved(sent.tally.packets)
@@ -146,7 +152,7 @@ pub fn run_host_trial(
         payload_bytes: plan.payload_bytes,
         asked_pps: plan.sender.rate_pps,
     };
-    let trial = sent.into_trial(settings, rx, interrupted || error.is_some());
+    let trial = Trial { profile, ..sent.into_trial(settings, rx, interrupted || error.is_some()) };
     for guest in guests {
         guest.guest.summarise(&trial);
     }
@@ -177,6 +183,7 @@ fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, HostTri
             duration_s: sender.limit.duration_ns.map(|ns| ns as f64 / 1e9),
             count: sender.limit.count,
             reflect: plan.reflects(),
+            profile: plan.profile,
         };
         let (guest, accepted) = Guest::join(receiver, &offer)?;
         check_way_back(plan, &guest)?;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, MutexGuard, mpsc},
 };
 
 use bpf::SoftirqWatch;
@@ -12,7 +12,7 @@ use engine::{
     RxSnapshot, StreamCount, Then,
 };
 use ledger::{Drivers, HostCounters, Received, host_rx_lines};
-use measure::{Cost, Endpoint, Interval, LedgerLine};
+use measure::{Cost, Endpoint, Interval, LedgerLine, Profile};
 use serde_json::json;
 use session::{Counts, Host, HostError, HostEvent, Progress, Report};
 use sys::{clock, udp::UdpSink};
@@ -43,14 +43,14 @@ pub enum ReceptionError {
 
 impl Reception {
     /// Opens the port, starts the workers, and serves handshakes on TCP at the same address and port. With a diagnosis
-    /// the reports of trials have the polls of devices, too.
+    /// the reports of trials have the polls of devices and a profile, too.
     ///
     /// # Errors
     /// [`ReceptionError`]; then nothing is left open.
     pub fn start(
         plan: &ReceiverPlan,
         cpus: &[u32],
-        diagnosis: Option<&Diagnosis>,
+        diagnosis: Option<Diagnosis>,
     ) -> Result<Self, ReceptionError> {
         let placement = Placement { enter: None, cpus: cpus.to_vec() };
         // Whoever only listens along leaves packets to the kernel, which would say that nobody wants them.
@@ -64,7 +64,9 @@ impl Reception {
             receiver: Mutex::new(Some(receiver)),
             endpoint,
             gro,
-            napi: diagnosis.and_then(Diagnosis::napi),
+            napi: diagnosis.as_ref().and_then(Diagnosis::napi),
+            diagnosis: diagnosis.map(Mutex::new),
+            profile: Mutex::default(),
             is_udp: matches!(plan.engine, RxEngine::Udp(_)),
             begun: Mutex::default(),
         });
@@ -110,6 +112,16 @@ impl Reception {
         self.counting.with(|receiver| receiver.readings(then)).flatten()
     }
 
+    /// Takes samples of the CPUs out of the kernel's rings, where somebody looks at them; ten times a second at least.
+    pub fn tick(&self) {
+        self.counting.diagnosis().into_iter().for_each(|mut diagnosis| diagnosis.tick());
+    }
+
+    /// The whole profile of the last trial, once.
+    pub fn take_profile(&self) -> Option<Profile> {
+        self.counting.profile.lock().expect("no holder panics").take()
+    }
+
     /// Whose packets go back, and how many did; `None` for a receiver that sends none back.
     pub fn returns(&self) -> Option<Arc<ReturnList>> {
         self.counting.with(|receiver| receiver.returns().cloned()).flatten()
@@ -134,6 +146,9 @@ struct Counting {
     endpoint: Endpoint,
     gro: bool,
     napi: Option<Arc<SoftirqWatch>>,
+    diagnosis: Option<Mutex<Diagnosis>>,
+    /// Of the last trial.
+    profile: Mutex<Option<Profile>>,
     is_udp: bool,
     begun: Mutex<BTreeMap<u64, Begun>>,
 }
@@ -148,6 +163,10 @@ struct Begun {
 impl Counting {
     fn with<T>(&self, look: impl FnOnce(&Receiver) -> T) -> Option<T> {
         self.receiver.lock().expect("no holder panics").as_ref().map(look)
+    }
+
+    fn diagnosis(&self) -> Option<MutexGuard<'_, Diagnosis>> {
+        self.diagnosis.as_ref().map(|diagnosis| diagnosis.lock().expect("no holder panics"))
     }
 
     fn snapshot(&self) -> RxSnapshot {
@@ -197,7 +216,15 @@ impl Counts for Counting {
         }
     }
 
+    fn profiles(&self) -> bool {
+        self.diagnosis.is_some()
+    }
+
+    /// A trial's profile is of the receiving since the trial before.
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
+        let whole = self.diagnosis().map(|mut diagnosis| diagnosis.take(delivered));
+        let profile = whole.clone().map(|whole| Profile { stacks: Vec::new(), ..whole });
+        *self.profile.lock().expect("no holder panics") = whole;
         let began = self.begun.lock().expect("no holder panics").remove(&begun);
         let mut lines = Vec::new();
         let mut cpus = Vec::new();
@@ -219,7 +246,7 @@ impl Counts for Counting {
             cpus = began.cpus.and_then(|watch| watch.shares().ok()).unwrap_or_default();
         }
         lines.retain(|line: &LedgerLine| line.packets > 0);
-        Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders }
+        Report { delivered, lines, rx: self.endpoint.clone(), cost: Cost::default(), cpus, senders, profile }
     }
 }
 

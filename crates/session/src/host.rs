@@ -55,6 +55,11 @@ pub trait Counts: Send + Sync + 'static {
     /// Sends them back no more.
     fn end_returns(&self, _sender: IpAddr) {}
 
+    /// Whether reports tell where receiving took its time.
+    fn profiles(&self) -> bool {
+        false
+    }
+
     /// The receiver's half of a trial that began at `begun`, with `delivered` packets.
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report;
 }
@@ -346,6 +351,9 @@ impl Shared {
         }
         if offer.streams == 0 || offer.streams > MOST_STREAMS {
             return Err(format!("{} sending threads: from 1 to {MOST_STREAMS} are possible", offer.streams));
+        }
+        if offer.profile && !self.counts.profiles() {
+            return Err("it does not look at its CPUs: start it with --profile".into());
         }
         let mut seats = self.seats.lock().expect("no holder panics");
         let wanted = usize::from(offer.streams);

@@ -1,6 +1,6 @@
 //! What the two ends say to each other.
 
-use measure::{Cost, CpuShare, Endpoint, LedgerLine, Trial};
+use measure::{Cost, CpuShare, Endpoint, LedgerLine, Profile, Trial};
 use serde::{Deserialize, Serialize};
 
 /// Version of the control protocol; both ends must speak the same.
@@ -60,6 +60,9 @@ pub struct Offer {
     /// Whether it wants its packets back.
     #[serde(default)]
     pub reflect: bool,
+    /// Whether it wants to know where receiving takes its time.
+    #[serde(default)]
+    pub profile: bool,
 }
 
 /// Counters so far.
@@ -88,4 +91,7 @@ pub struct Report {
     pub cpus: Vec<CpuShare>,
     /// Senders that shared the receiver at some time during the trial, this one included.
     pub senders: u32,
+    /// Where receiving took its time, without stacks, which no line has room for; `None` where nobody looked.
+    #[serde(default)]
+    pub profile: Option<Profile>,
 }

@@ -22,6 +22,7 @@ fn messages() -> impl Strategy<Value = Message> {
                 duration_s,
                 count,
                 reflect: false,
+                profile: false,
             })
         },
     );
@@ -33,6 +34,7 @@ fn messages() -> impl Strategy<Value = Message> {
             cost: Cost::default(),
             cpus: Vec::new(),
             senders: 1,
+            profile: None,
         }))
     });
     prop_oneof![

@@ -54,6 +54,7 @@ impl Counts for Invented {
             cost: Cost::default(),
             cpus: Vec::new(),
             senders,
+            profile: None,
         }
     }
 }
@@ -81,6 +82,7 @@ fn offer(streams: u16) -> Offer {
         duration_s: None,
         count: None,
         reflect: false,
+        profile: false,
     }
 }
 
@@ -126,7 +128,7 @@ fn senders_at_once_get_streams_of_their_own_and_give_them_back() {
 }
 
 #[test]
-fn what_cannot_be_told_apart_is_refused() {
+fn what_cannot_be_told_apart_or_given_is_refused() {
     let receiver = receiver();
     let untagged = Offer { payload_bytes: 16, ..offer(2) };
     let (_first, accepted) = Guest::join(receiver.host.address(), &untagged).unwrap();
@@ -138,6 +140,9 @@ fn what_cannot_be_told_apart_is_refused() {
     let other = Offer { protocol: 99, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &other).unwrap_err();
     assert!(error.to_string().contains("speaks protocol 1, the sender 99"), "{error}");
+    let curious = Offer { profile: true, ..offer(1) };
+    let error = Guest::join(receiver.host.address(), &curious).unwrap_err();
+    assert!(error.to_string().contains("does not look at its CPUs: start it with --profile"), "{error}");
 }
 
 #[test]

@@ -31,8 +31,9 @@ pub(crate) struct BenchArgs {
         default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
     )]
     pub(crate) peers: Vec<Peer>,
-    /// Sample what the CPUs do, and count polls of devices: where receiving takes its time, by stage
-    #[arg(long, conflicts_with = "peer")]
+    /// Sample what the CPUs do, and count polls of devices: where receiving takes its time, by stage; with --peer the
+    /// receiver's, which linerate recv --profile looks at
+    #[arg(long)]
     pub(crate) profile: bool,
     /// What receivers measure besides their counters, into each trial of the record; it costs them time
     #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]

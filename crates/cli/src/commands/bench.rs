@@ -44,7 +44,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.output.dry_run {
         return if plan.is_sweep() { output::print_plan(&plan) } else { output::print_plan(&plan.points[0]) };
     }
-    if args.profile {
+    if args.profile && args.hosts.peer.is_none() {
         Diagnosis::start().map_err(|error| unprofiled(&error))?;
     }
     let lab = &plan.points[0].lab;

@@ -44,6 +44,12 @@ struct RecvPlan {
     profile: bool,
 }
 
+impl RecvPlan {
+    fn diagnosis(&self) -> Result<Option<Diagnosis>, Failure> {
+        self.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))
+    }
+}
+
 pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     if let Some(command) = &args.command {
         return ask::run(command);
@@ -54,11 +60,11 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     let save = Save::prepare(&args.output, "recv")?;
     let form = args.output.form();
-    let diagnosis = plan.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))?;
-    let mut reception = match Reception::start(&plan.receiver, &plan.cpus, diagnosis.as_ref()) {
+    let diagnosis = plan.diagnosis()?;
+    let mut reception = match Reception::start(&plan.receiver, &plan.cpus, diagnosis) {
         Err(error) if args.listen.any && os_error(&error) == Some(libc::EAFNOSUPPORT) => {
             plan.receiver.local = args.listen.ipv4();
-            Reception::start(&plan.receiver, &plan.cpus, diagnosis.as_ref())
+            Reception::start(&plan.receiver, &plan.cpus, plan.diagnosis()?)
         }
         other => other,
     }
@@ -86,7 +92,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
         output::print_event(report::Event::start(&start))?;
     }
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
-    let outcome = serve(&mut reception, &plan, Terminal { form, control, diagnosis }, &mut run);
+    let outcome = serve(&mut reception, &plan, Terminal { form, control }, &mut run);
     let returns = reception.returns();
     let stopped = reception.stop();
     let returned = returns.map(|returns| returns.returned());
@@ -134,19 +140,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
 struct Terminal {
     form: Form,
     control: Option<ControlSocket>,
-    diagnosis: Option<Diagnosis>,
 }
 
 impl Terminal {
-    /// A trial's profile is of the receiving since the trial before.
-    fn diagnose(&mut self, event: &mut HostEvent) {
-        if let (HostEvent::Finished { trial: Some(trial), .. }, Some(diagnosis)) =
-            (event, &mut self.diagnosis)
-        {
-            trial.profile = Some(diagnosis.take(trial.delivered));
-        }
-    }
-
     /// Answers those who ask from other terminals; returns whether one of them wants it to stop.
     fn answer(&self, reception: &Reception, plan: &RecvPlan) -> bool {
         let mut shall_stop = false;
@@ -182,7 +178,7 @@ impl Terminal {
 fn serve(
     reception: &mut Reception,
     plan: &RecvPlan,
-    mut terminal: Terminal,
+    terminal: Terminal,
     run: &mut Run,
 ) -> Result<(), Failure> {
     let form = terminal.form;
@@ -192,9 +188,11 @@ fn serve(
     let mut idle = true;
     loop {
         thread::sleep(LOOK.min(interval));
-        terminal.diagnosis.iter_mut().for_each(Diagnosis::tick);
+        reception.tick();
         for mut event in reception.events() {
-            terminal.diagnose(&mut event);
+            if let HostEvent::Finished { trial: Some(trial), .. } = &mut event {
+                trial.profile = reception.take_profile();
+            }
             if let Some(trial) = tell(event, form)? {
                 run.end.trials.push(*trial);
                 if plan.once {

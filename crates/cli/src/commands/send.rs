@@ -172,6 +172,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         payload_bytes: packets.payload_bytes,
         smallest_payload_bytes: packets.smallest_payload_bytes,
         interval_ns: args.output.interval.map_or(1_000_000_000, clock::nanos).max(1),
+        profile: false,
     })
 }
 

@@ -54,6 +54,34 @@ fn without_the_right_to_look_it_says_so_before_it_begins() {
 }
 
 #[test]
+fn a_receiver_on_another_host_tells_where_receiving_takes_its_time() {
+    if !is_root() {
+        return skip("sampling CPUs needs root");
+    }
+    let bench = |receiver: &Recv| {
+        let peer = receiver.address.to_string();
+        let asked = ["bench", "--peer", &peer, "--profile", "--tx", "udp", "--trials", "1"];
+        run(&[&asked[..], &["--duration", "400ms", "--no-save", "--json"]].concat())
+    };
+    let blind = Recv::start(&[]);
+    let (status, _, err) = bench(&blind);
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("refused: it does not look at its CPUs: start it with --profile"), "{err}");
+
+    let receiver = Recv::start(&["--once", "--json", "--profile"]);
+    let (status, out, err) = bench(&receiver);
+    assert!(status <= 1, "{err}");
+    let (_, received, _) = receiver.finish();
+    let [sent, received]: [Value; 2] = [out, received]
+        .map(|text| serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
+    let [ours, theirs] = [&sent["end"]["trials"][0], &received["end"]["trials"][0]];
+    assert!(stages(ours).iter().any(|(stage, _)| stage == "udp"), "{:?}", stages(ours));
+    assert_eq!(stages(ours), stages(theirs), "both tell the same trial");
+    let stacks = |trial: &Value| trial["profile"]["stacks"].as_array().unwrap().len();
+    assert!(stacks(theirs) > 0 && stacks(ours) == 0, "stacks stay where they were seen");
+}
+
+#[test]
 fn a_receiver_profiles_each_sender_s_trial() {
     if !is_root() {
         return skip("sampling CPUs needs root");

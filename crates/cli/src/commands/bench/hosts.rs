@@ -123,6 +123,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
             payload_bytes: packets.payload_bytes,
             smallest_payload_bytes: packets.smallest_payload_bytes,
             interval_ns: args.output.interval.map_or(500_000_000, clock::nanos).max(1),
+            profile: args.profile,
         })
         .collect())
 }

@@ -50,7 +50,6 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["bench", "--busy-poll", "2000000"], 2, &["2000000 is not in"]),
     (&["bench", "--rx-usecs", "3"], 2, &["--rx-interface"]),
     (&["bench", "--rx-ring", "0", "--rx-interface", "a", "--tx-interface", "b"], 2, &["0 is not in 1.."]),
-    (&["bench", "--profile", "--peer", "127.0.0.1:1"], 2, &["cannot be used with", "--peer"]),
     (
         &["bench", "--peer", "127.0.0.1:1", "--trials", "1"],
         4,
