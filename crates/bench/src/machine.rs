@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs};
 
 use lab::{Lab, LabError, LabPlan, Side};
 use measure::{Machine, NicFacts};
+use sys::cycles::HardwareCounters;
 
 use crate::cpu_time::interrupt_accounting;
 
@@ -21,6 +22,7 @@ pub fn read_machine() -> Machine {
         mitigations: mitigations(),
         interfaces: Vec::new(),
         interrupt_accounting: interrupt_accounting(),
+        no_hardware_counters: HardwareCounters::of_this_thread().err().map(|error| error.to_string()),
     }
 }
 
@@ -103,5 +105,7 @@ mod tests {
     fn this_machine_has_a_kernel_and_a_cpu() {
         let machine = read_machine();
         assert!(!machine.kernel.is_empty() && machine.cpus > 0 && machine.memory_bytes > 0);
+        let counted = HardwareCounters::of_this_thread();
+        assert_eq!(machine.no_hardware_counters, counted.err().map(|error| error.to_string()));
     }
 }

@@ -214,7 +214,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        Self { time: cpu::thread_time(), counters: HardwareCounters::of_this_thread() }
+        Self { time: cpu::thread_time(), counters: HardwareCounters::of_this_thread().ok() }
     }
 
     pub(crate) fn read(&mut self) -> WorkerCost {

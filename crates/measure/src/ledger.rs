@@ -49,6 +49,17 @@ pub enum Unit {
     Buffers,
 }
 
+impl Unit {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Frames => "frames",
+            Self::Buffers => "buffers",
+        }
+    }
+}
+
 impl Ledger {
     /// Adds up what is known; lines without packets are left out, but for counters that nobody knows.
     pub fn close(sent: u64, delivered: u64, lines: Vec<LedgerLine>) -> Self {

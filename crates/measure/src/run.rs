@@ -91,6 +91,9 @@ pub struct Machine {
     /// How the kernel tells time in interrupts from other time.
     #[serde(default)]
     pub interrupt_accounting: InterruptAccounting,
+    /// Why cycles, instructions and cache misses per packet are not known, in words; `None` where they were counted.
+    #[serde(default)]
+    pub no_hardware_counters: Option<String>,
 }
 
 /// An interface as far as it bears on packet rates.

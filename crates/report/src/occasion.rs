@@ -31,6 +31,9 @@ pub(crate) fn machine(machine: &Machine) -> String {
         let (queues_tx, queues_rx, mtu) = (nic.tx_queues, nic.rx_queues, nic.mtu_bytes);
         format!("{} ({}, {queues_tx} TX and {queues_rx} RX queues, MTU {mtu})", nic.name, nic.driver)
     }));
+    if let Some(why) = &machine.no_hardware_counters {
+        parts.push(format!("no cycles, instructions or cache misses per packet ({why})"));
+    }
     parts.join(", ")
 }
 

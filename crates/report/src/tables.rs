@@ -131,6 +131,8 @@ pub(crate) fn ledgers(rungs: &[Rung]) -> Table {
         "% of sent",
         rows.iter().map(|row| Cell::figure(row.share, number::percent)),
     ));
+    // The number is in packets; whatever its counter counts was converted.
+    table.push(Column::words("counts", rows.iter().map(|row| Cell::words(row.unit))).gives_way(2));
     table.push(Column::words("counter", rows.iter().map(|row| Cell::words(&row.source))).gives_way(1));
     table
 }
@@ -143,23 +145,27 @@ struct LedgerRow {
     place: String,
     packets: i64,
     share: Option<f64>,
+    unit: &'static str,
     source: String,
 }
 
 fn entries(ledger: &Ledger) -> Vec<LedgerRow> {
-    let row = |place: &str, packets: i64, source: &str| LedgerRow {
+    let row = |place: &str, packets: i64, unit: &'static str, source: &str| LedgerRow {
         pair: String::new(),
         place: place.into(),
         packets,
         share: (ledger.sent > 0).then(|| packets as f64 / ledger.sent as f64),
+        unit,
         source: source.into(),
     };
     let packets = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut rows = vec![row("sent", packets(ledger.sent), "")];
-    let lost = |line: &LedgerLine| row(&format!("- {}", line.place), packets(line.packets), &line.source);
+    let mut rows = vec![row("sent", packets(ledger.sent), "", "")];
+    let lost = |line: &LedgerLine| {
+        row(&format!("- {}", line.place), packets(line.packets), line.unit.name(), &line.source)
+    };
     rows.extend(ledger.lines.iter().filter(|line| line.packets > 0).map(lost));
-    rows.push(row(UNEXPLAINED, ledger.unexplained, ""));
-    rows.push(row("delivered", packets(ledger.delivered), ""));
+    rows.push(row(UNEXPLAINED, ledger.unexplained, "", ""));
+    rows.push(row("delivered", packets(ledger.delivered), "", ""));
     rows
 }
 

@@ -1,8 +1,11 @@
-//! Cycles, instructions and cache misses of a thread, where the machine's counters can be read.
+//! Cycles, instructions and cache misses of a thread or of CPUs, where the machine's counters can be read.
+
+use std::{fs, io};
 
 use perf_event::{Builder, Counter, events::Hardware};
+use thiserror::Error;
 
-/// Counts what the CPU does for the thread that made it.
+/// Counts what the CPU does for the thread that made it, or for everybody on one CPU.
 pub struct HardwareCounters {
     cycles: Counter,
     instructions: Option<Counter>,
@@ -20,13 +23,79 @@ pub struct HardwareCounts {
     pub cache_misses: Option<u64>,
 }
 
+/// Why nothing can be counted.
+#[derive(Debug, Error)]
+pub enum NoCounters {
+    /// The CPU has none, or whoever emulates it shows none.
+    #[error("this machine has no hardware counters, as most virtual machines")]
+    Absent,
+    /// They are there, and not for this process.
+    #[error(
+        "not permitted: kernel.perf_event_paranoid is {paranoid}, and counting in the kernel needs CAP_PERFMON or at most 1 (at most 0 for whole CPUs)"
+    )]
+    NotPermitted {
+        /// `kernel.perf_event_paranoid`; distributions know more than the kernel's 2.
+        paranoid: String,
+    },
+    /// A kernel built without.
+    #[error("this kernel has no perf events")]
+    NoPerfEvents,
+    /// Anything else.
+    #[error("the kernel refuses to count cycles")]
+    Refused(#[source] io::Error),
+}
+
+impl NoCounters {
+    /// What `perf_event_open(2)` means by an error.
+    fn of(error: io::Error, paranoid: impl FnOnce() -> String) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Self::Absent,
+            Some(libc::EACCES | libc::EPERM) => Self::NotPermitted { paranoid: paranoid() },
+            Some(libc::ENOSYS) => Self::NoPerfEvents,
+            _ => Self::Refused(error),
+        }
+    }
+}
+
 impl HardwareCounters {
-    /// Starts counting; `None` where there are no hardware counters or no permission to read them.
-    pub fn of_this_thread() -> Option<Self> {
-        Some(Self {
-            cycles: started(Hardware::CPU_CYCLES)?,
-            instructions: started(Hardware::INSTRUCTIONS),
-            cache_misses: started(Hardware::CACHE_MISSES),
+    /// Starts counting for the calling thread.
+    ///
+    /// # Errors
+    /// [`NoCounters`].
+    pub fn of_this_thread() -> Result<Self, NoCounters> {
+        Self::start(|builder| {
+            builder.observe_self();
+        })
+    }
+
+    /// Starts counting for all that runs on a CPU.
+    ///
+    /// # Errors
+    /// [`NoCounters`].
+    pub fn of_cpu(cpu: u32) -> Result<Self, NoCounters> {
+        Self::start(|builder| {
+            builder.any_pid().one_cpu(cpu as usize);
+        })
+    }
+
+    fn start(whose: impl Fn(&mut Builder)) -> Result<Self, NoCounters> {
+        let started = |event| -> io::Result<Counter> {
+            // The kernel's part is where packets are: counts without it (no CAP_PERFMON, kernel.perf_event_paranoid 2)
+            // would mislead.
+            let mut builder = Builder::new(event);
+            whose(builder.include_kernel());
+            let mut counter = builder.build()?;
+            counter.enable()?;
+            Ok(counter)
+        };
+        let cycles = started(Hardware::CPU_CYCLES).map_err(|error| {
+            let read = || fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            NoCounters::of(error, || read().map_or_else(|_| "unknown".into(), |text| text.trim().into()))
+        })?;
+        Ok(Self {
+            cycles,
+            instructions: started(Hardware::INSTRUCTIONS).ok(),
+            cache_misses: started(Hardware::CACHE_MISSES).ok(),
         })
     }
 
@@ -40,12 +109,28 @@ impl HardwareCounters {
     }
 }
 
-fn started(event: Hardware) -> Option<Counter> {
-    // The kernel's part is where packets are: counts without it (no CAP_PERFMON, kernel.perf_event_paranoid 2) would
-    // mislead.
-    let mut counter = Builder::new(event).include_kernel().build().ok()?;
-    counter.enable().ok()?;
-    Some(counter)
+impl HardwareCounts {
+    /// Both together; what one of them lacks is not known of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+        Self {
+            cycles: self.cycles + other.cycles,
+            instructions: both(self.instructions, other.instructions),
+            cache_misses: both(self.cache_misses, other.cache_misses),
+        }
+    }
+
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_sub(b));
+        Self {
+            cycles: self.cycles.saturating_sub(earlier.cycles),
+            instructions: both(self.instructions, earlier.instructions),
+            cache_misses: both(self.cache_misses, earlier.cache_misses),
+        }
+    }
 }
 
 fn scaled(counter: &mut Counter) -> Option<u64> {
@@ -56,4 +141,40 @@ fn scaled(counter: &mut Counter) -> Option<u64> {
     // Shared counters run part of the time: scale up, as perf does.
     let scale = counted.time_enabled as f64 / counted.time_running as f64;
     Some((counted.count as f64 * scale) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_nothing_is_counted_is_said_in_words() {
+        let words = |errno| NoCounters::of(io::Error::from_raw_os_error(errno), || "2".into()).to_string();
+        assert_eq!(words(libc::ENOENT), "this machine has no hardware counters, as most virtual machines");
+        assert_eq!(words(libc::ENODEV), words(libc::ENOENT));
+        assert_eq!(
+            words(libc::EACCES),
+            "not permitted: kernel.perf_event_paranoid is 2, and counting in the kernel needs CAP_PERFMON or at most 1 (at most 0 for whole CPUs)"
+        );
+        assert_eq!(words(libc::ENOSYS), "this kernel has no perf events");
+        assert_eq!(words(libc::EMFILE), "the kernel refuses to count cycles");
+    }
+
+    #[test]
+    fn this_machine_counts_or_says_why_not() {
+        match HardwareCounters::of_this_thread() {
+            Ok(mut counters) => assert!(counters.read().is_none_or(|counts| counts.cycles > 0)),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn counts_are_added_and_subtracted_and_what_one_lacks_stays_unknown() {
+        let a = HardwareCounts { cycles: 10, instructions: Some(20), cache_misses: Some(3) };
+        let b = HardwareCounts { cycles: 4, instructions: Some(5), cache_misses: None };
+        let both = HardwareCounts { cycles: 14, instructions: Some(25), cache_misses: None };
+        assert_eq!(a.plus(b), both);
+        let since = HardwareCounts { cycles: 6, instructions: Some(15), cache_misses: None };
+        assert_eq!(a.since(b), since);
+    }
 }

@@ -9,7 +9,14 @@ use bench::CpuLooks;
 use filter::Filter;
 use ledger::{Drivers, DropReading, DropScope, DropWatch, FlowTally, MachineGrowth, MachineReading};
 use session::MetricsPage;
-use sys::{cpu, netns::NetNs, rtnetlink::RouteSocket, signal};
+use sys::{
+    cpu,
+    cycles::{HardwareCounters, HardwareCounts, NoCounters},
+    netns::NetNs,
+    procfs,
+    rtnetlink::RouteSocket,
+    signal,
+};
 
 mod document;
 mod view;
@@ -33,6 +40,7 @@ struct Watch<'a> {
     drops: Option<DropWatch>,
     flow: Option<(Filter, FlowTally)>,
     cpus: CpuLooks,
+    hardware: Result<Vec<HardwareCounters>, NoCounters>,
     owners: Owners,
 }
 
@@ -47,6 +55,8 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
     let began = Instant::now();
     let first = watch.read()?;
     let mut before = (first.clone(), cpu::process_time());
+    let first_counts = watch.hardware_counts();
+    let mut counts_before = first_counts;
     let mut own_ns = 0;
     loop {
         let over = watch.wait(began);
@@ -57,9 +67,12 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
         let (whole, last) = (watch.between(&first, &now), watch.between(&before.0, &now));
         let [cpus_last, cpus_whole] =
             watch.cpus.look().map_err(|error| Failure::of(Status::Refused, &error))?;
-        let total = Document { cpus: cpus_whole, ..watch.document(&whole, own_ns) };
-        let interval = Document { cpus: cpus_last, ..watch.document(&last, spent) };
+        let counts = watch.hardware_counts();
+        let counted = |since: Option<HardwareCounts>| counts.zip(since).map(|(to, from)| to.since(from));
+        let total = watch.document(&whole, own_ns).with_cpus(cpus_whole, counted(first_counts));
+        let interval = watch.document(&last, spent).with_cpus(cpus_last, counted(counts_before));
         before = (now, cost);
+        counts_before = counts;
         if let Some(metrics) = &metrics {
             metrics.publish(view::prometheus(&total));
         }
@@ -110,7 +123,9 @@ impl<'a> Watch<'a> {
         };
         let flow = filter.map(|filter| (filter, FlowTally::default()));
         let cpus = CpuLooks::start().map_err(|error| Failure::of(Status::Refused, &error))?;
-        Ok(Self { args, interfaces, drivers, drops, flow, cpus, owners: Owners::default() })
+        let all_cpus = procfs::stat().map_err(|error| Failure::of(Status::Refused, &error))?.cpus;
+        let hardware = all_cpus.into_iter().map(|(cpu, _)| HardwareCounters::of_cpu(cpu)).collect();
+        Ok(Self { args, interfaces, drivers, drops, flow, cpus, hardware, owners: Owners::default() })
     }
 
     /// Waits for the end of the interval, of the time, or for a signal; whether it is over.
@@ -145,6 +160,12 @@ impl<'a> Watch<'a> {
         MachineReading::take(&self.interfaces, everything, drops).map_err(|error| refused(&error))
     }
 
+    /// Of all CPUs together.
+    fn hardware_counts(&mut self) -> Option<HardwareCounts> {
+        let each = self.hardware.as_mut().ok()?.iter_mut().map(HardwareCounters::read);
+        each.collect::<Option<Vec<_>>>()?.into_iter().reduce(HardwareCounts::plus)
+    }
+
     fn between(&self, from: &MachineReading, to: &MachineReading) -> MachineGrowth {
         to.since(from, &self.drivers)
     }
@@ -165,7 +186,11 @@ impl<'a> Watch<'a> {
             }
             None => Document::of(growth, &about),
         };
-        Document { interrupt_accounting: self.cpus.accounting(), ..document }
+        Document {
+            interrupt_accounting: self.cpus.accounting(),
+            no_hardware_counters: self.hardware.as_ref().err().map(|error| in_words(error)),
+            ..document
+        }
     }
 }
 

@@ -56,6 +56,13 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     let mut other = document.clone();
     other["schema"] = "linerate.ledger/2".into();
     assert!(fault(&other).is_some());
+    // Cycles for each packet, or the reason in words.
+    let why_not = &document["no_hardware_counters"];
+    assert_ne!(
+        document["hardware"].is_object(),
+        why_not.as_str().is_some_and(|why| !why.is_empty()),
+        "{why_not}"
+    );
     let cpus = document["cpus"].as_array().unwrap();
     let polled = |cpu: &Value| cpu["net_rx"]["polls"]["packets"].as_u64().unwrap();
     assert!(cpus.iter().map(polled).sum::<u64>() >= 500, "loopback's packets were polled: {cpus:#?}");

@@ -87,6 +87,10 @@ pub(super) fn write(run: &Run, page: &mut Page) {
             ("architecture", machine.architecture.clone()),
             ("clock source", machine.clocksource.clone()),
         ];
+        let uncounted = machine.no_hardware_counters.as_ref();
+        let uncounted =
+            uncounted.map(|why| ("cycles, instructions, cache misses", format!("not counted: {why}")));
+        let known = known.into_iter().chain(uncounted);
         facts(known.map(|(name, value)| (name.to_string(), value)), page);
         page.raw("<div class=\"side\">\n");
         for nic in &machine.interfaces {

@@ -18,8 +18,8 @@ pub(super) fn write(name: &str, ledger: &Ledger, class_of: impl Fn(&str) -> Stri
     for line in &ledger.lines {
         let next = (left - share(line.packets)).max(0.0);
         let remedy = line.remedy.as_ref().map_or_else(String::new, |remedy| format!("; try {remedy}"));
-        let words =
-            format!("{} % of sent, counted by {}{remedy}", number::percent(share(line.packets)), line.source);
+        let (percent, unit) = (number::percent(share(line.packets)), line.unit.name());
+        let words = format!("{percent} % of sent, counted in {unit} by {}{remedy}", line.source);
         step(&line.place, line.packets as f64, &number::count(line.packets), &words, page);
         slice(name, &line.place, [left, next], &class_of(&line.place), page);
         left = next;

@@ -7,7 +7,7 @@ use measure::{
     GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Ledger, LedgerLine,
     LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile,
     QueueGrowth, QueueUse, Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput,
-    ThroughputLimit, Timeline, Trial, View,
+    ThroughputLimit, Timeline, Trial, Unit, View,
 };
 use serde_json::{Value, json};
 
@@ -45,8 +45,11 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
     let sent = case.sent + u64::from(number) * 1_111;
     let delivered = sent - case.lost.0 - case.lost.1 - case.unexplained;
     let lines = vec![
-        LedgerLine::new("per-CPU backlog", case.lost.1, "/proc/net/softnet_stat column 2")
-            .with_remedy("sysctl net.core.netdev_max_backlog=4096"),
+        LedgerLine {
+            unit: Unit::Frames,
+            ..LedgerLine::new("per-CPU backlog", case.lost.1, "/proc/net/softnet_stat column 2")
+                .with_remedy("sysctl net.core.netdev_max_backlog=4096")
+        },
         LedgerLine::new("receive buffer", case.lost.0, "socket SO_RXQ_OVFL")
             .with_remedy("--receive-buffer 8MiB"),
     ];
@@ -149,6 +152,7 @@ pub(crate) fn machine() -> Machine {
         mitigations: BTreeMap::from([("spectre_v2".to_string(), "Mitigation: IBRS".to_string())]),
         interfaces: vec![nic("lr-tx", "tx"), nic("lr-rx", "rx")],
         interrupt_accounting: InterruptAccounting::Ticks,
+        no_hardware_counters: Some("this machine has no hardware counters, as most virtual machines".into()),
     }
 }
 

@@ -6,7 +6,10 @@ use ledger::{Drivers, Dropped, MachineGrowth, Place, SocketGrowth, flow_words};
 use measure::{CpuShare, InterruptAccounting, Unit};
 use serde::Serialize;
 use serde_json::json;
-use sys::procfs::{Owner, socket_owners};
+use sys::{
+    cycles::HardwareCounts,
+    procfs::{Owner, socket_owners},
+};
 
 /// The schema's name.
 const SCHEMA: &str = "linerate.ledger/1";
@@ -41,6 +44,10 @@ pub(super) struct Document {
     /// How each CPU spent the time.
     pub(super) cpus: Vec<CpuShare>,
     pub(super) interrupt_accounting: InterruptAccounting,
+    /// What all CPUs did, by packets received and sent; `None` where nothing was counted or nothing moved.
+    pub(super) hardware: Option<PerPacket>,
+    /// Why nothing was counted, in words.
+    pub(super) no_hardware_counters: Option<String>,
     pub(super) cost: Cost,
 }
 
@@ -95,6 +102,26 @@ pub(super) struct Unknown {
     pub(super) interface: String,
     pub(super) counter: String,
     pub(super) grown_by: u64,
+}
+
+/// What the CPUs did for each packet, everything else that they did included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct PerPacket {
+    pub(super) cycles: f64,
+    pub(super) instructions: Option<f64>,
+    pub(super) cache_misses: Option<f64>,
+}
+
+impl PerPacket {
+    fn of(counted: HardwareCounts, packets: u64) -> Option<Self> {
+        let each = |amount: u64| amount as f64 / packets as f64;
+        (packets > 0).then(|| Self {
+            cycles: each(counted.cycles),
+            instructions: counted.instructions.map(each),
+            cache_misses: counted.cache_misses.map(each),
+        })
+    }
 }
 
 /// What watching costs.
@@ -202,6 +229,8 @@ impl Document {
                 .collect(),
             cpus: Vec::new(),
             interrupt_accounting: InterruptAccounting::Unknown,
+            hardware: None,
+            no_hardware_counters: None,
             cost: Cost {
                 process_cpu_ratio: ratio(own_ns),
                 program_cpu_ratio: ratio(program_ns),
@@ -210,6 +239,12 @@ impl Document {
                 ns_per_event: (events > 0).then(|| program_ns as f64 / events as f64),
             },
         }
+    }
+
+    /// With how the CPUs spent the time, and what they counted.
+    pub(super) fn with_cpus(self, cpus: Vec<CpuShare>, counted: Option<HardwareCounts>) -> Self {
+        let hardware = counted.and_then(|counted| PerPacket::of(counted, self.rx_packets + self.tx_packets));
+        Self { cpus, hardware, ..self }
     }
 
     /// One line of a stream; `kind` says whether it is of an interval or of the whole time.

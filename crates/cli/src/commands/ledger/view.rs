@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use measure::{CpuShare, InterruptAccounting, Unit};
+use measure::{CpuShare, InterruptAccounting};
 
-use super::document::{Document, Reason};
+use super::document::{Document, PerPacket, Reason};
 
 /// The most CPUs of a screen, and interrupts of one of them.
 const MOST_CPUS: usize = 8;
@@ -54,7 +54,7 @@ fn write_screen(
             out,
             "{now:>12.0} {:>14}  {:<8} {}{no_loss}: {}",
             line.packets,
-            unit(line.unit),
+            line.unit.name(),
             line.place,
             line.source
         )?;
@@ -178,18 +178,27 @@ fn write_cpus(last: &Document, out: &mut String) -> std::fmt::Result {
         ),
         InterruptAccounting::Unknown => writeln!(out, "how time in interrupts is told is not known"),
     }?;
+    write_hardware(last.hardware, last.no_hardware_counters.as_deref(), out)?;
     writeln!(
         out,
         "squeezes: rounds cut short with packets left (net.core.netdev_budget, netdev_budget_usecs)"
     )
 }
 
-fn unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Packets => "packets",
-        Unit::Frames => "frames",
-        Unit::Buffers => "buffers",
+/// What the CPUs did for each packet, or why nobody counted.
+fn write_hardware(counted: Option<PerPacket>, why_not: Option<&str>, out: &mut String) -> std::fmt::Result {
+    if let Some(why) = why_not {
+        return writeln!(out, "no cycles, instructions or cache misses per packet: {why}");
     }
+    let Some(each) = counted else { return Ok(()) };
+    let also = [(each.instructions, "instructions"), (each.cache_misses, "cache misses")];
+    let also = also.iter().filter_map(|(value, name)| value.map(|value| format!(", {value:.1} {name}")));
+    let also: String = also.collect();
+    writeln!(
+        out,
+        "for each packet, in or out: {:.0} cycles{also} of all CPUs, whatever they did",
+        each.cycles
+    )
 }
 
 fn words(reason: &Reason) -> String {
@@ -297,6 +306,25 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_each_packet_took_is_told_or_why_it_is_not_known() {
+        let written = |counted, why_not| {
+            let mut text = String::new();
+            write_hardware(counted, why_not, &mut text).unwrap();
+            text
+        };
+        let each = PerPacket { cycles: 4321.4, instructions: Some(5000.25), cache_misses: None };
+        assert_eq!(
+            written(Some(each), None),
+            "for each packet, in or out: 4321 cycles, 5000.2 instructions of all CPUs, whatever they did\n"
+        );
+        assert_eq!(
+            written(None, Some("this machine has none")),
+            "no cycles, instructions or cache misses per packet: this machine has none\n"
+        );
+        assert_eq!(written(None, None), "", "nothing moved");
+    }
 
     #[test]
     fn a_sentence_is_broken_at_the_screen_s_edge_and_nowhere_without_one() {
