@@ -61,7 +61,7 @@ bench-predict: build ## the model's predictions beside measurements of this mach
 	@scripts/bench-predict
 
 bench-ledger: ## what naming the kernel's drops costs, with and without drops (root)
-	$(CARGO) bench --locked -p linerate-ledger --bench drops
+	$(CARGO) bench --locked -p linerate-ledger --bench drops -- $(ROUNDS)
 
 bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
 	@scripts/bpf-objects

@@ -38,6 +38,8 @@ pub struct LossCounter {
     pub bits: u32,
     /// The interface's counter that contains it, where its name says something else: `rx_dropped`.
     pub also_in: Option<String>,
+    /// Places whose packets it counts, too, where another counter or event tells them.
+    pub contains: Vec<Place>,
     pattern: String,
 }
 
@@ -89,6 +91,8 @@ struct LossFile {
     #[serde(default = "sixty_four")]
     bits: u32,
     also_in: Option<String>,
+    #[serde(default)]
+    contains: Vec<String>,
 }
 
 fn sixty_four() -> u32 {
@@ -169,11 +173,14 @@ impl LossCounter {
 
 impl LossFile {
     fn checked(self, driver: &str) -> Result<LossCounter, DriversError> {
-        let Self { counter, place, includes, bits, also_in } = self;
-        match Place::named(&place) {
-            Some(place) => Ok(LossCounter { place, includes, bits, also_in, pattern: counter }),
-            None => Err(DriversError::NoSuchPlace { driver: driver.into(), counter, place }),
-        }
+        let Self { counter, place, includes, bits, also_in, contains } = self;
+        let named = |place: String| {
+            let (driver, counter) = (driver.to_owned(), counter.clone());
+            Place::named(&place).ok_or(DriversError::NoSuchPlace { driver, counter, place })
+        };
+        let place = named(place)?;
+        let contains = contains.into_iter().map(named).collect::<Result<_, _>>()?;
+        Ok(LossCounter { place, includes, bits, also_in, contains, pattern: counter })
     }
 }
 
@@ -260,6 +267,10 @@ mod tests {
             "mine: counter lost: there is no place 'nowhere'"
         );
         assert!(!drivers.knows("mine"));
+        let inside =
+            text.replace("nowhere", "xdp-drop").replace("\"all\"", "\"all\", contains = [\"inside\"]");
+        let error = drivers.extend(&inside).unwrap_err().to_string();
+        assert_eq!(error, "mine: counter lost: there is no place 'inside'");
         assert!(drivers.extend("[mine]\nsurce = 1\n").is_err());
     }
 

@@ -39,7 +39,7 @@ struct Sighting {
     packets: u64,
     source: String,
     /// Places whose packets this counter contains.
-    contains: &'static [Place],
+    contains: Vec<Place>,
 }
 
 /// How the packets of one place are known.
@@ -62,10 +62,11 @@ impl Evidence {
         witness: Witness,
         packets: u64,
         source: impl Into<String>,
-        contains: &'static [Place],
+        contains: &[Place],
     ) {
         if packets > 0 {
-            self.sightings.push(Sighting { place, witness, packets, source: source.into(), contains });
+            let (source, contains) = (source.into(), contains.to_vec());
+            self.sightings.push(Sighting { place, witness, packets, source, contains });
         }
     }
 
@@ -112,7 +113,7 @@ impl Evidence {
     fn of_witness(&self, sightings: &[&Sighting], above: &mut Vec<Place>) -> Account {
         let total = sightings.iter().fold(0u64, |sum, sighting| sum.saturating_add(sighting.packets));
         let mut contained: Vec<Place> =
-            sightings.iter().flat_map(|sighting| sighting.contains).copied().collect();
+            sightings.iter().flat_map(|sighting| &sighting.contains).copied().collect();
         contained.sort_unstable();
         contained.dedup();
         let mut packets = total;

@@ -21,12 +21,7 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
             if loss.also_in.as_deref() == Some("rx_dropped") {
                 in_rx_dropped = in_rx_dropped.saturating_add(*value);
             }
-            match loss.place {
-                Place::XdpDrop => {
-                    evidence.saw_all(Place::XdpDrop, Witness::Driver, *value, source, &[Place::XdpAborted]);
-                }
-                place => evidence.saw(place, Witness::Driver, *value, source),
-            }
+            evidence.saw_all(loss.place, Witness::Driver, *value, source, &loss.contains);
         }
     }
     let mut saw = |place, packets, counter: &str, contains: &'static [Place]| {

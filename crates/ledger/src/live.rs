@@ -394,6 +394,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_driver_counts_with_its_xdp_drops_is_taken_off_and_nothing_else() {
+        let event = |kind, reason: &str, packets| Dropped {
+            namespace: 0,
+            kind,
+            reason: reason.into(),
+            function: String::new(),
+            buffers: packets,
+            packets,
+            sample: None,
+        };
+        let aborted = || event(DropKind::XdpException(0), "xdp_exception XDP_ABORTED", 10);
+        let redirect = || event(DropKind::XdpRedirect(22), "xdp_redirect_err EINVAL", 5);
+        let card = |driver: &str, counters: &[(&str, u64)]| HostCounters {
+            driver: driver.into(),
+            driver_counters: counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+            ..HostCounters::default()
+        };
+        let expected = [is(Place::XdpDrop, 50), is(Place::XdpAborted, 10), is(Place::XdpRedirect, 5)];
+        // One number for all three.
+        let virtio = card("virtio_net", &[("rx_queue_0_xdp_drops", 65)]);
+        assert_eq!(lost(&growth(virtio, vec![aborted(), redirect()])), expected);
+        // A number each.
+        let ena = card("ena", &[("queue_0_rx_xdp_drop", 50), ("queue_0_rx_xdp_aborted", 10)]);
+        assert_eq!(lost(&growth(ena, vec![aborted(), redirect()])), expected);
+    }
+
+    #[test]
     fn a_datagram_refused_below_its_socket_is_counted_below() {
         let mut card = HostCounters { driver: "igb".into(), qdisc_drops: 8, ..HostCounters::default() };
         card.protocols = sys::procfs::parse_snmp("Udp: SndbufErrors\nUdp: 10\n").unwrap();

@@ -64,7 +64,7 @@ places! {
     PeerMtu = "peer-mtu", "larger than the peer's MTU", Frames, "ip link set dev PEER mtu N: both ends the same";
     /// The far end of a veth did not take a packet: the ring between them was full, or it was down.
     PeerRing = "peer-ring", "peer's receive ring full", Frames,
-        "the receiving softirq does not keep up: give it a CPU of its own";
+        "echo 1 > /sys/class/net/PEER/threaded, and a CPU of its own for its threads (taskset): the softirq there is too slow";
     /// The card had no descriptor or no room in its FIFO when a frame came: the host took them too slowly.
     NicMissed = "nic-missed", "card out of buffers", Frames,
         "ethtool -G DEV rx 4096; ethtool -L DEV combined N; then faster receiving CPUs";
@@ -132,7 +132,7 @@ places! {
     SocketBacklog = "socket-backlog", "socket backlog full", Packets, "sysctl -w net.core.rmem_max=8388608, and SO_RCVBUF";
     /// The socket's receive buffer was full: the application does not read fast enough.
     ReceiveBuffer = "receive-buffer", "receive buffer full", Packets,
-        "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer";
+        "sysctl -w net.core.rmem_max=26214400, and SO_RCVBUF (linerate: --receive-buffer); or more readers with SO_REUSEPORT";
     /// What an application had not read when it closed its socket.
     NotRead = "not-read", "never read by the application", Packets, "read until the queue is empty before closing";
     /// TCP had no use for it: old, duplicate, or against the connection's state. The stream lost nothing.
