@@ -71,6 +71,12 @@ impl Diagnosis {
         Ok(diagnosis)
     }
 
+    /// Reads the tables of functions now, where somebody waits for the first profile; begins to look afterwards.
+    pub(crate) fn read_names(&mut self) {
+        self.profiler.names.get_or_insert_with(Names::read);
+        self.profiler.sampler.take();
+    }
+
     /// Takes samples out of the kernel's rings; ten times a second at least.
     pub fn tick(&mut self) {
         self.profiler.sampler.drain();

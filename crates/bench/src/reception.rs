@@ -50,8 +50,10 @@ impl Reception {
     pub fn start(
         plan: &ReceiverPlan,
         cpus: &[u32],
-        diagnosis: Option<Diagnosis>,
+        mut diagnosis: Option<Diagnosis>,
     ) -> Result<Self, ReceptionError> {
+        // A sender does not wait for its report as long as that takes.
+        diagnosis.iter_mut().for_each(Diagnosis::read_names);
         let placement = Placement { enter: None, cpus: cpus.to_vec() };
         // Whoever only listens along leaves packets to the kernel, which would say that nobody wants them.
         let sink =
