@@ -55,7 +55,7 @@ bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp
 
 bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
-	$(CARGO) bench --locked -p linerate-divert --bench divert
+	$(CARGO) bench --locked -p linerate-divert --bench divert -- $(ARGS)
 
 bench-predict: build ## the model's predictions beside measurements of this machine (root)
 	@scripts/bench-predict

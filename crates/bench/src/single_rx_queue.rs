@@ -10,12 +10,17 @@
 //!
 //! In the lab the queues are chosen: frames that XDP sends arrive on the queue of the sending CPU, and the sockets'
 //! transmit queue is set to another. On real interfaces the card chooses. As in the document, what throws the flood
-//! away has a CPU to itself, with the flooded queue's packet processing; everything else is elsewhere.
+//! away has a CPU to itself, with the flooded queue's packet processing; everything else is elsewhere, and goes before
+//! the sender of the flood where it shares its CPU.
+//!
+//! A veth's ring of 256 packets lies between the sender and whatever filters. What a sender that is too fast loses there
+//! it loses for its valid packets too, whoever empties the ring: so rows tell how many of them came to the filter.
 
 mod filters;
 mod service;
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -24,7 +29,9 @@ use std::{
 };
 
 use divert::DivertError;
-use engine::{Departures, EngineError, Limit, Placement, Sender, SenderPlan, TxWorkerPlan};
+use engine::{
+    Departures, EngineError, Limit, Placement, Sender, SenderPlan, TxEngine, TxWorkerPlan, XskTxPlan,
+};
 use lab::{Interfaces, Lab, LabError, LabPlan};
 use measure::{CpuShare, Figure, Point};
 use serde::Serialize;
@@ -108,14 +115,20 @@ pub struct SingleRxQueueRow {
     pub filter: FloodFilter,
     /// Flood packets per second that were asked for; `None`: as many as possible.
     pub asked_pps: Option<f64>,
-    /// Flood packets per second that the sending interface took.
+    /// Flood packets per second that the sender made.
     pub flood_pps: f64,
+    /// The same in multiples of what the service's socket took of the full flood, once that is known.
+    pub flood_of_path: Option<f64>,
     /// Flood packets per second that the filter threw away.
     pub filtered_pps: f64,
     /// Valid packets sent.
     pub valid_sent: u64,
+    /// Valid packets of those that came to the filter; `None` where it does not count them.
+    pub valid_arrived: Option<u64>,
     /// Valid packets that the service got.
     pub valid_delivered: u64,
+    /// Packets of both kinds that were lost behind the filter, or in it, by place.
+    pub lost: BTreeMap<String, u64>,
     /// Bits per second of the unrelated transfer.
     pub transfer_bps: f64,
     /// Where the CPUs' time went.
@@ -168,6 +181,8 @@ pub enum SingleRxQueueEvent<'e> {
 const VALID_STREAM: u16 = 1;
 const FLOOD_STREAM: u16 = 2;
 const PORT: u16 = 4321;
+/// Valid packets leave so many at a time: a sender of single ones would have to watch the clock all the time.
+const VALID_BURST: u32 = 8;
 /// The first packets find cold caches, and the transfer starts slowly.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// How often a row looks after its diversion.
@@ -183,6 +198,7 @@ pub fn run_single_rx_queue(
 ) -> Result<(), SingleRxQueueError> {
     let lab = Lab::create(&plan.lab())?;
     plan.choose_queues(&lab);
+    plan.prefer_other_queues(&lab)?;
     let mut capacity_pps = None;
     let mut skipped: Vec<FloodFilter> = Vec::new();
     for (load, filter) in SINGLE_RX_QUEUE {
@@ -199,11 +215,12 @@ pub fn run_single_rx_queue(
                 each(SingleRxQueueEvent::Skipped(filter, reason))
             }
             Ok(started) => {
-                let row = plan.row(&lab, load, asked_pps, started)?;
+                let mut row = plan.row(&lab, load, asked_pps, started)?;
                 if (load, filter) == (FloodLoad::Full, FloodFilter::Service) {
                     let valid_pps = row.valid_delivered as f64 * 1e9 / plan.row_ns as f64;
                     capacity_pps = Some(row.filtered_pps + valid_pps);
                 }
+                row.flood_of_path = capacity_pps.map(|capacity| row.flood_pps / capacity);
                 each(SingleRxQueueEvent::Row(&row))
             }
         };
@@ -268,6 +285,21 @@ impl SingleRxQueuePlan {
         debug_assert!(written.is_ok(), "{file}: {written:?}");
     }
 
+    /// Lets the packet processing of the other queues go before the sender of the flood, with which it shares a CPU
+    /// where there are two: else that waits milliseconds for its turn, and their rings of 256 packets run over.
+    fn prefer_other_queues(&self, lab: &Lab) -> Result<(), SingleRxQueueError> {
+        let cpus = self.napi_cpus();
+        if cpus.is_empty() || !self.lab().threaded_napi {
+            return Ok(());
+        }
+        for (napi, cpu) in lab.rx().napis()?.iter().zip(cpus) {
+            if let Some(thread) = napi.thread.filter(|_| Some(cpu) != self.filter_cpu()) {
+                cpu::go_first(thread).map_err(socket_error("let packet processing go first"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn row(
         &self,
         lab: &Lab,
@@ -278,6 +310,10 @@ impl SingleRxQueuePlan {
         let which = filter.which();
         // Cards start anew when a program comes.
         lab.wait_until_ready()?;
+        let full_buffers = || -> Result<u64, SingleRxQueueError> {
+            Ok(lab.rx().net_counters()?.value("UdpRcvbufErrors").unwrap_or(0))
+        };
+        let full_before = full_buffers()?;
         let service = Service::start(lab.rx(), self, which, lab.tx().ipv4()[1])?;
         let transfer = Transfer::start(lab, self)?;
         let valid = self.sender(lab, VALID_STREAM, Some(self.valid_pps), Some(self.row_ns));
@@ -313,15 +349,21 @@ impl SingleRxQueuePlan {
         }
         let valid_sent = valid.join().iter().map(|result| result.tally.packets).sum();
         let valid_delivered = drained(&service, &mut filter)?;
+        let mut lost = filter.lost()?;
+        lost.insert("receive buffer of the service full".into(), full_buffers()? - full_before);
+        lost.retain(|_, packets| *packets > 0);
         let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed_s;
         Ok(SingleRxQueueRow {
             load,
             filter: which,
             asked_pps: asked_pps.filter(|_| load == FloodLoad::TenTimes),
             flood_pps: rate(before.0, after.0),
+            flood_of_path: None,
             filtered_pps: rate(before.1, after.1),
             valid_sent,
+            valid_arrived: filter.valid(lab)?,
             valid_delivered,
+            lost,
             transfer_bps: rate(before.2, after.2) * 8.0,
             cpus,
         })
@@ -332,7 +374,7 @@ impl SingleRxQueuePlan {
         let namespace = hold(lab.tx().namespace())?;
         let enter = move || {
             namespace.enter()?;
-            if stream == FLOOD_STREAM { cpu::give_way() } else { Ok(()) }
+            if stream == FLOOD_STREAM { cpu::give_way() } else { cpu::go_first(0) }
         };
         Ok(Placement { enter: Some(Arc::new(enter)), cpus: self.cpus.tx.iter().copied().take(1).collect() })
     }
@@ -340,9 +382,15 @@ impl SingleRxQueuePlan {
     /// A sender of either kind.
     fn sender(&self, lab: &Lab, stream: u16, rate_pps: Option<f64>, duration_ns: Option<u64>) -> SenderPlan {
         let (tx, rx) = (lab.tx(), lab.rx());
-        let local = if stream == FLOOD_STREAM { tx.ipv4()[1] } else { tx.ipv4()[0] };
+        let is_flood = stream == FLOOD_STREAM;
+        let local = if is_flood { tx.ipv4()[1] } else { tx.ipv4()[0] };
+        // A run of live frames costs as much as a hundred packets: for a few, a socket of the flooded queue is cheaper.
+        let engine = match self.flooded_queue() {
+            Some(0) if !is_flood => TxEngine::Xsk(XskTxPlan::default()),
+            _ => self.tx.0.clone(),
+        };
         SenderPlan {
-            engine: self.tx.0.clone(),
+            engine,
             workers: vec![TxWorkerPlan {
                 target: (rx.ipv4()[0], PORT).into(),
                 local: (local, 0).into(),
@@ -356,9 +404,9 @@ impl SingleRxQueuePlan {
                 ..FrameSpec::default()
             },
             rate_pps,
-            departures: Departures::Constant,
+            departures: if is_flood { Departures::Constant } else { Departures::Burst(VALID_BURST) },
             limit: Limit { count: None, duration_ns },
-            batch_size: if stream == FLOOD_STREAM { 256 } else { 1 },
+            batch_size: if is_flood { 256 } else { VALID_BURST as usize },
             seed: stream.into(),
         }
     }
@@ -370,6 +418,11 @@ impl SingleRxQueueRow {
         self.valid_delivered as f64 / self.valid_sent.max(1) as f64
     }
 
+    /// The share of the valid packets that came to the filter which the service got.
+    pub fn valid_of_arrived(&self) -> Option<f64> {
+        self.valid_arrived.map(|arrived| self.valid_delivered as f64 / arrived.max(1) as f64)
+    }
+
     /// The row as a point of a run.
     pub fn point(&self) -> Point {
         let busy = |part: fn(&CpuShare) -> f64| -> f64 { self.cpus.iter().map(part).sum() };
@@ -379,9 +432,13 @@ impl SingleRxQueueRow {
             ("filter", json!(self.filter.to_string())),
             ("asked_pps", json!(self.asked_pps)),
             ("flood_pps", json!(self.flood_pps)),
+            ("flood_of_path_ratio", json!(self.flood_of_path)),
             ("filtered_pps", json!(self.filtered_pps)),
             ("valid_sent_packets", json!(self.valid_sent)),
+            ("valid_arrived_packets", json!(self.valid_arrived)),
             ("valid_delivered_packets", json!(self.valid_delivered)),
+            ("valid_delivered_of_arrived_ratio", json!(self.valid_of_arrived())),
+            ("lost_packets_by_place", json!(self.lost)),
             ("valid_delivered_ratio", json!(self.valid_ratio())),
             ("transfer_bps", json!(self.transfer_bps)),
             ("busy_ratio_by_cpu", json!(by_cpu)),

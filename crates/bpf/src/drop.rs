@@ -12,7 +12,7 @@ use crate::{
 /// Drops UDP packets from one IPv4 address to one port, as bare as a program can: what others are measured against.
 pub struct DropFlood {
     _program: Program,
-    dropped: PerCpuArray<MapData, u64>,
+    counts: PerCpuArray<MapData, u64>,
 }
 
 impl DropFlood {
@@ -26,9 +26,9 @@ impl DropFlood {
         let mut program = Program::load("drop", object!("drop"), |loader| {
             loader.override_global("source", &source, true).override_global("dst_port", &dst_port, true);
         })?;
-        let dropped = program.take_map("dropped")?;
+        let counts = program.take_map("counts")?;
         program.attach(interface, mode)?;
-        Ok(Self { _program: program, dropped })
+        Ok(Self { _program: program, counts })
     }
 
     /// Packets dropped so far.
@@ -36,8 +36,21 @@ impl DropFlood {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn dropped(&self) -> Result<u64, BpfError> {
-        let counts = self.dropped.get(&0, 0).map_err(BpfError::map("read the dropped packets"))?;
-        Ok(counts.iter().sum())
+        self.count(0)
+    }
+
+    /// Packets from other addresses to the same port, which it let pass.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn passed(&self) -> Result<u64, BpfError> {
+        self.count(1)
+    }
+
+    /// An entry of `counts` in `drop.bpf.c`, of all CPUs.
+    fn count(&self, entry: u32) -> Result<u64, BpfError> {
+        let cpus = self.counts.get(&entry, 0).map_err(BpfError::map("read what a flood's filter counted"))?;
+        Ok(cpus.iter().sum())
     }
 }
 

@@ -1,9 +1,11 @@
 //! `make bench-divert`: what a diversion costs a core, against the least that could do its job, turn by turn; medians
-//! and ratios.
+//! of rates, and of each round's ratios.
 //!
 //! Packets are XDP live frames of 64 bytes, made on CPU 0. Everything that is measured is on CPU 1: the NAPI thread of
 //! the receiving veth, and in user space the thread of the queue too. A rate is packets per second of CPU time there,
 //! so that a sender that is too slow, and whatever else runs, is charged to nobody.
+//!
+//! `make bench-divert ARGS=user` measures one group of the three: `xdp`, `user`, `back`.
 
 use std::{
     any::Any,
@@ -28,7 +30,7 @@ use aya::{
 use bpf::{Inject, Mode, Pass};
 use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Rule};
 use lab::{Lab, LabPlan};
-use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions};
+use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskQueueOptions, XskRx, XskRxOptions};
 use sys::{
     cpu,
     rtnetlink::{RouteSocket, flag},
@@ -38,8 +40,8 @@ use wire::{FrameSpec, MacAddr, Template, Values};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-const ROUNDS: usize = 15;
-const TURN: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 24;
+const TURN: Duration = Duration::from_millis(150);
 const SENDER: u32 = 0;
 const RECEIVER: u32 = 1;
 const FLOODED: u16 = 9;
@@ -56,6 +58,8 @@ fn main() -> Outcome<()> {
     if !env::args().any(|argument| argument == "--bench") {
         return Ok(()); // built and started by `cargo test`, which measures nothing
     }
+    let asked: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let is_asked = |group: &str| asked.is_empty() || asked.iter().any(|word| word == group);
     lab::gain_access()?;
     println!("64-byte frames; medians of {ROUNDS} turns of {TURN:?}; Mpps per second of CPU {RECEIVER}");
     let thousand: Vec<String> = (0..1000)
@@ -67,22 +71,28 @@ fn main() -> Outcome<()> {
         .collect();
     let one = [format!("drop udp and dst port {FLOODED}")];
     let coded = [format!("drop udp port {FLOODED}")];
-    report(&[
-        ("bare XDP drop, headers read", &|lab| count_all(lab)),
-        ("bare XDP drop, nothing read", &|lab| drop_all(lab)),
-        ("divert in XDP, 1 rule", &|lab| divert(lab, Place::Xdp, &one)),
-        ("divert in XDP, 1 compiled rule", &|lab| divert(lab, Place::Xdp, &coded)),
-        ("divert in XDP, 1,000 rules", &|lab| divert(lab, Place::Xdp, &thousand)),
-    ])?;
-    println!();
-    report(&[
-        ("bare AF_XDP receive loop", &|lab| receive_all(lab)),
-        ("divert in user space, 1 rule", &|lab| divert(lab, Place::User, &one)),
-        ("divert in user space, 1 compiled", &|lab| divert(lab, Place::User, &coded)),
-        ("divert in user space, 1,000 rules", &|lab| divert(lab, Place::User, &thousand)),
-    ])?;
-    println!();
-    give_back()
+    if is_asked("xdp") {
+        report(&[
+            ("bare XDP drop, headers read", &|lab| count_all(lab)),
+            ("bare XDP drop, nothing read", &|lab| drop_all(lab)),
+            ("divert in XDP, 1 rule", &|lab| divert(lab, Place::Xdp, &one)),
+            ("divert in XDP, 1 compiled rule", &|lab| divert(lab, Place::Xdp, &coded)),
+            ("divert in XDP, 1,000 rules", &|lab| divert(lab, Place::Xdp, &thousand)),
+        ])?;
+    }
+    if is_asked("user") {
+        report(&[
+            ("bare AF_XDP loop, one port's packets", &|lab| receive(lab, FLOODED)),
+            ("bare AF_XDP loop, nothing read", &|lab| receive(lab, 0)),
+            ("divert in user space, 1 rule", &|lab| divert(lab, Place::User, &one)),
+            ("divert in user space, 1 compiled", &|lab| divert(lab, Place::User, &coded)),
+            ("divert in user space, 1,000 rules", &|lab| divert(lab, Place::User, &thousand)),
+        ])?;
+    }
+    if is_asked("back") {
+        give_back()?;
+    }
+    Ok(())
 }
 
 /// What receives in a turn: set up on a lab, it says how many packets it took, and ends when dropped.
@@ -98,20 +108,23 @@ struct Receiver {
 fn report(contenders: &[(&'static str, Receive<'_>)]) -> Outcome<()> {
     let mut all: Vec<Contender> =
         contenders.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
-    for _ in 0..ROUNDS {
-        for ((_, receive), contender) in contenders.iter().zip(&mut all) {
-            contender.rates.push(flooded(*receive)?);
+    for round in 0..ROUNDS {
+        // What one leaves to be cleared away is the next one's burden: it is another one in each round.
+        for at in (0..all.len()).map(|turn| (turn + round) % contenders.len()) {
+            all[at].rates.push(flooded(contenders[at].1)?);
         }
     }
     show(&all);
+    println!();
     Ok(())
 }
 
 fn show(all: &[Contender]) {
-    let base = median(&all[0].rates);
     for contender in all {
-        let rate = median(&contender.rates);
-        println!("{:<36}{:>8.2} Mpps{:>8.3}", contender.name, rate / 1e6, rate / base);
+        let ratios: Vec<f64> =
+            contender.rates.iter().zip(&all[0].rates).map(|(rate, base)| rate / base).collect();
+        let (rate, ratio) = (median(&contender.rates), median(&ratios));
+        println!("{:<36}{:>8.2} Mpps{ratio:>8.3}", contender.name, rate / 1e6);
     }
 }
 
@@ -191,8 +204,11 @@ fn count_all(lab: &Lab) -> Outcome<Receiver> {
     Ok(Receiver { taken: by_interface(lab)?, thread: None, _held: Box::new(rx) })
 }
 
-fn receive_all(lab: &Lab) -> Outcome<Receiver> {
-    let options = XskRxOptions::on(lab.rx().interface(), 0);
+/// What comes to this port, or with 0 everything: then the program in the kernel reads no header.
+fn receive(lab: &Lab, dst_port: u16) -> Outcome<Receiver> {
+    let interface = lab.rx().interface();
+    let batch_size = XskQueueOptions::on(interface, 0).batch_size as usize;
+    let options = XskRxOptions { batch_size, dst_port, ..XskRxOptions::on(interface, 0) };
     let mut rx = lab.rx().run(|| XskRx::open(&options))??.remove(0);
     let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (shared, stopping) = (taken.clone(), stop.clone());

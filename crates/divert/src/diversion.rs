@@ -79,6 +79,8 @@ pub struct RuleVerdicts {
     classifier: Classifier,
     verdicts: Vec<RuleVerdict>,
     counts: Vec<[u64; 2]>,
+    /// The rules that took a packet since the last batch.
+    touched: Vec<u32>,
     counters: Arc<Vec<RuleTally>>,
     reinject: bool,
 }
@@ -337,6 +339,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             packets: count.packets,
             bytes: count.bytes,
             limited_packets: count.limited,
+            handed_over_packets: None,
         };
         let counted = |rule: &Rule| total.rules.get(&kernel_key(rule)).copied().unwrap_or_default();
         if self.plan.place == Place::Xdp {
@@ -355,11 +358,14 @@ impl<V: Verdicts + 'static> Diversion<V> {
                 count.packets += packets.load(Relaxed);
                 count.bytes += bytes.load(Relaxed);
             }
-            if self.kernel_rules.len() == self.plan.rules.len() {
-                count.limited = counted(&self.kernel_rules[at]).limited;
+            let mut handed_over = None;
+            if self.plan.program_knows_rules() {
+                let in_kernel = counted(&self.kernel_rules[at]);
+                count.limited = in_kernel.limited;
                 count.packets += count.limited;
+                handed_over = Some(in_kernel.packets - in_kernel.limited - in_kernel.unsent);
             }
-            rules.push(status(rule, count));
+            rules.push(RuleStatus { handed_over_packets: handed_over, ..status(rule, count) });
         }
         rules
     }
@@ -490,6 +496,7 @@ fn make_verdicts(
     let make = move |_queue| RuleVerdicts {
         classifier: classifier.clone(),
         counts: vec![[0; 2]; verdicts.len()],
+        touched: Vec::with_capacity(verdicts.len()),
         verdicts: verdicts.clone(),
         counters: shared.clone(),
         reinject,
@@ -502,25 +509,24 @@ impl Verdicts for RuleVerdicts {
     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
         // What no rule takes is the kernel's.
         let Some(rule) = self.classifier.first(frame.bytes()) else { return self.pass() };
-        let rule = rule as usize;
-        self.counts[rule][0] += 1;
-        self.counts[rule][1] += frame.bytes().len() as u64;
-        match self.verdicts[rule] {
+        let [packets, bytes] = &mut self.counts[rule as usize];
+        if *packets == 0 {
+            self.touched.push(rule);
+        }
+        *packets += 1;
+        *bytes += frame.bytes().len() as u64;
+        match self.verdicts[rule as usize] {
             RuleVerdict::Drop => Verdict::Drop,
             RuleVerdict::Pass => self.pass(),
             RuleVerdict::Keep => Verdict::Keep,
         }
     }
 
-    fn batch_done(&mut self, packets: usize, _now_ns: u64) {
-        if packets == 0 {
-            return;
-        }
-        for (mine, [packets, bytes]) in self.counts.iter_mut().zip(self.counters.iter()) {
-            if mine[0] > 0 {
-                packets.fetch_add(mine[0], Relaxed);
-                bytes.fetch_add(mine[1], Relaxed);
-                *mine = [0; 2];
+    fn batch_done(&mut self, _packets: usize, _now_ns: u64) {
+        for rule in self.touched.drain(..) {
+            let mine = std::mem::take(&mut self.counts[rule as usize]);
+            for (mine, shared) in mine.into_iter().zip(&self.counters[rule as usize]) {
+                shared.fetch_add(mine, Relaxed);
             }
         }
     }

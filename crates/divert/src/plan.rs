@@ -262,11 +262,16 @@ impl DivertPlan {
         self.program(card).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
     }
 
+    /// Whether the kernel's program tells the rules apart that are decided about in user space.
+    pub(crate) fn program_knows_rules(&self) -> bool {
+        self.selection.is_none() || self.rules.iter().any(|rule| rule.limit.is_some())
+    }
+
     /// What the kernel's program does with which packets.
     pub(crate) fn kernel_rules(&self) -> Vec<Rule> {
         match (&self.selection, self.place) {
             // Who is to decide in user space needs only the selection, unless a limit has to know the rule.
-            (Some(selection), Place::User) if self.rules.iter().all(|rule| rule.limit.is_none()) => {
+            (Some(selection), Place::User) if !self.program_knows_rules() => {
                 vec![Rule::new(RuleVerdict::Pass, selection.clone())]
             }
             (Some(selection), _) => self

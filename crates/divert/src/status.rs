@@ -52,6 +52,10 @@ pub struct RuleStatus {
     pub bytes: u64,
     /// Packets of those that were above its limit, and dropped.
     pub limited_packets: u64,
+    /// Packets of it that the program handed over to be decided about in this process: what is missing in `packets`
+    /// was lost on the way there. `None` where the program knows only what all rules have in common (`--match`).
+    #[serde(default)]
+    pub handed_over_packets: Option<u64>,
 }
 
 /// `arrived` is the sum of the lines and of what is unexplained.

@@ -1,6 +1,7 @@
 //! Ways to throw a flood away, each undone when its value goes.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     fmt,
     io::Write,
@@ -33,6 +34,13 @@ pub enum FloodFilter {
     DivertXdp,
     /// `linerate divert --where user --reinject`.
     DivertUser,
+}
+
+impl FloodFilter {
+    /// Whether `linerate divert` throws the flood away.
+    pub fn is_diversion(self) -> bool {
+        matches!(self, Self::DivertXdp | Self::DivertUser)
+    }
 }
 
 impl fmt::Display for FloodFilter {
@@ -123,12 +131,41 @@ impl Filter {
                 let value = |name| counters.value(name).unwrap_or(0);
                 Ok(value("UdpInErrors") - value("UdpRcvbufErrors"))
             }
-            Self::Nft(table) => table.dropped(lab.rx()).map_err(|error| counter(error.into())),
+            Self::Nft(table) => table.count(lab.rx(), "flood").map_err(|error| counter(error.into())),
             Self::XdpDrop(program) => program.dropped().map_err(|error| counter(error.into())),
             Self::Divert(_, diversion, _) => Ok(diversion.status()?.ledger.of("dropped")),
         }
     }
+
+    /// Packets to the flooded port from elsewhere that have come to it so far; `None` where it does not count them.
+    pub(super) fn valid(&self, lab: &Lab) -> Result<Option<u64>, SingleRxQueueError> {
+        let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
+            filter: self.which(),
+            source,
+        };
+        match self {
+            Self::Service | Self::OnSocket => Ok(None),
+            Self::Nft(table) => {
+                table.count(lab.rx(), "valid").map(Some).map_err(|error| counter(error.into()))
+            }
+            Self::XdpDrop(program) => program.passed().map(Some).map_err(|error| counter(error.into())),
+            Self::Divert(_, diversion, _) => {
+                let rule = diversion.status()?.rules.into_iter().nth(VALID_RULE);
+                Ok(rule.map(|rule| rule.handed_over_packets.unwrap_or(rule.packets)))
+            }
+        }
+    }
+
+    /// Packets of both kinds that were lost in it, by place, as far as it tells.
+    pub(super) fn lost(&self) -> Result<BTreeMap<String, u64>, SingleRxQueueError> {
+        let Self::Divert(_, diversion, _) = self else { return Ok(BTreeMap::new()) };
+        let lines = diversion.status()?.ledger.lines.into_iter();
+        Ok(lines.filter(|line| line.fate == "lost").map(|line| (line.place, line.packets)).collect())
+    }
 }
+
+/// The rule of a diversion that valid packets meet; the first is the flood's.
+const VALID_RULE: usize = 1;
 
 /// An error with its causes.
 fn words(error: &dyn Error) -> String {
@@ -145,21 +182,15 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         None => (0..side.rx_queues().map_err(|error| error.to_string())?).collect(),
     };
     let flood = format!("udp and dst port {PORT} and src host {}", lab.tx().ipv4()[1]);
-    let (place, selection, rules) = match which {
-        FloodFilter::DivertUser => (
-            Place::User,
-            Some(format!("udp and dst port {PORT}")),
-            vec![Rule::new(RuleVerdict::Drop, flood), Rule::new(RuleVerdict::Pass, divert::ALL)],
-        ),
-        _ => (Place::Xdp, None, vec![Rule::new(RuleVerdict::Drop, flood)]),
-    };
+    let place = if which == FloodFilter::DivertUser { Place::User } else { Place::Xdp };
+    let valid = format!("udp and dst port {PORT}");
     Ok(DivertPlan {
         interface: side.interface().into(),
         cpus: plan.filter_cpu().map_or_else(Vec::new, |cpu| vec![cpu; queues.len()]),
         queues,
         place,
-        selection,
-        rules,
+        selection: None,
+        rules: vec![Rule::new(RuleVerdict::Drop, flood), Rule::new(RuleVerdict::Pass, valid)],
         exclusions: Exclusions::default(),
         reinject: true,
         spin: false,
@@ -180,9 +211,11 @@ impl NftTable {
         let rules = format!(
             "table netdev linerate {{
                 counter flood {{ }}
+                counter valid {{ }}
                 chain ingress {{
                     type filter hook ingress device \"{}\" priority 0; policy accept;
                     ip saddr {flooder} udp dport {PORT} counter name flood drop
+                    udp dport {PORT} counter name valid
                 }}
             }}",
             side.interface()
@@ -192,8 +225,8 @@ impl NftTable {
         Ok(Self { namespace })
     }
 
-    fn dropped(&self, side: &Side) -> Result<u64, String> {
-        let list = || nft(&["list", "counter", "netdev", "linerate", "flood"], "");
+    fn count(&self, side: &Side, counter: &str) -> Result<u64, String> {
+        let list = || nft(&["list", "counter", "netdev", "linerate", counter], "");
         let text = side.run(list).map_err(|error| error.to_string())??;
         let words: Vec<&str> = text.split_whitespace().collect();
         let after = words.iter().position(|word| *word == "packets").and_then(|at| words.get(at + 1));

@@ -63,11 +63,15 @@ impl Service {
         };
         let socket = side.run(open)?.map_err(socket_error("open the service's socket"))?;
         let counts = Arc::new(Counts::default());
-        // Who throws the flood away is on the flooded queue's CPU.
-        let cpu = if filter == FloodFilter::Service { plan.filter_cpu() } else { plan.other_cpu() };
+        // Who throws the flood away is on the flooded queue's CPU, and shares it with that.
+        let is_filter = filter == FloodFilter::Service;
+        let cpu = if is_filter { plan.filter_cpu() } else { plan.other_cpu() };
         let shared = Arc::clone(&counts);
         let thread = thread::spawn(move || {
             pin(cpu);
+            if !is_filter {
+                goes_first();
+            }
             let mut batch = RecvBatch::new(BATCH, 128);
             while !shared.stop.load(Relaxed) {
                 // Only a timeout or a signal ends a wait early.
@@ -129,6 +133,7 @@ impl Transfer {
         let (shared, stopped) = (Arc::clone(&received), Arc::clone(&stop));
         let reader = thread::spawn(move || {
             pin(rx_cpu);
+            goes_first();
             let mut bytes = vec![0; 256 << 10];
             while !stopped.load(Relaxed) {
                 match far.read(&mut bytes) {
@@ -141,6 +146,7 @@ impl Transfer {
         let stopped = Arc::clone(&stop);
         let writer = thread::spawn(move || {
             pin(tx_cpu);
+            goes_first();
             let bytes = vec![7; BLOCK_BYTES];
             let mut due = Instant::now();
             while !stopped.load(Relaxed) {
@@ -176,6 +182,11 @@ fn is_late(error: &io::Error) -> bool {
 /// Where there is one CPU too few, the scheduler decides.
 fn pin(cpu: Option<u32>) {
     cpu.map(cpu::pin_to);
+}
+
+/// Where this is refused it is one among many, as it was.
+fn goes_first() {
+    cpu::go_first(0).ok();
 }
 
 /// A thread that is told to stop and waited for when this value goes.

@@ -6,9 +6,12 @@ fn row(load: FloodLoad, filter: FloodFilter, filtered_pps: f64) -> SingleRxQueue
         filter,
         asked_pps: None,
         flood_pps: 7e6,
+        flood_of_path: Some(10.0),
         filtered_pps,
-        valid_sent: 1000,
+        valid_sent: 1010,
+        valid_arrived: Some(1000),
         valid_delivered: 999,
+        lost: BTreeMap::from([("receive buffer of the service full".into(), 1)]),
         transfer_bps: 1e9,
         cpus: Vec::new(),
     }
@@ -17,7 +20,9 @@ fn row(load: FloodLoad, filter: FloodFilter, filtered_pps: f64) -> SingleRxQueue
 #[test]
 fn a_row_is_a_point_with_its_share_of_valid_packets() {
     let point = row(FloodLoad::TenTimes, FloodFilter::DivertXdp, 6e6).point();
-    assert_eq!(point.values["valid_delivered_ratio"], 0.999);
+    assert_eq!(point.values["valid_delivered_ratio"], 999.0 / 1010.0);
+    assert_eq!(point.values["valid_delivered_of_arrived_ratio"], 0.999);
+    assert_eq!(point.values["lost_packets_by_place"]["receive buffer of the service full"], 1);
     assert_eq!(point.values["flood"], "ten-times");
     assert_eq!(point.values["filter"], "divert --where xdp");
 }

@@ -271,6 +271,17 @@ fn the_single_rx_queue_scenario_measures_every_filter_that_works_here_under_both
         assert_eq!(point["asked_pps"].is_null(), point["flood"] != "ten-times", "{point}");
         assert!(number("valid_sent_packets") > 0.0, "{point}");
         assert!((0.0..=1.0).contains(&number("valid_delivered_ratio")), "{point}");
+        assert_eq!(point["flood_of_path_ratio"].is_null(), !flooded, "{point}");
+        assert!(point["lost_packets_by_place"].is_object() && number("transfer_bps") >= 0.0, "{point}");
+        // Where the filter counts valid packets, no more get through than came and no more come than were sent.
+        let counts =
+            !["none, the service reads all", "socket filter"].contains(&point["filter"].as_str().unwrap());
+        assert_eq!(point["valid_arrived_packets"].is_u64(), counts, "{point}");
+        if counts {
+            let arrived = number("valid_arrived_packets");
+            assert!(number("valid_delivered_packets") <= arrived, "{point}");
+            assert!(arrived <= number("valid_sent_packets"), "{point}");
+        }
         if !flooded {
             assert!(number("valid_delivered_packets") > 0.0 && number("transfer_bps") > 0.0, "{point}");
         }

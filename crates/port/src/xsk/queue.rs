@@ -64,13 +64,13 @@ pub struct Turn {
 }
 
 impl XskQueueOptions {
-    /// Batches of 64 in 2048-byte frames, with as few copies as the driver can.
+    /// Batches of 128, two polls of a driver, in 2048-byte frames, with as few copies as the driver can.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
             interface: interface.into(),
             queue,
             shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
-            batch_size: 64,
+            batch_size: 128,
             copy_mode: CopyMode::Auto,
         }
     }

@@ -109,6 +109,25 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
 /// What a reader must know to judge the rows.
 fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
     let mut remarks = Vec::new();
+    let transfer = |is_diverted: bool| {
+        let flooded = rows.iter().filter(|row| row.load != FloodLoad::None);
+        let alike = flooded.filter(|row| row.filter.is_diversion() == is_diverted);
+        measure::median(&alike.map(|row| row.transfer_bps / 1e6).collect::<Vec<f64>>())
+    };
+    if let (Some(with), Some(without)) = (transfer(true), transfer(false)) {
+        remarks.push(format!(
+            "The unrelated transfer had {with:.0} Mb/s under a flood that was diverted and {without:.0} Mb/s under one \
+             that was not (medians of rows)."
+        ));
+    }
+    for row in rows {
+        let lost = row.lost.iter().map(|(place, packets)| format!("{packets} {place}"));
+        let lost: Vec<String> = lost.collect();
+        if row.filter.is_diversion() && !lost.is_empty() {
+            let load = load_words(row.load);
+            remarks.push(format!("{load}, {}: lost {}.", row.filter, lost.join(", ")));
+        }
+    }
     let missed = rows.iter().filter_map(|row| {
         let asked = row.asked_pps.filter(|asked| row.flood_pps < asked * 0.99)?;
         Some(row.flood_pps * FLOOD_FACTOR / asked)
@@ -138,31 +157,52 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{:<10} {:<30} {:>11} {:>11} {:>9} {:>10} {:>10}  busy by CPU",
-        "flood", "thrown away by", "flood Mpps", "away Mpps", "of 5.84", "valid", "TCP Mb/s"
+        "{:<10} {:<27} {:>10} {:>7} {:>9} {:>8} {:>9} {:>10} {:>9} {:>9}  busy by CPU",
+        "flood",
+        "thrown away by",
+        "flood Mpps",
+        "x path",
+        "away Mpps",
+        "of 5.84",
+        "valid",
+        "came to it",
+        "of those",
+        "TCP Mb/s"
     )
 }
 
 fn write_row(row: &SingleRxQueueRow, out: &mut impl Write) -> io::Result<()> {
-    let load = match row.load {
-        FloodLoad::None => "none".to_owned(),
-        FloodLoad::Full => "full".to_owned(),
-        FloodLoad::TenTimes => format!("{FLOOD_FACTOR:.0} x path"),
-    };
+    let load = load_words(row.load);
     let busy: Vec<String> =
         row.cpus.iter().map(|cpu| format!("{:.0}%", (1.0 - cpu.idle_ratio) * 100.0)).collect();
     writeln!(
         out,
-        "{:<10} {:<30} {:>11.3} {:>11.3} {:>9.2} {:>9.3}% {:>10.0}  {}",
+        "{:<10} {:<27} {:>10.3} {:>7} {:>9.3} {:>8.2} {:>8.3}% {:>10} {:>9} {:>9.0}  {}",
         load,
         row.filter.to_string(),
         row.flood_pps / 1e6,
+        row.flood_of_path.map_or("-".into(), |multiple| format!("{multiple:.1}")),
         row.filtered_pps / 1e6,
         row.filtered_pps / PUBLISHED_PPS.0,
         row.valid_ratio() * 100.0,
+        row.valid_arrived
+            .map_or("-".into(), |arrived| percent(arrived as f64 / row.valid_sent.max(1) as f64)),
+        row.valid_of_arrived().map_or("-".into(), percent),
         row.transfer_bps / 1e6,
         busy.join(" ")
     )
+}
+
+fn load_words(load: FloodLoad) -> String {
+    match load {
+        FloodLoad::None => "none".to_owned(),
+        FloodLoad::Full => "full".to_owned(),
+        FloodLoad::TenTimes => format!("{FLOOD_FACTOR:.0} x path"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.3}%", share * 100.0)
 }
 
 fn write_end(end: &End, out: &mut impl Write) -> io::Result<()> {
@@ -174,14 +214,16 @@ fn write_end(end: &End, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "{FLOOD_FACTOR:.0} x path: that many times what the service took of the full flood; of valid packets \
-         {}% are to be delivered there",
+        "{FLOOD_FACTOR:.0} x path: that many times what the service took of the full flood; of the valid packets that \
+         come to the filter {}% are to be delivered there, the others are lost on the wire",
         VALID_SHARE * 100.0
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use bench::FloodFilter;
 
     use super::*;
@@ -192,9 +234,12 @@ mod tests {
             filter: FloodFilter::XdpDrop,
             asked_pps: Some(5e6),
             flood_pps,
+            flood_of_path: Some(flood_pps / 5e5),
             filtered_pps: 4e6,
-            valid_sent: 1000,
+            valid_sent: 2000,
+            valid_arrived: Some(1000),
             valid_delivered: 999,
+            lost: BTreeMap::new(),
             transfer_bps: 2e9,
             cpus: Vec::new(),
         }
@@ -208,8 +253,36 @@ mod tests {
         let words: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(
             words,
-            ["10", "x", "path", "plain", "XDP", "drop", "5.000", "4.000", "0.68", "99.900%", "2000"]
+            [
+                "10", "x", "path", "plain", "XDP", "drop", "5.000", "10.0", "4.000", "0.68", "49.950%",
+                "50.000%", "99.900%", "2000"
+            ]
         );
+    }
+
+    #[test]
+    fn a_filter_that_does_not_count_valid_packets_has_no_share_of_them() {
+        let mut out = Vec::new();
+        write_row(&SingleRxQueueRow { valid_arrived: None, ..row(5e6) }, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words[10..], ["49.950%", "-", "-", "2000"]);
+    }
+
+    #[test]
+    fn the_transfer_is_told_with_and_without_a_diversion_and_so_are_losses() {
+        let with = |filter, transfer_bps, lost: &[(&str, u64)]| SingleRxQueueRow {
+            filter,
+            transfer_bps,
+            lost: lost.iter().map(|(place, packets)| ((*place).to_owned(), *packets)).collect(),
+            ..row(5e6)
+        };
+        let told = remarks(&[
+            with(FloodFilter::XdpDrop, 1e8, &[]),
+            with(FloodFilter::DivertUser, 2e8, &[("RX ring full", 3)]),
+        ]);
+        assert!(told[0].contains(" 200 Mb/s under a flood that was diverted and 100 Mb/s "), "{told:?}");
+        assert_eq!(told[1], "10 x path, divert --where user: lost 3 RX ring full.");
     }
 
     #[test]
