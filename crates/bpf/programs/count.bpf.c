@@ -19,11 +19,13 @@ struct stream {
 	__u64 stale;      /* behind by more than the window: reordered or duplicate */
 	__u64 frame_bytes; /* Ethernet header to FCS */
 	__u32 next;       /* the highest number seen, plus 1 */
-	__u32 unused;
+	/* Packets behind the first `counted` came on this queue; `by_queue` has the others. No look-up for each. */
+	__u32 queue;
+	__u64 counted;
 	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
 	__u32 seen[WINDOW];
 };
-_Static_assert(sizeof(struct stream) == 9 * 8 + 4 * WINDOW, "read by count.rs");
+_Static_assert(sizeof(struct stream) == 10 * 8 + 4 * WINDOW, "read by count.rs");
 
 const volatile __u32 streams = 256; /* set by the loader, as the map's length is */
 const volatile __u32 queues = 0;    /* 0: queues are not counted */
@@ -76,6 +78,18 @@ static ALWAYS_INLINE void track(struct stream *stream, __u32 sequence)
 	}
 }
 
+/* The next packets come on another queue: those of this one are counted there. */
+static ALWAYS_INLINE void change_queue(struct stream *stream, __u32 queue)
+{
+	__u32 before = stream->queue;
+	__u64 *packets = bpf_map_lookup_elem(&by_queue, &before);
+
+	if (packets)
+		*packets += stream->packets - stream->counted;
+	stream->counted = stream->packets;
+	stream->queue = queue;
+}
+
 static ALWAYS_INLINE int foreign(void)
 {
 	__u32 slot = FOREIGN_SLOT;
@@ -108,18 +122,13 @@ int count(struct xdp_md *ctx)
 	stream = bpf_map_lookup_elem(&by_stream, &slot);
 	if (!stream)
 		return XDP_PASS;
+	if (queues && UNLIKELY(ctx->rx_queue_index != stream->queue))
+		change_queue(stream, ctx->rx_queue_index);
 	track(stream, ntohl(probe->sequence));
 	stream->packets++;
 	stream->payload_bytes += len;
 	frame_len = end - data + FCS_LEN;
 	stream->frame_bytes += frame_len < LEAST_FRAME ? LEAST_FRAME : frame_len;
-	if (queues) {
-		__u32 queue = ctx->rx_queue_index;
-		__u64 *packets = bpf_map_lookup_elem(&by_queue, &queue);
-
-		if (packets)
-			(*packets)++;
-	}
 	if (work_ns)
 		work(work_ns);
 	return verdict;

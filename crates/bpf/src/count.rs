@@ -82,7 +82,7 @@ pub struct StreamCount {
 }
 
 /// `sizeof(struct stream)` of `count.bpf.c` in words.
-const STREAM_WORDS: usize = 9 + 256 / 2;
+const STREAM_WORDS: usize = 10 + 256 / 2;
 
 impl Default for CountOptions {
     /// 256 streams, dropped; no queues.
@@ -159,8 +159,24 @@ impl Count {
             let refused = BpfError::map(format!("read the counter of queue {queue}"));
             self.by_queue.get(&queue, 0).map(|cpus| cpus.iter().sum()).map_err(refused)
         };
-        (0..self.queues).map(read).collect()
+        let mut packets: Vec<u64> = (0..self.queues).map(read).collect::<Result<_, _>>()?;
+        for stream in 0..self.by_stream.len() {
+            let refused = BpfError::map(format!("read the counters of stream {stream}"));
+            for words in self.by_stream.get(&stream, 0).map_err(refused)?.iter() {
+                let (queue, newest) = newest_on_queue(words);
+                if let Some(packets) = packets.get_mut(queue) {
+                    *packets += newest;
+                }
+            }
+        }
+        Ok(packets)
     }
+}
+
+/// The queue that a stream's newest packets came on, and how many of them `by_queue` does not have.
+fn newest_on_queue(words: &[u64; STREAM_WORDS]) -> (usize, u64) {
+    let [packets, .., next_and_queue, counted] = *words.first_chunk::<10>().expect("there are more");
+    ((next_and_queue >> 32) as usize, packets.saturating_sub(counted))
 }
 
 impl fmt::Debug for Count {
@@ -237,6 +253,19 @@ impl StreamCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_streams_newest_packets_are_of_its_queue() {
+        let mut words = [0; STREAM_WORDS];
+        words[0] = 100;
+        words[8] = 3 << 32 | 0xffff_fff0;
+        words[9] = 60;
+        assert_eq!(newest_on_queue(&words), (3, 40));
+        assert_eq!(
+            StreamCount { packets: 100, first: 0xffff_fff0, ..StreamCount::default() },
+            StreamCount::of(&words)
+        );
+    }
 
     fn seen(first: u32, span: u64, packets: u64) -> StreamCount {
         StreamCount { first, span, packets, ..StreamCount::default() }

@@ -3,7 +3,7 @@
 //!
 //! Sender and receiver share one CPU: packets go through the veth and its program in the sender's calls, and the sender
 //! waits for the worker that reads them (`xsk`). So nothing is lost or left to another CPU, and the time that passes on
-//! the CPU is what packets cost. Sent in batches that share a time, as senders of XDP do.
+//! the CPU is what packets cost. Sent in batches that share a time, as senders of XDP do. Words behind `--` choose receivers.
 
 use std::{
     error::Error,
@@ -49,6 +49,10 @@ fn main() -> Outcome<()> {
 }
 
 fn compare(name: &str, engine: RxEngine, levels: &[(&str, Asked)]) -> Outcome<()> {
+    let mut asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    if asked.peek().is_some() && !asked.any(|asked| name == asked) {
+        return Ok(());
+    }
     let lab = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?;
     let mut costs = vec![Vec::new(); levels.len()];
     for round in 0..ROUNDS {

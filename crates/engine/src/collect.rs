@@ -181,10 +181,10 @@ impl Collector {
         self.place.cpu = cpu;
     }
 
-    /// A packet that is no probe.
+    /// Packets that are no probes.
     #[inline]
-    pub fn add_foreign(&mut self) {
-        self.counts.foreign += 1;
+    pub fn add_foreign(&mut self, packets: u64) {
+        self.counts.foreign += packets;
     }
 
     /// A packet that nobody stamped: the caller put its own clock in.
@@ -193,13 +193,13 @@ impl Collector {
         self.counts.unstamped += 1;
     }
 
-    /// The next probe packet, where only packets and bytes are counted.
+    /// The next probe packets, where only packets and bytes are counted.
     #[inline]
-    pub fn count(&mut self, payload_bytes: usize, frame_bytes: usize) {
+    pub fn count(&mut self, packets: u64, payload_bytes: u64, frame_bytes: u64) {
         let counts = &mut self.counts;
-        counts.packets += 1;
-        counts.payload_bytes += payload_bytes as u64;
-        counts.frame_bytes += frame_bytes as u64;
+        counts.packets += packets;
+        counts.payload_bytes += payload_bytes;
+        counts.frame_bytes += frame_bytes;
     }
 
     /// Takes the next probe packet when it is like the one before in all but its number, which follows; says whether it
@@ -237,7 +237,7 @@ impl Collector {
     pub fn add_other(&mut self, arrival: &Arrival) {
         self.settle();
         self.run = None;
-        self.count(arrival.payload_bytes, arrival.frame_bytes);
+        self.count(1, arrival.payload_bytes as u64, arrival.frame_bytes as u64);
         if self.level == StatisticsLevel::Counter {
             return;
         }

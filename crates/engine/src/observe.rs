@@ -19,7 +19,8 @@ use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
-    receive::{StatisticsPlan, Tally},
+    publish::RxSnapshot,
+    receive::{Run, StatisticsPlan, Tally},
 };
 
 /// Shows a worker's packets to its statistics, with all times on the monotonic clock.
@@ -79,48 +80,64 @@ impl Observer {
         self.batch_ns = None;
     }
 
-    /// Takes a packet, which the tally counts.
-    #[inline]
-    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, tally: &mut Tally) {
-        match layer {
-            Layer::Payload => match tally.add(received.bytes) {
-                Some(header) => {
-                    let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
-                    let is_ipv4 = matches!(flow.addresses, wire::Addresses::V4 { .. });
-                    let extra = if is_ipv4 { IPV4_FRAME_EXTRA } else { IPV6_FRAME_EXTRA };
-                    let payload_bytes = received.bytes.len();
-                    let bytes = (payload_bytes, payload_bytes + extra);
-                    self.take(&header, || flow, bytes, received.arrived_ns);
-                }
-                None => self.collector.add_foreign(),
-            },
-            Layer::Frame => {
-                let frame = UdpFrame::parse(received.bytes).ok();
-                let payload = frame.as_ref().map_or(&[][..], UdpFrame::payload);
-                match (tally.add(payload), frame) {
-                    (Some(header), Some(frame)) => {
-                        let bytes = (payload.len(), received.bytes.len() + FCS_BYTES);
-                        self.take(&header, || frame.flow(), bytes, received.arrived_ns);
-                    }
-                    _ => self.collector.add_foreign(),
-                }
-            }
-        }
+    /// Whether packets and bytes are all that is asked for: then [`Observer::count`] is told of them once a batch.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.collector.level() == StatisticsLevel::Counter
     }
 
+    /// Takes what the tally grew by, and the bytes of these probes' frames.
+    pub(crate) fn count(&mut self, before: &RxSnapshot, now: &RxSnapshot, frame_bytes: u64) {
+        let payload_bytes = now.payload_bytes - before.payload_bytes;
+        self.collector.count(now.packets - before.packets, payload_bytes, frame_bytes);
+        self.collector.add_foreign(now.foreign - before.foreign);
+    }
+
+    /// From Ethernet header to FCS.
+    #[inline(always)]
+    pub(crate) fn frame_bytes(&self, layer: Layer, received: &Received<'_>) -> usize {
+        let bytes = received.bytes.len();
+        let frame_bytes = match layer {
+            Layer::Frame => bytes + FCS_BYTES,
+            Layer::Payload if self.is_ipv4(received) => bytes + IPV4_FRAME_EXTRA,
+            Layer::Payload => bytes + IPV6_FRAME_EXTRA,
+        };
+        frame_bytes.max(LEAST_FRAME)
+    }
+
+    /// A datagram whose sender nobody names came for the address that we listen on.
     #[inline]
-    fn take(
+    fn is_ipv4(&self, received: &Received<'_>) -> bool {
+        received.source.map_or(self.local, |source| source.ip()).to_canonical().is_ipv4()
+    }
+
+    /// Takes a packet, which the tally counts.
+    #[inline(always)]
+    pub(crate) fn observe(
         &mut self,
-        header: &ProbeHeader,
-        flow: impl FnOnce() -> FlowKey,
-        (payload_bytes, frame_bytes): (usize, usize),
-        stamped_ns: Option<u64>,
+        layer: Layer,
+        received: &Received<'_>,
+        (tally, run): (&mut Tally, &mut Run),
     ) {
-        let frame_bytes = frame_bytes.max(LEAST_FRAME);
-        if self.collector.level() == StatisticsLevel::Counter {
-            self.collector.count(payload_bytes, frame_bytes);
-            return;
-        }
+        let seen = match layer {
+            Layer::Payload => {
+                let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
+                tally.add(run, received.bytes).map(|header| (header, received.bytes.len(), flow))
+            }
+            Layer::Frame => match UdpFrame::glance(received.bytes) {
+                Some((payload, flow)) => tally.add(run, payload).map(|header| (header, payload.len(), flow)),
+                None => {
+                    tally.add(run, &[]);
+                    None
+                }
+            },
+        };
+        let Some((header, payload_bytes, flow)) = seen else { return self.collector.add_foreign(1) };
+        let bytes = (payload_bytes, self.frame_bytes(layer, received));
+        self.take(&header, &flow, bytes, received.arrived_ns);
+    }
+
+    #[inline(always)]
+    fn take(&mut self, header: &ProbeHeader, flow: &FlowKey, bytes: (usize, usize), stamped_ns: Option<u64>) {
         let arrived_ns = match (self.stamp, stamped_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
             (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
@@ -130,16 +147,16 @@ impl Observer {
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
-        let flow = flow();
-        if self.collector.add_repeated(header, &flow, (payload_bytes, frame_bytes), arrived_ns) {
+        if self.collector.add_repeated(header, flow, bytes, arrived_ns) {
             return;
         }
+        let (payload_bytes, frame_bytes) = bytes;
         let (sent_ns, is_sent_by_wall) = self.sent_ns(header);
         self.collector.add_other(&Arrival {
             sent_ns,
             is_sent_by_wall,
             header: *header,
-            flow,
+            flow: *flow,
             payload_bytes,
             frame_bytes,
             arrived_ns,

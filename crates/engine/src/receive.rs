@@ -3,7 +3,11 @@
 mod program;
 mod reader;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
@@ -15,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sys::{ethtool::rx_queues, rtnetlink::Link};
 use wire::ProbeClock;
 
-pub(crate) use reader::{Outlets, Probes, Tally, receive, take_streams};
+pub(crate) use reader::{Outlets, Probes, Run, Tally, receive, take_streams};
 
 use crate::{
     collect::{LatencyMeans, ReaderPlace, Readings, reception},
@@ -452,6 +456,7 @@ fn open_packet(plan: &ReceiverPlan, reflects: bool) -> Result<Vec<PacketRx>, Eng
 
 fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<(Vec<UdpRx>, UdpRxOptions), EngineError> {
     let times = plan.stamps_of_packets(TimeSource::Kernel);
+    let counts_both = plan.statistics.is_some() && plan.local.ip() == Ipv6Addr::UNSPECIFIED;
     let mut options = UdpRxOptions {
         local: plan.local,
         interface: plan.interface.clone(),
@@ -459,8 +464,8 @@ fn open_udp(plan: &ReceiverPlan, udp: &UdpRxPlan) -> Result<(Vec<UdpRx>, UdpRxOp
         gro: udp.gro,
         drop_counts: udp.drop_counts,
         batch_size: plan.batch_size,
-        // Who sends packets back must know their senders.
-        times: times.or(plan.reflect.then_some(TimeSource::Loop)),
+        // Who sends packets back must know their senders; and where both versions of IP come in, each datagram's.
+        times: times.or((plan.reflect || counts_both).then_some(TimeSource::Loop)),
         receive_buffer_bytes: udp.receive_buffer_bytes,
         busy_poll_micros: udp.busy_poll_micros,
     };

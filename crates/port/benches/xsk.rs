@@ -156,8 +156,8 @@ fn drained(
 }
 
 fn sequence_of(frame: &[u8]) -> u32 {
-    let frame = UdpFrame::parse(frame).ok();
-    frame.and_then(|frame| ProbeHeader::read(frame.payload())).map_or(0, |probe| probe.sequence)
+    let payload = UdpFrame::glance(frame).map_or(&[][..], |(payload, _)| payload);
+    ProbeHeader::read(payload).map_or(0, |probe| probe.sequence)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -9,6 +9,10 @@ use crate::{escape, number};
 /// Senders and flows that a person wants to read.
 const MOST_SHOWN: usize = 16;
 
+/// Of `udp` and `packet`.
+const NO_QUEUES: &str = "Queues: the kernel does not tell a socket on which queue a packet came; \
+    the interface's own counters: linerate nic watch";
+
 /// Writes all of it for a person: per reader, in total, what sequence numbers told, senders and flows, clocks.
 pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "RECEPTION STATISTICS")?;
@@ -27,6 +31,9 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
     }
     for queue in &statistics.queues {
         writeln!(out, "Queue {}: Rx packets: {}", queue.queue, queue.packets)?;
+    }
+    if statistics.queues.is_empty() && statistics.readers.iter().all(|share| share.queue.is_none()) {
+        writeln!(out, "{NO_QUEUES}")?;
     }
     let total = &statistics.total;
     writeln!(out, "\n      Global Statistics")?;
@@ -292,7 +299,7 @@ fn write_columns(
 
 #[cfg(test)]
 mod tests {
-    use measure::{Distribution, StatisticsLevel};
+    use measure::{Distribution, QueueCount, StatisticsLevel};
 
     use super::*;
 
@@ -344,6 +351,24 @@ mod tests {
             text.contains("Lost: not known") || text.contains("Reordered: 0 Duplicates: 0 Late: 0"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn packets_are_shown_by_queue_or_it_says_why_not() {
+        let text = |change: fn(&mut ReceptionStatistics)| {
+            let (mut statistics, mut out) = (statistics(true), Vec::new());
+            change(&mut statistics);
+            write_reception_human(&statistics, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let is_unknown = |text: &str| text.contains("does not tell a socket on which queue a packet came");
+        assert!(!is_unknown(&text(|_| ())), "its only reader has a queue");
+        assert!(is_unknown(&text(|all| all.readers[0].queue = None)));
+        let counted = text(|all| {
+            all.readers[0].queue = None;
+            all.queues = vec![QueueCount { queue: 3, packets: 5 }];
+        });
+        assert!(counted.contains("Queue 3: Rx packets: 5\n") && !is_unknown(&counted), "{counted}");
     }
 
     #[test]

@@ -10,16 +10,16 @@ use crate::{
 const VERSION_AND_LEN_AT: usize = 0;
 const DSCP_AT: usize = 1;
 pub(crate) const TOTAL_LEN: Range<usize> = 2..4;
-const FRAGMENT: Range<usize> = 6..8;
+pub(crate) const FRAGMENT: Range<usize> = 6..8;
 const TTL_AT: usize = 8;
-const PROTOCOL_AT: usize = 9;
+pub(crate) const PROTOCOL_AT: usize = 9;
 pub(crate) const CHECKSUM: Range<usize> = 10..12;
 pub(crate) const SRC: Range<usize> = 12..16;
 pub(crate) const DST: Range<usize> = 16..20;
 
 const DONT_FRAGMENT: u16 = 1 << 14;
 /// More fragments follow, or this one is not the first.
-const IS_FRAGMENT: u16 = 0x3fff;
+pub(crate) const IS_FRAGMENT: u16 = 0x3fff;
 
 /// An IPv4 header in a packet.
 #[derive(Debug, Clone, Copy)]

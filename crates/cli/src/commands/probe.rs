@@ -116,7 +116,9 @@ fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
     if let Some(pages) = pages {
         let detail = match pages {
             Pages::Huge => "on huge pages",
-            Pages::Normal => "on normal pages: no huge page is free (sysctl vm.nr_hugepages)",
+            Pages::Normal => {
+                "on normal pages, joined where the kernel can: none is reserved (sysctl vm.nr_hugepages)"
+            }
         };
         all.push(Finding { path: "xsk memory", works: true, detail: words(detail) });
     }

@@ -27,15 +27,32 @@ impl Mapping {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
     }
 
+    /// `len` zeroed bytes of this process's own on normal pages, which the kernel joins to huge ones where it does that for
+    /// who asks and finds them.
+    pub(crate) fn joined(len: usize) -> io::Result<Self> {
+        if cfg!(miri) {
+            return Self::anonymous(len, false);
+        }
+        let mapping = Self::map_with(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+        // A kernel that joins no pages refuses, and nothing is lost.
+        mapping.advise(libc::MADV_HUGEPAGE).ok();
+        mapping.advise(libc::MADV_POPULATE_WRITE)?;
+        Ok(mapping)
+    }
+
     /// What a socket or a BPF map offers at an offset.
     pub(crate) fn of_descriptor(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED, socket.as_raw_fd(), offset)
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: u64) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // Populated at once: no page fault later, in the middle of a measurement.
         let flags = if cfg!(miri) { flags } else { flags | libc::MAP_POPULATE };
+        Self::map_with(len, flags, fd, offset)
+    }
+
+    fn map_with(len: usize, flags: libc::c_int, fd: libc::c_int, offset: u64) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing of ours.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
@@ -49,8 +66,13 @@ impl Mapping {
         if cfg!(miri) {
             return Ok(());
         }
+        self.advise(libc::MADV_DONTFORK)
+    }
+
+    /// Only for advice that leaves the bytes as they are.
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         // SAFETY: these are the bytes that `map` got; they stay as they are for this process.
-        let status = unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_DONTFORK) };
+        let status = unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, advice) };
         if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

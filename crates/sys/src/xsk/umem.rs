@@ -28,7 +28,7 @@ pub struct UmemConfig {
 pub enum Pages {
     /// Huge pages: fewer misses of the TLB.
     Huge,
-    /// Normal ones, because no huge page is free.
+    /// Normal ones, because no huge page is free; the kernel may have joined them to larger ones.
     Normal,
 }
 
@@ -71,8 +71,7 @@ impl Umem {
         let len = frames as usize * frame_size as usize;
         let huge =
             Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true).map(|memory| (memory, Pages::Huge));
-        let (memory, pages) =
-            huge.or_else(|_| Mapping::anonymous(len, false).map(|memory| (memory, Pages::Normal)))?;
+        let (memory, pages) = huge.or_else(|_| Mapping::joined(len).map(|memory| (memory, Pages::Normal)))?;
         memory.not_for_children()?;
         static MADE: AtomicU32 = AtomicU32::new(0);
         // Never a number twice: the frames of one would open the other.
