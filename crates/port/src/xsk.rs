@@ -16,6 +16,7 @@ mod rx;
 mod tx;
 
 use sys::{
+    ethtool::EthtoolSocket,
     rtnetlink::{Link, RouteSocket},
     xsk::{CopyMode, Pages, XskStatistics},
 };
@@ -36,6 +37,17 @@ pub struct XskShape {
     pub frames: u32,
     /// Slots of its RX or TX ring, a power of two.
     pub ring_slots: u32,
+}
+
+impl XskShape {
+    /// What suits receiving on an interface of the calling thread's namespace: 2048-byte frames, but 4096-byte ones for
+    /// cards whose buffers are whole KiB (SRRCTL.BSIZEPKT). Of 2048 bytes XDP's headroom leaves those 1024, and with
+    /// zero-copy their drivers drop packets that need a second buffer.
+    fn receiving(interface: &str) -> Self {
+        let driver = EthtoolSocket::open().and_then(|ethtool| ethtool.driver(interface));
+        let by_kib = driver.is_ok_and(|driver| matches!(&*driver.name, "igb" | "igc" | "ixgbe"));
+        Self { frame_size: if by_kib { 4096 } else { 2048 }, frames: 4096, ring_slots: 2048 }
+    }
 }
 
 /// What a socket got of what it asked for.

@@ -83,6 +83,25 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
     let (_, planned) = json(&[&plan[..], &["--json", "--no-save"]].concat());
     let queue_pps = planned["start"]["asked"]["queue_pps"].as_f64().unwrap();
     assert!((20e3..10e6).contains(&queue_pps), "measured, not the default of 10 Mpps: {queue_pps}");
+
+    let only_xdp = path("only-xdp.json");
+    let (status, _, words) = run(&[
+        "bench",
+        "--tx",
+        "xdp",
+        "--rx",
+        "xdp",
+        "--trials",
+        "1",
+        "--duration",
+        "100ms",
+        "--save",
+        &only_xdp,
+    ]);
+    assert!(status <= 1, "{words}");
+    let (status, _, words) = run(&["model", "plan", "--from", &only_xdp]);
+    assert_eq!(status, 4, "{words}");
+    assert!(words.contains("no receiver of that run tells what it takes"), "{words}");
 }
 
 #[test]

@@ -64,12 +64,12 @@ pub struct Turn {
 }
 
 impl XskQueueOptions {
-    /// Batches of 128, two polls of a driver, in 2048-byte frames, with as few copies as the driver can.
+    /// Batches of 128, two polls of a driver, with as few copies as the driver can.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
             interface: interface.into(),
             queue,
-            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            shape: XskShape::receiving(interface),
             batch_size: 128,
             copy_mode: CopyMode::Auto,
         }

@@ -77,7 +77,7 @@ pub struct Recycling {
 }
 
 impl XskRxOptions {
-    /// Every frame of one queue, in batches of 256 into 2048-byte frames, as native and with as few copies as
+    /// Every frame of one queue, in batches of 256, as native and with as few copies as
     /// the driver can.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl XskRxOptions {
             dst_port: 0,
             only_probes: false,
             stamp: TimeSource::Loop,
-            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            shape: XskShape::receiving(interface),
             batch_size: 256,
             copy_mode: CopyMode::Auto,
             mode: None,

@@ -50,14 +50,22 @@ pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
     finish(run, &args.output, save)
 }
 
-/// What the fastest receiver of a run takes on one CPU.
+/// What the fastest receiver of a run takes on one CPU; a program in XDP on the sender's CPU does not tell.
 fn measured_queue_pps(path: &Path) -> Result<f64, Failure> {
-    let mut fastest = 0.0f64;
-    for pair in &calibrated(path)?.pairs {
+    let calibration = calibrated(path)?;
+    let mut fastest = None;
+    for pair in calibration.pairs.iter().filter(|pair| pair.reader_ns.is_some()) {
         let machine = pair.machine().map_err(|error| refuse(&error))?;
-        fastest = fastest.max(model::queue_capacity_pps(&machine).map_err(|error| refuse(&error))?);
+        let pps = model::queue_capacity_pps(&machine).map_err(|error| refuse(&error))?;
+        fastest = fastest.max(Some(pps as u64));
     }
-    Ok(fastest)
+    fastest.map(|pps| pps as f64).ok_or_else(|| {
+        Failure::new(
+            Status::Refused,
+            format!("{}: no receiver of that run tells what it takes", path.display()),
+        )
+        .hint("give a run of linerate bench to udp, packet or xsk, or to xdp with --threaded-napi")
+    })
 }
 
 fn modelled_queue_pps(preset: &str) -> Result<f64, Failure> {
