@@ -7,6 +7,7 @@ use measure::{
     Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Receipt, ReceptionStatistics, RoundTrips,
     Stream, Trial,
 };
+use sys::cycles::HardwareCounts;
 
 /// What all sending workers did together.
 #[derive(Debug)]
@@ -134,12 +135,14 @@ fn total_cost(costs: impl Iterator<Item = WorkerCost>) -> WorkerCost {
 
 fn cost_per_packet(cost: WorkerCost, packets: u64) -> Cost {
     let per_packet = |amount: u64| (packets > 0).then(|| amount as f64 / packets as f64);
+    let counted =
+        |count: fn(HardwareCounts) -> Option<u64>| cost.hardware.and_then(count).and_then(per_packet);
     Cost {
         user_s: cost.user_ns as f64 / 1e9,
         system_s: cost.system_ns as f64 / 1e9,
         ns_per_packet: per_packet(cost.user_ns + cost.system_ns),
-        cycles_per_packet: cost.cycles.and_then(per_packet),
-        instructions_per_packet: cost.instructions.and_then(per_packet),
-        cache_misses_per_packet: cost.cache_misses.and_then(per_packet),
+        cycles_per_packet: counted(|counts| Some(counts.cycles)),
+        instructions_per_packet: counted(|counts| counts.instructions),
+        cache_misses_per_packet: counted(|counts| counts.cache_misses),
     }
 }

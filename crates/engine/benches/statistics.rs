@@ -5,6 +5,8 @@
 //! waits for the worker that reads them (`xsk`). So nothing is lost or left to another CPU, and the time that passes on
 //! the CPU is what packets cost. Sent in batches that share a time, as senders of XDP do. Words behind `--` choose receivers.
 
+mod asked;
+
 use std::{
     error::Error,
     sync::Arc,
@@ -12,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use asked::is_asked;
 use engine::{Placement, Receiver, ReceiverPlan, RxEngine, StatisticsPlan, TimeSource, XdpRxPlan, XskRxPlan};
 use lab::{Lab, LabPlan};
 use measure::{StatisticsLevel, median};
@@ -49,8 +52,7 @@ fn main() -> Outcome<()> {
 }
 
 fn compare(name: &str, engine: RxEngine, levels: &[(&str, Asked)]) -> Outcome<()> {
-    let mut asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
-    if asked.peek().is_some() && !asked.any(|asked| name == asked) {
+    if !is_asked(|word| word == name) {
         return Ok(());
     }
     let lab = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?;

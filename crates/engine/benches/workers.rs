@@ -4,6 +4,8 @@
 //! Packets per second of the thread's own CPU time: what else the machine does hardly counts. Both sides of a ratio
 //! run on the same CPU with the same port, batches and frames. Words behind `--` choose rows: those with one in their name.
 
+mod asked;
+
 use std::{
     error::Error,
     fs,
@@ -17,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use asked::is_asked;
 use engine::{
     Departures, Limit, PacketRxPlan, PacketTxPlan, Placement, Receiver, ReceiverPlan, RxEngine, Sender,
     SenderPlan, TxEngine, TxWorkerPlan, UdpRxPlan, UdpTxPlan, XdpTxPlan, XskRxPlan, XskTxPlan,
@@ -76,8 +79,7 @@ fn compare(
     bare: impl Fn(&Lab) -> Outcome<PerCpuSecond>,
     worker: impl Fn(&Lab) -> Outcome<PerCpuSecond>,
 ) -> Outcome<()> {
-    let mut asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
-    if asked.peek().is_some() && !asked.any(|asked| name.contains(&asked)) {
+    if !is_asked(|word| name.contains(word)) {
         return Ok(());
     }
     let (mut bares, mut workers, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

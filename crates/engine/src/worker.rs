@@ -9,7 +9,6 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use serde::{Deserialize, Serialize};
 use sys::{
     clock, cpu,
     cycles::{HardwareCounters, HardwareCounts},
@@ -27,18 +26,14 @@ pub struct Placement {
 }
 
 /// What one worker cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerCost {
     /// User CPU time in nanoseconds.
     pub user_ns: u64,
     /// System CPU time in nanoseconds.
     pub system_ns: u64,
-    /// CPU cycles, where they can be counted.
-    pub cycles: Option<u64>,
-    /// Instructions completed, where they can be counted.
-    pub instructions: Option<u64>,
-    /// Accesses that no cache served, where they can be counted.
-    pub cache_misses: Option<u64>,
+    /// What the CPU's counters say, where they can be read.
+    pub hardware: Option<HardwareCounts>,
 }
 
 /// What a worker knows of the outside: when to begin, and whether to stop.
@@ -221,14 +216,8 @@ impl Meter {
 
     pub(crate) fn read(&mut self) -> WorkerCost {
         let used = cpu::thread_time().since(self.time);
-        let counted = self.counters.as_mut().and_then(HardwareCounters::read);
-        WorkerCost {
-            user_ns: used.user_ns,
-            system_ns: used.system_ns,
-            cycles: counted.map(|counts: HardwareCounts| counts.cycles),
-            instructions: counted.and_then(|counts| counts.instructions),
-            cache_misses: counted.and_then(|counts| counts.cache_misses),
-        }
+        let hardware = self.counters.as_mut().and_then(HardwareCounters::read);
+        WorkerCost { user_ns: used.user_ns, system_ns: used.system_ns, hardware }
     }
 }
 
@@ -236,13 +225,10 @@ impl WorkerCost {
     /// Both together; hardware counts only when both have them.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
         Self {
             user_ns: self.user_ns + other.user_ns,
             system_ns: self.system_ns + other.system_ns,
-            cycles: both(self.cycles, other.cycles),
-            instructions: both(self.instructions, other.instructions),
-            cache_misses: both(self.cache_misses, other.cache_misses),
+            hardware: self.hardware.zip(other.hardware).map(|(mine, others)| mine.plus(others)),
         }
     }
 }

@@ -40,13 +40,15 @@ pub struct XskShape {
 }
 
 impl XskShape {
-    /// What suits receiving on an interface of the calling thread's namespace: 2048-byte frames, but 4096-byte ones for
+    const USUAL: Self = Self { frame_size: 2048, frames: 4096, ring_slots: 2048 };
+
+    /// What suits receiving on an interface of the calling thread's namespace: the usual, but 4096-byte frames for
     /// cards whose buffers are whole KiB (SRRCTL.BSIZEPKT). Of 2048 bytes XDP's headroom leaves those 1024, and with
     /// zero-copy their drivers drop packets that need a second buffer.
     fn receiving(interface: &str) -> Self {
         let driver = EthtoolSocket::open().and_then(|ethtool| ethtool.driver(interface));
         let by_kib = driver.is_ok_and(|driver| matches!(&*driver.name, "igb" | "igc" | "ixgbe"));
-        Self { frame_size: if by_kib { 4096 } else { 2048 }, frames: 4096, ring_slots: 2048 }
+        if by_kib { Self { frame_size: 4096, ..Self::USUAL } } else { Self::USUAL }
     }
 }
 

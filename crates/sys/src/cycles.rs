@@ -110,25 +110,27 @@ impl HardwareCounters {
 }
 
 impl HardwareCounts {
-    /// Both together; what one of them lacks is not known of both.
+    /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
-        Self {
-            cycles: self.cycles + other.cycles,
-            instructions: both(self.instructions, other.instructions),
-            cache_misses: both(self.cache_misses, other.cache_misses),
-        }
+        self.each(other, |mine, others| mine + others)
     }
 
     /// What was counted since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_sub(b));
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    /// What one of them lacks is not known of both.
+    fn each(self, other: Self, both: fn(u64, u64) -> u64) -> Self {
+        let known = |mine: Option<u64>, others: Option<u64>| {
+            mine.zip(others).map(|(mine, others)| both(mine, others))
+        };
         Self {
-            cycles: self.cycles.saturating_sub(earlier.cycles),
-            instructions: both(self.instructions, earlier.instructions),
-            cache_misses: both(self.cache_misses, earlier.cache_misses),
+            cycles: both(self.cycles, other.cycles),
+            instructions: known(self.instructions, other.instructions),
+            cache_misses: known(self.cache_misses, other.cache_misses),
         }
     }
 }

@@ -56,7 +56,7 @@ impl XskTxOptions {
         Self {
             interface: interface.into(),
             queue,
-            shape: XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 },
+            shape: XskShape::USUAL,
             longest_frame: 1514,
             batch_size: 256,
             copy_mode: CopyMode::Auto,

@@ -121,8 +121,8 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
         ));
     }
     for row in rows {
-        let lost = row.lost.iter().map(|(place, packets)| format!("{packets} {place}"));
-        let lost: Vec<String> = lost.collect();
+        let lost: Vec<String> =
+            row.lost.iter().map(|(place, packets)| format!("{packets} {place}")).collect();
         if row.filter.is_diversion() && !lost.is_empty() {
             let load = load_words(row.load);
             remarks.push(format!("{load}, {}: lost {}.", row.filter, lost.join(", ")));

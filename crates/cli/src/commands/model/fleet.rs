@@ -92,13 +92,11 @@ fn write(fleet: &Fleet, plan: &FleetPlan, out: &mut impl Write) -> io::Result<()
     )?;
     match (plan.machines, plan.queues, plan.cores) {
         (Some(machines), Some(queues), Some(cores)) => {
-            let (verb, even) = match fleet.machines {
-                Some(_) => ("judged", plan.machines_if_even),
-                None => ("needed", plan.machines_if_even),
-            };
+            let verb = if fleet.machines.is_some() { "judged" } else { "needed" };
             writeln!(
                 out,
-                "{verb}: {machines} machines, {queues} queues, {cores} cores; {even} machines if flows spread evenly"
+                "{verb}: {machines} machines, {queues} queues, {cores} cores; {} machines if flows spread evenly",
+                plan.machines_if_even
             )?;
         }
         _ => writeln!(out, "no number of machines is enough")?,
