@@ -46,7 +46,7 @@ pub use measure::{
     WayBack,
 };
 pub use pass::Pass;
-pub use program::Mode;
+pub use program::{Mode, foreign_program};
 pub use redirect::{Redirect, RedirectOptions};
 pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};

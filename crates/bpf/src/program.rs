@@ -228,8 +228,8 @@ fn refusal(index: u32, mode: Mode, source: ProgramError) -> BpfError {
     }
 }
 
-/// Number and name of the program that an interface carries.
-fn foreign_program(interface: u32) -> Option<(u32, String)> {
+/// The XDP program that an interface carries: the kernel's number of it, and its name, empty where it may not be known.
+pub fn foreign_program(interface: u32) -> Option<(u32, String)> {
     let id = *RouteSocket::open().ok()?.xdp_programs(interface).ok()?.first()?;
     let name = loaded_programs()
         .filter_map(Result::ok)

@@ -25,7 +25,9 @@ pub(crate) use bench::{
     SocketArgs, SweepArgs,
 };
 pub(crate) use cpus::CpuList;
-pub(crate) use divert::{DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, PlaceArg, QueueList};
+pub(crate) use divert::{
+    DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, PlaceArg, QueueList,
+};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};

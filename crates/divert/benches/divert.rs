@@ -215,7 +215,9 @@ fn receive(lab: &Lab, dst_port: u16) -> Outcome<Receiver> {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
         tell.send(own_number()).ok();
+        // As a diversion's thread is placed.
         cpu::pin_to(RECEIVER).ok();
+        cpu::go_first(0).ok();
         let mut bytes = 0;
         while !stopping.load(Relaxed) {
             let packets = rx.recv(Wait::Block, |packet| bytes += u64::from(packet.bytes[0])).unwrap_or(0);

@@ -312,6 +312,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         let recorders = || self.samples.iter().chain(&self.kept).map(Recording::recorder);
         Ok(Status {
             interface: self.plan.interface.clone(),
+            selection: self.plan.selection.clone(),
             place: if self.plan.place == Place::Xdp { "xdp" } else { "user" }.into(),
             duration_s: self.began.elapsed().as_secs_f64(),
             queues: queues.collect(),

@@ -94,6 +94,16 @@ pub enum DivertError {
         /// The interface.
         interface: String,
     },
+    /// Somebody else's XDP program is there.
+    #[error("{interface} carries the XDP program '{program}' (id {id}) already")]
+    Occupied {
+        /// The interface.
+        interface: String,
+        /// The other program's name; empty where it may not be known.
+        program: String,
+        /// The kernel's number of it.
+        id: u32,
+    },
     /// The interface has no such queue.
     #[error("{interface} has no receive queue {queue}: it has {queues}, numbered from 0")]
     NoQueue {

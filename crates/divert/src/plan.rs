@@ -35,7 +35,8 @@ pub struct DivertPlan {
     pub exclusions: Exclusions,
     /// Whether packets that pass a filter in user space go back to the kernel.
     pub reinject: bool,
-    /// CPUs of the queues' threads, in the queues' order; a queue without one is left to the scheduler.
+    /// CPUs of the queues' threads, in the queues' order; a queue without one is left to the scheduler. A thread that has
+    /// one and does not spin goes before the ordinary threads there, where it may (`SCHED_FIFO`).
     pub cpus: Vec<u32>,
     /// Whether the queues' threads look again at once instead of sleeping until a packet comes.
     pub spin: bool,
@@ -81,6 +82,8 @@ pub struct Card {
     pub flow_rules: bool,
     /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
     pub hands_on: Vec<Setting>,
+    /// The XDP program that it carries already: the kernel's number and the name, if it may be known.
+    pub program: Option<(u32, String)>,
     /// The interface's number.
     pub(crate) index: u32,
 }
@@ -107,6 +110,7 @@ impl Card {
             flow_rules: feature("rx-ntuple-filter")
                 .is_some_and(|feature| feature.active || feature.changeable),
             hands_on: hands_on(interface),
+            program: bpf::foreign_program(link.index),
             index: link.index,
         })
     }
@@ -163,6 +167,10 @@ impl DivertPlan {
         if card.lro && !is_told(LRO) {
             problems.push(DivertError::Joins { interface: self.interface.clone() });
         }
+        if let Some((id, program)) = &card.program {
+            let (interface, program) = (self.interface.clone(), program.clone());
+            problems.push(DivertError::Occupied { interface, program, id: *id });
+        }
         if self.place == Place::Xdp {
             let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
             problems.extend(keeping.map(|rule| RuleError::NothingToKeep { rule: rule.to_string() }.into()));
@@ -207,8 +215,13 @@ impl DivertPlan {
         steps.push(step(
             format!(
                 "an XDP program on {interface} ({}) sees every packet of every queue; it passes on all but those \
-                 that a rule takes on queue {list}{}{}; never diverted: {}",
+                 that {} on queue {list}{}{}; never diverted: {}",
                 if card.driver.is_empty() { "no driver named" } else { &card.driver },
+                match &self.selection {
+                    Some(expression) if expression != ALL => format!("match '{expression}'"),
+                    Some(_) => "come".into(),
+                    None => "a rule takes".into(),
+                },
                 match card.driver.as_str() {
                     "veth" | "virtio_net" | "tun" => "",
                     _ => "; many cards restart their link when the first XDP program comes or the last one goes",
@@ -226,21 +239,32 @@ impl DivertPlan {
             match self.place {
                 Place::Xdp => {}
                 Place::User => {
-                    let cpu = self.cpus.get(at).map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
+                    let cpu = match self.cpus.get(at) {
+                        Some(cpu) if self.threads_go_first() => {
+                            format!("CPU {cpu}, before the ordinary threads there")
+                        }
+                        Some(cpu) => format!("CPU {cpu}"),
+                        None => "any CPU".into(),
+                    };
+                    let spins = if self.spin { ", which never sleeps" } else { "" };
                     steps.push(step(
-                        format!("an AF_XDP socket takes them from queue {queue}, on a thread on {cpu}"),
+                        format!(
+                            "an AF_XDP socket takes them from queue {queue}, on a thread on {cpu}{spins}"
+                        ),
                         "the kernel, when the socket closes",
                     ));
                 }
             }
         }
-        if self.place == Place::User && self.reinject {
-            steps.push(step(
-                format!(
-                    "packets that pass go back to {interface} by BPF_PROG_RUN, as if they had just arrived"
-                ),
-                "nothing remains",
-            ));
+        if self.place == Place::User {
+            let passing = match &self.keep_file {
+                _ if self.reinject => {
+                    format!("go back to {interface} by BPF_PROG_RUN, as if they had just arrived")
+                }
+                Some(file) => format!("are written to {}: {NOT_BACK}", file.display()),
+                None => format!("are counted and go no further: {NOT_BACK}"),
+            };
+            steps.push(step(format!("packets that pass {passing}"), "nothing remains"));
         }
         steps.push(step(
             format!(
@@ -251,9 +275,21 @@ impl DivertPlan {
             "time: a process that hangs loses its queues by itself",
         ));
         for (number, rule) in (1..).zip(&self.rules) {
-            steps.push(step(format!("rule {number}: {rule}"), "the program's end"));
+            let of_those = if self.selects_some() { ", of those" } else { "" };
+            steps.push(step(format!("rule {number}{of_those}: {rule}"), "the program's end"));
         }
         steps
+    }
+
+    /// Whether `--match` leaves packets out that a rule may name.
+    fn selects_some(&self) -> bool {
+        self.selection.as_ref().is_some_and(|selection| selection != ALL)
+    }
+
+    /// Whether the queues' threads that have a CPU go before the ordinary threads there. One that never sleeps does not:
+    /// nobody else would come to its turn.
+    pub(crate) fn threads_go_first(&self) -> bool {
+        !self.spin
     }
 
     /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
@@ -309,6 +345,9 @@ impl DivertPlan {
     }
 }
 
+/// What a plan says where packets are not given back.
+const NOT_BACK: &str = "the kernel does not get them (--reinject gives them back)";
+
 /// Token buckets that are remembered: 8 MiB.
 const MOST_BUCKETS: u32 = 65_536;
 
@@ -360,6 +399,7 @@ mod tests {
             lro: false,
             flow_rules: false,
             hands_on: Vec::new(),
+            program: None,
             index: 0,
         }
     }
@@ -384,13 +424,17 @@ mod tests {
     #[test]
     fn every_problem_is_told_before_anything_changes() {
         let plan = plan(Place::Xdp, None, &["keep all"]);
-        let told: Vec<String> =
-            plan.problems(&Card { queues: 1, lro: true, ..card() }).iter().map(ToString::to_string).collect();
+        let told: Vec<String> = plan
+            .problems(&Card { queues: 1, lro: true, program: Some((7, "theirs".into())), ..card() })
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             told,
             [
                 "eth7 has no receive queue 3: it has 1, numbered from 0",
                 "eth7 joins packets before a program can see them (large receive offload)",
+                "eth7 carries the XDP program 'theirs' (id 7) already",
                 "the rule 'keep all' keeps packets, which needs --where user",
             ]
         );
@@ -402,7 +446,24 @@ mod tests {
         assert_eq!(steps.len(), 6, "program, two sockets, giving back, deadline, rule: {steps:#?}");
         assert!(steps.iter().all(|step| !step.undone_by.is_empty()));
         assert!(steps[0].does.contains("on queue 0 and 3"), "{}", steps[0].does);
-        assert!(steps[1].does.ends_with("on a thread on CPU 2"), "{}", steps[1].does);
+        assert!(steps[1].does.ends_with("on CPU 2, before the ordinary threads there"), "{}", steps[1].does);
         assert!(steps[2].does.ends_with("on a thread on any CPU"), "{}", steps[2].does);
+    }
+
+    #[test]
+    fn a_plan_says_which_packets_are_meant_and_where_they_go() {
+        let told = |plan: DivertPlan| -> Vec<String> {
+            plan.steps(&card()).into_iter().map(|step| step.does).collect()
+        };
+        let plan = plan(Place::User, Some("udp"), &["drop all"]);
+        let steps = told(DivertPlan { spin: true, ..plan.clone() });
+        assert!(steps[0].contains("all but those that match 'udp' on queue 0 and 3"), "{}", steps[0]);
+        assert!(steps[1].ends_with("on a thread on CPU 2, which never sleeps"), "{}", steps[1]);
+        assert!(steps[3].contains("go back to eth7"), "{}", steps[3]);
+        assert_eq!(steps.last().unwrap(), "rule 1, of those: drop all");
+        let steps = told(DivertPlan { reinject: false, keep_file: Some("kept.pcap".into()), ..plan.clone() });
+        assert!(steps[3].starts_with("packets that pass are written to kept.pcap: the kernel does not"));
+        let steps = told(DivertPlan { reinject: false, ..plan });
+        assert!(steps[3].starts_with("packets that pass are counted and go no further: "), "{}", steps[3]);
     }
 }

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use bpf::{Limit, Per};
+use filter::Filter;
 use serde::Serialize;
 use wire::Rate;
 
@@ -79,6 +80,16 @@ impl Rule {
     /// A rule without limit.
     pub fn new(verdict: RuleVerdict, expression: impl Into<String>) -> Self {
         Self { verdict, limit: None, expression: expression.into() }
+    }
+
+    /// The expression, compiled.
+    ///
+    /// # Errors
+    /// [`RuleError::Expression`].
+    pub(crate) fn filter(&self) -> Result<Filter, RuleError> {
+        let text = if self.expression == ALL { "" } else { &self.expression };
+        Filter::compile(text)
+            .map_err(|source| RuleError::Expression { expression: self.expression.clone(), source })
     }
 }
 
@@ -165,7 +176,8 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<RuleError>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        match line.parse() {
+        let rule = line.parse().and_then(|rule: Rule| rule.filter().map(|_| rule));
+        match rule {
             Ok(rule) => rules.push(rule),
             Err(source) => errors.push(RuleError::Line { number, source: Box::new(source) }),
         }
@@ -206,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_wrong_line_is_told_at_once() {
-        let text = "drop\nforget udp\npass limit 10 udp\npass limit 50% udp\ndrop limit 1kpps per port udp\n";
+        let text = "drop\nforget udp\npass limit 10 udp\npass limit 50% udp\ndrop limit 1kpps per port udp\ndrop dst prot 9\n";
         let told: Vec<String> = parse_rules(text).unwrap_err().iter().map(in_words).collect();
         assert_eq!(
             told,
@@ -217,6 +229,7 @@ mod tests {
                  for bits of frames, 10Mbpsl1 for bits on the wire, or 'max'",
                 "line 4: cannot limit to 50%: write packets or bits a second, for example 10kpps or 5Mbps",
                 "line 5: 'port' is nothing to limit by: write per source, per destination or per flow",
+                "line 6: cannot use the expression 'dst prot 9': 'prot' is no keyword",
             ]
         );
         assert_eq!(parse_rules("# nothing\n").unwrap_err()[0].to_string(), "there is no rule in it");

@@ -7,7 +7,7 @@ use filter::{Filter, FilterSet};
 
 use crate::{
     error::RuleError,
-    rules::{ALL, Rule, table_entries},
+    rules::{Rule, table_entries},
 };
 
 /// How the packets of a list of rules are found.
@@ -37,7 +37,7 @@ impl Selection {
     /// # Errors
     /// [`RuleError::Expression`].
     pub(crate) fn of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Result<Self, RuleError> {
-        let filters: Result<Vec<Filter>, RuleError> = rules.map(compiled).collect();
+        let filters: Result<Vec<Filter>, RuleError> = rules.map(Rule::filter).collect();
         let filters = filters?;
         let may_be_links = !filters.iter().all(is_never_the_links);
         let listed: Vec<Option<Vec<TableEntry>>> =
@@ -74,12 +74,6 @@ impl Selection {
             .map_err(|source| RuleError::Program { source })?;
         Ok(code.into_iter().map(|instruction| instruction.to_bytes()).collect())
     }
-}
-
-fn compiled(rule: &Rule) -> Result<Filter, RuleError> {
-    let text = if rule.expression == ALL { "" } else { &rule.expression };
-    Filter::compile(text)
-        .map_err(|source| RuleError::Expression { expression: rule.expression.clone(), source })
 }
 
 /// Whether no packet of a filter's can be ARP or neighbour discovery.

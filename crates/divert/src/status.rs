@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// The interface.
     pub interface: String,
+    /// Which packets the rules are about (`--match`); `None`: those that a rule takes.
+    #[serde(default)]
+    pub selection: Option<String>,
     /// `xdp` or `user`: where packets are decided about.
     pub place: String,
     /// Seconds since it began.

@@ -158,7 +158,15 @@ mod tests {
     };
 
     fn card(queues: u32) -> Card {
-        Card { driver: "ice".into(), queues, lro: false, flow_rules: true, hands_on: Vec::new(), index: 0 }
+        Card {
+            driver: "ice".into(),
+            queues,
+            lro: false,
+            flow_rules: true,
+            hands_on: Vec::new(),
+            program: None,
+            index: 0,
+        }
     }
 
     fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {

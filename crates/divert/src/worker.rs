@@ -10,6 +10,7 @@ use std::{
         },
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use bpf::{Divert, Inject, LIVE_RUN_GAP_NS};
@@ -107,6 +108,7 @@ impl<V: Verdicts + 'static> Worker<V> {
         let socket = open.socket.as_fd().try_clone_to_owned().map_err(unusable)?;
         let at = plan.queues.iter().position(|known| *known == queue);
         let cpu = at.and_then(|at| plan.cpus.get(at)).copied();
+        let may_go_first = plan.threads_go_first();
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             alive: AtomicU64::new(1),
@@ -116,12 +118,13 @@ impl<V: Verdicts + 'static> Worker<V> {
             broken: Mutex::new(None),
         });
         let statistics = Arc::new(Mutex::new(XskStatistics::default()));
-        let worker = Loop {
+        let mut worker = Loop {
             socket: open.socket,
             giving: open.inject.map(Giving::new),
             recorders,
             sample_one_in: u64::from(plan.sample_one_in),
             wait: if plan.spin { Wait::Spin } else { Wait::Block },
+            goes_first: false,
             shared: shared.clone(),
             statistics: statistics.clone(),
         };
@@ -131,6 +134,9 @@ impl<V: Verdicts + 'static> Worker<V> {
             .spawn(move || {
                 let outcome = cpu.map_or(Ok(()), cpu::pin_to);
                 let is_pinned = outcome.is_ok();
+                // The packet processing of a flooded queue on the same CPU fills the socket's ring within a time slice.
+                // Who may not go first has the ring's length of time only.
+                worker.goes_first = may_go_first && cpu.is_some() && cpu::go_first(0).is_ok();
                 pinned.send(outcome).ok();
                 if is_pinned {
                     worker.run(verdicts);
@@ -233,6 +239,8 @@ struct Loop<V> {
     recorders: Recorders,
     sample_one_in: u64,
     wait: Wait,
+    /// Whether ordinary threads of this CPU wait while this one runs.
+    goes_first: bool,
     shared: Arc<Shared<V>>,
     statistics: Arc<Mutex<XskStatistics>>,
 }
@@ -313,10 +321,22 @@ impl<V: Verdicts> Loop<V> {
             if idle_turns == LAST_TURNS {
                 break;
             }
+            if self.goes_first && turn.received == 0 {
+                self.await_next_run(now_ns);
+            }
         }
         tally.not_given_back += self.giving.as_ref().map_or(0, |giving| giving.inject.waiting() as u64);
         self.publish(&tally);
         self.ask();
+    }
+
+    /// Packets that wait for a run must not keep ordinary threads from this CPU, least of all packet processing.
+    fn await_next_run(&self, now_ns: u64) {
+        let giving = self.giving.as_ref().filter(|giving| giving.inject.waiting() > 0);
+        let wait_ns = giving.map_or(0, |giving| giving.next_run_ns.saturating_sub(now_ns));
+        if wait_ns > 0 {
+            thread::sleep(Duration::from_nanos(wait_ns));
+        }
     }
 
     fn has_waiting(&self) -> bool {

@@ -33,7 +33,7 @@ pub(crate) struct DivertArgs {
     #[arg(long, value_name = "RATE", group = "verdict")]
     pub(crate) limit: Option<Rate>,
     /// Whose packets share the rate of --limit: source, destination or flow [default: all]
-    #[arg(long, value_name = "KEY", requires = "limit", value_parser = per)]
+    #[arg(long, value_name = "KEY", value_parser = per)]
     pub(crate) per: Option<Per>,
     /// A file of rules, read again whenever it changes; a line is VERDICT limit RATE per KEY EXPR, where the verdict
     /// is drop, pass or keep, and limit and per may be left out
@@ -64,7 +64,8 @@ pub(crate) struct DivertArgs {
     /// Stop after this time [default: when interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// CPUs of the queues' threads with --where user, for example 2-3 [default: the scheduler's choice]
+    /// CPUs of the queues' threads with --where user, for example 2-3; unless they --spin, they go before the ordinary
+    /// threads there [default: the scheduler's choice]
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) cpus: Option<CpuList>,
     /// Threads look again at once instead of sleeping until a packet comes
@@ -101,6 +102,8 @@ pub(crate) enum DivertCommand {
     AddQueue(DivertQueueArgs),
     /// Give a queue of a running diversion back to the kernel
     RemoveQueue(DivertQueueArgs),
+    /// End a running diversion, undo what it changed and print its last status
+    Stop(DivertStopArgs),
 }
 
 #[derive(Debug, Args)]
@@ -123,6 +126,13 @@ pub(crate) struct DivertQueueArgs {
     pub(crate) queue: u32,
     /// Which diversion, when several run
     #[arg(long, value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DivertStopArgs {
+    /// Which diversion, when several run
+    #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
 }
 

@@ -34,11 +34,12 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         Some(DivertCommand::Status(args)) => return ask::status(args),
         Some(DivertCommand::AddQueue(args)) => return ask::change("add-queue", args),
         Some(DivertCommand::RemoveQueue(args)) => return ask::change("remove-queue", args),
+        Some(DivertCommand::Stop(args)) => return ask::stop(args),
         None => {}
     }
     let (plan, card) = plan(args)?;
     if args.dry_run {
-        printed(view::write_steps(&plan, &card, args.json, &mut io::stdout().lock()))?;
+        printed(view::write_steps(&plan, &card, args, &mut io::stdout().lock()))?;
         return Ok(true);
     }
     let control = ControlSocket::open(&session::runtime_folder(), NAME)
@@ -76,9 +77,15 @@ fn serve(
     let mut file = args.rules.as_deref().map(WatchedFile::new);
     let (mut printed_at, mut looked_at) = (began, began);
     let mut before = diversion.status().map_err(|error| explain(&error))?;
+    let mut stops: Vec<ControlRequest> = Vec::new();
     loop {
         diversion.beat().map_err(|error| explain(&error))?;
-        control.requests().for_each(|request| answer(request, &mut diversion));
+        for request in control.requests() {
+            match request.body["ask"] == "stop" {
+                true => stops.push(request),
+                false => answer(request, &mut diversion),
+            }
+        }
         if let Some(file) = file.as_mut().filter(|_| looked_at.elapsed() >= LOOK) {
             looked_at = Instant::now();
             if file.has_changed() {
@@ -96,8 +103,12 @@ fn serve(
             }
             before = now;
         }
-        if signal::caught() > 0 || args.duration.is_some_and(|duration| began.elapsed() >= duration) {
-            return diversion.finish().map_err(|error| explain(&error));
+        let is_over = args.duration.is_some_and(|duration| began.elapsed() >= duration);
+        if is_over || !stops.is_empty() || signal::caught() > 0 {
+            let last = diversion.finish().map_err(|error| explain(&error))?;
+            // Who asked for the end hears of it when all is undone.
+            stops.into_iter().for_each(|request| request.answer(&view::document(&last)));
+            return Ok(last);
         }
         thread::sleep(BEAT / 4);
     }
@@ -181,6 +192,12 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
             );
         }
     }
+    if args.per.is_some() && args.limit.is_none() {
+        problems.push(
+            Failure::new(failure::Status::Usage, "--per says whose packets share the rate of --limit")
+                .hint("add --limit RATE"),
+        );
+    }
     let rules = match rules(args) {
         Ok(rules) => rules,
         Err(failure) => {
@@ -263,10 +280,26 @@ fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
         Failure::new(failure::Status::Refused, format!("cannot read {}: {error}", path.display()))
     })?;
     parse_rules(&text).map_err(|errors| {
-        let words =
-            |error| Failure::new(failure::Status::Usage, format!("{}: {}", path.display(), in_words(error)));
-        Failure::all(errors.iter().map(|error| words(error)).collect()).expect("there is an error")
+        let words = |error: &RuleError| {
+            let failure =
+                Failure::new(failure::Status::Usage, format!("{}: {}", path.display(), in_words(error)));
+            marked(error).into_iter().fold(failure, Failure::hint)
+        };
+        Failure::all(errors.iter().map(words).collect()).expect("there is an error")
     })
+}
+
+/// Where in an expression the mistake is.
+fn marked(error: &RuleError) -> Option<String> {
+    match error {
+        RuleError::Line { source, .. } => marked(source),
+        RuleError::Expression { expression, source } => {
+            let marked = source.marked(expression).replace('\n', "\n       ");
+            let hint = source.hint.as_ref().map(|hint| format!("\n       {hint}"));
+            Some(format!("here:\n       {marked}{}", hint.unwrap_or_default()))
+        }
+        _ => None,
+    }
 }
 
 fn explain(error: &DivertError) -> Failure {
@@ -280,11 +313,7 @@ fn explain(error: &DivertError) -> Failure {
     };
     let failure = Failure::of(status, error);
     match error {
-        DivertError::Rule(RuleError::Expression { expression, source }) => {
-            let marked = source.marked(expression).replace('\n', "\n       ");
-            let hint = source.hint.as_ref().map(|hint| format!("\n       {hint}"));
-            failure.hint(format!("here:\n       {marked}{}", hint.unwrap_or_default()))
-        }
+        DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
         DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
         DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
@@ -294,9 +323,13 @@ fn explain(error: &DivertError) -> Failure {
             failure.hint(switch)
         }
         DivertError::Card { source, .. } => super::nic::session_failure(source),
-        DivertError::Bpf(BpfError::InUse { .. }) => {
-            failure.hint("end the program that holds it, or see: ip link show dev INTERFACE")
-        }
+        DivertError::Occupied { interface, program, .. }
+        | DivertError::Bpf(BpfError::InUse { interface, program, .. }) => failure.hint(match &program[..] {
+            "divert" => {
+                format!("it is a diversion's: linerate divert stop {interface} ends one of this user")
+            }
+            _ => format!("end what holds it, or take it off: ip link set dev {interface} xdp off"),
+        }),
         _ => failure,
     }
 }

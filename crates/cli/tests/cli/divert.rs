@@ -6,7 +6,10 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -43,6 +46,8 @@ fn lab(test: &str) -> Option<(Lab, PathBuf)> {
 struct Running {
     child: Child,
     folder: PathBuf,
+    /// What it has written to stderr since it diverts.
+    complaints: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -58,8 +63,27 @@ impl Running {
         stderr.read_line(&mut said).unwrap();
         assert!(said.starts_with("diverting queue"), "{said}");
         // Whoever does not read lets the other end wait.
-        thread::spawn(move || stderr.read_to_string(&mut String::new()));
-        Self { child, folder }
+        let complaints = Arc::new(Mutex::new(String::new()));
+        let heard = complaints.clone();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *heard.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        Self { child, folder, complaints }
+    }
+
+    /// What it complained about, once these words are among it.
+    fn complains(&self, words: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = self.complaints.lock().unwrap().clone();
+            if said.contains(words) {
+                return said;
+            }
+            assert!(Instant::now() < deadline, "in vain for {words}: {said}");
+            thread::yield_now();
+        }
     }
 
     fn ask(&self, args: &[&str]) -> (i32, String, String) {
@@ -82,8 +106,13 @@ impl Running {
     }
 
     /// Interrupts it; what it printed.
-    fn end(mut self) -> String {
+    fn end(self) -> String {
         signal(&self.child, "INT");
+        self.ended()
+    }
+
+    /// What it printed until it ended well.
+    fn ended(mut self) -> String {
         let mut out = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         assert_eq!(wait(&mut self.child).code(), Some(0), "{out}");
@@ -192,8 +221,36 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
     let page = page(&lab, metrics, "linerate_divert_arrived_packets_total{interface=\"lab-rx\"} ");
     assert!(page.contains("number=\"1\",rule=\"drop udp dst port 9\""), "{page}");
 
-    let last = running.end();
-    assert!(last.trim_end().ends_with("0  unexplained"), "{last}");
+    // A wrong file is told with its line, and changes nothing.
+    let next = rules.with_extension("next");
+    fs::write(&next, format!("{both}drop dst prot 7\n")).unwrap();
+    fs::rename(&next, &rules).unwrap();
+    let told = running.complains("the rules stay as they were");
+    assert!(told.contains(": line 2: cannot use the expression 'dst prot 7'"), "{told}");
+    assert!(told.contains("did you mean 'port'?"), "{told}");
+    let status = running.status("the old rules", |status| status["reloads"] == 3);
+    assert_eq!(status["rules"][1]["rule"], "drop udp dst port 1003");
+
+    // Another one has no place here, and a plan says so before anything is tried.
+    let mut second =
+        linerate(&["divert", lab.rx().interface(), "--match", "tcp", "--drop", "all", "--dry-run"]);
+    let (status, _, err) = words(lab.rx().run(|| second.output()).unwrap().unwrap());
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("carries the XDP program 'divert'"), "{err}");
+    assert!(err.contains("hint:  it is a diversion's: linerate divert stop lab-rx"), "{err}");
+
+    // Without its last queue it diverts nothing; then it ends, and all is undone when that is told.
+    for queue in ["0", "1"] {
+        assert_eq!(running.ask(&["remove-queue", queue]).0, 0);
+    }
+    assert!(running.ask(&["status"]).1.starts_with("lab-rx in xdp, no queue, "));
+    let (status, stopped, err) = running.ask(&["stop"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(stopped.trim_end().ends_with("0  unexplained"), "{stopped}");
+    let carries = || RouteSocket::open().unwrap().xdp_programs(lab.rx().index()).unwrap();
+    assert_eq!(lab.rx().run(carries).unwrap(), [0u32; 0]);
+    let last = running.ended();
+    assert!(last.ends_with(&stopped), "{last}");
 }
 
 #[test]

@@ -105,6 +105,37 @@ fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
     }
 }
 
+/// The scheduling policy of a thread of this process, field 41 of `proc_pid_stat(5)`.
+fn policy(thread: &str) -> u32 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let of_name = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == thread)
+    };
+    let stat = std::fs::read_to_string({ tasks }.find(of_name).unwrap().join("stat")).unwrap();
+    // Behind the name, which may hold anything, stands field 3.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[41 - 3].parse().unwrap()
+}
+
+#[test]
+fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
+    const SCHED_FIFO: u32 = 1;
+    let Some(lab) = lab() else { return };
+    let plan = DivertPlan { queues: vec![1], ..plan(&lab, Place::User, &["pass all"]) };
+    let cpu = sys::cpu::allowed().unwrap()[0];
+    for (cpus, spin, goes_first) in
+        [(vec![cpu], false, true), (vec![cpu], true, false), (vec![], false, false)]
+    {
+        let plan = DivertPlan { cpus, spin, ..plan.clone() };
+        let mut diversion = start(&lab, &plan);
+        assert_eq!(policy("divert-1") == SCHED_FIFO, goes_first, "{plan:?}");
+        // It gives back what passes all the same, and lets packet processing come to its turn meanwhile.
+        send(&lab, &mut diversion, VALID, 200);
+        let status = diversion.finish().unwrap();
+        assert_eq!((status.ledger.of("lost"), status.ledger.unexplained), (0, 0), "{status:#?}");
+    }
+}
+
 /// A filter whose thread hangs while told so.
 struct Hangs<'h>(&'h AtomicBool);
 

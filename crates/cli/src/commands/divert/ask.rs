@@ -9,7 +9,7 @@ use sys::signal;
 
 use super::{NAME, question, view};
 use crate::{
-    args::{DivertQueueArgs, DivertStatusArgs},
+    args::{DivertQueueArgs, DivertStatusArgs, DivertStopArgs},
     failure::{self, Failure},
     output::{print_line, printed},
     screen::Screen,
@@ -56,29 +56,47 @@ pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
 
 /// Changes the queues of the one that runs, or of the one on an interface.
 pub(super) fn change(what: &str, args: &DivertQueueArgs) -> Result<bool, Failure> {
-    let found = statuses(args.interface.as_deref())?;
-    let [(running, _)] = &found[..] else {
+    let running = the_one(args.interface.as_deref(), "say which one with --interface")?;
+    done(ask(&running, &question(what, Some(args.queue)))?)?;
+    Ok(true)
+}
+
+/// Ends the one that runs, or the one on an interface, and shows what it did.
+pub(super) fn stop(args: &DivertStopArgs) -> Result<bool, Failure> {
+    let running = the_one(args.interface.as_deref(), "say which one: linerate divert stop INTERFACE")?;
+    let last = status_in(done(ask(&running, &question("stop", None))?)?)?;
+    printed(view::write_status(&last, &mut io::stdout().lock()))?;
+    Ok(last.ledger.unexplained == 0)
+}
+
+fn the_one(interface: Option<&str>, which: &str) -> Result<Running, Failure> {
+    let mut found = statuses(interface)?;
+    if found.len() > 1 {
         let interfaces: Vec<&str> = found.iter().map(|(_, status)| status.interface.as_str()).collect();
-        return Err(Failure::new(
-            failure::Status::Usage,
-            format!("several diversions run, on {}", interfaces.join(", ")),
-        )
-        .hint("say which one with --interface"));
-    };
-    let answer = ask(running, &question(what, Some(args.queue)))?;
+        let several = format!("several diversions run, on {}", interfaces.join(", "));
+        return Err(Failure::new(failure::Status::Usage, several).hint(which));
+    }
+    Ok(found.remove(0).0)
+}
+
+/// An answer that is no refusal.
+fn done(answer: Value) -> Result<Value, Failure> {
     match answer["error"].as_str() {
         Some(error) => Err(Failure::new(failure::Status::Refused, error)),
-        None => Ok(true),
+        None => Ok(answer),
     }
+}
+
+fn status_in(answer: Value) -> Result<Status, Failure> {
+    serde_json::from_value(answer)
+        .map_err(|error| Failure::of(failure::Status::Refused, &error).hint("is it of another version?"))
 }
 
 fn statuses(interface: Option<&str>) -> Result<Vec<(Running, Status)>, Failure> {
     let mut found = Vec::new();
     for running in running(&runtime_folder(), NAME) {
         let answer = ask(&running, &question("status", None))?;
-        let status: Status = serde_json::from_value(answer).map_err(|error| {
-            Failure::of(failure::Status::Refused, &error).hint("is it of another version?")
-        })?;
+        let status = status_in(answer)?;
         if interface.is_none_or(|interface| interface == status.interface) {
             found.push((running, status));
         }

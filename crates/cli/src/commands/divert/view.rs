@@ -5,8 +5,10 @@ use std::{
     io::{self, Write},
 };
 
-use divert::{Card, DivertPlan, Status};
+use divert::{ALL, Card, DivertPlan, Status};
 use serde_json::{Value, json};
+
+use crate::args::DivertArgs;
 
 /// The fates of a ledger's lines, in the order of a packet's path.
 const FATES: [&str; 6] = ["passed", "dropped", "reinjected", "kept", "sent", "lost"];
@@ -15,12 +17,12 @@ const FATES: [&str; 6] = ["passed", "dropped", "reinjected", "kept", "sent", "lo
 pub(super) fn write_steps(
     plan: &DivertPlan,
     card: &Card,
-    as_json: bool,
+    args: &DivertArgs,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let steps = plan.steps(card);
     let program_ns = plan.program_cost(card).map(|cost| cost.as_nanos() as u64);
-    if as_json {
+    if args.json {
         let document = json!({"plan": plan, "card": card, "steps": steps, "program_ns": program_ns});
         serde_json::to_writer_pretty(&mut *out, &document)?;
         return writeln!(out);
@@ -28,6 +30,12 @@ pub(super) fn write_steps(
     for (number, step) in (1..).zip(&steps) {
         writeln!(out, "{number:>3}. {}", step.does)?;
         writeln!(out, "     undone by: {}", step.undone_by)?;
+    }
+    match args.duration {
+        Some(duration) => {
+            writeln!(out, "it ends after {duration:?}, or earlier by Ctrl-C or linerate divert stop")?
+        }
+        None => writeln!(out, "it ends by Ctrl-C or linerate divert stop")?,
     }
     match program_ns {
         Some(ns) => writeln!(
@@ -54,19 +62,22 @@ pub(super) fn write_heading(pid: u32, status: &Status, out: &mut impl Write) -> 
             |queue| if queue.diverted { queue.queue.to_string() } else { format!("{} (hangs)", queue.queue) },
         )
         .collect();
+    let queues = match &queues[..] {
+        [] => "no queue".to_owned(),
+        some => format!("queue {}", some.join(", ")),
+    };
     writeln!(
         out,
-        "{} in {}, queue {}, for {:.0} s, process {pid}",
-        status.interface,
-        status.place,
-        queues.join(", "),
-        status.duration_s
+        "{} in {}, {queues}, for {:.0} s, process {pid}",
+        status.interface, status.place, status.duration_s
     )
 }
 
 /// The rules and the ledger.
 pub(super) fn write_status(status: &Status, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{:>16} {:>18}  rule", "packets", "bytes")?;
+    let selection = status.selection.as_ref().filter(|selection| *selection != ALL);
+    let of = selection.map_or(String::new(), |selection| format!(", of packets that match '{selection}'"));
+    writeln!(out, "{:>16} {:>18}  rule{of}", "packets", "bytes")?;
     for rule in &status.rules {
         write!(out, "{:>16} {:>18}  {}", grouped(rule.packets), grouped(rule.bytes), rule.rule)?;
         match rule.limited_packets {
@@ -93,15 +104,15 @@ pub(super) fn write_status(status: &Status, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Rates between two statuses, in one line.
+/// Packets per second between two statuses, in one line.
 pub(super) fn interval(before: &Status, now: &Status) -> String {
     let seconds = (now.duration_s - before.duration_s).max(1e-9);
-    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds / 1e6;
-    let mut line = format!("{:8.3} Mpps arrived", rate(now.ledger.arrived, before.ledger.arrived));
+    let rate = |now: u64, before: u64| grouped((now.saturating_sub(before) as f64 / seconds).round() as u64);
+    let mut line = format!("{:>11} pps arrived", rate(now.ledger.arrived, before.ledger.arrived));
     for fate in FATES {
         let (now, before) = (now.ledger.of(fate), before.ledger.of(fate));
         if now > 0 {
-            write!(line, "  {:8.3} {fate}", rate(now, before)).expect("a string takes everything");
+            write!(line, "  {:>11} {fate}", rate(now, before)).expect("a string takes everything");
         }
     }
     line
@@ -199,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn a_status_says_which_packets_its_rules_are_about_and_when_no_queue_is_diverted() {
+        let shown = |status: &Status| {
+            let mut out = Vec::new();
+            write_heading(7, status, &mut out).unwrap();
+            write_status(status, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = shown(&Status { selection: Some("udp".into()), ..status() });
+        assert!(text.starts_with("eth0 in xdp, no queue, for 2 s, process 7\n"), "{text}");
+        assert!(text.contains("  rule, of packets that match 'udp'\n"), "{text}");
+        assert!(shown(&Status { selection: Some(ALL.into()), ..status() }).contains("  rule\n"));
+    }
+
+    #[test]
     fn metrics_escape_their_labels_and_end() {
         let page = prometheus(&status());
         let line =
@@ -210,6 +235,6 @@ mod tests {
     #[test]
     fn an_interval_shows_rates() {
         let earlier = Status { duration_s: 1.0, ledger: divert::DivertLedger::default(), ..status() };
-        assert_eq!(interval(&earlier, &status()), "   0.000 Mpps arrived     0.000 dropped");
+        assert_eq!(interval(&earlier, &status()), "          9 pps arrived            9 dropped");
     }
 }

@@ -21,6 +21,11 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["divert", "lo", "--match", "all", "--limit", "50%"], 2, &["cannot limit to 50%"]),
     (&["divert", "lo", "--match", "all", "--limit", "1kpps", "--per", "x"], 2, &["nothing to limit by"]),
     (
+        &["divert", "lo", "--match", "all", "--drop", "all", "--per", "source"],
+        2,
+        &["--per says whose packets share the rate of --limit", "hint:  add --limit RATE"],
+    ),
+    (
         &["divert", "lo", "--match", "udp dst prot 53", "--drop", "all"],
         2,
         &["cannot use the expression 'udp dst prot 53'", "udp dst prot 53\n               ^^^^"],
@@ -39,6 +44,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["cannot be used with"],
     ),
     (&["divert", "status", "nope0"], 4, &["no diversion of this user runs on nope0", "hint:"]),
+    (&["divert", "stop", "nope0"], 4, &["no diversion of this user runs on nope0"]),
     (&["divert", "add-queue"], 2, &["<QUEUE>"]),
     (
         &["divert", "remove-queue", "1", "--interface", "nope0"],
