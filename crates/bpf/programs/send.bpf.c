@@ -17,7 +17,7 @@ enum path { BY_TX, BY_MAP, DROPPED };
 enum makeup { NUMBERED, DRAWN, ANY };
 
 #define HEADER_WORDS 9 /* Ethernet with two tags, IPv6, UDP */
-#define LEAST_WORDS 7  /* in the smallest frame; its headers end there or before */
+#define CHECK_LEN 2    /* the UDP checksum, last of the headers */
 
 /* How a field's value follows from the packet's number; values are in host order. */
 struct draw {
@@ -47,8 +47,6 @@ struct value {
 };
 
 const volatile struct draw draws[FIELDS] = {};
-const volatile __u32 ip_at = ETH_LEN;
-const volatile __u32 udp_at = ETH_LEN + IPV4_LEN;
 const volatile __u32 payload_at = ETH_LEN + IPV4_LEN + UDP_LEN;
 const volatile __u32 base_len = 60;
 const volatile __u32 least_len = 60;
@@ -129,10 +127,12 @@ static ALWAYS_INLINE struct value draw_long(enum field field, __u32 kind, __u32 
 /* The sum in 16 bits: of at most 2^16 words, so that few carries are left. */
 static ALWAYS_INLINE __u16 fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum + (sum >> 16);
+	__u32 carried;
+
+	sum = (__u32)sum + (sum >> 32);
+	carried = (__u32)(sum >> 16) + (__u16)sum;
+	carried = (carried >> 16) + (__u16)carried;
+	return carried + (carried >> 16);
 }
 
 /* Adds eight bytes of the frame. */
@@ -141,20 +141,28 @@ static ALWAYS_INLINE __u64 add64(__u64 sum, __u64 word)
 	return sum + (word & 0xffffffff) + (word >> 32);
 }
 
-/* The base frame's headers, and of its payload as much as makes whole words. */
+/* The base frame's headers but for the UDP checksum: words, and what is left, which is nothing or half a word. */
 static ALWAYS_INLINE void write_headers(__u8 *data, __u32 payload_at)
 {
+	__u32 len = payload_at - CHECK_LEN;
+
 #pragma unroll
-	for (__u32 word = 0; word < HEADER_WORDS; word++)
-		if (word < LEAST_WORDS || payload_at > 8 * LEAST_WORDS)
+	for (__u32 word = 0; word < HEADER_WORDS; word++) {
+		if (8 * word + 8 <= len)
 			*(__u64 *)(data + 8 * word) = headers[word];
+		else if (8 * word < len)
+			*(__u32 *)(data + 8 * word) = headers[word];
+	}
 }
 
-static ALWAYS_INLINE void write_check(__u8 *at, __u64 datagram)
+/* The UDP checksum of a datagram with this sum, and the probe header behind it. */
+static ALWAYS_INLINE void write_check_and_probe(__u8 *payload, __u64 datagram, __u32 number)
 {
 	__u16 check = ~fold(datagram);
 
-	*(__u16 *)at = check ? check : 0xffff; /* 0 would mean that there is none */
+	*(__u16 *)(payload - CHECK_LEN) = check ? check : 0xffff; /* 0 would mean that there is none */
+	*(__u64 *)payload = htonl(PROBE_MAGIC) | (__u64)number << 32;
+	*(__u64 *)(payload + 8) = state.time;
 }
 
 static ALWAYS_INLINE int leave(void)
@@ -174,24 +182,26 @@ static ALWAYS_INLINE int send_fixed(__u8 *data, __u8 *end)
 	if (data + base_len > end)
 		return XDP_ABORTED;
 	write_headers(data, to_payload);
-	data += to_payload;
-	*(__u32 *)(data + 4) = number;
-	*(__u64 *)(data + 8) = state.time;
-	write_check(data - 2, (__u64)state.udp_sum + number);
+	write_check_and_probe(data + to_payload, (__u64)state.udp_sum + number, number);
 	state.sequence = sequence + 1;
 	return leave();
 }
 
-/* Packets that differ in more: `is_any` in lists and lengths too. */
+/*
+ * Packets that differ in more: `is_any` in lists and lengths too. Headers stand at constant distances before the
+ * payload, so that one register reaches all.
+ */
 static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, __u8 *data, __u8 *end, int is_any)
 {
-	__u32 base = base_len, to_ip = ip_at, to_udp = udp_at, to_payload = payload_at, ipv6 = is_ipv6, kind, len = base;
+	__u32 base = base_len, ipv6 = is_ipv6, kind, len = base;
 	__u32 sequence = state.sequence, number = htonl(sequence);
 	__u64 ip = ipv4_sum, datagram = (__u64)state.udp_sum + number;
+	__u8 *payload;
 
 	if (data + base > end)
 		return XDP_ABORTED;
-	write_headers(data, to_payload);
+	payload = data + payload_at;
+	write_headers(data, payload_at);
 
 #pragma unroll
 	for (enum field field = SRC_ADDR; field <= DST_ADDR; field++) {
@@ -202,13 +212,13 @@ static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, __u8 *data, __u8 *end,
 			struct value address = draw_long(field, kind, sequence, is_any);
 			__u64 high = __builtin_bswap64(address.high), low = __builtin_bswap64(address.low);
 
-			*(__u64 *)(data + to_ip + 8 + field * 16) = high;
-			*(__u64 *)(data + to_ip + 16 + field * 16) = low;
+			*(__u64 *)(payload - UDP_LEN - 32 + field * 16) = high;
+			*(__u64 *)(payload - UDP_LEN - 24 + field * 16) = low;
 			datagram = add64(add64(datagram, high), low);
 		} else {
 			__u32 bits = htonl(draw(field, kind, sequence, is_any));
 
-			*(__u32 *)(data + to_ip + 12 + field * 4) = bits;
+			*(__u32 *)(payload - UDP_LEN - 8 + field * 4) = bits;
 			ip += bits;
 			datagram += bits;
 		}
@@ -221,7 +231,7 @@ static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, __u8 *data, __u8 *end,
 		if (kind == FIXED)
 			continue;
 		port = htons((__u16)draw(field, kind, sequence, is_any));
-		*(__u16 *)(data + to_udp + (field - SRC_PORT) * 2) = port;
+		*(__u16 *)(payload - UDP_LEN + (field - SRC_PORT) * 2) = port;
 		datagram += port;
 	}
 	kind = is_any ? draws[PAYLOAD_LEN].kind : FIXED;
@@ -229,29 +239,27 @@ static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, __u8 *data, __u8 *end,
 		__u32 payload_len = draw(PAYLOAD_LEN, kind, sequence, 1);
 		__u16 datagram_len = htons((__u16)(payload_len + UDP_LEN));
 
-		*(__u16 *)(data + to_udp + 4) = datagram_len;
+		*(__u16 *)(payload - 4) = datagram_len;
 		datagram += 2 * (__u32)datagram_len; /* in the pseudo header too */
 		if (ipv6) {
-			*(__u16 *)(data + to_ip + 4) = datagram_len;
+			*(__u16 *)(payload - UDP_LEN - IPV6_LEN + 4) = datagram_len;
 		} else {
 			__u16 total_len = htons((__u16)(payload_len + UDP_LEN + IPV4_LEN));
 
-			*(__u16 *)(data + to_ip + 2) = total_len;
+			*(__u16 *)(payload - UDP_LEN - IPV4_LEN + 2) = total_len;
 			ip += total_len;
 		}
-		len = to_payload + payload_len;
+		len = payload_at + payload_len;
 		if (len < least_len)
 			len = least_len;
 	}
 
-	*(__u32 *)(data + to_payload + 4) = number;
-	*(__u64 *)(data + to_payload + 8) = state.time;
-	write_check(data + to_udp + 6, datagram);
+	write_check_and_probe(payload, datagram, number);
 	if (ipv4_checksum_varies)
-		*(__u16 *)(data + to_ip + 10) = ~fold(ip);
+		*(__u16 *)(payload - UDP_LEN - IPV4_LEN + 10) = ~fold(ip);
 
-	state.sequence = ++sequence;
-	if (UNLIKELY(sequence == 0)) /* the pattern starts again */
+	state.sequence = sequence + 1;
+	if (UNLIKELY(number == 0xffffffff)) /* the pattern starts again */
 		for (int field = 0; field < FIELDS; field++)
 			state.index[field] = 0;
 

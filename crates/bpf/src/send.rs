@@ -19,11 +19,7 @@ pub struct SendPlan {
     pub base: Vec<u8>,
     /// Whether the packets are IPv6.
     pub ipv6: bool,
-    /// Where the IP header starts.
-    pub ip_at: usize,
-    /// Where the UDP header starts.
-    pub udp_at: usize,
-    /// Where the UDP payload starts.
+    /// Where the UDP payload starts; before it stand the UDP header and the IP header without options.
     pub payload_at: usize,
     /// Source address, destination address, source port, destination port, bytes of payload.
     pub fields: [FieldDraw; 5],
@@ -111,8 +107,6 @@ impl Sender {
         let draws = plan.fields.each_ref().map(|field| field.words(&mut listed));
         let number = |value: usize| value as u32;
         let globals = [
-            ("ip_at", number(plan.ip_at)),
-            ("udp_at", number(plan.udp_at)),
             ("payload_at", number(plan.payload_at)),
             ("base_len", number(plan.base.len())),
             ("least_len", LEAST_FRAME),

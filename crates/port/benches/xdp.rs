@@ -1,9 +1,10 @@
 //! `make bench-xdp`: the XDP path against a plain live-frames sender with a redirect map and a program that only
-//! drops (`benches/xdp/plain.bpf.c`), on labs of one kind, in the same run, turn by turn; medians and ratios.
+//! drops (`benches/xdp/plain.bpf.c`), on labs of one kind, in the same run, turn by turn; medians of the rates, and of the
+//! ratios within a round.
 //!
 //! 64-byte frames, one thread. `delivered` is what the receiving interface took in a second of the clock; `per CPU
-//! second` leaves out the time in which others had the CPU, and holds on a busy machine. The bound is what the
-//! kernel needs to make frames that go nowhere. `cargo bench … -- NAME…` takes only those whose names hold a NAME.
+//! second` leaves out the time in which others had the CPU, and holds on a busy machine. Two bounds: frames that nobody
+//! writes, sent and handed over as linerate's are, and such that go nowhere. `cargo bench … -- NAME…` takes only those whose names hold a NAME.
 
 use std::{
     any::Any,
@@ -26,13 +27,13 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Sends a call's packets and says how many.
 type Send = Box<dyn FnMut() -> Outcome<u64> + std::marker::Send>;
 
-const ROUNDS: usize = 11;
-const TURN: Duration = Duration::from_millis(100);
-/// Packets a call of the plain sender: so many that the time the kernel takes to begin and end hardly counts.
-const MANY: u32 = 1 << 20;
+const ROUNDS: usize = 31;
+const TURN: Duration = Duration::from_millis(50);
+/// How plain senders send: so many packets a call that the time the kernel takes to begin and end counts little.
+const PLAIN: Way = Way { path: SendPath::Map, batch_size: 64, packets: 1 << 20 };
 const CPU: u32 = 0;
 
-/// How linerate sends.
+/// How a contender sends; plain programs choose their path themselves.
 #[derive(Clone, Copy)]
 struct Way {
     path: SendPath,
@@ -42,7 +43,7 @@ struct Way {
 
 /// A way to send on the lab's sending side, and what receives on the other.
 struct Contender {
-    name: &'static str,
+    name: String,
     send: Send,
     _receiver: Receiver,
     lab: Lab,
@@ -65,56 +66,34 @@ fn main() -> Outcome<()> {
         src_port: "1024-65535".parse()?,
         ..FrameSpec::default()
     };
-    let way = Way { path: SendPath::Tx, batch_size: 192, packets: 16_384 };
+    let way = Way { path: SendPath::Tx, batch_size: XdpTxOptions::on(0).batch_size, packets: 16_384 };
+    let to_map = Way { path: SendPath::Map, ..way };
+    let nowhere = Way { path: SendPath::Dropped, ..way };
     let mut contenders = vec![
-        Contender::new("plain: redirect map, to drop", |lab| plain(lab.tx(), "redirect_all", MANY), to_drop)?,
-        Contender::new("plain: XDP_TX, to drop", |lab| plain(lab.tx(), "tx_all", MANY), to_drop)?,
-        Contender::new("plain, a number each, to drop", |lab| plain(lab.tx(), "tx_numbered", MANY), to_drop)?,
-        Contender::new(
-            "plain, 16384 a call, to drop",
-            |lab| plain(lab.tx(), "redirect_all", 16_384),
-            to_drop,
-        )?,
-        Contender::new("fixed frames, to drop", |lab| ours(lab.tx(), &fixed, way), to_drop)?,
-        Contender::new("fixed frames, to count", |lab| ours(lab.tx(), &fixed, way), to_count)?,
-        Contender::new("varying flows, to count", |lab| ours(lab.tx(), &varying, way), to_count)?,
-        Contender::new(
-            "fixed, redirect map, to count",
-            |lab| ours(lab.tx(), &fixed, Way { path: SendPath::Map, ..way }),
-            to_count,
-        )?,
-        Contender::new(
-            "fixed, batches of 32, to count",
-            |lab| ours(lab.tx(), &fixed, Way { batch_size: 32, ..way }),
-            to_count,
-        )?,
-        Contender::new(
-            "fixed, batches of 64, to count",
-            |lab| ours(lab.tx(), &fixed, Way { batch_size: 64, ..way }),
-            to_count,
-        )?,
-        Contender::new(
-            "fixed, 64 a call, to count",
-            |lab| ours(lab.tx(), &fixed, Way { packets: 64, ..way }),
-            to_count,
-        )?,
-        Contender::new(
-            "fixed, 1024 a call, to count",
-            |lab| ours(lab.tx(), &fixed, Way { packets: 1024, ..way }),
-            to_count,
-        )?,
-        Contender::new(
-            "fixed frames, made only",
-            |lab| ours(lab.tx(), &fixed, Way { path: SendPath::Dropped, ..way }),
-            to_drop,
-        )?,
-        Contender::new(
-            "varying flows, made only",
-            |lab| ours(lab.tx(), &varying, Way { path: SendPath::Dropped, ..way }),
-            to_drop,
-        )?,
-        Contender::new("bound: nothing made, all dropped", |lab| plain(lab.tx(), "drop_all", MANY), to_drop)?,
+        Contender::new("plain: redirect map, to drop", |lab| plain(lab, "redirect_all", PLAIN), to_drop)?,
+        Contender::new("plain: XDP_TX, to drop", |lab| plain(lab, "tx_all", PLAIN), to_drop)?,
+        Contender::new("fixed frames, to drop", |lab| ours(lab, &fixed, way), to_drop)?,
+        Contender::new("fixed frames, to count", |lab| ours(lab, &fixed, way), to_count)?,
+        Contender::new("varying flows, to drop", |lab| ours(lab, &varying, way), to_drop)?,
+        Contender::new("varying flows, to count", |lab| ours(lab, &varying, way), to_count)?,
+        Contender::new("fixed, redirect map, to drop", |lab| ours(lab, &fixed, to_map), to_drop)?,
     ];
+    for batch_size in [32, 64, 192] {
+        let name = format!("fixed, batches of {batch_size}, to drop");
+        let way = Way { batch_size, ..way };
+        contenders.push(Contender::new(name, |lab| ours(lab, &fixed, way), to_drop)?);
+    }
+    for packets in [64, 1024] {
+        let name = format!("fixed, {packets} a call, to drop");
+        let way = Way { packets, ..way };
+        contenders.push(Contender::new(name, |lab| ours(lab, &fixed, way), to_drop)?);
+    }
+    contenders.extend([
+        Contender::new("fixed frames, made only", |lab| ours(lab, &fixed, nowhere), to_drop)?,
+        Contender::new("varying flows, made only", |lab| ours(lab, &varying, nowhere), to_drop)?,
+        Contender::new("bound: none made, to drop", |lab| kept(lab, "tx_all", way), to_drop)?,
+        Contender::new("bound: none made, all dropped", |lab| kept(lab, "drop_all", way), to_drop)?,
+    ]);
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     contenders.retain(|contender| only.is_empty() || only.iter().any(|part| contender.name.contains(part)));
     for _ in 0..ROUNDS {
@@ -122,33 +101,42 @@ fn main() -> Outcome<()> {
             contender.take_turn()?;
         }
     }
-    let medians = |contender: &Contender| {
-        let mpps = |pps: &[f64]| median(pps).unwrap_or(f64::NAN) / 1e6;
-        (mpps(&contender.delivered_pps), mpps(&contender.per_cpu_second))
-    };
-    let (base_pps, base_cpu) = medians(&contenders[0]);
     println!(
-        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of 64 and {MANY} packets a call for plain senders, of 192 and 16384 for ours, unless said; Mpps"
+        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of {} and {} packets a call for plain senders, of {} and {} for others, unless said; Mpps",
+        PLAIN.batch_size, PLAIN.packets, way.batch_size, way.packets
     );
     println!("{:<34}{:>10}{:>8}{:>16}{:>8}", "", "delivered", "ratio", "per CPU second", "ratio");
     for contender in &contenders {
-        let (pps, cpu) = medians(contender);
-        let name = contender.name;
-        println!("{name:<34}{pps:>10.2}{:>8.2}{cpu:>16.2}{:>8.2}", pps / base_pps, cpu / base_cpu);
+        let (pps, pps_ratio) = beside(&contender.delivered_pps, &contenders[0].delivered_pps);
+        let (cpu, cpu_ratio) = beside(&contender.per_cpu_second, &contenders[0].per_cpu_second);
+        println!("{:<34}{pps:>10.2}{pps_ratio:>8.2}{cpu:>16.2}{cpu_ratio:>8.2}", contender.name);
     }
     Ok(())
 }
 
+/// The median in Mpps, and the median ratio to another's rate in the same round.
+fn beside(rates: &[f64], others: &[f64]) -> (f64, f64) {
+    let ratios: Vec<f64> = rates.iter().zip(others).map(|(rate, other)| rate / other).collect();
+    (median(rates).unwrap_or(f64::NAN) / 1e6, median(&ratios).unwrap_or(f64::NAN))
+}
+
 impl Contender {
     fn new(
-        name: &'static str,
+        name: impl Into<String>,
         sender: impl FnOnce(&Lab) -> Outcome<Send>,
         receiver: fn(&Side) -> Outcome<Receiver>,
     ) -> Outcome<Self> {
         let lab = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?;
         let _receiver = receiver(lab.rx())?;
         let send = sender(&lab)?;
-        Ok(Self { name, send, _receiver, lab, delivered_pps: Vec::new(), per_cpu_second: Vec::new() })
+        Ok(Self {
+            name: name.into(),
+            send,
+            _receiver,
+            lab,
+            delivered_pps: Vec::new(),
+            per_cpu_second: Vec::new(),
+        })
     }
 
     fn take_turn(&mut self) -> Outcome<()> {
@@ -184,16 +172,28 @@ fn to_drop(side: &Side) -> Outcome<Receiver> {
     Ok(Box::new(ebpf))
 }
 
-fn ours(side: &Side, spec: &FrameSpec, way: Way) -> Outcome<Send> {
+fn ours(lab: &Lab, spec: &FrameSpec, way: Way) -> Outcome<Send> {
     let template = Template::new(spec)?;
+    let side = lab.tx();
     let options =
         XdpTxOptions { path: way.path, batch_size: way.batch_size, ..XdpTxOptions::on(side.index()) };
     let mut tx = side.run(|| XdpTx::open(template.recipe(), &options))??;
     Ok(Box::new(move || Ok(tx.send(way.packets, 0)?.taken as u64)))
 }
 
-fn plain(side: &Side, name: &'static str, packets: u32) -> Outcome<Send> {
-    let mut ebpf = load(name)?;
+/// A program of `plain.bpf.c`, which the kernel puts into its list of XDP programs at each call and takes out again.
+fn plain(lab: &Lab, name: &'static str, way: Way) -> Outcome<Send> {
+    runs(load(name)?, lab.tx(), name, way)
+}
+
+/// The same, but kept in that list, as linerate's are: it is attached to the sending side, where no packet comes.
+fn kept(lab: &Lab, name: &'static str, way: Way) -> Outcome<Send> {
+    let (mut ebpf, side) = (load(name)?, lab.tx());
+    side.run(|| program(&mut ebpf, name).attach_to_if_index(side.index(), AyaMode::Driver))??;
+    runs(ebpf, side, name, way)
+}
+
+fn runs(mut ebpf: Ebpf, side: &Side, name: &'static str, way: Way) -> Outcome<Send> {
     let interface = side.index();
     let mut target = DevMap::try_from(ebpf.take_map("target").ok_or("no map")?)?;
     side.run(|| target.set(0, interface, None, 0))??;
@@ -206,10 +206,10 @@ fn plain(side: &Side, name: &'static str, packets: u32) -> Outcome<Send> {
         let mut options = TestRunOptions::new();
         options.data_in = Some(&[0; 60]);
         options.ctx_in = Some(&context);
-        options.repeat = packets;
-        options.attrs = TestRunAttrs::new().xdp_live_frames(64);
+        options.repeat = way.packets.try_into()?;
+        options.attrs = TestRunAttrs::new().xdp_live_frames(way.batch_size);
         program(&mut ebpf, name).test_run(options)?;
-        Ok(packets.into())
+        Ok(way.packets as u64)
     }))
 }
 

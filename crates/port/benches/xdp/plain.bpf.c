@@ -21,20 +21,6 @@ int tx_all(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-__u64 number;
-
-/* The least that makes packets differ. */
-SEC("xdp")
-int tx_numbered(struct xdp_md *ctx)
-{
-	__u64 *data = (void *)(__u64)ctx->data;
-
-	if ((void *)(data + 1) > (void *)(__u64)ctx->data_end)
-		return XDP_ABORTED;
-	*data = number++;
-	return XDP_TX;
-}
-
 SEC("xdp")
 int drop_all(struct xdp_md *ctx)
 {

@@ -11,8 +11,6 @@ pub(super) fn of(recipe: &Recipe) -> SendPlan {
     SendPlan {
         base: recipe.base.clone(),
         ipv6,
-        ip_at: recipe.ip_at,
-        udp_at: recipe.udp_at,
         payload_at: recipe.payload_at,
         fields: [
             src_addr,

@@ -29,8 +29,6 @@ fn try_live_frames(interface: u32) -> Result<(), BpfError> {
     let plan = SendPlan {
         base: vec![0; 60],
         ipv6: false,
-        ip_at: 14,
-        udp_at: 34,
         payload_at: 42,
         fields: [const { FieldDraw::Fixed }; 5],
         ipv4_sum: None,
