@@ -22,10 +22,12 @@ struct stream {
 	/* Packets behind the first `counted` came on this queue; `by_queue` has the others. No look-up for each. */
 	__u32 queue;
 	__u64 counted;
+	__u64 counted_payload_bytes;
+	__u64 counted_frame_bytes;
 	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
 	__u32 seen[WINDOW];
 };
-_Static_assert(sizeof(struct stream) == 10 * 8 + 4 * WINDOW, "read by count.rs");
+_Static_assert(sizeof(struct stream) == 12 * 8 + 4 * WINDOW, "read by count.rs");
 
 const volatile __u32 streams = 256; /* set by the loader, as the map's length is */
 const volatile __u32 queues = 0;    /* 0: queues are not counted */
@@ -42,7 +44,7 @@ struct {
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	TYPE(key, __u32);
-	TYPE(value, __u64);
+	TYPE(value, struct queue);
 	NUMBER(max_entries, 1);
 } by_queue SEC(".maps");
 
@@ -82,11 +84,16 @@ static ALWAYS_INLINE void track(struct stream *stream, __u32 sequence)
 static ALWAYS_INLINE void change_queue(struct stream *stream, __u32 queue)
 {
 	__u32 before = stream->queue;
-	__u64 *packets = bpf_map_lookup_elem(&by_queue, &before);
+	struct queue *counts = bpf_map_lookup_elem(&by_queue, &before);
 
-	if (packets)
-		*packets += stream->packets - stream->counted;
+	if (counts) {
+		counts->packets += stream->packets - stream->counted;
+		counts->payload_bytes += stream->payload_bytes - stream->counted_payload_bytes;
+		counts->frame_bytes += stream->frame_bytes - stream->counted_frame_bytes;
+	}
 	stream->counted = stream->packets;
+	stream->counted_payload_bytes = stream->payload_bytes;
+	stream->counted_frame_bytes = stream->frame_bytes;
 	stream->queue = queue;
 }
 

@@ -172,6 +172,16 @@ static ALWAYS_INLINE __u32 stream_of(struct udp *udp, struct probe *probe, void 
 	return ntohs(*tag);
 }
 
+/* What came on one receive queue. */
+struct queue {
+	__u64 packets;
+	__u64 payload_bytes;
+	__u64 frame_bytes; /* Ethernet header to FCS */
+	__u64 first_ns; /* 0: nobody looked at the clock */
+	__u64 last_ns;
+};
+_Static_assert(sizeof(struct queue) == 5 * 8, "read by queues.rs");
+
 /* The kernel lets only GPL-compatible programs use some helpers; none here needs one. */
 char _license[] SEC("license") = "Dual MIT/GPL";
 

@@ -172,7 +172,7 @@ struct {
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	TYPE(key, __u32);
-	TYPE(value, __u64);
+	TYPE(value, struct queue);
 	NUMBER(max_entries, 2); /* twice as many as there are queues */
 } by_queue SEC(".maps");
 
@@ -659,7 +659,8 @@ __attribute__((noinline)) int settle_run(struct run *run)
 	__u32 bank, times, jitter_of = 1 << 10;
 	struct sender *sender;
 	struct reader *reader;
-	__u64 bytes, *packets;
+	struct queue *queue;
+	__u64 bytes, frame_bytes;
 	struct flow *flow;
 
 	if (!run)
@@ -675,13 +676,17 @@ __attribute__((noinline)) int settle_run(struct run *run)
 	bytes = (run->lengths & 0xffffffff) * times;
 	reader->packets += times;
 	reader->payload_bytes += bytes;
-	reader->frame_bytes += (run->lengths >> 32) * times;
+	frame_bytes = (run->lengths >> 32) * times;
+	reader->frame_bytes += frame_bytes;
 	if (run->is_by_uptime)
 		reader->sent_by_uptime += times;
 	bank = 2 * run->queue + (run->bank & 1);
-	packets = bpf_map_lookup_elem(&by_queue, &bank);
-	if (packets)
-		*packets += times;
+	queue = bpf_map_lookup_elem(&by_queue, &bank);
+	if (queue) {
+		queue->packets += times;
+		queue->payload_bytes += bytes;
+		queue->frame_bytes += frame_bytes;
+	}
 	bank = run->bank & 1;
 	sender->packets += times;
 	sender->payload_bytes += bytes;
@@ -801,7 +806,8 @@ int measure(struct xdp_md *ctx)
 	struct run *run = 0;
 	struct udp *udp;
 	struct ends ends;
-	__u64 *packets, *now, lengths;
+	struct queue *of_queue;
+	__u64 *now, lengths;
 	__u8 *ip;
 
 	if (!setting)
@@ -888,9 +894,15 @@ int measure(struct xdp_md *ctx)
 	reader->payload_bytes += packet.payload_len;
 	reader->frame_bytes += frame_len;
 	queue = 2 * queue + bank;
-	packets = bpf_map_lookup_elem(&by_queue, &queue);
-	if (packets)
-		(*packets)++;
+	of_queue = bpf_map_lookup_elem(&by_queue, &queue);
+	if (of_queue) {
+		of_queue->packets++;
+		of_queue->payload_bytes += packet.payload_len;
+		of_queue->frame_bytes += frame_len;
+		if (!of_queue->first_ns)
+			of_queue->first_ns = packet.now;
+		of_queue->last_ns = packet.now;
+	}
 	if (may_return) {
 		struct returns_key sender = { { ends.source[0], ends.source[1] }, is_ipv6 };
 

@@ -7,6 +7,7 @@ use aya::maps::{MapData, PerCpuArray};
 use crate::{
     error::BpfError,
     program::{Mode, Program, object},
+    queues::{QUEUE_WORDS, QueuePackets},
 };
 
 /// What becomes of counted packets; all others go to the kernel.
@@ -47,7 +48,7 @@ pub struct Count {
     // Before the maps: nothing is counted any more when they go.
     _program: Program,
     by_stream: PerCpuArray<MapData, [u64; STREAM_WORDS]>,
-    by_queue: PerCpuArray<MapData, u64>,
+    by_queue: PerCpuArray<MapData, [u64; QUEUE_WORDS]>,
     queues: u32,
 }
 
@@ -82,7 +83,7 @@ pub struct StreamCount {
 }
 
 /// `sizeof(struct stream)` of `count.bpf.c` in words.
-const STREAM_WORDS: usize = 10 + 256 / 2;
+const STREAM_WORDS: usize = 12 + 256 / 2;
 
 impl Default for CountOptions {
     /// 256 streams, dropped; no queues.
@@ -150,33 +151,40 @@ impl Count {
         Ok(cpus)
     }
 
-    /// Counted packets by receive queue, as many as were asked for.
+    /// What was counted by receive queue, as many as were asked for.
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn read_queues(&self) -> Result<Vec<u64>, BpfError> {
+    pub fn read_queues(&self) -> Result<Vec<QueuePackets>, BpfError> {
         let read = |queue| {
-            let refused = BpfError::map(format!("read the counter of queue {queue}"));
-            self.by_queue.get(&queue, 0).map(|cpus| cpus.iter().sum()).map_err(refused)
+            let refused = BpfError::map(format!("read the counters of queue {queue}"));
+            self.by_queue.get(&queue, 0).map(|cpus| QueuePackets::of_cpus(cpus.iter())).map_err(refused)
         };
-        let mut packets: Vec<u64> = (0..self.queues).map(read).collect::<Result<_, _>>()?;
+        let mut queues: Vec<QueuePackets> = (0..self.queues).map(read).collect::<Result<_, _>>()?;
         for stream in 0..self.by_stream.len() {
             let refused = BpfError::map(format!("read the counters of stream {stream}"));
             for words in self.by_stream.get(&stream, 0).map_err(refused)?.iter() {
                 let (queue, newest) = newest_on_queue(words);
-                if let Some(packets) = packets.get_mut(queue) {
-                    *packets += newest;
+                if let Some(counts) = queues.get_mut(queue) {
+                    *counts = counts.plus(newest);
                 }
             }
         }
-        Ok(packets)
+        Ok(queues)
     }
 }
 
-/// The queue that a stream's newest packets came on, and how many of them `by_queue` does not have.
-fn newest_on_queue(words: &[u64; STREAM_WORDS]) -> (usize, u64) {
-    let [packets, .., next_and_queue, counted] = *words.first_chunk::<10>().expect("there are more");
-    ((next_and_queue >> 32) as usize, packets.saturating_sub(counted))
+/// The queue that a stream's newest packets came on, and what `by_queue` does not have of them.
+fn newest_on_queue(words: &[u64; STREAM_WORDS]) -> (usize, QueuePackets) {
+    let &[packets, payload_bytes, .., frame_bytes, next_and_queue, counted, counted_payload, counted_frame] =
+        words.first_chunk::<12>().expect("there are more");
+    let newest = QueuePackets {
+        packets: packets.saturating_sub(counted),
+        payload_bytes: payload_bytes.saturating_sub(counted_payload),
+        frame_bytes: frame_bytes.saturating_sub(counted_frame),
+        arrived_ns: None,
+    };
+    ((next_and_queue >> 32) as usize, newest)
 }
 
 impl fmt::Debug for Count {
@@ -257,12 +265,19 @@ mod tests {
     #[test]
     fn a_streams_newest_packets_are_of_its_queue() {
         let mut words = [0; STREAM_WORDS];
-        words[0] = 100;
+        (words[0], words[1], words[7]) = (100, 1800, 6400);
         words[8] = 3 << 32 | 0xffff_fff0;
-        words[9] = 60;
-        assert_eq!(newest_on_queue(&words), (3, 40));
+        (words[9], words[10], words[11]) = (60, 1080, 3840);
+        let newest = QueuePackets { packets: 40, payload_bytes: 720, frame_bytes: 2560, arrived_ns: None };
+        assert_eq!(newest_on_queue(&words), (3, newest));
         assert_eq!(
-            StreamCount { packets: 100, first: 0xffff_fff0, ..StreamCount::default() },
+            StreamCount {
+                packets: 100,
+                payload_bytes: 1800,
+                frame_bytes: 6400,
+                first: 0xffff_fff0,
+                ..StreamCount::default()
+            },
             StreamCount::of(&words)
         );
     }

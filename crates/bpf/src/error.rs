@@ -72,6 +72,14 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
+    /// A program does not look at a socket's packets.
+    #[error("cannot attach the BPF program '{program}' to a socket")]
+    Filter {
+        /// The program.
+        program: &'static str,
+        /// The kernel's reason.
+        source: Cause,
+    },
     /// A program did not get the place of another one.
     #[error("cannot replace the attached BPF program by '{program}'")]
     Replace {

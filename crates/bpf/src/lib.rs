@@ -25,6 +25,7 @@ mod measure;
 mod parking;
 mod pass;
 mod program;
+mod queues;
 mod redirect;
 mod returns;
 mod send;
@@ -47,6 +48,7 @@ pub use measure::{
 };
 pub use pass::Pass;
 pub use program::{Mode, foreign_program};
+pub use queues::{QueuePackets, SocketLayer, SocketQueues, SocketQueuesOptions};
 pub use redirect::{Redirect, RedirectOptions};
 pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};

@@ -16,6 +16,7 @@ use crate::{
     count::Verdict,
     error::BpfError,
     program::{Mode, Program, Run, object},
+    queues::{QUEUE_WORDS, QueuePackets},
     returns::ReturnMap,
 };
 
@@ -74,7 +75,7 @@ pub struct Measure {
     senders: PerCpuArray<MapData, [u64; SENDER_WORDS]>,
     flows: PerCpuArray<MapData, [u64; FLOW_WORDS]>,
     histograms: PerCpuArray<MapData, [u64; BUCKETS]>,
-    by_queue: PerCpuArray<MapData, u64>,
+    by_queue: PerCpuArray<MapData, [u64; QUEUE_WORDS]>,
     runs: PerCpuArray<MapData, [u64; RUN_WORDS]>,
     returns: Option<ReturnMap>,
     queues: u32,
@@ -319,10 +320,10 @@ impl Measure {
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn read_queues(&self) -> Result<Vec<u64>, BpfError> {
+    pub fn read_queues(&self) -> Result<Vec<QueuePackets>, BpfError> {
         let read = |queue| {
             let cpus = values(&self.by_queue, 2 * queue + self.bank, "queue")?;
-            Ok(cpus.iter().sum())
+            Ok(QueuePackets::of_cpus(cpus.iter()))
         };
         (0..self.queues).map(read).collect()
     }
@@ -411,7 +412,7 @@ impl Measure {
         zero(&mut self.histograms, bank * kinds..(bank + 1) * kinds, [0; BUCKETS])?;
         (0..self.queues).try_for_each(|queue| {
             let place = 2 * queue + bank;
-            zero(&mut self.by_queue, place..place + 1, 0)
+            zero(&mut self.by_queue, place..place + 1, [0; QUEUE_WORDS])
         })
     }
 }
@@ -422,7 +423,7 @@ impl fmt::Debug for Measure {
     }
 }
 
-fn values<T: Pod>(
+pub(crate) fn values<T: Pod>(
     map: &PerCpuArray<MapData, T>,
     place: u32,
     what: &str,
@@ -430,7 +431,7 @@ fn values<T: Pod>(
     map.get(&place, 0).map_err(BpfError::map(format!("read {what} {place} of the measuring program")))
 }
 
-fn zero<T: Pod + Clone>(
+pub(crate) fn zero<T: Pod + Clone>(
     map: &mut PerCpuArray<MapData, T>,
     places: std::ops::Range<u32>,
     zero: T,

@@ -12,6 +12,7 @@ use crate::publish::STREAMS;
 use table::Table;
 
 pub(crate) use cost::measuring_cost;
+pub(crate) use summary::OfQueues;
 pub use summary::{LatencyMeans, Readings, reception};
 pub(crate) use table::Key;
 

@@ -20,7 +20,7 @@ use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
     publish::RxSnapshot,
-    receive::{Run, StatisticsPlan, Tally},
+    receive::{Queues, Run, StatisticsPlan, Tally},
 };
 
 /// Shows a worker's packets to its statistics, with all times on the monotonic clock.
@@ -31,6 +31,8 @@ pub(crate) struct Observer {
     wall: WallOffset,
     local: IpAddr,
     cost: Option<MeasuringCost>,
+    /// Of all readers' packets, in the readings of one.
+    queues: Option<Queues>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
 }
@@ -71,8 +73,14 @@ impl Observer {
             wall: clock::wall_offset(),
             local,
             cost: (plan.level == StatisticsLevel::Time).then(measuring_cost),
+            queues: None,
             batch_ns: None,
         }
+    }
+
+    /// The same, which also tells on which queues all readers' packets came.
+    pub(crate) fn telling(self, queues: Option<Queues>) -> Self {
+        Self { queues, ..self }
     }
 
     #[inline]
@@ -198,7 +206,9 @@ impl Observer {
     /// What was measured so far, and what then.
     pub(crate) fn readings(&mut self, then: Then) -> Vec<Readings> {
         self.check_clocks();
-        let readings = Readings { stamp: self.stamp, cost: self.cost, ..self.collector.readings() };
+        let of_queues = self.queues.as_mut().map(|queues| queues.read(then)).unwrap_or_default();
+        let readings =
+            Readings { stamp: self.stamp, cost: self.cost, of_queues, ..self.collector.readings() };
         if then == Then::Reset {
             self.collector.reset();
         }

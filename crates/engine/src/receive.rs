@@ -1,24 +1,26 @@
 //! Receivers: workers that count the packets a port lends them.
 
 mod program;
+mod queues;
 mod reader;
 
 use std::{
     net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use measure::{ReceptionStatistics, StatisticsLevel};
 use port::{
     BusyPoll, Fanout, FanoutMode, Loss, PacketReflector, PacketRx, PacketRxOptions, ReturnList, RxPort,
-    TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait, XdpMode, XskReflector, XskRx,
-    XskRxOptions,
+    SocketLayer, TcpRx, TcpRxOptions, TimeSource, UdpReflector, UdpRx, UdpRxOptions, Wait, XdpMode,
+    XskReflector, XskRx, XskRxOptions,
 };
 use serde::{Deserialize, Serialize};
 use sys::{ethtool::rx_queues, rtnetlink::Link};
 use wire::ProbeClock;
 
+pub(crate) use queues::Queues;
 pub(crate) use reader::{Outlets, Probes, Run, Tally, receive, take_streams};
 
 use crate::{
@@ -210,16 +212,26 @@ impl Receiver {
     ) -> Result<Self, EngineError> {
         match &plan.engine {
             RxEngine::Udp(udp) => {
-                let (ports, options) = placement.inside(|| open_udp(plan, udp))?;
-                let local = ports[0].local_address()?;
-                let Some(returns) = returns else { return Self::over(plan, ports, placement, local) };
+                let (ports, options, queues) = placement.inside(|| {
+                    let (ports, options) = open_udp(plan, udp)?;
+                    let sockets = if udp.reuse_port { &ports[..] } else { &ports[..1] };
+                    let queues = Queues::of_sockets(plan, SocketLayer::Datagram, sockets)?;
+                    Ok((ports, options, queues))
+                })?;
+                let at = (placement, ports[0].local_address()?);
+                let Some(returns) = returns else { return Self::over(plan, ports, at, queues) };
                 let reflector = |port| UdpReflector::over(port, &options, returns.clone());
                 let ports: Result<Vec<_>, _> = ports.into_iter().map(reflector).collect();
-                Self::over(plan, ports?, placement, local)
+                Self::over(plan, ports?, at, queues)
             }
             RxEngine::Packet(_) => {
-                let ports = placement.inside(|| open_packet(plan, returns.is_some()))?;
-                let Some(returns) = returns else { return Self::over(plan, ports, placement, plan.local) };
+                let (ports, queues) = placement.inside(|| {
+                    let ports = open_packet(plan, returns.is_some())?;
+                    let queues = Queues::of_sockets(plan, SocketLayer::Frame, &ports)?;
+                    Ok((ports, queues))
+                })?;
+                let at = (placement, plan.local);
+                let Some(returns) = returns else { return Self::over(plan, ports, at, queues) };
                 let ports = placement.inside(|| {
                     let interface = interface_index(plan.interface.as_deref())?;
                     let over = |port| -> Result<_, EngineError> {
@@ -227,16 +239,17 @@ impl Receiver {
                     };
                     ports.into_iter().map(over).collect::<Result<Vec<_>, EngineError>>()
                 })?;
-                Self::over(plan, ports, placement, plan.local)
+                Self::over(plan, ports, at, queues)
             }
             RxEngine::Xsk(xsk) => {
                 let options = placement.inside(|| xsk_options(plan, xsk))?;
+                let at = (placement, plan.local);
                 let Some(returns) = returns else {
                     let ports = placement.inside(|| Ok(XskRx::open(&options)?))?;
-                    return Self::over(plan, ports, placement, plan.local);
+                    return Self::over(plan, ports, at, Queues::OfPorts);
                 };
                 let ports = placement.inside(|| Ok(XskReflector::open(&options, returns)?))?;
-                Self::over(plan, ports, placement, plan.local)
+                Self::over(plan, ports, at, Queues::OfPorts)
             }
             RxEngine::Tcp(tcp) => {
                 let ports = placement.inside(|| open_tcp(plan, tcp))?;
@@ -260,10 +273,10 @@ impl Receiver {
     fn over<P: RxPort + Send + 'static>(
         plan: &ReceiverPlan,
         ports: Vec<P>,
-        placement: &Placement,
-        local: SocketAddr,
+        at: (&Placement, SocketAddr),
+        queues: Queues,
     ) -> Result<Self, EngineError> {
-        Self::of_probes(Probes::Sent, plan, ports, (placement, local))
+        Self::of_probes((Probes::Sent, queues), plan, ports, at)
     }
 
     /// A receiver of what comes back to a sender.
@@ -272,11 +285,11 @@ impl Receiver {
         ports: Vec<P>,
         placement: &Placement,
     ) -> Result<Self, EngineError> {
-        Self::of_probes(Probes::Returned, plan, ports, (placement, plan.local))
+        Self::of_probes((Probes::Returned, Queues::OfPorts), plan, ports, (placement, plan.local))
     }
 
     fn of_probes<P: RxPort + Send + 'static>(
-        probes: Probes,
+        (probes, queues): (Probes, Queues),
         plan: &ReceiverPlan,
         ports: Vec<P>,
         (placement, local): (&Placement, SocketAddr),
@@ -285,13 +298,17 @@ impl Receiver {
         let windows: Vec<Arc<Window>> = ports.iter().map(|_| Arc::default()).collect();
         let (shared, seen) = (published.clone(), windows.clone());
         let (statistics, local_ip, work_ns) = (plan.statistics, local.ip(), plan.work_ns.into());
-        let queues: Vec<Option<u32>> = ports.iter().map(RxPort::queue).collect();
+        let only = if let Queues::Only(queue) = queues { Some(queue) } else { None };
+        let own: Vec<Option<u32>> = ports.iter().map(|port| port.queue().or(only)).collect();
+        // All that come for a receiver, whoever reads them: the first worker says it.
+        let queues = Mutex::new(Some(queues));
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
         let crew = Crew::gather("recv", ports, placement, move |mut port, shift| {
             let worker = shift.worker;
             let observer = statistics.map(|plan| {
-                let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: queues[worker] };
-                Observer::new(plan, place, port.time_source(), local_ip)
+                let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: own[worker] };
+                let queues = queues.lock().expect("no holder panics").take();
+                Observer::new(plan, place, port.time_source(), local_ip).telling(queues)
             });
             receive(
                 &mut port,

@@ -1,6 +1,8 @@
 //! What receivers measure of frames of every kind, on the lab. As root; else skipped loudly.
 
 use std::{
+    fs::File,
+    io::{ErrorKind, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
     thread,
@@ -9,12 +11,17 @@ use std::{
 
 use engine::{
     Departures, LatencyMeans, Limit, PacketRxPlan, PacketTxPlan, Placement, Receiver, ReceiverPlan, RxEngine,
-    Sender, SenderPlan, StatisticsPlan, TxEngine, TxWorkerPlan, UdpRxPlan, XdpRxPlan, XskRxPlan,
+    Sender, SenderPlan, StatisticsPlan, Then, TxEngine, TxWorkerPlan, UdpRxPlan, XdpRxPlan, XskRxPlan,
+    reception,
 };
 use lab::{Access, Lab, LabPlan, Side};
-use measure::{ReceptionShare, StatisticsLevel};
-use sys::rtnetlink::{RouteSocket, flag};
-use wire::{FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, VlanTag};
+use measure::{ReceptionShare, ReceptionStatistics, StatisticsLevel};
+use sys::{
+    netns::NetNs,
+    rtnetlink::{RouteSocket, flag},
+    tap::create_tap,
+};
+use wire::{FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, Template, VlanTag};
 
 const PORT: u16 = 4321;
 const FRAMES: u64 = 300;
@@ -213,5 +220,142 @@ fn frames_of_both_versions_and_with_tags_are_measured_and_all_others_pass() {
                 assert_eq!(total.latency.is_some(), level == StatisticsLevel::Time, "{words}");
             }
         }
+    }
+}
+
+/// Frames of an IPv4 flow to the host behind a TAP, each behind a `struct virtio_net_hdr` that asks for nothing.
+fn tap_frames(mac: [u8; 6], frames: u32) -> Vec<Vec<u8>> {
+    const HEADER: usize = 10;
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let template = Template::new(&FrameSpec {
+        src_addr: address("10.78.0.1").into(),
+        dst_addr: address("10.78.0.2").into(),
+        dst_mac: MacAddr(mac),
+        dst_port: PORT.into(),
+        ..FrameSpec::default()
+    })
+    .unwrap();
+    let frame = |sequence| {
+        let mut bytes = vec![0; HEADER + template.max_frame_len()];
+        template.prime_frame(&mut bytes[HEADER..]);
+        template.restamp_frame(&mut bytes[HEADER..], sequence, 1);
+        bytes
+    };
+    (0..frames).map(frame).collect()
+}
+
+#[test]
+fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
+    if lab().is_none() {
+        return;
+    }
+    let namespace = NetNs::create().unwrap();
+    let queues = match namespace.run(|| create_tap("tap", 4)).unwrap() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "no /dev/net/tun");
+            return eprintln!("skipped: no /dev/net/tun");
+        }
+        queues => queues.unwrap().into_iter().map(File::from).collect::<Vec<_>>(),
+    };
+    let mac = namespace.run(|| {
+        let mut route = RouteSocket::open().unwrap();
+        let link = route.link_by_name("tap").unwrap();
+        route.change_flags(link.index, flag::UP, flag::UP).unwrap();
+        route.add_address(link.index, "10.78.0.2".parse().unwrap(), 24).unwrap();
+        link.mac.unwrap()
+    });
+    let frames = tap_frames(mac.unwrap(), 100);
+    // So many come on each queue.
+    let on_queues = [0, 10, 30, 60];
+    let udp = UdpRxPlan { receive_buffer_bytes: Some(8_000_000), ..UdpRxPlan::default() };
+    let too_small = UdpRxPlan { receive_buffer_bytes: Some(1), ..UdpRxPlan::default() };
+    for (engine, workers) in [
+        (RxEngine::Udp(too_small), 1),
+        (RxEngine::Udp(udp.clone()), 1),
+        (RxEngine::Udp(udp.clone()), 2),
+        (RxEngine::Udp(UdpRxPlan { reuse_port: true, ..udp }), 2),
+        (RxEngine::Packet(PacketRxPlan {}), 1),
+        (RxEngine::Packet(PacketRxPlan {}), 2),
+    ] {
+        let plan = ReceiverPlan {
+            engine: engine.clone(),
+            local: SocketAddr::new("10.78.0.2".parse().unwrap(), PORT),
+            interface: Some("tap".into()),
+            workers,
+            spin: false,
+            batch_size: 64,
+            statistics: Some(StatisticsPlan { level: StatisticsLevel::Basic, ..StatisticsPlan::default() }),
+            reflect: false,
+            work_ns: 0,
+        };
+        let enter = namespace.try_clone().unwrap();
+        let placement = Placement { enter: Some(Arc::new(move || enter.enter())), cpus: Vec::new() };
+        let receiver = Receiver::start(&plan, &placement).unwrap();
+        let send = || {
+            let mut next = frames.iter();
+            for (mut queue, count) in queues.iter().zip(on_queues) {
+                next.by_ref().take(count).for_each(|frame| queue.write_all(frame).unwrap());
+            }
+        };
+        let queues_of = |statistics: &ReceptionStatistics| {
+            let words =
+                format!("{engine:?} {workers} {:?} {:?}", statistics.queues, statistics.queues_unknown);
+            assert_eq!(statistics.queues_unknown, None, "{words}");
+            for queue in &statistics.queues {
+                assert_eq!(
+                    (queue.payload_bytes, queue.frame_bytes),
+                    (18 * queue.packets, 64 * queue.packets)
+                );
+                assert_eq!(queue.l1_bytes, 84 * queue.packets);
+                let is_timed = queue.work_time_ns.is_some_and(|ns| ns > 0) && queue.rx_pps.is_some();
+                assert_eq!(is_timed, queue.packets > 0, "{words}");
+            }
+            statistics.queues.iter().map(|queue| queue.packets as usize).collect::<Vec<_>>()
+        };
+        // Counted before the socket's buffer: those that it loses are among a queue's.
+        let all = |receiver: &Receiver| receiver.snapshot().packets + receiver.snapshot().lost;
+        send();
+        wait_for("the frames", || all(&receiver) >= 100);
+        let first = reception(&receiver.readings(Then::Reset).unwrap(), LatencyMeans::Time);
+        assert_eq!(queues_of(&first), on_queues, "{engine:?} {workers}");
+        send();
+        wait_for("the frames again", || all(&receiver) >= 200);
+        let lost = receiver.snapshot().lost;
+        let last = receiver.stop().reception(LatencyMeans::Time).unwrap();
+        assert_eq!(queues_of(&last), on_queues, "{engine:?} {workers}: counted anew");
+        assert_eq!(first.total.packets + last.total.packets + lost, 200, "{engine:?} {workers}");
+    }
+}
+
+#[test]
+fn where_nobody_tells_queues_apart_it_is_said_why() {
+    let Some(lab) = lab() else { return };
+    let queues = lab.rx().rx_queues().unwrap();
+    assert!(queues > 1, "a lab has several");
+    let one = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() }).unwrap();
+    for (lab, interface, expected) in [
+        (&lab, Some(lab.rx().interface()), Some("is a veth, which writes down no receive queue")),
+        (&lab, None, Some("packets of all interfaces are taken")),
+        (&one, Some(one.rx().interface()), None),
+    ] {
+        let plan = ReceiverPlan {
+            engine: RxEngine::Udp(UdpRxPlan::default()),
+            local: (lab.rx().ipv4()[0], PORT).into(),
+            interface: interface.map(str::to_owned),
+            workers: 1,
+            spin: false,
+            batch_size: 64,
+            statistics: Some(StatisticsPlan::default()),
+            reflect: false,
+            work_ns: 0,
+        };
+        let receiver = Receiver::start(&plan, &placement(lab.rx())).unwrap();
+        let statistics = receiver.stop().reception(LatencyMeans::Time).unwrap();
+        let said = statistics.queues_unknown.as_deref();
+        assert!(
+            said.zip(expected).is_some_and(|(said, words)| said.contains(words)) || said == expected,
+            "{said:?}"
+        );
+        assert_eq!(statistics.readers[0].queue, expected.is_none().then_some(0), "its only one");
     }
 }

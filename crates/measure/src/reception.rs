@@ -28,9 +28,13 @@ pub struct ReceptionStatistics {
     pub total: ReceptionShare,
     /// One entry a reader: a worker and its queue, or a CPU.
     pub readers: Vec<ReceptionShare>,
-    /// Packets by receive queue, where the engine knows it and a queue is no reader.
+    /// By receive queue, where somebody tells them apart and a queue is no reader. Those of the engines `udp` and `packet`
+    /// are counted before packets come to sockets' buffers, so what is lost there is among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueCount>,
+    /// Why packets are not told apart by queue, or not all of them, where neither readers nor `queues` do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues_unknown: Option<String>,
     /// One entry a sender (address and stream tag), each with its own sequence numbers.
     pub senders: Vec<SenderStatistics>,
     /// One entry a flow (addresses and ports).
@@ -85,13 +89,34 @@ pub struct ReceptionShare {
 }
 
 /// Packets of one receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueCount {
     /// The queue's number.
     pub queue: u32,
     /// Packets with the probe header.
     pub packets: u64,
+    /// UDP payload bytes.
+    #[serde(default)]
+    pub payload_bytes: u64,
+    /// Bytes of frames from Ethernet header to FCS, as a reader's.
+    #[serde(default)]
+    pub frame_bytes: u64,
+    /// The same with preamble, start delimiter and gap.
+    #[serde(default)]
+    pub l1_bytes: u64,
+    /// Nanoseconds from the first to the last packet.
+    #[serde(default)]
+    pub work_time_ns: Option<u64>,
+    /// Packets after the first, divided by the work time.
+    #[serde(default)]
+    pub rx_pps: Option<f64>,
+    /// Bits of frames (Ethernet header to FCS) per second.
+    #[serde(default)]
+    pub frame_bps: Option<f64>,
+    /// Bits on the wire per second.
+    #[serde(default)]
+    pub l1_bps: Option<f64>,
 }
 
 /// What one sender's packets told.

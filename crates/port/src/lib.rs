@@ -33,7 +33,8 @@ mod xsk;
 /// What XDP programs count, and how they are attached.
 pub use bpf::{
     BpfError, CountOptions, Counts, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes,
-    MeasuringCost, Mode as XdpMode, ProbeTime, SendPath, StreamCount, Verdict, WORK_AT_MOST_NS, WayBack,
+    MeasuringCost, Mode as XdpMode, ProbeTime, QueuePackets, SendPath, SocketLayer, SocketQueues,
+    SocketQueuesOptions, StreamCount, Verdict, WORK_AT_MOST_NS, WayBack,
 };
 pub use error::PortError;
 pub use packet::{

@@ -4,6 +4,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::Range,
+    os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
@@ -331,6 +332,12 @@ impl UdpRx {
     fn advance_lost(&mut self, count: u32) {
         let more = count.wrapping_sub(self.lost as u32) as i32;
         self.lost += u64::try_from(more).unwrap_or(0);
+    }
+}
+
+impl AsFd for UdpRx {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bpf::{
     BpfError, Count, CountOptions, Counts, Measure, MeasureOptions, Measured, MeasuringCost, Mode, Pass,
-    SendPath, Sender, WayBack,
+    QueuePackets, SendPath, Sender, WayBack,
 };
 use sys::{clock, ethtool::EthtoolSocket, rtnetlink::RouteSocket};
 use wire::{ProbeClock, Recipe};
@@ -182,7 +182,7 @@ impl XdpRx {
     ///
     /// # Errors
     /// [`PortError::Bpf`].
-    pub fn read_queues(&self) -> Result<Vec<u64>, PortError> {
+    pub fn read_queues(&self) -> Result<Vec<QueuePackets>, PortError> {
         self.count.read_queues().map_err(PortError::Bpf)
     }
 }
@@ -253,7 +253,7 @@ impl XdpMeter {
     ///
     /// # Errors
     /// [`PortError::Bpf`].
-    pub fn read_queues(&self) -> Result<Vec<u64>, PortError> {
+    pub fn read_queues(&self) -> Result<Vec<QueuePackets>, PortError> {
         self.measure.read_queues().map_err(PortError::Bpf)
     }
 }

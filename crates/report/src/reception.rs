@@ -2,16 +2,14 @@
 
 use std::io::{self, Write};
 
-use measure::{ClockRelation, NanosSummary, ReceptionShare, ReceptionStatistics, SequenceSummary, Timing};
+use measure::{
+    ClockRelation, NanosSummary, QueueCount, ReceptionShare, ReceptionStatistics, SequenceSummary, Timing,
+};
 
 use crate::{escape, number};
 
 /// Senders and flows that a person wants to read.
 const MOST_SHOWN: usize = 16;
-
-/// Of `udp` and `packet`.
-const NO_QUEUES: &str = "Queues: the kernel does not tell a socket on which queue a packet came; \
-    the interface's own counters: linerate nic watch";
 
 /// Writes all of it for a person: per reader, in total, what sequence numbers told, senders and flows, clocks.
 pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
@@ -26,14 +24,20 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
             share.frame_bytes,
             share.l1_bytes
         )?;
-        write_rates(share, "      ", out)?;
+        write_rates(rates(share), "      ", out)?;
         write_times(share, "      ", out)?;
     }
     for queue in &statistics.queues {
-        writeln!(out, "Queue {}: Rx packets: {}", queue.queue, queue.packets)?;
+        writeln!(
+            out,
+            "Queue {}: Rx packets: {}      Rx bytes: {} (on the wire {})",
+            queue.queue, queue.packets, queue.frame_bytes, queue.l1_bytes
+        )?;
+        let &QueueCount { work_time_ns, rx_pps, frame_bps, l1_bps, .. } = queue;
+        write_rates((work_time_ns, rx_pps, frame_bps, l1_bps), "      ", out)?;
     }
-    if statistics.queues.is_empty() && statistics.readers.iter().all(|share| share.queue.is_none()) {
-        writeln!(out, "{NO_QUEUES}")?;
+    if let Some(unknown) = &statistics.queues_unknown {
+        writeln!(out, "Not told apart by queue: {}", escape::text(unknown))?;
     }
     let total = &statistics.total;
     writeln!(out, "\n      Global Statistics")?;
@@ -45,7 +49,7 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
     if total.foreign > 0 {
         writeln!(out, "Other packets: {}", total.foreign)?;
     }
-    write_rates(total, "", out)?;
+    write_rates(rates(total), "", out)?;
     write_times(total, "", out)?;
     if let Some(sequence) = &statistics.sequence {
         writeln!(out, "Sequence numbers")?;
@@ -66,12 +70,17 @@ fn reader(share: &ReceptionShare) -> String {
     if more.is_empty() { cpu } else { format!("{cpu} ({})", more.join(", ")) }
 }
 
-fn write_rates(share: &ReceptionShare, indent: &str, out: &mut impl Write) -> io::Result<()> {
-    let Some(work_ns) = share.work_time_ns else { return Ok(()) };
+/// Nanoseconds, packets, bits of frames and bits on the wire.
+type Rates = (Option<u64>, Option<f64>, Option<f64>, Option<f64>);
+
+fn rates(share: &ReceptionShare) -> Rates {
+    (share.work_time_ns, share.rx_pps, share.frame_bps, share.l1_bps)
+}
+
+fn write_rates((work_ns, pps, bps, l1_bps): Rates, indent: &str, out: &mut impl Write) -> io::Result<()> {
+    let Some(work_ns) = work_ns else { return Ok(()) };
     writeln!(out, "{indent}Work time {} us", work_ns / 1000)?;
-    let (Some(pps), Some(bps), Some(l1_bps)) = (share.rx_pps, share.frame_bps, share.l1_bps) else {
-        return Ok(());
-    };
+    let (Some(pps), Some(bps), Some(l1_bps)) = (pps, bps, l1_bps) else { return Ok(()) };
     writeln!(
         out,
         "{indent}Rate: {pps:.0}pps {:.0}Mb/sec ({bps:.0}bps; on the wire {l1_bps:.0}bps)",
@@ -299,7 +308,7 @@ fn write_columns(
 
 #[cfg(test)]
 mod tests {
-    use measure::{Distribution, QueueCount, StatisticsLevel};
+    use measure::{Distribution, StatisticsLevel};
 
     use super::*;
 
@@ -361,14 +370,16 @@ mod tests {
             write_reception_human(&statistics, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let is_unknown = |text: &str| text.contains("does not tell a socket on which queue a packet came");
-        assert!(!is_unknown(&text(|_| ())), "its only reader has a queue");
-        assert!(is_unknown(&text(|all| all.readers[0].queue = None)));
+        assert!(!text(|_| ()).contains("by queue"), "its only reader has a queue");
+        let unknown = text(|all| all.queues_unknown = Some("far is a veth".into()));
+        assert!(unknown.contains("Not told apart by queue: far is a veth\n"), "{unknown}");
         let counted = text(|all| {
-            all.readers[0].queue = None;
-            all.queues = vec![QueueCount { queue: 3, packets: 5 }];
+            let (packets, frame_bytes, l1_bytes) = (5, 320, 420);
+            let timed = QueueCount { work_time_ns: Some(9000), ..QueueCount::default() };
+            all.queues = vec![QueueCount { queue: 3, packets, frame_bytes, l1_bytes, ..timed }];
         });
-        assert!(counted.contains("Queue 3: Rx packets: 5\n") && !is_unknown(&counted), "{counted}");
+        let expected = "Queue 3: Rx packets: 5      Rx bytes: 320 (on the wire 420)\n      Work time 9 us\n";
+        assert!(counted.contains(expected), "{counted}");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::os::fd::AsFd;
 
-use bpf::{BpfError, Mode, Pass, Redirect, RedirectOptions};
+use bpf::{
+    BpfError, Mode, Pass, QueuePackets, Redirect, RedirectOptions, SocketLayer, SocketQueues,
+    SocketQueuesOptions,
+};
 use lab::{LabPlan, Side};
 use sys::rtnetlink::RouteSocket;
 
@@ -60,4 +63,16 @@ fn only_af_xdp_sockets_have_a_place_in_a_slot() {
     let error = redirect.insert(1, &file.as_fd()).unwrap_err();
     assert_eq!(error.to_string(), "cannot redirect queue 1 to an AF_XDP socket");
     assert!(redirect.insert(2, &file).is_err());
+}
+
+#[test]
+fn only_sockets_packets_are_told_apart_by_queue() {
+    let Some(_) = lab(&LabPlan::default()) else { return };
+    const ENOTSOCK: i32 = 88;
+    let options = SocketQueuesOptions { layer: SocketLayer::Datagram, queues: 2, times: false };
+    let mut queues = SocketQueues::load(&options).unwrap();
+    let error = queues.watch(std::fs::File::open("/dev/null").unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot attach the BPF program 'queues_seen' to a socket");
+    assert_eq!(error.os_error(), Some(ENOTSOCK));
+    assert_eq!(queues.read().unwrap(), (QueuePackets::default(), vec![QueuePackets::default(); 2]));
 }

@@ -63,6 +63,16 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         assert_eq!(statistics["senders"][0]["address"], "10.9.0.1");
         assert_eq!(statistics["timing"]["rx_stamp"], stamp, "{name}");
         assert_eq!(statistics["timing"]["unstamped"], 0, "{name}");
+        // By queue, where no reader has one of its own: what a socket gets, the card's driver wrote down.
+        let by_queue = ["queues", "readers"].map(|of| statistics[of].as_array().into_iter().flatten());
+        let own = |count: &&Value| !count["queue"].is_null();
+        let of_queues: u64 =
+            by_queue.into_iter().flatten().filter(own).map(|count| count["packets"].as_u64().unwrap()).sum();
+        assert_eq!(
+            (of_queues, &statistics["queues_unknown"]),
+            (packets, &Value::Null),
+            "{name}: {statistics:#}"
+        );
         // Its seconds and microseconds were read: another clock would tell years.
         let latency = &total["latency"];
         // With one reading of the clock for a whole poll, packets that come during the poll come before they were sent.

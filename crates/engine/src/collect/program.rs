@@ -6,7 +6,7 @@ use wire::FlowKey;
 
 use super::{
     Collector, Counts, Key, ReaderPlace, Times,
-    summary::{FlowReading, Readings, SenderReading},
+    summary::{FlowReading, OfQueues, Readings, SenderReading},
 };
 
 impl Readings {
@@ -54,7 +54,7 @@ impl Readings {
             beyond_tables: measured.beyond_tables,
             stamp: TimeSource::Program,
             cost: None,
-            queues: Vec::new(),
+            of_queues: OfQueues::default(),
         }
     }
 }

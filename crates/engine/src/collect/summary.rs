@@ -6,7 +6,7 @@ use measure::{
     Distribution, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, SenderStatistics,
     SequenceCounts, SequenceSummary, SequenceTracker, StatisticsLevel,
 };
-use port::{MeasuringCost, TimeSource};
+use port::{MeasuringCost, QueuePackets, TimeSource};
 use wire::FlowKey;
 
 use crate::publish::RxSnapshot;
@@ -38,8 +38,16 @@ pub struct Readings {
     pub(crate) stamp: TimeSource,
     /// What measuring a packet takes, where times are measured.
     pub(crate) cost: Option<MeasuringCost>,
-    /// Packets by receive queue, where no reader has one of its own.
-    pub(crate) queues: Vec<u64>,
+    /// Of all readers together, where none has a queue of its own: in one reader's.
+    pub(crate) of_queues: OfQueues,
+}
+
+/// What came on each receive queue, as far as somebody knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OfQueues {
+    pub(crate) queues: Vec<QueuePackets>,
+    /// Why there are none, or not of all packets.
+    pub(crate) unknown: Option<String>,
 }
 
 impl Readings {
@@ -117,7 +125,7 @@ impl Collector {
             beyond_tables: self.beyond_tables,
             stamp: TimeSource::Loop,
             cost: None,
-            queues: Vec::new(),
+            of_queues: OfQueues::default(),
         }
     }
 }
@@ -197,7 +205,8 @@ pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatis
         level,
         readers: shares.collect(),
         total: share(level, &all, &times, latency),
-        queues: queues(readers),
+        queues: queues(level, readers),
+        queues_unknown: readers.iter().find_map(|reader| reader.of_queues.unknown.clone()),
         sequence: SequenceSummary::total(&sequences),
         senders,
         flows,
@@ -206,9 +215,23 @@ pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatis
     }
 }
 
-fn queues(readers: &[Readings]) -> Vec<QueueCount> {
-    let each = readers.iter().flat_map(|reader| reader.queues.iter().enumerate());
-    each.map(|(queue, packets)| QueueCount { queue: queue as u32, packets: *packets }).collect()
+fn queues(level: StatisticsLevel, readers: &[Readings]) -> Vec<QueueCount> {
+    let each = readers.iter().flat_map(|reader| reader.of_queues.queues.iter().enumerate());
+    let count = |(queue, came): (usize, &QueuePackets)| {
+        let rates = rates(level, came.packets, came.frame_bytes, came.arrived_ns);
+        QueueCount {
+            queue: queue as u32,
+            packets: came.packets,
+            payload_bytes: came.payload_bytes,
+            frame_bytes: came.frame_bytes,
+            l1_bytes: l1_bytes(came.packets, came.frame_bytes),
+            work_time_ns: rates.work_ns,
+            rx_pps: rates.pps,
+            frame_bps: rates.frame_bps,
+            l1_bps: rates.l1_bps,
+        }
+    };
+    each.map(count).collect()
 }
 
 impl Counts {
@@ -234,27 +257,49 @@ impl Times {
     }
 }
 
-fn share(level: StatisticsLevel, counts: &Counts, times: &Times, latency: LatencyMeans) -> ReceptionShare {
-    let l1_bytes = counts.frame_bytes + L1_EXTRA_BYTES * counts.packets;
-    let work_ns = counts.first_ns.map(|first_ns| counts.last_ns.saturating_sub(first_ns));
+/// Time from the first to the last packet, and what came in it.
+struct Rates {
+    work_ns: Option<u64>,
+    pps: Option<f64>,
+    frame_bps: Option<f64>,
+    l1_bps: Option<f64>,
+}
+
+fn rates(level: StatisticsLevel, packets: u64, frame_bytes: u64, arrived_ns: Option<[u64; 2]>) -> Rates {
+    let work_ns = arrived_ns.map(|[first_ns, last_ns]| last_ns.saturating_sub(first_ns));
     let work_ns = work_ns.filter(|_| level >= StatisticsLevel::Basic);
     // The first packet begins the time: what came in it are the others.
     let per_second = |amount: u64| {
         let seconds = work_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
-        let others = amount as f64 * (counts.packets - 1) as f64 / counts.packets as f64;
+        let others = amount as f64 * (packets - 1) as f64 / packets as f64;
         Some(others / seconds)
     };
+    Rates {
+        work_ns,
+        pps: per_second(packets),
+        frame_bps: per_second(8 * frame_bytes),
+        l1_bps: per_second(8 * l1_bytes(packets, frame_bytes)),
+    }
+}
+
+fn l1_bytes(packets: u64, frame_bytes: u64) -> u64 {
+    frame_bytes + L1_EXTRA_BYTES * packets
+}
+
+fn share(level: StatisticsLevel, counts: &Counts, times: &Times, latency: LatencyMeans) -> ReceptionShare {
+    let arrived_ns = counts.first_ns.map(|first_ns| [first_ns, counts.last_ns]);
+    let rates = rates(level, counts.packets, counts.frame_bytes, arrived_ns);
     let timed = |distribution: &Distribution| distribution.summary();
     ReceptionShare {
         packets: counts.packets,
         foreign: counts.foreign,
         payload_bytes: counts.payload_bytes,
         frame_bytes: counts.frame_bytes,
-        l1_bytes,
-        work_time_ns: work_ns,
-        rx_pps: per_second(counts.packets),
-        frame_bps: per_second(8 * counts.frame_bytes),
-        l1_bps: per_second(8 * l1_bytes),
+        l1_bytes: l1_bytes(counts.packets, counts.frame_bytes),
+        work_time_ns: rates.work_ns,
+        rx_pps: rates.pps,
+        frame_bps: rates.frame_bps,
+        l1_bps: rates.l1_bps,
         inter_arrival: timed(&times.inter_arrival),
         flow_inter_arrival: timed(&times.flow_inter_arrival),
         jitter: timed(&times.jitter),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use measure::StatisticsLevel;
 use port::{
-    CountOptions, Counts, MeasureOptions, PortError, ProbeTime, ReturnList, TimeSource, Verdict, WayBack,
-    XdpMeter, XdpMode, XdpRx,
+    CountOptions, Counts, MeasureOptions, PortError, ProbeTime, QueuePackets, ReturnList, TimeSource,
+    Verdict, WayBack, XdpMeter, XdpMode, XdpRx,
 };
 use sys::clock;
 use wire::ProbeClock;
@@ -159,7 +159,7 @@ fn watch_counts(
 #[derive(Default)]
 struct Counted {
     cpus: Vec<Counts>,
-    queues: Vec<u64>,
+    queues: Vec<QueuePackets>,
 }
 
 impl Counted {
@@ -175,8 +175,9 @@ impl Counted {
         if readings.is_empty() {
             readings.push(no_packets(StatisticsLevel::Counter));
         }
-        let before = self.queues.iter().chain(std::iter::repeat(&0));
-        readings[0].queues = queues.iter().zip(before).map(|(now, before)| now - before).collect();
+        let before = self.queues.iter().copied().chain(std::iter::repeat(QueuePackets::default()));
+        readings[0].of_queues.queues =
+            queues.iter().zip(before).map(|(now, before)| now.since(before)).collect();
         if then == Then::Reset {
             *self = Self { cpus, queues };
         }
@@ -226,7 +227,7 @@ fn watch_meter(
         if readings.is_empty() {
             readings.push(Readings { stamp, cost, ..no_packets(level) });
         }
-        readings[0].queues = queues;
+        readings[0].of_queues.queues = queues;
         Ok::<_, PortError>(readings)
     };
     let error = loop {

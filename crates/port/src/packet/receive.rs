@@ -1,6 +1,10 @@
 //! Receiving: blocks of packets from a ring, alone or shared with other sockets.
 
-use std::{hint, io, time::Duration};
+use std::{
+    hint, io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 use sys::{
     clock,
@@ -98,6 +102,12 @@ impl PacketRx {
         while self.ring.is_filling() && !self.ring.is_ready() && clock::monotonic_ns() < deadline {
             hint::spin_loop();
         }
+    }
+}
+
+impl AsFd for PacketRx {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

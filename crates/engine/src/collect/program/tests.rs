@@ -128,7 +128,10 @@ fn the_program_and_user_space_find_the_same_in_the_same_packets() {
             assert!(Instant::now() < deadline, "all packets arrive");
             thread::yield_now();
         }
-        assert_eq!(meter.read_queues().unwrap().iter().sum::<u64>(), script.len() as u64);
+        assert_eq!(
+            meter.read_queues().unwrap().iter().map(|queue| queue.packets).sum::<u64>(),
+            script.len() as u64
+        );
         let level = StatisticsLevel::Time;
         let measured = meter.take().unwrap();
         let readings: Vec<_> = measured.iter().map(|cpu| Readings::of_program(level, cpu)).collect();
