@@ -30,6 +30,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod classify;
 mod diversion;
 mod error;

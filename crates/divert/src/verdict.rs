@@ -11,11 +11,11 @@ pub struct Frame<'f> {
 pub enum Verdict {
     /// Nothing: its memory takes the next packet.
     Drop,
-    /// The kernel gets it, as if it had come from the wire just now.
+    /// The kernel gets it, as if it had come from the wire just now. A checksum that its sender left to a card is completed.
     GiveBack,
     /// The program has what it wanted of it: counted apart from what is dropped.
     Keep,
-    /// It leaves on the queue that it came from, as it is now.
+    /// It leaves on the queue that it came from, as it is now; a checksum that its sender left to a card is completed.
     Send,
 }
 

@@ -21,6 +21,7 @@ use sys::{
 };
 
 use crate::{
+    checksum,
     error::DivertError,
     plan::{Card, DivertPlan},
     record::Recorder,
@@ -361,6 +362,7 @@ impl<V: Verdicts> Loop<V> {
             match verdicts.verdict(&mut frame) {
                 Verdict::Drop => tally.dropped += 1,
                 Verdict::GiveBack => {
+                    checksum::complete(frame.bytes_mut());
                     // Who cannot give back has said so in the plan: what passes is then kept by nobody.
                     let taken = giving.as_mut().is_some_and(|giving| giving.inject.push(frame.bytes()));
                     tally.not_given_back += u64::from(!taken);
@@ -371,7 +373,10 @@ impl<V: Verdicts> Loop<V> {
                         kept.record(time_ns, frame.bytes());
                     }
                 }
-                Verdict::Send => return After::Send(frame.bytes().len()),
+                Verdict::Send => {
+                    checksum::complete(frame.bytes_mut());
+                    return After::Send(frame.bytes().len());
+                }
             }
             After::Recycle
         })?;

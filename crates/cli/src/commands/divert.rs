@@ -57,6 +57,11 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         plan.interface,
         diversion.mode()
     );
+    if plan.place == Place::User && !plan.reinject && plan.keep_file.is_none() {
+        eprintln!(
+            "packets that pass are counted and go no further; --reinject gives them back to the kernel"
+        );
+    }
     let last = serve(diversion, args, &control, metrics.as_ref())?;
     if args.json {
         print_line(&serde_json::to_string_pretty(&view::document(&last)).expect("a status is JSON"))?;
