@@ -15,7 +15,7 @@ use crate::{
     exclude::Exclusions,
     rules::{ALL, Rule, RuleVerdict},
     select::Selection,
-    steer::{LRO, Steering},
+    steer::{LRO, Steering, VLAN},
 };
 
 /// Everything that a diversion is asked for.
@@ -78,6 +78,8 @@ pub struct Card {
     pub queues: u32,
     /// Whether large receive offload joins packets before XDP sees them.
     pub lro: bool,
+    /// Whether the card takes VLAN tags off before a program sees them, and could leave them.
+    pub strips_tags: bool,
     /// Whether the card can be told by rules which flows go to which queue.
     pub flow_rules: bool,
     /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
@@ -103,8 +105,12 @@ impl Card {
         let features =
             ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
         Ok(Self {
-            driver: driver.map(|driver| driver.name).or(link.kind).unwrap_or_default(),
+            // What a veth's peer put beside a packet stays there whatever this end is told.
+            strips_tags: driver != "veth"
+                && feature("rx-vlan-hw-parse").is_some_and(|feature| feature.active && feature.changeable),
+            driver,
             queues,
             lro: feature("rx-lro").is_some_and(|feature| feature.active),
             flow_rules: feature("rx-ntuple-filter")
@@ -200,12 +206,16 @@ impl DivertPlan {
             |setting: &&Setting| self.steering.as_ref().is_some_and(|steering| steering.tells(&setting.name));
         let untouched = Steering::clearing(self, card).into_iter().filter(|setting| !told(&setting));
         for setting in untouched.filter(|setting| setting.name != LRO) {
+            let because = match &setting.name[..] {
+                VLAN => {
+                    "the card takes VLAN tags off before a program sees them, so a rule takes packets of every VLAN, \
+                     and those that this process gives back have none"
+                }
+                _ => "the kernel may hand packets of other queues to the CPU of a queue's thread",
+            };
+            let Setting { name, value } = &setting;
             steps.push(step(
-                format!(
-                    "{} stays as it is: the kernel may hand packets of other queues to the CPU of a queue's thread; \
-                     --steer sets it to {} meanwhile",
-                    setting.name, setting.value
-                ),
+                format!("{name} stays as it is: {because}; --steer sets it to {value} meanwhile"),
                 "nothing is done",
             ));
         }
@@ -229,7 +239,7 @@ impl DivertPlan {
                 match &self.steering {
                     Some(_) => "; the card brings it little else on that queue",
                     None if card.flow_rules => "; the card's own flow rules are left as they are",
-                    None => "",
+                    None => "; the driver takes no flow rules, so the program picks them itself",
                 },
                 excluded.join(", ")
             ),
@@ -397,6 +407,7 @@ mod tests {
             driver: "veth".into(),
             queues: 4,
             lro: false,
+            strips_tags: false,
             flow_rules: false,
             hands_on: Vec::new(),
             program: None,
@@ -458,6 +469,7 @@ mod tests {
         let plan = plan(Place::User, Some("udp"), &["drop all"]);
         let steps = told(DivertPlan { spin: true, ..plan.clone() });
         assert!(steps[0].contains("all but those that match 'udp' on queue 0 and 3"), "{}", steps[0]);
+        assert!(steps[0].contains("takes no flow rules, so the program picks them itself"), "{}", steps[0]);
         assert!(steps[1].ends_with("on a thread on CPU 2, which never sleeps"), "{}", steps[1]);
         assert!(steps[3].contains("go back to eth7"), "{}", steps[3]);
         assert_eq!(steps.last().unwrap(), "rule 1, of those: drop all");
@@ -465,5 +477,16 @@ mod tests {
         assert!(steps[3].starts_with("packets that pass are written to kept.pcap: the kernel does not"));
         let steps = told(DivertPlan { reinject: false, ..plan });
         assert!(steps[3].starts_with("packets that pass are counted and go no further: "), "{}", steps[3]);
+    }
+
+    #[test]
+    fn a_plan_says_that_the_card_takes_tags_off() {
+        let steps = plan(Place::Xdp, None, &["drop udp"]).steps(&Card { strips_tags: true, ..card() });
+        assert!(
+            steps[0]
+                .does
+                .starts_with("feature.rx-vlan-hw-parse stays as it is: the card takes VLAN tags off")
+        );
+        assert!(steps[0].does.ends_with("--steer sets it to off meanwhile"), "{}", steps[0].does);
     }
 }

@@ -30,10 +30,12 @@ pub struct Steering {
 
 /// The offload that joins packets before a program can see them.
 pub(crate) const LRO: &str = "feature.rx-lro";
+/// The offload that takes VLAN tags off before a program can see them.
+pub(crate) const VLAN: &str = "feature.rx-vlan-hw-parse";
 
 impl Steering {
-    /// What keeps packets from a diversion, and others off its CPUs: large receive offload, and the kernel's own steering
-    /// where it may lead to the CPU of a queue's thread.
+    /// What keeps packets from a diversion, or their VLAN tags, and others off its CPUs: large receive offload, VLAN
+    /// offload, and the kernel's own steering where it may lead to the CPU of a queue's thread.
     pub(crate) fn clearing(plan: &DivertPlan, card: &Card) -> Vec<Setting> {
         let lro = card.lro.then(|| Setting::new(LRO, "off"));
         let others = card.hands_on.iter().filter(|_| !plan.cpus.is_empty()).filter_map(|setting| {
@@ -45,7 +47,8 @@ impl Steering {
             let left: Vec<u32> = cpus.iter().copied().filter(|cpu| !plan.cpus.contains(cpu)).collect();
             (left.len() < cpus.len()).then(|| Setting::new(setting.name.clone(), nic::cpu_list(&left)))
         });
-        lro.into_iter().chain(others).collect()
+        let vlan = card.strips_tags.then(|| Setting::new(VLAN, "off"));
+        lro.into_iter().chain(others).chain(vlan).collect()
     }
 
     /// Only what clears the way, for cards that cannot bring flows to a queue; `None` when nothing is in it.
@@ -162,6 +165,7 @@ mod tests {
             driver: "ice".into(),
             queues,
             lro: false,
+            strips_tags: false,
             flow_rules: true,
             hands_on: Vec::new(),
             program: None,
@@ -202,9 +206,15 @@ mod tests {
         let of = |name: &str, value: &str| Setting::new(name, value);
         let hands_on =
             vec![of("rps.rx-0", "0-3"), of("rps.rx-1", "2"), of("rps.rx-2", "1"), of("rfs.rx-0", "64")];
-        let card = Card { lro: true, hands_on, ..card(4) };
+        let card = Card { lro: true, strips_tags: true, hands_on, ..card(4) };
         let mut plan = DivertPlan { cpus: vec![2], ..plan("udp dst port 53", vec![3]) };
-        let cleared = ["feature.rx-lro=off", "rps.rx-0=0-1,3", "rps.rx-1=none", "rfs.rx-0=0"];
+        let cleared = [
+            "feature.rx-lro=off",
+            "rps.rx-0=0-1,3",
+            "rps.rx-1=none",
+            "rfs.rx-0=0",
+            "feature.rx-vlan-hw-parse=off",
+        ];
         assert_eq!(words(&Steering::clearing(&plan, &card)), cleared);
 
         let told = |plan: &DivertPlan| -> Vec<String> {
@@ -219,14 +229,15 @@ mod tests {
 
         let steering = Steering::to_the_queue(&plan, &card, PathBuf::new()).unwrap();
         assert!(!steering.may_fail, "with the offload on, nothing would be diverted rightly");
-        assert_eq!(words(&steering.settings)[..4], cleared);
+        assert_eq!(words(&steering.settings)[..cleared.len()], cleared);
         plan.steering = Steering::clearing_the_way(&plan, &card, PathBuf::new());
         assert!(plan.problems(&card).is_empty());
         assert!(!told(&plan).iter().any(|step| step.contains("stays as it is")));
         assert!(told(&plan)[0].contains("feature.rx-lro=off"), "{:#?}", told(&plan));
 
         plan.cpus.clear();
-        assert_eq!(words(&Steering::clearing(&plan, &card)), ["feature.rx-lro=off"], "no thread has a CPU");
+        let left = [cleared[0], cleared[4]];
+        assert_eq!(words(&Steering::clearing(&plan, &card)), left, "no thread has a CPU");
     }
 
     #[test]

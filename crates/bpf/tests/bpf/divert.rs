@@ -130,12 +130,18 @@ fn a_bucket_lets_its_tokens_through_and_no_more() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     // Ten packets fit the bucket, and an eleventh only after an hour.
     let hour = 3_600_000_000_000;
-    let limit = Limit { per: Per::Source, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
-    let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
-    let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
-    send(&lab, 9, 25);
-    assert_eq!(divert.rule_counts().unwrap(), [RuleCount { limited: 15, limited_bytes: 900, ..counted(25) }]);
-    assert_eq!(delivered(&lab), 10);
+    for (per, limited) in [(Per::Rule, 40), (Per::Source, 40), (Per::Destination, 40), (Per::Flow, 30)] {
+        let limit = Limit { per, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
+        let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
+        let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
+        let before = delivered(&lab);
+        // Two flows, which have everything but the source port in common.
+        send(&lab, 9, 25);
+        send(&lab, 9, 25);
+        let expected = RuleCount { limited, limited_bytes: limited * 60, ..counted(50) };
+        assert_eq!(divert.rule_counts().unwrap(), [expected], "{per:?}");
+        assert_eq!(delivered(&lab) - before, 50 - limited, "{per:?}");
+    }
 }
 
 #[test]

@@ -41,8 +41,8 @@ pub(crate) struct DivertArgs {
     pub(crate) rules: Option<PathBuf>,
     /// Have the card bring the packets to the one diverted queue: a flow rule for them, and the queue out of the card's
     /// table; undone at the end, after a kill by linerate nic restore. Where the card takes no such rule, the program
-    /// picks them on every queue, as without this. Large receive offload is switched off, and RPS and RFS lead no other
-    /// packets to the CPUs of --cpus
+    /// picks them on every queue, as without this. Large receive offload and taking VLAN tags off are switched off, and
+    /// RPS and RFS lead no other packets to the CPUs of --cpus
     #[arg(long)]
     pub(crate) steer: bool,
     /// A setting of the card for the time of the diversion, as linerate nic apply takes it, such as

@@ -24,8 +24,16 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
         divert="$LINERATE divert pair1b --queue 1 --drop all"
         table > /share/before
 
-        # The card has no rules of this kind: it stays as it was, and the program picks the packets.
-        $divert --match 'udp and dst port 9' --steer --for 300ms > /share/steer.out 2> /share/steer.err
+        # The card has no rules of this kind: its table stays as it was, and the program picks the packets. Tags stay in them.
+        tags() { linerate nic show pair1b --json | grep -o '"feature.rx-vlan-hw-parse": *"[^"]*"'; }
+        tags > /share/tags.before
+        $divert --match 'udp and dst port 9' --steer --for 100s > /share/steer.out 2> /share/steer.err &
+        pid=$!
+        until grep -q diverting /share/steer.err; do kill -0 $pid; sleep 0.1; done
+        tags > /share/tags.during
+        linerate divert stop > /share/stopped
+        wait $pid
+        tags > /share/tags.after
         table > /share/refused
 
         $divert --match 'udp and dst port 9' --where user --card rss.table=weights:0,1 --for 100s \
@@ -56,6 +64,10 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
     );
     let told = done.text("steer.err");
     assert!(told.contains("not steered by the card: "), "{told}");
+    assert!(done.text("stopped").trim_end().ends_with("0  unexplained"));
+    let tags = |when: &str| done.text(&format!("tags.{when}"));
+    assert!(tags("before").contains("\"on\"") && tags("during").contains("\"off\""), "{}", tags("during"));
+    assert_eq!(tags("after"), tags("before"));
     let before = done.text("before");
     assert!(before.contains("rss.table"), "{before}");
     assert_eq!(done.text("refused"), before);

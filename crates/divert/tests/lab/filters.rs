@@ -154,6 +154,9 @@ fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
     let Some(lab) = lab() else { return };
     let plan = plan(&lab, Place::User, &["drop all"]);
     let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| Hangs(&HANGS))).unwrap().unwrap();
+    // More than its rings hold: the kernel finds no empty frame or no room. Within a second everything is its own again.
+    send(&lab, &mut diversion, FLOODED, 5000);
+    let flooded = std::time::Instant::now();
     let mut beat_until = |wanted: &str, met: &dyn Fn(&divert::Status) -> bool| {
         let deadline = std::time::Instant::now() + PATIENCE;
         loop {
@@ -171,8 +174,12 @@ fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
         status.ledger.lines.iter().any(|line| line.place == "came while nobody put the deadline off")
     };
     beat_until("packets to reach the kernel", &passes);
+    assert!(flooded.elapsed() < Duration::from_secs(1), "{:?} until the queue was open", flooded.elapsed());
     HANGS.store(false, Relaxed);
     beat_until("its queue", &|status| {
         status.queues.iter().all(|queue| queue.diverted) && status.ledger.of("dropped") > 0
     });
+    let last = diversion.finish().unwrap().ledger;
+    assert!(last.of("lost") > 0, "the rings did not run over: {last:#?}");
+    assert_eq!(last.unexplained, 0, "{last:#?}");
 }

@@ -105,14 +105,13 @@ fn the_corpus_is_judged_in_the_kernel_as_here() {
     let Some(mut loader) = kernel::Loader::new() else { return };
     let packets = packets::packets();
     let mut judged = 0;
-    for (number, (said, expression)) in corpus().into_iter().enumerate() {
+    for (said, expression) in corpus() {
         let Ok(filter) = Filter::compile(&expression) else { continue };
         judged += usize::from(said != REFUSED);
         let kernel = loader.load(&FilterSet::new([&filter])).unwrap_or_else(|error| {
             panic!("{expression}: {error:?}");
         });
-        let some = packets.iter().skip(number % 8).step_by(8);
-        for packet in some.filter(|packet| packet.len() >= kernel::LEAST_FRAME) {
+        for packet in packets.iter().filter(|packet| packet.len() >= kernel::LEAST_FRAME) {
             assert_eq!(kernel.matches(packet), filter.matches(packet), "{expression} on {packet:02x?}");
         }
     }
