@@ -12,7 +12,7 @@ use std::{
 
 use bpf::{BpfError, Divert, Mode, Passed, RuleCount};
 use nic::Session;
-use sys::xsk::XskStatistics;
+use sys::{rtnetlink::RouteSocket, xsk::XskStatistics};
 
 use crate::{
     classify::Classifier,
@@ -327,6 +327,12 @@ impl<V: Verdicts + 'static> Diversion<V> {
     /// Why the card was not told what the plan says: the program picks the packets then.
     pub fn not_steered(&self) -> Option<&str> {
         self.not_steered.as_deref()
+    }
+
+    /// Whether the interface is still there, in the calling thread's namespace. Without it there is nothing to divert, and
+    /// the kernel tells nobody.
+    pub fn has_interface(&self) -> bool {
+        RouteSocket::open().and_then(|mut route| route.link_by_index(self.card.index)).is_ok()
     }
 
     /// Where the program runs.

@@ -24,7 +24,7 @@ use crate::{
 mod ask;
 mod view;
 
-/// How often the file of rules is looked at.
+/// How often the file of rules and the interface are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// The name of the control socket.
 const NAME: &str = "divert";
@@ -62,27 +62,35 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
             "packets that pass are counted and go no further; --reinject gives them back to the kernel"
         );
     }
-    let last = serve(diversion, args, &control, metrics.as_ref())?;
+    let (last, is_gone) = serve(diversion, args, &control, metrics.as_ref())?;
     if args.json {
         print_line(&serde_json::to_string_pretty(&view::document(&last)).expect("a status is JSON"))?;
     } else {
         printed(view::write_status(&last, &mut io::stdout().lock()))?;
     }
+    if is_gone {
+        return Err(Failure::new(
+            failure::Status::Refused,
+            format!("{} is gone, and the diversion with it", plan.interface),
+        ));
+    }
     Ok(last.ledger.unexplained == 0)
 }
 
-/// Beats, answers, watches the rules and prints until the time is over or a signal comes.
+/// Beats, answers, watches the rules and prints until the time is over, a signal comes or the interface goes; says
+/// whether it went.
 fn serve(
     mut diversion: Diversion,
     args: &DivertArgs,
     control: &ControlSocket,
     metrics: Option<&MetricsPage>,
-) -> Result<Status, Failure> {
+) -> Result<(Status, bool), Failure> {
     let began = Instant::now();
     let mut file = args.rules.as_deref().map(WatchedFile::new);
     let (mut printed_at, mut looked_at) = (began, began);
     let mut before = diversion.status().map_err(|error| explain(&error))?;
     let mut stops: Vec<ControlRequest> = Vec::new();
+    let mut is_gone = false;
     loop {
         diversion.beat().map_err(|error| explain(&error))?;
         for request in control.requests() {
@@ -91,11 +99,16 @@ fn serve(
                 false => answer(request, &mut diversion),
             }
         }
-        if let Some(file) = file.as_mut().filter(|_| looked_at.elapsed() >= LOOK) {
+        let looks = looked_at.elapsed() >= LOOK;
+        if looks {
             looked_at = Instant::now();
-            if file.has_changed() {
-                reload(&mut diversion, &file.path);
-            }
+            is_gone = !diversion.has_interface();
+        }
+        if looks
+            && let Some(file) = &mut file
+            && file.has_changed()
+        {
+            reload(&mut diversion, &file.path);
         }
         if printed_at.elapsed() >= args.interval {
             printed_at = Instant::now();
@@ -109,11 +122,11 @@ fn serve(
             before = now;
         }
         let is_over = args.duration.is_some_and(|duration| began.elapsed() >= duration);
-        if is_over || !stops.is_empty() || signal::caught() > 0 {
+        if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
             let last = diversion.finish().map_err(|error| explain(&error))?;
             // Who asked for the end hears of it when all is undone.
             stops.into_iter().for_each(|request| request.answer(&view::document(&last)));
-            return Ok(last);
+            return Ok((last, is_gone));
         }
         thread::sleep(BEAT / 4);
     }

@@ -315,3 +315,13 @@ fn a_plan_says_what_leads_other_packets_to_the_threads_cpu_and_what_the_program_
     assert_eq!(plan["plan"]["steering"]["settings"][0]["value"], "1", "{plan:#}");
     assert!(plan["program_ns"].as_u64().is_some_and(|ns| ns < 100_000), "{plan:#}");
 }
+
+#[test]
+fn a_diversion_ends_with_its_interface_and_says_so() {
+    let Some((lab, folder)) = lab("divert-gone") else { return };
+    let mut running =
+        Running::start(&lab, folder, &["--match", "udp", "--drop", "all", "--where", "user"], &[]);
+    lab.rx().run(|| RouteSocket::open().unwrap().delete_link(lab.rx().index()).unwrap()).unwrap();
+    assert_eq!(wait(&mut running.child).code(), Some(4));
+    running.complains("lab-rx is gone, and the diversion with it");
+}
