@@ -204,12 +204,12 @@ impl Collector {
     }
 
     /// Takes the next probe packet when it is like the one before in all but its number, which follows; says whether it
-    /// was.
+    /// was. `is_of` says whether it is of a flow.
     #[inline]
     pub fn add_repeated(
         &mut self,
         header: &ProbeHeader,
-        flow: &FlowKey,
+        is_of: impl FnOnce(&FlowKey) -> bool,
         (payload_bytes, frame_bytes): (usize, usize),
         arrived_ns: u64,
     ) -> bool {
@@ -219,7 +219,7 @@ impl Collector {
             && header.raw_time == like.header.raw_time
             && header.stream == like.header.stream
             && (payload_bytes, frame_bytes) == (like.payload_bytes, like.frame_bytes)
-            && *flow == like.flow;
+            && is_of(&like.flow);
         *next = next.wrapping_add(u32::from(is_repeated));
         *repeats += u64::from(is_repeated);
         is_repeated
@@ -229,7 +229,7 @@ impl Collector {
     #[inline]
     pub fn add(&mut self, arrival: &Arrival) {
         let Arrival { header, flow, payload_bytes, frame_bytes, arrived_ns, .. } = arrival;
-        if !self.add_repeated(header, flow, (*payload_bytes, *frame_bytes), *arrived_ns) {
+        if !self.add_repeated(header, |like| flow == like, (*payload_bytes, *frame_bytes), *arrived_ns) {
             self.add_other(arrival);
         }
     }

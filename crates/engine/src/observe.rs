@@ -15,7 +15,7 @@ use sys::{
     clock::{self, WallOffset},
     cpu,
 };
-use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
+use wire::{FlowGlance, FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
@@ -129,23 +129,26 @@ impl Observer {
         let seen = match layer {
             Layer::Payload => {
                 let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
-                tally.add(run, received.bytes).map(|header| (header, received.bytes.len(), flow))
+                Some((received.bytes, flow.into()))
             }
-            Layer::Frame => match UdpFrame::glance(received.bytes) {
-                Some((payload, flow)) => tally.add(run, payload).map(|header| (header, payload.len(), flow)),
-                None => {
-                    tally.add(run, &[]);
-                    None
-                }
-            },
+            Layer::Frame => UdpFrame::glance(received.bytes),
         };
-        let Some((header, payload_bytes, flow)) = seen else { return self.collector.add_foreign(1) };
-        let bytes = (payload_bytes, self.frame_bytes(layer, received));
+        let payload = seen.map_or(&[][..], |(payload, _)| payload);
+        let (Some(header), Some((_, flow))) = (tally.add(run, payload), seen) else {
+            return self.collector.add_foreign(1);
+        };
+        let bytes = (payload.len(), self.frame_bytes(layer, received));
         self.take(&header, &flow, bytes, received.arrived_ns);
     }
 
     #[inline(always)]
-    fn take(&mut self, header: &ProbeHeader, flow: &FlowKey, bytes: (usize, usize), stamped_ns: Option<u64>) {
+    fn take(
+        &mut self,
+        header: &ProbeHeader,
+        flow: &FlowGlance<'_>,
+        bytes: (usize, usize),
+        stamped_ns: Option<u64>,
+    ) {
         let arrived_ns = match (self.stamp, stamped_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
             (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
@@ -155,7 +158,7 @@ impl Observer {
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
-        if self.collector.add_repeated(header, flow, bytes, arrived_ns) {
+        if self.collector.add_repeated(header, |like| flow.is(like), bytes, arrived_ns) {
             return;
         }
         let (payload_bytes, frame_bytes) = bytes;
@@ -164,7 +167,7 @@ impl Observer {
             sent_ns,
             is_sent_by_wall,
             header: *header,
-            flow: *flow,
+            flow: flow.key(),
             payload_bytes,
             frame_bytes,
             arrived_ns,

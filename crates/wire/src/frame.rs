@@ -1,9 +1,6 @@
 //! Whole frames as they are received: is it UDP, whose, and what does it carry?
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    ops::Range,
-};
+use std::{net::IpAddr, ops::Range};
 
 use thiserror::Error;
 
@@ -79,6 +76,74 @@ pub enum BadChecksum {
     },
 }
 
+/// A datagram's flow, read no further than somebody asks.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowGlance<'f>(Ends<'f>);
+
+#[derive(Debug, Clone, Copy)]
+enum Ends<'f> {
+    /// Headers of IPv4 without tags and options.
+    Plain(&'f [u8; PLAIN_UDP + UdpHeader::LEN]),
+    Parsed(FlowKey),
+}
+
+/// Where headers stand behind Ethernet's and IPv4's, when there are no tags and options.
+const PLAIN_IP: usize = EthHeader::LEN;
+const PLAIN_UDP: usize = PLAIN_IP + Ipv4Header::LEN;
+
+impl FlowGlance<'_> {
+    /// Addresses, ports and protocol.
+    #[inline]
+    pub fn key(&self) -> FlowKey {
+        let headers = match self.0 {
+            Ends::Plain(headers) => headers,
+            Ends::Parsed(key) => return key,
+        };
+        FlowKey {
+            addresses: Addresses::V4 {
+                src: four(headers, PLAIN_IP + ipv4::SRC.start).into(),
+                dst: four(headers, PLAIN_IP + ipv4::DST.start).into(),
+            },
+            src_port: port(headers, udp::SRC_PORT.start),
+            dst_port: port(headers, udp::DST_PORT.start),
+            protocol: PROTOCOL_UDP,
+        }
+    }
+
+    /// Whether the datagram is of this flow: compared where it stands. A key that is written and read again at once waits
+    /// for its own bytes, for longer than all else that is done to a packet like the one before.
+    #[inline(always)]
+    pub fn is(&self, flow: &FlowKey) -> bool {
+        match (self.0, flow.addresses) {
+            (Ends::Plain(headers), Addresses::V4 { src, dst }) => {
+                four(headers, PLAIN_IP + ipv4::SRC.start) == src.octets()
+                    && four(headers, PLAIN_IP + ipv4::DST.start) == dst.octets()
+                    && port(headers, udp::SRC_PORT.start) == flow.src_port
+                    && port(headers, udp::DST_PORT.start) == flow.dst_port
+                    && flow.protocol == PROTOCOL_UDP
+            }
+            (Ends::Plain(_), Addresses::V6 { .. }) => false,
+            (Ends::Parsed(key), _) => key == *flow,
+        }
+    }
+}
+
+impl From<FlowKey> for FlowGlance<'_> {
+    fn from(key: FlowKey) -> Self {
+        Self(Ends::Parsed(key))
+    }
+}
+
+#[inline(always)]
+fn four(headers: &[u8; PLAIN_UDP + UdpHeader::LEN], at: usize) -> [u8; 4] {
+    [headers[at], headers[at + 1], headers[at + 2], headers[at + 3]]
+}
+
+#[inline(always)]
+fn port(headers: &[u8; PLAIN_UDP + UdpHeader::LEN], at: usize) -> u16 {
+    u16::from_be_bytes([headers[PLAIN_UDP + at], headers[PLAIN_UDP + at + 1]])
+}
+
 impl<'f> UdpFrame<'f> {
     /// Reads a frame from its Ethernet header on, without or with FCS.
     ///
@@ -119,9 +184,9 @@ impl<'f> UdpFrame<'f> {
     /// datagram. The same as [`UdpFrame::parse`] tells; IPv4 without tags and options is told with a few comparisons.
     // Always: not inlined, what the caller does not use is computed all the same. `make bench-workers` shows it.
     #[inline(always)]
-    pub fn glance(frame: &'f [u8]) -> Option<(&'f [u8], FlowKey)> {
-        const IP: usize = EthHeader::LEN;
-        const UDP: usize = IP + Ipv4Header::LEN;
+    pub fn glance(frame: &'f [u8]) -> Option<(&'f [u8], FlowGlance<'f>)> {
+        const IP: usize = PLAIN_IP;
+        const UDP: usize = PLAIN_UDP;
         let Some(headers) = frame.first_chunk::<{ UDP + UdpHeader::LEN }>() else {
             return Self::glance_by_parsing(frame);
         };
@@ -137,25 +202,14 @@ impl<'f> UdpFrame<'f> {
         if !(is_plain && fits) {
             return Self::glance_by_parsing(frame);
         }
-        let address =
-            |at: usize| Ipv4Addr::new(headers[at], headers[at + 1], headers[at + 2], headers[at + 3]);
-        let flow = FlowKey {
-            addresses: Addresses::V4 {
-                src: address(IP + ipv4::SRC.start),
-                dst: address(IP + ipv4::DST.start),
-            },
-            src_port: half(UDP + udp::SRC_PORT.start),
-            dst_port: half(UDP + udp::DST_PORT.start),
-            protocol: PROTOCOL_UDP,
-        };
-        Some((frame.get(UDP + UdpHeader::LEN..UDP + datagram)?, flow))
+        Some((frame.get(UDP + UdpHeader::LEN..UDP + datagram)?, FlowGlance(Ends::Plain(headers))))
     }
 
     #[cold]
     #[inline(never)]
-    fn glance_by_parsing(frame: &'f [u8]) -> Option<(&'f [u8], FlowKey)> {
+    fn glance_by_parsing(frame: &'f [u8]) -> Option<(&'f [u8], FlowGlance<'f>)> {
         let frame = Self::parse(frame).ok()?;
-        Some((frame.payload(), frame.flow()))
+        Some((frame.payload(), FlowGlance(Ends::Parsed(frame.flow()))))
     }
 
     /// The Ethernet header and its VLAN tags.
@@ -278,6 +332,8 @@ fn swap(frame: &mut [u8], at: usize, len: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::mac::MacAddr;
 
@@ -318,7 +374,12 @@ mod tests {
         let mut seen = 0;
         let mut same = |frame: &[u8]| {
             let parsed = UdpFrame::parse(frame).ok().map(|frame| (frame.payload(), frame.flow()));
-            assert_eq!(UdpFrame::glance(frame), parsed, "{frame:x?}");
+            let glance = UdpFrame::glance(frame).map(|(payload, flow)| (payload, flow.key()));
+            assert_eq!(glance, parsed, "{frame:x?}");
+            let other = FlowKey::udp("10.0.0.1:7".parse().unwrap(), "10.0.0.2:9".parse().unwrap()).unwrap();
+            if let (Some((_, glance)), Some((_, flow))) = (UdpFrame::glance(frame), parsed) {
+                assert_eq!((glance.is(&flow), glance.is(&other)), (true, flow == other), "{frame:x?}");
+            }
             seen += u32::from(parsed.is_some());
         };
         for at in 0..46 {
