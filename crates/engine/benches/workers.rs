@@ -1,5 +1,6 @@
 //! `make bench-workers`: what a worker (schedule, publishing, telling streams apart, its losses) costs over the bare
-//! loop around its port, both ways, on the lab, turn by turn; medians and ratios.
+//! loop around its port, both ways, on the lab; medians, and of the ratios within a round. Senders take turns, receivers run
+//! at once.
 //!
 //! Packets per second of the thread's own CPU time: what else the machine does hardly counts. Both sides of a ratio
 //! run on the same CPU with the same port, batches and frames. Words behind `--` choose rows: those with one in their name.
@@ -13,7 +14,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -43,6 +44,11 @@ const CPU: u32 = 0;
 const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
 const BATCH: usize = 256;
+/// What the threads are called whose time is measured.
+const BARE_NAME: &str = "bare";
+const WORKER_NAME: &str = "recv 0";
+/// No station's address.
+const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Path {
@@ -66,33 +72,22 @@ fn main() -> Outcome<()> {
     println!("{:<18}{:>14}{:>14}{:>12}", "64-byte frames", "bare loop", "worker", "overhead");
     use Path::{Packet, Udp, Xdp, Xsk};
     for (name, path) in [("send udp", Udp), ("send packet", Packet), ("send xsk", Xsk), ("send xdp", Xdp)] {
-        compare(name, |lab| bare_sender(lab, path), |lab| sender(lab, path))?;
+        compare(name, |round| senders(round, path))?;
     }
     for (name, path) in [("receive udp", Udp), ("receive packet", Packet), ("receive xsk", Xsk)] {
-        compare(name, |lab| flooded(lab, path, bare_receiver), |lab| flooded(lab, path, receiver))?;
+        compare(name, |round| receivers(round, path))?;
     }
     Ok(())
 }
 
-fn compare(
-    name: &str,
-    bare: impl Fn(&Lab) -> Outcome<PerCpuSecond>,
-    worker: impl Fn(&Lab) -> Outcome<PerCpuSecond>,
-) -> Outcome<()> {
+/// Prints the medians of rounds, each of which gives what the bare loop and what the worker does.
+fn compare(name: &str, round: impl Fn(usize) -> Outcome<(PerCpuSecond, PerCpuSecond)>) -> Outcome<()> {
     if !is_asked(|word| name.contains(word)) {
         return Ok(());
     }
     let (mut bares, mut workers, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        let lab = || Lab::create(&LabPlan { queues: 1, ..LabPlan::default() });
-        // Who goes first changes from round to round.
-        let (bare, worker) = if round % 2 == 0 {
-            let first = bare(&lab()?)?;
-            (first, worker(&lab()?)?)
-        } else {
-            let first = worker(&lab()?)?;
-            (bare(&lab()?)?, first)
-        };
+    for number in 0..ROUNDS {
+        let (bare, worker) = round(number)?;
         bares.push(bare);
         workers.push(worker);
         ratios.push(bare / worker - 1.0);
@@ -103,7 +98,6 @@ fn compare(
     Ok(())
 }
 
-/// For a station that is not there where frames are made, so that receiving costs little.
 fn spec(lab: &Lab) -> FrameSpec {
     FrameSpec {
         src_addr: lab.tx().ipv4()[0].to_string().parse().expect("an address"),
@@ -114,6 +108,20 @@ fn spec(lab: &Lab) -> FrameSpec {
         dst_port: PORT.into(),
         ..FrameSpec::default()
     }
+}
+
+fn lab() -> Outcome<Lab> {
+    Ok(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?)
+}
+
+/// One after the other, and who goes first changes from round to round.
+fn senders(round: usize, path: Path) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
+    if round.is_multiple_of(2) {
+        let bare = bare_sender(&lab()?, path)?;
+        return Ok((bare, sender(&lab()?, path)?));
+    }
+    let worker = sender(&lab()?, path)?;
+    Ok((bare_sender(&lab()?, path)?, worker))
 }
 
 /// What takes the packets without much ado: a program that drops them for frames, a full socket for datagrams.
@@ -221,85 +229,113 @@ fn sender(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
     Ok(result.tally.packets as f64 * 1e9 / (result.cost.user_ns + result.cost.system_ns) as f64)
 }
 
-/// Runs a receiver while live frames come from another CPU, faster than any receiver takes them.
-fn flooded(
-    lab: &Lab,
-    path: Path,
-    receive: impl FnOnce(&Lab, Path, &AtomicBool) -> Outcome<PerCpuSecond>,
-) -> Outcome<PerCpuSecond> {
-    let template = Template::new(&spec(lab))?;
+/// Both at once on the same CPU, each in a lab of its own, while live frames come to both by turns from another CPU, faster
+/// than the two take them: however fast the machine is at the moment, it is so for both.
+fn receivers(round: usize, path: Path) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
+    let labs = [lab()?, lab()?];
+    let (bare_lab, worker_lab) = (&labs[round % 2], &labs[(round + 1) % 2]);
     // Frames of XDP need receive rings at the other end; AF_XDP brings a program along.
-    let _rings = match path {
-        Path::Xsk => None,
-        _ => Some(lab.rx().run(|| bpf::Pass::attach(lab.rx().index(), XdpMode::Native))??),
+    let rings = |lab: &Lab| -> Outcome<_> {
+        let attach = || bpf::Pass::attach(lab.rx().index(), XdpMode::Native);
+        Ok(if path == Path::Xsk { None } else { Some(lab.rx().run(attach)??) })
     };
-    let is_over = AtomicBool::new(false);
+    let _rings = [rings(&labs[0])?, rings(&labs[1])?];
+    let worker = Receiver::start(&receiver_plan(worker_lab, path), &placement(worker_lab.rx())?)?;
+    let (bare, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        let flood = scope.spawn(|| {
-            lab.tx().run(|| -> Outcome<()> {
-                cpu::pin_to(OTHER_CPU)?;
-                let mut tx = None;
-                while !is_over.load(Relaxed) {
-                    let tx = match &mut tx {
-                        Some(tx) => tx,
-                        none => {
-                            none.insert(XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()))?)
-                        }
-                    };
-                    // The other end may not have its rings yet.
-                    tx.send(1024, 0).ok();
-                }
-                Ok(())
-            })
-        });
-        let received = receive(lab, path, &is_over);
+        let bare_loop = thread::Builder::new()
+            .name(BARE_NAME.into())
+            .spawn_scoped(scope, || bare_receiver(bare_lab, path, &bare, &is_over))?;
+        let flood = scope.spawn(|| flood(&labs, path, &is_over));
+        let counted = || {
+            let worker = worker.snapshot();
+            (bare.load(Relaxed), worker.packets + worker.foreign)
+        };
+        let measured = || -> Outcome<_> {
+            // The flood takes its time to begin. Both are measured between packets: without what their threads and ports
+            // cost to set up and take down.
+            while counted().0.min(counted().1) == 0 && !bare_loop.is_finished() && !worker.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let before = (counted(), time_of(BARE_NAME)?, time_of(WORKER_NAME)?);
+            thread::sleep(TURN);
+            let after = (counted(), time_of(BARE_NAME)?, time_of(WORKER_NAME)?);
+            let rate = |packets: u64, ns: u64| packets as f64 * 1e9 / ns as f64;
+            let bare = rate(after.0.0 - before.0.0, after.1 - before.1);
+            Ok((bare, rate(after.0.1 - before.0.1, after.2 - before.2)))
+        };
+        let measured = measured();
         is_over.store(true, Relaxed);
-        flood.join().expect("the flood does not panic")??;
-        received
+        flood.join().expect("the flood does not panic")?;
+        bare_loop.join().expect("the bare loop does not panic")?;
+        worker.stop().workers.remove(0).error.map_or(measured, |error| Err(error.into()))
     })
 }
 
-fn bare_receiver(lab: &Lab, path: Path, _: &AtomicBool) -> Outcome<PerCpuSecond> {
-    let side = lab.rx();
-    side.run(|| -> Outcome<PerCpuSecond> {
-        cpu::pin_to(CPU)?;
-        match path {
-            Path::Udp => {
-                let options =
-                    UdpRxOptions { batch_size: BATCH, ..UdpRxOptions::at((side.ipv4()[0], PORT).into()) };
-                receive_bare(UdpRx::open(&options)?)
-            }
-            Path::Packet => receive_bare(PacketRx::open(&PacketRxOptions::on(side.index()))?),
-            _ => {
-                let options = XskRxOptions { dst_port: PORT, ..XskRxOptions::on(side.interface(), 0) };
-                receive_bare(XskRx::open(&options)?.remove(0))
-            }
+/// Sends to either lab by turns until it is over.
+fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
+    cpu::pin_to(OTHER_CPU)?;
+    let mut senders = Vec::new();
+    for lab in labs {
+        let mut spec = spec(lab);
+        if path == Path::Packet {
+            // Packet sockets see frames for stations that are not there, and the kernel spends nothing more on them.
+            spec.dst_mac = NOBODY;
         }
-    })?
+        let template = Template::new(&spec)?;
+        let open = || XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()));
+        senders.push((lab.tx(), lab.tx().run(open)??));
+    }
+    while !is_over.load(Relaxed) {
+        for (side, tx) in &mut senders {
+            side.namespace().enter()?;
+            // The other end may not have its rings yet.
+            tx.send(1024, 0).ok();
+        }
+    }
+    Ok(())
 }
 
-/// Finds the number in each packet, which is what a loop is for, and remembers nothing.
-fn receive_bare<P: RxPort>(mut port: P) -> Outcome<PerCpuSecond> {
-    // The flood takes its time to begin.
-    while port.recv(Wait::Block, |_| ())? == 0 {}
-    measured(|| {
-        Ok(port.recv(Wait::Block, |received| {
+fn bare_receiver(lab: &Lab, path: Path, packets: &AtomicU64, is_over: &AtomicBool) -> Outcome<()> {
+    let side = lab.rx();
+    side.namespace().enter()?;
+    cpu::pin_to(CPU)?;
+    match path {
+        Path::Udp => {
+            let at = (side.ipv4()[0], PORT).into();
+            let options = UdpRxOptions { batch_size: BATCH, ..UdpRxOptions::at(at) };
+            receive_bare(UdpRx::open(&options)?, packets, is_over)
+        }
+        Path::Packet => receive_bare(PacketRx::open(&PacketRxOptions::on(side.index()))?, packets, is_over),
+        _ => {
+            let options = XskRxOptions { dst_port: PORT, ..XskRxOptions::on(side.interface(), 0) };
+            receive_bare(XskRx::open(&options)?.remove(0), packets, is_over)
+        }
+    }
+}
+
+/// Finds the number in each packet, which is what a loop is for, and remembers only how many there were.
+fn receive_bare<P: RxPort>(mut port: P, packets: &AtomicU64, is_over: &AtomicBool) -> Outcome<()> {
+    while !is_over.load(Relaxed) {
+        let received = port.recv(Wait::Block, |received| {
             let payload = match P::LAYER {
                 Layer::Payload => received.bytes,
                 Layer::Frame => UdpFrame::glance(received.bytes).map_or(&[][..], |(payload, _)| payload),
             };
             black_box(ProbeHeader::read(payload));
-        })?)
-    })
+        })?;
+        packets.store(packets.load(Relaxed) + received as u64, Relaxed);
+    }
+    Ok(())
 }
 
-fn receiver(lab: &Lab, path: Path, is_over: &AtomicBool) -> Outcome<PerCpuSecond> {
+fn receiver_plan(lab: &Lab, path: Path) -> ReceiverPlan {
     let engine = match path {
         Path::Udp => RxEngine::Udp(UdpRxPlan::default()),
         Path::Packet => RxEngine::Packet(PacketRxPlan {}),
         _ => RxEngine::Xsk(XskRxPlan::default()),
     };
-    let plan = ReceiverPlan {
+    ReceiverPlan {
         reflect: false,
         work_ns: 0,
         engine,
@@ -309,32 +345,17 @@ fn receiver(lab: &Lab, path: Path, is_over: &AtomicBool) -> Outcome<PerCpuSecond
         spin: false,
         batch_size: BATCH,
         statistics: None,
-    };
-    let receiver = Receiver::start(&plan, &placement(lab.rx())?)?;
-    // The flood takes its time to begin. Both sides are measured between packets: without what their threads and ports cost
-    // to set up and take down.
-    while receiver.snapshot().packets == 0 && !receiver.is_finished() {
-        thread::sleep(Duration::from_millis(1));
     }
-    let before = (receiver.snapshot(), worker_time()?);
-    thread::sleep(TURN);
-    let after = (receiver.snapshot(), worker_time()?);
-    is_over.store(true, Relaxed);
-    if let Some(error) = receiver.stop().workers.remove(0).error {
-        return Err(error.into());
-    }
-    let packets = after.0.packets + after.0.foreign - before.0.packets - before.0.foreign;
-    Ok(packets as f64 * 1e9 / (after.1 - before.1) as f64)
 }
 
-/// CPU time of the receiver's only worker so far, in nanoseconds.
-fn worker_time() -> Outcome<u64> {
+/// CPU time of this process's thread of this name so far, in nanoseconds.
+fn time_of(name: &str) -> Outcome<u64> {
     for task in fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.trim() == "recv 0" {
+        if fs::read_to_string(task.join("comm"))?.trim() == name {
             let spent = fs::read_to_string(task.join("schedstat"))?;
             return Ok(spent.split(' ').next().ok_or("schedstat is empty")?.parse()?);
         }
     }
-    Err("no thread is called 'recv 0'".into())
+    Err(format!("no thread is called '{name}'").into())
 }

@@ -24,14 +24,13 @@ pub(crate) enum Probes {
 }
 
 impl Probes {
-    /// The header of a payload, when it is such a probe's and of a stream that is told apart.
-    #[inline]
-    pub(crate) fn read(self, payload: &[u8]) -> Option<ProbeHeader> {
-        let header = match self {
+    /// The header of a payload, when it is such a probe's.
+    #[inline(always)]
+    fn read(self, payload: &[u8]) -> Option<ProbeHeader> {
+        match self {
             Self::Sent => ProbeHeader::read(payload),
             Self::Returned => ProbeHeader::read_returned(payload),
-        };
-        header.filter(|header| usize::from(header.stream) < STREAMS)
+        }
     }
 }
 
@@ -66,17 +65,27 @@ impl Tally {
     // Always: a call for each packet costs as much as all else in here.
     #[inline(always)]
     pub(crate) fn add(&mut self, run: &mut Run, payload: &[u8]) -> Option<ProbeHeader> {
-        let Some(header) = self.probes.read(payload) else {
+        let header = self.probes.read(payload);
+        let Some(header) =
+            header.filter(|header| header.stream == run.stream || self.turn(run, header.stream))
+        else {
             run.foreign += 1;
             return None;
         };
-        if header.stream != run.stream {
-            self.settle(*run);
-            *run = Run { stream: header.stream, ..Run::default() };
-        }
         run.count.packets += 1;
         run.count.payload_bytes += payload.len() as u64;
         Some(header)
+    }
+
+    /// Begins a run of another stream, if it is one of those that are told apart.
+    #[inline(never)]
+    fn turn(&mut self, run: &mut Run, stream: u16) -> bool {
+        let is_told_apart = usize::from(stream) < STREAMS;
+        if is_told_apart {
+            self.settle(*run);
+            *run = Run { stream, ..Run::default() };
+        }
+        is_told_apart
     }
 
     /// Takes over what a run has gathered.
