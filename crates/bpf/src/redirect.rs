@@ -19,7 +19,7 @@ pub struct RedirectOptions {
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Each packet carries a stamp of [`RedirectOptions::STAMP_BYTES`] in front of its first byte.
+    /// Each packet for a socket carries when it came in place of its destination address ([`RedirectOptions::arrival_ns`]).
     pub stamps: bool,
     /// Look at the clock for stamps once a poll of the device instead of once a packet.
     pub by_poll: bool,
@@ -42,16 +42,19 @@ impl Default for RedirectOptions {
 }
 
 impl RedirectOptions {
-    /// Bytes of a stamp: when the packet came (nanoseconds of the monotonic clock), on which CPU, and a magic number.
-    pub const STAMP_BYTES: usize = 16;
+    /// Bytes of a stamp: a MAC address.
+    pub const STAMP_BYTES: usize = 6;
+    /// By how much a packet may have come after `now_ns` was read.
+    const AHEAD_NS: u64 = 1_000_000_000;
 
-    /// When the packet behind a stamp came, in nanoseconds of the monotonic clock, and on which CPU; `None` when these
-    /// bytes are no stamp.
+    /// When a stamped packet came, in nanoseconds of the monotonic clock, of which the stamp has the lower 48 bits (78
+    /// hours); `now_ns` is about then: at most a second before, and not that long after.
     #[inline]
-    pub fn read_stamp(bytes: &[u8; Self::STAMP_BYTES]) -> Option<(u64, u32)> {
-        const MAGIC: u32 = 0x6c72_746d; // STAMP_MAGIC of redirect.bpf.c
-        let [low, high] = [0, 8].map(|at| u64::from_ne_bytes(*bytes[at..].first_chunk().expect("two words")));
-        (high >> 32 == u64::from(MAGIC)).then_some((low, high as u32))
+    pub fn arrival_ns(&[a, b, c, d, e, f]: &[u8; Self::STAMP_BYTES], now_ns: u64) -> u64 {
+        const MASK: u64 = (1 << 48) - 1;
+        let stamp = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let latest_ns = now_ns + Self::AHEAD_NS;
+        latest_ns - (latest_ns.wrapping_sub(stamp) & MASK)
     }
 }
 
@@ -99,5 +102,24 @@ impl Redirect {
 impl fmt::Debug for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redirect").field("queues", &self.sockets.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_and_the_clock_tell_when_a_packet_came() {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        for arrived_ns in [5u64, (1 << 48) - 1, 1 << 48, (7 << 48) + 12_345] {
+            let stamp = arrived_ns.to_le_bytes();
+            let stamp = stamp.first_chunk().unwrap();
+            for now_ns in
+                [arrived_ns, arrived_ns + 1, arrived_ns + 78 * HOUR_NS, arrived_ns.saturating_sub(900)]
+            {
+                assert_eq!(RedirectOptions::arrival_ns(stamp, now_ns), arrived_ns, "at {now_ns}");
+            }
+        }
     }
 }

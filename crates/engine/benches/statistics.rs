@@ -1,11 +1,14 @@
-//! `make bench-stats`: what receive statistics cost a packet, level by level, on the lab, turn by turn; medians, and medians
-//! of the differences within a round.
+//! `make bench-stats`: what receive statistics cost a packet, level by level, on the lab; medians, and medians of the
+//! differences within a round.
 //!
-//! Sender and receiver share one CPU: packets go through the veth and its program in the sender's calls, and the sender
-//! waits for the worker that reads them (`xsk`). So nothing is lost or left to another CPU, and the time that passes on
-//! the CPU is what packets cost. Sent in batches that share a time, as senders of XDP do. Words behind `--` choose receivers.
+//! Two receivers at a time, that of a level and that of the level below it, each in a lab of its own; one thread sends to
+//! both by turns, and waits until a receiver has what was sent. A packet costs what the sending thread spends on its CPU
+//! (the veth and the program run in its calls) and what the reading thread spends on another. However fast the machine is
+//! at the moment, it is so for both. Sent in batches that share a time, as senders of XDP do. Words behind `--` choose
+//! receivers.
 
 mod asked;
+mod threads;
 
 use std::{
     error::Error,
@@ -20,114 +23,213 @@ use lab::{Lab, LabPlan};
 use measure::{StatisticsLevel, median};
 use port::{XdpTx, XdpTxOptions};
 use sys::{clock, cpu};
+use threads::Thread;
 use wire::{FrameSpec, MacAddr, Template};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const ROUNDS: usize = 31;
-const TURN: Duration = Duration::from_millis(40);
+const TURN: Duration = Duration::from_millis(80);
+/// Of the readers, and of who sends.
 const CPU: u32 = 0;
+const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
 /// Packets of a call: a quarter of what an AF_XDP socket's ring holds.
 const BATCH: usize = 512;
 
 /// What is measured, and when the clock is looked at.
-type Asked = Option<(StatisticsLevel, Option<TimeSource>)>;
+#[derive(Clone, Copy)]
+struct Level {
+    name: &'static str,
+    asked: Option<(StatisticsLevel, Option<TimeSource>)>,
+}
 
-const NOTHING: (&str, Asked) = ("none", None);
-const COUNTER: (&str, Asked) = ("counter", Some((StatisticsLevel::Counter, None)));
-const TIME: (&str, Asked) = ("time", Some((StatisticsLevel::Time, None)));
-const PROGRAM: (&str, Asked) = ("time, program", Some((StatisticsLevel::Time, Some(TimeSource::Program))));
-const LOOP: (&str, Asked) = ("time, loop", Some((StatisticsLevel::Time, Some(TimeSource::Loop))));
+const NOTHING: Level = Level { name: "none", asked: None };
+const COUNTER: Level = Level { name: "counter", asked: Some((StatisticsLevel::Counter, None)) };
+const TIME: Level = Level { name: "time", asked: Some((StatisticsLevel::Time, None)) };
+const PROGRAM: Level =
+    Level { name: "time, program", asked: Some((StatisticsLevel::Time, Some(TimeSource::Program))) };
+const LOOP: Level =
+    Level { name: "time, loop", asked: Some((StatisticsLevel::Time, Some(TimeSource::Loop))) };
+
+/// Nanoseconds of CPU time a packet.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    sending_ns: f64,
+    reading_ns: f64,
+}
+
+/// A receiver that measures, and what its packets have cost.
+struct Measured {
+    receiver: Receiver,
+    reader: Option<Thread>,
+    tx: XdpTx,
+    sent: u64,
+    sending_ns: u64,
+    /// Before the first packet that counts: how many were sent, and what the reader had spent.
+    warm: (u64, u64),
+}
 
 fn main() -> Outcome<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(()); // built and started by `cargo test`, which measures nothing
     }
     lab::gain_access()?;
-    println!("{ROUNDS} rounds of {TURN:?} each on CPU {CPU}; nanoseconds a packet, sending included");
+    println!("{ROUNDS} rounds of {TURN:?} each; nanoseconds of CPU time a packet, sending included");
+    println!("level, level below it, how much more, of that where packets are sent, and where they are read");
     println!("`time` looks at the clock once a poll; with `program` once a packet, with `loop` once a batch");
-    compare("xdp", RxEngine::Xdp(XdpRxPlan::default()), &[NOTHING, COUNTER, TIME, PROGRAM])?;
-    compare("xsk", RxEngine::Xsk(XskRxPlan::default()), &[NOTHING, COUNTER, TIME, LOOP, PROGRAM])
+    let xdp = RxEngine::Xdp(XdpRxPlan::default());
+    compare("xdp", &xdp, &[(NOTHING, COUNTER), (COUNTER, TIME), (COUNTER, PROGRAM)])?;
+    let xsk = RxEngine::Xsk(XskRxPlan::default());
+    compare("xsk", &xsk, &[(NOTHING, COUNTER), (COUNTER, TIME), (COUNTER, LOOP), (COUNTER, PROGRAM)])
 }
 
-fn compare(name: &str, engine: RxEngine, levels: &[(&str, Asked)]) -> Outcome<()> {
+fn compare(name: &str, engine: &RxEngine, pairs: &[(Level, Level)]) -> Outcome<()> {
     if !is_asked(|word| word == name) {
         return Ok(());
     }
-    let lab = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?;
-    let mut costs = vec![Vec::new(); levels.len()];
-    for round in 0..ROUNDS {
-        // Who goes first changes from round to round.
-        for turn in 0..levels.len() {
-            let level = (round + turn) % levels.len();
-            costs[level].push(cost_ns(&lab, &engine, levels[level].1)?);
-        }
-    }
+    let labs = [lab()?, lab()?];
     let of = |values: &[f64]| median(values).unwrap_or(f64::NAN);
-    for (level, (words, _)) in levels.iter().enumerate() {
-        // Counters over nothing, times over counters.
-        let below = level.min(2).saturating_sub(1);
-        let more: Vec<f64> = costs[level].iter().zip(&costs[below]).map(|(ns, below)| ns - below).collect();
-        let over =
-            if level == 0 { String::new() } else { format!("{:+8.1} over {}", of(&more), levels[below].0) };
-        println!("{name:<5}{words:<14}{:>8.1}{over}", of(&costs[level]));
+    for (below, level) in pairs {
+        let (mut lower, mut upper, mut more) = (Vec::new(), Vec::new(), [(); 3].map(|()| Vec::new()));
+        for round in 0..ROUNDS {
+            // Who has the first lab changes from round to round.
+            let (first, second) = if round.is_multiple_of(2) { (below, level) } else { (level, below) };
+            let [first, second] = costs(&labs, engine, [*first, *second])?;
+            let (below, level) = if round.is_multiple_of(2) { (first, second) } else { (second, first) };
+            lower.push(below.total_ns());
+            upper.push(level.total_ns());
+            let differences = [
+                level.total_ns() - below.total_ns(),
+                level.sending_ns - below.sending_ns,
+                level.reading_ns - below.reading_ns,
+            ];
+            more.iter_mut().zip(differences).for_each(|(more, difference)| more.push(difference));
+        }
+        let (upper, lower, [more, sending, reading]) = (of(&upper), of(&lower), more.map(|more| of(&more)));
+        println!(
+            "{name:<5}{:<14}{upper:>8.1}   {:<8}{lower:>8.1}{more:>+8.1}{sending:>+10.1}{reading:>+10.1}",
+            level.name, below.name
+        );
     }
     Ok(())
 }
 
-fn cost_ns(lab: &Lab, engine: &RxEngine, asked: Asked) -> Outcome<f64> {
-    let plan = ReceiverPlan {
-        engine: engine.clone(),
-        local: (lab.rx().ipv4()[0], PORT).into(),
-        interface: Some(lab.rx().interface().into()),
-        workers: 1,
-        spin: false,
-        batch_size: 256,
-        statistics: asked.map(|(level, stamp)| StatisticsPlan { level, probe_clock: None, stamp }),
-        reflect: false,
-        work_ns: 0,
-    };
-    let namespace = lab.rx().namespace().try_clone()?;
-    let placement = Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: vec![CPU] };
-    let receiver = Receiver::start(&plan, &placement)?;
-    let is_read_by_worker = matches!(engine, RxEngine::Xsk(_));
-    let sent = lab.tx().run(|| flood(lab, is_read_by_worker.then_some(&receiver)))?;
-    let result = receiver.stop();
-    let (sent, ns) = sent?;
-    let received = result.tally().packets;
-    if received != sent {
-        return Err(format!("of {sent} packets {received} were received").into());
+impl Cost {
+    fn total_ns(self) -> f64 {
+        self.sending_ns + self.reading_ns
     }
-    Ok(ns / sent as f64)
 }
 
-/// Sends for a turn; how many packets, and how long it took. With a receiver, each batch once it has read the one before.
-fn flood(lab: &Lab, reader: Option<&Receiver>) -> Outcome<(u64, f64)> {
-    cpu::pin_to(CPU)?;
-    let template = Template::new(&FrameSpec {
-        src_addr: lab.tx().ipv4()[0].to_string().parse()?,
-        dst_addr: lab.rx().ipv4()[0].to_string().parse()?,
-        src_mac: MacAddr(lab.tx().mac()),
-        dst_mac: MacAddr(lab.rx().mac()),
-        src_port: 20_000.into(),
-        dst_port: PORT.into(),
-        ..FrameSpec::default()
-    })?;
-    // So many as a poll takes: of more at once a veth's ring loses some when the CPU is the receiver's too.
-    let options = XdpTxOptions { batch_size: 64, ..XdpTxOptions::on(lab.tx().index()) };
-    let mut tx = XdpTx::open(template.recipe(), &options)?;
-    let (start, mut sent) = (Instant::now(), 0);
+fn lab() -> Outcome<Lab> {
+    Ok(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?)
+}
+
+/// What a packet costs at either level.
+fn costs(labs: &[Lab; 2], engine: &RxEngine, levels: [Level; 2]) -> Outcome<[Cost; 2]> {
+    let mut both = Vec::new();
+    for (lab, level) in labs.iter().zip(levels) {
+        both.push(Measured::start(lab, engine, level)?);
+    }
+    thread::scope(|scope| scope.spawn(|| flood(labs, &mut both)).join().expect("the flood does not panic"))?;
+    let mut costs = [Cost::default(); 2];
+    for (cost, measured) in costs.iter_mut().zip(both) {
+        *cost = measured.end()?;
+    }
+    Ok(costs)
+}
+
+/// Sends to either lab by turns for a while.
+fn flood(labs: &[Lab; 2], both: &mut [Measured]) -> Outcome<()> {
+    cpu::pin_to(OTHER_CPU)?;
+    for (lab, measured) in labs.iter().zip(&mut *both) {
+        lab.tx().namespace().enter()?;
+        measured.send()?;
+        measured.begin()?;
+    }
+    let start = Instant::now();
     while start.elapsed() < TURN {
-        sent += tx.send(BATCH, clock::monotonic_ns())?.taken as u64;
-        let Some(receiver) = reader else { continue };
+        for (lab, measured) in labs.iter().zip(&mut *both) {
+            lab.tx().namespace().enter()?;
+            measured.send()?;
+        }
+    }
+    Ok(())
+}
+
+impl Measured {
+    fn start(lab: &Lab, engine: &RxEngine, level: Level) -> Outcome<Self> {
+        let statistics = level.asked.map(|(level, stamp)| StatisticsPlan { level, probe_clock: None, stamp });
+        let plan = ReceiverPlan {
+            engine: engine.clone(),
+            local: (lab.rx().ipv4()[0], PORT).into(),
+            interface: Some(lab.rx().interface().into()),
+            workers: 1,
+            spin: false,
+            batch_size: 256,
+            statistics,
+            reflect: false,
+            work_ns: 0,
+        };
+        let namespace = lab.rx().namespace().try_clone()?;
+        let placement = Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: vec![CPU] };
+        let others = Thread::called("recv 0")?;
+        let receiver = Receiver::start(&plan, &placement)?;
+        let reader = match engine {
+            RxEngine::Xsk(_) => Thread::called("recv 0")?.into_iter().find(|thread| !others.contains(thread)),
+            _ => None,
+        };
+        let template = Template::new(&FrameSpec {
+            src_addr: lab.tx().ipv4()[0].to_string().parse()?,
+            dst_addr: lab.rx().ipv4()[0].to_string().parse()?,
+            src_mac: MacAddr(lab.tx().mac()),
+            dst_mac: MacAddr(lab.rx().mac()),
+            src_port: 20_000.into(),
+            dst_port: PORT.into(),
+            ..FrameSpec::default()
+        })?;
+        // So many as a poll takes, which then share a stamp.
+        let options = XdpTxOptions { batch_size: 64, ..XdpTxOptions::on(lab.tx().index()) };
+        let tx = lab.tx().run(|| XdpTx::open(template.recipe(), &options))??;
+        Ok(Self { receiver, reader, tx, sent: 0, sending_ns: 0, warm: (0, 0) })
+    }
+
+    /// A batch, and waits until it was read.
+    fn send(&mut self) -> Outcome<()> {
+        let before = cpu::thread_time();
+        self.sent += self.tx.send(BATCH, clock::monotonic_ns())?.taken as u64;
+        self.sending_ns += cpu::thread_time().since(before).total_ns();
         let given = Instant::now();
-        while receiver.snapshot().packets < sent {
+        while self.reader.is_some() && self.receiver.snapshot().packets < self.sent {
             if given.elapsed() > Duration::from_secs(1) {
                 return Err("the receiver does not read what was sent".into());
             }
             thread::yield_now();
         }
+        Ok(())
     }
-    Ok((sent, start.elapsed().as_nanos() as f64))
+
+    /// What was spent before does not count.
+    fn begin(&mut self) -> Outcome<()> {
+        self.warm = (self.sent, self.reading_ns()?);
+        self.sending_ns = 0;
+        Ok(())
+    }
+
+    fn reading_ns(&self) -> Outcome<u64> {
+        self.reader.map_or(Ok(0), Thread::time_ns)
+    }
+
+    fn end(self) -> Outcome<Cost> {
+        let reading_ns = self.reading_ns()?;
+        let received = self.receiver.stop().tally().packets;
+        if received != self.sent {
+            return Err(format!("of {} packets {received} were received", self.sent).into());
+        }
+        let packets = (self.sent - self.warm.0) as f64;
+        Ok(Cost {
+            sending_ns: self.sending_ns as f64 / packets,
+            reading_ns: (reading_ns - self.warm.1) as f64 / packets,
+        })
+    }
 }

@@ -6,10 +6,10 @@
 //! run on the same CPU with the same port, batches and frames. Words behind `--` choose rows: those with one in their name.
 
 mod asked;
+mod threads;
 
 use std::{
     error::Error,
-    fs,
     hint::black_box,
     net::SocketAddr,
     sync::{
@@ -33,6 +33,7 @@ use port::{
     XskTxOptions,
 };
 use sys::cpu;
+use threads::Thread;
 use wire::{FrameSpec, MacAddr, ProbeHeader, Template, UdpFrame};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -320,7 +321,7 @@ fn receive_bare<P: RxPort>(mut port: P, packets: &AtomicU64, is_over: &AtomicBoo
         let received = port.recv(Wait::Block, |received| {
             let payload = match P::LAYER {
                 Layer::Payload => received.bytes,
-                Layer::Frame => UdpFrame::glance(received.bytes).map_or(&[][..], |(payload, _)| payload),
+                Layer::Frame => UdpFrame::glance(received.bytes).unwrap_or_default(),
             };
             black_box(ProbeHeader::read(payload));
         })?;
@@ -348,14 +349,7 @@ fn receiver_plan(lab: &Lab, path: Path) -> ReceiverPlan {
     }
 }
 
-/// CPU time of this process's thread of this name so far, in nanoseconds.
+/// CPU time so far of the only thread of this name, in nanoseconds.
 fn time_of(name: &str) -> Outcome<u64> {
-    for task in fs::read_dir("/proc/self/task")? {
-        let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.trim() == name {
-            let spent = fs::read_to_string(task.join("schedstat"))?;
-            return Ok(spent.split(' ').next().ok_or("schedstat is empty")?.parse()?);
-        }
-    }
-    Err(format!("no thread is called '{name}'").into())
+    Thread::called(name)?.first().ok_or_else(|| format!("no thread is called '{name}'"))?.time_ns()
 }

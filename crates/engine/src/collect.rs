@@ -205,7 +205,7 @@ impl Collector {
 
     /// Takes the next probe packet when it is like the one before in all but its number, which follows; says whether it
     /// was. `is_of` says whether it is of a flow.
-    #[inline]
+    #[inline(always)]
     pub fn add_repeated(
         &mut self,
         header: &ProbeHeader,

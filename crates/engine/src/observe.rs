@@ -15,7 +15,7 @@ use sys::{
     clock::{self, WallOffset},
     cpu,
 };
-use wire::{FlowGlance, FlowKey, ProbeClock, ProbeHeader, UdpFrame};
+use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
@@ -35,6 +35,13 @@ pub(crate) struct Observer {
     queues: Option<Queues>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
+}
+
+/// A packet that holds a whole datagram.
+struct Seen<'s, 'r> {
+    layer: Layer,
+    received: &'s Received<'r>,
+    payload: &'s [u8],
 }
 
 /// What becomes of statistics that were looked at.
@@ -120,36 +127,44 @@ impl Observer {
 
     /// Takes a packet, which the tally counts.
     #[inline(always)]
-    pub(crate) fn observe(
-        &mut self,
-        layer: Layer,
-        received: &Received<'_>,
-        (tally, run): (&mut Tally, &mut Run),
-    ) {
-        let seen = match layer {
-            Layer::Payload => {
-                let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
-                Some((received.bytes, flow.into()))
-            }
-            Layer::Frame => UdpFrame::glance(received.bytes),
-        };
-        let payload = seen.map_or(&[][..], |(payload, _)| payload);
-        let (Some(header), Some((_, flow))) = (tally.add(run, payload), seen) else {
-            return self.collector.add_foreign(1);
-        };
-        let bytes = (payload.len(), self.frame_bytes(layer, received));
-        self.take(&header, &flow, bytes, received.arrived_ns);
+    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, counted: (&mut Tally, &mut Run)) {
+        if layer == Layer::Payload {
+            let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
+            let seen = Seen { layer, received, payload: received.bytes };
+            self.take(seen, |like| *like == flow, || flow, counted);
+        } else if let Some((payload, headers)) = UdpFrame::plain(received.bytes) {
+            let seen = Seen { layer, received, payload };
+            self.take(seen, |like| headers.is_of(like), || headers.flow(), counted);
+        } else {
+            self.observe_by_parsing(received, counted);
+        }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn observe_by_parsing(&mut self, received: &Received<'_>, (tally, run): (&mut Tally, &mut Run)) {
+        let layer = Layer::Frame;
+        let Ok(frame) = UdpFrame::parse(received.bytes) else {
+            tally.add(run, &[]);
+            return self.collector.add_foreign(1);
+        };
+        let flow = frame.flow();
+        let seen = Seen { layer, received, payload: frame.payload() };
+        self.take(seen, |like| *like == flow, || flow, (tally, run));
+    }
+
+    /// Takes a datagram: `is_of` says whether it is of a flow, `flow` of which it is.
     #[inline(always)]
     fn take(
         &mut self,
-        header: &ProbeHeader,
-        flow: &FlowGlance<'_>,
-        bytes: (usize, usize),
-        stamped_ns: Option<u64>,
+        Seen { layer, received, payload }: Seen<'_, '_>,
+        is_of: impl FnOnce(&FlowKey) -> bool,
+        flow: impl FnOnce() -> FlowKey,
+        (tally, run): (&mut Tally, &mut Run),
     ) {
-        let arrived_ns = match (self.stamp, stamped_ns) {
+        let Some(header) = tally.add(run, payload) else { return self.collector.add_foreign(1) };
+        let (payload_bytes, frame_bytes) = (payload.len(), self.frame_bytes(layer, received));
+        let arrived_ns = match (self.stamp, received.arrived_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
             (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
             (TimeSource::Program | TimeSource::Poll | TimeSource::Card, Some(stamped_ns)) => stamped_ns,
@@ -158,16 +173,15 @@ impl Observer {
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
         };
-        if self.collector.add_repeated(header, |like| flow.is(like), bytes, arrived_ns) {
+        if self.collector.add_repeated(&header, is_of, (payload_bytes, frame_bytes), arrived_ns) {
             return;
         }
-        let (payload_bytes, frame_bytes) = bytes;
-        let (sent_ns, is_sent_by_wall) = self.sent_ns(header);
+        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
         self.collector.add_other(&Arrival {
             sent_ns,
             is_sent_by_wall,
-            header: *header,
-            flow: flow.key(),
+            header,
+            flow: flow(),
             payload_bytes,
             frame_bytes,
             arrived_ns,

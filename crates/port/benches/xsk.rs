@@ -156,7 +156,7 @@ fn drained(
 }
 
 fn sequence_of(frame: &[u8]) -> u32 {
-    let payload = UdpFrame::glance(frame).map_or(&[][..], |(payload, _)| payload);
+    let payload = UdpFrame::glance(frame).unwrap_or_default();
     ProbeHeader::read(payload).map_or(0, |probe| probe.sequence)
 }
 

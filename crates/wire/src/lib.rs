@@ -49,7 +49,7 @@ mod vlan;
 pub use checksum::{Checksum, update_checksum};
 pub use eth::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, EthHeader, EthView, MAX_VLAN_TAGS};
 pub use flow::{Addresses, FlowKey, PROTOCOL_TCP, PROTOCOL_UDP};
-pub use frame::{BadChecksum, FlowGlance, NotUdp, UdpFrame, turn_frame_back};
+pub use frame::{BadChecksum, NotUdp, PlainHeaders, UdpFrame, turn_frame_back};
 pub use header::{HeaderError, Layer};
 pub use indirection::{IndirectionTable, Spread, SpreadError};
 pub use ipv4::{Ipv4Header, Ipv4View};

@@ -10,7 +10,7 @@ use std::{
 
 use divert::{BEAT, Diversion, DivertPlan, Frame, Place, Verdict, Verdicts};
 
-use crate::support::{FLOODED, PATIENCE, VALID, lab, plan, send, settle, start};
+use crate::support::{FLOODED, PATIENCE, VALID, lab, lab_with, plan, send, settle, start};
 
 /// Sends every datagram back with one byte more of payload.
 struct LongerEcho;
@@ -120,15 +120,17 @@ fn policy(thread: &str) -> u32 {
 #[test]
 fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
     const SCHED_FIFO: u32 = 1;
-    let Some(lab) = lab() else { return };
-    let plan = DivertPlan { queues: vec![1], ..plan(&lab, Place::User, &["pass all"]) };
+    // Other tests' diversions in this process have threads for queues 0 and 1.
+    const QUEUE: u32 = 2;
+    let Some(lab) = lab_with(QUEUE + 1) else { return };
+    let plan = DivertPlan { queues: vec![QUEUE], ..plan(&lab, Place::User, &["pass all"]) };
     let cpu = sys::cpu::allowed().unwrap()[0];
     for (cpus, spin, goes_first) in
         [(vec![cpu], false, true), (vec![cpu], true, false), (vec![], false, false)]
     {
         let plan = DivertPlan { cpus, spin, ..plan.clone() };
         let mut diversion = start(&lab, &plan);
-        assert_eq!(policy("divert-1") == SCHED_FIFO, goes_first, "{plan:?}");
+        assert_eq!(policy(&format!("divert-{QUEUE}")) == SCHED_FIFO, goes_first, "{plan:?}");
         // It gives back what passes all the same, and lets packet processing come to its turn meanwhile.
         send(&lab, &mut diversion, VALID, 200);
         let status = diversion.finish().unwrap();

@@ -18,9 +18,13 @@ pub(crate) const VALID: u16 = 10;
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
 pub(crate) fn lab() -> Option<Lab> {
+    lab_with(LabPlan::default().queues)
+}
+
+pub(crate) fn lab_with(queues: u32) -> Option<Lab> {
     // With GRO a veth has its receive rings all the time, as a card has.
     if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan { gro: true, ..LabPlan::default() }).unwrap());
+        return Some(Lab::create(&LabPlan { queues, gro: true, ..LabPlan::default() }).unwrap());
     }
     assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "diverting needs root");
     eprintln!("skipped: diverting needs root");

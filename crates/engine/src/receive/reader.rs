@@ -257,7 +257,7 @@ pub(crate) fn take_streams(port: &mut TcpRx, shift: &Shift, published: &RxPublis
 fn payload<'p, P: RxPort>(received: &Received<'p>) -> &'p [u8] {
     match P::LAYER {
         Layer::Payload => received.bytes,
-        Layer::Frame => UdpFrame::glance(received.bytes).map_or(&[], |(payload, _)| payload),
+        Layer::Frame => UdpFrame::glance(received.bytes).unwrap_or_default(),
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use bpf::Redirect;
-use sys::xsk::XskStatistics;
+use bpf::{Redirect, RedirectOptions};
+use sys::{clock, xsk::XskStatistics};
 use wire::turn_frame_back;
 
-use super::{
-    After, XskQueue, XskQueueOptions, XskRxOptions, interface, receive_losses,
-    rx::{attach, stamp_before},
-};
+use super::{After, XskQueue, XskQueueOptions, XskRxOptions, interface, receive_losses, rx::attach};
 use crate::{
     Layer, Loss, PortError, Received, RxPort, TimeSource, Wait,
     returns::{ReturnCheck, ReturnList},
@@ -19,6 +16,8 @@ use crate::{
 pub struct XskReflector {
     queue: XskQueue,
     stamp: TimeSource,
+    /// The interface's own address, in whose place stamps stand.
+    mac: [u8; 6],
     check: ReturnCheck,
     lost: u64,
     _redirect: Arc<Redirect>,
@@ -34,9 +33,10 @@ impl XskReflector {
     /// As there.
     pub fn open(options: &XskRxOptions, list: &Arc<ReturnList>) -> Result<Vec<Self>, PortError> {
         let mut queues = Vec::new();
-        let mut index = 0;
+        let (mut index, mut mac) = (0, [0; 6]);
         for queue in options.queues.iter().copied() {
-            index = interface(&options.interface, queue)?.index;
+            let link = interface(&options.interface, queue)?;
+            (index, mac) = (link.index, link.mac.unwrap_or_default());
             queues.push(XskQueue::open(&XskQueueOptions {
                 interface: options.interface.clone(),
                 queue,
@@ -54,6 +54,7 @@ impl XskReflector {
         let port = |queue| Self {
             queue,
             stamp: options.stamp,
+            mac,
             check: ReturnCheck::of(list.clone()),
             lost: 0,
             _redirect: redirect.clone(),
@@ -72,11 +73,17 @@ impl RxPort for XskReflector {
     const LAYER: Layer = Layer::Frame;
 
     fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
-        let Self { queue, stamp, check, .. } = self;
+        let Self { queue, stamp, mac, check, .. } = self;
+        let is_stamped = *stamp != TimeSource::Loop;
+        let mut read_ns = None;
         let turn = queue.turn_whole(wait, |frame, packet| {
-            let (headroom, rest) = frame.split_at_mut(packet.start);
-            let bytes = &mut rest[..packet.len()];
-            let arrived_ns = if *stamp == TimeSource::Loop { None } else { stamp_before(headroom) };
+            let bytes = &mut frame[packet];
+            let mut arrived_ns = None;
+            if is_stamped && let Some(dst) = bytes.first_chunk_mut() {
+                let read_ns = *read_ns.get_or_insert_with(clock::monotonic_ns);
+                arrived_ns = Some(RedirectOptions::arrival_ns(dst, read_ns));
+                *dst = *mac;
+            }
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             match turn_frame_back(bytes, |sender| check.allows(sender)) {
                 Some(_) => After::Send(bytes.len()),

@@ -3,9 +3,12 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bpf::{BpfError, Mode, Redirect, RedirectOptions};
-use sys::xsk::{
-    BusyPoll, CopyMode, Frame, Received as XskReceived, RxQueue, Umem, UmemConfig, XskConfig, XskError,
-    XskSocket, XskStatistics,
+use sys::{
+    clock,
+    xsk::{
+        BusyPoll, CopyMode, Frame, Received as XskReceived, RxQueue, Umem, UmemConfig, XskConfig, XskError,
+        XskSocket, XskStatistics,
+    },
 };
 
 use super::{XskGot, XskShape, interface, napi::Polled, receive_losses};
@@ -216,13 +219,14 @@ impl RxPort for XskRx {
             }
         }
         let mut seen = 0;
-        let stamps = self.stamp != TimeSource::Loop;
+        let read_ns = (self.stamp != TimeSource::Loop).then(clock::monotonic_ns);
         let umem = self.queue.umem().clone();
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
-            let whole = umem.bytes(&frame);
-            let arrived_ns = if stamps { stamp_before(&whole[..range.start]) } else { None };
-            let bytes = &whole[range];
+            let bytes = &umem.bytes(&frame)[range];
+            let stamp = bytes.first_chunk();
+            let arrived_ns =
+                read_ns.zip(stamp).map(|(now_ns, stamp)| RedirectOptions::arrival_ns(stamp, now_ns));
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
@@ -261,13 +265,6 @@ impl RxPort for XskRx {
         self.lost = counted.rx_lost();
         Ok(receive_losses(&counted).to_vec())
     }
-}
-
-/// What the program wrote in front of a packet.
-#[inline]
-pub(super) fn stamp_before(headroom: &[u8]) -> Option<u64> {
-    let (arrived_ns, _) = RedirectOptions::read_stamp(headroom.last_chunk()?)?;
-    Some(arrived_ns)
 }
 
 /// Memory, and the frames in it that nobody has yet.
