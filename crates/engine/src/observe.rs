@@ -129,7 +129,7 @@ impl Observer {
     #[inline(always)]
     pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, counted: (&mut Tally, &mut Run)) {
         if layer == Layer::Payload {
-            let flow = received.source.map_or(self.unknown_flow(), |source| self.flow_from(source));
+            let flow = received.source.map_or_else(|| self.unknown_flow(), |source| self.flow_from(source));
             let seen = Seen { layer, received, payload: received.bytes };
             self.take(seen, |like| *like == flow, || flow, counted);
         } else if let Some((payload, headers)) = UdpFrame::plain(received.bytes) {

@@ -94,21 +94,20 @@ fn serve(
     loop {
         diversion.beat().map_err(|error| explain(&error))?;
         for request in control.requests() {
-            match request.body["ask"] == "stop" {
-                true => stops.push(request),
-                false => answer(request, &mut diversion),
+            if request.body["ask"] == "stop" {
+                stops.push(request);
+            } else {
+                answer(request, &mut diversion);
             }
         }
-        let looks = looked_at.elapsed() >= LOOK;
-        if looks {
+        if looked_at.elapsed() >= LOOK {
             looked_at = Instant::now();
             is_gone = !diversion.has_interface();
-        }
-        if looks
-            && let Some(file) = &mut file
-            && file.has_changed()
-        {
-            reload(&mut diversion, &file.path);
+            if let Some(file) = &mut file
+                && file.has_changed()
+            {
+                reload(&mut diversion, &file.path);
+            }
         }
         if printed_at.elapsed() >= args.interval {
             printed_at = Instant::now();
