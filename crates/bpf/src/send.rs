@@ -78,14 +78,14 @@ pub struct Sender {
     _target: DevMap<MapData>,
     base: Vec<u8>,
     udp_sum: u16,
-    cycles: [u64; 5],
+    draws: Box<[DrawWords; 5]>,
     interface: u32,
 }
 
 /// `sizeof(struct state)` of `send.bpf.c` in words.
-const STATE_WORDS: usize = 7;
-/// `sizeof(struct draw)` in words.
-const DRAW_WORDS: usize = 6;
+const STATE_WORDS: usize = 5;
+/// `sizeof(struct plan)` in words.
+const PLAN_WORDS: usize = 42;
 /// Words of the base frame's headers.
 const HEADER_WORDS: usize = 9;
 /// The smallest frame without FCS.
@@ -104,25 +104,10 @@ impl Sender {
     /// [`BpfError::MissingCapability`], [`BpfError::Load`], [`BpfError::Map`].
     pub fn load(plan: &SendPlan, interface: u32, path: SendPath) -> Result<Self, BpfError> {
         let mut listed: Vec<u128> = Vec::new();
-        let draws = plan.fields.each_ref().map(|field| field.words(&mut listed));
-        let number = |value: usize| value as u32;
-        let globals = [
-            ("payload_at", number(plan.payload_at)),
-            ("base_len", number(plan.base.len())),
-            ("least_len", LEAST_FRAME),
-            ("is_ipv6", plan.ipv6.into()),
-            ("ipv4_checksum_varies", plan.ipv4_sum.is_some().into()),
-            ("ipv4_sum", in_memory(plan.ipv4_sum.unwrap_or(0)).into()),
-            ("makeup", plan.makeup()),
-            ("path", path as u32),
-        ];
-        let headers = headers(&plan.base);
-        let mut program = Program::load("send", object!("send"), |loader| {
-            loader.override_global("draws", &draws, true);
-            loader.override_global("headers", &headers, true);
-            for (name, value) in &globals {
-                loader.override_global(name, value, true);
-            }
+        let draws = plan.draws(&mut listed);
+        let words = plan.words(&draws, path);
+        let mut program = Program::load(plan.program(), object!("send"), |loader| {
+            loader.override_global("plan", &words, true);
             loader.map_max_entries("values", listed.len().max(1) as u32);
         })?;
 
@@ -146,7 +131,7 @@ impl Sender {
             program,
             base: plan.base.clone(),
             udp_sum: plan.udp_sum,
-            cycles: plan.fields.each_ref().map(FieldDraw::cycle),
+            draws: Box::new(draws),
             interface,
         })
     }
@@ -161,6 +146,22 @@ impl Sender {
     /// # Errors
     /// [`BpfError::Unsupported`] and [`BpfError::Run`].
     pub fn send(
+        &mut self,
+        sequence: u32,
+        packets: u32,
+        batch_size: u32,
+        raw_time: u64,
+    ) -> Result<u32, BpfError> {
+        // In the program, numbers and what follows from them do not start again.
+        let until_the_last = (u32::MAX - sequence).saturating_add(1);
+        let made = self.send_in_order(sequence, packets.min(until_the_last), batch_size, raw_time)?;
+        if made < until_the_last || made == packets {
+            return Ok(made);
+        }
+        Ok(made + self.send_in_order(0, packets - made, batch_size, raw_time)?)
+    }
+
+    fn send_in_order(
         &mut self,
         sequence: u32,
         packets: u32,
@@ -209,20 +210,25 @@ impl Sender {
     }
 
     fn write_state(&mut self, sequence: u32, raw_time: u64) -> Result<(), BpfError> {
-        let mut state = [0; STATE_WORDS];
         let time = raw_time.swap_bytes();
-        state[0] = time;
-        for (index, cycle) in state[1..].iter_mut().zip(self.cycles) {
-            *index = u64::from(sequence) % cycle;
-        }
         let sum: u64 = (0..64).step_by(16).map(|shift| time >> shift & 0xffff).sum();
-        state[STATE_WORDS - 1] = u64::from(sequence) | (sum + u64::from(in_memory(self.udp_sum))) << 32;
+        // The program asks for 1 more: so it never comes to a checksum of 0, which would mean that there is none.
+        let udp_sum = sum as u32 + u32::from(in_memory(self.udp_sum)) + 1;
+        let [src_addr, dst_addr, src_port, dst_port, payload_len] =
+            self.draws.each_ref().map(|draw| draw.at(sequence));
+        let state = [
+            time,
+            pair(sequence, udp_sum),
+            pair(src_addr, dst_addr),
+            pair(src_port, dst_port),
+            pair(payload_len, 0),
+        ];
         self.state.set(0, state, 0).map_err(BpfError::map("tell the sender what to send"))
     }
 
     fn made_since(&self, sequence: u32) -> Result<u32, BpfError> {
         let state = self.state.get(&0, 0).map_err(BpfError::map("read what the sender sent"))?;
-        Ok((state[STATE_WORDS - 1] as u32).wrapping_sub(sequence))
+        Ok((state[1] as u32).wrapping_sub(sequence))
     }
 }
 
@@ -237,51 +243,97 @@ impl fmt::Debug for Sender {
     }
 }
 
+/// `struct draw` of `send.bpf.c`.
+#[derive(Debug, Clone, Copy, Default)]
+struct DrawWords {
+    base: u128,
+    count: u64,
+    seed: u64,
+    kind: u32,
+    first: u32,
+    last: u32,
+    step: u32,
+}
+
 impl SendPlan {
-    /// `enum makeup` of `send.bpf.c`: the least that makes these packets.
-    fn makeup(&self) -> u32 {
+    /// The program of `send.bpf.c` that does the least to make these packets.
+    fn program(&self) -> &'static str {
         let [.., payload_len] = &self.fields;
         let has_list = self.fields.iter().any(|field| matches!(field, FieldDraw::List(_)));
-        if self.fields.iter().all(|field| *field == FieldDraw::Fixed) {
-            0
-        } else if !has_list && *payload_len == FieldDraw::Fixed {
-            1
-        } else {
-            2
+        let is_drawn = !has_list && *payload_len == FieldDraw::Fixed;
+        match (is_drawn, self.ipv6) {
+            _ if self.fields.iter().all(|field| *field == FieldDraw::Fixed) => "send_numbered",
+            (true, false) => "send_drawn_ipv4",
+            (true, true) => "send_drawn_ipv6",
+            (false, false) => "send_any_ipv4",
+            (false, true) => "send_any_ipv6",
         }
+    }
+
+    /// What the program knows of each field; lists are put one behind the other into `listed`.
+    fn draws(&self, listed: &mut Vec<u128>) -> [DrawWords; 5] {
+        let mut is_address = [true, true, false, false, false].into_iter();
+        self.fields.each_ref().map(|field| {
+            let is_long = self.ipv6 && is_address.next() == Some(true);
+            field.words(is_long, listed)
+        })
+    }
+
+    /// `struct plan` of `send.bpf.c`.
+    fn words(&self, draws: &[DrawWords; 5], path: SendPath) -> [u64; PLAN_WORDS] {
+        let numbers = [
+            pair(self.payload_at as u32, self.base.len() as u32),
+            pair(LEAST_FRAME, path as u32),
+            pair(self.ipv4_sum.is_some().into(), in_memory(self.ipv4_sum.unwrap_or(0)).into()),
+        ];
+        let draws = draws.iter().flat_map(DrawWords::words);
+        let all: Vec<u64> = numbers.into_iter().chain(headers(&self.base)).chain(draws).collect();
+        all.try_into().expect("as many words as the program has")
     }
 }
 
 impl FieldDraw {
-    /// `struct draw` of `send.bpf.c`; a list is put behind what is listed already.
-    fn words(&self, listed: &mut Vec<u128>) -> [u64; DRAW_WORDS] {
-        let halves = |value: u128| (value as u64, (value >> 64) as u64);
+    /// IPv6 addresses are told as distances from the first; a list is put behind what is listed already.
+    fn words(&self, is_long: bool, listed: &mut Vec<u128>) -> DrawWords {
+        let split = |first: u128| if is_long { (first, 0) } else { (0, first as u32) };
         match self {
-            Self::Fixed => [0, 0, 1, 0, 0, 0],
+            Self::Fixed => DrawWords::default(),
             Self::Increment { first, step, count } => {
-                let (low, high) = halves(*first);
-                [low, high, *count, 0, 1 | u64::from(*step) << 32, 0]
+                let (base, first) = split(*first);
+                let last = first.wrapping_add(step.wrapping_mul((count - 1) as u32));
+                DrawWords { base, kind: 1, first, last, step: *step, ..DrawWords::default() }
             }
             Self::Random { first, count, seed } => {
-                let (low, high) = halves(*first);
-                [low, high, *count, *seed, 2, 0]
+                let (base, first) = split(*first);
+                DrawWords { base, count: *count, seed: *seed, kind: 2, first, ..DrawWords::default() }
             }
             Self::List(values) => {
-                let at = listed.len() as u64;
+                let first = listed.len() as u32;
                 listed.extend(values);
-                [0, 0, values.len() as u64, 0, 3, at]
+                let last = first + (values.len() - 1) as u32;
+                DrawWords { kind: 3, first, last, step: 1, ..DrawWords::default() }
             }
         }
     }
+}
 
-    /// After how many packets the values start again, for those that go through them one by one.
-    fn cycle(&self) -> u64 {
-        match self {
-            Self::Fixed | Self::Random { .. } => 1,
-            Self::Increment { count, .. } => *count,
-            Self::List(values) => values.len() as u64,
-        }
+impl DrawWords {
+    /// What `state.at` of the field is for this packet.
+    fn at(&self, sequence: u32) -> u32 {
+        let steps = self.last.wrapping_sub(self.first).checked_div(self.step).unwrap_or(0);
+        let index = u64::from(sequence) % (u64::from(steps) + 1);
+        self.first.wrapping_add(self.step.wrapping_mul(index as u32))
     }
+
+    fn words(&self) -> [u64; 6] {
+        let Self { base, count, seed, kind, first, last, step } = *self;
+        [base as u64, (base >> 64) as u64, count, seed, pair(kind, first), pair(last, step)]
+    }
+}
+
+/// Two numbers as they stand in memory, one behind the other.
+fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
 }
 
 /// The base frame's first bytes as words.

@@ -4,5 +4,6 @@ mod attach;
 mod divert;
 mod drops;
 mod inject;
+mod send;
 mod softirq;
 mod support;
