@@ -52,8 +52,8 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
         eprintln!("metrics at http://{}/metrics", metrics.address());
     }
     let mut screen = (!args.json && !args.json_stream).then(Screen::new).transpose()?;
-    let began = Instant::now();
     let first = watch.read()?;
+    let began = Instant::now();
     let mut before = (first.clone(), cpu::process_time());
     let first_counts = watch.hardware_counts();
     let mut counts_before = first_counts;

@@ -169,6 +169,5 @@ fn a_screen_without_terminal_is_blocks_of_text() {
     assert!(out.contains("all interfaces") && out.contains("watching costs"), "{out}");
     assert!(!out.contains('\u{1b}'), "no escape sequences: {out:?}");
     let (_, document) = json(&["ledger", "lo", "--duration", "30ms", "--json"]);
-    // The time between the readings, which begins a moment after the command's own.
-    assert!(document["duration_s"].as_f64().unwrap() > 0.02, "{document}");
+    assert!(document["duration_s"].as_f64().unwrap() >= 0.03, "between the readings: {document}");
 }
