@@ -288,8 +288,7 @@ mod tests {
     #[test]
     fn what_a_worker_does_in_the_kernel_is_folded_by_name() {
         let Some((kernel, recvmmsg)) = profiler("__sys_recvmmsg") else {
-            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "the kernel hides its functions");
-            eprintln!("skipped: the kernel hides its functions");
+            testing::skip("the kernel hides its functions");
             return;
         };
         let stack = |task: Task, user: Option<u64>| Stack {
@@ -311,8 +310,7 @@ mod tests {
         let sampler = match Sampler::start(&[0], PERIOD_NS) {
             Ok(sampler) => sampler,
             Err(error) => {
-                assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "no sampling: {error}");
-                eprintln!("skipped: no sampling here: {error}");
+                testing::skip(format_args!("no sampling here: {error}"));
                 return;
             }
         };

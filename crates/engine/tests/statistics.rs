@@ -5,8 +5,7 @@ use std::{
     io::{ErrorKind, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use engine::{
@@ -21,6 +20,7 @@ use sys::{
     rtnetlink::{RouteSocket, flag},
     tap::create_tap,
 };
+use testing::wait_for;
 use wire::{FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, Template, VlanTag};
 
 const PORT: u16 = 4321;
@@ -31,8 +31,7 @@ fn lab() -> Option<Lab> {
     if let Ok(Access::Privileged) = lab::gain_access() {
         return Some(Lab::create(&LabPlan::default()).unwrap());
     }
-    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "XDP needs root");
-    eprintln!("skipped: XDP needs root");
+    testing::skip("XDP needs root");
     None
 }
 
@@ -109,14 +108,6 @@ fn send(lab: &Lab, shape: Shape) {
     sender.begin();
     let result = sender.join().remove(0);
     assert!(result.error.is_none() && result.tally.packets == FRAMES, "{result:?}");
-}
-
-fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !met() {
-        assert!(Instant::now() < deadline, "waited 20 s in vain for {what}");
-        thread::yield_now();
-    }
 }
 
 /// Sends a datagram to a receiver: without a probe header from the wire, or with one from the receiver's own host, whose
@@ -252,8 +243,7 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
     let namespace = NetNs::create().unwrap();
     let queues = match namespace.run(|| create_tap("tap", 4)).unwrap() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "no /dev/net/tun");
-            return eprintln!("skipped: no /dev/net/tun");
+            return testing::skip("no /dev/net/tun");
         }
         queues => queues.unwrap().into_iter().map(File::from).collect::<Vec<_>>(),
     };

@@ -20,7 +20,8 @@ use sys::rtnetlink::RouteSocket;
 
 mod support;
 
-use support::{again, as_nobody, role, skipped, wait_for};
+use support::{again, as_nobody, role, skipped};
+use testing::wait_for;
 
 type Rule = (&'static str, fn(Access));
 

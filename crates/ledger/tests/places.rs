@@ -203,7 +203,7 @@ fn a_queueing_discipline_is_full() {
     scene.send(200, 20);
     // What waits there is not lost: it comes later.
     let queue = || RouteSocket::open().unwrap().root_qdisc(scene.lab.tx().index()).unwrap().unwrap();
-    scene.wait_for("the queue to empty", || scene.lab.tx().run(queue).unwrap().queued == 0);
+    testing::wait_for("the queue to empty", || scene.lab.tx().run(queue).unwrap().queued == 0);
     let dropped = u64::from(scene.lab.tx().run(queue).unwrap().drops);
     let delivered = count(&mut rx);
     assert!(dropped > 0);
@@ -358,7 +358,7 @@ fn the_ring_of_a_packet_socket_is_full() {
     let received = Received { delivered: 1000 - lost, lost, losses, ..Received::default() };
     scene.closes(1000, &received, &[(Place::PacketRing, lost)]);
     let mut held = 0;
-    scene.wait_for("the last block", || {
+    testing::wait_for("the last block", || {
         held += count(&mut rx);
         held == 1000 - lost
     });
@@ -382,7 +382,7 @@ fn a_peer_s_ring_is_full() {
     let dropped = || scene.lab.tx().link().unwrap().stats.tx_dropped;
     let mut sent = 0;
     // Its threads answer each packet with an ICMP error, and fall behind.
-    scene.wait_for("a packet that its thread was too late for", || {
+    testing::wait_for("a packet that its thread was too late for", || {
         scene.send(1000, 20);
         sent += 1000;
         dropped() > 0

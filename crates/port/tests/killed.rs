@@ -16,6 +16,7 @@ use port::{
     Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
 };
 use sys::{ethtool::Feature, netdev::Napi, rtnetlink::RouteSocket, rtnetlink::flag, sysfs::Sysfs};
+use testing::wait_for;
 use wire::{FrameSpec, Template};
 
 /// What an interface looks like from outside.
@@ -39,8 +40,7 @@ fn lab() -> Option<Lab> {
     if let Ok(Access::Privileged) = lab::gain_access() {
         return Some(Lab::create(&LabPlan::default()).unwrap());
     }
-    assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "XDP needs root");
-    eprintln!("skipped: XDP needs root");
+    testing::skip("XDP needs root");
     None
 }
 
@@ -119,15 +119,6 @@ fn look(side: &Side) -> Look {
         settings: settings(side),
         features: side.features().unwrap(),
         napis: side.napis().unwrap_or_default(),
-    }
-}
-
-/// Waits for something that the kernel tells nobody about.
-fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !met() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}");
-        thread::yield_now();
     }
 }
 

@@ -60,9 +60,9 @@ fn main() -> ExitCode {
     let access = match lab::gain_access() {
         Ok(access) => access,
         Err(error) => {
-            eprintln!("skipped: {error}: {}", error.source().map_or(String::new(), ToString::to_string));
-            let required = env::var_os("LINERATE_REQUIRE_ALL").is_some();
-            return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            let cause = error.source().map_or(String::new(), ToString::to_string);
+            testing::skip(format_args!("{error}: {cause}"));
+            return ExitCode::SUCCESS;
         }
     };
     // A sender that changes its CPU changes its queue, and frames of two queues overtake each other.

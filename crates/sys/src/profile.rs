@@ -231,8 +231,7 @@ mod tests {
         let mut sampler = match Sampler::start(&cpus, 1_000_000) {
             Ok(sampler) => sampler,
             Err(error) => {
-                assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "no sampling: {error}");
-                eprintln!("skipped: no sampling here: {error}");
+                testing::skip(format_args!("no sampling here: {error}"));
                 return;
             }
         };

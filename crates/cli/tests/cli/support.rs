@@ -38,11 +38,7 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// Says that a test cannot run here; fails where nothing may be skipped.
-pub(crate) fn skip(why: &str) {
-    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {why}");
-    eprintln!("SKIPPED: {why}");
-}
+pub(crate) use testing::skip;
 
 /// A receiver on loopback, ended when dropped.
 pub(crate) struct Recv {

@@ -56,9 +56,7 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     let mut capture = match lab.rx().run(|| capture.spawn()).unwrap() {
         Ok(capture) => capture,
         Err(error) => {
-            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "tcpdump: {error}");
-            eprintln!("skipped: no tcpdump to look at packets with");
-            return;
+            return testing::skip(format_args!("no tcpdump to look at packets with: {error}"));
         }
     };
     let mut said = BufReader::new(capture.stderr.take().unwrap()).lines();

@@ -25,9 +25,7 @@ impl Loader {
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
         let mut loader = Self(loader);
         let Err(error) = loader.load(&FilterSet::new([])) else { return Some(loader) };
-        let required = std::env::var_os("LINERATE_REQUIRE_ALL").is_some();
-        assert!(!required, "BPF programs cannot be loaded: {error:?}");
-        eprintln!("skipped: BPF programs cannot be loaded here: {error}");
+        testing::skip(format_args!("BPF programs cannot be loaded here: {error:?}"));
         None
     }
 

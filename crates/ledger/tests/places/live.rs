@@ -149,7 +149,7 @@ fn a_neighbour_does_not_answer() {
         let shown = Command::new("ip").args(["neigh", "show", "nud", "failed"]).output().unwrap();
         String::from_utf8(shown.stdout).unwrap().contains("192.0.2.9")
     };
-    scene.wait_for("the neighbour to fail", || side.run(failed).unwrap());
+    testing::wait_for("the neighbour to fail", || side.run(failed).unwrap());
     watched.closes(100, 0, &[(Place::Neighbour, 100)]);
 }
 
@@ -262,7 +262,7 @@ fn fragments_never_become_a_packet() {
         scene.send_frames(1, &first);
     }
     let failed = || side.net_counters().unwrap().value("IpReasmFails").unwrap();
-    scene.wait_for("the fragments to be given up", || failed() >= 20);
+    testing::wait_for("the fragments to be given up", || failed() >= 20);
     watched.closes(20, 0, &[(Place::Reassembly, 20)]);
     // No memory for them.
     set(side, "ipv4/ipfrag_low_thresh", "0");

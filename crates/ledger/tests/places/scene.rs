@@ -30,11 +30,7 @@ impl Scene {
     /// A lab as root, or `None` with a loud word; a failure where everything is required.
     pub(crate) fn new(plan: &LabPlan) -> Option<Self> {
         let Ok(Access::Privileged) = lab::gain_access() else {
-            assert!(
-                std::env::var_os("LINERATE_REQUIRE_ALL").is_none(),
-                "the kernel's drop reasons need root"
-            );
-            eprintln!("SKIPPED: the kernel's drop reasons need root");
+            testing::skip("the kernel's drop reasons need root");
             return None;
         };
         let lab = Lab::create(plan).unwrap();
@@ -131,22 +127,13 @@ impl Scene {
         }
     }
 
-    /// Waits for something that the kernel tells nobody about.
-    pub(crate) fn wait_for(&self, what: &str, mut met: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !met() {
-            assert!(Instant::now() < deadline, "waited 20 s in vain for {what}");
-            thread::yield_now();
-        }
-    }
-
     /// Waits until the receiving interface has seen so many packets, lost ones included.
     pub(crate) fn wait_for_rx(&self, packets: u64) {
         let seen = || {
             let now = read(self.lab.rx()).link.since(&self.before.1.link);
             now.rx_packets + now.rx_dropped
         };
-        self.wait_for("all packets to arrive", || seen() >= packets);
+        testing::wait_for("all packets to arrive", || seen() >= packets);
     }
 
     /// Asserts that these lines and no others explain everything.

@@ -1,10 +1,6 @@
 //! What these tests share.
 
-use std::{
-    io::Read,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Read, time::Duration};
 
 use lab::{Access, Lab, LabPlan, Side};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -16,8 +12,7 @@ pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
     if let Ok(Access::Privileged) = lab::gain_access() {
         return Some(Lab::create(plan).unwrap());
     }
-    assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "XDP needs root");
-    eprintln!("skipped: XDP needs root");
+    testing::skip("XDP needs root");
     None
 }
 
@@ -28,15 +23,6 @@ pub(crate) fn template(spec: &FrameSpec) -> Template {
 /// The receive rings of a veth; none are told by kernels before 6.8.
 pub(crate) fn napis(side: &Side) -> Vec<Napi> {
     side.napis().unwrap_or_default()
-}
-
-/// Waits for something that the kernel tells nobody about.
-pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !met() {
-        assert!(Instant::now() < deadline, "waited 20 s in vain for {what}");
-        thread::yield_now();
-    }
 }
 
 /// Sees every frame of the namespace it was opened in.

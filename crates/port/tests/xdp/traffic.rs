@@ -13,7 +13,8 @@ use port::{
 };
 use wire::{FrameSpec, PROBE_LEN, ProbeHeader, SizeMix, Sizes, UdpFrame};
 
-use crate::support::{Capture, OnDrop, lab, napis, template, wait_for};
+use crate::support::{Capture, OnDrop, lab, napis, template};
+use testing::wait_for;
 
 const PORT: u16 = 4321;
 

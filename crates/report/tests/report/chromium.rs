@@ -18,11 +18,7 @@ const WIDTHS: [u32; 2] = [360, 1400];
 fn browser() -> Option<Browser> {
     let program = Browser::find();
     if program.is_none() {
-        assert!(
-            env::var_os("LINERATE_REQUIRE_ALL").is_none(),
-            "no Chromium, and LINERATE_REQUIRE_ALL is set"
-        );
-        eprintln!("SKIPPED: no Chromium found; install chromium to test the page in a browser");
+        testing::skip("no Chromium found; install chromium to test the page in a browser");
     }
     program.map(|program| Browser::start(&program))
 }

@@ -8,8 +8,7 @@ fn pair(queues: u32) -> Option<(NetNs, NetNs)> {
     let (near, far) = match NetNs::create().and_then(|near| Ok((near, NetNs::create()?))) {
         Ok(namespaces) => namespaces,
         Err(error) => {
-            assert!(std::env::var_os("LINERATE_REQUIRE_ALL").is_none(), "no namespace: {error}");
-            eprintln!("skipped: no namespace: {error}");
+            testing::skip(format_args!("no namespace: {error}"));
             return None;
         }
     };
