@@ -228,7 +228,7 @@ fn round_trips(returns: Receiver, sent: u64, delivered: u64) -> RoundTrips {
         }
     }
     let result = returns.stop();
-    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost);
+    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, None);
     let duplicates = statistics.sequence.as_ref().map_or(0, |sequence| sequence.duplicates);
     let returned = statistics.total.packets.saturating_sub(duplicates);
     let timing = statistics.timing.unwrap_or_default();

@@ -199,7 +199,7 @@ fn run_in(
         // Both ends are of this machine, and so are their clocks.
         statistics: Some(received.readings())
             .filter(|readings| !readings.is_empty())
-            .map(|readings| timed_reception(&readings, ClockClaim::SameHost)),
+            .map(|readings| timed_reception(&readings, ClockClaim::SameHost, None)),
     };
     let settings = TrialSettings {
         trial: number,

@@ -24,6 +24,7 @@ mod live;
 mod measure;
 mod parking;
 mod pass;
+mod places;
 mod program;
 mod queues;
 mod redirect;

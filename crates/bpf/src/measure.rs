@@ -5,16 +5,14 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use aya::{
-    Pod,
-    maps::{Array, MapData, PerCpuArray, PerCpuValues},
-};
+use aya::maps::{Array, MapData, PerCpuArray};
 
 use sys::{clock, cpu};
 
 use crate::{
     count::Verdict,
     error::BpfError,
+    places::{clear, values},
     program::{Mode, Program, Run, object},
     queues::{QUEUE_WORDS, QueuePackets},
     returns::ReturnMap,
@@ -322,7 +320,7 @@ impl Measure {
     /// [`BpfError::Map`].
     pub fn read_queues(&self) -> Result<Vec<QueuePackets>, BpfError> {
         let read = |queue| {
-            let cpus = values(&self.by_queue, 2 * queue + self.bank, "queue")?;
+            let cpus = values(("by_queue", &self.by_queue), 2 * queue + self.bank)?;
             Ok(QueuePackets::of_cpus(cpus.iter()))
         };
         (0..self.queues).map(read).collect()
@@ -334,7 +332,7 @@ impl Measure {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn read_counts(&self) -> Result<[u64; 4], BpfError> {
-        let cpus = values(&self.readers, self.bank, "reader")?;
+        let cpus = values(("readers", &self.readers), self.bank)?;
         let sum = |word: usize| cpus.iter().map(|words| words[word]).sum();
         Ok([sum(0), sum(2), sum(1), sum(9)])
     }
@@ -346,7 +344,7 @@ impl Measure {
     pub fn read_streams(&self) -> Result<Vec<(u16, u64, u64)>, BpfError> {
         let mut streams = Vec::new();
         for place in self.bank * SENDERS..(self.bank + 1) * SENDERS {
-            for words in values(&self.senders, place, "sender")?.iter().filter(|words| words[4] > 0) {
+            for words in values(("senders", &self.senders), place)?.iter().filter(|words| words[4] > 0) {
                 streams.push((words[2] as u16, words[4], words[5]));
             }
         }
@@ -375,28 +373,28 @@ impl Measure {
         };
         let cost = MeasuringCost { together_ns: cost_ns(TRIAL)?, alone_ns: cost_ns(TRIAL | TRIAL_APART)? };
         self.clear(0)?;
-        zero(&mut self.runs, 0..1, [0; RUN_WORDS])?;
+        clear(("runs", &mut self.runs), 0..1, [0; RUN_WORDS])?;
         Ok(cost)
     }
 
     fn read_bank(&self, bank: u32) -> Result<Vec<Measured>, BpfError> {
-        let readers = values(&self.readers, bank, "reader")?;
+        let readers = values(("readers", &self.readers), bank)?;
         let mut cpus: Vec<Measured> =
             readers.iter().enumerate().map(|(cpu, words)| Measured::of(cpu as u32, words)).collect();
         for kind in 0..KINDS {
-            let all = values(&self.histograms, bank * KINDS as u32 + kind as u32, "histogram")?;
+            let all = values(("histograms", &self.histograms), bank * KINDS as u32 + kind as u32)?;
             let of_cpus = cpus.iter_mut().zip(readers.iter()).zip(all.iter());
             for ((cpu, words), counts) in of_cpus.filter(|((cpu, _), _)| cpu.packets > 0) {
                 cpu.add_times(kind, &MeasuredTimes::of(kind, words, counts));
             }
         }
         for place in bank * SENDERS..(bank + 1) * SENDERS {
-            for (cpu, words) in cpus.iter_mut().zip(values(&self.senders, place, "sender")?.iter()) {
+            for (cpu, words) in cpus.iter_mut().zip(values(("senders", &self.senders), place)?.iter()) {
                 cpu.senders.extend(MeasuredSender::of(words));
             }
         }
         for place in bank * FLOWS..(bank + 1) * FLOWS {
-            for (cpu, words) in cpus.iter_mut().zip(values(&self.flows, place, "flow")?.iter()) {
+            for (cpu, words) in cpus.iter_mut().zip(values(("flows", &self.flows), place)?.iter()) {
                 cpu.flows.extend(MeasuredFlow::of(words));
             }
         }
@@ -405,14 +403,14 @@ impl Measure {
     }
 
     fn clear(&mut self, bank: u32) -> Result<(), BpfError> {
-        zero(&mut self.readers, bank..bank + 1, [0; READER_WORDS])?;
-        zero(&mut self.senders, bank * SENDERS..(bank + 1) * SENDERS, [0; SENDER_WORDS])?;
-        zero(&mut self.flows, bank * FLOWS..(bank + 1) * FLOWS, [0; FLOW_WORDS])?;
+        clear(("readers", &mut self.readers), bank..bank + 1, [0; READER_WORDS])?;
+        clear(("senders", &mut self.senders), bank * SENDERS..(bank + 1) * SENDERS, [0; SENDER_WORDS])?;
+        clear(("flows", &mut self.flows), bank * FLOWS..(bank + 1) * FLOWS, [0; FLOW_WORDS])?;
         let kinds = KINDS as u32;
-        zero(&mut self.histograms, bank * kinds..(bank + 1) * kinds, [0; BUCKETS])?;
+        clear(("histograms", &mut self.histograms), bank * kinds..(bank + 1) * kinds, [0; BUCKETS])?;
         (0..self.queues).try_for_each(|queue| {
             let place = 2 * queue + bank;
-            zero(&mut self.by_queue, place..place + 1, [0; QUEUE_WORDS])
+            clear(("by_queue", &mut self.by_queue), place..place + 1, [0; QUEUE_WORDS])
         })
     }
 }
@@ -421,28 +419,6 @@ impl fmt::Debug for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Measure").field("bank", &self.bank).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn values<T: Pod>(
-    map: &PerCpuArray<MapData, T>,
-    place: u32,
-    what: &str,
-) -> Result<PerCpuValues<T>, BpfError> {
-    map.get(&place, 0).map_err(BpfError::map(format!("read {what} {place} of the measuring program")))
-}
-
-pub(crate) fn zero<T: Pod + Clone>(
-    map: &mut PerCpuArray<MapData, T>,
-    places: std::ops::Range<u32>,
-    zero: T,
-) -> Result<(), BpfError> {
-    for place in places {
-        let cpus = values(map, place, "place")?.len();
-        let refused = |source| BpfError::map(format!("clear place {place} of the measuring program"))(source);
-        let zeros = PerCpuValues::try_from(vec![zero; cpus]).map_err(|source| refused(source.into()))?;
-        map.set(place, zeros, 0).map_err(refused)?;
-    }
-    Ok(())
 }
 
 impl Measured {

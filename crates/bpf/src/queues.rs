@@ -12,7 +12,7 @@ use sys::cpu;
 
 use crate::{
     error::{BpfError, Cause},
-    measure::{values, zero},
+    places::{clear, values},
     program::object,
 };
 
@@ -103,8 +103,7 @@ impl SocketQueues {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn read(&self) -> Result<(QueuePackets, Vec<QueuePackets>), BpfError> {
-        let read =
-            |place| Ok(QueuePackets::of_cpus(values(&self.by_queue, place, "a socket's queue")?.iter()));
+        let read = |place| Ok(QueuePackets::of_cpus(values(("by_queue", &self.by_queue), place)?.iter()));
         let mut queues = self.places(self.filled).map(read).collect::<Result<Vec<_>, _>>()?;
         Ok((queues.remove(0), queues))
     }
@@ -121,7 +120,7 @@ impl SocketQueues {
         cpu::wait_for_readers().ok();
         let read = self.read()?;
         let places = self.places(self.filled);
-        zero(&mut self.by_queue, places, [0; QUEUE_WORDS])?;
+        clear(("by_queue", &mut self.by_queue), places, [0; QUEUE_WORDS])?;
         self.filled = next;
         Ok(read)
     }

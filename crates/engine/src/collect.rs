@@ -225,6 +225,13 @@ impl Collector {
         is_repeated
     }
 
+    /// Takes so many packets more that are like the one before, which was repeated.
+    pub fn add_repeats(&mut self, packets: u64) {
+        let run = self.run.as_mut().expect("a packet was repeated");
+        run.next = run.next.wrapping_add(packets as u32);
+        run.repeats += packets;
+    }
+
     /// The next probe packet.
     #[inline]
     pub fn add(&mut self, arrival: &Arrival) {

@@ -15,11 +15,11 @@ use sys::{
     clock::{self, WallOffset},
     cpu,
 };
-use wire::{FlowKey, ProbeClock, ProbeHeader, UdpFrame};
+use wire::{FlowKey, Likeness, ProbeClock, ProbeHeader, UdpFrame};
 
 use crate::{
     collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
-    publish::RxSnapshot,
+    publish::{RxSnapshot, StreamCount},
     receive::{Queues, Run, StatisticsPlan, Tally},
 };
 
@@ -35,6 +35,18 @@ pub(crate) struct Observer {
     queues: Option<Queues>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
+    repeated: Option<Repeated>,
+}
+
+/// A packet that was like the one before it, and more such after it in the same batch, which are only counted.
+struct Repeated {
+    like: Likeness,
+    arrived_ns: Option<u64>,
+    stream: u16,
+    payload_bytes: usize,
+    /// The number that follows.
+    next: u32,
+    more: u64,
 }
 
 /// A packet that holds a whole datagram.
@@ -82,6 +94,7 @@ impl Observer {
             cost: (plan.level == StatisticsLevel::Time).then(measuring_cost),
             queues: None,
             batch_ns: None,
+            repeated: None,
         }
     }
 
@@ -127,17 +140,47 @@ impl Observer {
 
     /// Takes a packet, which the tally counts.
     #[inline(always)]
-    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, counted: (&mut Tally, &mut Run)) {
+    pub(crate) fn observe(
+        &mut self,
+        layer: Layer,
+        received: &Received<'_>,
+        (tally, run): (&mut Tally, &mut Run),
+    ) {
+        if let Some(repeated) = &mut self.repeated {
+            if repeated.takes(received) {
+                return;
+            }
+            self.end_repeats((&mut *tally, &mut *run));
+        }
+        // Its own: else the packet would be written down in memory for those too that are only counted.
+        let alone = *received;
+        let (received, counted) = (&alone, (tally, run));
         if layer == Layer::Payload {
             let flow = received.source.map_or_else(|| self.unknown_flow(), |source| self.flow_from(source));
             let seen = Seen { layer, received, payload: received.bytes };
             self.take(seen, |like| *like == flow, || flow, counted);
         } else if let Some((payload, headers)) = UdpFrame::plain(received.bytes) {
             let seen = Seen { layer, received, payload };
-            self.take(seen, |like| headers.is_of(like), || headers.flow(), counted);
+            let Some(header) = self.take(seen, |like| headers.is_of(like), || headers.flow(), counted) else {
+                return;
+            };
+            if self.stamp == TimeSource::Loop || received.arrived_ns.is_some() {
+                self.repeated = Repeated::from(received, &header, payload.len());
+            }
         } else {
             self.observe_by_parsing(received, counted);
         }
+    }
+
+    /// Adds up the packets that were only counted.
+    pub(crate) fn end_repeats(&mut self, (tally, run): (&mut Tally, &mut Run)) {
+        let Some(Repeated { stream, payload_bytes, more, .. }) = self.repeated.take() else { return };
+        self.collector.add_repeats(more);
+        tally.add_many(
+            run,
+            stream,
+            StreamCount { packets: more, payload_bytes: more * payload_bytes as u64 },
+        );
     }
 
     #[cold]
@@ -153,7 +196,8 @@ impl Observer {
         self.take(seen, |like| *like == flow, || flow, (tally, run));
     }
 
-    /// Takes a datagram: `is_of` says whether it is of a flow, `flow` of which it is.
+    /// Takes a datagram: `is_of` says whether it is of a flow, `flow` of which it is. Returns its header when it was like the
+    /// packet before.
     #[inline(always)]
     fn take(
         &mut self,
@@ -161,8 +205,11 @@ impl Observer {
         is_of: impl FnOnce(&FlowKey) -> bool,
         flow: impl FnOnce() -> FlowKey,
         (tally, run): (&mut Tally, &mut Run),
-    ) {
-        let Some(header) = tally.add(run, payload) else { return self.collector.add_foreign(1) };
+    ) -> Option<ProbeHeader> {
+        let Some(header) = tally.add(run, payload) else {
+            self.collector.add_foreign(1);
+            return None;
+        };
         let (payload_bytes, frame_bytes) = (payload.len(), self.frame_bytes(layer, received));
         let arrived_ns = match (self.stamp, received.arrived_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
@@ -174,7 +221,7 @@ impl Observer {
             }
         };
         if self.collector.add_repeated(&header, is_of, (payload_bytes, frame_bytes), arrived_ns) {
-            return;
+            return Some(header);
         }
         let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
         self.collector.add_other(&Arrival {
@@ -186,6 +233,7 @@ impl Observer {
             frame_bytes,
             arrived_ns,
         });
+        None
     }
 
     #[inline]
@@ -230,6 +278,29 @@ impl Observer {
             self.collector.reset();
         }
         vec![readings]
+    }
+}
+
+impl Repeated {
+    fn from(received: &Received<'_>, header: &ProbeHeader, payload_bytes: usize) -> Option<Self> {
+        Some(Self {
+            like: Likeness::of(received.bytes)?,
+            arrived_ns: received.arrived_ns,
+            stream: header.stream,
+            payload_bytes,
+            next: header.sequence.wrapping_add(1),
+            more: 0,
+        })
+    }
+
+    /// Counts a packet that is like the others and follows them.
+    #[inline(always)]
+    fn takes(&mut self, received: &Received<'_>) -> bool {
+        let follows =
+            received.arrived_ns == self.arrived_ns && self.like.number(received.bytes) == Some(self.next);
+        self.next = self.next.wrapping_add(u32::from(follows));
+        self.more += u64::from(follows);
+        follows
     }
 }
 

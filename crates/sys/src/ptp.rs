@@ -1,4 +1,4 @@
-//! Hardware clocks that PTP keeps (`/dev/ptp*`), beside the wall clock.
+//! Clocks that PTP keeps: hardware clocks (`/dev/ptp*`) beside the wall clock, and what the daemon says of them.
 
 use std::{
     fs::{self, File},
@@ -7,6 +7,10 @@ use std::{
 };
 
 use libc::ptp_clock_time as Time;
+
+mod daemon;
+
+pub use daemon::{Following, PTP4L_SOCKET, following};
 
 /// A hardware clock as it stood beside the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -86,6 +86,10 @@ pub(crate) struct MeasureArgs {
     /// With --clocks synchronised: how far the two clocks are apart at most, for example 500us, where you know
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration, requires = "clocks")]
     pub(crate) clock_bound: Option<Duration>,
+    /// With --clocks synchronised: the socket of linuxptp's ptp4l, which is asked for its offset [default: /var/run/ptp4l
+    /// where that is there]
+    #[arg(long, value_name = "SOCKET", requires = "clocks")]
+    pub(crate) ptp4l: Option<PathBuf>,
     /// Who says when a packet came [default: the kernel for udp and packet, a program once a poll for xsk and xdp]
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) stamp: Option<StampArg>,

@@ -3,6 +3,7 @@
 mod ask;
 
 use std::{
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -36,6 +37,7 @@ const MOST_INTERVALS: usize = 100_000;
 struct RecvPlan {
     receiver: ReceiverPlan,
     clocks: ClockClaim,
+    ptp4l: Option<PathBuf>,
     cpus: Vec<u32>,
     duration_s: Option<f64>,
     once: bool,
@@ -99,7 +101,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     if let Some(result) = stopped {
         let readings = result.readings();
         if !readings.is_empty() {
-            run.end.statistics = Some(timed_reception(&readings, plan.clocks));
+            run.end.statistics = Some(timed_reception(&readings, plan.clocks, plan.ptp4l.as_deref()));
         }
         let tally = result.tally();
         run.end.notes.push(format!(
@@ -159,7 +161,9 @@ impl Terminal {
                     continue;
                 }
             };
-            let statistics = reception.readings(then).map(|readings| timed_reception(&readings, plan.clocks));
+            let statistics = reception
+                .readings(then)
+                .map(|readings| timed_reception(&readings, plan.clocks, plan.ptp4l.as_deref()));
             let tally = reception.tally();
             request.answer(&json!({
                 "packets": tally.packets,
@@ -308,6 +312,12 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
                 .hint("--clocks synchronised"),
         );
     }
+    if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
+        problems.push(
+            Failure::new(Status::Usage, "--ptp4l is about clocks that are kept together")
+                .hint("--clocks synchronised"),
+        );
+    }
     problems.extend(measure.stamp_problem());
     let work_ns = work_ns(args.work, [&engine]).unwrap_or_else(|refused| {
         problems.push(refused);
@@ -335,6 +345,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             batch_size: args.batch_size as usize,
         },
         clocks: measure.clock_claim(),
+        ptp4l: measure.ptp4l(),
         cpus,
         duration_s: args.duration.map(|duration| duration.as_secs_f64()),
         once: args.once,
@@ -350,6 +361,12 @@ impl MeasureArgs {
             Some(bound) => ClockClaim::Within { bound_ns: sys::clock::nanos(bound) },
             None => self.clocks.into(),
         }
+    }
+
+    /// The daemon's socket: the one that was named, else the usual one where there is one.
+    fn ptp4l(&self) -> Option<PathBuf> {
+        let usual = || Some(PathBuf::from(sys::ptp::PTP4L_SOCKET)).filter(|socket| socket.exists());
+        self.ptp4l.clone().or_else(usual)
     }
 
     /// A clock that the engine does not have.

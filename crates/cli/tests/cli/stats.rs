@@ -163,6 +163,51 @@ fn clocks_kept_together_show_their_bound_with_the_latency() {
     assert!(human.contains("Latency may be wrong by 2000000 ns because of the clocks"), "{human}");
 }
 
+/// Two ends of a veth, one following the other, both of this host's one clock and setting it never: what is read as its
+/// offset is PTP's own error. The receiver listens where the follower is.
+#[test]
+fn a_ptp_daemon_tells_the_offset_and_its_bound() {
+    if !is_root() {
+        return skip("namespaces need root");
+    }
+    if Command::new("ptp4l").arg("-v").output().is_err() {
+        return skip("ptp4l is not installed (linuxptp)");
+    }
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+        while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
+        trap 'kill $far $first $second' EXIT; ip link add near type veth peer name far netns $far; \
+        there() { nsenter -t $far -n \"$@\"; }; \
+        ip addr add 10.9.0.1/24 dev near; ip link set near up; there ip addr add 10.9.0.2/24 dev far; \
+        there ip link set far up; there ip link set lo up; mkfifo $1/synced $1/said; \
+        ptp='ptp4l -S -m --free_running=1 --logAnnounceInterval=-3 --announceReceiptTimeout=3 \
+            --logSyncInterval=-4 --logMinDelayReqInterval=-4 --summary_interval=-4'; \
+        nsenter -t $far -n $ptp -i far --uds_address=$1/first --priority1=10 >/dev/null 2>&1 & first=$!; \
+        $ptp -i near --uds_address=$1/second --slaveOnly=1 >$1/synced 2>/dev/null & second=$!; \
+        exec 6<$1/synced; while read -r line <&6; do case $line in *'path delay'*) break;; esac; done; \
+        $0 recv 5432 --stats time --clocks synchronised --ptp4l $1/second --once --no-save --json \
+            >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
+        there $0 send 10.9.0.1:5432 --probe-clock micros --count 1000 --rate 10kpps --no-save --json >$1/send.json; \
+        cat <&7 >&2; wait $recv";
+    let folder = std::env::temp_dir().join(format!("linerate-ptp-test-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = linerate(&[]);
+    let mut shell = Command::new("unshare");
+    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "40", "bash", "-c", script]);
+    let (_, out, err) = words(shell.arg(program.get_program()).arg(&folder).output().unwrap());
+    let received = std::fs::read_to_string(folder.join("recv.json")).unwrap_or_default();
+    std::fs::remove_dir_all(&folder).ok();
+    let run: Value = serde_json::from_str(&received).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let statistics = &run["end"]["statistics"];
+    let timing = &statistics["timing"];
+    let known_by = timing["clocks_known_by"].as_str().unwrap();
+    assert!(known_by.contains("ptp4l says the wall clock is "), "{known_by}");
+    assert_eq!(timing["clocks"], "synchronised");
+    let offset_ns = timing["clock_offset_ns"].as_i64().unwrap_or_else(|| panic!("{timing:#}"));
+    let bound_ns = timing["clock_bound_ns"].as_u64().unwrap();
+    assert!(bound_ns > offset_ns.unsigned_abs(), "the delay is part of it: {timing:#}");
+    assert_eq!(statistics["total"]["latency"]["samples"], 1000, "{statistics:#}");
+}
+
 #[test]
 fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
     let page = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reception.html");

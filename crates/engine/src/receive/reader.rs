@@ -77,6 +77,13 @@ impl Tally {
         Some(header)
     }
 
+    /// Takes probes of a stream that is told apart.
+    pub(crate) fn add_many(&mut self, run: &mut Run, stream: u16, count: StreamCount) {
+        if stream == run.stream || self.turn(run, stream) {
+            run.count = run.count.plus(count);
+        }
+    }
+
     /// Begins a run of another stream, if it is one of those that are told apart.
     #[inline(never)]
     fn turn(&mut self, run: &mut Run, stream: u16) -> bool {
@@ -164,7 +171,10 @@ pub(crate) fn receive<P: RxPort>(
             }),
             Some(observer) => {
                 observer.begin_batch();
-                port.recv(wait, |received| observer.observe(P::LAYER, &received, (&mut tally, &mut run)))
+                let received =
+                    port.recv(wait, |received| observer.observe(P::LAYER, &received, (&mut tally, &mut run)));
+                observer.end_repeats((&mut tally, &mut run));
+                received
             }
         };
         tally.settle(run);
@@ -265,3 +275,6 @@ fn read_losses<P: RxPort>(port: &mut P, tally: &mut Tally) -> Result<(), EngineE
     tally.total.lost = port.lost().map_err(|error: PortError| EngineError::from(error))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -218,6 +218,7 @@ impl RxPort for XskRx {
                 return Ok(0);
             }
         }
+        self.queue.fetch();
         let mut seen = 0;
         let read_ns = (self.stamp != TimeSource::Loop).then(clock::monotonic_ns);
         let umem = self.queue.umem().clone();

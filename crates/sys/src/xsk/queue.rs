@@ -171,6 +171,15 @@ impl RxQueue {
         self.rx.available()
     }
 
+    /// Has the CPU fetch the next packets into its cache, all at once; [`RxQueue::pop`] goes on from there.
+    #[inline]
+    pub fn fetch(&mut self) {
+        for packet in 0..=Self::FETCH_AHEAD {
+            let Some(next) = self.rx.peek(packet) else { break };
+            self.umem().prefetch(next.address);
+        }
+    }
+
     /// The next packet; `None` when there is none. One that the kernel says reaches beyond its frame is empty;
     /// one in a frame that the kernel does not have is skipped.
     // Always: not inlined, it hands over each packet through memory. `make bench-workers` shows it.

@@ -36,6 +36,11 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["--clock-bound is about clocks that are kept together", "hint:  --clocks synchronised"],
     ),
     (
+        &["recv", "--clocks", "same-host", "--ptp4l", "/var/run/ptp4l"],
+        2,
+        &["--ptp4l is about clocks that are kept together", "hint:  --clocks synchronised"],
+    ),
+    (
         &["recv", "--engine", "tcp"],
         2,
         &[

@@ -1,0 +1,189 @@
+//! What linuxptp's daemon `ptp4l` knows of the clock that it keeps, asked on its socket by PTP's management messages
+//! (IEEE 1588-2008, 15).
+
+use std::{
+    fs, io,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Where `ptp4l` listens unless it is told otherwise (`uds_address`).
+pub const PTP4L_SOCKET: &str = "/var/run/ptp4l";
+
+/// How far a clock that `ptp4l` keeps is from the one that it follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Following {
+    /// Clocks on the way to the one that all follow; 0: it follows nobody.
+    pub steps: u16,
+    /// By how much our clock was ahead at the last message, in nanoseconds.
+    pub ahead_ns: i64,
+    /// The mean time that messages are under way. The two ways may differ: by so much may `ahead_ns` be wrong, no more.
+    pub path_delay_ns: u64,
+    /// The clock is a card's, which something else must keep together with the wall clock.
+    pub is_card: bool,
+}
+
+/// Management message: header, whom it is for, and what it asks (13.3, 15.4).
+const HEADER_BYTES: usize = 48;
+const TLV_BYTES: usize = 6;
+const MANAGEMENT: u8 = 0x0d;
+const VERSION: u8 = 2;
+const RESPONSE: u8 = 2;
+const TLV_MANAGEMENT: u16 = 1;
+const CURRENT_DATA_SET: u16 = 0x2001;
+/// Of linuxptp's own: where the port is, and how its packets are stamped.
+const PORT_PROPERTIES: u16 = 0xc004;
+const CURRENT_BYTES: usize = 18;
+/// After the port's identity (10) and its state (1).
+const STAMPING_AT: usize = 11;
+const STAMPED_BY_SOFTWARE: u8 = 0;
+
+/// Asks the daemon behind this socket; it answers for domain 0.
+///
+/// # Errors
+/// When there is none, when it may not be asked, and when it does not answer at once.
+pub fn following(socket: &Path) -> io::Result<Following> {
+    let asking = Asking::of(socket)?;
+    let current = asking.ask(CURRENT_DATA_SET)?;
+    let following = read_current(&current).ok_or(io::ErrorKind::InvalidData)?;
+    // An older daemon knows no such question: then nobody says that it keeps the wall clock itself.
+    let properties = asking.ask(PORT_PROPERTIES).unwrap_or_default();
+    Ok(Following { is_card: properties.get(STAMPING_AT) != Some(&STAMPED_BY_SOFTWARE), ..following })
+}
+
+/// A socket that answers can come to; its file goes with it.
+struct Asking {
+    socket: UnixDatagram,
+    file: PathBuf,
+}
+
+impl Asking {
+    const AT_MOST: Duration = Duration::from_millis(300);
+
+    fn of(daemon: &Path) -> io::Result<Self> {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("linerate-ptp-{}-{}", process::id(), ASKED.fetch_add(1, Relaxed));
+        let file = std::env::temp_dir().join(name);
+        let asking = Self { socket: UnixDatagram::bind(&file)?, file };
+        asking.socket.connect(daemon)?;
+        asking.socket.set_write_timeout(Some(Self::AT_MOST))?;
+        Ok(asking)
+    }
+
+    /// What is answered to a question.
+    fn ask(&self, id: u16) -> io::Result<Vec<u8>> {
+        self.socket.send(&question(id))?;
+        let deadline = Instant::now() + Self::AT_MOST;
+        let mut message = [0; 1500];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            let len = self.socket.recv(&mut message)?;
+            if let Some(answer) = answer(&message[..len], id) {
+                return Ok(answer.into());
+            }
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        fs::remove_file(&self.file).ok();
+    }
+}
+
+/// GET, for every port of the daemon itself.
+fn question(id: u16) -> [u8; HEADER_BYTES + TLV_BYTES] {
+    let mut message = [0; HEADER_BYTES + TLV_BYTES];
+    message[0] = MANAGEMENT;
+    message[1] = VERSION;
+    message[2..4].copy_from_slice(&((HEADER_BYTES + TLV_BYTES) as u16).to_be_bytes());
+    message[32] = 4; // controlField of management messages
+    message[33] = 0x7f; // no interval
+    message[34..44].fill(0xff); // every port
+    let tlv = &mut message[HEADER_BYTES..];
+    tlv[..2].copy_from_slice(&TLV_MANAGEMENT.to_be_bytes());
+    tlv[2..4].copy_from_slice(&2u16.to_be_bytes());
+    tlv[4..].copy_from_slice(&id.to_be_bytes());
+    message
+}
+
+/// The data of an answer to this question.
+fn answer(message: &[u8], id: u16) -> Option<&[u8]> {
+    let half = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
+    let is_answer = message.first()? & 0xf == MANAGEMENT
+        && message.get(46)? & 0xf == RESPONSE
+        && half(HEADER_BYTES)? == TLV_MANAGEMENT
+        && half(HEADER_BYTES + 4)? == id;
+    let data = usize::from(half(HEADER_BYTES + 2)?).checked_sub(2)?;
+    message.get(HEADER_BYTES + TLV_BYTES..)?.get(..data).filter(|_| is_answer)
+}
+
+/// stepsRemoved, offsetFromMaster and meanPathDelay, these in 2^-16 ns (15.5.3.4.1).
+fn read_current(data: &[u8]) -> Option<Following> {
+    let data: &[u8; CURRENT_BYTES] = data.first_chunk()?;
+    let scaled = |at: usize| i64::from_be_bytes(std::array::from_fn(|byte| data[at + byte])) >> 16;
+    Some(Following {
+        steps: u16::from_be_bytes([data[0], data[1]]),
+        ahead_ns: scaled(2),
+        path_delay_ns: scaled(10).unsigned_abs(),
+        is_card: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// What ptp4l 3.1.1 answered.
+    const CURRENT: [u8; CURRENT_BYTES] =
+        [0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 9, 0x7b, 0, 0];
+
+    fn answered(id: u16, data: &[u8]) -> Vec<u8> {
+        let mut message = question(id).to_vec();
+        message[46] = RESPONSE;
+        message[50..52].copy_from_slice(&(data.len() as u16 + 2).to_be_bytes());
+        message.extend(data);
+        message
+    }
+
+    #[test]
+    fn offset_and_delay_are_read() {
+        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        let message = answered(CURRENT_DATA_SET, &CURRENT);
+        assert_eq!(read_current(answer(&message, CURRENT_DATA_SET).unwrap()), Some(expected));
+        assert_eq!(answer(&message, PORT_PROPERTIES), None);
+        assert_eq!(answer(&question(CURRENT_DATA_SET), CURRENT_DATA_SET), None, "a question is no answer");
+        for len in 0..message.len() {
+            let cut = answer(&message[..len], CURRENT_DATA_SET).and_then(read_current);
+            assert_eq!(cut, None, "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_is_asked_and_one_that_is_not_there_is_not() {
+        let file = std::env::temp_dir().join(format!("linerate-ptp4l-test-{}", process::id()));
+        let daemon = UnixDatagram::bind(&file).unwrap();
+        let serve = move || {
+            let mut message = [0; 100];
+            for (id, data) in [(CURRENT_DATA_SET, &CURRENT[..]), (PORT_PROPERTIES, &[0; 13])] {
+                let (len, from) = daemon.recv_from(&mut message).unwrap();
+                assert_eq!(message[..len], question(id));
+                let path = from.as_pathname().unwrap();
+                daemon.send_to(&answered(0x2000, &[1, 2]), path).unwrap();
+                daemon.send_to(&answered(id, data), path).unwrap();
+            }
+        };
+        let server = thread::spawn(serve);
+        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        assert_eq!(following(&file).unwrap(), expected);
+        server.join().unwrap();
+        fs::remove_file(&file).unwrap();
+        assert_eq!(following(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
