@@ -13,14 +13,12 @@ struct __sk_buff {
 	__u32 queue_mapping; /* the queue plus 1; 0: the driver wrote none down */
 	__u32 protocol;
 	__u32 vlan_present;
-	__u32 unused[35];
-	__u32 gso_segs;
+	__u32 unused[36];
 	__u64 sk;
 	__u32 gso_size;
 	__u32 unused_end;
 	__u64 hwtstamp;
 };
-_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "linux/bpf.h");
 
 static __s64 (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
@@ -60,10 +58,13 @@ static ALWAYS_INLINE __u64 frame_of(__u64 bytes)
 	return bytes < LEAST_FRAME ? LEAST_FRAME : bytes;
 }
 
-/* A datagram, or several that GRO joined: their payloads behind the first one's header. */
+/*
+ * A datagram, or several that GRO joined: their payloads behind the first one's header, all as long as a segment but the last.
+ * How many there are is not always written down (`gso_segs`): not by who joined them outside this kernel.
+ */
 static ALWAYS_INLINE int is_datagram(struct __sk_buff *skb, struct counted *counted)
 {
-	__u32 extra = ETH_LEN + UDP_LEN + FCS_LEN, segments = skb->gso_segs, segment = skb->gso_size, last;
+	__u32 extra = ETH_LEN + UDP_LEN + FCS_LEN, payload, segment = skb->gso_size, before, last;
 	struct {
 		struct udp udp;
 		struct probe probe;
@@ -72,13 +73,15 @@ static ALWAYS_INLINE int is_datagram(struct __sk_buff *skb, struct counted *coun
 	if (bpf_skb_load_bytes(skb, 0, &headers, sizeof(headers)) || headers.probe.magic != htonl(PROBE_MAGIC))
 		return 0;
 	extra += skb->protocol == htons(ETHERTYPE_IPV6) ? IPV6_LEN : IPV4_LEN;
+	payload = skb->len - UDP_LEN;
 	counted->packets = 1;
-	counted->payload_bytes = skb->len - UDP_LEN;
-	counted->frame_bytes = frame_of(counted->payload_bytes + extra);
-	if (segments > 1 && segment) {
-		last = counted->payload_bytes - (segments - 1) * segment;
-		counted->packets = segments;
-		counted->frame_bytes = (segments - 1) * frame_of(segment + extra) + frame_of(last + extra);
+	counted->payload_bytes = payload;
+	counted->frame_bytes = frame_of(payload + extra);
+	if (segment && payload > segment) {
+		before = (payload - 1) / segment;
+		last = payload - before * segment;
+		counted->packets = before + 1;
+		counted->frame_bytes = before * frame_of(segment + extra) + frame_of(last + extra);
 	}
 	return 1;
 }

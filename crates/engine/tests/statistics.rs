@@ -21,7 +21,7 @@ use sys::{
     tap::create_tap,
 };
 use testing::wait_for;
-use wire::{FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, Template, VlanTag};
+use wire::{Checksum, FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, Template, VlanTag};
 
 const PORT: u16 = 4321;
 const FRAMES: u64 = 300;
@@ -214,25 +214,51 @@ fn frames_of_both_versions_and_with_tags_are_measured_and_all_others_pass() {
     }
 }
 
-/// Frames of an IPv4 flow to the host behind a TAP, each behind a `struct virtio_net_hdr` that asks for nothing.
-fn tap_frames(mac: [u8; 6], frames: u32) -> Vec<Vec<u8>> {
-    const HEADER: usize = 10;
+/// `struct virtio_net_hdr` before a frame that is written to a TAP.
+const VIRTIO_HEADER: usize = 10;
+const SEGMENT: usize = 18;
+const UDP_AT: usize = 34;
+
+/// Frames of an IPv4 flow to the host behind a TAP, each behind a header that asks for nothing.
+fn tap_frames(mac: [u8; 6], payload_bytes: usize, frames: u32) -> Vec<Vec<u8>> {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let template = Template::new(&FrameSpec {
         src_addr: address("10.78.0.1").into(),
         dst_addr: address("10.78.0.2").into(),
         dst_mac: MacAddr(mac),
         dst_port: PORT.into(),
+        sizes: Sizes::Payload(payload_bytes.to_string().parse().unwrap()),
         ..FrameSpec::default()
     })
     .unwrap();
     let frame = |sequence| {
-        let mut bytes = vec![0; HEADER + template.max_frame_len()];
-        template.prime_frame(&mut bytes[HEADER..]);
-        template.restamp_frame(&mut bytes[HEADER..], sequence, 1);
+        let mut bytes = vec![0; VIRTIO_HEADER + template.max_frame_len()];
+        template.prime_frame(&mut bytes[VIRTIO_HEADER..]);
+        template.restamp_frame(&mut bytes[VIRTIO_HEADER..], sequence, 1);
         bytes
     };
     (0..frames).map(frame).collect()
+}
+
+/// The same, each with several datagrams joined in it as GRO joins them: VIRTIO_NET_HDR_GSO_UDP_L4.
+fn joined_frames(mac: [u8; 6], segments: u32, frames: u32) -> Vec<Vec<u8>> {
+    let mut joined = tap_frames(mac, SEGMENT * segments as usize, frames);
+    for (at, bytes) in joined.iter_mut().enumerate() {
+        let (header, frame) = bytes.split_at_mut(VIRTIO_HEADER);
+        let payload_start = UDP_AT + 8;
+        for (segment, payload) in (0..segments).zip(frame[payload_start..].chunks_exact_mut(SEGMENT)) {
+            ProbeHeader { sequence: at as u32 * segments + segment, raw_time: 1, stream: 0 }.write(payload);
+        }
+        // The pseudo header's sum, which who completes the checksum of each segment wants there.
+        let udp_len = (frame.len() - UDP_AT) as u32;
+        let sum = Checksum::ZERO.add_bytes(&frame[26..UDP_AT]).add_word(17 + udp_len).fold();
+        frame[UDP_AT + 6..payload_start].copy_from_slice(&sum.to_be_bytes());
+        let words = [payload_start, SEGMENT, UDP_AT, 6].map(|word| (word as u16).to_ne_bytes());
+        let (needs_checksum, gso_udp_l4) = (1, 5);
+        header[..2].copy_from_slice(&[needs_checksum, gso_udp_l4]);
+        header[2..].copy_from_slice(words.as_flattened());
+    }
+    joined
 }
 
 #[test]
@@ -254,7 +280,8 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
         route.add_address(link.index, "10.78.0.2".parse().unwrap(), 24).unwrap();
         link.mac.unwrap()
     });
-    let frames = tap_frames(mac.unwrap(), 100);
+    let mac = mac.unwrap();
+    let (alone, joined) = (tap_frames(mac, SEGMENT, 100), joined_frames(mac, 5, 20));
     // So many come on each queue.
     let on_queues = [0, 10, 30, 60];
     let udp = UdpRxPlan { receive_buffer_bytes: Some(8_000_000), ..UdpRxPlan::default() };
@@ -263,6 +290,7 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
         (RxEngine::Udp(too_small), 1),
         (RxEngine::Udp(udp.clone()), 1),
         (RxEngine::Udp(udp.clone()), 2),
+        (RxEngine::Udp(UdpRxPlan { gro: true, ..udp.clone() }), 1),
         (RxEngine::Udp(UdpRxPlan { reuse_port: true, ..udp }), 2),
         (RxEngine::Packet(PacketRxPlan {}), 1),
         (RxEngine::Packet(PacketRxPlan {}), 2),
@@ -281,10 +309,13 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
         let enter = namespace.try_clone().unwrap();
         let placement = Placement { enter: Some(Arc::new(move || enter.enter())), cpus: Vec::new() };
         let receiver = Receiver::start(&plan, &placement).unwrap();
+        // What is joined comes to the socket as one buffer, and is as many packets as were joined.
+        let takes_joined = matches!(&engine, RxEngine::Udp(udp) if udp.gro);
+        let (frames, packets_each) = if takes_joined { (&joined, 5) } else { (&alone, 1) };
         let send = || {
             let mut next = frames.iter();
             for (mut queue, count) in queues.iter().zip(on_queues) {
-                next.by_ref().take(count).for_each(|frame| queue.write_all(frame).unwrap());
+                next.by_ref().take(count / packets_each).for_each(|frame| queue.write_all(frame).unwrap());
             }
         };
         let queues_of = |statistics: &ReceptionStatistics| {
