@@ -43,21 +43,23 @@ impl ProbeHeader {
     /// Reads the header of a UDP payload; `None` when it is too short or carries another magic.
     #[inline]
     pub fn read(payload: &[u8]) -> Option<Self> {
-        Self::read_behind(PROBE_MAGIC, payload)
+        Self::read_behind(PROBE_MAGIC.to_be_bytes(), payload)
     }
 
     /// Reads the header of a probe that came back.
     #[inline]
     pub fn read_returned(payload: &[u8]) -> Option<Self> {
-        Self::read_behind(RETURNED_MAGIC, payload)
+        Self::read_behind(RETURNED_MAGIC.to_be_bytes(), payload)
     }
 
-    #[inline]
-    fn read_behind(magic: u32, payload: &[u8]) -> Option<Self> {
+    /// Reads the header that begins with these bytes: those of [`PROBE_MAGIC`] or of [`RETURNED_MAGIC`].
+    // Always: what the caller does not use is not read then.
+    #[inline(always)]
+    pub fn read_behind(magic: [u8; 4], payload: &[u8]) -> Option<Self> {
         let header: &[u8; PROBE_LEN] = payload.first_chunk()?;
         let word =
             |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if word(0) != magic {
+        if header[..4] != magic {
             return None;
         }
         let raw_time = u64::from(word(8)) << 32 | u64::from(word(12));
