@@ -17,6 +17,15 @@ pub(crate) fn linerate(args: &[&str]) -> Command {
     command
 }
 
+/// The same ahead of all other processes (`SCHED_FIFO`): what is timed must not wait for the tests beside it.
+pub(crate) fn linerate_first(args: &[&str]) -> Command {
+    let plain = linerate(args);
+    let mut command = Command::new("chrt");
+    command.args(["--fifo", "1"]).arg(plain.get_program()).args(plain.get_args());
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    command
+}
+
 /// Exit status, standard output and standard error.
 pub(crate) fn run(args: &[&str]) -> (i32, String, String) {
     words(linerate(args).output().expect("linerate starts"))
@@ -29,7 +38,11 @@ pub(crate) fn words(output: Output) -> (i32, String, String) {
 
 /// The JSON document that a command prints.
 pub(crate) fn json(args: &[&str]) -> (i32, Value) {
-    let (status, out, err) = run(args);
+    json_of(linerate(args))
+}
+
+pub(crate) fn json_of(mut command: Command) -> (i32, Value) {
+    let (status, out, err) = words(command.output().expect("the command starts"));
     let value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}\n{err}"));
     (status, value)
 }
