@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     net::{IpAddr, SocketAddr},
+    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -16,7 +17,16 @@ const PART: &str = "NIC_TEST_PART";
 
 /// How often a process is killed: `NIC_TEST_KILLS=200` takes about ten minutes.
 pub(crate) fn kills() -> u32 {
-    env::var("NIC_TEST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24)
+    asked("NIC_TEST_KILLS", 24)
+}
+
+/// Flows of each kind with each table: `NIC_TEST_FLOWS=1000` takes two minutes.
+pub(crate) fn flows_each() -> u16 {
+    asked("NIC_TEST_FLOWS", 300)
+}
+
+fn asked<T: FromStr>(variable: &str, otherwise: T) -> T {
+    env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
 /// Runs a part of this file in a guest with these pairs; skips loudly where the packages are missing.
@@ -37,8 +47,9 @@ pub(crate) fn in_a_guest(part: &str, pairs: &[NicPair]) {
     };
     let exe = env::current_exe().unwrap();
     let script = format!(
-        "NIC_TEST_KILLS={} {PART}={part} RUST_BACKTRACE=0 {} --exact {part} --nocapture 2>&1",
+        "NIC_TEST_KILLS={} NIC_TEST_FLOWS={} {PART}={part} RUST_BACKTRACE=0 {} --exact {part} --nocapture 2>&1",
         kills(),
+        flows_each(),
         exe.display()
     );
     let outcome = vm.outcome(&script).unwrap();

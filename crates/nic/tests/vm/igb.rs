@@ -6,7 +6,7 @@ use lab::{NicModel, NicPair};
 use nic::{Card, Session, SessionError, Verdict, Verifier, card_interrupts, read_queue_counts};
 
 use crate::{
-    guest::{assert_predicted, flows, in_a_guest, is_guest, kills, set, up},
+    guest::{assert_predicted, flows, flows_each, in_a_guest, is_guest, kills, set, up},
     support,
 };
 
@@ -26,9 +26,10 @@ fn flows_go_where_they_are_predicted() {
             let udp6 = format!("rss.fields.udp6={fields}");
             session.apply(&set(&[table, &udp4, &udp6])).unwrap();
             let since = Instant::now();
-            assert_predicted(&mut card, &via, &flows(kind, 1000));
+            assert_predicted(&mut card, &via, &flows(kind, flows_each()));
             println!(
-                "1000 flows by {kind}, {fields}, {table}: all predicted, {:.1} s",
+                "{} flows by {kind}, {fields}, {table}: all predicted, {:.1} s",
+                flows_each(),
                 since.elapsed().as_secs_f64()
             );
         }
@@ -37,8 +38,8 @@ fn flows_go_where_they_are_predicted() {
     if support::all_settings(card.name()).contains_key("rss.key") {
         let key = format!("rss.key={}", ["6d:5a"; 20].join(":"));
         session.apply(&set(&[&key, equal])).unwrap();
-        assert_predicted(&mut card, &via, &flows("ports", 1000));
-        println!("1000 flows with another key: all predicted");
+        assert_predicted(&mut card, &via, &flows("ports", flows_each()));
+        println!("{} flows with another key: all predicted", flows_each());
     }
 }
 
