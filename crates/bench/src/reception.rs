@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, mpsc},
 };
@@ -14,7 +15,7 @@ use engine::{
 use ledger::{Drivers, HostCounters, Received, host_rx_lines};
 use measure::{Cost, Endpoint, Interval, LedgerLine, Profile};
 use serde_json::json;
-use session::{Counts, Host, HostError, HostEvent, Progress, Report};
+use session::{Counts, Host, HostError, HostEvent, HostListener, Progress, Report};
 use sys::{clock, udp::UdpSink};
 use thiserror::Error;
 
@@ -58,8 +59,8 @@ impl Reception {
         // Whoever only listens along leaves packets to the kernel, which would say that nobody wants them.
         let sink =
             matches!(plan.engine, RxEngine::Packet(_)).then(|| UdpSink::open(plan.local).ok()).flatten();
-        let receiver = Receiver::start(plan, &placement)?;
-        let local = receiver.local_address();
+        let (receiver, listener) = open(plan, &placement)?;
+        let data_port = receiver.local_address().port();
         let endpoint = endpoint(plan, cpus);
         let gro = matches!(&plan.engine, RxEngine::Udp(udp) if udp.gro);
         let counting = Arc::new(Counting {
@@ -73,7 +74,7 @@ impl Reception {
             begun: Mutex::default(),
         });
         let (sender, events) = mpsc::channel();
-        let host = Host::listen(local, local.port(), counting.clone(), sender)?;
+        let host = Host::serve(listener, data_port, counting.clone(), sender)?;
         let start_ns = clock::monotonic_ns();
         let last = (start_ns, RxSnapshot::default());
         Ok(Self { counting, host: Some(host), events, last, start_ns, _sink: sink })
@@ -262,6 +263,22 @@ fn lost_at_port(endpoint: &Endpoint, lost: u64) -> LedgerLine {
         .with_remedy("the reader does not keep up: more threads, or --spin")
 }
 
+/// The workers, and a place for handshakes on TCP at the same address and port. Where the kernel chooses the port, one that
+/// is free for both.
+fn open(plan: &ReceiverPlan, placement: &Placement) -> Result<(Receiver, HostListener), ReceptionError> {
+    const MOST_PORTS: usize = 100;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let receiver = Receiver::start(plan, placement)?;
+        let may_choose = plan.local.port() == 0 && tries < MOST_PORTS;
+        match HostListener::bind(receiver.local_address()) {
+            Err(error) if may_choose && error.source.kind() == io::ErrorKind::AddrInUse => {}
+            listener => return Ok((receiver, listener?)),
+        }
+    }
+}
+
 fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {
     let spec = RxSpec(plan.engine.clone());
     Endpoint {
@@ -274,5 +291,44 @@ fn endpoint(plan: &ReceiverPlan, cpus: &[u32]) -> Endpoint {
             ("engine".into(), json!(plan.engine)),
             ("spin".into(), json!(plan.spin)),
         ]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use engine::UdpRxPlan;
+    use lab::{Access, Lab, LabPlan};
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_the_kernel_chooses_is_free_for_handshakes_too() {
+        let Ok(Access::Privileged) = lab::gain_access() else {
+            return testing::skip("the range of ports is root's to set");
+        };
+        let lab = Lab::create(&LabPlan::default()).unwrap();
+        let address = IpAddr::from(lab.rx().ipv4()[0]);
+        let plan = ReceiverPlan {
+            engine: RxEngine::Udp(UdpRxPlan::default()),
+            local: (address, 0).into(),
+            interface: None,
+            workers: 1,
+            spin: false,
+            batch_size: 64,
+            statistics: None,
+            reflect: false,
+            work_ns: 0,
+        };
+        let ports = lab.rx().run(|| {
+            // Two ports to choose from, and somebody has one of them, for TCP only.
+            std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40001").unwrap();
+            let _somebody = TcpListener::bind((address, 40_000)).unwrap();
+            (0..8)
+                .map(|_| Reception::start(&plan, &[], None).unwrap().address().unwrap().port())
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(ports.unwrap(), [40_001; 8]);
     }
 }

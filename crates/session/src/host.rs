@@ -114,6 +114,13 @@ pub struct HostError {
     pub source: io::Error,
 }
 
+/// A place to connect to, which nobody serves yet.
+#[derive(Debug)]
+pub struct HostListener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
 struct Shared {
     counts: Arc<dyn Counts>,
     events: mpsc::Sender<HostEvent>,
@@ -131,21 +138,32 @@ struct Seats {
     joined: u32,
 }
 
-impl Host {
-    /// Listens on TCP `address`, and sends accepted senders to UDP `data_port` of the same host.
+impl HostListener {
+    /// Takes TCP `address`.
     ///
     /// # Errors
     /// [`HostError`] when the address is taken or not ours.
-    pub fn listen(
-        address: SocketAddr,
+    pub fn bind(address: SocketAddr) -> Result<Self, HostError> {
+        let failed = |source| HostError { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+}
+
+impl Host {
+    /// Serves who connects, and sends accepted senders to UDP `data_port` of the same host.
+    ///
+    /// # Errors
+    /// [`HostError`]: there is no room for another thread.
+    pub fn serve(
+        HostListener { listener, address }: HostListener,
         data_port: u16,
         counts: Arc<dyn Counts>,
         events: mpsc::Sender<HostEvent>,
     ) -> Result<Self, HostError> {
         let failed = |source| HostError { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
         let stop = Arc::<AtomicBool>::default();
         let shared = Arc::new(Shared {
             counts,
@@ -159,7 +177,7 @@ impl Host {
             .name("control".into())
             .spawn(move || accept(&listener, &shared))
             .map_err(failed)?;
-        Ok(Self { stop, address: bound, acceptor: Some(acceptor) })
+        Ok(Self { stop, address, acceptor: Some(acceptor) })
     }
 
     /// The address listened on.

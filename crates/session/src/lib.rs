@@ -16,7 +16,7 @@ mod metrics;
 
 pub use consent::{ConsentError, may_send_without_handshake};
 pub use guest::{Accepted, Guest, SessionError};
-pub use host::{Counts, Host, HostError, HostEvent};
+pub use host::{Counts, Host, HostError, HostEvent, HostListener};
 pub use lines::{LineError, Lines, MOST_LINE_BYTES};
 pub use local::{ControlError, ControlRequest, ControlSocket, Running, running, runtime_folder};
 pub use message::{Message, Offer, PROTOCOL, Progress, Report};

@@ -13,7 +13,9 @@ use std::{
 };
 
 use measure::{Cost, Endpoint, LedgerLine};
-use session::{Counts, Guest, Host, HostEvent, Offer, PROTOCOL, Progress, Report, SessionError};
+use session::{
+    Counts, Guest, Host, HostEvent, HostListener, Offer, PROTOCOL, Progress, Report, SessionError,
+};
 
 #[derive(Default)]
 struct Invented {
@@ -68,7 +70,8 @@ struct Receiver {
 fn receiver() -> Receiver {
     let counts = Arc::<Invented>::default();
     let (sender, events) = mpsc::channel();
-    let host = Host::listen("127.0.0.1:0".parse().unwrap(), 4321, counts.clone(), sender).unwrap();
+    let listener = HostListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let host = Host::serve(listener, 4321, counts.clone(), sender).unwrap();
     Receiver { host, counts, events }
 }
 
