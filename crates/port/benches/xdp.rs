@@ -66,11 +66,7 @@ fn main() -> Outcome<()> {
         src_port: "1024-65535".parse()?,
         ..FrameSpec::default()
     };
-    let way = Way {
-        path: SendPath::Tx,
-        batch_size: XdpTxOptions::on(0).batch_size,
-        packets: XdpTx::WORTHWHILE_PACKETS,
-    };
+    let way = Way { path: SendPath::Tx, batch_size: XdpTxOptions::on(0).batch_size, packets: 16_384 };
     let to_map = Way { path: SendPath::Map, ..way };
     let nowhere = Way { path: SendPath::Dropped, ..way };
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
