@@ -299,16 +299,14 @@ mod tests {
     use std::net::TcpListener;
 
     use engine::UdpRxPlan;
-    use lab::{Access, Lab, LabPlan};
+    use lab::LabPlan;
 
     use super::*;
 
     #[test]
     fn a_port_that_the_kernel_chooses_is_free_for_handshakes_too() {
-        let Ok(Access::Privileged) = lab::gain_access() else {
-            return testing::skip("the range of ports is root's to set");
-        };
-        let lab = Lab::create(&LabPlan::default()).unwrap();
+        let why = "the range of ports is root's to set";
+        let Some(lab) = testing::root_lab(&LabPlan::default(), why) else { return };
         let address = IpAddr::from(lab.rx().ipv4()[0]);
         let plan = ReceiverPlan {
             engine: RxEngine::Udp(UdpRxPlan::default()),

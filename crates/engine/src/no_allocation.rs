@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use lab::{Access, Lab, LabPlan};
+use lab::{Lab, LabPlan};
 use measure::StatisticsLevel;
 use port::{
     CountOptions, MeasureOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, ProbeTime, RxPort,
@@ -35,11 +35,7 @@ const FEW: u64 = 4096;
 const MANY: u64 = 10 * FEW;
 
 fn lab() -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() }).unwrap());
-    }
-    testing::skip("raw sockets and XDP need root");
-    None
+    testing::root_lab(&LabPlan { queues: 1, ..LabPlan::default() }, "raw sockets and XDP need root")
 }
 
 fn addresses(lab: &Lab) -> (IpAddr, SocketAddr) {

@@ -13,7 +13,7 @@ use engine::{
     Sender, SenderPlan, StatisticsPlan, Then, TxEngine, TxWorkerPlan, UdpRxPlan, XdpRxPlan, XskRxPlan,
     reception,
 };
-use lab::{Access, Lab, LabPlan, Side};
+use lab::{Lab, LabPlan, Side};
 use measure::{ReceptionShare, ReceptionStatistics, StatisticsLevel};
 use sys::{
     netns::NetNs,
@@ -28,11 +28,7 @@ const FRAMES: u64 = 300;
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
 fn lab() -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan::default()).unwrap());
-    }
-    testing::skip("XDP needs root");
-    None
+    testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
 
 /// Frames of one kind.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Access, Lab, LabPlan, Side};
+use lab::{Lab, LabPlan, Side};
 use port::{
     BusyPoll, CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PortError, RxPort, TxPort,
     Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
@@ -37,11 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BUSILY: Option<BusyPoll> = Some(BusyPoll::USUAL);
 
 fn lab() -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan::default()).unwrap());
-    }
-    testing::skip("XDP needs root");
-    None
+    testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
 
 /// What the other processes do; nothing when the harness runs it.

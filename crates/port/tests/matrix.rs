@@ -11,7 +11,7 @@ mod shapes;
 use std::{io::Write, process::Command};
 
 use bpf::{Mode, Pass};
-use lab::{Access, Lab, LabPlan};
+use lab::{Lab, LabPlan};
 use port::{PacketRx, PacketRxOptions, RxPort, Wait};
 use wire::{PcapWriter, Template, UdpFrame};
 
@@ -26,11 +26,7 @@ const FRAMES: u32 = 100_000;
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
 fn lab(plan: &LabPlan) -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(plan).unwrap());
-    }
-    testing::skip("the matrix needs root");
-    None
+    testing::root_lab(plan, "the matrix needs root")
 }
 
 /// Carries all frames from one kind of sender to every kind of receiver.

@@ -8,6 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lab::{Access, Lab, LabPlan};
+
+/// A lab as root; without, says what needs it, for example "XDP needs root", as [`skip`] does.
+///
+/// # Panics
+/// As [`skip`], and when root gets no lab.
+pub fn root_lab(plan: &LabPlan, why: &str) -> Option<Lab> {
+    let is_root = matches!(lab::gain_access(), Ok(Access::Privileged));
+    if !is_root {
+        skip(why);
+    }
+    is_root.then(|| Lab::create(plan).expect("root gets a lab"))
+}
+
 /// Says that a test cannot run here. Panics where nothing may be skipped: `LINERATE_REQUIRE_ALL` is set.
 pub fn skip(why: impl Display) {
     assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {why}");

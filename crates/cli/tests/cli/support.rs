@@ -12,17 +12,18 @@ use serde_json::Value;
 
 /// A command that runs linerate; its state goes to a folder of the test's own.
 pub(crate) fn linerate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(args).env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
-    command
+    started(Command::new(env!("CARGO_BIN_EXE_linerate")), args)
 }
 
 /// The same ahead of all other processes (`SCHED_FIFO`): what is timed must not wait for the tests beside it.
 pub(crate) fn linerate_first(args: &[&str]) -> Command {
-    let plain = linerate(args);
-    let mut command = Command::new("chrt");
-    command.args(["--fifo", "1"]).arg(plain.get_program()).args(plain.get_args());
-    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    let mut first = Command::new("chrt");
+    first.args(["--fifo", "1", env!("CARGO_BIN_EXE_linerate")]);
+    started(first, args)
+}
+
+fn started(mut command: Command, args: &[&str]) -> Command {
+    command.args(args).env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     command
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Status, Verdicts};
-use lab::{Access, Lab, LabPlan};
+use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,11 +23,7 @@ pub(crate) fn lab() -> Option<Lab> {
 
 pub(crate) fn lab_with(queues: u32) -> Option<Lab> {
     // With GRO a veth has its receive rings all the time, as a card has.
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan { queues, gro: true, ..LabPlan::default() }).unwrap());
-    }
-    testing::skip("diverting needs root");
-    None
+    testing::root_lab(&LabPlan { queues, gro: true, ..LabPlan::default() }, "diverting needs root")
 }
 
 pub(crate) fn plan(lab: &Lab, place: Place, rules: &[&str]) -> DivertPlan {

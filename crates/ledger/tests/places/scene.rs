@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Access, Lab, LabPlan, Side};
+use lab::{Lab, LabPlan, Side};
 use ledger::{
     Drivers, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Place, Received, lab_lines,
 };
@@ -29,11 +29,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// A lab as root, or `None` with a loud word; a failure where everything is required.
     pub(crate) fn new(plan: &LabPlan) -> Option<Self> {
-        let Ok(Access::Privileged) = lab::gain_access() else {
-            testing::skip("the kernel's drop reasons need root");
-            return None;
-        };
-        let lab = Lab::create(plan).unwrap();
+        let lab = testing::root_lab(plan, "the kernel's drop reasons need root")?;
         let scope = DropScope { only_udp: true, ..DropScope::default() };
         let watch = DropWatch::over(&[lab.tx().namespace(), lab.rx().namespace()], &scope).unwrap();
         let before = (read(lab.tx()), read(lab.rx()), watch.read().unwrap());

@@ -2,18 +2,14 @@
 
 use std::{io::Read, time::Duration};
 
-use lab::{Access, Lab, LabPlan, Side};
+use lab::{Lab, LabPlan, Side};
 use socket2::{Domain, Protocol, Socket, Type};
 use sys::netdev::Napi;
 use wire::{FrameSpec, Template};
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
 pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(plan).unwrap());
-    }
-    testing::skip("XDP needs root");
-    None
+    testing::root_lab(plan, "XDP needs root")
 }
 
 pub(crate) fn template(spec: &FrameSpec) -> Template {

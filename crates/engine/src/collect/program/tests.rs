@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Access, Lab, LabPlan};
+use lab::{Lab, LabPlan};
 use measure::{NanosSummary, ReceptionStatistics};
 use port::{MeasureOptions, ProbeTime, Verdict, XdpMeter, XdpMode};
 use wire::{PROBE_LEN, ProbeClock, ProbeHeader};
@@ -14,11 +14,7 @@ use crate::collect::{Arrival, Collector, LatencyMeans, reception};
 
 /// A lab as root, or `None` with a loud word; a failure where everything is required.
 fn lab() -> Option<Lab> {
-    if let Ok(Access::Privileged) = lab::gain_access() {
-        return Some(Lab::create(&LabPlan::default()).unwrap());
-    }
-    testing::skip("XDP needs root");
-    None
+    testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
 
 /// One packet of a script: which socket sends it, in which stream, its number, when it leaves and arrives.
