@@ -50,7 +50,7 @@ pub use measure::{
 pub use pass::Pass;
 pub use program::{Mode, foreign_program};
 pub use queues::{QueuePackets, SocketLayer, SocketQueues, SocketQueuesOptions};
-pub use redirect::{Redirect, RedirectOptions};
+pub use redirect::{Redirect, RedirectOptions, Stamp};
 pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
 pub use softirq::{NapiCounts, SoftirqWatch};

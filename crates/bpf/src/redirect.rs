@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    num::NonZero,
     os::fd::{AsFd, AsRawFd},
 };
 
@@ -19,13 +20,17 @@ pub struct RedirectOptions {
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Each packet for a socket carries when it came in place of its destination address ([`RedirectOptions::arrival_ns`]).
+    /// Each packet for a socket carries when it came in place of its destination address ([`Stamp::of`]).
     pub stamps: bool,
     /// Look at the clock for stamps once a poll of the device instead of once a packet.
     pub by_poll: bool,
     /// Slots for sockets: one more than the largest queue number.
     pub queues: u32,
 }
+
+/// When a packet came: the lower 48 bits of the monotonic clock, in nanoseconds, below a bit that is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(NonZero<u64>);
 
 /// Hands matching packets of queue q to the AF_XDP socket in slot q, and all others to the kernel.
 pub struct Redirect {
@@ -41,20 +46,27 @@ impl Default for RedirectOptions {
     }
 }
 
-impl RedirectOptions {
-    /// Bytes of a stamp: a MAC address.
-    pub const STAMP_BYTES: usize = 6;
+impl Stamp {
+    const BYTES: usize = 6;
+    /// The bit above.
+    const PRESENT: u64 = 1 << (8 * Self::BYTES);
     /// By how much a packet may have come after `now_ns` was read.
     const AHEAD_NS: u64 = 1_000_000_000;
 
-    /// When a stamped packet came, in nanoseconds of the monotonic clock, of which the stamp has the lower 48 bits (78
-    /// hours); `now_ns` is about then: at most a second before, and not that long after.
+    /// That of a frame: in place of its destination address.
     #[inline]
-    pub fn arrival_ns(&[a, b, c, d, e, f]: &[u8; Self::STAMP_BYTES], now_ns: u64) -> u64 {
-        const MASK: u64 = (1 << 48) - 1;
-        let stamp = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let &[a, b, c, d, e, f] = frame.first_chunk::<{ Self::BYTES }>()?;
+        NonZero::new(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | Self::PRESENT).map(Self)
+    }
+
+    /// When the packet came, in nanoseconds of the monotonic clock; `now_ns` is about then: at most a second before, and
+    /// not 78 hours after.
+    #[inline]
+    pub fn arrival_ns(self, now_ns: u64) -> u64 {
+        const MASK: u64 = Stamp::PRESENT - 1;
         let latest_ns = now_ns + Self::AHEAD_NS;
-        latest_ns - (latest_ns.wrapping_sub(stamp) & MASK)
+        latest_ns - (latest_ns.wrapping_sub(self.0.get()) & MASK)
     }
 }
 
@@ -113,12 +125,11 @@ mod tests {
     fn a_stamp_and_the_clock_tell_when_a_packet_came() {
         const HOUR_NS: u64 = 3_600_000_000_000;
         for arrived_ns in [5u64, (1 << 48) - 1, 1 << 48, (7 << 48) + 12_345] {
-            let stamp = arrived_ns.to_le_bytes();
-            let stamp = stamp.first_chunk().unwrap();
+            let stamp = Stamp::of(&arrived_ns.to_le_bytes()).unwrap();
             for now_ns in
                 [arrived_ns, arrived_ns + 1, arrived_ns + 78 * HOUR_NS, arrived_ns.saturating_sub(900)]
             {
-                assert_eq!(RedirectOptions::arrival_ns(stamp, now_ns), arrived_ns, "at {now_ns}");
+                assert_eq!(stamp.arrival_ns(now_ns), arrived_ns, "at {now_ns}");
             }
         }
     }

@@ -1,6 +1,5 @@
 //! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
 
-mod cost;
 mod program;
 mod summary;
 mod table;
@@ -11,7 +10,6 @@ use wire::{FlowKey, ProbeHeader};
 use crate::publish::STREAMS;
 use table::Table;
 
-pub(crate) use cost::measuring_cost;
 pub(crate) use summary::OfQueues;
 pub use summary::{LatencyMeans, Readings, reception};
 pub(crate) use table::Key;
@@ -46,22 +44,13 @@ pub struct Collector {
     recorded: Box<Recorded>,
     last_ns: Option<u64>,
     last: Option<Whose>,
-    run: Option<Run>,
+    /// Rows that were only written down: they are added up one after another, with all that takes in the caches.
+    later: Vec<(Arrival, u64)>,
     place: ReaderPlace,
 }
 
-/// Packets of a batch may differ in nothing but their numbers: stamped together when they were sent and when they came.
-/// They are only counted; what they add is added when another comes or somebody looks.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    /// The packet before.
-    like: Arrival,
-    sender: usize,
-    flow: usize,
-    /// The number that follows.
-    next: u32,
-    repeats: u64,
-}
+/// So many rows are written down at most.
+const MOST_LATER: usize = 16;
 
 /// Whose a packet is.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +151,7 @@ impl Collector {
             recorded: Box::default(),
             last_ns: None,
             last: None,
-            run: None,
+            later: Vec::with_capacity(MOST_LATER),
             place,
         }
     }
@@ -203,101 +192,82 @@ impl Collector {
         counts.frame_bytes += frame_bytes;
     }
 
-    /// Takes the next probe packet when it is like the one before in all but its number, which follows; says whether it
-    /// was. `is_of` says whether it is of a flow.
-    #[inline(always)]
-    pub fn add_repeated(
-        &mut self,
-        header: &ProbeHeader,
-        is_of: impl FnOnce(&FlowKey) -> bool,
-        (payload_bytes, frame_bytes): (usize, usize),
-        arrived_ns: u64,
-    ) -> bool {
-        let Some(Run { like, next, repeats, .. }) = &mut self.run else { return false };
-        let is_repeated = header.sequence == *next
-            && arrived_ns == like.arrived_ns
-            && header.raw_time == like.header.raw_time
-            && header.stream == like.header.stream
-            && (payload_bytes, frame_bytes) == (like.payload_bytes, like.frame_bytes)
-            && is_of(&like.flow);
-        *next = next.wrapping_add(u32::from(is_repeated));
-        *repeats += u64::from(is_repeated);
-        is_repeated
-    }
-
-    /// Takes so many packets more that are like the one before, which was repeated.
-    pub fn add_repeats(&mut self, packets: u64) {
-        let run = self.run.as_mut().expect("a packet was repeated");
-        run.next = run.next.wrapping_add(packets as u32);
-        run.repeats += packets;
-    }
-
     /// The next probe packet.
-    #[inline]
     pub fn add(&mut self, arrival: &Arrival) {
-        let Arrival { header, flow, payload_bytes, frame_bytes, arrived_ns, .. } = arrival;
-        if !self.add_repeated(header, |like| flow == like, (*payload_bytes, *frame_bytes), *arrived_ns) {
-            self.add_other(arrival);
+        self.add_row(arrival, 1);
+    }
+
+    /// The next `packets` probe packets, which differ in nothing but their numbers: those follow each other. Adding up a row
+    /// of many costs little more than one packet.
+    #[inline]
+    pub fn add_row(&mut self, first: &Arrival, packets: u64) {
+        self.later.push((*first, packets));
+        if self.later.len() == MOST_LATER {
+            self.settle();
         }
     }
 
-    /// A packet that is not like the one before.
-    pub fn add_other(&mut self, arrival: &Arrival) {
-        self.settle();
-        self.run = None;
-        self.count(1, arrival.payload_bytes as u64, arrival.frame_bytes as u64);
+    /// Adds up the rows that were only written down.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let mut later = std::mem::take(&mut self.later);
+        for (first, packets) in later.drain(..) {
+            self.settle_row(&first, packets);
+        }
+        self.later = later;
+    }
+
+    fn settle_row(&mut self, first: &Arrival, packets: u64) {
+        self.count(packets, packets * first.payload_bytes as u64, packets * first.frame_bytes as u64);
         if self.level == StatisticsLevel::Counter {
             return;
         }
         let counts = &mut self.counts;
-        counts.first_ns.get_or_insert(arrival.arrived_ns);
-        counts.last_ns = arrival.arrived_ns;
-        counts.sent_by_uptime += u64::from(!arrival.is_sent_by_wall);
-        self.add_numbered(arrival);
+        counts.first_ns.get_or_insert(first.arrived_ns);
+        counts.last_ns = first.arrived_ns;
+        counts.sent_by_uptime += packets * u64::from(!first.is_sent_by_wall);
+        let mut number = first.header.sequence;
+        for more in (0..packets).rev() {
+            if let Some(whose) = self.add_numbered(first, number)
+                && more > 0
+            {
+                return self.add_following(first, whose, more);
+            }
+            number = number.wrapping_add(1);
+        }
     }
 
-    /// Adds up what was only counted.
-    fn settle(&mut self) {
-        let Some(run) = &mut self.run else { return };
-        let repeats = std::mem::take(&mut run.repeats);
-        if repeats == 0 {
-            return;
-        }
-        let Run { like, sender, flow, .. } = *run;
-        let bytes = repeats * like.payload_bytes as u64;
-        let counts = &mut self.counts;
-        counts.packets += repeats;
-        counts.payload_bytes += bytes;
-        counts.frame_bytes += repeats * like.frame_bytes as u64;
-        counts.sent_by_uptime += repeats * u64::from(!like.is_sent_by_wall);
-
-        let (raw_time, arrived_ns) = (like.header.raw_time, like.arrived_ns);
+    /// Packets more like the one before, whose number was the highest.
+    fn add_following(&mut self, first: &Arrival, (sender, flow): (usize, usize), packets: u64) {
+        let (raw_time, arrived_ns) = (first.header.raw_time, first.arrived_ns);
+        let bytes = packets * first.payload_bytes as u64;
         let sender = self.senders.at(sender);
-        sender.packets += repeats;
+        sender.packets += packets;
         sender.payload_bytes += bytes;
-        sender.sequence.observe_following(repeats, raw_time, arrived_ns);
+        sender.sequence.observe_following(packets, raw_time, arrived_ns);
         let flow = self.flows.at(flow);
-        flow.packets += repeats;
+        flow.packets += packets;
         flow.payload_bytes += bytes;
         if let Some(sequence) = &mut flow.sequence {
-            sequence.observe_following(repeats, raw_time, arrived_ns);
+            sequence.observe_following(packets, raw_time, arrived_ns);
         }
         if self.level < StatisticsLevel::Time {
             return;
         }
         let recorded = &mut *self.recorded;
-        recorded.gap.record_n(0, repeats);
-        let Some(sent_ns) = like.sent_ns else { return };
-        sender.variation.observe_same(repeats);
-        recorded.jitter.record_n(0, repeats);
+        recorded.gap.record_n(0, packets);
+        let Some(sent_ns) = first.sent_ns else { return };
+        sender.variation.observe_same(packets);
+        recorded.jitter.record_n(0, packets);
         match u64::try_from(arrived_ns.wrapping_sub(sent_ns) as i64) {
-            Ok(latency_ns) => recorded.latency.record_n(latency_ns, repeats),
-            Err(_) => counts.before_sent += repeats,
+            Ok(latency_ns) => recorded.latency.record_n(latency_ns, packets),
+            Err(_) => self.counts.before_sent += packets,
         }
     }
 
+    /// A packet, of this number. Returns the places of its sender and its flow when its number is the highest.
     #[inline]
-    fn add_numbered(&mut self, arrival: &Arrival) {
+    fn add_numbered(&mut self, arrival: &Arrival, number: u32) -> Option<(usize, usize)> {
         let is_timed = self.level == StatisticsLevel::Time;
         let &Arrival { header, flow, arrived_ns, .. } = arrival;
         let bytes = arrival.payload_bytes as u64;
@@ -318,19 +288,20 @@ impl Collector {
                 }
             }
         }
-        let whose = if same.is_some() { same } else { self.whose(arrival) };
-        self.last = whose;
-        let Some(whose) = whose else {
+        if same.is_none() {
+            self.last = self.whose(arrival);
+        }
+        let Some(Whose { sender, at, .. }) = self.last else {
             self.beyond_tables += 1;
-            return;
+            return None;
         };
-        let state = self.senders.at(whose.sender);
+        let state = self.senders.at(sender);
         state.packets += 1;
         state.payload_bytes += bytes;
         state.send_times += u64::from(state.last_sent != header.raw_time);
         state.last_sent = header.raw_time;
         let is_highest = |placed| matches!(placed, Placed::Ahead | Placed::Restart);
-        let mut may_repeat = is_highest(state.sequence.observe(header.sequence, header.raw_time, arrived_ns));
+        let mut may_follow = is_highest(state.sequence.observe(number, header.raw_time, arrived_ns));
         if is_timed
             && let Some(transit_ns) = transit_ns
             && let Some(apart_ns) = state.variation.observe(transit_ns)
@@ -338,9 +309,9 @@ impl Collector {
             self.recorded.jitter.record(apart_ns);
         }
 
-        let Some(at) = whose.at else {
+        let Some(at) = at else {
             self.beyond_tables += 1;
-            return;
+            return None;
         };
         let state = self.flows.at(at);
         if is_timed && state.packets > 0 {
@@ -354,12 +325,9 @@ impl Collector {
         state.packets += 1;
         state.payload_bytes += bytes;
         if let Some(sequence) = &mut state.sequence {
-            may_repeat &= is_highest(sequence.observe(header.sequence, header.raw_time, arrived_ns));
+            may_follow &= is_highest(sequence.observe(number, header.raw_time, arrived_ns));
         }
-        if may_repeat {
-            let next = header.sequence.wrapping_add(1);
-            self.run = Some(Run { like: *arrival, sender: whose.sender, flow: at, next, repeats: 0 });
-        }
+        may_follow.then_some((sender, at))
     }
 
     /// Finds or makes the packet's sender and flow; `None` when there is no room for the sender.

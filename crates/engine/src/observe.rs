@@ -1,5 +1,7 @@
 //! Between a worker's port and its statistics: which packet, sent when, received when; and who may look.
 
+mod cost;
+
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
@@ -17,8 +19,10 @@ use sys::{
 };
 use wire::{FlowKey, Likeness, ProbeClock, ProbeHeader, UdpFrame};
 
+pub(crate) use cost::measuring_cost;
+
 use crate::{
-    collect::{Arrival, Collector, ReaderPlace, Readings, measuring_cost},
+    collect::{Arrival, Collector, ReaderPlace, Readings},
     publish::{RxSnapshot, StreamCount},
     receive::{Queues, Run, StatisticsPlan, Tally},
 };
@@ -35,25 +39,23 @@ pub(crate) struct Observer {
     queues: Option<Queues>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
-    repeated: Option<Repeated>,
+    row: Option<Row>,
 }
 
-/// A packet that was like the one before it, and more such after it in the same batch, which are only counted.
-struct Repeated {
-    like: Likeness,
-    arrived_ns: Option<u64>,
-    stream: u16,
-    payload_bytes: usize,
+/// Packets of a batch that differ in nothing but their numbers, which follow each other: stamped together when they were
+/// sent and when they came. They are only counted, and added up when another comes or the batch ends.
+struct Row {
+    first: Arrival,
+    /// What their port stamped them with; 0 is nothing.
+    stamped_ns: u64,
+    /// How their frames look, from the second on that differs in its number and times at most.
+    like: Option<Likeness>,
     /// The number that follows.
     next: u32,
-    more: u64,
-}
-
-/// A packet that holds a whole datagram.
-struct Seen<'s, 'r> {
-    layer: Layer,
-    received: &'s Received<'r>,
-    payload: &'s [u8],
+    /// None between batches.
+    packets: u64,
+    /// Of these, how many the tally has.
+    tallied: u64,
 }
 
 /// What becomes of statistics that were looked at.
@@ -91,16 +93,21 @@ impl Observer {
             stamp,
             wall: clock::wall_offset(),
             local,
-            cost: (plan.level == StatisticsLevel::Time).then(measuring_cost),
+            cost: None,
             queues: None,
             batch_ns: None,
-            repeated: None,
+            row: None,
         }
     }
 
     /// The same, which also tells on which queues all readers' packets came.
     pub(crate) fn telling(self, queues: Option<Queues>) -> Self {
         Self { queues, ..self }
+    }
+
+    /// The same, which also tells what measuring costs.
+    pub(crate) fn costing(self, cost: Option<MeasuringCost>) -> Self {
+        Self { cost, ..self }
     }
 
     #[inline]
@@ -138,80 +145,105 @@ impl Observer {
         received.source.map_or(self.local, |source| source.ip()).to_canonical().is_ipv4()
     }
 
-    /// Takes a packet, which the tally counts.
+    /// Takes a packet, which the tally counts before the batch ends.
     #[inline(always)]
-    pub(crate) fn observe(
+    pub(crate) fn observe(&mut self, layer: Layer, received: &Received<'_>, counted: (&mut Tally, &mut Run)) {
+        if let Some(row) = &mut self.row
+            && row.takes(received)
+        {
+            return;
+        }
+        // Its own: else the packet would be written down in memory for those too that are only counted.
+        let alone = *received;
+        self.observe_other(layer, &alone, counted);
+    }
+
+    /// Adds up the packets that were only counted.
+    pub(crate) fn end_row(&mut self, (tally, run): (&mut Tally, &mut Run)) {
+        let Some(row) = self.row.as_mut().filter(|row| row.packets > 0) else { return };
+        self.collector.add_row(&row.first, row.packets);
+        let packets = row.packets - row.tallied;
+        if packets > 0 {
+            let payload_bytes = packets * row.first.payload_bytes as u64;
+            tally.add_many(run, row.first.header.stream, StreamCount { packets, payload_bytes });
+        }
+        row.packets = 0;
+    }
+
+    /// Takes a packet that is not seen at once to continue the row.
+    #[inline(never)]
+    fn observe_other(&mut self, layer: Layer, received: &Received<'_>, (tally, run): (&mut Tally, &mut Run)) {
+        let known = self.glance(received);
+        let is_known = known.is_some();
+        let Some(arrival) = known.or_else(|| self.parse(layer, received, (&mut *tally, &mut *run))) else {
+            return self.collector.add_foreign(1);
+        };
+        let (stamped_ns, tallied) = (received.arrived_ns.unwrap_or(0), u64::from(!is_known));
+        let is_of_kind = self.row.as_ref().is_some_and(|row| row.is_of_kind(&arrival));
+        match &mut self.row {
+            Some(row) if is_of_kind && row.is_next(&arrival) => row.take(tallied),
+            _ => {
+                self.end_row((tally, run));
+                match &mut self.row {
+                    Some(row) if is_of_kind => row.begin(arrival, stamped_ns, tallied),
+                    row => *row = Some(Row::new(arrival, stamped_ns, tallied)),
+                }
+            }
+        }
+        let Some(row) = &mut self.row else { return };
+        if self.stamp != TimeSource::Loop && stamped_ns == 0 {
+            row.like = None; // each is to be counted as unstamped
+        } else if is_of_kind && !is_known && layer == Layer::Frame {
+            row.like = Likeness::of(received.bytes);
+        }
+    }
+
+    /// A packet that looks like those of the row, but for its number and its times.
+    #[inline]
+    fn glance(&mut self, received: &Received<'_>) -> Option<Arrival> {
+        let row = self.row.as_mut()?;
+        let (sequence, raw_time) = row.like.as_mut()?.follow(received.bytes)?;
+        let header = ProbeHeader { sequence, raw_time, ..row.first.header };
+        let first = row.first;
+        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
+        Some(Arrival { header, sent_ns, is_sent_by_wall, arrived_ns: self.arrived_ns(received), ..first })
+    }
+
+    /// Reads a packet's headers, and tallies it if it is a probe.
+    fn parse(
         &mut self,
         layer: Layer,
         received: &Received<'_>,
         (tally, run): (&mut Tally, &mut Run),
-    ) {
-        if let Some(repeated) = &mut self.repeated {
-            if repeated.takes(received) {
-                return;
-            }
-            self.end_repeats((&mut *tally, &mut *run));
-        }
-        // Its own: else the packet would be written down in memory for those too that are only counted.
-        let alone = *received;
-        let (received, counted) = (&alone, (tally, run));
-        if layer == Layer::Payload {
-            let flow = received.source.map_or_else(|| self.unknown_flow(), |source| self.flow_from(source));
-            let seen = Seen { layer, received, payload: received.bytes };
-            self.take(seen, |like| *like == flow, || flow, counted);
-        } else if let Some((payload, headers)) = UdpFrame::plain(received.bytes) {
-            let seen = Seen { layer, received, payload };
-            let Some(header) = self.take(seen, |like| headers.is_of(like), || headers.flow(), counted) else {
-                return;
-            };
-            if self.stamp == TimeSource::Loop || received.arrived_ns.is_some() {
-                self.repeated = Repeated::from(received, &header, payload.len());
-            }
-        } else {
-            self.observe_by_parsing(received, counted);
-        }
-    }
-
-    /// Adds up the packets that were only counted.
-    pub(crate) fn end_repeats(&mut self, (tally, run): (&mut Tally, &mut Run)) {
-        let Some(Repeated { stream, payload_bytes, more, .. }) = self.repeated.take() else { return };
-        self.collector.add_repeats(more);
-        tally.add_many(
-            run,
-            stream,
-            StreamCount { packets: more, payload_bytes: more * payload_bytes as u64 },
-        );
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn observe_by_parsing(&mut self, received: &Received<'_>, (tally, run): (&mut Tally, &mut Run)) {
-        let layer = Layer::Frame;
-        let Ok(frame) = UdpFrame::parse(received.bytes) else {
-            tally.add(run, &[]);
-            return self.collector.add_foreign(1);
+    ) -> Option<Arrival> {
+        let (payload, flow) = match layer {
+            Layer::Payload => (received.bytes, self.flow_from(received.source)),
+            Layer::Frame => match UdpFrame::plain(received.bytes) {
+                Some((payload, headers)) => (payload, headers.flow()),
+                None => {
+                    let frame = UdpFrame::parse(received.bytes);
+                    let Ok(frame) = frame else { return tally.add(run, &[]).and(None) };
+                    (frame.payload(), frame.flow())
+                }
+            },
         };
-        let flow = frame.flow();
-        let seen = Seen { layer, received, payload: frame.payload() };
-        self.take(seen, |like| *like == flow, || flow, (tally, run));
+        let header = tally.add(run, payload)?;
+        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
+        Some(Arrival {
+            header,
+            flow,
+            payload_bytes: payload.len(),
+            frame_bytes: self.frame_bytes(layer, received),
+            sent_ns,
+            is_sent_by_wall,
+            arrived_ns: self.arrived_ns(received),
+        })
     }
 
-    /// Takes a datagram: `is_of` says whether it is of a flow, `flow` of which it is. Returns its header when it was like the
-    /// packet before.
-    #[inline(always)]
-    fn take(
-        &mut self,
-        Seen { layer, received, payload }: Seen<'_, '_>,
-        is_of: impl FnOnce(&FlowKey) -> bool,
-        flow: impl FnOnce() -> FlowKey,
-        (tally, run): (&mut Tally, &mut Run),
-    ) -> Option<ProbeHeader> {
-        let Some(header) = tally.add(run, payload) else {
-            self.collector.add_foreign(1);
-            return None;
-        };
-        let (payload_bytes, frame_bytes) = (payload.len(), self.frame_bytes(layer, received));
-        let arrived_ns = match (self.stamp, received.arrived_ns) {
+    /// When a packet arrived, on the monotonic clock.
+    #[inline]
+    fn arrived_ns(&mut self, received: &Received<'_>) -> u64 {
+        match (self.stamp, received.arrived_ns) {
             (TimeSource::Loop, _) => *self.batch_ns.get_or_insert_with(clock::monotonic_ns),
             (TimeSource::Kernel, Some(wall_ns)) => wall_ns.wrapping_sub(self.wall.ahead_ns),
             (TimeSource::Program | TimeSource::Poll | TimeSource::Card, Some(stamped_ns)) => stamped_ns,
@@ -219,21 +251,7 @@ impl Observer {
                 self.collector.add_unstamped();
                 *self.batch_ns.get_or_insert_with(clock::monotonic_ns)
             }
-        };
-        if self.collector.add_repeated(&header, is_of, (payload_bytes, frame_bytes), arrived_ns) {
-            return Some(header);
         }
-        let (sent_ns, is_sent_by_wall) = self.sent_ns(&header);
-        self.collector.add_other(&Arrival {
-            sent_ns,
-            is_sent_by_wall,
-            header,
-            flow: flow(),
-            payload_bytes,
-            frame_bytes,
-            arrived_ns,
-        });
-        None
     }
 
     #[inline]
@@ -247,8 +265,10 @@ impl Observer {
         }
     }
 
-    /// The flow of a datagram: a socket that listens on every address does not know to which it was sent.
-    fn flow_from(&self, source: SocketAddr) -> FlowKey {
+    /// The flow of a datagram: a socket that listens on every address does not know to which it was sent, and a sender may
+    /// be unknown.
+    fn flow_from(&self, source: Option<SocketAddr>) -> FlowKey {
+        let source = source.unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
         let source = SocketAddr::new(source.ip().to_canonical(), source.port());
         let local = match (source.ip(), self.local.to_canonical()) {
             (IpAddr::V4(_), IpAddr::V6(_)) => Ipv4Addr::UNSPECIFIED.into(),
@@ -256,10 +276,6 @@ impl Observer {
             (_, local) => local,
         };
         FlowKey::udp(source, SocketAddr::new(local, 0)).expect("both are of one version")
-    }
-
-    fn unknown_flow(&self) -> FlowKey {
-        self.flow_from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))
     }
 
     /// Now and then: whether the wall clock was set, and where this thread runs.
@@ -281,26 +297,57 @@ impl Observer {
     }
 }
 
-impl Repeated {
-    fn from(received: &Received<'_>, header: &ProbeHeader, payload_bytes: usize) -> Option<Self> {
-        Some(Self {
-            like: Likeness::of(received.bytes)?,
-            arrived_ns: received.arrived_ns,
-            stream: header.stream,
-            payload_bytes,
-            next: header.sequence.wrapping_add(1),
-            more: 0,
-        })
+impl Row {
+    fn new(first: Arrival, stamped_ns: u64, tallied: u64) -> Self {
+        Self {
+            first,
+            stamped_ns,
+            like: None,
+            next: first.header.sequence.wrapping_add(1),
+            packets: 1,
+            tallied,
+        }
     }
 
-    /// Counts a packet that is like the others and follows them.
+    /// Begins anew with a packet of the same kind.
+    fn begin(&mut self, first: Arrival, stamped_ns: u64, tallied: u64) {
+        *self = Self { like: self.like, ..Self::new(first, stamped_ns, tallied) };
+    }
+
+    /// Counts a packet that is seen at once to belong here.
     #[inline(always)]
     fn takes(&mut self, received: &Received<'_>) -> bool {
-        let follows =
-            received.arrived_ns == self.arrived_ns && self.like.number(received.bytes) == Some(self.next);
-        self.next = self.next.wrapping_add(u32::from(follows));
-        self.more += u64::from(follows);
-        follows
+        let is_next = self.packets > 0
+            && received.arrived_ns.unwrap_or(0) == self.stamped_ns
+            && self.like.as_ref().is_some_and(|like| like.number(received.bytes) == Some(self.next));
+        if is_next {
+            self.take(0);
+        }
+        is_next
+    }
+
+    #[inline(always)]
+    fn take(&mut self, tallied: u64) {
+        self.next = self.next.wrapping_add(1);
+        self.packets += 1;
+        self.tallied += tallied;
+    }
+
+    /// Whether a packet's frame looks like the others, but for its number and its times.
+    fn is_of_kind(&self, other: &Arrival) -> bool {
+        let first = &self.first;
+        first.flow == other.flow
+            && first.header.stream == other.header.stream
+            && (first.payload_bytes, first.frame_bytes) == (other.payload_bytes, other.frame_bytes)
+    }
+
+    /// Whether a packet of this kind belongs here.
+    fn is_next(&self, other: &Arrival) -> bool {
+        let Self { first, .. } = self;
+        self.packets > 0
+            && other.header.sequence == self.next
+            && other.header.raw_time == first.header.raw_time
+            && other.arrived_ns == first.arrived_ns
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     collect::{LatencyMeans, ReaderPlace, Readings, reception},
     error::EngineError,
     generate::{self, interface_index},
-    observe::{Observer, Then, Window},
+    observe::{Observer, Then, Window, measuring_cost},
     publish::{RxPublished, RxSnapshot, STREAMS, StreamCount},
     worker::{Crew, Placement, WorkerCost},
 };
@@ -298,6 +298,9 @@ impl Receiver {
         let windows: Vec<Arc<Window>> = ports.iter().map(|_| Arc::default()).collect();
         let (shared, seen) = (published.clone(), windows.clone());
         let (statistics, local_ip, work_ns) = (plan.statistics, local.ip(), plan.work_ns.into());
+        // Before anybody sends: a worker that tried it would not read meanwhile.
+        let is_timed = statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
+        let cost = is_timed.then(measuring_cost);
         let only = if let Queues::Only(queue) = queues { Some(queue) } else { None };
         let own: Vec<Option<u32>> = ports.iter().map(|port| port.queue().or(only)).collect();
         // All that come for a receiver, whoever reads them: the first worker says it.
@@ -308,7 +311,7 @@ impl Receiver {
             let observer = statistics.map(|plan| {
                 let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: own[worker] };
                 let queues = queues.lock().expect("no holder panics").take();
-                Observer::new(plan, place, port.time_source(), local_ip).telling(queues)
+                Observer::new(plan, place, port.time_source(), local_ip).telling(queues).costing(cost)
             });
             receive(
                 &mut port,

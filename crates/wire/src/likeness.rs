@@ -22,8 +22,9 @@ const START: usize = EthHeader::LEN - 2;
 const PAYLOAD: usize = EthHeader::LEN + Ipv4Header::LEN + UdpHeader::LEN;
 const WORDS: usize = (PAYLOAD + PROBE_TAGGED_LEN - START) / 8;
 const _: () = assert!(START + 8 * WORDS == PAYLOAD + PROBE_TAGGED_LEN, "whole words");
-/// Where the probe's number stands.
+/// Where the probe's number and its time stand.
 const NUMBER: usize = PAYLOAD + 4;
+const TIME: usize = PAYLOAD + 8;
 
 /// The bytes that must be the same.
 const MASKS: [u64; WORDS] = [
@@ -33,6 +34,16 @@ const MASKS: [u64; WORDS] = [
     u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff]), // destination port, length, no checksum, magic
     u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff]),       // magic, no number, time
     u64::MAX,                                                       // time, tag
+];
+
+/// Of those, the bytes that tell when a packet was sent.
+const TIMES: [u64; WORDS] = [
+    0,
+    0,
+    0,
+    0,
+    u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0xff, 0xff]),
+    u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
 ];
 
 impl Likeness {
@@ -56,6 +67,21 @@ impl Likeness {
         let is_like = differ == 0 && frame.len() == self.frame_len;
         let number = frame.get(NUMBER..)?.first_chunk().filter(|_| is_like)?;
         Some(u32::from_be_bytes(*number))
+    }
+
+    /// The number and the time ([`ProbeHeader::raw_time`]) of the probe in another frame that is like this one but for these;
+    /// from then on others must have its time.
+    #[inline]
+    pub fn follow(&mut self, frame: &[u8]) -> Option<(u32, u64)> {
+        let words = words_of(frame)?;
+        let differs = |at: usize| (words[at] ^ self.words[at]) & !TIMES[at] != 0;
+        if (0..WORDS).any(differs) || frame.len() != self.frame_len {
+            return None;
+        }
+        self.words = words;
+        let number = frame.get(NUMBER..)?.first_chunk()?;
+        let time = frame.get(TIME..)?.first_chunk()?;
+        Some((u32::from_be_bytes(*number), u64::from_be_bytes(*time)))
     }
 }
 
@@ -118,7 +144,23 @@ mod tests {
             for other in 0..=u8::MAX {
                 let mut frame = whole.clone();
                 frame[at] = other;
-                let Some(number) = like.number(&frame) else { continue };
+                let mut latest = like;
+                let followed = latest.follow(&frame);
+                if let Some((sequence, raw_time)) = followed {
+                    let header = ProbeHeader { raw_time, ..rest };
+                    assert_eq!(
+                        asked(&frame),
+                        Some((flow, payload_len, header, sequence)),
+                        "byte {at} is {other}"
+                    );
+                    assert_eq!(latest.number(&frame), Some(sequence), "byte {at} is {other}");
+                }
+                let tells_when = (50..58).contains(&at);
+                let Some(number) = like.number(&frame) else {
+                    assert_eq!(followed.is_some(), tells_when, "byte {at} is {other}");
+                    continue;
+                };
+                assert!(followed.is_some(), "byte {at} is {other}");
                 assert_eq!(asked(&frame), Some((flow, payload_len, rest, number)), "byte {at} is {other}");
                 alike += 1;
             }
@@ -133,7 +175,10 @@ mod tests {
                 .flatten()
                 .collect();
         assert_eq!(may_differ, decides_nothing);
-        (0..whole.len()).for_each(|len| assert_eq!(like.number(&whole[..len]), None, "cut to {len}"));
+        for len in 0..whole.len() {
+            let cut = &whole[..len];
+            assert_eq!((like.number(cut), like.clone().follow(cut)), (None, None), "cut to {len}");
+        }
     }
 
     #[test]

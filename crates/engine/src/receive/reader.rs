@@ -56,7 +56,7 @@ pub(crate) struct Run {
 const BYTES_BITS: u32 = 40;
 
 impl Tally {
-    fn new(probes: Probes) -> Self {
+    pub(crate) fn new(probes: Probes) -> Self {
         Self {
             magic: probes.magic(),
             total: RxSnapshot::default(),
@@ -66,7 +66,7 @@ impl Tally {
     }
 
     /// A run of nothing yet.
-    fn begin(&self, stream: u16) -> Run {
+    pub(crate) fn begin(&self, stream: u16) -> Run {
         Run { magic: self.magic, stream, count: 0, foreign: 0 }
     }
 
@@ -183,7 +183,7 @@ pub(crate) fn receive<P: RxPort>(
                 observer.begin_batch();
                 let received =
                     port.recv(wait, |received| observer.observe(P::LAYER, &received, (&mut tally, &mut run)));
-                observer.end_repeats((&mut tally, &mut run));
+                observer.end_row((&mut tally, &mut run));
                 received
             }
         };

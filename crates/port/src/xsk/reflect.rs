@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf::{Redirect, RedirectOptions};
+use bpf::{Redirect, Stamp};
 use sys::{clock, xsk::XskStatistics};
 use wire::turn_frame_back;
 
@@ -79,10 +79,9 @@ impl RxPort for XskReflector {
         let turn = queue.turn_whole(wait, |frame, packet| {
             let bytes = &mut frame[packet];
             let mut arrived_ns = None;
-            if is_stamped && let Some(dst) = bytes.first_chunk_mut() {
-                let read_ns = *read_ns.get_or_insert_with(clock::monotonic_ns);
-                arrived_ns = Some(RedirectOptions::arrival_ns(dst, read_ns));
-                *dst = *mac;
+            if is_stamped && let Some(stamp) = Stamp::of(bytes) {
+                arrived_ns = Some(stamp.arrival_ns(*read_ns.get_or_insert_with(clock::monotonic_ns)));
+                bytes[..mac.len()].copy_from_slice(mac);
             }
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             match turn_frame_back(bytes, |sender| check.allows(sender)) {

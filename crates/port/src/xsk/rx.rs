@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use bpf::{BpfError, Mode, Redirect, RedirectOptions};
+use bpf::{BpfError, Mode, Redirect, RedirectOptions, Stamp};
 use sys::{
     clock,
     xsk::{
@@ -222,12 +222,17 @@ impl RxPort for XskRx {
         let mut seen = 0;
         let read_ns = (self.stamp != TimeSource::Loop).then(clock::monotonic_ns);
         let umem = self.queue.umem().clone();
+        // Decoded where it changes: most packets have the stamp of the one before.
+        let (mut last, mut arrived_ns) = (None, None);
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             let bytes = &umem.bytes(&frame)[range];
-            let stamp = bytes.first_chunk();
-            let arrived_ns =
-                read_ns.zip(stamp).map(|(now_ns, stamp)| RedirectOptions::arrival_ns(stamp, now_ns));
+            if let Some(now_ns) = read_ns
+                && let stamp @ Some(changed) = Stamp::of(bytes)
+                && stamp != last
+            {
+                (last, arrived_ns) = (stamp, Some(changed.arrival_ns(now_ns)));
+            }
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
