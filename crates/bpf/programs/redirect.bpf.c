@@ -60,6 +60,27 @@ int redirect_polled(void *ctx)
 	return 0;
 }
 
+static ALWAYS_INLINE int is_asked(struct udp *udp, void *end)
+{
+	return (!dst_port || udp->dest == htons(dst_port)) && (!only_probes || probe_of(udp, end));
+}
+
+/* Most frames are IPv4 without tags and options and have room for a probe: where all stands is known then. */
+static ALWAYS_INLINE int is_chosen(void *data, void *end)
+{
+	__u8 *ip = data + ETH_LEN;
+	struct udp *udp = (struct udp *)(ip + IPV4_LEN);
+
+	if ((void *)((struct probe *)(udp + 1) + 1) <= end && *(__u16 *)(ip - 2) == htons(ETHERTYPE_IPV4) &&
+	    ip[0] == 0x45) {
+		int is_fragment = *(__u16 *)(ip + 6) & htons(0x3fff);
+
+		return !is_fragment && ip[9] == PROTOCOL_UDP && is_asked(udp, end);
+	}
+	udp = udp_of(data, end);
+	return udp && is_asked(udp, end);
+}
+
 SEC("xdp")
 int redirect(struct xdp_md *ctx)
 {
@@ -68,12 +89,8 @@ int redirect(struct xdp_md *ctx)
 	__s64 verdict;
 	__u64 now;
 
-	if (dst_port || only_probes) {
-		struct udp *udp = udp_of(data, end);
-
-		if (!udp || (dst_port && udp->dest != htons(dst_port)) || (only_probes && !probe_of(udp, end)))
-			return XDP_PASS;
-	}
+	if ((dst_port || only_probes) && !is_chosen(data, end))
+		return XDP_PASS;
 	/* Without a socket in the slot, the action of the flags: to the kernel, as it came. */
 	verdict = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 	if (stamps && verdict == XDP_REDIRECT && (void *)(stamp + 1) <= end) {

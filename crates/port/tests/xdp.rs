@@ -1,5 +1,7 @@
 //! The path through XDP, on the lab. As root; else skipped loudly.
 
+#[path = "xdp/chosen.rs"]
+mod chosen;
 #[path = "xdp/frames.rs"]
 mod frames;
 #[path = "xdp/rights.rs"]
