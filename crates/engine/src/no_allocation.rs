@@ -167,6 +167,8 @@ fn allocations_for<P: RxPort + Send>(
             }
         };
         lab.tx().run(send).unwrap();
+        // The kernel shows a block of packets when it is full, or some time after the first of them.
+        testing::wait_for("a packet to be received", || published.load().packets > 0);
         stop.store(true, Relaxed);
         let (allocations, tally) = worker.join().unwrap();
         // Some may be lost on the way: sender and receiver share a CPU perhaps.

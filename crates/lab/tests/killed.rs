@@ -28,6 +28,9 @@ const ROUNDS: usize = 100;
 /// About as long as the child needs to start and to go through a few labs. Every second kill counts it from the
 /// child's start, the others from its first lab, so that a slow machine has labs to kill too.
 const LATEST_KILL: Duration = Duration::from_millis(60);
+/// How long a child may wait for its first lab while the kernel ends those of the children before it: seen once, on a machine
+/// that others used too, to be more than 30 s.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     if let Some(role) = role() {
@@ -151,7 +154,7 @@ fn kill_after(moment: Duration, from: From, mut command: Command) -> Vec<Trace> 
     let reader = thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(said.send(line))));
     let mut traces = Vec::new();
     if let From::FirstLab = from {
-        traces.extend(Trace::parse(&hear.recv_timeout(Duration::from_secs(30)).unwrap()));
+        traces.extend(Trace::parse(&hear.recv_timeout(PATIENCE).unwrap()));
     }
     let deadline = Instant::now() + moment;
     loop {
