@@ -41,7 +41,11 @@ fn every_engine_measures_every_packet() {
             assert_eq!(total["packets"], trial["delivered"], "{rx} {args:?} {statistics:#}");
             let delivered = trial["delivered"].as_u64().unwrap();
             let sequence = &statistics["sequence"];
-            assert_eq!((&sequence["lost"], &sequence["duplicates"]), (&Value::from(0), &Value::from(0)));
+            assert_eq!(
+                (&sequence["lost"], &sequence["duplicates"]),
+                (&Value::from(0), &Value::from(0)),
+                "{rx} {args:?} {trial}"
+            );
             assert_eq!(sequence["received"], delivered);
             let latency = &total["latency"];
             // Microseconds are cut: a packet seems to have left a little earlier, never later.
