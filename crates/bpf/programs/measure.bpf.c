@@ -264,6 +264,7 @@ static ALWAYS_INLINE void add_squares(struct wide *wide, __u64 value, __u32 time
 /* The bucket that measure::Histogram has; all values from 2^38 on share the last. */
 static ALWAYS_INLINE __u32 bucket_of(__u64 value)
 {
+	__u64 top;
 	__u32 shift = 0;
 
 	if (UNLIKELY(value >> 38))
@@ -276,8 +277,11 @@ static ALWAYS_INLINE __u32 bucket_of(__u64 value)
 		value >>= 8;
 		shift += 8;
 	}
-	shift += bits[(value >> 8) & 255];
-	return (shift << 7) + (value >> bits[(value >> 8) & 255]);
+	top = value >> 8;
+	/* Below 256, as clang sees and takes the mask away; the verifier of Linux 6.1 sees it only with the mask. */
+	asm volatile("" : "+r"(top));
+	top = bits[top & 255];
+	return ((shift + top) << 7) + (value >> top);
 }
 
 static ALWAYS_INLINE void record_n(struct reader *reader, __u32 bank, enum kind kind, __u64 value, __u32 times)

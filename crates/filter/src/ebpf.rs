@@ -69,7 +69,11 @@ impl FilterSet {
         }
         let flow = Flow::of(graph);
         for (number, step) in graph.in_order() {
-            code.step(number, step, flow.on_entry[number as usize]);
+            // Some follow only from faults of values that other steps have read: the kernel refuses code that nothing
+            // reaches.
+            if code.assembler.is_reached(Label::Target(Target::Step(number))) {
+                code.step(number, step, flow.on_entry[number as usize]);
+            }
         }
         code.ends(answers, otherwise);
         if code.slots > SLOTS {

@@ -5,5 +5,6 @@ mod divert;
 mod drops;
 mod inject;
 mod send;
+mod settings;
 mod softirq;
 mod support;

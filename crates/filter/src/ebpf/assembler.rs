@@ -1,6 +1,6 @@
 //! Instructions, and labels for their jumps (the kernel's Documentation/bpf/standardization/instruction-set.rst).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{ast::Op, graph::Target, value::Size};
 
@@ -91,6 +91,8 @@ const EXIT: u8 = 0x95;
 pub(super) struct Assembler {
     instructions: Vec<EbpfInstruction>,
     jumps: Vec<(usize, Label)>,
+    wanted: HashSet<Label>,
+    wanted_ends: Vec<Target>,
     places: HashMap<Label, usize>,
     locals: u32,
 }
@@ -111,15 +113,13 @@ impl Assembler {
 
     /// The ends that something jumps to.
     pub(super) fn wanted_ends(&self) -> Vec<Target> {
-        let mut ends = Vec::new();
-        for (_, label) in &self.jumps {
-            if let Label::Target(target @ (Target::Match(_) | Target::Nothing)) = label
-                && !ends.contains(target)
-            {
-                ends.push(*target);
-            }
-        }
-        ends
+        self.wanted_ends.clone()
+    }
+
+    /// Whether something so far jumps to a label, or runs into it when it is placed here.
+    pub(super) fn is_reached(&self, label: Label) -> bool {
+        let runs_on = self.instructions.last().is_none_or(|last| ![JMP, EXIT].contains(&last.code));
+        runs_on || self.wanted.contains(&label)
     }
 
     pub(super) fn local(&mut self) -> Label {
@@ -190,24 +190,34 @@ impl Assembler {
     }
 
     pub(super) fn jump(&mut self, to: Label) {
-        self.jumps.push((self.instructions.len(), to));
+        self.want(to);
         self.push(JMP, Register(0), Register(0), 0, 0);
     }
 
     /// Compares 32 bits.
     pub(super) fn branch(&mut self, condition: Condition, left: Register, right: Operand, to: Label) {
-        self.jumps.push((self.instructions.len(), to));
+        self.want(to);
         self.with_operand(JMP32 | condition as u8, left, right);
     }
 
     /// Compares 64 bits; a number is one below 2^31.
     pub(super) fn branch_wide(&mut self, condition: Condition, left: Register, right: Operand, to: Label) {
-        self.jumps.push((self.instructions.len(), to));
+        self.want(to);
         self.with_operand(JMP | condition as u8, left, right);
     }
 
     pub(super) fn exit(&mut self) {
         self.push(EXIT, Register(0), Register(0), 0, 0);
+    }
+
+    /// The next instruction jumps there.
+    fn want(&mut self, label: Label) {
+        self.jumps.push((self.instructions.len(), label));
+        if self.wanted.insert(label)
+            && let Label::Target(end @ (Target::Match(_) | Target::Nothing)) = label
+        {
+            self.wanted_ends.push(end);
+        }
     }
 
     fn with_operand(&mut self, code: u8, dst: Register, with: Operand) {

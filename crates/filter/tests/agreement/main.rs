@@ -119,12 +119,25 @@ fn the_corpus_is_judged_in_the_kernel_as_here() {
     assert!(judged >= 300, "{judged} expressions with libpcap's verdict were judged in the kernel");
 }
 
+/// The second filter's tests are left with nothing to find out, but for a fault that cannot happen any more.
+#[test]
+fn the_kernel_takes_filters_that_follow_from_those_before_them() {
+    let Some(mut loader) = kernel::Loader::new() else { return };
+    for expressions in [
+        &["(194 * len) = 64 or ip6", "tcp src and dst portrange 20725-56866 or pppoes 3 and ip broadcast"][..],
+        &["dst host 2001:db8::1", "(len <= 2 or src and dst net 10)", "(net 192.0.2.0/31 or ip6 proto 209)"],
+    ] {
+        let filters: Vec<_> = expressions.iter().map(|it| Filter::compile(it).expect(it)).collect();
+        loader.load(&FilterSet::new(&filters)).unwrap_or_else(|error| panic!("{expressions:?}: {error:?}"));
+    }
+}
+
 #[test]
 fn random_rules_are_judged_in_the_kernel_as_here() {
     let Some(mut loader) = kernel::Loader::new() else { return };
     let mut rng = seeded();
     let packets = packets::packets();
-    for _ in 0..60 {
+    for _ in 0..600 {
         let filters: Vec<_> = (0..rng.usize(1..5))
             .filter_map(|_| Filter::compile(&expressions::sentence(&mut rng, 2)).ok())
             .collect();

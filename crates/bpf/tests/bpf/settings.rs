@@ -1,0 +1,76 @@
+//! Programs load whatever is set: what is switched off is no part of what the kernel verifies, so each setting makes
+//! another program of the same code.
+
+use bpf::{
+    Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeTime, Redirect,
+    RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch, Verdict, WayBack,
+};
+use lab::LabPlan;
+
+use crate::support::lab;
+
+const BOTH: [bool; 2] = [false, true];
+
+#[test]
+fn what_measures_loads_in_every_setting() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let side = lab.rx();
+    let clocks = [
+        (ProbeTime::ByNumbers, None),
+        (ProbeTime::Micros, Some(WayBack::Tx)),
+        (ProbeTime::Nanos, Some(WayBack::Redirect)),
+    ];
+    for (times, by_poll) in [(false, false), (true, false), (true, true)] {
+        for (probe_time, returns) in clocks {
+            let options = MeasureOptions {
+                verdict: Verdict::Drop,
+                queues: 1,
+                times,
+                probe_time,
+                returns,
+                by_poll,
+                work_ns: 0,
+                is_scripted: false,
+            };
+            let attached = side.run(|| Measure::attach(side.index(), Mode::Native, &options, 0));
+            attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_redirects_loads_in_every_setting() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let side = lab.rx();
+    for (stamps, by_poll) in [(false, false), (true, false), (true, true)] {
+        for (dst_port, only_probes) in [(0, false), (0, true), (9, false), (9, true)] {
+            let options = RedirectOptions { dst_port, only_probes, stamps, by_poll, queues: 2 };
+            let attached = side.run(|| Redirect::attach(side.index(), Mode::Native, &options));
+            attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_counts_loads_in_every_setting() {
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let side = lab.rx();
+    for (queues, work_ns) in [(0, 0), (2, 0), (2, 100)] {
+        let options = CountOptions { streams: 1, queues, verdict: Verdict::Drop, work_ns };
+        let attached = side.run(|| Count::attach(side.index(), Mode::Native, &options));
+        attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+    }
+    for layer in [SocketLayer::Datagram, SocketLayer::Frame] {
+        for times in BOTH {
+            let options = SocketQueuesOptions { layer, queues: 2, times };
+            SocketQueues::load(&options).unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+        }
+    }
+    for (only_udp, headers) in BOTH.into_iter().flat_map(|udp| BOTH.map(|headers| (udp, headers))) {
+        let options = DropOptions { only_udp, headers, ..DropOptions::default() };
+        Drops::attach(&options).unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+    }
+    let flood = "10.0.0.1:9".parse().unwrap();
+    side.run(|| DropFlood::attach(side.index(), Mode::Native, flood)).unwrap().unwrap();
+    SoftirqWatch::start().unwrap();
+}
