@@ -48,8 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let [interface, queue, seconds] = &words[..] else { return Err("usage: INTERFACE QUEUE SECONDS".into()) };
     let plan = DivertPlan { queues: vec![queue.parse()?], ..DivertPlan::of(interface, divert::ALL)? };
-    let until = Instant::now() + Duration::from_secs(seconds.parse()?);
+    let time = Duration::from_secs(seconds.parse()?);
     let mut diversion = Diversion::start_with(&plan, |_queue| ArpAndIcmp::default())?;
+    let until = Instant::now() + time;
     while Instant::now() < until {
         diversion.beat()?;
         std::thread::sleep(BEAT / 2);

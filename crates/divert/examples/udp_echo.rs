@@ -49,8 +49,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [interface, port, seconds] = &words[..] else { return Err("usage: INTERFACE PORT SECONDS".into()) };
     let port: u16 = port.parse()?;
     let plan = DivertPlan::of(interface, &format!("ip and udp dst port {port}"))?;
-    let until = Instant::now() + Duration::from_secs(seconds.parse()?);
+    let time = Duration::from_secs(seconds.parse()?);
     let mut diversion = Diversion::start_with(&plan, |_queue| Echo)?;
+    let until = Instant::now() + time;
     while Instant::now() < until {
         diversion.beat()?;
         std::thread::sleep(BEAT / 2);

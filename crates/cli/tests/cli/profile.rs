@@ -15,30 +15,41 @@ fn a_trial_s_samples_are_conserved_and_fall_into_the_stages_of_its_path() {
         return skip("sampling CPUs needs root");
     }
     let pairs = ["bench", "--tx", "udp,xdp", "--rx", "udp,xdp", "--trials", "1", "--duration", "600ms"];
-    let (_, run) = json(&[&pairs[..], &["--profile", "--no-save", "--json"]].concat());
-    for trial in run["end"]["trials"].as_array().unwrap() {
-        let profile = &trial["profile"];
-        let sum: u64 = stages(trial).iter().map(|(_, samples)| samples).sum();
-        assert_eq!(profile["receiving_samples"], sum, "{profile:#}");
-        let stacks: u64 =
-            profile["stacks"].as_array().unwrap().iter().map(|s| s["samples"].as_u64().unwrap()).sum();
-        let kept = sum + profile["sending_samples"].as_u64().unwrap();
-        assert_eq!(stacks, kept, "every sample of receiving and sending is in a stack");
-        let has = |stage: &str| stages(trial).iter().any(|(name, _)| name == stage);
-        if trial["tx"]["engine"] == "xdp" && trial["rx"]["engine"] == "udp" {
-            assert!(has("udp") && has("ip") && has("allocation"), "{:?}", stages(trial));
+    // A machine that others keep busy gives few samples, and not all stages are among them.
+    let mut awaited = vec![("udp", "udp"), ("udp", "ip"), ("udp", "allocation"), ("xdp", "xdp")];
+    for _ in 0..10 {
+        let (_, run) = json(&[&pairs[..], &["--profile", "--no-save", "--json"]].concat());
+        for trial in run["end"]["trials"].as_array().unwrap() {
+            conserves_samples(trial);
+            if trial["tx"]["engine"] == "xdp" {
+                let seen = stages(trial);
+                awaited.retain(|(receiver, stage)| {
+                    trial["rx"]["engine"] != *receiver || !seen.iter().any(|(name, _)| name == stage)
+                });
+            }
         }
-        if trial["rx"]["engine"] == "xdp" {
-            assert!(has("xdp"), "{:?}", stages(trial));
+        if awaited.is_empty() {
+            return;
         }
-        let polls: u64 = trial["cpus"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|cpu| cpu["net_rx"]["polls"]["packets"].as_u64().unwrap())
-            .sum();
-        assert!(polls >= trial["delivered"].as_u64().unwrap(), "every packet delivered was polled: {polls}");
     }
+    panic!("never seen, by receiver: {awaited:?}");
+}
+
+fn conserves_samples(trial: &Value) {
+    let profile = &trial["profile"];
+    let sum: u64 = stages(trial).iter().map(|(_, samples)| samples).sum();
+    assert_eq!(profile["receiving_samples"], sum, "{profile:#}");
+    let stacks: u64 =
+        profile["stacks"].as_array().unwrap().iter().map(|s| s["samples"].as_u64().unwrap()).sum();
+    let kept = sum + profile["sending_samples"].as_u64().unwrap();
+    assert_eq!(stacks, kept, "every sample of receiving and sending is in a stack");
+    let polls: u64 = trial["cpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cpu| cpu["net_rx"]["polls"]["packets"].as_u64().unwrap())
+        .sum();
+    assert!(polls >= trial["delivered"].as_u64().unwrap(), "every packet delivered was polled: {polls}");
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
         exec 6<$1/synced; while read -r line <&6; do case $line in *'path delay'*) break;; esac; done; \
         $0 recv 5432 --stats time --clocks synchronised --ptp4l $1/second --once --no-save --json \
             >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
-        there $0 send 10.9.0.1:5432 --probe-clock micros --count 1000 --rate 10kpps --no-save --json >$1/send.json; \
+        there $0 send 10.9.0.1:5432 --probe-clock micros --count 200 --rate 2kpps --no-save --json >$1/send.json; \
         cat <&7 >&2; wait $recv";
     let folder = std::env::temp_dir().join(format!("linerate-ptp-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -217,7 +217,8 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     let offset_ns = timing["clock_offset_ns"].as_i64().unwrap_or_else(|| panic!("{timing:#}"));
     let bound_ns = timing["clock_bound_ns"].as_u64().unwrap();
     assert!(bound_ns > offset_ns.unsigned_abs(), "the delay is part of it: {timing:#}");
-    assert_eq!(statistics["total"]["latency"]["samples"], 1000, "{statistics:#}");
+    // As many as a socket's buffer holds: none is lost to a receiver that is kept waiting.
+    assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
 }
 
 #[test]
