@@ -79,7 +79,7 @@ fn udp_echo_answers_out_of_the_queue() {
     let target = SocketAddr::new(lab.rx().ipv4()[0].into(), 7);
     let socket = lab.tx().run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
     let mut open: Vec<[u8; 32]> = Vec::new();
-    let mut hear = |open: &mut Vec<[u8; 32]>| {
+    let hear = |open: &mut Vec<[u8; 32]>| {
         let mut answer = [0; 64];
         let Ok((len, from)) = socket.recv_from(&mut answer) else { return false };
         let asked = open.iter().position(|question| question[..] == answer[..len]);
