@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bound;
 mod count;
 mod divert;
 mod drop;
@@ -50,7 +51,7 @@ pub use measure::{
 pub use pass::Pass;
 pub use program::{Mode, foreign_program};
 pub use queues::{QueuePackets, SocketLayer, SocketQueues, SocketQueuesOptions};
-pub use redirect::{Redirect, RedirectOptions, Stamp};
+pub use redirect::{Redirect, RedirectOptions, Stamp, Stamping};
 pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
 pub use softirq::{NapiCounts, SoftirqWatch};

@@ -1,20 +1,27 @@
 //! One loaded program: from object to link.
 
-use std::{fmt, os::fd::AsFd, time::Duration};
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
 use aya::{
     Ebpf, EbpfLoader, TestRun, TestRunAttrs, TestRunOptions, TestRunResult, VerifierLogLevel,
     maps::{Map, MapError},
     programs::{
-        ProgramError, RawTracePoint, Xdp,
+        RawTracePoint, Xdp,
         links::FdLink,
         loaded_programs,
         xdp::{XdpLink, XdpMode},
     },
 };
-use sys::{bpf_map::ArrayMemory, rtnetlink::RouteSocket};
+use sys::{bpf_map::ArrayMemory, bpf_program, rtnetlink::RouteSocket};
 
-use crate::error::{BpfError, Cause, EBUSY, EEXIST, EOPNOTSUPP, errno, interface_name};
+use crate::{
+    bound,
+    error::{BpfError, Cause, EBUSY, EEXIST, EOPNOTSUPP, errno, interface_name},
+};
 
 /// Where in the kernel an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,8 +47,17 @@ impl fmt::Display for Mode {
 pub(crate) struct Program {
     ebpf: Ebpf,
     name: &'static str,
+    /// The program, when it was loaded for one device.
+    bound: Option<OwnedFd>,
     /// Detaches when dropped; the kernel does so when the process ends.
-    link: Option<FdLink>,
+    link: Option<Link>,
+}
+
+/// What holds a program to an interface: the loader's, or ours for what the loader did not load.
+#[derive(Debug)]
+enum Link {
+    Loaders(FdLink),
+    Ours(#[expect(dead_code, reason = "held until it is to go")] OwnedFd),
 }
 
 /// One use of `BPF_PROG_RUN`.
@@ -71,16 +87,26 @@ impl Program {
         object: &[u8],
         configure: impl FnOnce(&mut EbpfLoader<'a>),
     ) -> Result<Self, BpfError> {
-        let refused = |source: Cause| {
-            let load = |source| BpfError::Load { program: name, source };
-            BpfError::or_capability(format!("load the BPF program '{name}'"), source, load)
-        };
+        Self::load_for(None, name, object, configure)
+    }
+
+    /// The same; with an interface's number for a program that asks its driver for the card's stamps, which can be
+    /// attached there alone, natively.
+    pub(crate) fn load_for<'a>(
+        device: Option<u32>,
+        name: &'static str,
+        object: &[u8],
+        configure: impl FnOnce(&mut EbpfLoader<'a>),
+    ) -> Result<Self, BpfError> {
         let mut loader = EbpfLoader::new();
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
         configure(&mut loader);
-        let mut ebpf = loader.load(object).map_err(|source| refused(source.into()))?;
-        xdp(&mut ebpf, name).load().map_err(|source| refused(source.into()))?;
-        Ok(Self { ebpf, name, link: None })
+        let mut ebpf = loader.load(object).map_err(refused(name))?;
+        let bound = match device {
+            Some(interface) => Some(bound::load(name, object, &ebpf, interface)?),
+            None => xdp(&mut ebpf, name).load().map(|()| None).map_err(refused(name))?,
+        };
+        Ok(Self { ebpf, name, bound, link: None })
     }
 
     /// Attaches the program to an interface that carries none.
@@ -89,16 +115,21 @@ impl Program {
             Mode::Native => XdpMode::Driver,
             Mode::Generic => XdpMode::Skb,
         };
+        if let Some(bound) = &self.bound {
+            let link = bpf_program::attach(bound.as_fd(), interface, mode == Mode::Generic);
+            self.link = Some(Link::Ours(link.map_err(|source| refusal(interface, mode, source.into()))?));
+            return Ok(());
+        }
         let program = xdp(&mut self.ebpf, self.name);
         let link = program.attach_to_if_index(interface, flags).and_then(|id| program.take_link(id));
-        let link = link.map_err(|source| refusal(interface, mode, source))?;
+        let link = link.map_err(|source| refusal(interface, mode, source.into()))?;
         // Only a link ends with the process. The loader falls back to less on kernels before 5.9.
         let link = FdLink::try_from(link).map_err(|source| BpfError::Unsupported {
             feature: "attaching XDP by link".into(),
             on: "here (since Linux 5.9)".into(),
             source: source.into(),
         })?;
-        self.link = Some(link);
+        self.link = Some(Link::Loaders(link));
         Ok(())
     }
 
@@ -120,14 +151,15 @@ impl Program {
 
     /// Takes the place of another program where that is attached, between two packets.
     pub(crate) fn take_over(&mut self, other: &mut Self) -> Result<(), BpfError> {
-        let Some(link) = other.link.take() else { return Ok(()) };
+        let Some(Link::Loaders(link)) = other.link.take() else { return Ok(()) };
         let program = xdp(&mut self.ebpf, self.name);
         let replace = || {
             let link: XdpLink = link.try_into()?;
             let link = program.attach_to_link(link).and_then(|id| program.take_link(id))?;
             Ok::<_, Cause>(FdLink::try_from(link)?)
         };
-        self.link = Some(replace().map_err(|source| BpfError::Replace { program: self.name, source })?);
+        let link = replace().map_err(|source| BpfError::Replace { program: self.name, source })?;
+        self.link = Some(Link::Loaders(link));
         Ok(())
     }
 
@@ -209,9 +241,15 @@ fn xdp<'e>(ebpf: &'e mut Ebpf, name: &str) -> &'e mut Xdp {
     program.try_into().expect("the program's section is xdp")
 }
 
-fn refusal(index: u32, mode: Mode, source: ProgramError) -> BpfError {
-    let errno = errno(&source);
-    let source: Cause = source.into();
+fn refused<E: Into<Cause>>(name: &'static str) -> impl FnOnce(E) -> BpfError {
+    move |source| {
+        let load = |source| BpfError::Load { program: name, source };
+        BpfError::or_capability(format!("load the BPF program '{name}'"), source.into(), load)
+    }
+}
+
+fn refusal(index: u32, mode: Mode, source: Cause) -> BpfError {
+    let errno = errno(&*source);
     let interface = interface_name(index);
     match errno {
         Some(EBUSY | EEXIST) => match foreign_program(index) {

@@ -21,14 +21,23 @@ pub struct RedirectOptions {
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
     /// Each packet for a socket carries when it came in place of its destination address ([`Stamp::of`]).
-    pub stamps: bool,
-    /// Look at the clock for stamps once a poll of the device instead of once a packet.
-    pub by_poll: bool,
+    pub stamps: Option<Stamping>,
     /// Slots for sockets: one more than the largest queue number.
     pub queues: u32,
 }
 
-/// When a packet came: the lower 48 bits of the monotonic clock, in nanoseconds, below a bit that is set.
+/// Who says when a packet came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamping {
+    /// A look at the monotonic clock.
+    Packet,
+    /// One look a poll of the device.
+    Poll,
+    /// The card by its own clock: the driver hands its stamps to programs, natively alone.
+    Card,
+}
+
+/// When a packet came: the lower 48 bits of a clock, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(NonZero<u64>);
 
@@ -42,29 +51,27 @@ pub struct Redirect {
 impl Default for RedirectOptions {
     /// Everything, from up to 64 queues.
     fn default() -> Self {
-        Self { dst_port: 0, only_probes: false, stamps: false, by_poll: false, queues: 64 }
+        Self { dst_port: 0, only_probes: false, stamps: None, queues: 64 }
     }
 }
 
 impl Stamp {
     const BYTES: usize = 6;
-    /// The bit above.
-    const PRESENT: u64 = 1 << (8 * Self::BYTES);
     /// By how much a packet may have come after `now_ns` was read.
     const AHEAD_NS: u64 = 1_000_000_000;
 
-    /// That of a frame: in place of its destination address.
+    /// That of a frame, in place of its destination address; `None` where nobody stamped it.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let &[a, b, c, d, e, f] = frame.first_chunk::<{ Self::BYTES }>()?;
-        NonZero::new(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | Self::PRESENT).map(Self)
+        NonZero::new(u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).map(Self)
     }
 
     /// When the packet came, in nanoseconds of the monotonic clock; `now_ns` is about then: at most a second before, and
-    /// not 78 hours after.
+    /// not 78 hours after. Of a card's clock only differences are right: it may be any number of 78 hours off.
     #[inline]
     pub fn arrival_ns(self, now_ns: u64) -> u64 {
-        const MASK: u64 = Stamp::PRESENT - 1;
+        const MASK: u64 = (1 << (8 * Stamp::BYTES)) - 1;
         let latest_ns = now_ns + Self::AHEAD_NS;
         latest_ns - (latest_ns.wrapping_sub(self.0.get()) & MASK)
     }
@@ -76,17 +83,21 @@ impl Redirect {
     /// # Errors
     /// [`BpfError::InUse`], [`BpfError::Unsupported`], [`BpfError::MissingCapability`] and others.
     pub fn attach(interface: u32, mode: Mode, options: &RedirectOptions) -> Result<Self, BpfError> {
-        let [only_probes, stamps, by_poll] =
-            [options.only_probes, options.stamps, options.by_poll].map(u32::from);
-        let mut program = Program::load("redirect", object!("redirect"), |loader| {
+        let (by_poll, by_card) =
+            (options.stamps == Some(Stamping::Poll), options.stamps == Some(Stamping::Card));
+        let [only_probes, stamps, poll, card] =
+            [options.only_probes, options.stamps.is_some(), by_poll, by_card].map(u32::from);
+        let device = by_card.then_some(interface);
+        let mut program = Program::load_for(device, "redirect", object!("redirect"), |loader| {
             loader.override_global("dst_port", &options.dst_port, true);
             loader.override_global("only_probes", &only_probes, true);
             loader.override_global("stamps", &stamps, true);
-            loader.override_global("by_poll", &by_poll, true);
+            loader.override_global("by_poll", &poll, true);
+            loader.override_global("by_card", &card, true);
             loader.map_max_entries("sockets", options.queues);
         })?;
         let sockets = program.take_map("sockets")?;
-        if options.stamps && options.by_poll {
+        if by_poll {
             program.watch_tracepoint("redirect_polled", "napi_poll")?;
         }
         program.attach(interface, mode)?;
@@ -124,7 +135,8 @@ mod tests {
     #[test]
     fn a_stamp_and_the_clock_tell_when_a_packet_came() {
         const HOUR_NS: u64 = 3_600_000_000_000;
-        for arrived_ns in [5u64, (1 << 48) - 1, 1 << 48, (7 << 48) + 12_345] {
+        assert_eq!(Stamp::of(&[0, 0, 0, 0, 0, 0, 7]), None);
+        for arrived_ns in [5u64, (1 << 48) - 1, (1 << 48) + 1, (7 << 48) + 12_345] {
             let stamp = Stamp::of(&arrived_ns.to_le_bytes()).unwrap();
             for now_ns in
                 [arrived_ns, arrived_ns + 1, arrived_ns + 78 * HOUR_NS, arrived_ns.saturating_sub(900)]

@@ -100,8 +100,8 @@ impl RxEngine {
     pub fn stamps(&self) -> &'static [TimeSource] {
         match self {
             Self::Udp(_) => &[TimeSource::Kernel, TimeSource::Card, TimeSource::Loop],
-            Self::Packet(_) => &[TimeSource::Kernel],
-            Self::Xsk(_) => &[TimeSource::Poll, TimeSource::Program, TimeSource::Loop],
+            Self::Packet(_) => &[TimeSource::Kernel, TimeSource::Card],
+            Self::Xsk(_) => &[TimeSource::Poll, TimeSource::Program, TimeSource::Card, TimeSource::Loop],
             Self::Xdp(_) => &[TimeSource::Poll, TimeSource::Program],
             Self::Tcp(_) => &[],
         }
@@ -466,7 +466,9 @@ fn open_packet(plan: &ReceiverPlan, reflects: bool) -> Result<Vec<PacketRx>, Eng
     // One group a process: its number only has to differ from other programs' in the namespace.
     let fanout = Fanout { group: std::process::id() as u16, mode: FanoutMode::Hash };
     let fanout = (plan.workers > 1).then_some(fanout);
-    let mut options = PacketRxOptions { fanout, ..PacketRxOptions::on(interface) };
+    let by_card = plan.stamps_of_packets(TimeSource::Kernel) == Some(TimeSource::Card);
+    let stamp = if by_card { TimeSource::Card } else { TimeSource::Kernel };
+    let mut options = PacketRxOptions { fanout, stamp, ..PacketRxOptions::on(interface) };
     if reflects {
         // The least there is: packets go back when their block is full or this time is over.
         options.retire_after = Duration::from_millis(1);

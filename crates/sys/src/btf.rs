@@ -1,4 +1,4 @@
-//! The running kernel's own types (BTF): names of enumerations' values, arguments of trace points.
+//! The running kernel's own types (BTF): names of enumerations' values, arguments of trace points, functions.
 //!
 //! Format: <https://docs.kernel.org/bpf/btf.html>.
 
@@ -20,6 +20,7 @@ mod kind {
     pub(super) const PTR: u32 = 2;
     pub(super) const ENUM: u32 = 6;
     pub(super) const TYPEDEF: u32 = 8;
+    pub(super) const FUNC: u32 = 12;
     pub(super) const FUNC_PROTO: u32 = 13;
 }
 
@@ -82,6 +83,12 @@ impl KernelTypes {
         ((self.word(prototype + 4)? & 0xffff) as usize).checked_sub(1)
     }
 
+    /// The number of a function, by which programs call it; `None` where the kernel has none of that name.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        let at = self.find(kind::FUNC, name)?;
+        self.types.binary_search(&at).ok().map(|place| place as u32 + 1)
+    }
+
     fn find(&self, kind: u32, name: &str) -> Option<usize> {
         self.types.iter().copied().find(|&at| {
             self.kind(at) == Some(kind) && self.word(at).and_then(|offset| self.text(offset)) == Some(name)
@@ -112,14 +119,15 @@ impl KernelTypes {
 mod tests {
     use super::*;
 
-    /// An enumeration `e` { A = 1, B = 7 }, and a trace point `t` of two arguments.
+    /// An enumeration `e` { A = 1, B = 7 }, a trace point `t` of two arguments, and a function `f`.
     fn types() -> Vec<u8> {
-        let strings = b"\0e\0A\0B\0btf_trace_t\0";
+        let strings = b"\0e\0A\0B\0btf_trace_t\0f\0";
         let words: Vec<u32> = [
             &[1, 6 << 24 | 2, 4, 3, 1, 5, 7][..],    // 1: enum e
             &[7, 8 << 24, 3],                        // 2: typedef btf_trace_t → 3
             &[0, 2 << 24, 4],                        // 3: pointer → 4
             &[0, 13 << 24 | 3, 0, 0, 0, 0, 0, 0, 0], // 4: prototype of three
+            &[19, 12 << 24, 4],                      // 5: function f of that prototype
         ]
         .concat();
         let length = words.len() as u32 * 4;
@@ -135,6 +143,7 @@ mod tests {
         assert_eq!(types.enumeration("f"), []);
         assert_eq!(types.trace_point_arguments("t"), Some(2));
         assert_eq!(types.trace_point_arguments("u"), None);
+        assert_eq!((types.function("f"), types.function("e")), (Some(5), None));
     }
 
     #[test]

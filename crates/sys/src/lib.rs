@@ -4,6 +4,7 @@
 
 pub mod accounting;
 pub mod bpf_map;
+pub mod bpf_program;
 pub mod btf;
 pub mod capability;
 pub mod child;

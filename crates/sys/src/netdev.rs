@@ -76,6 +76,22 @@ impl NetdevSocket {
         Family::open(Self::FAMILY, Self::SINCE).map(|family| Self { family })
     }
 
+    /// Whether an interface's driver hands the card's stamps over to programs in XDP; `None` where the kernel does not
+    /// say (since Linux 6.6).
+    pub fn hands_stamps_to_xdp(&mut self, interface: u32) -> Result<Option<bool>, NetlinkError> {
+        const DEV_GET: u8 = 1;
+        const IFINDEX: u16 = 1;
+        const XDP_RX_METADATA_FEATURES: u16 = 5;
+        const TIMESTAMP: u64 = 1;
+        let mut request = self.family.request(DEV_GET, 0);
+        request.u32(IFINDEX, interface);
+        let mut features = None;
+        self.family.ask(request, |attributes| features = attributes.uint(XDP_RX_METADATA_FEATURES)).map_err(
+            |refusal| refusal.of("ask for the XDP features of", format!("interface number {interface}")),
+        )?;
+        Ok(features.map(|features| features & TIMESTAMP != 0))
+    }
+
     /// The queues of an interface, those that receive first (since Linux 6.8).
     pub fn queues(&mut self, interface: u32) -> Result<Vec<Queue>, NetlinkError> {
         const QUEUE_GET: u8 = 10;

@@ -2,10 +2,12 @@
 //! another program of the same code.
 
 use bpf::{
-    Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeTime, Redirect,
-    RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch, Verdict, WayBack,
+    BpfError, Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeTime,
+    Redirect, RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch, Stamping,
+    Verdict, WayBack,
 };
 use lab::LabPlan;
+use sys::btf::KernelTypes;
 
 use crate::support::lab;
 
@@ -42,11 +44,36 @@ fn what_measures_loads_in_every_setting() {
 fn what_redirects_loads_in_every_setting() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let side = lab.rx();
-    for (stamps, by_poll) in [(false, false), (true, false), (true, true)] {
+    for stamps in [None, Some(Stamping::Packet), Some(Stamping::Poll)] {
         for (dst_port, only_probes) in [(0, false), (0, true), (9, false), (9, true)] {
-            let options = RedirectOptions { dst_port, only_probes, stamps, by_poll, queues: 2 };
+            let options = RedirectOptions { dst_port, only_probes, stamps, queues: 2 };
             let attached = side.run(|| Redirect::attach(side.index(), Mode::Native, &options));
             attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_card_s_stamps_are_told_where_kernel_and_driver_know_how() {
+    const LOOPBACK: u32 = 1;
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let side = lab.rx();
+    let options = RedirectOptions { stamps: Some(Stamping::Card), ..RedirectOptions::default() };
+    let attach = |interface, mode| side.run(|| Redirect::attach(interface, mode, &options)).unwrap();
+    let (of_veth, of_loopback) = (attach(side.index(), Mode::Native), attach(LOOPBACK, Mode::Native));
+    let told = of_loopback.unwrap_err().to_string();
+    match KernelTypes::read().unwrap().function("bpf_xdp_metadata_rx_timestamp") {
+        Some(_) => {
+            drop(of_veth.unwrap());
+            // Behind the driver nobody tells them.
+            let generic = attach(side.index(), Mode::Generic).unwrap_err();
+            assert_eq!(generic.to_string(), "cannot attach XDP to lab-rx (generic)");
+            assert_eq!(told, "telling a program in XDP the card's stamps is not supported by lo");
+        }
+        None => {
+            assert!(matches!(of_veth, Err(BpfError::Unsupported { .. })), "{:?}", of_veth.err());
+            let here = "telling a program in XDP the card's stamps is not supported here (since Linux 6.3)";
+            assert_eq!(told, here);
         }
     }
 }

@@ -430,6 +430,27 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
     }
 }
 
+/// The lab has no card: every packet is without its stamp, and that is said, on each engine that asks for it.
+#[test]
+fn packets_that_no_card_stamped_are_counted_as_such() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    for rx in ["udp", "packet", "xsk"] {
+        let trial = trial("udp", rx, &["--rate", "5kpps", "--duration", "200ms", "--stamp", "card"]);
+        let (statistics, delivered) = (&trial["statistics"], &trial["delivered"]);
+        let timing = &statistics["timing"];
+        assert_ne!(*delivered, 0, "{rx}: {trial:#}");
+        assert_eq!(
+            (&timing["rx_stamp"], &timing["unstamped"]),
+            (&"card".into(), delivered),
+            "{rx}: {trial:#}"
+        );
+        assert_eq!((&timing["clocks"], &statistics["total"]["latency"]), (&"none".into(), &Value::Null));
+        assert_eq!(statistics["total"]["packets"], *delivered, "{rx}: {trial:#}");
+    }
+}
+
 /// How far percentiles may be off: the median by so much of the mean gap, the 90th percentile by so much of itself, the
 /// 99th by twice as much.
 const BOUND: f64 = 0.3;

@@ -52,6 +52,7 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         measure udp --engine udp --receive-buffer 8000000
         measure card --engine udp --stamp card --receive-buffer 8000000
         measure packet --engine packet
+        measure tap --engine packet --stamp card
         measure xsk --engine xsk
         measure xdp --engine xdp
         measure program --engine xdp --stamp program
@@ -114,9 +115,15 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         assert!(gap > 100_000.0, "{name}: pktgen left 200 us between packets, {gap} ns arrived");
     }
     // A card that nobody told to stamp packets stamps none: that is said, and the reading loop's clock stands in.
-    let card = done.json("card.json");
-    let statistics = &card["end"]["statistics"];
-    let (timing, packets) = (&statistics["timing"], &statistics["total"]["packets"]);
-    assert_eq!((&timing["rx_stamp"], &timing["unstamped"]), (&Value::from("card"), packets), "{timing:#}");
-    assert_eq!(timing["clocks"], "none", "the card's clock is not the sender's");
+    for name in ["card.json", "tap.json"] {
+        let card = done.json(name);
+        let statistics = &card["end"]["statistics"];
+        let (timing, packets) = (&statistics["timing"], &statistics["total"]["packets"]);
+        assert_eq!(
+            (&timing["rx_stamp"], &timing["unstamped"]),
+            (&Value::from("card"), packets),
+            "{timing:#}"
+        );
+        assert_eq!(timing["clocks"], "none", "the card's clock is not the sender's");
+    }
 }

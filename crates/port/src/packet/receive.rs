@@ -30,6 +30,8 @@ pub struct PacketRxOptions {
     pub blocks: usize,
     /// The longest time that a packet waits for its block to fill up, in whole milliseconds from 1 on.
     pub retire_after: Duration,
+    /// Who stamps packets: the kernel, or the card where it was told to.
+    pub stamp: TimeSource,
 }
 
 /// A group of ports that share an interface's packets.
@@ -47,6 +49,7 @@ pub struct PacketRx {
     ring: RxRing,
     statistics: Statistics,
     interface: u32,
+    stamp: TimeSource,
 }
 
 impl PacketRxOptions {
@@ -61,6 +64,7 @@ impl PacketRxOptions {
             block_bytes: 128 << 10,
             blocks: Self::USUAL_RING_BYTES / (128 << 10),
             retire_after: Duration::from_millis(4),
+            stamp: TimeSource::Kernel,
         }
     }
 }
@@ -71,17 +75,20 @@ impl PacketRx {
     /// # Errors
     /// [`PortError::Capability`] without CAP_NET_RAW, [`PortError::Interface`] for all else.
     pub fn open(options: &PacketRxOptions) -> Result<Self, PortError> {
-        let &PacketRxOptions { interface, fanout, block_bytes, blocks, retire_after } = options;
+        let &PacketRxOptions { interface, fanout, block_bytes, blocks, retire_after, stamp } = options;
         let socket = open(interface)?;
         let ring = socket
             .receive_ring(RxRingLayout { block_bytes, blocks, retire_after })
             .map_err(failed("map a ring for receiving", interface))?;
+        if stamp == TimeSource::Card {
+            socket.ask_card().map_err(failed("ask for the card's stamps", interface))?;
+        }
         match fanout {
             None => socket.bind_to_receive(interface),
             Some(Fanout { group, mode }) => socket.bind_to_share(interface, group, mode),
         }
         .map_err(failed("bind a packet socket for receiving", interface))?;
-        Ok(Self { socket, ring, statistics: Statistics::default(), interface })
+        Ok(Self { socket, ring, statistics: Statistics::default(), interface, stamp })
     }
 
     /// Packets that came for this port, those among them that it lost, and how often its ring was full.
@@ -124,8 +131,11 @@ impl RxPort for PacketRx {
                 }
             }
         }
-        let read = self.ring.read_block(|Packet { bytes, truncated, kernel_ns }| {
-            sink(Received { bytes, truncated, arrived_ns: Some(kernel_ns), source: None });
+        let by_card = self.stamp == TimeSource::Card;
+        let read = self.ring.read_block(|Packet { bytes, truncated, stamped_ns, is_by_card }| {
+            // Without the card's stamp there is the kernel's, which nobody asked for.
+            let arrived_ns = (is_by_card == by_card).then_some(stamped_ns);
+            sink(Received { bytes, truncated, arrived_ns, source: None });
         });
         let Some(read) = read else { return Ok(0) };
         if read.malformed {
@@ -139,7 +149,7 @@ impl RxPort for PacketRx {
     }
 
     fn time_source(&self) -> TimeSource {
-        TimeSource::Kernel
+        self.stamp
     }
 
     fn lost_seen(&self) -> u64 {

@@ -79,8 +79,9 @@ impl RxPort for XskReflector {
         let turn = queue.turn_whole(wait, |frame, packet| {
             let bytes = &mut frame[packet];
             let mut arrived_ns = None;
-            if is_stamped && let Some(stamp) = Stamp::of(bytes) {
-                arrived_ns = Some(stamp.arrival_ns(*read_ns.get_or_insert_with(clock::monotonic_ns)));
+            if is_stamped && bytes.len() >= mac.len() {
+                let now_ns = *read_ns.get_or_insert_with(clock::monotonic_ns);
+                arrived_ns = Stamp::of(bytes).map(|stamp| stamp.arrival_ns(now_ns));
                 bytes[..mac.len()].copy_from_slice(mac);
             }
             sink(Received { bytes, truncated: false, arrived_ns, source: None });

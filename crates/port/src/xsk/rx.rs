@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use bpf::{BpfError, Mode, Redirect, RedirectOptions, Stamp};
+use bpf::{BpfError, Mode, Redirect, RedirectOptions, Stamp, Stamping};
 use sys::{
     clock,
     xsk::{
@@ -28,7 +28,8 @@ pub struct XskRxOptions {
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Who stamps packets: the reading loop, or the program, by a look at the clock for each packet or for each poll.
+    /// Who stamps packets: the reading loop, the program by a look at the clock for each packet or for each poll, or the
+    /// card, whose stamps the driver hands to the program.
     pub stamp: TimeSource,
     /// Memory and ring of each port.
     pub shape: XskShape,
@@ -228,10 +229,10 @@ impl RxPort for XskRx {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
             let bytes = &umem.bytes(&frame)[range];
             if let Some(now_ns) = read_ns
-                && let stamp @ Some(changed) = Stamp::of(bytes)
+                && let stamp = Stamp::of(bytes)
                 && stamp != last
             {
-                (last, arrived_ns) = (stamp, Some(changed.arrival_ns(now_ns)));
+                (last, arrived_ns) = (stamp, stamp.map(|stamp| stamp.arrival_ns(now_ns)));
             }
             sink(Received { bytes, truncated: false, arrived_ns, source: None });
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
@@ -324,12 +325,19 @@ pub(super) fn attach(
     queues: u32,
 ) -> Result<(Redirect, Mode), BpfError> {
     let &XskRxOptions { dst_port, only_probes, stamp, .. } = options;
-    let (stamps, by_poll) = (stamp != TimeSource::Loop, stamp == TimeSource::Poll);
-    let redirect = RedirectOptions { dst_port, only_probes, stamps, by_poll, queues };
+    let stamps = match stamp {
+        TimeSource::Loop | TimeSource::Kernel => None,
+        TimeSource::Program => Some(Stamping::Packet),
+        TimeSource::Poll => Some(Stamping::Poll),
+        TimeSource::Card => Some(Stamping::Card),
+    };
+    let redirect = RedirectOptions { dst_port, only_probes, stamps, queues };
     let attach = |mode| Redirect::attach(interface, mode, &redirect).map(|redirect| (redirect, mode));
     match options.mode {
         Some(mode) => attach(mode),
         None => match attach(Mode::Native) {
+            // Only a driver hands a card's stamps over.
+            refused @ Err(BpfError::Unsupported { .. }) if stamps == Some(Stamping::Card) => refused,
             Err(BpfError::Unsupported { .. }) => attach(Mode::Generic),
             attached => attached,
         },

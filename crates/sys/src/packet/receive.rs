@@ -6,8 +6,9 @@ use std::{
 };
 
 use libc::{
-    TP_STATUS_KERNEL, TP_STATUS_LOSING, TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID, TP_STATUS_VLAN_VALID,
-    tpacket_block_desc, tpacket_hdr_v1, tpacket_hdr_variant1, tpacket_req3, tpacket3_hdr,
+    TP_STATUS_KERNEL, TP_STATUS_LOSING, TP_STATUS_TS_RAW_HARDWARE, TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID,
+    TP_STATUS_VLAN_VALID, tpacket_block_desc, tpacket_hdr_v1, tpacket_hdr_variant1, tpacket_req3,
+    tpacket3_hdr,
 };
 
 use super::memory::Memory;
@@ -55,8 +56,10 @@ pub struct Packet<'r> {
     pub bytes: &'r [u8],
     /// Whether the frame was longer.
     pub truncated: bool,
-    /// Nanoseconds of the kernel's wall clock when the driver handed it over.
-    pub kernel_ns: u64,
+    /// When the driver handed it over, in nanoseconds of the kernel's wall clock; or the card's stamp.
+    pub stamped_ns: u64,
+    /// Whether it is the card's, which [`PacketSocket::ask_card`](super::PacketSocket::ask_card) asks for.
+    pub is_by_card: bool,
 }
 
 /// What was in a block.
@@ -78,7 +81,7 @@ struct Header {
     captured: usize,
     len: usize,
     tag: Option<[u8; TAG]>,
-    kernel_ns: u64,
+    stamped_ns: u64,
 }
 
 impl RxRingLayout {
@@ -143,7 +146,12 @@ impl RxRing {
             read.packets += 1;
             read.losing |= header.status & TP_STATUS_LOSING != 0;
             let bytes = self.frame(block + at + header.start, &header);
-            sink(Packet { bytes, truncated: header.captured < header.len, kernel_ns: header.kernel_ns });
+            sink(Packet {
+                bytes,
+                truncated: header.captured < header.len,
+                stamped_ns: header.stamped_ns,
+                is_by_card: header.status & TP_STATUS_TS_RAW_HARDWARE != 0,
+            });
             at += header.next;
             if header.next < HEADER && read.packets < packets {
                 read.malformed = true;
@@ -188,8 +196,8 @@ impl RxRing {
         let first = HEADER + if tag.is_some() { TAG } else { 0 };
         let fits = start >= first && start <= room && captured <= room - start;
         let seconds = u64::from(word(offset_of!(tpacket3_hdr, tp_sec)));
-        let kernel_ns = seconds * 1_000_000_000 + u64::from(word(offset_of!(tpacket3_hdr, tp_nsec)));
-        fits.then_some(Header { next, status, start, captured, len, tag, kernel_ns })
+        let stamped_ns = seconds * 1_000_000_000 + u64::from(word(offset_of!(tpacket3_hdr, tp_nsec)));
+        fits.then_some(Header { next, status, start, captured, len, tag, stamped_ns })
     }
 
     /// The frame, whose tag is put back into its place: the kernel leaves enough room in front.

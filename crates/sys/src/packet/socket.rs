@@ -110,6 +110,14 @@ impl PacketSocket {
         self.set(libc::PACKET_QDISC_BYPASS, &libc::c_int::from(bypass))
     }
 
+    /// Asks for the card's stamps in the receive ring, where the card was told to stamp packets.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn ask_card(&self) -> io::Result<()> {
+        self.set(libc::PACKET_TIMESTAMP, &libc::SOF_TIMESTAMPING_RAW_HARDWARE)
+    }
+
     /// Lets a blocking send return `WouldBlock` after this long.
     ///
     /// # Errors

@@ -126,6 +126,17 @@ fn a_full_ring_loses_packets_and_none_that_it_holds() {
 }
 
 #[test]
+fn the_card_s_stamps_are_told_from_the_kernel_s() {
+    let (mut ring, mut kernel) = (ring(), Kernel::default());
+    let frame = [7; 60];
+    let by_card = Written { status: TP_STATUS_USER | TP_STATUS_TS_RAW_HARDWARE, ..plain(&frame) };
+    assert!(kernel.write(&mut ring, &[(by_card, &frame[..]), (plain(&frame), &frame)]));
+    let mut told = Vec::new();
+    ring.read_block(|packet| told.push(packet.is_by_card)).unwrap();
+    assert_eq!(told, [true, false]);
+}
+
+#[test]
 fn a_block_that_is_being_filled_shows_and_is_not_read() {
     let mut ring = ring();
     ring.memory.store(BLOCK_PACKETS, 1);

@@ -1,0 +1,98 @@
+//! XDP programs that are loaded for one device, which may call its driver's functions: loaders do not know them yet.
+//!
+//! Formats: `union bpf_attr` of `linux/bpf.h`, <https://docs.kernel.org/networking/xdp-rx-metadata.html>.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+/// Bytes of a program's name with the zero at its end (`BPF_OBJ_NAME_LEN`).
+const NAME: usize = 16;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const ATTACH_TYPE: u32 = 37;
+
+/// `BPF_PROG_LOAD`, as far as it is used.
+#[repr(C)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; NAME],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// `BPF_LINK_CREATE`, as far as it is used.
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<Load>() == 72 && size_of::<LinkCreate>() == 16, "union bpf_attr");
+
+/// Loads an XDP program for the interface of this number (`BPF_F_XDP_DEV_BOUND_ONLY`, since Linux 6.3): instructions of
+/// eight bytes, which may call the kernel's functions and therefore are under a licence that the GPL allows.
+///
+/// # Errors
+/// What the kernel said: `EOPNOTSUPP` where the driver offers nothing to such programs.
+pub fn load_for_device(name: &str, instructions: &[[u8; 8]], interface: u32) -> io::Result<OwnedFd> {
+    const PROG_LOAD: libc::c_int = 5;
+    const PROG_TYPE_XDP: u32 = 6;
+    const XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
+    let mut prog_name = [0; NAME];
+    prog_name.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(to, from)| *to = from);
+    let mut attributes = Load {
+        prog_type: PROG_TYPE_XDP,
+        insn_cnt: instructions.len() as u32,
+        insns: instructions.as_ptr().addr() as u64,
+        license: c"Dual MIT/GPL".as_ptr().addr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: XDP_DEV_BOUND_ONLY,
+        prog_name,
+        prog_ifindex: interface,
+        expected_attach_type: ATTACH_TYPE,
+    };
+    bpf(PROG_LOAD, &mut attributes)
+}
+
+/// Attaches a program to the driver of the interface of this number, or generically behind it, until the link is closed.
+///
+/// # Errors
+/// What the kernel said: `EBUSY` where another program is, `EINVAL` when it was loaded for another device, or when one that
+/// was loaded for a device is to be generic.
+pub fn attach(program: BorrowedFd<'_>, interface: u32, is_generic: bool) -> io::Result<OwnedFd> {
+    const LINK_CREATE: libc::c_int = 28;
+    const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+    const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+    let mut attributes = LinkCreate {
+        prog_fd: program.as_raw_fd() as u32,
+        target_ifindex: interface,
+        attach_type: ATTACH_TYPE,
+        flags: if is_generic { XDP_FLAGS_SKB_MODE } else { XDP_FLAGS_DRV_MODE },
+    };
+    bpf(LINK_CREATE, &mut attributes)
+}
+
+/// A command that answers with a descriptor.
+fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are the command's, as long as said, and what they point to outlives the call.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(answer as libc::c_int) })
+}
