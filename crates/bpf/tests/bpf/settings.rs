@@ -17,26 +17,25 @@ const BOTH: [bool; 2] = [false, true];
 fn what_measures_loads_in_every_setting() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let side = lab.rx();
-    let clocks = [
-        (ProbeTime::ByNumbers, None),
-        (ProbeTime::Micros, Some(WayBack::Tx)),
-        (ProbeTime::Nanos, Some(WayBack::Redirect)),
-    ];
-    for (times, by_poll) in [(false, false), (true, false), (true, true)] {
-        for (probe_time, returns) in clocks {
-            let options = MeasureOptions {
-                verdict: Verdict::Drop,
-                queues: 1,
-                times,
-                probe_time,
-                returns,
-                by_poll,
-                work_ns: 0,
-                is_scripted: false,
-            };
-            let attached = side.run(|| Measure::attach(side.index(), Mode::Native, &options, 0));
-            attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
-        }
+    for (times, by_poll, probe_time, returns) in [
+        (false, false, ProbeTime::ByNumbers, Some(WayBack::Redirect)),
+        (true, false, ProbeTime::ByNumbers, None),
+        (true, false, ProbeTime::Micros, Some(WayBack::Tx)),
+        (true, true, ProbeTime::Nanos, Some(WayBack::Redirect)),
+        (true, true, ProbeTime::ByNumbers, None),
+    ] {
+        let options = MeasureOptions {
+            verdict: Verdict::Drop,
+            queues: 1,
+            times,
+            probe_time,
+            returns,
+            by_poll,
+            work_ns: 0,
+            is_scripted: false,
+        };
+        let attached = side.run(|| Measure::attach(side.index(), Mode::Native, &options, 0));
+        attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
     }
 }
 
