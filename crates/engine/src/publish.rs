@@ -75,7 +75,7 @@ pub(crate) struct RxPublished {
     payload_bytes: AtomicU64,
     foreign: AtomicU64,
     lost: AtomicU64,
-    streams: Box<[(AtomicU64, AtomicU64)]>,
+    streams: [(AtomicU64, AtomicU64); STREAMS],
 }
 
 impl RxPublished {
@@ -85,7 +85,7 @@ impl RxPublished {
             payload_bytes: AtomicU64::default(),
             foreign: AtomicU64::default(),
             lost: AtomicU64::default(),
-            streams: (0..STREAMS).map(|_| Default::default()).collect(),
+            streams: std::array::from_fn(|_| Default::default()),
         }
     }
 

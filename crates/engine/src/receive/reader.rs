@@ -37,7 +37,7 @@ impl Probes {
 pub(crate) struct Tally {
     magic: [u8; 4],
     total: RxSnapshot,
-    streams: Box<[StreamCount; STREAMS]>,
+    streams: [StreamCount; STREAMS],
     touched: [u64; STREAMS / 64],
 }
 
@@ -60,7 +60,7 @@ impl Tally {
         Self {
             magic: probes.magic(),
             total: RxSnapshot::default(),
-            streams: Box::new([StreamCount::default(); STREAMS]),
+            streams: [StreamCount::default(); STREAMS],
             touched: [0; STREAMS / 64],
         }
     }
@@ -75,9 +75,7 @@ impl Tally {
     #[inline(always)]
     pub(crate) fn add(&mut self, run: &mut Run, payload: &[u8]) -> Option<ProbeHeader> {
         let header = ProbeHeader::read_behind(run.magic, payload);
-        let Some(header) =
-            header.filter(|header| header.stream == run.stream || self.turn(run, header.stream))
-        else {
+        let Some(header) = header.filter(|header| self.is_told_apart(run, header.stream)) else {
             run.foreign += 1;
             return None;
         };
@@ -87,20 +85,30 @@ impl Tally {
 
     /// Takes probes of a batch, of a stream that is told apart.
     pub(crate) fn add_many(&mut self, run: &mut Run, stream: u16, count: StreamCount) {
-        if stream == run.stream || self.turn(run, stream) {
+        if self.is_told_apart(run, stream) {
             run.count += count.packets << BYTES_BITS | count.payload_bytes;
         }
     }
 
-    /// Begins a run of another stream, if it is one of those that are told apart.
-    #[inline(never)]
-    fn turn(&mut self, run: &mut Run, stream: u16) -> bool {
+    /// Whether a stream is one of those that are told apart; then the run is its.
+    #[inline(always)]
+    fn is_told_apart(&mut self, run: &mut Run, stream: u16) -> bool {
+        if stream == run.stream {
+            return true;
+        }
         let is_told_apart = usize::from(stream) < STREAMS;
         if is_told_apart {
-            self.settle(*run);
-            *run = self.begin(stream);
+            // By value: what a function may change through a reference is in no register.
+            *run = self.turn(*run, stream);
         }
         is_told_apart
+    }
+
+    /// A run of another stream, after this one.
+    #[inline(never)]
+    fn turn(&mut self, run: Run, stream: u16) -> Run {
+        self.settle(run);
+        self.begin(stream)
     }
 
     /// Takes over what a run has gathered.
