@@ -31,10 +31,13 @@ const TAGGED_PAYLOAD_BYTES: u32 = 18;
 const BEAT: Duration = Duration::from_millis(500);
 /// Beats without a word until a peer counts as gone.
 const MOST_SILENT_BEATS: u32 = 20;
-/// Packets in flight are waited for until nothing has come for so long.
-const QUIET: Duration = Duration::from_millis(100);
+/// Packets in flight are waited for until nothing has come for so long: on a busy machine a receiving worker waits for its
+/// CPU, too.
+const QUIET: Duration = Duration::from_secs(1);
+/// And this is enough where the sockets have dropped as many as are missing.
+const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
 /// And no longer than this.
-const LONGEST_DRAIN: Duration = Duration::from_secs(3);
+const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 
 /// The receiver's counters, as the host needs them.
 pub trait Counts: Send + Sync + 'static {
@@ -276,7 +279,7 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
         dropped: now.dropped.saturating_sub(before.dropped),
     };
     let sent = until_done(&mut lines, shared, || since(shared.counts.progress(&seat.streams)))?;
-    let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)).packets);
+    let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)));
     let report = shared.counts.report(begun, delivered, seat.company());
     lines.send(&Message::Report(Box::new(report)))?;
     match lines.receive() {
@@ -318,17 +321,19 @@ fn until_done(lines: &mut Lines, shared: &Shared, progress: impl Fn() -> Progres
 }
 
 /// Waits for packets in flight: until all came, or none has come for a while.
-fn drain(sent: u64, delivered: impl Fn() -> u64) -> u64 {
+fn drain(sent: u64, progress: impl Fn() -> Progress) -> u64 {
     let started = Instant::now();
-    let mut last = (delivered(), Instant::now());
-    while last.0 < sent && last.1.elapsed() < QUIET && started.elapsed() < LONGEST_DRAIN {
+    let mut last = (progress(), started);
+    let quiet = |seen: &Progress| if seen.packets + seen.dropped < sent { QUIET } else { QUIET_WHEN_DROPPED };
+    while last.0.packets < sent && last.1.elapsed() < quiet(&last.0) && started.elapsed() < LONGEST_DRAIN {
         thread::sleep(Duration::from_millis(2));
-        let now = delivered();
-        if now != last.0 {
-            last = (now, Instant::now());
+        let now = progress();
+        if now.packets != last.0.packets {
+            last.1 = Instant::now();
         }
+        last.0 = now;
     }
-    last.0
+    last.0.packets
 }
 
 /// While it lives, packets go back to the sender.
