@@ -20,7 +20,7 @@ use sys::rtnetlink::{RouteSocket, flag};
 
 use crate::support::{is_root, linerate, signal, skip, wait, words};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const FLOODED: u16 = 9;
 const VALID: u16 = 10;
 
@@ -54,7 +54,7 @@ impl Running {
     /// Starts it, and returns when it diverts.
     fn start(lab: &Lab, folder: PathBuf, args: &[&str], environment: &[(&str, String)]) -> Self {
         let mut command = linerate(&["divert", lab.rx().interface()]);
-        command.args(args).args(["--interval", "100ms", "--for", "60s"]);
+        command.args(args).args(["--interval", "100ms", "--for", "10m"]);
         command.env("XDG_RUNTIME_DIR", &folder).envs(environment.iter().cloned());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();

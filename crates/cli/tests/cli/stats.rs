@@ -186,7 +186,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     if Command::new("ptp4l").arg("-v").output().is_err() {
         return skip("ptp4l is not installed (linuxptp)");
     }
-    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
         while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
         trap 'kill $far $first $second' EXIT; ip link add near type veth peer name far netns $far; \
         there() { nsenter -t $far -n \"$@\"; }; \
@@ -205,7 +205,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     std::fs::create_dir_all(&folder).unwrap();
     let program = linerate(&[]);
     let mut shell = Command::new("unshare");
-    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "40", "bash", "-c", script]);
+    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "240", "bash", "-c", script]);
     let (_, out, err) = words(shell.arg(program.get_program()).arg(&folder).output().unwrap());
     let received = std::fs::read_to_string(folder.join("recv.json")).unwrap_or_default();
     std::fs::remove_dir_all(&folder).ok();
@@ -290,7 +290,7 @@ fn a_receiver_without_reflect_says_so() {
 /// A receiver of this engine in a namespace of its own sends 200 probes back over a veth; what both ends said, and what
 /// else they wrote.
 fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), String>, String) {
-    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
         while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
         trap 'kill $far' EXIT; ip link add near type veth peer name far; ip link set far netns $far; \
         there() { nsenter -t $far -n \"$@\"; }; \
