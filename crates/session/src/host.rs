@@ -31,6 +31,8 @@ const TAGGED_PAYLOAD_BYTES: u32 = 18;
 const BEAT: Duration = Duration::from_millis(500);
 /// Beats without a word until a peer counts as gone.
 const MOST_SILENT_BEATS: u32 = 20;
+/// Beats that whoever connects may take for the first word: on a busy machine it waits for a CPU.
+const FIRST_BEATS: u32 = 3;
 /// Packets in flight are waited for until nothing has come for so long: on a busy machine a receiving worker waits for its
 /// CPU, too.
 const QUIET: Duration = Duration::from_secs(1);
@@ -282,19 +284,34 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
     let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)));
     let report = shared.counts.report(begun, delivered, seat.company());
     lines.send(&Message::Report(Box::new(report)))?;
-    match lines.receive() {
-        Ok(Message::Summary(trial)) => Ok(Some(trial)),
-        // A sender that keeps its summary to itself has finished all the same.
-        _ => Ok(None),
-    }
+    Ok(summary(&mut lines, shared))
 }
 
 fn first_offer(lines: &mut Lines, shared: &Shared) -> Result<Offer, Ended> {
-    match lines.receive() {
+    match hear(lines, shared, FIRST_BEATS) {
         _ if shared.stop.load(Relaxed) => Err(LineError::Stopped.into()),
         Ok(Message::Offer(offer)) => Ok(offer),
         Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What the sender makes of the trial, for which it may first wait for packets that come back.
+fn summary(lines: &mut Lines, shared: &Shared) -> Option<Box<Trial>> {
+    match hear(lines, shared, MOST_SILENT_BEATS) {
+        Ok(Message::Summary(trial)) => Some(trial),
+        // A sender that keeps its summary to itself has finished all the same.
+        _ => None,
+    }
+}
+
+/// The next message, which comes after no more than so many beats without a word.
+fn hear(lines: &mut Lines, shared: &Shared, mut beats: u32) -> Result<Message, LineError> {
+    loop {
+        match lines.receive() {
+            Err(LineError::Silent(_)) if beats > 0 && !shared.stop.load(Relaxed) => beats -= 1,
+            heard => return heard,
+        }
     }
 }
 
