@@ -408,23 +408,30 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
             let mut args = load.to_vec();
             // What nobody asks for is the poll's.
             args.extend(["--stamp", stamp].iter().filter(|_| stamp != "poll"));
-            let trial = trial(tx, rx, &args);
-            let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
-            let total = &statistics["total"];
-            assert!(delivered > 100, "{tx} {rx} {stamp}: {trial:#}");
-            let readers = statistics["readers"].as_array().unwrap();
-            let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
-            let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
-            assert_eq!(total["packets"], delivered, "{tx} {rx} {stamp}: {statistics:#}");
-            assert_eq!(samples("latency"), delivered, "{tx} {rx} {stamp}: {total:#}");
-            assert_eq!(samples("inter_arrival"), delivered - readers, "{tx} {rx} {stamp}: {total:#}");
-            assert_eq!(statistics["sequence"]["received"], delivered, "{tx} {rx} {stamp}");
-            assert_eq!(
-                (&statistics["timing"]["rx_stamp"], &statistics["timing"]["unstamped"]),
-                (&stamp.into(), &0.into())
-            );
+            // On a machine that others keep busy a sender may get hardly any time for its trial.
+            let measured = (0..10).map(|_| stamped(tx, rx, stamp, &args)).find(|packets| *packets > 1000);
+            assert!(measured.is_some(), "{tx} {rx} {stamp}: too few packets in ten trials");
         }
     }
+}
+
+/// Checks the statistics of a trial, and returns how many packets they are about.
+fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
+    let trial = trial(tx, rx, args);
+    let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
+    let total = &statistics["total"];
+    assert_eq!(total["packets"], delivered, "{tx} {rx} {stamp}: {statistics:#}");
+    if delivered > 0 {
+        let readers = statistics["readers"].as_array().unwrap();
+        let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
+        let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
+        assert_eq!(samples("latency"), delivered, "{tx} {rx} {stamp}: {total:#}");
+        assert_eq!(samples("inter_arrival"), delivered - readers, "{tx} {rx} {stamp}: {total:#}");
+        assert_eq!(statistics["sequence"]["received"], delivered, "{tx} {rx} {stamp}");
+        let timing = &statistics["timing"];
+        assert_eq!((&timing["rx_stamp"], &timing["unstamped"]), (&stamp.into(), &0.into()));
+    }
+    delivered
 }
 
 /// How far percentiles may be off: the median by so much of the mean gap, the 90th percentile by so much of itself, the
