@@ -362,35 +362,30 @@ fn counters_alone_have_a_statistics_block_on_every_engine() {
         skip("AF_XDP and XDP need root");
     }
     for rx in receivers {
-        let args = [
-            "bench",
-            "--tx",
-            "udp",
-            "--rx",
-            rx,
-            "--trials",
-            "1",
-            "--stats",
-            "counter",
-            "--no-save",
-            "--json",
-        ];
-        let load = ["--receive-buffer", "8000000", "--rate", "20kpps", "--duration", "200ms"];
-        let (_, run) = json(&[&args[..], &load].concat());
-        let trial = &run["end"]["trials"][0];
-        let statistics = &trial["statistics"];
-        let total = &statistics["total"];
-        assert_eq!(
-            (&statistics["level"], &total["packets"]),
-            (&Value::from("counter"), &trial["delivered"]),
-            "{rx}"
-        );
-        let packets = total["packets"].as_u64().unwrap();
-        assert!(packets > 0, "{rx} {trial:#}");
-        assert_eq!(total["frame_bytes"], packets * 64, "{rx} {statistics:#}");
-        assert_eq!(total["payload_bytes"], packets * 18, "{rx}");
-        assert_eq!((&total["work_time_ns"], &total["inter_arrival"]), (&Value::Null, &Value::Null), "{rx}");
+        // On a machine that others keep busy a sender may get no time for its trial.
+        assert!((0..10).any(|_| counted(rx) > 0), "{rx}: no packets in ten trials");
     }
+}
+
+/// Checks the counters of a trial, and returns how many packets they are about.
+fn counted(rx: &str) -> u64 {
+    let args =
+        ["bench", "--tx", "udp", "--rx", rx, "--trials", "1", "--stats", "counter", "--no-save", "--json"];
+    let load = ["--receive-buffer", "8000000", "--rate", "20kpps", "--duration", "200ms"];
+    let (_, run) = json(&[&args[..], &load].concat());
+    let trial = &run["end"]["trials"][0];
+    let statistics = &trial["statistics"];
+    let total = &statistics["total"];
+    assert_eq!(
+        (&statistics["level"], &total["packets"]),
+        (&Value::from("counter"), &trial["delivered"]),
+        "{rx}"
+    );
+    let packets = total["packets"].as_u64().unwrap();
+    assert_eq!(total["frame_bytes"], packets * 64, "{rx} {statistics:#}");
+    assert_eq!(total["payload_bytes"], packets * 18, "{rx}");
+    assert_eq!((&total["work_time_ns"], &total["inter_arrival"]), (&Value::Null, &Value::Null), "{rx}");
+    packets
 }
 
 #[test]
