@@ -216,16 +216,25 @@ fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> 
 
 /// Waits until all of `delivered` came back or none has come for a while, and says what did.
 fn round_trips(returns: Receiver, sent: u64, delivered: u64) -> RoundTrips {
-    const QUIET: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(2);
+    // On a busy machine whoever sends back or receives waits for a CPU.
+    const QUIET: Duration = Duration::from_secs(1);
+    // Enough where the sockets have dropped as many as are missing.
+    const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
+    // The receiver waits for the summary twice as long.
+    const LONGEST: Duration = Duration::from_secs(5);
     let began = Instant::now();
-    let mut last = (returns.snapshot().packets, Instant::now());
-    while last.0 < delivered && last.1.elapsed() < QUIET && began.elapsed() < LONGEST {
-        thread::sleep(Duration::from_millis(1));
-        let now = returns.snapshot().packets;
-        if now != last.0 {
-            last = (now, Instant::now());
+    let (mut seen, mut changed) = (returns.snapshot(), began);
+    while seen.packets < delivered && began.elapsed() < LONGEST {
+        let quiet = if seen.packets + seen.lost < delivered { QUIET } else { QUIET_WHEN_DROPPED };
+        if changed.elapsed() >= quiet {
+            break;
         }
+        thread::sleep(Duration::from_millis(1));
+        let now = returns.snapshot();
+        if now.packets != seen.packets {
+            changed = Instant::now();
+        }
+        seen = now;
     }
     let result = returns.stop();
     let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, None);

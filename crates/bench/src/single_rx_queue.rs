@@ -374,7 +374,12 @@ impl SingleRxQueuePlan {
         let namespace = hold(lab.tx().namespace())?;
         let enter = move || {
             namespace.enter()?;
-            if stream == FLOOD_STREAM { cpu::give_way() } else { cpu::go_first(0) }
+            if stream == FLOOD_STREAM {
+                return cpu::give_way();
+            }
+            // A group of processes may have no time for real-time threads (`cpu.rt_runtime_us`): then it waits for its turn.
+            cpu::go_first(0).ok();
+            Ok(())
         };
         Ok(Placement { enter: Some(Arc::new(enter)), cpus: self.cpus.tx.iter().copied().take(1).collect() })
     }

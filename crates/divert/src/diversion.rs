@@ -30,11 +30,11 @@ use crate::{
 pub const BEAT: Duration = Duration::from_millis(100);
 /// After this time without a word, a queue is the kernel's again.
 pub const DEADLINE: Duration = Duration::from_millis(450);
-/// How long packets that a replaced program had begun may take until they are counted.
-const RETIRED_AFTER: Duration = Duration::from_millis(200);
+/// How long packets that a replaced program had begun may take until they are counted, on a busy machine too.
+const RETIRED_AFTER: Duration = Duration::from_secs(1);
 
 /// How long packets that were handed over may take to their sockets.
-const ARRIVED_AFTER: Duration = Duration::from_secs(1);
+const ARRIVED_AFTER: Duration = Duration::from_secs(5);
 
 /// Makes the verdicts of a queue's thread.
 type MakeVerdicts<V> = Box<dyn Fn(u32) -> V + Send>;

@@ -61,8 +61,8 @@ pub struct ReceiverPlan {
 /// Bytes of a packet socket's ring.
 pub const PACKET_RING_BYTES: usize = PacketRxOptions::USUAL_RING_BYTES;
 
-/// How long workers may take to show what they have.
-const WINDOW_PATIENCE: Duration = Duration::from_secs(1);
+/// How long workers may take to show what they have, on a busy machine too.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_zero(number: &u32) -> bool {
     *number == 0

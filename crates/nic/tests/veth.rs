@@ -1,6 +1,9 @@
 //! Settings of real interfaces in a namespace of the test's own: changed, read back, put back.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{PoisonError, RwLock},
+};
 
 mod support;
 
@@ -10,8 +13,22 @@ use sys::{
     rtnetlink::{RouteSocket, VethEnd, VethPair},
 };
 
+/// A process that is started has all descriptors until its program begins, also those that lock an interface.
+static STARTS: RwLock<()> = RwLock::new(());
+
 /// Runs `work` in a new namespace that has a veth pair `near` and `far`; skips loudly without the privilege.
 fn with_veth(work: impl FnOnce() + Send) {
+    let _nobody_starts = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+    in_namespace(work);
+}
+
+/// The same while no other test runs, for work that starts processes.
+fn with_veth_alone(work: impl FnOnce() + Send) {
+    let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    in_namespace(work);
+}
+
+fn in_namespace(work: impl FnOnce() + Send) {
     let Ok(namespace) = NetNs::create() else {
         return testing::skip("a namespace needs CAP_SYS_ADMIN");
     };
@@ -178,7 +195,7 @@ fn everything_wrong_is_said_at_once_and_nothing_changes() {
 
 #[test]
 fn an_interface_renamed_or_removed_midway_is_an_error_with_words() {
-    with_veth(|| {
+    with_veth_alone(|| {
         let state = tempfile::tempdir().unwrap();
         let mut session = Session::begin("near", state.path()).unwrap();
         session.apply(&set(&["link.mtu=1400"])).unwrap();
@@ -203,7 +220,7 @@ fn killed_at_any_moment_everything_can_be_restored() {
     if support::be_a_victim() {
         return;
     }
-    with_veth(|| {
+    with_veth_alone(|| {
         let test = "killed_at_any_moment_everything_can_be_restored";
         let changed = support::kill_and_restore("near", test, &MANY, 200);
         // Most moments are before, during and after the change; some of each were met.

@@ -315,13 +315,12 @@ fn what_a_full_ring_loses_is_counted() {
         while rx.statistics().unwrap().packets < u64::from((round + 1) * PACKETS) {
             assert!(since.elapsed() < DEADLINE, "{:?}", rx.statistics());
         }
-        loop {
-            match rx.recv(Wait::Block, |_| ()).unwrap() {
-                0 => break,
-                packets => received += packets as u64,
-            }
-        }
         let lost = rx.lost().unwrap();
+        while received + lost < u64::from((round + 1) * PACKETS) {
+            received += rx.recv(Wait::Block, |_| ()).unwrap() as u64;
+            assert!(since.elapsed() < DEADLINE, "{received} received, {lost} lost");
+        }
+        assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 0);
         assert!(lost > u64::from(round + 1) * 9000, "the ring holds some 200 packets, and {lost} were lost");
         assert_eq!(received + lost, u64::from((round + 1) * PACKETS));
         assert_eq!(rx.lost_seen(), lost);
@@ -421,7 +420,10 @@ fn a_single_packet_is_not_kept_waiting() {
     // A look right behind finds it: a drain that ends at the first empty look loses nothing.
     for sequence in 0..20 {
         send_all(&mut tx, &template, sequence..sequence + 1, || ());
-        while lab.rx().link().unwrap().stats.rx_packets <= u64::from(sequence) {}
+        let since = Instant::now();
+        while rx.statistics().unwrap().packets <= u64::from(sequence) {
+            assert!(since.elapsed() < DEADLINE, "packet {sequence}");
+        }
         assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 1);
     }
     assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 0);
@@ -441,7 +443,10 @@ fn no_packet_allocates() {
                 received += rx.recv(Wait::Block, |_| ()).unwrap();
                 received += rx.recv(Wait::Spin, |_| ()).unwrap();
             }
-            rx.lost().unwrap();
+            let (lost, since) = (rx.lost().unwrap() as usize, Instant::now());
+            while received + lost < 20_000 && since.elapsed() < DEADLINE {
+                received += rx.recv(Wait::Block, |_| ()).unwrap();
+            }
         });
         assert!(received > 10_000, "{received}");
         assert_eq!(allocated.count_total, 0, "{mode:?}");
@@ -523,8 +528,17 @@ fn carry(lab: &Lab, spec: &FrameSpec, mode: PacketTxMode, qdisc_bypass: bool, fr
         })
         .unwrap()
     };
-    send_all(&mut tx, &template, 0..frames, || while check(&mut rx, Wait::Spin) > 0 {});
-    while check(&mut rx, Wait::Block) > 0 {}
+    let mut arrived = 0;
+    send_all(&mut tx, &template, 0..frames, || {
+        while let packets @ 1.. = check(&mut rx, Wait::Spin) {
+            arrived += packets;
+        }
+    });
+    let since = Instant::now();
+    while arrived < frames as usize && since.elapsed() < DEADLINE {
+        arrived += check(&mut rx, Wait::Block);
+    }
+    check(&mut rx, Wait::Spin);
     assert_eq!((next, rx.lost().unwrap()), (frames, 0), "{spec} by {mode:?}");
 }
 

@@ -31,10 +31,15 @@ const TAGGED_PAYLOAD_BYTES: u32 = 18;
 const BEAT: Duration = Duration::from_millis(500);
 /// Beats without a word until a peer counts as gone.
 const MOST_SILENT_BEATS: u32 = 20;
-/// Packets in flight are waited for until nothing has come for so long.
-const QUIET: Duration = Duration::from_millis(100);
+/// Beats that whoever connects may take for the first word: on a busy machine it waits for a CPU.
+const FIRST_BEATS: u32 = 3;
+/// Packets in flight are waited for until nothing has come for so long: on a busy machine a receiving worker waits for its
+/// CPU, too.
+const QUIET: Duration = Duration::from_secs(1);
+/// And this is enough where the sockets have dropped as many as are missing.
+const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
 /// And no longer than this.
-const LONGEST_DRAIN: Duration = Duration::from_secs(3);
+const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 
 /// The receiver's counters, as the host needs them.
 pub trait Counts: Send + Sync + 'static {
@@ -276,22 +281,37 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
         dropped: now.dropped.saturating_sub(before.dropped),
     };
     let sent = until_done(&mut lines, shared, || since(shared.counts.progress(&seat.streams)))?;
-    let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)).packets);
+    let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)));
     let report = shared.counts.report(begun, delivered, seat.company());
     lines.send(&Message::Report(Box::new(report)))?;
-    match lines.receive() {
-        Ok(Message::Summary(trial)) => Ok(Some(trial)),
-        // A sender that keeps its summary to itself has finished all the same.
-        _ => Ok(None),
-    }
+    Ok(summary(&mut lines, shared))
 }
 
 fn first_offer(lines: &mut Lines, shared: &Shared) -> Result<Offer, Ended> {
-    match lines.receive() {
+    match hear(lines, shared, FIRST_BEATS) {
         _ if shared.stop.load(Relaxed) => Err(LineError::Stopped.into()),
         Ok(Message::Offer(offer)) => Ok(offer),
         Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What the sender makes of the trial, for which it may first wait for packets that come back.
+fn summary(lines: &mut Lines, shared: &Shared) -> Option<Box<Trial>> {
+    match hear(lines, shared, MOST_SILENT_BEATS) {
+        Ok(Message::Summary(trial)) => Some(trial),
+        // A sender that keeps its summary to itself has finished all the same.
+        _ => None,
+    }
+}
+
+/// The next message, which comes after no more than so many beats without a word.
+fn hear(lines: &mut Lines, shared: &Shared, mut beats: u32) -> Result<Message, LineError> {
+    loop {
+        match lines.receive() {
+            Err(LineError::Silent(_)) if beats > 0 && !shared.stop.load(Relaxed) => beats -= 1,
+            heard => return heard,
+        }
     }
 }
 
@@ -318,17 +338,19 @@ fn until_done(lines: &mut Lines, shared: &Shared, progress: impl Fn() -> Progres
 }
 
 /// Waits for packets in flight: until all came, or none has come for a while.
-fn drain(sent: u64, delivered: impl Fn() -> u64) -> u64 {
+fn drain(sent: u64, progress: impl Fn() -> Progress) -> u64 {
     let started = Instant::now();
-    let mut last = (delivered(), Instant::now());
-    while last.0 < sent && last.1.elapsed() < QUIET && started.elapsed() < LONGEST_DRAIN {
+    let mut last = (progress(), started);
+    let quiet = |seen: &Progress| if seen.packets + seen.dropped < sent { QUIET } else { QUIET_WHEN_DROPPED };
+    while last.0.packets < sent && last.1.elapsed() < quiet(&last.0) && started.elapsed() < LONGEST_DRAIN {
         thread::sleep(Duration::from_millis(2));
-        let now = delivered();
-        if now != last.0 {
-            last = (now, Instant::now());
+        let now = progress();
+        if now.packets != last.0.packets {
+            last.1 = Instant::now();
         }
+        last.0 = now;
     }
-    last.0
+    last.0.packets
 }
 
 /// While it lives, packets go back to the sender.

@@ -1,6 +1,7 @@
 //! Both ends of a session over loopback, with counters made up by the test.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::{Cost, Endpoint, LedgerLine};
+use measure::{Cost, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
 use session::{
     Counts, Guest, Host, HostEvent, HostListener, Offer, PROTOCOL, Progress, Report, SessionError,
 };
@@ -115,6 +116,48 @@ fn a_session_brings_consent_progress_and_a_report() {
     assert_eq!((report.delivered, report.senders, report.lines[0].packets), (100, 1, 1));
     drop(guest);
     assert!(matches!(next(&receiver.events), HostEvent::Finished { trial: None, .. }));
+}
+
+/// A trial in which nothing was sent.
+fn trial() -> Trial {
+    Trial {
+        trial: 1,
+        tx: Endpoint::default(),
+        rx: Endpoint::default(),
+        frame_size_bytes: 64,
+        payload_bytes: 18,
+        asked_pps: None,
+        parameters: BTreeMap::new(),
+        duration_s: 0.0,
+        sent: 0,
+        sent_pps: 0.0,
+        delivered: 0,
+        delivered_pps: 0.0,
+        loss_ratio: 0.0,
+        tx_cost: Cost::default(),
+        rx_cost: Cost::default(),
+        cpus: Vec::new(),
+        queues: None,
+        ledger: Ledger::close(0, 0, Vec::new()),
+        receipt: Receipt::judge(None, 0, 0, 0.0, &Histogram::new()),
+        statistics: None,
+        round_trips: None,
+        stream: None,
+        interrupted: false,
+        profile: None,
+    }
+}
+
+#[test]
+fn a_sender_may_take_longer_than_a_beat_for_its_summary() {
+    let receiver = receiver();
+    let (mut guest, _) = Guest::join(receiver.host.address(), &offer(1)).unwrap();
+    assert!(matches!(next(&receiver.events), HostEvent::Joined { .. }));
+    guest.finish(0).unwrap();
+    let told = receiver.events.recv_timeout(Duration::from_millis(1200));
+    assert!(told.is_err(), "it waits for the summary");
+    guest.summarise(&trial());
+    assert!(matches!(next(&receiver.events), HostEvent::Finished { trial: Some(_), .. }));
 }
 
 #[test]

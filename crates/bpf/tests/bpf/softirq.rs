@@ -24,18 +24,22 @@ fn every_packet_of_the_lab_is_polled_and_its_time_counted() {
     let watch = SoftirqWatch::start().unwrap();
     let before = total(&watch);
     let to = lab.rx().ipv4()[0];
-    const PACKETS: u64 = 1000;
+    // No more than the queue of a CPU holds, should softirqs run late.
+    const PACKETS: u64 = 500;
     lab.tx()
         .run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             for _ in 0..PACKETS {
-                // Answered by a refusal, as nobody listens; each packet has crossed the lab when the call returns.
+                // Answered by a refusal, as nobody listens.
                 socket.send_to(&[0; 18], (to, 9)).ok();
             }
         })
         .unwrap();
-    let counted = total(&watch).since(before);
-    assert!(counted.packets >= PACKETS, "{counted:?}");
+    let mut counted = NapiCounts::default();
+    testing::wait_for("the polls", || {
+        counted = total(&watch).since(before);
+        counted.packets >= PACKETS
+    });
     assert!(counted.polls > 0 && counted.net_rx_ns > 0, "{counted:?}");
     assert!(counted.full + counted.empty <= counted.polls, "{counted:?}");
 }

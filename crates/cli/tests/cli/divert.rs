@@ -20,7 +20,7 @@ use sys::rtnetlink::{RouteSocket, flag};
 
 use crate::support::{is_root, linerate, signal, skip, wait, words};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const FLOODED: u16 = 9;
 const VALID: u16 = 10;
 
@@ -54,7 +54,7 @@ impl Running {
     /// Starts it, and returns when it diverts.
     fn start(lab: &Lab, folder: PathBuf, args: &[&str], environment: &[(&str, String)]) -> Self {
         let mut command = linerate(&["divert", lab.rx().interface()]);
-        command.args(args).args(["--interval", "100ms", "--for", "60s"]);
+        command.args(args).args(["--interval", "100ms", "--for", "10m"]);
         command.env("XDG_RUNTIME_DIR", &folder).envs(environment.iter().cloned());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();
@@ -161,6 +161,21 @@ fn page(lab: &Lab, address: SocketAddr, words: &str) -> String {
     }
 }
 
+/// Packets that passed while a busy machine gave the command no time to put the deadline off.
+fn stale(status: &Value) -> u64 {
+    let mut lines = status["ledger"]["lines"].as_array().unwrap().iter();
+    let stale = lines.find(|line| line["place"] == "came while nobody put the deadline off");
+    stale.map_or(0, |line| line["packets"].as_u64().unwrap())
+}
+
+/// Asserts that a rule dropped a flood and all else came to the stack, but for what passed without a deadline.
+fn drops_all_but_stale(lab: &Lab, status: &Value, flood: u64, valid: u64) {
+    let passed = flood - packets(status, 0);
+    assert!(passed <= stale(status), "{passed} packets of the flood passed: {status:#}");
+    testing::wait_for("what passed", || delivered(lab) >= valid + passed);
+    assert_eq!(delivered(lab), valid + passed, "{status:#}");
+}
+
 fn packets(status: &Value, rule: usize) -> u64 {
     status["rules"][rule]["packets"].as_u64().unwrap()
 }
@@ -181,10 +196,10 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
     send(&lab, FLOODED, 300);
     send(&lab, VALID, 200);
     let status = running.status("all packets", |status| status["ledger"]["arrived"] == 500);
-    assert_eq!((packets(&status, 0), delivered(&lab)), (300, 200));
+    drops_all_but_stale(&lab, &status, 300, 200);
     assert_eq!(status["schema"], "linerate.divert/1");
 
-    // Every rule set drops the flood, so whatever happens none of it may come to the stack.
+    // Every rule set drops the flood, so whichever holds none of it may come to the stack.
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let flooding = scope.spawn(|| {
@@ -204,8 +219,8 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
         flooding.join().unwrap();
     });
     let flood = 300 + sent.load(Relaxed);
-    let status = running.status("the flood", |status| packets(status, 0) == flood);
-    assert_eq!(delivered(&lab), 200, "a reload let packets through");
+    let status = running.status("the flood", |status| status["ledger"]["arrived"] == flood + 200);
+    drops_all_but_stale(&lab, &status, flood, 200);
     assert_eq!(status["ledger"]["unexplained"], 0);
 
     assert_eq!(running.ask(&["remove-queue", "1"]).0, 0);

@@ -1,9 +1,10 @@
 //! `linerate ledger` on loopback.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{TcpStream, UdpSocket},
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -22,6 +23,28 @@ fn line<'d>(document: &'d Value, id: &str) -> Option<&'d Value> {
     document["lines"].as_array().unwrap().iter().find(|line| line["id"] == id)
 }
 
+/// Reads intervals until what was awaited has been in them: packets may arrive after the call that sent them.
+fn intervals(lines: &mut impl Iterator<Item = io::Result<String>>, mut met: impl FnMut(&Value) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for text in lines {
+        let document: Value = serde_json::from_str(&text.unwrap()).unwrap();
+        if met(&document["interval"]) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "in vain, up to {document:#}");
+    }
+    panic!("it ended before");
+}
+
+/// Reads intervals until a line has had so many packets in them.
+fn until_told(lines: &mut impl Iterator<Item = io::Result<String>>, id: &str, packets: u64) {
+    let mut told = 0;
+    intervals(lines, |interval| {
+        told += line(interval, id).map_or(0, |line| line["packets"].as_u64().unwrap());
+        told >= packets
+    });
+}
+
 #[test]
 fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     if !is_root() {
@@ -36,6 +59,7 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     for _ in 0..500 {
         socket.send_to(b"x", "127.0.0.1:9").unwrap();
     }
+    until_told(&mut lines, "no-socket", 500);
     signal(&child, "INT");
     let last = lines.map(Result::unwrap).last().unwrap();
     assert!(wait(&mut child).success());
@@ -78,10 +102,19 @@ fn a_socket_that_nobody_reads_is_named_with_its_process() {
     let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
-    const SENT: u64 = 20_000;
+    // More than its buffer holds, and no more than the queue of a CPU.
+    const SENT: u64 = 1000;
     for _ in 0..SENT {
         socket.send_to(&[0; 500], to).unwrap();
     }
+    let mut dropped = 0;
+    intervals(&mut lines, |interval| {
+        let sockets = interval["sockets"].as_array().unwrap();
+        let own = sockets.iter().find(|other| other["port"] == to.port());
+        let more = own.map_or(0, |own| own["dropped"].as_u64().unwrap());
+        dropped += more;
+        dropped > 0 && more == 0
+    });
     signal(&child, "INT");
     let last = lines.map(Result::unwrap).last().unwrap();
     assert!(wait(&mut child).success());
@@ -115,6 +148,7 @@ fn only_the_flow_that_was_asked_for_is_counted() {
             socket.send_to(b"x", ("127.0.0.1", port)).unwrap();
         }
     }
+    until_told(&mut lines, "no-socket", 200);
     signal(&child, "INT");
     let last = lines.map(Result::unwrap).last().unwrap();
     assert!(wait(&mut child).success());

@@ -96,7 +96,7 @@ fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
     // Frames larger than the receiving end's MTU are dropped on a veth: the rate follows the MTU.
     let script = "ip link set near address 02:00:00:00:00:01 mtu 1000; ip link set near up; ip link set far up; \
                   ip addr add 198.18.0.1/24 dev far; ip neigh replace 198.18.0.2 lladdr 02:00:00:00:00:01 dev far; \
-                  $L send 198.18.0.2:9 --interface far --no-handshake --rate 2kpps --frame-size 1200 --duration 60s \
+                  $L send 198.18.0.2:9 --interface far --no-handshake --rate 2kpps --frame-size 1200 --duration 10m \
                   --no-save >/dev/null 2>&1 & load=$!; trap 'kill $load' EXIT; \
                   until ip -s -o link show far | grep -q 'TX:.*\\\\ *[1-9][0-9][0-9]'; do :; done; \
                   m='--measure --duration 400ms'; \

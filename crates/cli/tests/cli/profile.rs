@@ -79,17 +79,32 @@ fn a_receiver_on_another_host_tells_where_receiving_takes_its_time() {
     assert_eq!(status, 4, "{err}");
     assert!(err.contains("refused: it does not look at its CPUs: start it with --profile"), "{err}");
 
-    let receiver = Recv::start(&["--once", "--json", "--profile"]);
-    let (status, out, err) = bench(&receiver);
-    assert!(status <= 1, "{err}");
-    let (_, received, _) = receiver.finish();
-    let [sent, received]: [Value; 2] = [out, received]
-        .map(|text| serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
-    let [ours, theirs] = [&sent["end"]["trials"][0], &received["end"]["trials"][0]];
-    assert!(stages(ours).iter().any(|(stage, _)| stage == "udp"), "{:?}", stages(ours));
-    assert_eq!(stages(ours), stages(theirs), "both tell the same trial");
-    let stacks = |trial: &Value| trial["profile"]["stacks"].as_array().unwrap().len();
-    assert!(stacks(theirs) > 0 && stacks(ours) == 0, "stacks stay where they were seen");
+    sooner_or_later_in_udp(|| {
+        let receiver = Recv::start(&["--once", "--json", "--profile"]);
+        let (status, out, err) = bench(&receiver);
+        assert!(status <= 1, "{err}");
+        let (_, received, _) = receiver.finish();
+        let [sent, received]: [Value; 2] = [out, received]
+            .map(|text| serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
+        let [ours, theirs] = [&sent["end"]["trials"][0], &received["end"]["trials"][0]];
+        assert_eq!(stages(ours), stages(theirs), "both tell the same trial");
+        let stacks = |trial: &Value| trial["profile"]["stacks"].as_array().unwrap().len();
+        assert_eq!(stacks(ours), 0, "stacks stay where they were seen");
+        assert!(stacks(theirs) > 0 || theirs["profile"]["receiving_samples"] == 0, "{theirs:#}");
+        ours.clone()
+    });
+}
+
+/// Repeats a trial until a sample was taken in the kernel's UDP: a machine that others keep busy gives few samples.
+fn sooner_or_later_in_udp(trial: impl Fn() -> Value) {
+    let in_udp = || {
+        let trial = trial();
+        let seen = stages(&trial);
+        let sum: u64 = seen.iter().map(|(_, samples)| samples).sum();
+        assert_eq!(trial["profile"]["receiving_samples"], sum, "{trial:#}");
+        seen.iter().any(|(stage, samples)| stage == "udp" && *samples > 0)
+    };
+    assert!((0..10).any(|_| in_udp()), "never a sample in UDP");
 }
 
 #[test]
@@ -97,13 +112,13 @@ fn a_receiver_profiles_each_sender_s_trial() {
     if !is_root() {
         return skip("sampling CPUs needs root");
     }
-    let receiver = Recv::start(&["--once", "--json", "--profile"]);
-    let target = receiver.address.to_string();
-    run(&["send", &target, "--no-save", "--duration", "400ms", "--rate", "max"]);
-    let (status, out, err) = receiver.finish();
-    assert!(status.success(), "{err}");
-    let run: Value = serde_json::from_str(&out).unwrap();
-    let trial = &run["end"]["trials"][0];
-    assert!(trial["profile"]["receiving_samples"].as_u64().unwrap() > 0, "{trial:#}");
-    assert!(stages(trial).iter().any(|(stage, _)| stage == "udp"), "{:?}", stages(trial));
+    sooner_or_later_in_udp(|| {
+        let receiver = Recv::start(&["--once", "--json", "--profile"]);
+        let target = receiver.address.to_string();
+        run(&["send", &target, "--no-save", "--duration", "400ms", "--rate", "max"]);
+        let (status, out, err) = receiver.finish();
+        assert!(status.success(), "{err}");
+        let run: Value = serde_json::from_str(&out).unwrap();
+        run["end"]["trials"][0].clone()
+    });
 }

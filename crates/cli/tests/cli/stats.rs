@@ -32,7 +32,8 @@ fn every_engine_measures_every_packet() {
     }
     for rx in receivers {
         for args in [&["--ipv6"][..], &["--probe-clock", "micros", "--threads", "2", "--flows", "4"]] {
-            let mut all = vec!["--rate", "20kpps", "--duration", "200ms"];
+            // No more packets than the smallest ring holds, however seldom its reader gets a CPU.
+            let mut all = vec!["--rate", "5kpps", "--duration", "200ms"];
             all.extend(args);
             let trial = trial("udp", rx, &all);
             let statistics = &trial["statistics"];
@@ -185,7 +186,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     if Command::new("ptp4l").arg("-v").output().is_err() {
         return skip("ptp4l is not installed (linuxptp)");
     }
-    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
         while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
         trap 'kill $far $first $second' EXIT; ip link add near type veth peer name far netns $far; \
         there() { nsenter -t $far -n \"$@\"; }; \
@@ -204,7 +205,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     std::fs::create_dir_all(&folder).unwrap();
     let program = linerate(&[]);
     let mut shell = Command::new("unshare");
-    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "40", "bash", "-c", script]);
+    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "240", "bash", "-c", script]);
     let (_, out, err) = words(shell.arg(program.get_program()).arg(&folder).output().unwrap());
     let received = std::fs::read_to_string(folder.join("recv.json")).unwrap_or_default();
     std::fs::remove_dir_all(&folder).ok();
@@ -235,11 +236,11 @@ fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
     assert!(std::fs::read_to_string(&page).unwrap().contains("Latency"), "the page shows it");
 }
 
-/// The round trips that a sender measured, and what the receiver said at the end.
+/// The round trips that a sender measured of as many packets as its socket holds, and what the receiver said at the end.
 fn reflected(receiver: Recv, send: &[&str]) -> (Value, Value) {
     let target = receiver.address.to_string();
     let mut all =
-        vec!["send", &target, "--reflect", "--no-save", "--json", "--count", "2000", "--rate", "10kpps"];
+        vec!["send", &target, "--reflect", "--no-save", "--json", "--count", "200", "--rate", "2kpps"];
     all.extend(send);
     let (status, run) = json(&all);
     assert!(status <= 1, "a busy machine may be late, no more: {run}");
@@ -259,19 +260,15 @@ fn round_trips_need_no_related_clocks() {
             let (trial, receiver) = reflected(Recv::start(&all), send);
             let trips = &trial["round_trips"];
             let count = |value: &Value| value.as_u64().unwrap();
-            assert_eq!(trial["delivered"], 2000, "{trial:#}");
-            assert_eq!(
-                (count(&trips["returned"]), count(&trips["missing"])),
-                (2000, 0),
-                "{recv:?} {trips:#}"
-            );
+            assert_eq!(trial["delivered"], 200, "{trial:#}");
+            assert_eq!((count(&trips["returned"]), count(&trips["missing"])), (200, 0), "{recv:?} {trips:#}");
             let times = &trips["round_trip"];
-            assert_eq!(times["samples"], 2000, "{recv:?} {send:?} {trips:#}");
+            assert_eq!(times["samples"], 200, "{recv:?} {send:?} {trips:#}");
             let (least, most) = (count(&times["min_ns"]), count(&times["max_ns"]));
             assert!(least <= most && most < 60_000_000_000, "{times:#}");
             assert_eq!(trips["rx_stamp"], "kernel");
             let notes = receiver["end"]["notes"].to_string();
-            assert!(notes.contains("2000 packets sent back"), "{notes}");
+            assert!(notes.contains("200 packets sent back"), "{notes}");
             if recv.contains(&"--stats") {
                 let statistics = &receiver["end"]["statistics"];
                 assert_eq!(statistics["total"]["latency"], Value::Null, "one way is refused");
@@ -290,10 +287,10 @@ fn a_receiver_without_reflect_says_so() {
     assert!(err.contains("refused: this receiver sends no packets back: start it with --reflect"), "{err}");
 }
 
-/// A receiver of this engine in a namespace of its own sends 1000 probes back over a veth; what both ends said, and what
+/// A receiver of this engine in a namespace of its own sends 200 probes back over a veth; what both ends said, and what
 /// else they wrote.
 fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), String>, String) {
-    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 60 & far=$!; \
+    let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
         while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
         trap 'kill $far' EXIT; ip link add near type veth peer name far; ip link set far netns $far; \
         there() { nsenter -t $far -n \"$@\"; }; \
@@ -301,7 +298,7 @@ fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), Str
         there ip link set far up; there ip link set lo up; $0 nic apply near --set feature.rx-gro=$3; mkfifo $1/said; \
         there $0 recv 5432 --engine $2 --device far --reflect --stats time --once --no-save --json \
             >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
-        $0 send 10.9.0.2:5432 --reflect --count 1000 --rate 10kpps --no-save --json >$1/send.json || true; \
+        $0 send 10.9.0.2:5432 --reflect --count 200 --rate 2kpps --no-save --json >$1/send.json || true; \
         cat <&7 >&2; wait $recv";
     let folder = std::env::temp_dir().join(format!("linerate-reflect-{engine}-{gro}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -331,19 +328,19 @@ fn engines_below_the_sockets_send_back_too() {
         let trips = &trial["round_trips"];
         assert_eq!(
             (&trips["returned"], &trips["missing"]),
-            (&Value::from(1000), &Value::from(0)),
+            (&Value::from(200), &Value::from(0)),
             "{said} {trial:#}"
         );
-        assert_eq!(trips["round_trip"]["samples"], 1000, "{engine} {trial:#}");
+        assert_eq!(trips["round_trip"]["samples"], 200, "{engine} {trial:#}");
         let statistics = &received["end"]["statistics"];
-        assert_eq!(statistics["total"]["packets"], 1000, "{engine}");
+        assert_eq!(statistics["total"]["packets"], 200, "{engine}");
         assert_eq!(
             statistics["total"]["latency"],
             Value::Null,
             "{engine}: another host's clock is not known"
         );
         let notes = received["end"]["notes"].to_string();
-        assert!(notes.contains("1000 packets sent back"), "{engine} {notes}");
+        assert!(notes.contains("200 packets sent back"), "{engine} {notes}");
     }
 }
 
@@ -365,35 +362,30 @@ fn counters_alone_have_a_statistics_block_on_every_engine() {
         skip("AF_XDP and XDP need root");
     }
     for rx in receivers {
-        let args = [
-            "bench",
-            "--tx",
-            "udp",
-            "--rx",
-            rx,
-            "--trials",
-            "1",
-            "--stats",
-            "counter",
-            "--no-save",
-            "--json",
-        ];
-        let load = ["--receive-buffer", "8000000", "--rate", "20kpps", "--duration", "200ms"];
-        let (_, run) = json(&[&args[..], &load].concat());
-        let trial = &run["end"]["trials"][0];
-        let statistics = &trial["statistics"];
-        let total = &statistics["total"];
-        assert_eq!(
-            (&statistics["level"], &total["packets"]),
-            (&Value::from("counter"), &trial["delivered"]),
-            "{rx}"
-        );
-        let packets = total["packets"].as_u64().unwrap();
-        assert!(packets > 0, "{rx} {trial:#}");
-        assert_eq!(total["frame_bytes"], packets * 64, "{rx} {statistics:#}");
-        assert_eq!(total["payload_bytes"], packets * 18, "{rx}");
-        assert_eq!((&total["work_time_ns"], &total["inter_arrival"]), (&Value::Null, &Value::Null), "{rx}");
+        // On a machine that others keep busy a sender may get no time for its trial.
+        assert!((0..10).any(|_| counted(rx) > 0), "{rx}: no packets in ten trials");
     }
+}
+
+/// Checks the counters of a trial, and returns how many packets they are about.
+fn counted(rx: &str) -> u64 {
+    let args =
+        ["bench", "--tx", "udp", "--rx", rx, "--trials", "1", "--stats", "counter", "--no-save", "--json"];
+    let load = ["--receive-buffer", "8000000", "--rate", "20kpps", "--duration", "200ms"];
+    let (_, run) = json(&[&args[..], &load].concat());
+    let trial = &run["end"]["trials"][0];
+    let statistics = &trial["statistics"];
+    let total = &statistics["total"];
+    assert_eq!(
+        (&statistics["level"], &total["packets"]),
+        (&Value::from("counter"), &trial["delivered"]),
+        "{rx}"
+    );
+    let packets = total["packets"].as_u64().unwrap();
+    assert_eq!(total["frame_bytes"], packets * 64, "{rx} {statistics:#}");
+    assert_eq!(total["payload_bytes"], packets * 18, "{rx}");
+    assert_eq!((&total["work_time_ns"], &total["inter_arrival"]), (&Value::Null, &Value::Null), "{rx}");
+    packets
 }
 
 #[test]
@@ -411,21 +403,9 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
             let mut args = load.to_vec();
             // What nobody asks for is the poll's.
             args.extend(["--stamp", stamp].iter().filter(|_| stamp != "poll"));
-            let trial = trial(tx, rx, &args);
-            let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
-            let total = &statistics["total"];
-            assert!(delivered > 1000, "{tx} {rx} {stamp}: {trial:#}");
-            let readers = statistics["readers"].as_array().unwrap();
-            let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
-            let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
-            assert_eq!(total["packets"], delivered, "{tx} {rx} {stamp}: {statistics:#}");
-            assert_eq!(samples("latency"), delivered, "{tx} {rx} {stamp}: {total:#}");
-            assert_eq!(samples("inter_arrival"), delivered - readers, "{tx} {rx} {stamp}: {total:#}");
-            assert_eq!(statistics["sequence"]["received"], delivered, "{tx} {rx} {stamp}");
-            assert_eq!(
-                (&statistics["timing"]["rx_stamp"], &statistics["timing"]["unstamped"]),
-                (&stamp.into(), &0.into())
-            );
+            // On a machine that others keep busy a sender may get hardly any time for its trial.
+            let measured = (0..10).map(|_| stamped(tx, rx, stamp, &args)).find(|packets| *packets > 1000);
+            assert!(measured.is_some(), "{tx} {rx} {stamp}: too few packets in ten trials");
         }
     }
 }
@@ -449,6 +429,25 @@ fn packets_that_no_card_stamped_are_counted_as_such() {
         assert_eq!((&timing["clocks"], &statistics["total"]["latency"]), (&"none".into(), &Value::Null));
         assert_eq!(statistics["total"]["packets"], *delivered, "{rx}: {trial:#}");
     }
+}
+
+/// Checks the statistics of a trial, and returns how many packets they are about.
+fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
+    let trial = trial(tx, rx, args);
+    let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
+    let total = &statistics["total"];
+    assert_eq!(total["packets"], delivered, "{tx} {rx} {stamp}: {statistics:#}");
+    if delivered > 0 {
+        let readers = statistics["readers"].as_array().unwrap();
+        let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
+        let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
+        assert_eq!(samples("latency"), delivered, "{tx} {rx} {stamp}: {total:#}");
+        assert_eq!(samples("inter_arrival"), delivered - readers, "{tx} {rx} {stamp}: {total:#}");
+        assert_eq!(statistics["sequence"]["received"], delivered, "{tx} {rx} {stamp}");
+        let timing = &statistics["timing"];
+        assert_eq!((&timing["rx_stamp"], &timing["unstamped"]), (&stamp.into(), &0.into()));
+    }
+    delivered
 }
 
 /// How far percentiles may be off: the median by so much of the mean gap, the 90th percentile by so much of itself, the

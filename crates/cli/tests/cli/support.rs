@@ -105,16 +105,16 @@ impl Drop for Recv {
     }
 }
 
-/// Waits for a process to end, no longer than ten seconds.
+/// Waits for a process to end, no longer than a minute.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let since = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        if since.elapsed() > Duration::from_secs(10) {
+        if since.elapsed() > Duration::from_secs(60) {
             child.kill().ok();
-            panic!("still running after ten seconds");
+            panic!("still running after a minute");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -15,7 +15,7 @@ use port::{XskTx, XskTxOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use sys::tap::create_tap;
 
-use crate::scene::{PORT, Scene, run};
+use crate::scene::{PORT, Scene, run, until};
 
 /// A namespace of a lab that is watched as `linerate ledger` does.
 struct Watched<'s> {
@@ -46,8 +46,12 @@ impl<'s> Watched<'s> {
     /// Asserts that these lines and no others explain all that was sent and not delivered.
     fn closes(&self, sent: u64, delivered: u64, expected: &[(Place, u64)]) {
         let drivers = Drivers::built_in();
-        let growth = self.growth();
-        let ledger = Ledger::close(sent, delivered, growth.lines(&drivers));
+        let close = || {
+            let growth = self.growth();
+            (Ledger::close(sent, delivered, growth.lines(&drivers)), growth)
+        };
+        // Softirqs may run after the call that sent.
+        let (ledger, growth) = until(close, |(ledger, _)| ledger.is_closed());
         let lines: Vec<(&str, u64)> =
             ledger.lines.iter().map(|line| (line.place.as_str(), line.packets)).collect();
         let expected: Vec<(&str, u64)> =

@@ -13,7 +13,7 @@ use ledger::{
     Drivers, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Place, Received, lab_lines,
 };
 use measure::Ledger;
-use port::{PacketTx, PacketTxOptions, RxPort, TxPort, Wait};
+use port::{PacketTx, PacketTxOptions, RxPort, TxPort, UdpRx, Wait};
 use sys::udp::{SendBatch, SocketOptions};
 use wire::{FrameSpec, MacAddr, Sizes};
 
@@ -145,11 +145,7 @@ impl Scene {
             let seen = format!("{:#?}\n{drops:?}\n{:?}\n{:?}", ledger.lines, tx.link, rx.link);
             (ledger, seen)
         };
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while !ledger().0.is_closed() && Instant::now() < deadline {
-            thread::yield_now();
-        }
-        let (ledger, seen) = ledger();
+        let (ledger, seen) = until(ledger, |(ledger, _)| ledger.is_closed());
         let lines: Vec<(&str, u64)> =
             ledger.lines.iter().map(|line| (line.place.as_str(), line.packets)).collect();
         let mut expected: Vec<(Place, u64)> = expected.to_vec();
@@ -161,11 +157,33 @@ impl Scene {
     }
 }
 
+/// Looks until what is seen is as wanted, or for ten seconds, and returns the last look.
+pub(crate) fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let seen = look();
+        if wanted(&seen) || Instant::now() > deadline {
+            return seen;
+        }
+        thread::yield_now();
+    }
+}
+
 /// Counts what a port has.
 pub(crate) fn count(rx: &mut impl RxPort) -> u64 {
     let mut packets = 0;
     while rx.recv(Wait::Spin, |_| packets += 1).unwrap() > 0 {}
     packets
+}
+
+/// Counts what a socket delivers until that and what its buffer loses are so many packets.
+pub(crate) fn count_until(rx: &mut UdpRx, packets: u64) -> u64 {
+    let mut delivered = 0;
+    testing::wait_for("all packets at the socket", || {
+        delivered += count(rx);
+        delivered + rx.lost().unwrap() >= packets
+    });
+    delivered + count(rx)
 }
 
 /// Runs a program of the system in the calling thread's namespace.

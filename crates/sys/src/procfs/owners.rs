@@ -1,6 +1,10 @@
 //! Which process holds a socket, by `/proc/<pid>/fd`.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,28 +15,41 @@ pub struct Owner {
     pub command: String,
 }
 
-/// The processes that hold these sockets, by inode; those of other users are not shown without CAP_SYS_PTRACE. Looks
-/// through every process: not for every packet.
+/// The processes that hold these sockets, by inode; of a process and its children the process itself. Those of other
+/// users are not shown without CAP_SYS_PTRACE. Looks through every process: not for every packet.
 pub fn socket_owners(inodes: &[u64]) -> BTreeMap<u64, Owner> {
-    let mut owners = BTreeMap::new();
+    let mut holders: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     if inodes.is_empty() {
-        return owners;
+        return BTreeMap::new();
     }
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let folder = format!("/proc/{pid}");
-        let descriptors = fs::read_dir(format!("{folder}/fd")).into_iter().flatten().flatten();
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         for inode in descriptors.filter_map(|entry| socket_inode(&entry.path())) {
-            if inodes.contains(&inode) && !owners.contains_key(&inode) {
-                let command = fs::read_to_string(format!("{folder}/comm")).unwrap_or_default();
-                owners.insert(inode, Owner { pid, command: command.trim_end().to_owned() });
+            if inodes.contains(&inode) {
+                holders.entry(inode).or_default().insert(pid);
             }
         }
-        if owners.len() == inodes.len() {
-            break;
-        }
     }
-    owners
+    let owner = |(inode, pids)| {
+        let pid = eldest(&pids, parent)?;
+        let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Some((inode, Owner { pid, command: command.trim_end().to_owned() }))
+    };
+    holders.into_iter().filter_map(owner).collect()
+}
+
+/// The first of these processes whose parent is none of them: a child has its parent's sockets until it starts another
+/// program.
+fn eldest(pids: &BTreeSet<u32>, parent: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let is_child = |pid: u32| parent(pid).is_some_and(|parent| pids.contains(&parent));
+    pids.iter().copied().find(|pid| pids.len() == 1 || !is_child(*pid))
+}
+
+/// The parent of a process: the second field behind its name, which may hold anything (`proc_pid_stat(5)`).
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The n of `socket:[n]`.
@@ -56,5 +73,17 @@ mod tests {
         assert_eq!(owners[&inode].pid, std::process::id());
         assert!(!owners[&inode].command.is_empty());
         assert!(socket_owners(&[]).is_empty());
+    }
+
+    #[test]
+    fn of_a_process_and_its_children_the_process_holds_a_socket() {
+        // A child's number may be smaller: numbers begin anew.
+        let parents = BTreeMap::from([(7, 90), (8, 7), (90, 1)]);
+        let owner = |pids: &[u32]| eldest(&pids.iter().copied().collect(), |pid| parents.get(&pid).copied());
+        assert_eq!(
+            (owner(&[7, 8, 90]), owner(&[7, 8]), owner(&[8]), owner(&[])),
+            (Some(90), Some(7), Some(8), None)
+        );
+        assert_eq!(parent(std::process::id()), Some(std::os::unix::process::parent_id()));
     }
 }
