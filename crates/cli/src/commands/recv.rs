@@ -18,7 +18,7 @@ use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
 
 use crate::{
-    args::{ClocksArg, Display, MeasureArgs, RecvArgs},
+    args::{ClocksArg, Display, MeasureArgs, RecvArgs, StampArg},
     failure::{Failure, Status, in_words, os_error, unprofiled},
     output::{self, Form, Save},
     start::opening,
@@ -391,9 +391,14 @@ fn is_native_xdp(engine: &RxEngine) -> bool {
 
 fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
     let failure = Failure::of(Status::Refused, error);
-    if let ReceptionError::Engine(EngineError::Port(PortError::Bpf(BpfError::Unsupported { .. }))) = error
-        && is_native_xdp(&args.measure.engine.0)
-    {
+    let is_unsupported = matches!(
+        error,
+        ReceptionError::Engine(EngineError::Port(PortError::Bpf(BpfError::Unsupported { .. })))
+    );
+    if is_unsupported && matches!(args.measure.stamp, Some(StampArg::Card)) {
+        return failure.hint("--stamp poll: a program in XDP looks at the kernel's clock");
+    }
+    if is_unsupported && is_native_xdp(&args.measure.engine.0) {
         return failure.hint(
             "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
         );

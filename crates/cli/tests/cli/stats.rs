@@ -498,6 +498,22 @@ fn a_known_schedule_arrives_as_it_was_made() {
 }
 
 #[test]
+fn a_driver_that_hands_no_stamps_over_is_told_with_the_way_out() {
+    if !is_root() {
+        return skip("XDP needs root");
+    }
+    let args = ["recv", "--engine", "xsk", "--device", "lo", "--duration", "100ms", "--no-save"];
+    let stamps = ["--stats", "time", "--stamp", "card"];
+    let (status, out, err) = words(linerate(&[&args[..], &stamps].concat()).output().unwrap());
+    assert_eq!((status, out.as_str()), (4, ""), "{err}");
+    assert!(
+        err.contains("error: telling a program in XDP the card's stamps is not supported by lo"),
+        "{err}"
+    );
+    assert!(err.contains("hint:  --stamp poll"), "{err}");
+}
+
+#[test]
 fn a_driver_without_xdp_of_its_own_is_told_with_the_way_out() {
     if !is_root() {
         return skip("XDP needs root");
