@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::{EngineError, Placement, Receiver, Sender, SenderPlan, TxEngine, TxSnapshot};
+use engine::{EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, TxEngine, TxSnapshot};
 use measure::{Cost, Endpoint, Interval, LedgerLine, RoundTrips, Trial};
 use serde::{Deserialize, Serialize};
-use session::{Guest, Offer, PROTOCOL, Progress, Report, SessionError};
+use session::{Guest, Offer, PROTOCOL, Progress, Report, SessionError, await_arrivals};
 use sys::{clock, procfs};
 use thiserror::Error;
 
@@ -216,26 +216,12 @@ fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> 
 
 /// Waits until all of `delivered` came back or none has come for a while, and says what did.
 fn round_trips(returns: Receiver, sent: u64, delivered: u64) -> RoundTrips {
-    // On a busy machine whoever sends back or receives waits for a CPU.
-    const QUIET: Duration = Duration::from_secs(1);
-    // Enough where the sockets have dropped as many as are missing.
-    const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
     // The receiver waits for the summary twice as long.
     const LONGEST: Duration = Duration::from_secs(5);
-    let began = Instant::now();
-    let (mut seen, mut changed) = (returns.snapshot(), began);
-    while seen.packets < delivered && began.elapsed() < LONGEST {
-        let quiet = if seen.packets + seen.lost < delivered { QUIET } else { QUIET_WHEN_DROPPED };
-        if changed.elapsed() >= quiet {
-            break;
-        }
-        thread::sleep(Duration::from_millis(1));
-        let now = returns.snapshot();
-        if now.packets != seen.packets {
-            changed = Instant::now();
-        }
-        seen = now;
-    }
+    await_arrivals(delivered, LONGEST, || {
+        let RxSnapshot { packets, payload_bytes, lost: dropped, .. } = returns.snapshot();
+        Progress { packets, payload_bytes, dropped }
+    });
     let result = returns.stop();
     let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, None);
     let duplicates = statistics.sequence.as_ref().map_or(0, |sequence| sequence.duplicates);

@@ -17,6 +17,7 @@ use measure::Trial;
 use thiserror::Error;
 
 use crate::{
+    arrivals::await_arrivals,
     lines::{LineError, Lines},
     message::{Message, Offer, PROTOCOL, Progress, Report},
 };
@@ -33,12 +34,7 @@ const BEAT: Duration = Duration::from_millis(500);
 const MOST_SILENT_BEATS: u32 = 20;
 /// Beats that whoever connects may take for the first word: on a busy machine it waits for a CPU.
 const FIRST_BEATS: u32 = 3;
-/// Packets in flight are waited for until nothing has come for so long: on a busy machine a receiving worker waits for its
-/// CPU, too.
-const QUIET: Duration = Duration::from_secs(1);
-/// And this is enough where the sockets have dropped as many as are missing.
-const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
-/// And no longer than this.
+/// Packets in flight are waited for no longer than this.
 const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 
 /// The receiver's counters, as the host needs them.
@@ -281,8 +277,8 @@ fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Opti
         dropped: now.dropped.saturating_sub(before.dropped),
     };
     let sent = until_done(&mut lines, shared, || since(shared.counts.progress(&seat.streams)))?;
-    let delivered = drain(sent, || since(shared.counts.progress(&seat.streams)));
-    let report = shared.counts.report(begun, delivered, seat.company());
+    let arrived = await_arrivals(sent, LONGEST_DRAIN, || since(shared.counts.progress(&seat.streams)));
+    let report = shared.counts.report(begun, arrived.packets, seat.company());
     lines.send(&Message::Report(Box::new(report)))?;
     Ok(summary(&mut lines, shared))
 }
@@ -335,22 +331,6 @@ fn until_done(lines: &mut Lines, shared: &Shared, progress: impl Fn() -> Progres
             told = Instant::now();
         }
     }
-}
-
-/// Waits for packets in flight: until all came, or none has come for a while.
-fn drain(sent: u64, progress: impl Fn() -> Progress) -> u64 {
-    let started = Instant::now();
-    let mut last = (progress(), started);
-    let quiet = |seen: &Progress| if seen.packets + seen.dropped < sent { QUIET } else { QUIET_WHEN_DROPPED };
-    while last.0.packets < sent && last.1.elapsed() < quiet(&last.0) && started.elapsed() < LONGEST_DRAIN {
-        thread::sleep(Duration::from_millis(2));
-        let now = progress();
-        if now.packets != last.0.packets {
-            last.1 = Instant::now();
-        }
-        last.0 = now;
-    }
-    last.0.packets
 }
 
 /// While it lives, packets go back to the sender.

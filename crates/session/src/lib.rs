@@ -6,6 +6,7 @@
 //! connection, never the process: lines, waiting times and the number of connections are bounded.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod consent;
 mod guest;
 mod host;
@@ -14,6 +15,7 @@ mod local;
 mod message;
 mod metrics;
 
+pub use arrivals::await_arrivals;
 pub use consent::{ConsentError, may_send_without_handshake};
 pub use guest::{Accepted, Guest, SessionError};
 pub use host::{Counts, Host, HostError, HostEvent, HostListener};
