@@ -75,7 +75,9 @@ impl Tally {
     #[inline(always)]
     pub(crate) fn add(&mut self, run: &mut Run, payload: &[u8]) -> Option<ProbeHeader> {
         let header = ProbeHeader::read_behind(run.magic, payload);
-        let Some(header) = header.filter(|header| self.is_told_apart(run, header.stream)) else {
+        let Some(header) =
+            header.filter(|header| header.stream == run.stream || self.turn(run, header.stream))
+        else {
             run.foreign += 1;
             return None;
         };
@@ -85,30 +87,20 @@ impl Tally {
 
     /// Takes probes of a batch, of a stream that is told apart.
     pub(crate) fn add_many(&mut self, run: &mut Run, stream: u16, count: StreamCount) {
-        if self.is_told_apart(run, stream) {
+        if stream == run.stream || self.turn(run, stream) {
             run.count += count.packets << BYTES_BITS | count.payload_bytes;
         }
     }
 
-    /// Whether a stream is one of those that are told apart; then the run is its.
-    #[inline(always)]
-    fn is_told_apart(&mut self, run: &mut Run, stream: u16) -> bool {
-        if stream == run.stream {
-            return true;
-        }
+    /// Begins a run of another stream, if it is one of those that are told apart.
+    #[inline(never)]
+    fn turn(&mut self, run: &mut Run, stream: u16) -> bool {
         let is_told_apart = usize::from(stream) < STREAMS;
         if is_told_apart {
-            // By value: what a function may change through a reference is in no register.
-            *run = self.turn(*run, stream);
+            self.settle(*run);
+            *run = self.begin(stream);
         }
         is_told_apart
-    }
-
-    /// A run of another stream, after this one.
-    #[inline(never)]
-    fn turn(&mut self, run: Run, stream: u16) -> Run {
-        self.settle(run);
-        self.begin(stream)
     }
 
     /// Takes over what a run has gathered.

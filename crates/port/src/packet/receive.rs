@@ -122,8 +122,6 @@ impl RxPort for PacketRx {
     const LAYER: Layer = Layer::Frame;
 
     /// At most one block a call. With [`Wait::Spin`] a block that already holds packets is waited for.
-    // Always: what the sink adds up stays in registers then.
-    #[inline(always)]
     fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
         if !self.ring.is_ready() {
             match wait {
