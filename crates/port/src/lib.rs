@@ -151,6 +151,9 @@ pub trait TxPort {
 pub trait RxPort {
     /// What is lent.
     const LAYER: Layer;
+    /// Whether [`RxPort::lost_seen`] leaves nothing out that was lost before the last packet received: who keeps receiving
+    /// need not ask [`RxPort::lost`].
+    const PACKETS_TELL_LOSSES: bool = false;
 
     /// Lends each packet that is there and returns how many there were: 0 when none came in time.
     ///
@@ -168,7 +171,7 @@ pub trait RxPort {
         TimeSource::Loop
     }
 
-    /// Packets lost as far as the packets received have told: costs nothing, and lags behind.
+    /// Packets lost as far as the packets received have told: costs nothing, and may lag behind.
     fn lost_seen(&self) -> u64;
 
     /// Packets that this port's socket or ring has lost so far, exactly.

@@ -22,6 +22,7 @@ pub trait Back {
 
 impl<P: RxPort, B: Back> RxPort for Reflector<P, B> {
     const LAYER: Layer = P::LAYER;
+    const PACKETS_TELL_LOSSES: bool = P::PACKETS_TELL_LOSSES;
 
     fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
         let Self { rx, back } = self;

@@ -38,6 +38,7 @@ const RULES: &[Rule] = rules![
     only_what_comes_in_is_received,
     sockets_of_a_group_share_all_packets,
     what_a_full_ring_loses_is_counted,
+    the_next_packets_tell_what_was_lost,
     a_refused_frame_goes_later_and_is_counted_by_the_interface,
     slots_keep_what_they_were_primed_with,
     a_single_packet_is_not_kept_waiting,
@@ -326,6 +327,33 @@ fn what_a_full_ring_loses_is_counted() {
         assert_eq!(rx.lost_seen(), lost);
         assert!(rx.statistics().unwrap().freezes > u64::from(round));
     }
+}
+
+fn the_next_packets_tell_what_was_lost() {
+    const PACKETS: u32 = 10_000;
+    let lab = lab();
+    let options = PacketRxOptions { block_bytes: 8192, blocks: 4, ..PacketRxOptions::on(lab.rx().index()) };
+    let mut rx = lab.rx().run(|| PacketRx::open(&options)).unwrap().unwrap();
+    let template = Template::new(&FrameSpec::default()).unwrap();
+    let mut tx = open_tx(&lab, template.max_frame_len(), PacketTxMode::Ring).unwrap();
+    // Whoever reads at once keeps up.
+    let mut drain = || {
+        let mut received = 0;
+        for idle in 0.. {
+            match rx.recv(Wait::Block, |_| ()).unwrap() as u32 {
+                0 if idle > 10 => break,
+                packets => received += packets,
+            }
+        }
+        (received, rx.lost_seen())
+    };
+    send_all(&mut tx, &template, 0..PACKETS, || ());
+    let (received, before) = drain();
+    send_all(&mut tx, &template, PACKETS..PACKETS + 10, || ());
+    let (more, after) = drain();
+    assert_eq!(more, 10);
+    assert!(before <= after && after > 9000, "{before}, {after} lost");
+    assert_eq!(after, u64::from(PACKETS - received), "nobody asked but the port itself");
 }
 
 /// A veth whose peer receives in a kernel thread refuses what that thread has not yet made room for.

@@ -134,7 +134,7 @@ impl Tally {
 /// A port that others keep filling is not emptied for longer than this.
 const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 
-/// How often a busy receiver asks for its losses: a system call more.
+/// How often a busy receiver asks for its losses, a system call more, unless its packets tell.
 const LOSSES_EVERY_NS: u64 = 10_000_000;
 
 /// Where a worker shows what it has, and how long it works for each packet.
@@ -224,7 +224,9 @@ pub(crate) fn receive<P: RxPort>(
             if let Some(observer) = &mut observer {
                 observer.check_clocks();
             }
-            if let Err(error) = read_losses(port, &mut tally) {
+            if !P::PACKETS_TELL_LOSSES
+                && let Err(error) = read_losses(port, &mut tally)
+            {
                 break Some(error);
             }
         }

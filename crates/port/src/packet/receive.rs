@@ -120,6 +120,8 @@ impl AsFd for PacketRx {
 
 impl RxPort for PacketRx {
     const LAYER: Layer = Layer::Frame;
+    /// By `TP_STATUS_LOSING`, which makes `recv` ask.
+    const PACKETS_TELL_LOSSES: bool = true;
 
     /// At most one block a call. With [`Wait::Spin`] a block that already holds packets is waited for.
     fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {

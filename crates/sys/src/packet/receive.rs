@@ -67,7 +67,7 @@ pub struct Packet<'r> {
 pub struct BlockRead {
     /// Packets that were lent.
     pub packets: usize,
-    /// Whether the kernel has lost packets since its statistics were last read.
+    /// Whether the kernel had lost packets, since its statistics were last read, when the block was full or late.
     pub losing: bool,
     /// Whether the rest of the block was skipped because it makes no sense.
     pub malformed: bool,
@@ -131,20 +131,21 @@ impl RxRing {
     /// What the kernel says about lengths and places is checked against the block.
     #[inline]
     pub fn read_block(&mut self, mut sink: impl FnMut(Packet<'_>)) -> Option<BlockRead> {
-        if !self.is_ready() {
+        let block = self.next_block();
+        let status = self.memory.load(block + BLOCK_STATUS);
+        if status & TP_STATUS_USER == 0 {
             return None;
         }
-        let block = self.next_block();
         let packets = self.memory.load(block + BLOCK_PACKETS) as usize;
         let mut at = self.memory.load(block + BLOCK_FIRST) as usize;
-        let mut read = BlockRead::default();
+        // Version 3 tells it for a block, not for each packet.
+        let mut read = BlockRead { losing: status & TP_STATUS_LOSING != 0, ..BlockRead::default() };
         while read.packets < packets {
             let Some(header) = self.header(block, at) else {
                 read.malformed = true;
                 break;
             };
             read.packets += 1;
-            read.losing |= header.status & TP_STATUS_LOSING != 0;
             let bytes = self.frame(block + at + header.start, &header);
             sink(Packet {
                 bytes,

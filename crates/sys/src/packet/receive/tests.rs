@@ -35,6 +35,8 @@ fn plain(frame: &[u8]) -> Written {
 #[derive(Default)]
 struct Kernel {
     block: usize,
+    /// Whether it refused packets and says so.
+    is_losing: bool,
 }
 
 impl Kernel {
@@ -42,6 +44,7 @@ impl Kernel {
     fn write(&mut self, ring: &mut RxRing, packets: &[(Written, &[u8])]) -> bool {
         let block = self.block * BLOCK_BYTES;
         if ring.memory.load(block + BLOCK_STATUS) != TP_STATUS_KERNEL {
+            self.is_losing = true;
             return false;
         }
         let mut at = BLOCK_HEADER;
@@ -61,7 +64,8 @@ impl Kernel {
         let block = self.block * BLOCK_BYTES;
         ring.memory.store(block + BLOCK_PACKETS, packets);
         ring.memory.store(block + BLOCK_FIRST, first);
-        ring.memory.store(block + BLOCK_STATUS, TP_STATUS_USER | TP_STATUS_BLK_TMO);
+        let losing = if self.is_losing { TP_STATUS_LOSING } else { 0 };
+        ring.memory.store(block + BLOCK_STATUS, TP_STATUS_USER | TP_STATUS_BLK_TMO | losing);
         self.block = (self.block + 1) % BLOCKS;
     }
 }
@@ -120,9 +124,12 @@ fn a_full_ring_loses_packets_and_none_that_it_holds() {
         .collect();
     assert_eq!(written, [true, true, true, false, false]);
     for number in 0..3 {
-        assert_eq!(read(&mut ring).1, [(vec![number; 60], false)]);
+        let (block, packets) = read(&mut ring);
+        assert_eq!((block.unwrap().losing, packets), (false, vec![(vec![number; 60], false)]));
     }
     assert_eq!(read(&mut ring).0, None);
+    assert!(kernel.write(&mut ring, &[(plain(&[5; 60]), &[5; 60])]));
+    assert!(read(&mut ring).0.unwrap().losing, "the next block tells");
 }
 
 #[test]
@@ -159,14 +166,12 @@ fn the_tag_is_put_back() {
 }
 
 #[test]
-fn a_cut_frame_and_a_loss_are_marked() {
+fn a_cut_frame_is_marked() {
     let (mut ring, mut kernel) = (ring(), Kernel::default());
     let frame = [7; 100];
-    let cut = Written { len: 9000, status: TP_STATUS_USER | TP_STATUS_LOSING, ..plain(&frame) };
+    let cut = Written { len: 9000, ..plain(&frame) };
     kernel.write(&mut ring, &[(cut, &frame)]);
-    let (block, seen) = read(&mut ring);
-    assert!(block.unwrap().losing);
-    assert_eq!(seen, [(frame.to_vec(), true)]);
+    assert_eq!(read(&mut ring).1, [(frame.to_vec(), true)]);
 }
 
 #[test]
