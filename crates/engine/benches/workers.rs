@@ -156,7 +156,7 @@ fn bare_sender(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
             Path::Xsk => send_bare(XskTx::open(&XskTxOptions::on(side.interface(), 0))?, &template),
             Path::Xdp => {
                 let mut tx = XdpTx::open(template.recipe(), &XdpTxOptions::on(side.index()))?;
-                measured(|| Ok(tx.send(XdpTx::WORTHWHILE_PACKETS, 0)?.taken))
+                measured(|| Ok(tx.send(tx.worthwhile_packets(), 0)?.taken))
             }
         }
     })?

@@ -8,7 +8,7 @@ pub(crate) trait Emit {
     /// Least time from one call to the next, in nanoseconds.
     const LEAST_GAP_NS: u64 = 0;
 
-    /// The most packets that one call is worth.
+    /// The most packets that the next call is worth.
     fn batch_size(&self) -> usize;
 
     /// Makes up to `packets` new ones, sent at `time_ns`; see [`TxPort::send`] about those that were not taken.
@@ -81,7 +81,7 @@ impl Emit for Made {
     const LEAST_GAP_NS: u64 = XdpTx::LEAST_GAP_NS;
 
     fn batch_size(&self) -> usize {
-        XdpTx::WORTHWHILE_PACKETS
+        self.port.worthwhile_packets()
     }
 
     fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError> {

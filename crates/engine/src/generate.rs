@@ -427,7 +427,6 @@ pub(crate) fn generate<E: Emit>(
     let mut due = 0; // taken from the schedule, not yet filled
     let mut waiting = 0; // filled, not yet taken by the kernel
     let mut error = None;
-    let batch = emitter.batch_size();
     let mut next_call_ns = 0;
     let mut wall = clock::wall_offset();
     let mut wall_due_ns = shift.start_ns + WALL_EVERY_NS;
@@ -438,7 +437,7 @@ pub(crate) fn generate<E: Emit>(
             continue;
         }
         if due == 0 {
-            due = schedule.take_due(now, batch);
+            due = schedule.take_due(now, emitter.batch_size());
         }
         if shift.is_over() || (due + waiting == 0 || now > schedule.end_ns()) && schedule.is_over(now) {
             break now;

@@ -30,15 +30,30 @@ type Send = Box<dyn FnMut() -> Outcome<u64> + std::marker::Send>;
 const ROUNDS: usize = 31;
 const TURN: Duration = Duration::from_millis(50);
 /// How plain senders send: so many packets a call that the time the kernel takes to begin and end counts little.
-const PLAIN: Way = Way { path: SendPath::Map, batch_size: 64, packets: 1 << 20 };
+const PLAIN: Way = Way { path: SendPath::Map, batch_size: 64, packets: Some(1 << 20) };
+/// How `linerate` sends.
+const OURS: Way = Way { path: SendPath::Tx, batch_size: XdpTxOptions::USUAL_BATCH_SIZE, packets: None };
+/// Frames that nobody writes, in calls as long as linerate's longest.
+const BOUND: Way = Way { packets: Some(16_384), ..OURS };
 const CPU: u32 = 0;
+/// Where packets are received by a thread of the kernel's.
+const RECEIVING_CPU: u32 = 1;
 
 /// How a contender sends; plain programs choose their path themselves.
 #[derive(Clone, Copy)]
 struct Way {
     path: SendPath,
     batch_size: u32,
-    packets: usize,
+    /// Packets a call; `None`: as many as the sender finds worthwhile.
+    packets: Option<usize>,
+}
+
+/// Who is compared in labs of one kind.
+struct Field<'f> {
+    plan: &'f LabPlan,
+    /// Parts of the names of those asked for; empty for all.
+    only: &'f [String],
+    contenders: Vec<Contender>,
 }
 
 /// A way to send on the lab's sending side, and what receives on the other.
@@ -49,6 +64,7 @@ struct Contender {
     lab: Lab,
     delivered_pps: Vec<f64>,
     per_cpu_second: Vec<f64>,
+    delivered_share: Vec<f64>,
 }
 
 /// Held for its link.
@@ -59,60 +75,104 @@ fn main() -> Outcome<()> {
         return Ok(()); // built and started by `cargo test`, which measures nothing
     }
     lab::gain_access()?;
-    let fixed = FrameSpec::default();
-    let varying = FrameSpec {
-        src_addr: "198.18.0.0/16".parse()?,
-        dst_addr: "random:198.19.0.0/16".parse()?,
-        src_port: "1024-65535".parse()?,
-        ..FrameSpec::default()
-    };
-    let way = Way { path: SendPath::Tx, batch_size: XdpTxOptions::on(0).batch_size, packets: 16_384 };
-    let to_map = Way { path: SendPath::Map, ..way };
-    let nowhere = Way { path: SendPath::Dropped, ..way };
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let mut contenders = Vec::new();
-    // Only those asked for are loaded: each program in the kernel's list makes the way to all others longer.
-    let mut add = |name: &str, sender: &dyn Fn(&Lab) -> Outcome<Send>, receiver| -> Outcome<()> {
-        if only.is_empty() || only.iter().any(|part| name.contains(part)) {
-            contenders.push(Contender::new(name, sender, receiver)?);
-        }
-        Ok(())
-    };
-    add("plain: redirect map, to drop", &|lab| plain(lab, "redirect_all", PLAIN), to_drop)?;
-    add("plain: XDP_TX, to drop", &|lab| plain(lab, "tx_all", PLAIN), to_drop)?;
-    add("fixed frames, to drop", &|lab| ours(lab, &fixed, way), to_drop)?;
-    add("fixed frames, to count", &|lab| ours(lab, &fixed, way), to_count)?;
-    add("varying flows, to drop", &|lab| ours(lab, &varying, way), to_drop)?;
-    add("varying flows, to count", &|lab| ours(lab, &varying, way), to_count)?;
-    add("fixed, redirect map, to drop", &|lab| ours(lab, &fixed, to_map), to_drop)?;
-    for batch_size in [32, 64, 192] {
-        let way = Way { batch_size, ..way };
-        add(&format!("fixed, batches of {batch_size}, to drop"), &|lab| ours(lab, &fixed, way), to_drop)?;
-    }
-    for packets in [64, 1024, 4096, 65_536] {
-        let way = Way { packets, ..way };
-        add(&format!("fixed, {packets} a call, to drop"), &|lab| ours(lab, &fixed, way), to_drop)?;
-    }
-    add("fixed frames, made only", &|lab| ours(lab, &fixed, nowhere), to_drop)?;
-    add("varying flows, made only", &|lab| ours(lab, &varying, nowhere), to_drop)?;
-    add("bound: none made, to drop", &|lab| kept(lab, "tx_all", way), to_drop)?;
-    add("bound: none made, all dropped", &|lab| kept(lab, "drop_all", way), to_drop)?;
+    let on_one_cpu = LabPlan { queues: 1, ..LabPlan::default() };
+    let with_threads = LabPlan { threaded_napi: true, napi_cpus: vec![RECEIVING_CPU], ..on_one_cpu.clone() };
+    println!(
+        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of {} and 2^20 packets a call for plain senders, of {} and a millisecond or so for others, unless said; Mpps",
+        PLAIN.batch_size, OURS.batch_size
+    );
+    compare("received on the sender's CPU", &on_one_cpu, &only, more_rows)?;
+    compare("received on the other CPU (threaded NAPI)", &with_threads, &only, |_| Ok(()))
+}
+
+/// Measures contenders turn by turn in labs of one kind, and prints what they reach.
+fn compare(
+    title: &str,
+    plan: &LabPlan,
+    only: &[String],
+    more_rows: impl Fn(&mut Field) -> Outcome<()>,
+) -> Outcome<()> {
+    let mut field = Field { plan, only, contenders: Vec::new() };
+    field.add("plain: redirect map, to drop", &|lab| plain(lab, "redirect_all", PLAIN), to_drop)?;
+    field.add("plain: XDP_TX, to drop", &|lab| plain(lab, "tx_all", PLAIN), to_drop)?;
+    field.add("fixed frames, to drop", &|lab| ours(lab, &fixed(), OURS), to_drop)?;
+    field.add("fixed frames, to count", &|lab| ours(lab, &fixed(), OURS), to_count)?;
+    field.add("varying flows, to drop", &|lab| ours(lab, &varying(), OURS), to_drop)?;
+    field.add("varying flows, to count", &|lab| ours(lab, &varying(), OURS), to_count)?;
+    field.add("bound: none made, to drop", &|lab| kept(lab, "tx_all", BOUND), to_drop)?;
+    more_rows(&mut field)?;
+    let contenders = &mut field.contenders;
     for _ in 0..ROUNDS {
-        for contender in &mut contenders {
+        for contender in &mut *contenders {
             contender.take_turn()?;
         }
     }
+    let Some(first) = contenders.first() else { return Ok(()) };
     println!(
-        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of {} and {} packets a call for plain senders, of {} and {} for others, unless said; Mpps",
-        PLAIN.batch_size, PLAIN.packets, way.batch_size, way.packets
+        "{title:<45}{:>10}{:>8}{:>16}{:>8}{:>10}",
+        "delivered", "ratio", "per CPU second", "ratio", "of sent"
     );
-    println!("{:<34}{:>10}{:>8}{:>16}{:>8}", "", "delivered", "ratio", "per CPU second", "ratio");
-    for contender in &contenders {
-        let (pps, pps_ratio) = beside(&contender.delivered_pps, &contenders[0].delivered_pps);
-        let (cpu, cpu_ratio) = beside(&contender.per_cpu_second, &contenders[0].per_cpu_second);
-        println!("{:<34}{pps:>10.2}{pps_ratio:>8.2}{cpu:>16.2}{cpu_ratio:>8.2}", contender.name);
+    for contender in &*contenders {
+        let (pps, pps_ratio) = beside(&contender.delivered_pps, &first.delivered_pps);
+        let (cpu, cpu_ratio) = beside(&contender.per_cpu_second, &first.per_cpu_second);
+        let share = median(&contender.delivered_share).unwrap_or(f64::NAN) * 100.0;
+        println!(
+            "{:<45}{pps:>10.2}{pps_ratio:>8.2}{cpu:>16.2}{cpu_ratio:>8.2}{share:>8.1} %",
+            contender.name
+        );
     }
     Ok(())
+}
+
+/// Other sizes of batches and calls, and frames that go nowhere.
+fn more_rows(field: &mut Field) -> Outcome<()> {
+    let (to_map, nowhere) = (Way { path: SendPath::Map, ..OURS }, Way { path: SendPath::Dropped, ..OURS });
+    field.add("fixed, redirect map, to drop", &|lab| ours(lab, &fixed(), to_map), to_drop)?;
+    for batch_size in [32, 64, 192] {
+        let way = Way { batch_size, ..OURS };
+        field.add(
+            &format!("fixed, batches of {batch_size}, to drop"),
+            &|lab| ours(lab, &fixed(), way),
+            to_drop,
+        )?;
+    }
+    for packets in [64, 1024, 4096, 16_384, 65_536] {
+        let way = Way { packets: Some(packets), ..OURS };
+        field.add(&format!("fixed, {packets} a call, to drop"), &|lab| ours(lab, &fixed(), way), to_drop)?;
+    }
+    field.add("fixed frames, made only", &|lab| ours(lab, &fixed(), nowhere), to_drop)?;
+    field.add("varying flows, made only", &|lab| ours(lab, &varying(), nowhere), to_drop)?;
+    field.add("bound: none made, all dropped", &|lab| kept(lab, "drop_all", BOUND), to_drop)
+}
+
+fn fixed() -> FrameSpec {
+    FrameSpec::default()
+}
+
+fn varying() -> FrameSpec {
+    let random = |block: &str| block.parse().expect("a range of addresses");
+    FrameSpec {
+        src_addr: random("198.18.0.0/16"),
+        dst_addr: random("random:198.19.0.0/16"),
+        src_port: "1024-65535".parse().expect("a range of ports"),
+        ..FrameSpec::default()
+    }
+}
+
+impl Field<'_> {
+    /// Only those asked for are loaded: each program in the kernel's list makes the way to all others longer.
+    fn add(
+        &mut self,
+        name: &str,
+        sender: &dyn Fn(&Lab) -> Outcome<Send>,
+        receiver: fn(&Side) -> Outcome<Receiver>,
+    ) -> Outcome<()> {
+        if self.only.is_empty() || self.only.iter().any(|part| name.contains(part)) {
+            self.contenders.push(Contender::new(name, self.plan, sender, receiver)?);
+        }
+        Ok(())
+    }
 }
 
 /// The median in Mpps, and the median ratio to another's rate in the same round.
@@ -124,10 +184,11 @@ fn beside(rates: &[f64], others: &[f64]) -> (f64, f64) {
 impl Contender {
     fn new(
         name: &str,
+        plan: &LabPlan,
         sender: &dyn Fn(&Lab) -> Outcome<Send>,
         receiver: fn(&Side) -> Outcome<Receiver>,
     ) -> Outcome<Self> {
-        let lab = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?;
+        let lab = Lab::create(plan)?;
         let _receiver = receiver(lab.rx())?;
         let send = sender(&lab)?;
         Ok(Self {
@@ -137,6 +198,7 @@ impl Contender {
             lab,
             delivered_pps: Vec::new(),
             per_cpu_second: Vec::new(),
+            delivered_share: Vec::new(),
         })
     }
 
@@ -158,6 +220,7 @@ impl Contender {
         };
         self.delivered_pps.push(packets as f64 / wall.as_secs_f64());
         self.per_cpu_second.push(packets as f64 * 1e9 / cpu_ns as f64);
+        self.delivered_share.push(packets as f64 / made as f64);
         Ok(())
     }
 }
@@ -179,7 +242,10 @@ fn ours(lab: &Lab, spec: &FrameSpec, way: Way) -> Outcome<Send> {
     let options =
         XdpTxOptions { path: way.path, batch_size: way.batch_size, ..XdpTxOptions::on(side.index()) };
     let mut tx = side.run(|| XdpTx::open(template.recipe(), &options))??;
-    Ok(Box::new(move || Ok(tx.send(way.packets, 0)?.taken as u64)))
+    Ok(Box::new(move || {
+        let packets = way.packets.unwrap_or(tx.worthwhile_packets());
+        Ok(tx.send(packets, 0)?.taken as u64)
+    }))
 }
 
 /// A program of `plain.bpf.c`, which the kernel puts into its list of XDP programs at each call and takes out again.
@@ -202,15 +268,16 @@ fn runs(mut ebpf: Ebpf, side: &Side, name: &'static str, way: Way) -> Outcome<Se
     let mut context = [0; 24];
     context[4..8].copy_from_slice(&60u32.to_ne_bytes());
     context[12..16].copy_from_slice(&interface.to_ne_bytes());
+    let packets = way.packets.ok_or("a plain program's calls have a size")?;
     Ok(Box::new(move || {
         let _held = &target;
         let mut options = TestRunOptions::new();
         options.data_in = Some(&[0; 60]);
         options.ctx_in = Some(&context);
-        options.repeat = way.packets.try_into()?;
+        options.repeat = packets.try_into()?;
         options.attrs = TestRunAttrs::new().xdp_live_frames(way.batch_size);
         program(&mut ebpf, name).test_run(options)?;
-        Ok(way.packets as u64)
+        Ok(packets as u64)
     }))
 }
 

@@ -14,9 +14,11 @@ use wire::{ProbeClock, Recipe};
 
 use crate::{PortError, ReturnList, Sent};
 
+mod call;
 mod plan;
 mod probe;
 
+use call::CallSize;
 pub use probe::{XdpAbilities, probe_xdp};
 
 /// How to open an [`XdpTx`].
@@ -37,6 +39,7 @@ pub struct XdpTx {
     clock: ProbeClock,
     batch_size: u32,
     next: u32,
+    call: CallSize,
     /// On a veth, until the first frames were seen to arrive.
     unproven: Option<VethXmit>,
     origin: Origin,
@@ -64,17 +67,17 @@ pub struct XdpMeter {
 }
 
 impl XdpTxOptions {
+    /// Frames that [`XdpTxOptions::on`] lets the kernel make before it hands them on.
+    pub const USUAL_BATCH_SIZE: u32 = 128;
+
     /// By the fastest way that loses nothing; `make bench-xdp` shows what the others cost. A veth's ring of 256 takes two
     /// batches when its other end is late.
     pub fn on(interface: u32) -> Self {
-        Self { interface, batch_size: 128, path: SendPath::Tx }
+        Self { interface, batch_size: Self::USUAL_BATCH_SIZE, path: SendPath::Tx }
     }
 }
 
 impl XdpTx {
-    /// Packets a call of [`XdpTx::send`] from which on its own cost is small. More are faster where they are dropped at once, and
-    /// take too long where they are received on the same CPU: what was sent is known after the call only.
-    pub const WORTHWHILE_PACKETS: usize = 4096;
     /// Nanoseconds from one call to the next with which others still get their share of what calls need.
     pub const LEAST_GAP_NS: u64 = bpf::LIVE_RUN_GAP_NS;
 
@@ -109,6 +112,7 @@ impl XdpTx {
             clock: recipe.clock,
             batch_size: options.batch_size.clamp(1, Sender::MOST_BATCH),
             next: 0,
+            call: CallSize::new(),
             unproven,
             origin,
         })
@@ -117,6 +121,12 @@ impl XdpTx {
     /// Frames that the kernel makes before it hands them on.
     pub fn batch_size(&self) -> usize {
         self.batch_size as usize
+    }
+
+    /// Packets of a call of [`XdpTx::send`] whose own cost is small and which takes a millisecond or so, as far as earlier calls
+    /// tell.
+    pub fn worthwhile_packets(&self) -> usize {
+        self.call.packets()
     }
 
     /// The number of the next packet.
@@ -134,7 +144,9 @@ impl XdpTx {
     pub fn send(&mut self, packets: usize, time_ns: u64) -> Result<Sent, PortError> {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         let raw_time = self.clock.encode(time_ns);
+        let start_ns = clock::monotonic_ns();
         let made = self.sender.send(self.next, packets, self.batch_size, raw_time).map_err(PortError::Bpf)?;
+        self.call = self.call.after(made as usize, clock::monotonic_ns() - start_ns);
         self.next = self.next.wrapping_add(made);
         if made > 0
             && let Some(veth) = self.unproven.take()

@@ -61,7 +61,7 @@ fn in_another_process() {
             let mut tx = XdpTx::open(template.recipe(), &XdpTxOptions::on(index)).unwrap();
             ready();
             // Ends when killed, or with the other end.
-            while tx.send(XdpTx::WORTHWHILE_PACKETS, 0).is_ok() {}
+            while tx.send(tx.worthwhile_packets(), 0).is_ok() {}
         }
         "receive packet" => receive(PacketRx::open(&PacketRxOptions::on(index)).unwrap(), ready),
         "receive xsk" => {
