@@ -3,14 +3,15 @@
 //! at once.
 //!
 //! Packets per second of the thread's own CPU time: what else the machine does hardly counts. Both sides of a ratio
-//! run on the same CPU with the same port, batches and frames. Words behind `--` choose rows: those with one in their name.
+//! run on the same CPU with the same port, batches and frames. What a second bare loop costs over the first is what the
+//! machine's noise makes of nothing. Words behind `--` choose rows: those with one in their name.
 
 mod asked;
 mod threads;
 
 use std::{
     error::Error,
-    hint::black_box,
+    hint::{self, black_box},
     net::SocketAddr,
     sync::{
         Arc,
@@ -38,9 +39,15 @@ use wire::{FrameSpec, MacAddr, ProbeHeader, Template, UdpFrame};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const ROUNDS: usize = 21;
+/// Four make a set: who is first, and whose lab is.
+const ROUNDS: usize = 24;
 const TURN: Duration = Duration::from_millis(250);
 /// Of whom is measured, and of who floods a receiver.
+/// Packets a call of those who flood, and how many calls fill three quarters of a packet socket's ring.
+const A_CALL: usize = 1024;
+const RING_CALLS: usize = 36;
+/// How long both may read what is in their rings.
+const READING: Duration = Duration::from_millis(5);
 const CPU: u32 = 0;
 const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
@@ -59,6 +66,20 @@ enum Path {
     Xdp,
 }
 
+/// What receives beside a bare loop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Worker,
+    /// Another one, to see what is noise.
+    BareLoop,
+}
+
+/// A receiver at work.
+enum Reader<'r> {
+    Worker(Receiver),
+    BareLoop { packets: &'r AtomicU64, thread: thread::ScopedJoinHandle<'r, Outcome<()>> },
+}
+
 /// Packets per second of CPU time.
 type PerCpuSecond = f64;
 
@@ -70,13 +91,14 @@ fn main() -> Outcome<()> {
     println!(
         "{ROUNDS} turns of {TURN:?} each, CPU {CPU}; packets per second of the thread's CPU time, medians"
     );
-    println!("{:<18}{:>14}{:>14}{:>12}", "64-byte frames", "bare loop", "worker", "overhead");
+    println!("{:<22}{:>14}{:>14}{:>12}", "64-byte frames", "bare loop", "worker", "overhead");
     use Path::{Packet, Udp, Xdp, Xsk};
     for (name, path) in [("send udp", Udp), ("send packet", Packet), ("send xsk", Xsk), ("send xdp", Xdp)] {
         compare(name, |round| senders(round, path))?;
     }
     for (name, path) in [("receive udp", Udp), ("receive packet", Packet), ("receive xsk", Xsk)] {
-        compare(name, |round| receivers(round, path))?;
+        compare(name, |round| receivers(round, path, Beside::Worker))?;
+        compare(&format!("{name}: bare"), |round| receivers(round, path, Beside::BareLoop))?;
     }
     Ok(())
 }
@@ -95,7 +117,7 @@ fn compare(name: &str, round: impl Fn(usize) -> Outcome<(PerCpuSecond, PerCpuSec
     }
     let of = |values: &[f64]| median(values).unwrap_or(f64::NAN);
     let percent = of(&ratios) * 100.0;
-    println!("{name:<18}{:>14.0}{:>14.0}{percent:>11.1} %", of(&bares), of(&workers));
+    println!("{name:<22}{:>14.0}{:>14.0}{percent:>11.1} %", of(&bares), of(&workers));
     Ok(())
 }
 
@@ -230,50 +252,95 @@ fn sender(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
     Ok(result.tally.packets as f64 * 1e9 / (result.cost.user_ns + result.cost.system_ns) as f64)
 }
 
-/// Both at once on the same CPU, each in a lab of its own, while live frames come to both by turns from another CPU, faster
-/// than the two take them: however fast the machine is at the moment, it is so for both.
-fn receivers(round: usize, path: Path) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
+/// Both at once on the same CPU, each in a lab of its own, while live frames come to both by turns from another CPU: however
+/// fast the machine is at the moment, it is so for both. Who starts first, and so wakes up in a colder cache, changes from
+/// round to round, and so does whose lab is sent to first.
+fn receivers(round: usize, path: Path, beside: Beside) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
     let labs = [lab()?, lab()?];
-    let (bare_lab, worker_lab) = (&labs[round % 2], &labs[(round + 1) % 2]);
+    let (bare_lab, other_lab) = (&labs[round % 2], &labs[(round + 1) % 2]);
+    let is_bare_first = (round / 2).is_multiple_of(2);
     // Frames of XDP need receive rings at the other end; AF_XDP brings a program along.
     let rings = |lab: &Lab| -> Outcome<_> {
         let attach = || bpf::Pass::attach(lab.rx().index(), XdpMode::Native);
         Ok(if path == Path::Xsk { None } else { Some(lab.rx().run(attach)??) })
     };
     let _rings = [rings(&labs[0])?, rings(&labs[1])?];
-    let worker = Receiver::start(&receiver_plan(worker_lab, path), &placement(worker_lab.rx())?)?;
-    let (bare, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (counts, is_over) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
     thread::scope(|scope| {
-        let bare_loop = thread::Builder::new()
-            .name(BARE_NAME.into())
-            .spawn_scoped(scope, || bare_receiver(bare_lab, path, &bare, &is_over))?;
-        let flood = scope.spawn(|| flood(&labs, path, &is_over));
-        let counted = || {
-            let worker = worker.snapshot();
-            (bare.load(Relaxed), worker.packets + worker.foreign)
+        let (is_over, counts) = (&is_over, &counts);
+        let bare_loop = |name: &str, lab, packets| -> Outcome<_> {
+            let thread = thread::Builder::new().name(name.into());
+            let thread = thread.spawn_scoped(scope, move || bare_receiver(lab, path, packets, is_over))?;
+            Ok(Reader::BareLoop { packets, thread })
         };
-        let measured = || -> Outcome<_> {
-            // The flood takes its time to begin. Both are measured between packets: without what their threads and ports
-            // cost to set up and take down.
-            while counted().0.min(counted().1) == 0 && !bare_loop.is_finished() && !worker.is_finished() {
-                thread::sleep(Duration::from_millis(1));
+        let other = || match beside {
+            Beside::BareLoop => bare_loop(WORKER_NAME, other_lab, &counts[1]),
+            Beside::Worker => {
+                let plan = receiver_plan(other_lab, path);
+                Ok(Reader::Worker(Receiver::start(&plan, &placement(other_lab.rx())?)?))
             }
-            let before = (counted(), time_of(BARE_NAME)?, time_of(WORKER_NAME)?);
-            thread::sleep(TURN);
-            let after = (counted(), time_of(BARE_NAME)?, time_of(WORKER_NAME)?);
-            let rate = |packets: u64, ns: u64| packets as f64 * 1e9 / ns as f64;
-            let bare = rate(after.0.0 - before.0.0, after.1 - before.1);
-            Ok((bare, rate(after.0.1 - before.0.1, after.2 - before.2)))
         };
-        let measured = measured();
+        let early = if is_bare_first { None } else { Some(other()?) };
+        let bare = bare_loop(BARE_NAME, bare_lab, &counts[0])?;
+        let other = early.map_or_else(other, Ok)?;
+        let flood = scope.spawn(|| flood(&labs, path, is_over));
+        let measured = measured_beside(&bare, &other);
         is_over.store(true, Relaxed);
         flood.join().expect("the flood does not panic")?;
-        bare_loop.join().expect("the bare loop does not panic")?;
-        worker.stop().workers.remove(0).error.map_or(measured, |error| Err(error.into()))
+        bare.end()?;
+        other.end()?;
+        measured
     })
 }
 
-/// Sends to either lab by turns until it is over.
+/// What the two that are called so receive in a turn.
+fn measured_beside(bare: &Reader, other: &Reader) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
+    // The flood takes its time to begin. Both are measured between packets: without what their threads and ports cost to
+    // set up and take down.
+    while bare.packets().min(other.packets()) == 0 && !bare.is_finished() && !other.is_finished() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let now = || -> Outcome<_> {
+        Ok([(bare.packets(), time_of(BARE_NAME)?), (other.packets(), time_of(WORKER_NAME)?)])
+    };
+    let before = now()?;
+    thread::sleep(TURN);
+    let after = now()?;
+    let rate = |of: usize| (after[of].0 - before[of].0) as f64 * 1e9 / (after[of].1 - before[of].1) as f64;
+    Ok((rate(0), rate(1)))
+}
+
+impl Reader<'_> {
+    fn packets(&self) -> u64 {
+        match self {
+            Self::BareLoop { packets, .. } => packets.load(Relaxed),
+            Self::Worker(receiver) => {
+                let tally = receiver.snapshot();
+                tally.packets + tally.foreign
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::BareLoop { thread, .. } => thread.is_finished(),
+            Self::Worker(receiver) => receiver.is_finished(),
+        }
+    }
+
+    fn end(self) -> Outcome<()> {
+        match self {
+            Self::BareLoop { thread, .. } => thread.join().expect("a bare loop does not panic"),
+            Self::Worker(receiver) => {
+                let error = receiver.stop().workers.remove(0).error;
+                error.map_or(Ok(()), |error| Err(error.into()))
+            }
+        }
+    }
+}
+
+/// Sends to either lab by turns until it is over, faster than they are read. Nobody sends faster than packet sockets are
+/// read: theirs are filled while no reader has the CPU, so that reading is measured and not waking up.
 fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
     cpu::pin_to(OTHER_CPU)?;
     let mut senders = Vec::new();
@@ -287,12 +354,46 @@ fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
         let open = || XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()));
         senders.push((lab.tx(), lab.tx().run(open)??));
     }
-    while !is_over.load(Relaxed) {
-        for (side, tx) in &mut senders {
-            side.namespace().enter()?;
-            // The other end may not have its rings yet.
-            tx.send(1024, 0).ok();
+    let mut send = |times: usize| -> Outcome<()> {
+        for _ in 0..times {
+            for (side, tx) in &mut senders {
+                side.namespace().enter()?;
+                // The other end may not have its rings yet.
+                tx.send(A_CALL, 0).ok();
+            }
         }
+        Ok(())
+    };
+    if path != Path::Packet {
+        while !is_over.load(Relaxed) {
+            send(1)?;
+        }
+        return Ok(());
+    }
+    let is_held = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let holder = scope.spawn(|| hold(&is_held, is_over));
+        while !is_over.load(Relaxed) {
+            is_held.store(true, Relaxed);
+            holder.thread().unpark();
+            send(RING_CALLS)?;
+            is_held.store(false, Relaxed);
+            thread::sleep(READING);
+        }
+        holder.thread().unpark();
+        holder.join().expect("who holds does not panic")
+    })
+}
+
+/// Keeps ordinary threads from the measured CPU while it shall.
+fn hold(is_held: &AtomicBool, is_over: &AtomicBool) -> Outcome<()> {
+    cpu::pin_to(CPU)?;
+    cpu::go_first(0)?;
+    while !is_over.load(Relaxed) {
+        while is_held.load(Relaxed) {
+            hint::spin_loop();
+        }
+        thread::park();
     }
     Ok(())
 }
