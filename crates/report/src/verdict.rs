@@ -142,6 +142,11 @@ fn of_rung(rung: &Rung) -> Vec<String> {
             "{name}: the generator fell short of {asked} in {of}, {worst} at worst; that is no loss of the receiver's."
         ));
     }
+    let idle = rung.trials.iter().filter(|trial| trial.asked_pps.is_none() && trial.sent == 0).count();
+    if idle > 0 {
+        let of = of(idle, rung.trials.len());
+        remarks.push(format!("{name}: nothing was sent in {of}; that is no rate of this path."));
+    }
     let open: Vec<i64> = rung.trials.iter().map(|t| t.ledger.unexplained).filter(|n| *n != 0).collect();
     if let Some(worst) = open.iter().copied().max_by_key(|n| n.unsigned_abs()) {
         let (worst, of) = (number::signed_count(worst), of(open.len(), rung.trials.len()));

@@ -17,6 +17,10 @@ use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 /// How long a blocking call waits before it comes back to look whether it should stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
+/// How long a block that holds packets may stay open: the kernel closes it in [`PacketRxOptions::retire_after`], or as soon as
+/// it has a CPU.
+const LATEST_CLOSE: Duration = Duration::from_secs(1);
+
 /// How to open a [`PacketRx`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketRxOptions {
@@ -102,10 +106,9 @@ impl PacketRx {
         Ok(self.statistics)
     }
 
-    /// Spins while the kernel fills the next block: a look must not miss what has already come in. The kernel
-    /// closes a block in time; the deadline is for one that does not.
+    /// Spins while the kernel fills the next block: a look must not miss what has already come in.
     fn wait_while_filling(&self) {
-        let deadline = clock::monotonic_ns() + clock::nanos(TIMEOUT);
+        let deadline = clock::monotonic_ns() + clock::nanos(LATEST_CLOSE);
         while self.ring.is_filling() && !self.ring.is_ready() && clock::monotonic_ns() < deadline {
             hint::spin_loop();
         }

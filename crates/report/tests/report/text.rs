@@ -56,6 +56,15 @@ fn a_generator_that_fell_short_is_not_the_receivers_loss() {
 }
 
 #[test]
+fn a_sender_at_its_own_pace_that_sent_nothing_is_told() {
+    let mut run = samples::ladder();
+    assert!(!text(&run, Style::default()).contains("nothing was sent"));
+    run.end.trials[0].sent = 0;
+    let text = text(&run, Style::default());
+    assert!(text.contains("nothing was sent in 1 of 3 trials"), "{text}");
+}
+
+#[test]
 fn no_colour_unless_asked() {
     for (name, run) in samples::all() {
         assert!(!text(&run, Style::default()).contains('\x1b'), "{name}");
