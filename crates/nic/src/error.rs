@@ -56,7 +56,7 @@ pub enum NicError {
         expected: String,
     },
     /// Neither a plan nor a setting.
-    #[error("'{text}' sets nothing: write NAME=VALUE, for example ring.rx=512")]
+    #[error("'{text}' is no setting: write KIND.NAME=VALUE, for example ring.rx=512")]
     NotASetting {
         /// What was written.
         text: String,

@@ -51,7 +51,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["nothing can be predicted on lo: its driver has no indirection table"],
     ),
     (&["nic", "apply", "lo"], 2, &["--set"]),
-    (&["nic", "apply", "lo", "--set", "ring"], 2, &["'ring' sets nothing: write NAME=VALUE"]),
+    (&["nic", "apply", "lo", "--set", "ring"], 2, &["'ring' is no setting: write KIND.NAME=VALUE"]),
     (
         &["nic", "apply", "lo", "--set", "ring.rx=5", "--set", "wings.span=2"],
         2,
