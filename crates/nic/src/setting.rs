@@ -127,7 +127,10 @@ mod tests {
         assert_eq!(setting.to_string(), "ring.rx=512");
         for wrong in ["ring.rx", "=5", "ring=5", "ring.rx="] {
             let error = wrong.parse::<Setting>().unwrap_err().to_string();
-            assert_eq!(error, format!("'{wrong}' is no setting: write KIND.NAME=VALUE, for example ring.rx=512"));
+            assert_eq!(
+                error,
+                format!("'{wrong}' is no setting: write KIND.NAME=VALUE, for example ring.rx=512")
+            );
         }
     }
 

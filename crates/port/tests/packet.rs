@@ -301,12 +301,16 @@ fn sockets_of_a_group_share_all_packets() {
     }
 }
 
+/// A receiver whose ring holds some 200 packets.
+fn open_small_rx(lab: &Lab) -> PacketRx {
+    let options = PacketRxOptions { block_bytes: 8192, blocks: 4, ..PacketRxOptions::on(lab.rx().index()) };
+    lab.rx().run(|| PacketRx::open(&options)).unwrap().unwrap()
+}
+
 fn what_a_full_ring_loses_is_counted() {
     const PACKETS: u32 = 10_000;
-    let lab = lab();
-    let options = PacketRxOptions { block_bytes: 8192, blocks: 4, ..PacketRxOptions::on(lab.rx().index()) };
-    let mut rx = lab.rx().run(|| PacketRx::open(&options)).unwrap().unwrap();
-    let template = Template::new(&FrameSpec::default()).unwrap();
+    let (lab, template) = (lab(), Template::new(&FrameSpec::default()).unwrap());
+    let mut rx = open_small_rx(&lab);
     let mut tx = open_tx(&lab, template.max_frame_len(), PacketTxMode::Ring).unwrap();
     let mut received = 0;
     for round in 0..3 {
@@ -331,10 +335,8 @@ fn what_a_full_ring_loses_is_counted() {
 
 fn the_next_packets_tell_what_was_lost() {
     const PACKETS: u32 = 10_000;
-    let lab = lab();
-    let options = PacketRxOptions { block_bytes: 8192, blocks: 4, ..PacketRxOptions::on(lab.rx().index()) };
-    let mut rx = lab.rx().run(|| PacketRx::open(&options)).unwrap().unwrap();
-    let template = Template::new(&FrameSpec::default()).unwrap();
+    let (lab, template) = (lab(), Template::new(&FrameSpec::default()).unwrap());
+    let mut rx = open_small_rx(&lab);
     let mut tx = open_tx(&lab, template.max_frame_len(), PacketTxMode::Ring).unwrap();
     // Whoever reads at once keeps up.
     let mut drain = || {
