@@ -39,12 +39,12 @@ fn a_script_has_the_hosts_files_every_card_and_two_streams_of_its_own() {
         ip link set pair1a up && ip link set pair1b up
         echo words >&2
         head -c 100000 /dev/zero | tr '\\0' x
-        exit 7",
+        exit 202",
         concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
         outside.display()
     );
     let outcome = vm.outcome(&script).unwrap();
-    assert_eq!(outcome.status, VmStatus::Exited(7), "{outcome:?}");
+    assert_eq!(outcome.status, VmStatus::Exited(202), "{outcome:?}");
     let cards = "pair1a igb 52:54:00:00:01:0a 8\npair1b igb 52:54:00:00:01:0b 8\n\
                  pair2a e1000 52:54:00:00:02:0a 1\npair2b e1000 52:54:00:00:02:0b 1\n\
                  pair3a e1000e 52:54:00:00:03:0a 1\npair3b e1000e 52:54:00:00:03:0b 1\n\

@@ -8,9 +8,6 @@ use super::error::VmError;
 use super::plan::VmPlan;
 use super::store::Parts;
 
-/// What the guest's first process writes to the console, followed by a word or number.
-pub(crate) const MARK: &str = "linerate-vm: ";
-
 /// Builds the archive; `script` is run by the host's `/bin/sh`, in `folder` where the guest has one.
 pub(crate) fn initramfs(
     parts: &Parts,

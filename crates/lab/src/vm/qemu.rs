@@ -9,8 +9,10 @@ use super::store::Parts;
 /// Where the guest's lines and first files are, by descriptor.
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptors {
-    /// The console: the kernel's words and the first process's marks.
+    /// The console: the kernel's and the first process's words.
     pub(crate) console: RawFd,
+    /// The first process's marks.
+    pub(crate) marks: RawFd,
     /// The script's standard output.
     pub(crate) stdout: RawFd,
     /// The script's standard error.
@@ -45,6 +47,8 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
         add("-chardev", format!("socket,id={id},fd={descriptor}"));
         add("-serial", format!("chardev:{id}"));
     }
+    add("-chardev", format!("socket,id=marks,fd={}", at.marks));
+    add("-device", "isa-debugcon,iobase=0xe9,chardev=marks".into());
     add("-device", "isa-debug-exit,iobase=0xf4,iosize=4".into());
     // Without "multidevs" files of different file systems could get the same number.
     add("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap".into());

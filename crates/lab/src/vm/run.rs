@@ -12,7 +12,7 @@ use sys::child::{self, Ties};
 use sys::netns::NetNs;
 
 use super::error::VmError;
-use super::guest::{self, MARK};
+use super::guest;
 use super::plan::VmPlan;
 use super::qemu::{self, Descriptors};
 use super::store::{Parts, VmStore};
@@ -60,11 +60,15 @@ pub struct VmStreams<'w> {
 
 /// What the threads that read the guest's lines tell.
 enum Event {
-    /// A word of the guest's first process.
-    Mark(String),
+    /// The guest is about to run the script.
+    Up,
+    /// The guest could not be made ready; why stands on its console.
+    Failed,
+    /// The script ended with this status.
+    Exited(u8),
     /// The output could not be passed on.
     Unread,
-    /// The console closed: the emulator is gone.
+    /// The emulator is gone.
     End,
 }
 
@@ -123,8 +127,9 @@ impl Vm {
         let mut machine = self.start(script)?;
         thread::scope(|scope| {
             let (tell, events) = mpsc::channel();
-            let (console, tell_console) = (machine.console, tell.clone());
-            let console = scope.spawn(move || read_console(console, &tell_console));
+            let (console, marks, tell_marks) = (machine.console, machine.marks, tell.clone());
+            let console = scope.spawn(move || read_console(console));
+            let marks = scope.spawn(move || read_marks(marks, &tell_marks));
             let output = |from: UnixStream, to, tell: Sender<Event>| {
                 scope.spawn(move || pass_on(from, to).inspect_err(|_| drop(tell.send(Event::Unread))))
             };
@@ -142,13 +147,10 @@ impl Vm {
                     break Some(VmStatus::Stopped);
                 }
                 match events.recv_timeout((deadline - now).min(Duration::from_millis(100))) {
-                    Ok(Event::Mark(mark)) => match mark.strip_prefix("status ").map(str::parse) {
-                        Some(Ok(status)) => break Some(VmStatus::Exited(status)),
-                        _ if mark.starts_with("failed ") => break Some(VmStatus::Lost(String::new())),
-                        _ => up_by = None,
-                    },
+                    Ok(Event::Up) => up_by = None,
+                    Ok(Event::Exited(status)) => break Some(VmStatus::Exited(status)),
                     Ok(Event::Unread) => break Some(VmStatus::Stopped),
-                    Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
+                    Ok(Event::Failed | Event::End) | Err(RecvTimeoutError::Disconnected) => {
                         break Some(VmStatus::Lost(String::new()));
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -157,12 +159,12 @@ impl Vm {
             if matches!(status, Some(VmStatus::Exited(_))) {
                 // The guest ends the emulator now, and that ends the readers.
                 let end = Instant::now() + Self::LAST_WORDS_AT_MOST;
-                while let Ok(Event::Mark(_)) =
-                    events.recv_timeout(end.saturating_duration_since(Instant::now()))
-                {}
+                let left = || end.saturating_duration_since(Instant::now());
+                while !matches!(events.recv_timeout(left()), Ok(Event::End) | Err(_)) {}
             }
             machine.emulator.end();
             let last_words = joined(console);
+            joined(marks);
             joined(stdout).and(joined(stderr)).map_err(|source| VmError::Output { source })?;
             if let Some(VmStatus::Lost(words) | VmStatus::TimedOut(words)) = &mut status {
                 *words = [machine.emulator.words(), last_words].concat();
@@ -187,12 +189,14 @@ impl Vm {
         let mut initramfs = tempfile::tempfile().map_err(refused)?;
         initramfs.write_all(&archive).and_then(|()| initramfs.rewind()).map_err(refused)?;
         let (console, console_end) = UnixStream::pair().map_err(refused)?;
+        let (marks, marks_end) = UnixStream::pair().map_err(refused)?;
         let (stdout, stdout_end) = UnixStream::pair().map_err(refused)?;
         let (stderr, stderr_end) = UnixStream::pair().map_err(refused)?;
         let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
         let wires = Wires::lay(&self.plan, &namespace)?;
         let at = Descriptors {
             console: console_end.as_raw_fd(),
+            marks: marks_end.as_raw_fd(),
             stdout: stdout_end.as_raw_fd(),
             stderr: stderr_end.as_raw_fd(),
             initramfs: initramfs.as_raw_fd(),
@@ -205,14 +209,14 @@ impl Vm {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let lines = [console_end, stdout_end, stderr_end].map(Into::into);
+        let lines = [console_end, marks_end, stdout_end, stderr_end].map(Into::into);
         let descriptors =
             lines.into_iter().chain([initramfs.into()]).chain(wires.into_descriptors()).collect();
         child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
         // A terminal's interrupt is for us; we end the emulator ourselves.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().map_err(refused)?;
-        Ok(Machine { emulator: Emulator { child }, console, stdout, stderr })
+        Ok(Machine { emulator: Emulator { child }, console, marks, stdout, stderr })
     }
 }
 
@@ -220,6 +224,7 @@ impl Vm {
 struct Machine {
     emulator: Emulator,
     console: UnixStream,
+    marks: UnixStream,
     stdout: UnixStream,
     stderr: UnixStream,
 }
@@ -252,23 +257,32 @@ impl Drop for Emulator {
     }
 }
 
-/// Tells the first process's marks; returns the end of everything else.
-fn read_console(console: UnixStream, tell: &Sender<Event>) -> String {
+/// Passes the first process's marks on, as `guest/init.sh` writes them.
+fn read_marks(marks: UnixStream, tell: &Sender<Event>) {
+    let mut marks = BufReader::new(marks).bytes().map_while(Result::ok);
+    while let Some(mark) = marks.next() {
+        let event = match mark {
+            b'u' => Event::Up,
+            b's' => marks.next().map_or(Event::End, Event::Exited),
+            _ => Event::Failed,
+        };
+        tell.send(event).ok();
+    }
+    tell.send(Event::End).ok();
+}
+
+/// Returns the end of what the console says.
+fn read_console(console: UnixStream) -> String {
     const KEPT_LINES: usize = 40;
     let mut kept = std::collections::VecDeque::new();
     for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
         let line: String =
             String::from_utf8_lossy(&line).chars().filter(|letter| !letter.is_control()).collect();
-        // The firmware's words have no end of line.
-        if let Some((_, mark)) = line.split_once(MARK) {
-            tell.send(Event::Mark(mark.to_owned())).ok();
-        }
         kept.push_back(line + "\n");
         if kept.len() > KEPT_LINES {
             kept.pop_front();
         }
     }
-    tell.send(Event::End).ok();
     kept.into_iter().collect()
 }
 

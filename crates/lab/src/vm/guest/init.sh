@@ -1,16 +1,23 @@
 #!/bin/busybox sh
 # The first process of the guest: mounts the host's files under an overlay in RAM, names the network cards, runs the
-# script with its output on the second and third serial line, and says on the first how it ended.
+# script with its output on the second and third serial line, and tells how it ended.
 /bin/busybox --install -s /bin
 PATH=/bin
 
-say() { echo "linerate-vm: $*" >/dev/console; }
+# The host hears each byte written to this port at once: `u` is up, `f` failed, `s` the script's end with the next byte
+# as its status. A serial line sometimes stands still, for want of an interrupt.
+tell() { printf "$1" | dd of=/dev/port bs=1 seek=233 count=1 2>/dev/null; }
 end() {
     # Any byte written to this port ends the emulator at once.
     printf '\0' | dd of=/dev/port bs=1 seek=244 count=1 2>/dev/null
     poweroff -f
 }
-give_up() { say "failed $*"; end; }
+give_up() {
+    echo "linerate-vm: $*" >/dev/console
+    sleep 1 # for these words to leave
+    tell f
+    end
+}
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -57,13 +64,14 @@ for path in /sys/class/net/*; do
     esac
 done
 
+tell u
 cp /script $root/run/script
 read -r folder </folder || [ -n "$folder" ]
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C
-/bin/busybox echo "linerate-vm: up" >/dev/console
 /bin/busybox chroot $root /bin/sh -c 'cd "$1" 2>/dev/null || cd /; exec /bin/sh /run/script' sh "$folder" \
     </dev/null >/dev/ttyS1 2>/dev/ttyS2
 status=$?
 PATH=/bin
-say "status $status"
+tell s
+tell "\\$(printf %03o "$status")"
 end
