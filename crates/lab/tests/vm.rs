@@ -6,19 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::{NicModel, NicPair, Vm, VmError, VmPlan, VmStatus};
-
-/// A machine, or `None` with a loud word where its packages are missing.
-fn machine(plan: &VmPlan) -> Option<Vm> {
-    match Vm::prepare(plan) {
-        Ok(vm) => Some(vm),
-        Err(error @ VmError::NotThere { .. }) => {
-            testing::skip(format_args!("{error}; linerate lab vm --get downloads it"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use lab::{NicModel, NicPair, VmPlan, VmStatus};
+use testing::machine;
 
 #[test]
 fn a_script_has_the_hosts_files_every_card_and_two_streams_of_its_own() {
@@ -43,7 +32,7 @@ fn a_script_has_the_hosts_files_every_card_and_two_streams_of_its_own() {
         concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
         outside.display()
     );
-    let outcome = vm.outcome(&script).unwrap();
+    let outcome = testing::outcome_in(&vm, &script);
     assert_eq!(outcome.status, VmStatus::Exited(202), "{outcome:?}");
     let cards = "pair1a igb 52:54:00:00:01:0a 8\npair1b igb 52:54:00:00:01:0b 8\n\
                  pair2a e1000 52:54:00:00:02:0a 1\npair2b e1000 52:54:00:00:02:0b 1\n\
@@ -70,6 +59,16 @@ fn a_machine_that_panics_is_lost_and_its_last_words_are_told() {
     let VmStatus::Lost(words) = outcome.status else { panic!("{outcome:?}") };
     assert!(words.contains("sysrq triggered crash"), "{words}");
     assert!(words.chars().all(|letter| letter == '\n' || !letter.is_control()), "{words:?}");
+}
+
+#[test]
+fn a_lost_machine_of_a_test_gets_a_second_chance() {
+    let shared = tempfile::tempdir().unwrap();
+    let plan = VmPlan { share: Some(shared.path().into()), ..VmPlan::default() };
+    let Some(vm) = machine(&plan) else { return };
+    let script =
+        "[ -e /share/seen ] && echo again && exit; touch /share/seen; echo c > /proc/sysrq-trigger; sleep 60";
+    assert_eq!(testing::run_in(&vm, script), "again\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{env, fs, time::Duration};
 
-use lab::{Kernel, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus};
+use lab::{Kernel, NicModel, NicPair, Vm, VmPlan};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -34,14 +34,7 @@ impl Guest {
             share: Some(share.path().into()),
             ..VmPlan::default()
         };
-        match Vm::prepare(&plan) {
-            Ok(vm) => Some(Self { vm, share }),
-            Err(error @ VmError::NotThere { .. }) => {
-                testing::skip(format_args!("{error}; linerate lab vm --get downloads it"));
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        testing::machine(&plan).map(|vm| Self { vm, share })
     }
 
     /// Runs a script in which `linerate` is the built command and `inside NAME [INTERFACE]` one of the functions of
@@ -55,9 +48,7 @@ impl Guest {
              settings() {{ inside settings $1 | grep ^flags; }}\n{script}",
             this.display()
         );
-        let outcome = self.vm.outcome(&script).unwrap();
-        assert_eq!(outcome.status, VmStatus::Exited(0), "{}\n{}", outcome.stdout, outcome.stderr);
-        Done { stdout: outcome.stdout, share: self.share }
+        Done { stdout: testing::run_in(&self.vm, &script), share: self.share }
     }
 }
 

@@ -273,7 +273,8 @@ fn read_marks(marks: UnixStream, tell: &Sender<Event>) {
 
 /// Returns the end of what the console says.
 fn read_console(console: UnixStream) -> String {
-    const KEPT_LINES: usize = 40;
+    // A panic with all that it says has some fifty.
+    const KEPT_LINES: usize = 120;
     let mut kept = std::collections::VecDeque::new();
     for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
         let line: String =

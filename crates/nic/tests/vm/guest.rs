@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{NicPair, Vm, VmError, VmPlan, VmStatus};
+use lab::{NicPair, VmPlan};
 use nic::{Card, Prediction, Setting, Steering, Verifier, read_queue_counts};
 use sys::rtnetlink::{RouteSocket, flag};
 use wire::FlowKey;
@@ -38,13 +38,7 @@ pub(crate) fn in_a_guest(part: &str, pairs: &[NicPair]) {
         time_limit: Duration::from_secs(180 + u64::from(kills()) * 6),
         ..VmPlan::default()
     };
-    let vm = match Vm::prepare(&plan) {
-        Ok(vm) => vm,
-        Err(error @ VmError::NotThere { .. }) => {
-            return testing::skip(format_args!("{error}; linerate lab vm --get downloads it"));
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(vm) = testing::machine(&plan) else { return };
     let exe = env::current_exe().unwrap();
     let script = format!(
         "NIC_TEST_KILLS={} NIC_TEST_FLOWS={} {PART}={part} RUST_BACKTRACE=0 {} --exact {part} --nocapture 2>&1",
@@ -52,9 +46,7 @@ pub(crate) fn in_a_guest(part: &str, pairs: &[NicPair]) {
         flows_each(),
         exe.display()
     );
-    let outcome = vm.outcome(&script).unwrap();
-    println!("{}", outcome.stdout);
-    assert_eq!(outcome.status, VmStatus::Exited(0), "{}\n{}", outcome.stdout, outcome.stderr);
+    println!("{}", testing::run_in(&vm, &script));
 }
 
 pub(crate) fn is_guest() -> bool {
