@@ -42,12 +42,12 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Four make a set: who is first, and whose lab is.
 const ROUNDS: usize = 24;
 const TURN: Duration = Duration::from_millis(250);
-/// Of whom is measured, and of who floods a receiver.
 /// Packets a call of those who flood, and how many calls fill three quarters of a packet socket's ring.
 const A_CALL: usize = 1024;
 const RING_CALLS: usize = 36;
 /// How long both may read what is in their rings.
 const READING: Duration = Duration::from_millis(5);
+/// Of whom is measured, and of who floods a receiver.
 const CPU: u32 = 0;
 const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
@@ -376,11 +376,11 @@ fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
         while !is_over.load(Relaxed) {
             is_held.store(true, Relaxed);
             holder.thread().unpark();
-            send(RING_CALLS)?;
+            let sent = send(RING_CALLS);
             is_held.store(false, Relaxed);
+            sent?;
             thread::sleep(READING);
         }
-        holder.thread().unpark();
         holder.join().expect("who holds does not panic")
     })
 }
@@ -393,7 +393,7 @@ fn hold(is_held: &AtomicBool, is_over: &AtomicBool) -> Outcome<()> {
         while is_held.load(Relaxed) {
             hint::spin_loop();
         }
-        thread::park();
+        thread::park_timeout(READING);
     }
     Ok(())
 }
