@@ -3,10 +3,10 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-quick fmt lint docs bench-compare bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-predict bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact bless-exact bpf bless man completions fuzz miri clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the build needs and is missing (asks the package manager)
 	@scripts/setup build
@@ -36,20 +36,29 @@ lint: ## formatting and clippy, as CI checks them
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+check-arm64: ## compile for 64-bit ARM, without running anything (rustup installs its standard library)
+	@scripts/check-arm64
+
+bpf-check: ## compare the committed BPF objects with a rebuild (needs clang 14)
+	@scripts/bpf-objects --check
+
 docs: ## the crates' documentation, without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 bench-compare: build ## linerate's engines against plain C loops on the same lab
 	$(CARGO) bench --locked -p linerate-bench --bench compare
 
+bench-peers: ## linerate's senders against xdp-trafficgen, testpmd, trafgen and a C loop, as far as they are installed (root)
+	$(CARGO) bench --locked -p linerate-bench --bench peers -- $(ROUNDS)
+
 bench-workers: ## what a worker costs over the bare loop around its port (root)
-	$(CARGO) bench --locked -p linerate-engine --bench workers
+	$(CARGO) bench --locked -p linerate-traffic --bench workers
 
 bench-micro: ## nanoseconds of the hot functions
 	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
 
 bench-stats: ## what receive statistics cost, level by level (root)
-	$(CARGO) bench --locked -p linerate-engine --bench statistics
+	$(CARGO) bench --locked -p linerate-traffic --bench statistics
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp
@@ -57,11 +66,23 @@ bench-xdp: ## the XDP path against a plain sender in XDP (root)
 bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
 	$(CARGO) bench --locked -p linerate-divert --bench divert -- $(ARGS)
 
+bench-tune: ## the tuner against an exhaustive search over the same small space of the lab (root)
+	$(CARGO) bench --locked -p linerate-bench --bench tune
+
 bench-predict: build ## the model's predictions beside measurements of this machine (root)
 	@scripts/bench-predict
 
 bench-ledger: ## what naming the kernel's drops costs, with and without drops (root)
 	$(CARGO) bench --locked -p linerate-ledger --bench drops -- $(ROUNDS)
+
+bench-search: ## trials and errors of the search beside the reference MLRsearch, simulated
+	$(CARGO) bench --locked -p linerate-search
+
+exact: build ## instructions per packet that linerate itself executes, against benches/exact.toml (root)
+	$(CARGO) bench --locked -p linerate-bench --bench exact
+
+bless-exact: build ## accept what make exact counts; say why in the commit's message
+	$(CARGO) bench --locked -p linerate-bench --bench exact -- --bless
 
 bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
 	@scripts/bpf-objects

@@ -16,7 +16,9 @@ pub fn expression(input: &[u8]) {
             if let Ok(body) = set.to_ebpf(&[1, 2], 0, 4096) {
                 assert!(body.len() <= 4096);
             }
-            let _ = (filter.program(), filter.tuple_rules());
+            let twice = filter.and(&filter);
+            assert_eq!(twice.matches(frame), matches);
+            let _ = twice.tuple_rules();
         }
         Err(error) => {
             assert!(error.at.end <= text.len(), "{error:?}");

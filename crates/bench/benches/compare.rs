@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-use engine::{
-    Departures, Limit, Placement, Receiver, ReceiverPlan, RxEngine, Sender, SenderPlan, SenderResult,
-    TxEngine, TxWorkerPlan, UdpRxPlan, UdpTxPlan, XdpTxPlan,
-};
 use lab::{Lab, LabPlan, Side};
 use measure::{Histogram, median};
+use traffic::{
+    Departures, Limit, Placement, ReceiverPlan, RxTraffic, SenderPlan, SenderResult, TxSpec, TxTraffic,
+    TxWorkerPlan,
+};
 use wire::{FrameSpec, MacAddr, Sizes};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -140,7 +140,7 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
             let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() })?;
             rates.push(if contender == 0 {
                 let reader = baseline.receiver(&lab)?;
-                send(&lab, TxEngine::Xdp(XdpTxPlan {}), None)?;
+                send(&lab, "xdp", None)?;
                 packets(reader)?
             } else {
                 receive(&lab)?
@@ -155,18 +155,20 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
 
 fn receive(lab: &Lab) -> Outcome<f64> {
     let plan = ReceiverPlan {
-        statistics: None,
-        reflect: false,
-        work_ns: 0,
-        engine: RxEngine::Udp(UdpRxPlan::default()),
-        local: SocketAddr::from(([0, 0, 0, 0], PORT)),
-        interface: None,
-        workers: 1,
-        spin: false,
-        batch_size: 512,
+        engine: "udp".parse()?,
+        traffic: RxTraffic {
+            statistics: None,
+            reflect: false,
+            work_ns: 0,
+            local: SocketAddr::from(([0, 0, 0, 0], PORT)),
+            interface: None,
+            workers: 1,
+            spin: false,
+            batch_size: 512,
+        },
     };
-    let receiver = Receiver::start(&plan, &placement(lab.rx(), RX_CPU)?)?;
-    send(lab, TxEngine::Xdp(XdpTxPlan {}), None)?;
+    let receiver = plan.start(&placement(lab.rx(), RX_CPU)?)?;
+    send(lab, "xdp", None)?;
     Ok(receiver.stop().tally().packets as f64)
 }
 
@@ -190,35 +192,38 @@ fn check_pacing() -> Outcome<()> {
     Ok(())
 }
 
-fn udp(gso: bool) -> TxEngine {
-    TxEngine::Udp(UdpTxPlan { gso, ..UdpTxPlan::default() })
+fn udp(gso: bool) -> &'static str {
+    if gso { "udp+gso" } else { "udp" }
 }
 
-fn send(lab: &Lab, engine: TxEngine, rate_pps: Option<f64>) -> Outcome<Vec<SenderResult>> {
+fn send(lab: &Lab, engine: &str, rate_pps: Option<f64>) -> Outcome<Vec<SenderResult>> {
+    let engine: TxSpec = engine.parse()?;
     let seconds = if rate_pps.is_some() { 3 } else { SECONDS };
     let plan = SenderPlan {
-        interface: engine.makes_frames().then(|| lab.tx().interface().into()),
-        engine,
-        workers: vec![TxWorkerPlan {
-            target: (lab.rx().ipv4()[0], PORT).into(),
-            local: (lab.tx().ipv4()[0], 0).into(),
-            flows: 1,
-            stream: 1,
-        }],
-        frames: FrameSpec {
-            src_mac: MacAddr(lab.tx().mac()),
-            dst_mac: MacAddr(lab.rx().mac()),
-            sizes: Sizes::Payload("18".parse()?),
-            ..FrameSpec::default()
+        engine: engine.clone(),
+        traffic: TxTraffic {
+            interface: engine.facts().makes_frames.then(|| lab.tx().interface().into()),
+            workers: vec![TxWorkerPlan {
+                target: (lab.rx().ipv4()[0], PORT).into(),
+                local: (lab.tx().ipv4()[0], 0).into(),
+                flows: 1,
+                stream: 1,
+            }],
+            frames: FrameSpec {
+                src_mac: MacAddr(lab.tx().mac()),
+                dst_mac: MacAddr(lab.rx().mac()),
+                sizes: Sizes::Payload("18".parse()?),
+                ..FrameSpec::default()
+            },
+            rate_pps,
+            departures: Departures::Constant,
+            limit: Limit { count: None, duration_ns: Some(seconds * 1_000_000_000) },
+            batch_size: 1024,
+            seed: 1,
         },
-        rate_pps,
-        departures: Departures::Constant,
-        limit: Limit { count: None, duration_ns: Some(seconds * 1_000_000_000) },
-        batch_size: 1024,
-        seed: 1,
     };
     assert_eq!(PAYLOAD_BYTES, 18, "both sides send the same payload");
-    let sender = Sender::prepare(&plan, &placement(lab.tx(), TX_CPU)?)?;
+    let sender = plan.prepare(&placement(lab.tx(), TX_CPU)?)?;
     sender.begin();
     Ok(sender.join())
 }

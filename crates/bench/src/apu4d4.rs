@@ -2,34 +2,32 @@
 //! table and ring changed one after the other, as the document did by hand.
 //!
 //! The receiving card stays in this namespace, so that its journal is good after a kill; the sending one moves to a
-//! namespace of its own, which gives it back when it ends.
+//! namespace of its own and returns when that ends. Every row is a trial like a lab's, with a ledger and a receipt; UDP
+//! traffic of others to this host would be in its counters, too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::AsFd,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
-use engine::{
-    Departures, EngineError, Limit, Placement, Receiver, ReceiverPlan, RxEngine, Sender, SenderPlan,
-    TxEngine, TxWorkerPlan, UdpRxPlan, UdpTxPlan,
-};
-use measure::{CpuShare, Point, median};
+use measure::{CpuShare, Point, Trial, median};
 use nic::{NicError, Sample, Session, SessionError, Setting, Steering};
 use serde::Serialize;
 use serde_json::json;
 use sys::{
     NetlinkError,
     netns::NetNs,
-    procfs,
     rtnetlink::{RouteSocket, flag},
 };
 use thiserror::Error;
+use traffic::{Departures, Limit, ReceiverPlan, RxTraffic, SenderPlan, TxTraffic, TxWorkerPlan};
+use trial::{
+    CpuPlan, EngineEnds, EngineSetup, Location, Locations, TrialError, TrialRun, TrialSettings, WatchPlan,
+    run_trial, rx_endpoint, tx_endpoint,
+};
 use wire::{FlowKey, FrameSpec};
-
-use crate::cpu_time::CpuWatch;
 
 /// The two ends of the cable, and how long each row takes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -140,7 +138,7 @@ pub struct Apu4d4Row {
     pub sent_pps: f64,
     /// Packets per second that the receivers got.
     pub delivered_pps: f64,
-    /// Packets sent and not received, by anybody.
+    /// Packets sent and not received.
     pub lost: u64,
     /// Share of the packets on each receive queue, from queue 0 on.
     pub queue_shares: Vec<f64>,
@@ -162,13 +160,13 @@ pub enum Apu4d4Error {
     /// Interfaces, addresses or neighbours.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// A worker or its port.
+    /// A row's trial.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Trial(#[from] TrialError),
     /// The sending interface's namespace.
     #[error("cannot make a network namespace for the sending interface")]
     Namespace(#[source] std::io::Error),
-    /// The receiving interface is somebody's.
+    /// The receiving interface has addresses.
     #[error("{interface} has addresses: it is in use")]
     InUse {
         /// The interface's name.
@@ -186,9 +184,6 @@ pub enum Apu4d4Error {
         /// The interface's name.
         interface: String,
     },
-    /// The machine's CPU times.
-    #[error(transparent)]
-    Cpus(#[from] procfs::ProcError),
 }
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 168, 6, 1);
@@ -198,6 +193,9 @@ const CARRIER: Duration = Duration::from_secs(15);
 /// udpreceiver's and udpsender's batches and payload.
 const RX_BATCH: usize = 512;
 const TX_BATCH: usize = 1024;
+const PAYLOAD_BYTES: u32 = 32;
+/// Ethernet header, IPv4, UDP and FCS around the payload.
+const FRAME_SIZE_BYTES: u32 = 14 + 20 + 8 + PAYLOAD_BYTES + 4;
 
 /// Four addresses like the document's: under its first table all on queue 0, with the queues in turn on both.
 ///
@@ -257,24 +255,35 @@ impl Drop for Addressed {
     }
 }
 
-/// Runs the sequence; `each` sees every row, and says whether to go on.
+/// Runs the sequence; `each` gets every row with its trial, and returns whether to go on. A row whose worker failed is the
+/// last one.
 ///
 /// # Errors
-/// What kept it from going on; the card is put back first.
-pub fn run_apu4d4(plan: &Apu4d4Plan, mut each: impl FnMut(&Apu4d4Row) -> bool) -> Result<(), Apu4d4Error> {
-    // A card that was never up may have no table yet: what is journaled is to be what works.
+/// What ended it early; the card's settings are restored first.
+pub fn run_apu4d4(
+    plan: &Apu4d4Plan,
+    mut each: impl FnMut(&Apu4d4Row, &Trial) -> bool,
+) -> Result<(), Apu4d4Error> {
+    // A card that was never up may have no table yet: the journal must hold settings that work.
     let _up = Up::bring(&plan.rx_interface)?;
     let mut session = Session::begin(&plan.rx_interface, &plan.state)?;
     let base: Result<Vec<Setting>, NicError> = BASE.iter().map(|text| text.parse()).collect();
     session.apply(&base?)?;
     let addresses = receiver_addresses(&Steering::read(session.card())?);
     let (_addressed, outside) = wire_up(plan, addresses)?;
+    let tx = Location::new(outside, &plan.tx_interface);
+    let at = Locations { tx, rx: Location::here(&plan.rx_interface)? };
     for step in APU4D4 {
         let settings: Result<Vec<Setting>, NicError> =
             step.settings.iter().map(|text| text.parse()).collect();
         session.apply(&settings?)?;
-        let row = run_step(&sender_plan(plan, step, addresses), step, &mut session, &outside)?;
-        if !each(&row) {
+        let sender = sender_plan(plan, step, addresses);
+        let (row, run) = run_step(sender, step, &mut session, at.clone())?;
+        let goes_on = each(&row, &run.trial);
+        if let Some(error) = run.error {
+            return Err(error.into());
+        }
+        if !goes_on {
             break;
         }
     }
@@ -315,71 +324,60 @@ fn wire_up(plan: &Apu4d4Plan, addresses: [Ipv4Addr; 4]) -> Result<(Addressed, Ar
 }
 
 fn run_step(
-    senders: &SenderPlan,
+    sender: SenderPlan,
     step: Apu4d4Step,
     session: &mut Session,
-    outside: &Arc<NetNs>,
-) -> Result<Apu4d4Row, Apu4d4Error> {
-    let receiver = Receiver::start(&receiver_plan(step), &Placement { enter: None, cpus: Vec::new() })?;
-    let namespace = Arc::clone(outside);
-    let there = Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: Vec::new() };
-    let sender = Sender::prepare(senders, &there)?;
+    at: Locations,
+) -> Result<(Apu4d4Row, TrialRun), Apu4d4Error> {
+    let receiver = receiver_plan(step);
+    let threads = sender.traffic.workers.len();
+    let duration_ns = sender.traffic.limit.duration_ns.unwrap_or(0);
+    let watch = WatchPlan { duration_ns, interval_ns: None };
+    let settings = TrialSettings {
+        trial: 1,
+        tx: tx_endpoint(&sender.engine, threads, &[], TX_BATCH, threads),
+        frame_size_bytes: FRAME_SIZE_BYTES,
+        payload_bytes: PAYLOAD_BYTES,
+        asked_pps: None,
+    };
+    let rx = rx_endpoint(&receiver.engine, &receiver.traffic, &[]);
+    let setup = EngineSetup { settings, rx, receiver, cpus: CpuPlan::default(), at };
+    let ends = EngineEnds::prepare(setup, |_| sender)?;
     let before = Sample::take(session.card())?;
-    let cpus = CpuWatch::start(None)?;
     let began = Instant::now();
-    sender.begin();
-    while !sender.is_finished() {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let elapsed = began.elapsed().as_secs_f64();
-    let sent: u64 = sender.join().iter().map(|result| result.tally.packets).sum();
+    let mut run = run_trial(ends, watch, None, |_, _| true)?;
     let rates = Sample::take(session.card())?.since(&before);
-    let cpus = cpus.shares()?;
-    let delivered = drained(&receiver);
-    drop(receiver.stop());
+    // The samples were taken before the counters were read and after the drain.
+    let stretch = began.elapsed().as_secs_f64() / run.trial.duration_s.max(1e-9);
     let all: f64 = rates.queues.iter().map(|queue| queue.rx_pps).sum();
-    Ok(Apu4d4Row {
+    let interrupts_per_s: f64 = rates.queues.iter().filter_map(|queue| queue.interrupts_per_s).sum();
+    let trial = &mut run.trial;
+    trial.parameters.insert("row".into(), json!(step.name));
+    let row = Apu4d4Row {
         step,
-        sent_pps: sent as f64 / elapsed,
-        delivered_pps: delivered as f64 / elapsed,
-        lost: sent.saturating_sub(delivered),
+        sent_pps: trial.sent_pps,
+        delivered_pps: trial.delivered_pps,
+        lost: trial.ledger.lost(),
         queue_shares: rates.queues.iter().map(|queue| queue.rx_pps / all.max(1.0)).collect(),
-        interrupts_per_s: rates.queues.iter().filter_map(|queue| queue.interrupts_per_s).sum(),
-        cpus,
-    })
-}
-
-/// Packets received once no more come.
-fn drained(receiver: &Receiver) -> u64 {
-    const QUIET: Duration = Duration::from_millis(200);
-    let (mut last, mut since) = (receiver.snapshot().packets, Instant::now());
-    while since.elapsed() < QUIET {
-        thread::sleep(Duration::from_millis(5));
-        let now = receiver.snapshot().packets;
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
-    last
+        interrupts_per_s: interrupts_per_s * stretch,
+        cpus: trial.cpus.clone(),
+    };
+    Ok((row, run))
 }
 
 fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
     ReceiverPlan {
-        engine: RxEngine::Udp(UdpRxPlan {
-            reuse_port: false,
-            gro: false,
-            drop_counts: false,
-            receive_buffer_bytes: None,
-            busy_poll_micros: None,
-        }),
-        local: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
-        interface: None,
-        workers: step.receivers,
-        spin: false,
-        batch_size: RX_BATCH,
-        statistics: None,
-        reflect: false,
-        work_ns: 0,
+        engine: "udp".parse().expect("an engine of the registry"),
+        traffic: RxTraffic {
+            local: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
+            interface: None,
+            workers: step.receivers,
+            spin: false,
+            batch_size: RX_BATCH,
+            statistics: None,
+            reflect: false,
+            work_ns: 0,
+        },
     }
 }
 
@@ -391,18 +389,20 @@ fn sender_plan(plan: &Apu4d4Plan, step: Apu4d4Step, addresses: [Ipv4Addr; 4]) ->
         stream: number.into(),
     };
     SenderPlan {
-        engine: TxEngine::Udp(UdpTxPlan::default()),
-        workers: (0..step.senders).map(worker).collect(),
-        interface: None,
-        frames: FrameSpec {
-            sizes: wire::Sizes::Payload(wire::SizeMix::Values(wire::Values::Fixed(32))),
-            ..FrameSpec::default()
+        engine: "udp".parse().expect("an engine of the registry"),
+        traffic: TxTraffic {
+            workers: (0..step.senders).map(worker).collect(),
+            interface: None,
+            frames: FrameSpec {
+                sizes: wire::Sizes::Payload(wire::SizeMix::Values(wire::Values::Fixed(PAYLOAD_BYTES))),
+                ..FrameSpec::default()
+            },
+            rate_pps: None,
+            departures: Departures::Constant,
+            limit: Limit { count: None, duration_ns: Some(plan.row_ns) },
+            batch_size: TX_BATCH,
+            seed: 1,
         },
-        rate_pps: None,
-        departures: Departures::Constant,
-        limit: Limit { count: None, duration_ns: Some(plan.row_ns) },
-        batch_size: TX_BATCH,
-        seed: 1,
     }
 }
 
@@ -463,6 +463,7 @@ mod tests {
         let targets = |step: Apu4d4Step| -> Vec<String> {
             let addresses = [2, 3, 4, 5].map(|last| Ipv4Addr::new(192, 168, 6, last));
             sender_plan(&plan, step, addresses)
+                .traffic
                 .workers
                 .iter()
                 .map(|worker| worker.target.to_string())
@@ -481,7 +482,7 @@ mod tests {
             row_ns: 1,
             state: state.path().into(),
         };
-        let error = run_apu4d4(&plan, |_| true).unwrap_err().to_string();
+        let error = run_apu4d4(&plan, |_, _| true).unwrap_err().to_string();
         assert_eq!(error, "cannot read interface nope0");
     }
 }

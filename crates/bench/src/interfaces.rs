@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use engine::{ReceiverPlan, SenderPlan};
 use measure::NicFacts;
 use nic::{Card, NicError, Page};
 use sys::rtnetlink::RouteSocket;
+use traffic::{ReceiverPlan, SenderPlan};
 
 /// The address that this host's packets to `target` come from; `None` without a route. Sends nothing.
 fn local_address_towards(target: IpAddr) -> Option<IpAddr> {
@@ -36,10 +36,11 @@ fn read_interfaces(addresses: &[IpAddr], role: &str) -> Vec<NicFacts> {
 pub fn sending_interfaces<'p>(plans: impl Iterator<Item = &'p SenderPlan>) -> Vec<NicFacts> {
     let (mut named, mut addresses) = (Vec::new(), Vec::new());
     for plan in plans {
-        match &plan.interface {
+        match &plan.traffic.interface {
             Some(interface) => named.push(interface.clone()),
-            None => addresses
-                .extend(plan.workers.iter().filter_map(|worker| local_address_towards(worker.target.ip()))),
+            None => addresses.extend(
+                plan.traffic.workers.iter().filter_map(|worker| local_address_towards(worker.target.ip())),
+            ),
         }
     }
     named.sort();
@@ -55,9 +56,9 @@ pub fn named_interfaces(named: &[(&str, &str)]) -> Vec<NicFacts> {
 
 /// The interfaces that a receiver listens at.
 pub fn receiving_interfaces(plan: &ReceiverPlan) -> Vec<NicFacts> {
-    match &plan.interface {
+    match &plan.traffic.interface {
         Some(interface) => read_interface(interface, "rx").ok().flatten().into_iter().collect(),
-        None => read_interfaces(&[plan.local.ip()], "rx"),
+        None => read_interfaces(&[plan.traffic.local.ip()], "rx"),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The ladder: every pair, trial by trial, in one record; at one setting or at every point of a sweep.
 
 use measure::{Run, Start};
+use trial::TrialError;
 
 use crate::{
+    capacity, lossless,
     plan::BenchPlan,
     recorder::{Coming, Recorder, Watcher},
+    scale,
     sweep::{self, SweepPlan},
-    trial::TrialError,
 };
 
 /// Runs all points and pairs, trial by trial in turns. What was measured before an error or an interruption is in
@@ -24,16 +26,26 @@ pub fn run_ladder(
     let mut recorder = Recorder::new(start, skipped, earlier, watcher);
     let turns = plan.turns();
     let of = Some(turns.len() as u32);
-    for turn in &turns {
+    let mut outcome = turns.iter().try_for_each(|turn| {
         let point: &BenchPlan = &plan.points[turn.point];
         let coming = Coming { index: 0, of, row: point.row(turn.row), what: point.parameters_in_words() };
-        if recorder.trial(point, turn.trial, coming).is_err() {
-            break;
-        }
-    }
+        recorder.trial(point, turn.trial, coming).map(drop)
+    });
     if plan.is_sweep() {
         let points = sweep::points(recorder.trials());
         recorder.end_mut().points = points;
+    } else if let [only] = &plan.points[..] {
+        let mut lossless = Vec::new();
+        if let Some(scale) = only.scale.as_ref().filter(|_| outcome.is_ok()) {
+            outcome = scale::run(only, scale, &mut recorder);
+        }
+        if let Some(goal) = only.lossless.as_ref().filter(|_| outcome.is_ok()) {
+            // What was found before an interruption is in the record.
+            lossless::run(only, goal, &mut recorder, &mut lossless).ok();
+        }
+        let capacities = capacity::capacities(only, recorder.trials(), &lossless);
+        recorder.end_mut().points = capacity::points(&capacities, recorder.trials());
+        recorder.end_mut().capacities = capacities;
     }
     recorder.finish()
 }

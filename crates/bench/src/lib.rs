@@ -1,43 +1,36 @@
-//! Experiments: the ladder of every sending engine against every receiving engine, its trials, and the
-//! counters that close each trial's ledger.
+//! Experiments: the ladder of every sending engine against every receiving engine, sweeps, throughput searches and the
+//! documents' experiments. What to try next and what it all means; the crate `trial` runs each trial.
 #![forbid(unsafe_code)]
 
 mod apu4d4;
-mod cpu_time;
-mod cpus;
-mod hosts;
+mod capacity;
+mod exact;
 mod interfaces;
 mod ladder;
+mod lossless;
 mod machine;
-mod peers;
 mod plan;
-mod profile;
-mod queues;
-mod reception;
-mod record;
 mod recorder;
+mod row;
+mod scale;
+mod scale_plan;
 mod scenario;
 mod single_rx_queue;
-mod spec;
 mod steps;
 mod sweep;
 mod throughput;
-mod timing;
-mod trial;
+mod tune;
 
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
-pub use cpu_time::CpuLooks;
-pub use cpus::CpuPlan;
-pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
+pub use exact::{ExactError, ExactKernel, ExactPlan, run_exact, words_inside};
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;
+pub use lossless::short_goal;
 pub use machine::{read_lab_interfaces, read_machine};
-pub use peers::{Peer, PeerError, PeerPair, PeerReceiver, run_peer_trial};
-pub use plan::{BenchPlan, LabEnd, Pair, share_of_flows};
-pub use profile::{Diagnosis, ProfileError};
-pub use reception::{Reception, ReceptionError};
-pub use record::receive_cost;
-pub use recorder::{Coming, Row, Watcher, in_words};
+pub use plan::BenchPlan;
+pub use recorder::{Coming, Watcher, in_words};
+pub use row::Row;
+pub use scale_plan::{ScalePlan, ScaleStep, ScaledReceiver};
 pub use scenario::{
     Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
     shipped,
@@ -48,9 +41,10 @@ pub use single_rx_queue::{
     SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
     single_rx_queue_figures,
 };
-pub use spec::{RxSpec, SpecError, TxSpec};
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};
 pub use throughput::{Tests, ThroughputPlan, run_throughput};
-pub use timing::{ClockClaim, timed_reception};
-pub use trial::{Tick, TrialError, TrialRun, run_trial};
+pub use tune::{
+    Ask, Assignment, Bed, Combination, Knob, KnobValue, LOOPBACK, LocalBed, Planner, Refusal, Surroundings,
+    TuneGoal, TunePlace, TunePlan, TuneSpace, run_tune,
+};

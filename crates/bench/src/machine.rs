@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, fs};
 use lab::{Lab, LabError, LabPlan, Side};
 use measure::{Machine, NicFacts};
 use sys::cycles::HardwareCounters;
-
-use crate::cpu_time::interrupt_accounting;
+use trial::interrupt_accounting;
 
 /// Reads what the kernel says of itself and its CPUs; what it does not say stays empty.
 pub fn read_machine() -> Machine {

@@ -1,19 +1,15 @@
-//! Trials one after the other into one record, whoever asks for them: live, or from an earlier run that ended
-//! before its time.
+//! Trials one after the other into one record: run now, or taken from an earlier run that was cut short.
 
-use std::{collections::VecDeque, error::Error, fmt, time::Instant};
+use std::{collections::VecDeque, error::Error, time::Instant};
 
 use lab::{Lab, LabPlan};
 use measure::{End, Interval, PairSummary, Run, SCHEMA, Skipped, Start, Trial};
 use nic::{Session, SessionError, Setting};
+use trial::{Tick, TrialError, TrialRun};
 
-use crate::{
-    peers::{PeerPair, run_peer_trial},
-    plan::{BenchPlan, Pair},
-    trial::{Tick, TrialError, TrialRun, run_trial, run_trial_in},
-};
+use crate::{plan::BenchPlan, row::Row};
 
-/// What an experiment tells while it runs.
+/// What an experiment reports while it runs.
 pub trait Watcher {
     /// A trial begins.
     fn trial_begins(&mut self, coming: &Coming<'_>);
@@ -38,39 +34,6 @@ pub struct Coming<'p> {
     pub what: String,
 }
 
-/// A row of the ladder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row<'p> {
-    /// One of our senders.
-    Ours(&'p Pair),
-    /// Somebody else's.
-    Peer(&'p PeerPair),
-}
-
-impl Row<'_> {
-    fn run(
-        self,
-        (plan, lab): (&BenchPlan, Option<&Lab>),
-        number: u32,
-        tick: impl FnMut(Tick) -> bool,
-    ) -> Result<TrialRun, TrialError> {
-        match (self, lab) {
-            (Self::Ours(pair), Some(lab)) => run_trial_in(lab, plan, pair, number, tick),
-            (Self::Ours(pair), None) => run_trial(plan, pair, number, tick),
-            (Self::Peer(pair), _) => run_peer_trial(plan, pair, number, tick),
-        }
-    }
-}
-
-impl fmt::Display for Row<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ours(pair) => pair.fmt(f),
-            Self::Peer(pair) => pair.fmt(f),
-        }
-    }
-}
-
 /// A run that is being recorded.
 pub(crate) struct Recorder<'w, W> {
     run: Run,
@@ -81,20 +44,21 @@ pub(crate) struct Recorder<'w, W> {
     watcher: &'w mut W,
     failure: Option<TrialError>,
     /// Real interfaces take seconds to come up, so one lab serves all trials with its plan.
-    lab: Option<Lent>,
+    lab: Option<BorrowedInterfaces>,
 }
 
-/// A lab of real interfaces, and what was set of the receiving one. The interfaces come back first, then their settings.
-struct Lent {
+/// A lab of borrowed interfaces, and the changed settings of the receiving one. Dropped, it returns the interfaces first and
+/// then restores their settings.
+struct BorrowedInterfaces {
     plan: LabPlan,
     settings: Vec<String>,
     lab: Lab,
     _changed: Option<Session>,
 }
 
-impl Lent {
+impl BorrowedInterfaces {
     fn new(plan: &BenchPlan) -> Result<Self, TrialError> {
-        let changed = match &plan.lab.interfaces {
+        let changed = match &plan.trial.lab.interfaces {
             Some(interfaces) if !plan.rx_settings.is_empty() => {
                 let mut session = Session::begin(&interfaces.rx, &plan.state)?;
                 let wanted = plan.rx_settings.iter().map(|text| text.parse::<Setting>());
@@ -103,12 +67,12 @@ impl Lent {
             }
             _ => None,
         };
-        let lab = Lab::create(&plan.lab)?;
-        Ok(Self { plan: plan.lab.clone(), settings: plan.rx_settings.clone(), lab, _changed: changed })
+        let lab = Lab::create(&plan.trial.lab)?;
+        Ok(Self { plan: plan.trial.lab.clone(), settings: plan.rx_settings.clone(), lab, _changed: changed })
     }
 
     fn is_for(&self, plan: &BenchPlan) -> bool {
-        self.plan == plan.lab && self.settings == plan.rx_settings
+        self.plan == plan.trial.lab && self.settings == plan.rx_settings
     }
 }
 
@@ -141,8 +105,8 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         Self { run, began: Instant::now(), earlier: trials, earlier_s, watcher, failure: None, lab: None }
     }
 
-    /// Runs a trial, or takes it from the earlier run; returns its index. `None` when somebody else's program failed,
-    /// which is told, and costs only its own row.
+    /// Runs a trial, or takes it from the earlier run; returns its index. `None` when another program failed, which the
+    /// record says and which costs only its own row.
     pub(crate) fn trial(
         &mut self,
         plan: &BenchPlan,
@@ -159,9 +123,9 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             Some(earlier) => Ok(earlier),
             None => {
                 self.watcher.trial_begins(&coming);
-                self.lend_interfaces(plan, coming.row).and_then(|()| {
-                    let lab = self.lab.as_ref().map(|lent| &lent.lab);
-                    coming.row.run((plan, lab), number, |tick| self.watcher.tick(tick))
+                self.borrow_interfaces(plan, coming.row).and_then(|()| {
+                    let lab = self.lab.as_ref().map(|borrowed| &borrowed.lab);
+                    coming.row.run((&plan.trial, lab), number, |tick| self.watcher.tick(tick))
                 })
             }
         };
@@ -174,7 +138,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             // What a card cannot do is known only now. The embedded pair can do all, unless packets are too large
             // for AF_XDP.
             Err(TrialError::Engine(error))
-                if plan.lab.interfaces.is_some() || plan.lab.mtu > ETHERNET_MTU =>
+                if plan.trial.lab.interfaces.is_some() || plan.trial.lab.mtu > ETHERNET_MTU =>
             {
                 let left_out = Skipped { engine: name, reason: in_words(&error) };
                 if !self.run.end.skipped.contains(&left_out) {
@@ -188,7 +152,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 return Err(Stopped);
             }
         };
-        self.failure = finished.error.take().map(TrialError::Engine);
+        self.failure = finished.error.take();
         finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
         finished.trial.parameters.clone_from(&plan.parameters);
         let goes_on = is_earlier || self.watcher.trial_ends(&finished.trial, &finished.intervals);
@@ -199,15 +163,15 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         if interrupted { Err(Stopped) } else { Ok(Some(index)) }
     }
 
-    /// Makes the lab of real interfaces, unless it is there. Somebody else's program gets a lab of its own.
-    fn lend_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
-        let ours = plan.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
-        if !ours || !self.lab.as_ref().is_some_and(|lent| lent.is_for(plan)) {
-            // The interfaces come back before they are lent again.
+    /// Makes the lab of real interfaces, unless it exists. Another program gets a lab of its own.
+    fn borrow_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
+        let ours = plan.trial.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
+        if !ours || !self.lab.as_ref().is_some_and(|borrowed| borrowed.is_for(plan)) {
+            // The interfaces return before they are borrowed again.
             self.lab = None;
         }
         if ours && self.lab.is_none() {
-            self.lab = Some(Lent::new(plan)?);
+            self.lab = Some(BorrowedInterfaces::new(plan)?);
         }
         Ok(())
     }

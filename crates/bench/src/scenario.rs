@@ -93,6 +93,8 @@ pub struct ProgramOption {
     pub help: String,
     /// Whether it has a value; a switch has not.
     pub takes_value: bool,
+    /// Whether `on` and `off` are among its values.
+    pub has_on_and_off: bool,
 }
 
 /// Why a scenario file cannot be used.
@@ -244,6 +246,9 @@ fn arguments(options: &Table, program: &Program) -> Result<Vec<(String, Option<S
                     arguments.push((key.clone(), Some(word(value, &here, key)?)));
                 }
             }
+            Value::Boolean(on) if option.has_on_and_off => {
+                arguments.push((key.clone(), Some(if *on { "on" } else { "off" }.into())));
+            }
             Value::Array(values) => {
                 let words: Vec<String> =
                     values.iter().map(|value| word(value, &here, key)).collect::<Result<_, _>>()?;
@@ -305,8 +310,12 @@ mod tests {
     use super::*;
 
     fn programs() -> Vec<Program> {
-        let option =
-            |name: &str, takes_value| ProgramOption { name: name.into(), help: "h".into(), takes_value };
+        let option = |name: &str, takes_value| ProgramOption {
+            name: name.into(),
+            help: "h".into(),
+            takes_value,
+            has_on_and_off: name == "napi",
+        };
         let options =
             |names: &[(&str, bool)]| names.iter().map(|(name, value)| option(name, *value)).collect();
         vec![
@@ -318,6 +327,7 @@ mod tests {
                     ("spin", false),
                     ("ipv6", false),
                     ("sweep", true),
+                    ("napi", true),
                 ]),
             },
             Program { name: "ndr".into(), options: options(&[("width", true)]) },
@@ -331,13 +341,13 @@ mod tests {
     #[test]
     fn options_become_arguments_unless_they_are_given() {
         let text = "scenario = 1\n[bench]\ntx = [\"udp\", \"udp+gso\"]\nframe-size = 64\nspin = true\nipv6 = false\n\
-                    sweep = [\"threads=1,2\", \"batch-size=1,64\"]\n";
+                    napi = false\nsweep = [\"threads=1,2\", \"batch-size=1,64\"]\n";
         let step = &read(text).unwrap().steps[0];
         let mut arguments = step.arguments(|name| name == "frame-size");
         arguments.sort();
         assert_eq!(
             arguments,
-            ["--spin", "--sweep=batch-size=1,64", "--sweep=threads=1,2", "--tx=udp,udp+gso"]
+            ["--napi=off", "--spin", "--sweep=batch-size=1,64", "--sweep=threads=1,2", "--tx=udp,udp+gso"]
         );
         let arguments = step.arguments(|name| name == "threads");
         assert!(!arguments.contains(&"--sweep=threads=1,2".to_owned()), "nor is it swept: {arguments:?}");

@@ -3,6 +3,7 @@
 use measure::{End, Figure, Interval, PairSummary, Point, Run, SCHEMA, Start, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use trial::TrialError;
 
 use crate::{
     ladder::run_ladder,
@@ -11,7 +12,6 @@ use crate::{
     scenario::Published,
     sweep::SweepPlan,
     throughput::{ThroughputPlan, run_throughput},
-    trial::TrialError,
 };
 
 /// All that a scenario of several steps does.

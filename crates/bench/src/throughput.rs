@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use ledger::Place;
 use measure::{
-    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Run, Start, Throughput, ThroughputLimit,
-    Trial,
+    BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, LossPlace, Place, Run, Start, Throughput,
+    ThroughputLimit, Trial,
 };
-use search::{BackToBack, FrameLoss, Goal, Limit, LossPoint, Measured, Outcome, Search, SearchPlan, Step};
+use search::{
+    BackToBack, FrameLoss, Goal, LimitedBy, LossPoint, Measured, Outcome, Search, SearchPlan, Step,
+};
 use serde::{Deserialize, Serialize};
+use trial::{Pair, TrialError, TrialPlan};
 
 use crate::{
-    plan::{BenchPlan, Pair},
-    recorder::{Coming, Recorder, Row, Stopped, Watcher},
+    plan::BenchPlan,
+    recorder::{Coming, Recorder, Stopped, Watcher},
+    row::Row,
     sweep::by_parameters,
-    trial::TrialError,
 };
 
 /// What to search for with which settings.
@@ -78,7 +80,7 @@ pub fn run_throughput(
         let mut found = Throughput {
             tx: pair.tx.to_string(),
             rx: pair.rx.to_string(),
-            frame_size_bytes: point.frame_size_bytes,
+            frame_size_bytes: point.trial.frame_size_bytes,
             parameters: point.parameters.clone(),
             ..Throughput::default()
         };
@@ -231,9 +233,10 @@ impl<W: Watcher> Bench<'_, '_, W> {
         what: &str,
     ) -> Result<u32, Stopped> {
         let duration_ns = (duration_s * 1e9) as u64;
-        let mut plan = BenchPlan { rate_pps, count, duration_ns, ..self.point.clone() };
-        // Telling times costs the receiver some: a rate is found without.
-        plan.statistics = plan.statistics.filter(|_| what == LATENCY);
+        let mut trial = TrialPlan { rate_pps, count, duration_ns, ..self.point.trial.clone() };
+        // Reading times costs the receiver some: a rate is found without.
+        trial.statistics = trial.statistics.filter(|_| what == LATENCY);
+        let plan = BenchPlan { trial, ..self.point.clone() };
         let load = match (rate_pps, count) {
             (Some(pps), _) => format!(" at {pps:.0} pps"),
             (None, Some(count)) => format!(" of {count} packets"),
@@ -248,7 +251,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
 }
 
 /// A trial as the search counts it.
-fn measured(trial: &Trial) -> Measured {
+pub(crate) fn measured(trial: &Trial) -> Measured {
     Measured {
         duration_s: trial.duration_s,
         scheduled: trial.receipt.scheduled,
@@ -279,11 +282,11 @@ fn goal_result(outcome: &Outcome, indexes: &[u32], all: &[Trial]) -> GoalResult 
         upper_pps: outcome.upper.as_ref().map(|bound| bound.load_pps),
         conditional_throughput_pps: outcome.conditional_throughput_pps,
         limit: match outcome.limit {
-            Limit::Loss => ThroughputLimit::Loss,
-            Limit::Generator => ThroughputLimit::Generator,
-            Limit::MaxLoad => ThroughputLimit::MaxLoad,
-            Limit::MinLoad => ThroughputLimit::MinLoad,
-            Limit::Unfinished => ThroughputLimit::Unfinished,
+            LimitedBy::Loss => ThroughputLimit::Loss,
+            LimitedBy::Generator => ThroughputLimit::Generator,
+            LimitedBy::MaxLoad => ThroughputLimit::MaxLoad,
+            LimitedBy::MinLoad => ThroughputLimit::MinLoad,
+            LimitedBy::Unfinished => ThroughputLimit::Unfinished,
         },
         bound_by: bound_by(&at_upper),
         at_upper: (!at_upper.is_empty()).then(|| loss_kinds(&at_upper)),
@@ -293,16 +296,16 @@ fn goal_result(outcome: &Outcome, indexes: &[u32], all: &[Trial]) -> GoalResult 
 
 /// The ledger line that lost the most of all trials together.
 fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
-    let mut places: BTreeMap<(&str, &str), (u64, Option<&String>)> = BTreeMap::new();
+    let mut places: BTreeMap<(&LossPlace, &str), (u64, Option<&String>)> = BTreeMap::new();
     for line in trials.iter().flat_map(|trial| &trial.ledger.lines) {
-        let entry = places.entry((&line.place, &line.source)).or_default();
+        let entry = places.entry((&line.place, line.source.as_str())).or_default();
         entry.0 += line.packets;
         entry.1 = line.remedy.as_ref();
     }
     let lost: u64 = places.values().map(|(packets, _)| packets).sum();
     let ((place, source), (packets, remedy)) = places.into_iter().max_by_key(|(_, (packets, _))| *packets)?;
     Some(BoundBy {
-        place: place.into(),
+        place: place.clone(),
         source: source.into(),
         lost_share_ratio: packets as f64 / lost.max(1) as f64,
         remedy: remedy.cloned(),
@@ -310,8 +313,8 @@ fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
 }
 
 /// Whether packets are lost there at the receiving application's own socket or ring.
-fn is_at_socket(place: &str) -> bool {
-    let place = Place::named(place);
+fn is_at_socket(place: &LossPlace) -> bool {
+    let place = place.known();
     matches!(place, Some(Place::XskFillEmpty | Place::XskRingFull | Place::PacketRing))
         || place.is_some_and(|place| place >= Place::NoSocket)
 }

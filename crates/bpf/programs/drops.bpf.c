@@ -24,6 +24,8 @@ enum { BYTE_OFFSET, BYTE_SIZE, EXISTS, SIGNED, LEFT_SHIFT, RIGHT_SHIFT };
 #define CHECKSUM_PARTIAL 3
 #define TIME_WAIT 6
 #define NEW_SYN_RECEIVED 12
+#define PROTOCOL_FRAGMENT 44
+#define FRAGMENT_LEN 8
 
 enum {
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
@@ -86,6 +88,7 @@ struct sk_buff {
 	int skb_iif;
 	unsigned int end;
 	unsigned char *head;
+	unsigned char *data;
 } CORE;
 
 struct skb_shared_info {
@@ -151,6 +154,7 @@ const volatile __u32 ignored_reason = 0;
 const volatile __u32 no_socket = 0;  /* a transport's reason: each names it in a function of its own */
 const volatile __u32 takes_socket = 1; /* the trace point names the receiving socket (Linux 6.11) */
 const volatile __u32 headers = 0;    /* copy each dropped packet's headers to the ring */
+const volatile __u16 flow_port = 0;  /* only probe packets to this UDP port with one of the tags; 0: any packet */
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -171,6 +175,20 @@ struct {
 	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
 	NUMBER(max_entries, 1 << 20);
 } events SEC(".maps");
+
+/* One bit a stream tag, where only streams are counted. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1);
+} tags SEC(".maps");
+
+struct datagram {
+	struct udp udp;
+	struct probe probe;
+	__u16 tag;
+} __attribute__((packed));
 
 static const struct count NOTHING;
 
@@ -267,6 +285,58 @@ static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb, struct sock *sk)
 	return protocol != htons(ETH_P_IP) && protocol != htons(ETH_P_IPV6);
 }
 
+/* Where the IP header is, also of packets that IP has not seen yet or will never see. */
+static ALWAYS_INLINE __u8 *ip_of(struct sk_buff *skb)
+{
+	__u16 network = skb->network_header, mac = skb->mac_header;
+	__u16 ethertype = 0;
+	__u8 *at;
+
+	if (network && network != NOT_SET)
+		return skb->head + network;
+	at = mac != NOT_SET ? skb->head + mac : skb->data;
+	bpf_probe_read_kernel(&ethertype, sizeof(ethertype), at + 12);
+	if (ethertype == htons(ETHERTYPE_VLAN) || ethertype == htons(ETHERTYPE_QINQ))
+		at += VLAN_LEN;
+	return at + ETH_LEN;
+}
+
+/* Whether it is a probe packet of the streams, or the first fragment of one. */
+static ALWAYS_INLINE int is_of_streams(struct sk_buff *skb)
+{
+	struct datagram datagram;
+	__u8 *at = ip_of(skb);
+	__u8 ip[IPV6_LEN + FRAGMENT_LEN];
+	__u64 *bits;
+	__u32 word;
+	__u16 tag;
+
+	if (bpf_probe_read_kernel(ip, sizeof(ip), at))
+		return 0;
+	if (ip[0] >> 4 == 4) {
+		if ((ip[6] & 0x1f) || ip[7] || ip[9] != PROTOCOL_UDP)
+			return 0;
+		at += (ip[0] & 0x0f) * 4;
+	} else if (ip[0] >> 4 == 6 && ip[6] == PROTOCOL_UDP) {
+		at += IPV6_LEN;
+	} else if (ip[0] >> 4 == 6 && ip[6] == PROTOCOL_FRAGMENT) {
+		if (ip[IPV6_LEN] != PROTOCOL_UDP || ip[IPV6_LEN + 2] || (ip[IPV6_LEN + 3] & 0xf8))
+			return 0;
+		at += IPV6_LEN + FRAGMENT_LEN;
+	} else {
+		return 0;
+	}
+	if (bpf_probe_read_kernel(&datagram, sizeof(datagram), at))
+		return 0;
+	if (datagram.udp.dest != htons(flow_port) || datagram.probe.magic != htonl(PROBE_MAGIC))
+		return 0;
+	/* What is behind a short payload is none of it. */
+	tag = ntohs(datagram.udp.len) < sizeof(datagram) ? 0 : ntohs(datagram.tag);
+	word = tag >> 6;
+	bits = bpf_map_lookup_elem(&tags, &word);
+	return bits && *bits >> (tag & 63) & 1;
+}
+
 static ALWAYS_INLINE int carries_packets(__u16 family)
 {
 	return family == AF_INET || family == AF_INET6 || family == AF_PACKET;
@@ -350,6 +420,8 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 	is_mine = is_of(mine, &key);
 	/* What the first packet told of a place need not be read from the others. */
 	if (only_udp && !(is_mine && mine->is_udp) && is_other_than_udp(skb, sk))
+		return;
+	if (flow_port && !is_of_streams(skb))
 		return;
 
 	if (!is_mine && !mine->location) {

@@ -61,6 +61,8 @@ const volatile __u32 is_timed = 1;
 const volatile __u32 probe_clock = BY_NUMBERS;
 const volatile __u32 may_return = 0; /* whether probes go back to the addresses in `returns` */
 const volatile __u32 work_ns = 0; /* that a probe keeps us busy */
+const volatile __u32 streams = 1; /* packets of other streams are foreign */
+const volatile __u32 tag_inverse = 0; /* a tag times this is its stream, modulo 2^16; 0: every tag is stream 0's */
 const volatile __u32 by_poll = 0; /* look at the clock once a poll of the device */
 
 struct {
@@ -388,7 +390,7 @@ SEC("xdp.frags")
 int measure(struct xdp_md *ctx)
 {
 	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
-	__u32 zero = 0, bank, queue = ctx->rx_queue_index, frame_len, is_ipv6, fate = verdict;
+	__u32 zero = 0, bank, queue = ctx->rx_queue_index, frame_len, stream, is_ipv6, fate = verdict;
 	struct settings *setting = bpf_map_lookup_elem(&settings, &zero);
 	struct packet packet;
 	struct reader *reader;
@@ -454,7 +456,14 @@ int measure(struct xdp_md *ctx)
 			return XDP_PASS;
 		packet.now = __builtin_bswap64(*now);
 	}
-	packet.tag = tag_of(udp, stream_of(udp, probe, end), is_ipv6);
+	stream = stream_of(udp, probe, end);
+	if (UNLIKELY((stream * tag_inverse & 0xffff) >= streams)) {
+		reader = bpf_map_lookup_elem(&readers, &bank);
+		if (reader)
+			reader->foreign++;
+		return XDP_PASS;
+	}
+	packet.tag = tag_of(udp, stream, is_ipv6);
 	packet.raw = __builtin_bswap64(probe->time);
 	packet.number = ntohl(probe->sequence);
 	packet.payload_len = ntohs(udp->len) - UDP_LEN;

@@ -6,13 +6,14 @@ use aya::maps::{MapData, PerCpuArray};
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, object},
+    mode::Mode,
+    program::{Program, object},
     queues::{QUEUE_WORDS, QueuePackets},
 };
 
 /// What becomes of counted packets; all others go to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verdict {
+pub enum ProbeAction {
     /// They are dropped.
     #[default]
     Drop,
@@ -27,10 +28,12 @@ pub enum Verdict {
 pub struct CountOptions {
     /// Streams that are told apart; packets of stream `streams` and above are foreign.
     pub streams: u16,
+    /// A packet's tag times this, modulo 2^16, is its stream.
+    pub tag_inverse: u16,
     /// Receive queues that are told apart; 0 saves the time.
     pub queues: u32,
     /// What becomes of counted packets.
-    pub verdict: Verdict,
+    pub verdict: ProbeAction,
     /// Nanoseconds that each counted packet keeps the program busy, at most [`WORK_AT_MOST_NS`].
     pub work_ns: u32,
 }
@@ -88,11 +91,11 @@ const STREAM_WORDS: usize = 12 + 256 / 2;
 impl Default for CountOptions {
     /// 256 streams, dropped; no queues.
     fn default() -> Self {
-        Self { streams: 256, queues: 0, verdict: Verdict::Drop, work_ns: 0 }
+        Self { streams: 256, tag_inverse: 1, queues: 0, verdict: ProbeAction::Drop, work_ns: 0 }
     }
 }
 
-impl Verdict {
+impl ProbeAction {
     /// As `enum xdp_action` has it.
     pub(crate) fn action(self) -> u32 {
         match self {
@@ -111,9 +114,11 @@ impl Count {
     pub fn attach(interface: u32, mode: Mode, options: &CountOptions) -> Result<Self, BpfError> {
         let verdict = options.verdict.action();
         let streams = u32::from(options.streams).max(1);
+        let tag_inverse = u32::from(options.tag_inverse);
         let mut program = Program::load("count", object!("count"), |loader| {
             loader
                 .override_global("streams", &streams, true)
+                .override_global("tag_inverse", &tag_inverse, true)
                 .override_global("queues", &options.queues, true)
                 .override_global("verdict", &verdict, true)
                 .override_global("work_ns", &options.work_ns, true)

@@ -12,13 +12,15 @@ use sys::{accounting, clock};
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, Run, object},
+    mode::Mode,
+    program::{Program, ProgramRun, object},
     splice::{Instruction, with_function},
 };
 
 mod table;
 
 use table::{BUCKET_BYTES, Bucket, Table, bucket_bytes};
+pub use table::{PacketSide, TableEntry};
 
 /// What is diverted, and what is done with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub struct RuleAction {
     /// Where it goes.
     pub fate: Fate,
     /// How many of them; the others are dropped.
-    pub limit: Option<Limit>,
+    pub limit: Option<TokenBucket>,
 }
 
 /// Where a packet goes.
@@ -65,7 +67,7 @@ pub enum Fate {
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct TokenBucket {
     /// Whose packets share a bucket.
     pub per: Per,
     /// Nanoseconds in which a bucket gets the tokens of a packet; 0 when only bytes count.
@@ -88,30 +90,6 @@ pub enum Per {
     Destination,
     /// Those of one flow: both addresses and ports.
     Flow,
-}
-
-/// One of a packet's two sides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PacketSide {
-    /// Where it comes from.
-    Source,
-    /// Where it goes.
-    Destination,
-}
-
-/// Packets without VLAN tag that a rule takes; what is `None` does not matter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TableEntry {
-    /// The rule, from 0.
-    pub rule: u32,
-    /// IPv4 packets; else IPv6 packets.
-    pub ipv4: bool,
-    /// An address and how many bits of it count.
-    pub network: Option<(PacketSide, IpAddr, u8)>,
-    /// A TCP, UDP or SCTP port; later fragments have none.
-    pub port: Option<(PacketSide, u16)>,
-    /// The IP protocol, which must not be behind extension headers.
-    pub protocol: Option<u8>,
 }
 
 /// A TCP connection as this host sees it.
@@ -181,7 +159,7 @@ const XDP_PASS: u32 = 2;
 impl DivertOptions {
     /// Kinds of entries that the table can hold for either family: equal in which bits of which address they look
     /// at, and which port and protocol.
-    pub const MOST_SHAPES: usize = 16;
+    pub const MOST_SHAPES: usize = table::MOST_SHAPES;
 }
 
 impl Divert {
@@ -292,7 +270,7 @@ impl Divert {
     /// How long the program takes for a UDP packet of 60 bytes that is in the CPU's cache, as if it came on queue 0.
     ///
     /// # Errors
-    /// [`BpfError::Map`] and [`BpfError::Run`].
+    /// [`BpfError::Map`] and [`BpfError::ProgramRun`].
     pub fn cost(&mut self) -> Result<Duration, BpfError> {
         const LOOPBACK: u32 = 1;
         let mut frame = [0; 60];
@@ -300,7 +278,7 @@ impl Divert {
         frame[14] = 0x45;
         frame[23] = 17; // UDP
         self.divert_for(0, Duration::from_secs(1))?;
-        let run = Run { input: &frame, interface: LOOPBACK, repeat: 100_000, live_batch: None };
+        let run = ProgramRun { input: &frame, interface: LOOPBACK, repeat: 100_000, live_batch: None };
         let cost = self.program.time(&run);
         self.give_back(0)?;
         cost
@@ -309,7 +287,7 @@ impl Divert {
     fn put_off(&mut self, queue: u32, ticks: u64) -> Result<(), BpfError> {
         // `struct order` of divert.bpf.c.
         let order = [u64::from(queue).to_ne_bytes(), ticks.to_ne_bytes()];
-        let run = Run { input: order.as_flattened(), interface: 0, repeat: 1, live_batch: None };
+        let run = ProgramRun { input: order.as_flattened(), interface: 0, repeat: 1, live_batch: None };
         match self.program.run_also(PUT_OFF, &run)? {
             XDP_PASS if queue < self.sockets.len() => Ok(()),
             _ => Err(BpfError::map(format!("divert queue {queue}"))(MapError::OutOfBounds {

@@ -6,7 +6,8 @@ use aya::maps::{MapData, PerCpuArray};
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, object},
+    mode::Mode,
+    program::{Program, object},
 };
 
 /// Drops UDP packets from one IPv4 address to one port, as bare as a program can: what others are measured against.

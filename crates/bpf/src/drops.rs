@@ -9,7 +9,7 @@ use std::{
 
 use aya::{
     Btf, Ebpf, EbpfLoader, VerifierLogLevel,
-    maps::{MapData, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{Array, MapData, PerCpuArray, PerCpuHashMap, RingBuf},
     programs::{BtfTracePoint, links::FdLink},
 };
 use sys::btf::KernelTypes;
@@ -33,6 +33,35 @@ pub struct DropOptions {
     pub ignored_reason: u32,
     /// Copy each dropped packet's headers, for [`Drops::headers`].
     pub headers: bool,
+    /// Only probe packets of streams.
+    pub streams: Option<Streams>,
+}
+
+/// Streams of probe packets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Streams {
+    /// The UDP port that they go to.
+    pub port: u16,
+    /// Their tags; 0 is that of payloads without one.
+    pub tags: Vec<u16>,
+}
+
+impl Streams {
+    /// 64-bit words of a map with a bit a tag.
+    pub(crate) const WORDS: u32 = 1024;
+
+    /// Sets the bits of these tags in the object's map of them.
+    pub(crate) fn mark(&self, ebpf: &mut Ebpf) -> Result<(), BpfError> {
+        let unset = || BpfError::map("set the stream tags of a BPF program");
+        let map = ebpf.map_mut("tags").expect("the object defines the map");
+        let mut bits = Array::<&mut MapData, u64>::try_from(map).map_err(unset())?;
+        for tag in &self.tags {
+            let word = u32::from(tag >> 6);
+            let before = bits.get(&word, 0).map_err(unset())?;
+            bits.set(word, before | 1 << (tag & 63), 0).map_err(unset())?;
+        }
+        Ok(())
+    }
 }
 
 /// Programs at the kernel's trace points `kfree_skb` and those of XDP; they see and change nothing else.
@@ -171,9 +200,14 @@ impl Drops {
             .override_global("no_socket", &no_socket, true)
             .override_global("takes_socket", &takes_socket, true)
             .override_global("headers", &headers, true)
+            .override_global("flow_port", &options.streams.as_ref().map_or(0, |streams| streams.port), true)
+            .map_max_entries("tags", if options.streams.is_some() { Streams::WORDS } else { 1 })
             .map_max_entries("events", if options.headers { 4 << 20 } else { 4096 })
             .load(object!("drops"))
             .map_err(|source| refused(source.into()))?;
+        if let Some(streams) = &options.streams {
+            streams.mark(&mut ebpf)?;
+        }
         let mut links = vec![trace(&mut ebpf, DROPS, &btf)?];
         let program = ebpf.program(DROPS).and_then(|program| program.fd().ok()).expect("it is loaded");
         let program = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd()).into();

@@ -5,7 +5,7 @@ use std::{error::Error, io};
 use sys::{capability::Capability, rtnetlink::RouteSocket};
 use thiserror::Error;
 
-use crate::program::Mode;
+use crate::mode::Mode;
 
 /// A cause that this crate does not look into: the loader's or the kernel's.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -98,7 +98,7 @@ pub enum BpfError {
     },
     /// `BPF_PROG_RUN` failed.
     #[error("cannot run the BPF program '{program}'")]
-    Run {
+    ProgramRun {
         /// The program.
         program: &'static str,
         /// The kernel's reason.

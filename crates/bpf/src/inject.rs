@@ -9,7 +9,7 @@ use crate::{
     error::BpfError,
     live::{ended_early, in_words},
     parking::Parking,
-    program::{Program, Run, object},
+    program::{Program, ProgramRun, object},
 };
 
 /// Hands frames to the kernel as if they had just arrived on an interface (`BPF_PROG_RUN` with live frames, since
@@ -80,7 +80,7 @@ impl Inject {
     /// wait on.
     ///
     /// # Errors
-    /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::Run`]: the interface is down or gone. Then none waits.
+    /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::ProgramRun`]: the interface is down or gone. Then none waits.
     pub fn flush(&mut self) -> Result<usize, BpfError> {
         /// `BASE` of `inject.bpf.c`.
         const BASE: [u8; 64] = [0; 64];
@@ -89,8 +89,12 @@ impl Inject {
             let frames = (self.filled - self.taken) as u32;
             let told = self.cursor.set(0, self.taken as u32, 0);
             told.map_err(BpfError::map("tell which frames are given back"))?;
-            let run =
-                Run { input: &BASE, interface: self.interface, repeat: frames, live_batch: Some(frames) };
+            let run = ProgramRun {
+                input: &BASE,
+                interface: self.interface,
+                repeat: frames,
+                live_batch: Some(frames),
+            };
             let outcome = self.program.run(&run, None);
             let next = self.cursor.get(&0, 0);
             self.taken = next.map_err(BpfError::map("read which frames were given back"))? as usize;

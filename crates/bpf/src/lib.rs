@@ -23,6 +23,7 @@ mod error;
 mod inject;
 mod live;
 mod measure;
+mod mode;
 mod parking;
 mod pass;
 mod places;
@@ -33,14 +34,15 @@ mod returns;
 mod send;
 mod softirq;
 mod splice;
+mod witness;
 
-pub use count::{Count, CountOptions, Counts, StreamCount, Verdict, WORK_AT_MOST_NS};
+pub use count::{Count, CountOptions, Counts, ProbeAction, StreamCount, WORK_AT_MOST_NS};
 pub use divert::{
-    Divert, DivertOptions, Fate, Limit, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry,
-    TcpSession,
+    Divert, DivertOptions, Fate, PacketSide, Passed, Per, RuleAction, RuleCount, TableEntry, TcpSession,
+    TokenBucket,
 };
 pub use drop::DropFlood;
-pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops};
+pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops, Streams};
 pub use error::{BpfError, Cause};
 pub use inject::Inject;
 pub use live::LIVE_RUN_GAP_NS;
@@ -48,11 +50,13 @@ pub use measure::{
     Measure, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, MeasuringCost, ProbeTime,
     WayBack,
 };
+pub use mode::Mode;
 pub use pass::Pass;
-pub use program::{Mode, foreign_program};
+pub use program::foreign_program;
 pub use queues::{QueuePackets, SocketLayer, SocketQueues, SocketQueuesOptions};
 pub use redirect::{Redirect, RedirectOptions, Stamp, Stamping};
 pub use returns::ReturnMap;
 pub use send::{FieldDraw, SendPath, SendPlan, Sender};
 pub use softirq::{NapiCounts, SoftirqWatch};
 pub use splice::Instruction;
+pub use witness::{Way, Witness, Witnessed};

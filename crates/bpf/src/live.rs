@@ -35,7 +35,7 @@ mod tests {
     use crate::error::EPERM;
 
     fn failed(errno: i32) -> BpfError {
-        BpfError::Run { program: "inject", source: io::Error::from_raw_os_error(errno).into() }
+        BpfError::ProgramRun { program: "inject", source: io::Error::from_raw_os_error(errno).into() }
     }
 
     #[test]

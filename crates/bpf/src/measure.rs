@@ -10,10 +10,11 @@ use aya::maps::{Array, MapData, PerCpuArray};
 use sys::{clock, cpu};
 
 use crate::{
-    count::Verdict,
+    count::ProbeAction,
     error::BpfError,
+    mode::Mode,
     places::{clear, values},
-    program::{Mode, Program, Run, object},
+    program::{Program, ProgramRun, object},
     queues::{QUEUE_WORDS, QueuePackets},
     returns::ReturnMap,
 };
@@ -22,9 +23,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureOptions {
     /// What becomes of probe packets.
-    pub verdict: Verdict,
+    pub verdict: ProbeAction,
     /// Receive queues that are told apart.
     pub queues: u32,
+    /// Packets of stream `streams` and above are foreign, and belong to the kernel.
+    pub streams: u32,
+    /// A tag times this is its stream, modulo 2^16; with 0 every tag is of stream 0.
+    pub tag_inverse: u16,
     /// Whether times are measured, or only numbers.
     pub times: bool,
     /// How senders write the time.
@@ -235,7 +240,7 @@ impl Measure {
         let (is_timed, is_scripted) = (u32::from(options.times), u32::from(options.is_scripted));
         let may_return = u32::from(options.returns.is_some());
         let return_by_redirect = u32::from(options.returns == Some(WayBack::Redirect));
-        let by_poll = u32::from(options.by_poll);
+        let (by_poll, tag_inverse) = (u32::from(options.by_poll), u32::from(options.tag_inverse));
         let mut program = Program::load("measure", object!("measure"), |loader| {
             loader
                 .override_global("verdict", &verdict, true)
@@ -245,6 +250,8 @@ impl Measure {
                 .override_global("may_return", &may_return, true)
                 .override_global("return_by_redirect", &return_by_redirect, true)
                 .override_global("by_poll", &by_poll, true)
+                .override_global("streams", &options.streams, true)
+                .override_global("tag_inverse", &tag_inverse, true)
                 .override_global("work_ns", &options.work_ns, true)
                 .map_max_entries("by_queue", 2 * queues);
         })?;
@@ -367,7 +374,7 @@ impl Measure {
         frame[50..58].copy_from_slice(&clock::monotonic_ns().to_be_bytes());
         let mut cost_ns = |flags| {
             self.set(wall_ahead_ns, flags)?;
-            let run = Run { input: &frame, interface: 0, repeat: PACKETS, live_batch: None };
+            let run = ProgramRun { input: &frame, interface: 0, repeat: PACKETS, live_batch: None };
             let rows = (0..3).map(|_| self.program.time(&run)).collect::<Result<Vec<_>, _>>()?;
             Ok::<_, BpfError>(rows.iter().min().map_or(0.0, |least| least.as_nanos() as f64))
         };

@@ -12,7 +12,7 @@ use sys::{
     rtnetlink::{RouteSocket, VethEnd, VethPair},
 };
 
-use crate::program::{Mode, Program};
+use crate::{mode::Mode, program::Program};
 
 /// A network namespace of the program's own, with a veth pair that is never put up; gone with its descriptor.
 #[derive(Debug)]

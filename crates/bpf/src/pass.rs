@@ -2,7 +2,8 @@
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, object},
+    mode::Mode,
+    program::{Program, object},
 };
 
 /// Hands every packet on to the kernel. Attached natively to a veth, it gives that end the receive rings without

@@ -1,7 +1,6 @@
 //! One loaded program: from object to link.
 
 use std::{
-    fmt,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
@@ -21,26 +20,8 @@ use sys::{bpf_map::ArrayMemory, bpf_program, rtnetlink::RouteSocket};
 use crate::{
     bound,
     error::{BpfError, Cause, EBUSY, EEXIST, EOPNOTSUPP, errno, interface_name},
+    mode::Mode,
 };
-
-/// Where in the kernel an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// In the driver, before there is a socket buffer.
-    #[default]
-    Native,
-    /// Behind the driver, on every interface, and slower.
-    Generic,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        })
-    }
-}
 
 /// A program in the kernel.
 #[derive(Debug)]
@@ -61,7 +42,7 @@ enum Link {
 }
 
 /// One use of `BPF_PROG_RUN`.
-pub(crate) struct Run<'a> {
+pub(crate) struct ProgramRun<'a> {
     /// The frame that the program finds.
     pub(crate) input: &'a [u8],
     /// Where the frame is said to have come from.
@@ -171,24 +152,24 @@ impl Program {
     }
 
     /// Runs the program; returns the length of the frame that it left in `output`.
-    pub(crate) fn run(&self, run: &Run<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
+    pub(crate) fn run(&self, run: &ProgramRun<'_>, output: Option<&mut [u8]>) -> Result<usize, BpfError> {
         Ok(self.run_named(self.name, run, output)?.data_size_out as usize)
     }
 
     /// Runs the program; returns what one run took.
-    pub(crate) fn time(&self, run: &Run<'_>) -> Result<Duration, BpfError> {
+    pub(crate) fn time(&self, run: &ProgramRun<'_>) -> Result<Duration, BpfError> {
         Ok(self.run_named(self.name, run, None)?.duration)
     }
 
     /// Runs another program of the object; returns what it returned.
-    pub(crate) fn run_also(&self, name: &'static str, run: &Run<'_>) -> Result<u32, BpfError> {
+    pub(crate) fn run_also(&self, name: &'static str, run: &ProgramRun<'_>) -> Result<u32, BpfError> {
         Ok(self.run_named(name, run, None)?.return_value)
     }
 
     fn run_named(
         &self,
         name: &'static str,
-        run: &Run<'_>,
+        run: &ProgramRun<'_>,
         output: Option<&mut [u8]>,
     ) -> Result<TestRunResult, BpfError> {
         // `struct xdp_md`: data, its end, metadata, then the interface and its queue.
@@ -207,7 +188,7 @@ impl Program {
         let program: &Xdp = program.try_into().expect("the program's section is xdp");
         program.test_run(options).map_err(|source| {
             let action = format!("run the BPF program '{name}'");
-            let other = |source| BpfError::Run { program: name, source };
+            let other = |source| BpfError::ProgramRun { program: name, source };
             BpfError::or_capability(action, source.into(), other)
         })
     }

@@ -10,7 +10,8 @@ use aya::maps::{MapData, XskMap};
 
 use crate::{
     error::BpfError,
-    program::{Mode, Program, object},
+    mode::Mode,
+    program::{Program, object},
 };
 
 /// What goes to the sockets.

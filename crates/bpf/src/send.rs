@@ -8,7 +8,7 @@ use crate::{
     error::{BpfError, EINVAL},
     live::ended_early,
     parking::Parking,
-    program::{Program, Run, object},
+    program::{Program, ProgramRun, object},
 };
 
 /// The packets to be made, as `wire::Recipe` has them. Packet n is the base frame with every field that varies
@@ -144,7 +144,7 @@ impl Sender {
     /// The interface is looked for in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`BpfError::Unsupported`] and [`BpfError::Run`].
+    /// [`BpfError::Unsupported`] and [`BpfError::ProgramRun`].
     pub fn send(
         &mut self,
         sequence: u32,
@@ -169,7 +169,7 @@ impl Sender {
         raw_time: u64,
     ) -> Result<u32, BpfError> {
         self.write_state(sequence, raw_time)?;
-        let run = Run {
+        let run = ProgramRun {
             input: &self.base,
             interface: self.interface,
             repeat: packets,
@@ -191,11 +191,11 @@ impl Sender {
     /// Makes one packet without sending it.
     ///
     /// # Errors
-    /// [`BpfError::Run`].
+    /// [`BpfError::ProgramRun`].
     pub fn frame(&mut self, sequence: u32, raw_time: u64) -> Result<Vec<u8>, BpfError> {
         self.write_state(sequence, raw_time)?;
         let mut frame = vec![0; self.base.len()];
-        let run = Run { input: &self.base, interface: self.interface, repeat: 1, live_batch: None };
+        let run = ProgramRun { input: &self.base, interface: self.interface, repeat: 1, live_batch: None };
         let len = self.program.run(&run, Some(&mut frame))?;
         frame.truncate(len);
         Ok(frame)

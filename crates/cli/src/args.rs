@@ -5,6 +5,9 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod cpus;
 mod divert;
+mod engines;
+mod exact;
+mod interval;
 mod lab;
 mod ledger;
 mod load;
@@ -19,15 +22,16 @@ mod report;
 mod send;
 mod stats;
 mod targets;
+mod trials;
+mod tune;
 
-pub(crate) use bench::{
-    Apu4d4Args, BenchArgs, BenchCommand, ListArgs, OffloadArg, PathArgs, SettingArgs, SingleRxQueueArgs,
-    SocketArgs, SweepArgs,
-};
+pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQueueArgs, StageArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, PlaceArg, QueueList,
 };
+pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
+pub(crate) use exact::ExactArgs;
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
@@ -41,10 +45,12 @@ pub(crate) use output::{JsonArg, OutputArgs};
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::{AskArgs, ClocksArg, Display, MeasureArgs, RecvArgs, RecvCommand, StampArg};
-pub(crate) use report::{CompareArgs, CompareForm, ReportArgs, ReportForm};
+pub(crate) use report::{CompareArgs, CompareForm, CompareMetric, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
+pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs};
+pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other
 /// packet went.
@@ -67,6 +73,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure every sending path against every receiving path, in a private lab or towards a receiver
     Bench(Box<BenchArgs>),
+    /// Find the settings with which a path is fastest, and prove them
+    Tune(Box<TuneArgs>),
     /// Send to receivers that agreed
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask

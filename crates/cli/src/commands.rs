@@ -12,15 +12,17 @@ mod probe;
 mod recv;
 mod report;
 mod send;
+mod tune;
 
 use crate::{args::Command, failure::Failure};
 
-pub(crate) use bench::{Steps, run_steps};
+pub(crate) use bench::run_steps;
 
 /// Runs a command; returns whether its goals were met.
 pub(crate) fn run(command: Command) -> Result<bool, Failure> {
     match command {
         Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
         Command::Divert(args) => divert::run(&args),

@@ -1,6 +1,9 @@
 //! What went wrong, for a person and for a script: error, hint, exit status.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, path::Path};
+
+use session::{Key, KeyError, SessionError};
+use trial::{FramePathError, HostTrialError};
 
 pub(crate) use bench::in_words;
 
@@ -60,6 +63,12 @@ impl Failure {
         Self { status, ..self }
     }
 
+    /// What is wrong, in one line.
+    pub(crate) fn words(&self) -> String {
+        let all: Vec<&str> = self.problems.iter().map(|problem| problem.error.as_str()).collect();
+        all.join("; ")
+    }
+
     /// All problems of several failures; the first decides the status. `None` of none.
     pub(crate) fn all(failures: Vec<Self>) -> Option<Self> {
         failures.into_iter().reduce(|mut first, next| {
@@ -85,13 +94,91 @@ impl fmt::Display for Failure {
 }
 
 /// Why CPUs cannot be looked at, and what would let them be.
-pub(crate) fn unprofiled(error: &bench::ProfileError) -> Failure {
+pub(crate) fn unprofiled(error: &trial::ProfileError) -> Failure {
     let failure = Failure::of(Status::Missing, error);
     match os_error(error) {
         Some(libc::EPERM | libc::EACCES) => {
             failure.hint("run as root, or with CAP_PERFMON, or set kernel.perf_event_paranoid to 0")
         }
         None => failure.hint("run as root, or with CAP_SYSLOG and kernel.kptr_restrict at 0 or 1"),
+        _ => failure,
+    }
+}
+
+/// Why a trial towards another host failed, and what helps.
+pub(crate) fn unsent(error: &HostTrialError) -> Failure {
+    let failure = Failure::of(Status::Refused, error);
+    match error {
+        HostTrialError::Session(SessionError::Unreachable { .. }) => failure
+            .hint("start linerate recv there; --no-handshake sends without asking where that is allowed"),
+        HostTrialError::Session(SessionError::NotAReceiver { .. }) => {
+            failure.hint("give the port that linerate recv listens on: ADDRESS:PORT")
+        }
+        HostTrialError::Session(SessionError::Refused { .. } | SessionError::NoReflector { .. })
+            if error.to_string().contains("sends no packets back") =>
+        {
+            failure.hint("linerate recv --reflect does; without --reflect here, nothing has to come back")
+        }
+        HostTrialError::Session(SessionError::OtherKey { .. }) => {
+            failure.hint("the file of --key must be the same on both hosts")
+        }
+        HostTrialError::OtherWayBack { .. } => {
+            failure.hint("leave out --bind, or bind to the address that routes to the receiver use")
+        }
+        HostTrialError::Path(error) => without_way(failure, error),
+        HostTrialError::Session(SessionError::Gone { .. }) => {
+            failure.hint("what was measured until then is shown above")
+        }
+        _ => match os_error(error) {
+            Some(libc::ENODEV) => failure.hint("ip link lists the interfaces of this host"),
+            Some(libc::EADDRNOTAVAIL) => failure.hint("--bind takes an address of this host"),
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => failure.hint("there is no route to that address"),
+            Some(libc::EMSGSIZE) => {
+                failure.hint("the frame is larger than the path's MTU: try a smaller --frame-size")
+            }
+            Some(libc::EIO | libc::EINVAL) => {
+                failure.hint("without --gso every kernel and interface can send")
+            }
+            _ => failure,
+        },
+    }
+}
+
+/// The secret in a file, where one is named.
+pub(crate) fn read_key(path: Option<&Path>, problems: &mut Vec<Failure>) -> Option<Key> {
+    let read = Key::read(path?);
+    let failed = |error: KeyError| {
+        let failure = Failure::of(Status::Refused, &error);
+        match error {
+            KeyError::NotSecret { path } => failure.hint(format!("chmod 600 {}", path.display())),
+            KeyError::Length { .. } => failure.hint("head -c 32 /dev/urandom | base64 makes one"),
+            KeyError::Unreadable { .. } => failure,
+        }
+    };
+    read.map_err(|error| problems.push(failed(error))).ok()
+}
+
+/// What helps when whole frames find no way to a receiver.
+fn without_way(failure: Failure, error: &FramePathError) -> Failure {
+    match error {
+        FramePathError::NoRoute { target, .. } => failure.hint(format!("ip route get {target} shows why")),
+        FramePathError::Local { .. } | FramePathError::NotEthernet { .. } => {
+            failure.hint("--engine udp sends through sockets, which need no frames")
+        }
+        FramePathError::NoNeighbour { next_hop, interface } => failure.hint(format!(
+            "ip neigh show {next_hop} dev {interface}; is it up, and on the same network? --dst-mac gives the address by hand"
+        )),
+        FramePathError::NoSource { .. } => failure.hint("--bind gives the source address"),
+        FramePathError::TooLarge { .. } => {
+            failure.hint("a smaller --frame-size; --engine udp sends fragments")
+        }
+        FramePathError::Netlink(_) if matches!(os_error(error), Some(libc::EPERM)) => {
+            failure.hint("run as root, or with CAP_NET_ADMIN and CAP_NET_RAW; --engine udp needs neither")
+        }
+        FramePathError::Netlink(_) if matches!(os_error(error), Some(libc::ENODEV)) => {
+            failure.hint("ip link lists the interfaces of this host")
+        }
+        FramePathError::SeveralPaths { .. } => failure.hint("send to each in a run of its own"),
         _ => failure,
     }
 }

@@ -1,10 +1,12 @@
 //! The `linerate` command: reads arguments, runs, prints, exits. Alone in doing any of these.
 
+mod access;
 mod args;
 mod commands;
 mod failure;
 mod output;
 mod packets;
+mod pipeline;
 mod progress;
 mod scenario;
 mod screen;

@@ -1,15 +1,16 @@
 //! Where results go: standard output in the asked form, and a file in the state directory.
 
 use std::{
-    env, fs,
-    io::{self, IsTerminal, Write},
+    env,
+    fs::{self, TryLockError},
+    io::{self, IsTerminal, Read, Write},
     path::{Path, PathBuf},
 };
 
 use measure::{Interval, ReceptionStatistics, Run, Start, Trial};
 use report::Style;
 use serde::Serialize;
-use tempfile::NamedTempFile;
+use sys::output::{Destination, OutputFile};
 
 use crate::{
     args::{Display, JsonArg, OutputArgs},
@@ -25,9 +26,50 @@ pub(crate) enum Form {
     Iperf3,
 }
 
-/// The file a run will be saved to: known to be writable before any traffic, complete or absent afterwards.
+/// The file a run will be saved to.
 pub(crate) struct Save {
+    file: Output,
+}
+
+/// A file that a user names for output: known to be writable before anything is done, complete or as it was afterwards.
+pub(crate) struct Output {
     path: PathBuf,
+    option: &'static str,
+    destination: Destination,
+}
+
+impl Output {
+    /// Makes sure that it can be written; `option` is what the user gives it by.
+    pub(crate) fn prepare(path: &Path, option: &'static str) -> Result<Self, Failure> {
+        match Destination::check(path) {
+            Ok(destination) => Ok(Self { path: path.into(), option, destination }),
+            Err(source) => {
+                Err(unwritable(path, &source).hint(format!("give another file with {option} FILE")))
+            }
+        }
+    }
+
+    /// Begins to write it.
+    pub(crate) fn begin(self) -> Result<OutputFile, Failure> {
+        self.destination.begin().map_err(|source| unwritable(&self.path, &source))
+    }
+
+    /// Writes it.
+    pub(crate) fn write(self, content: &[u8]) -> Result<(), Failure> {
+        let Self { path, option, destination } = self;
+        let written = destination.begin().and_then(|mut file| {
+            file.write_all(content)?;
+            file.finish().map(drop)
+        });
+        written.map_err(|source| {
+            unwritable(&path, &source).hint(format!("give another file with {option} FILE"))
+        })
+    }
+}
+
+/// A file that cannot be written, and why.
+pub(crate) fn unwritable(path: &Path, source: &io::Error) -> Failure {
+    Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
 }
 
 /// What a run has measured so far, as a stream of events; synchronised with the disk after each trial.
@@ -84,26 +126,35 @@ impl Save {
             Some(path) => path.clone(),
             None => runs_folder().join(format!("{}-{command}-{}.json", timestamp(), std::process::id())),
         };
-        let folder = folder_of(&path);
-        let refused = |source: io::Error| {
-            Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
-                .hint("give another file with --save FILE, or --no-save")
-        };
-        if path.is_dir() {
-            return Err(refused(io::ErrorKind::IsADirectory.into()));
-        }
         if args.save.is_none() {
-            fs::create_dir_all(folder).map_err(refused)?;
+            let folder = path.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(folder).map_err(|source| {
+                unwritable(&path, &source).hint("give another file with --save FILE, or --no-save")
+            })?;
+            remove_empty_journals(folder);
         }
-        // It goes again at once: a run that is killed leaves nothing but its journal.
-        unfinished(folder).map_err(refused)?;
-        Ok(Some(Self { path }))
+        let destination = Destination::check(&path).map_err(|source| {
+            unwritable(&path, &source).hint("give another file with --save FILE, or --no-save")
+        })?;
+        Ok(Some(Self { file: Output { path, option: "--save", destination } }))
     }
 
     /// A journal of the run beside the file it will be saved to, `FILE.partial`, beginning with what an earlier run
-    /// measured. It goes when the run is saved; a killed process leaves it, and `bench --resume` goes on from it.
-    pub(crate) fn journal(&self, start: &Start, earlier: Option<&Run>) -> Result<Journal, Failure> {
+    /// measured. It goes when the run is saved; a killed process leaves it, and `bench --resume` goes on from it. None
+    /// beside a device or a pipe.
+    pub(crate) fn journal(&self, start: &Start, earlier: Option<&Run>) -> Result<Option<Journal>, Failure> {
+        if !self.file.destination.is_file() {
+            return Ok(None);
+        }
         let path = self.partial();
+        if fs::File::open(&path).is_ok_and(|other| matches!(other.try_lock(), Err(TryLockError::WouldBlock)))
+        {
+            return Err(Failure::new(
+                Status::Refused,
+                format!("cannot write {}: another run is writing it", path.display()),
+            )
+            .hint("give another file with --save FILE"));
+        }
         let mut begin = Vec::new();
         let written = report::write_event(report::Event::start(start), &mut begin);
         let trials = earlier.map_or(&[][..], |run| &run.end.trials);
@@ -116,64 +167,55 @@ impl Save {
         );
         let file = written.and(lines).and_then(|()| {
             // In its place at once: it may be the one that is gone on with, and a kill must not cost what that holds.
-            let mut file = unfinished(folder_of(&path))?;
+            let mut file = OutputFile::create(&path)?;
             file.write_all(&begin)?;
-            file.as_file().sync_data()?;
-            Ok(file.persist(&path)?)
+            file.finish()
         });
-        let file = file.map_err(|error| {
-            Failure::new(Status::Refused, format!("cannot write {}: {error}", path.display()))
-        })?;
-        Ok(Journal { file, path })
+        let file = file.map_err(|error| unwritable(&path, &error))?;
+        Ok(Some(Journal { file, path }))
     }
 
     fn partial(&self) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
+        let mut name = self.file.path.clone().into_os_string();
         name.push(".partial");
         name.into()
     }
 
     /// Writes the run and puts it in place.
     pub(crate) fn finish(self, run: &Run) -> Result<PathBuf, Failure> {
-        let refused = |source: io::Error| {
-            Failure::new(Status::Refused, format!("cannot write {}: {source}", self.path.display()))
-                .hint("the results were printed; save them from there")
-        };
+        let (path, partial) = (self.file.path.clone(), self.partial());
+        let is_file = self.file.destination.is_file();
         let mut text = Vec::new();
-        report::write_json(run, &mut text).map_err(refused)?;
-        let mut file = unfinished(folder_of(&self.path)).map_err(refused)?;
-        file.write_all(&text).map_err(refused)?;
-        file.as_file().sync_all().map_err(refused)?;
-        let (path, partial) = (self.path.clone(), self.partial());
-        file.persist(&path).map_err(|error| {
-            Failure::new(Status::Refused, format!("cannot write {}: {}", path.display(), error.error))
+        let written = report::write_json(run, &mut text).and_then(|()| {
+            let mut file = self.file.destination.begin()?;
+            file.write_all(&text)?;
+            file.finish().map(drop)
+        });
+        written.map_err(|source| {
+            unwritable(&path, &source).hint("the results were printed; save them from there")
         })?;
-        fs::remove_file(partial).ok();
+        if is_file && fs::symlink_metadata(&partial).is_ok_and(|found| found.is_file()) {
+            fs::remove_file(partial).ok();
+        }
         Ok(path)
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// What files are called that are being written, with the number of the process that does.
-const UNFINISHED: &str = ".linerate-";
-
-/// A file that is being written. Those of processes that ended in the middle of it go.
-fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
-    for left in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = left.file_name().to_string_lossy().into_owned();
-        let process =
-            name.strip_prefix(UNFINISHED).and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
-        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
-            fs::remove_file(left.path()).ok();
+/// Removes journals without a trial, from which no run can go on, that no process has locked.
+fn remove_empty_journals(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_empty = |mut file: fs::File| {
+            let mut text = String::new();
+            file.try_lock().is_ok() && file.read_to_string(&mut text).is_ok() && text.lines().count() <= 1
+        };
+        if path.extension().is_some_and(|extension| extension == "partial")
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && fs::File::open(&path).is_ok_and(is_empty)
+        {
+            fs::remove_file(path).ok();
         }
     }
-    tempfile::Builder::new()
-        .prefix(&format!("{UNFINISHED}{}-", std::process::id()))
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(folder)
 }
 
 /// Where runs are saved.
@@ -193,25 +235,16 @@ fn timestamp() -> String {
     now.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// Saves a run where it was prepared to go, and says where that is.
-pub(crate) fn save_run(run: &Run, save: Option<Save>) -> Result<(), Failure> {
-    if let Some(save) = save {
-        let path = save.finish(run)?;
-        eprintln!("saved: {}", path.display());
-    }
-    Ok(())
-}
-
 /// Prints a line of words.
 pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     printed(writeln!(io::stdout(), "{line}"))
 }
 
-/// Prints a finished run in the asked form. In a stream, everything but the end has been printed already.
-pub(crate) fn print_run(run: &Run, form: Form) -> Result<(), Failure> {
+/// Prints a finished run in the asked form, text in this style. In a stream, everything but the end has been printed already.
+pub(crate) fn print_run(run: &Run, form: Form, style: Style) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = match form {
-        Form::Text => report::write_text(run, style(), &mut out),
+        Form::Text => report::write_text(run, style, &mut out),
         Form::Json => report::write_json(run, &mut out),
         Form::JsonStream => report::write_event(report::Event::End(&run.end), &mut out),
         Form::Iperf3 => report::write_iperf3(run, &mut out),
@@ -239,24 +272,24 @@ pub(crate) fn print_trial(trial: &Trial) -> Result<(), Failure> {
     printed(report::write_trial(trial, style(), &mut out).and_then(|()| out.flush()))
 }
 
-/// Prints what a receiver measured.
-pub(crate) fn print_reception(statistics: &ReceptionStatistics, display: Display) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    let written = match display {
+/// Writes what a receiver measured.
+pub(crate) fn write_reception(
+    statistics: &ReceptionStatistics,
+    display: Display,
+    mut out: &mut dyn Write,
+) -> io::Result<()> {
+    match display {
         Display::Human => report::write_reception_human(statistics, &mut out),
         Display::Script => report::write_reception_script(statistics, &mut out),
-    };
-    printed(written.and_then(|()| out.flush()))
+    }
 }
 
 /// Writes a run as an HTML page.
-pub(crate) fn write_page(run: &Run, path: &Path) -> Result<(), Failure> {
+pub(crate) fn write_page(run: &Run, to: Output) -> Result<(), Failure> {
+    let path = to.path.clone();
     let mut page = Vec::new();
-    let written = report::write_html(run, &mut page).and_then(|()| fs::write(path, page));
-    written.map_err(|source| {
-        Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
-            .hint("give another file with --plot FILE")
-    })?;
+    report::write_html(run, &mut page).map_err(|source| unwritable(&path, &source))?;
+    to.write(&page)?;
     eprintln!("plotted: {}", path.display());
     Ok(())
 }
@@ -276,8 +309,11 @@ pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// As standard output is: on a terminal a text is to fit it, and its last lines are seen.
 pub(crate) fn style() -> Style {
-    Style { width: width(), ..Style::default() }
+    let is_terminal = io::stdout().is_terminal();
+    let lines = if is_terminal { terminal_lines() } else { None };
+    Style { width: width(), lines, verdict_last: is_terminal, ..Style::default() }
 }
 
 /// Columns of the terminal; 100 where there is none.
@@ -289,4 +325,9 @@ pub(crate) fn width() -> usize {
 fn terminal_width() -> Option<usize> {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     columns.or_else(|| console::Term::stdout().size_checked().map(|(_, columns)| columns.into()))
+}
+
+fn terminal_lines() -> Option<usize> {
+    let lines = env::var("LINES").ok().and_then(|lines| lines.parse().ok());
+    lines.or_else(|| console::Term::stdout().size_checked().map(|(lines, _)| lines.into()))
 }

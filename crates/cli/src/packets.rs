@@ -1,6 +1,6 @@
 //! From the packet and load options to frames, sizes and rates: every problem at once.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::{FrameSize, FrameSpec, LinkSpeed, PROBE_TAGGED_LEN, Rate, SizeMix, Sizes, Template, Values};
 
@@ -88,4 +88,9 @@ impl PacketArgs {
 /// Frames from one address to another, everything else as by default.
 pub(crate) fn frames_between(src: IpAddr, dst: IpAddr) -> FrameSpec {
     FrameSpec { src_addr: Values::Fixed(src), dst_addr: Values::Fixed(dst), ..FrameSpec::default() }
+}
+
+/// Any address of the same version.
+pub(crate) fn any_like(address: IpAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }

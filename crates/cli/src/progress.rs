@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal};
 
-use bench::{Coming, Tick, Watcher};
+use bench::{Coming, Watcher};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Interval, Trial};
 use sys::signal;
+use trial::Tick;
 
 use crate::{
     failure::Failure,

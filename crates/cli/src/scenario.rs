@@ -7,7 +7,6 @@ use clap::{CommandFactory, Parser};
 
 use crate::{
     args::{BenchCommand, Cli, Command},
-    commands::Steps,
     failure::{Failure, Status, in_words},
 };
 
@@ -26,6 +25,13 @@ pub(crate) enum Invocation {
     Command(Box<Cli>),
     /// A scenario of several steps.
     Steps(Box<Steps>),
+}
+
+/// A scenario and its steps' command lines.
+pub(crate) struct Steps {
+    pub(crate) name: String,
+    pub(crate) scenario: Scenario,
+    pub(crate) commands: Vec<Cli>,
 }
 
 /// Parses the command line; wrong usage and help end the process here, as clap does it.
@@ -89,15 +95,26 @@ fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) ->
 }
 
 /// What a person gave beside the scenario's name: an option with its value, or a word that is none.
-struct Own {
+pub(crate) struct Own {
     /// The option's long name; empty of anything else.
     name: String,
+    value: Option<String>,
     /// The option that it sweeps.
     swept: Option<String>,
     words: Vec<OsString>,
 }
 
 impl Own {
+    /// The option's long name; empty of anything else.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its value, where it takes one.
+    pub(crate) fn value(&self) -> Option<&str> {
+        self.value.as_deref()
+    }
+
     /// Whether it takes the place of a scenario's option.
     fn decides(&self, option: &str) -> bool {
         self.name == option || self.swept.as_deref() == Some(option)
@@ -113,6 +130,11 @@ impl Own {
 
 fn long_option<'c>(program: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
     program.get_arguments().find(|argument| argument.get_long() == Some(name))
+}
+
+/// The options among a command's words.
+pub(crate) fn options_of(command: &str, words: Vec<OsString>) -> Vec<Own> {
+    own_options(words, &[subcommand(&Cli::command(), &[command])])
 }
 
 /// Words as options with their values, by what any of the programs says of them.
@@ -138,9 +160,9 @@ fn own_options(words: Vec<OsString>, programs: &[&clap::Command]) -> Vec<Own> {
             value = Some(next.to_string_lossy().into_owned());
             own.push(next);
         }
-        let swept = value.filter(|_| name == "sweep");
+        let swept = value.clone().filter(|_| name == "sweep");
         let swept = swept.map(|value| value.split('=').next().unwrap_or_default().to_owned());
-        all.push(Own { name, swept, words: own });
+        all.push(Own { name, value, swept, words: own });
     }
     all
 }
@@ -154,6 +176,8 @@ fn parsed(arguments: Vec<OsString>) -> Cli {
             _ => &mut bench.sweep,
         };
         sweep.raw = arguments;
+    } else if let Command::Tune(tune) = &mut cli.command {
+        tune.raw = arguments;
     }
     cli
 }
@@ -217,6 +241,9 @@ fn option(argument: &clap::Arg) -> Option<ProgramOption> {
         name: argument.get_long().filter(|name| !["help", "version"].contains(name))?.into(),
         help: argument.get_help().map(ToString::to_string).unwrap_or_default(),
         takes_value: argument.get_action().takes_values(),
+        has_on_and_off: ["on", "off"]
+            .iter()
+            .all(|name| argument.get_possible_values().iter().any(|value| value.matches(name, false))),
     })
 }
 

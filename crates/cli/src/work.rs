@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use engine::{PROGRAM_WORK_AT_MOST_NS, RxEngine};
+use traffic::RxSpec;
 
 use crate::failure::{Failure, Status};
 
-/// Receivers that are asked to end look at what has arrived, and that shall not take minutes.
+/// A receiver that stops reads what has arrived first, which must not take minutes.
 const AT_MOST: Duration = Duration::from_millis(1);
 
-/// Nanoseconds a packet for receivers of these engines.
+/// Nanoseconds per packet for receivers of these engines.
 pub(crate) fn work_ns<'e>(
     asked: Option<Duration>,
-    engines: impl IntoIterator<Item = &'e RxEngine>,
+    engines: impl IntoIterator<Item = &'e RxSpec>,
 ) -> Result<u32, Failure> {
     let Some(work) = asked else { return Ok(0) };
     if work > AT_MOST {
@@ -20,15 +20,21 @@ pub(crate) fn work_ns<'e>(
     }
     let ns = work.as_nanos() as u32;
     for engine in engines {
-        match engine {
-            RxEngine::Tcp(_) => {
-                return Err(Failure::new(Status::Usage, "--work is for packets, and tcp has streams"));
-            }
-            RxEngine::Xdp(_) if ns > PROGRAM_WORK_AT_MOST_NS => {
-                return Err(Failure::new(Status::Usage, "a program in the kernel works for 10us at most")
-                    .hint("try --work 10us, or another engine than xdp"));
-            }
-            _ => {}
+        let most = engine.facts().work_at_most_ns;
+        if most == 0 {
+            let name = engine.name();
+            return Err(Failure::new(
+                Status::Usage,
+                format!("--work is for packets, and {name} has streams"),
+            ));
+        }
+        if u64::from(ns) > most {
+            let most = most / 1000;
+            return Err(Failure::new(
+                Status::Usage,
+                format!("a program in the kernel works for {most}us at most"),
+            )
+            .hint(format!("try --work {most}us, or another engine than {}", engine.name())));
         }
     }
     Ok(ns)

@@ -28,7 +28,7 @@ use aya::{
     programs::{Xdp, xdp::XdpMode as AyaMode},
 };
 use bpf::{Inject, Mode, Pass};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Rule};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, Rule};
 use lab::{Lab, LabPlan};
 use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskQueueOptions, XskRx, XskRxOptions};
 use sys::{
@@ -75,18 +75,18 @@ fn main() -> Outcome<()> {
         report(&[
             ("bare XDP drop, headers read", &|lab| count_all(lab)),
             ("bare XDP drop, nothing read", &|lab| drop_all(lab)),
-            ("divert in XDP, 1 rule", &|lab| divert(lab, Place::Xdp, &one)),
-            ("divert in XDP, 1 compiled rule", &|lab| divert(lab, Place::Xdp, &coded)),
-            ("divert in XDP, 1,000 rules", &|lab| divert(lab, Place::Xdp, &thousand)),
+            ("divert in XDP, 1 rule", &|lab| divert(lab, FilterAt::Xdp, &one)),
+            ("divert in XDP, 1 compiled rule", &|lab| divert(lab, FilterAt::Xdp, &coded)),
+            ("divert in XDP, 1,000 rules", &|lab| divert(lab, FilterAt::Xdp, &thousand)),
         ])?;
     }
     if is_asked("user") {
         report(&[
             ("bare AF_XDP loop, one port's packets", &|lab| receive(lab, FLOODED)),
             ("bare AF_XDP loop, nothing read", &|lab| receive(lab, 0)),
-            ("divert in user space, 1 rule", &|lab| divert(lab, Place::User, &one)),
-            ("divert in user space, 1 compiled", &|lab| divert(lab, Place::User, &coded)),
-            ("divert in user space, 1,000 rules", &|lab| divert(lab, Place::User, &thousand)),
+            ("divert in user space, 1 rule", &|lab| divert(lab, FilterAt::User, &one)),
+            ("divert in user space, 1 compiled", &|lab| divert(lab, FilterAt::User, &coded)),
+            ("divert in user space, 1,000 rules", &|lab| divert(lab, FilterAt::User, &thousand)),
         ])?;
     }
     if is_asked("back") {
@@ -246,13 +246,15 @@ impl Drop for StopsAndJoins {
     }
 }
 
-fn divert(lab: &Lab, place: Place, rules: &[String]) -> Outcome<Receiver> {
+fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
     let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let plan = DivertPlan {
         interface: lab.rx().interface().into(),
         queues: vec![0],
         place,
-        selection: (place == Place::User).then(|| format!("udp dst port {FLOODED}")),
+        selection: (place == FilterAt::User)
+            .then(|| format!("udp dst port {FLOODED}").parse())
+            .transpose()?,
         rules: rules?,
         exclusions: Exclusions::default(),
         reinject: false,
@@ -264,7 +266,7 @@ fn divert(lab: &Lab, place: Place, rules: &[String]) -> Outcome<Receiver> {
         steering: None,
     };
     let diversion = lab.rx().run(|| Diversion::start(&plan))??;
-    let thread = (place == Place::User).then(|| thread_called("divert-0")).flatten();
+    let thread = (place == FilterAt::User).then(|| thread_called("divert-0")).flatten();
     let (diversion, stop) = (Arc::new(Mutex::new(diversion)), Arc::new(AtomicBool::new(false)));
     let (shared, stopping) = (diversion.clone(), stop.clone());
     let beating = thread::spawn(move || {
@@ -278,7 +280,7 @@ fn divert(lab: &Lab, place: Place, rules: &[String]) -> Outcome<Receiver> {
     // Reading a thousand counters takes the sender's CPU: only at the turn's ends.
     let taken = move || {
         let status = diversion.lock().expect("nobody panics").status().expect("the lab goes on");
-        status.ledger.of("dropped")
+        status.ledger.of(Fate::Dropped)
     };
     Ok(Receiver { taken: Box::new(taken), thread, _held: Box::new(held) })
 }

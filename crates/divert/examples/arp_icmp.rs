@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Frame, Verdict, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, Fate, Frame, Verdict, Verdicts};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -29,7 +29,7 @@ impl Verdicts for ArpAndIcmp {
         let frame = frame.bytes();
         let is_arp = frame.get(12..14) == Some(&[0x08, 0x06]);
         let is_icmp = frame.get(12..14) == Some(&[0x08, 0x00]) && frame.get(23) == Some(&1);
-        if is_arp || is_icmp { Verdict::GiveBack } else { Verdict::Drop }
+        if is_arp || is_icmp { Verdict::Reinject } else { Verdict::Drop }
     }
 
     fn batch_done(&mut self, _packets: usize, now_ns: u64) {
@@ -59,9 +59,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{} arrived: {} dropped, {} accepted, {} lost, {} unexplained",
         ledger.arrived,
-        ledger.of("dropped"),
-        ledger.of("reinjected"),
-        ledger.of("lost"),
+        ledger.of(Fate::Dropped),
+        ledger.of(Fate::Reinjected),
+        ledger.of(Fate::Lost),
         ledger.unexplained
     );
     Ok(())

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Frame, Verdict, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, Fate, Frame, Verdict, Verdicts};
 
 /// Sends datagrams back.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ struct Echo;
 
 impl Verdicts for Echo {
     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
-        if turn_round(frame.bytes_mut()) { Verdict::Send } else { Verdict::GiveBack }
+        if turn_round(frame.bytes_mut()) { Verdict::Send } else { Verdict::Reinject }
     }
 }
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{} arrived, {} answered, {} unexplained",
         ledger.arrived,
-        ledger.of("sent"),
+        ledger.of(Fate::Sent),
         ledger.unexplained
     );
     Ok(())

@@ -197,10 +197,11 @@ mod tests {
     use wire::{FrameSpec, Sizes, Template, Values};
 
     fn classifier(expressions: &[&str]) -> Classifier {
-        let rules: Vec<Rule> = expressions.iter().map(|expression| Rule::new(Drop, *expression)).collect();
         // The same answers from the table as from compiled expressions.
-        let far = (0..16).map(|number| Rule::new(Drop, format!("udp and dst port {}", 60_000 + number)));
-        Classifier::new(&Selection::of(rules.iter().chain(&far.collect::<Vec<_>>())).unwrap())
+        let far = (0..16).map(|number| format!("udp and dst port {}", 60_000 + number));
+        let texts = expressions.iter().map(|text| text.to_string()).chain(far);
+        let rules: Vec<Rule> = texts.map(|text| Rule::new(Drop, text.parse().unwrap())).collect();
+        Classifier::new(&Selection::of(&rules))
     }
 
     fn frame(src: &str, dst_port: u16) -> Vec<u8> {

@@ -11,30 +11,33 @@ use std::{
 };
 
 use bpf::{BpfError, Divert, Mode, Passed, RuleCount};
+use measure::{
+    DivertLedger, DivertQueue as QueueStatus, DivertRule as RuleStatus, DivertStatus as Status, Fate,
+    FilterAt,
+};
 use nic::Session;
 use sys::{rtnetlink::RouteSocket, xsk::XskStatistics};
 
 use crate::{
+    card::Card,
     classify::Classifier,
+    deadline::DEADLINE,
     error::DivertError,
-    plan::{Card, DivertPlan, Place},
+    plan::DivertPlan,
     record::Recording,
     rules::{Rule, RuleVerdict},
     select::Selection,
-    status::{DivertLedger, QueueStatus, RuleStatus, Status},
     verdict::{Frame, Verdict, Verdicts},
     worker::{OpenQueue, Recorders, Tally, Worker},
 };
 
-/// How often a diversion says that it is well; [`Diversion::beat`] is called at least so often.
-pub const BEAT: Duration = Duration::from_millis(100);
-/// After this time without a word, a queue is the kernel's again.
-pub const DEADLINE: Duration = Duration::from_millis(450);
 /// How long packets that a replaced program had begun may take until they are counted, on a busy machine too.
 const RETIRED_AFTER: Duration = Duration::from_secs(1);
 
 /// How long packets that were handed over may take to their sockets.
 const ARRIVED_AFTER: Duration = Duration::from_secs(5);
+/// How often it is looked for them.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Makes the verdicts of a queue's thread.
 type MakeVerdicts<V> = Box<dyn Fn(u32) -> V + Send>;
@@ -69,9 +72,26 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
 #[derive(Default)]
 struct Past {
     passed: Passed,
-    rules: HashMap<String, RuleCount>,
+    /// What the kernel's programs counted.
+    kernel: HashMap<RuleKey, RuleCount>,
+    /// What the queues' threads counted.
+    user: HashMap<RuleKey, UserCount>,
     tally: Tally,
     statistics: XskStatistics,
+}
+
+/// By which the counts of a rule survive a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RuleKey {
+    verdict: RuleVerdict,
+    text: String,
+}
+
+/// What the queues' threads counted of a rule.
+#[derive(Debug, Clone, Copy, Default)]
+struct UserCount {
+    packets: u64,
+    bytes: u64,
 }
 
 /// Verdicts by the rules of the plan.
@@ -94,7 +114,7 @@ impl Diversion {
     /// # Errors
     /// [`DivertError`]; then nothing is left changed.
     pub fn start(plan: &DivertPlan) -> Result<Self, DivertError> {
-        let (make, counters) = make_verdicts(plan)?;
+        let (make, counters) = make_verdicts(plan);
         Self::begin(plan, make, counters)
     }
 
@@ -104,11 +124,9 @@ impl Diversion {
     /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on.
     pub fn reload(&mut self, rules: Vec<Rule>) -> Result<(), DivertError> {
         let plan = DivertPlan { rules, ..self.plan.clone() };
-        if let Some(problem) = plan.problems(&self.card).into_iter().next() {
-            return Err(problem);
-        }
-        let (make, counters) = make_verdicts(&plan)?;
-        let (mut program, kernel_rules) = plan.program(&self.card)?;
+        let part = plan.kernel_part(&self.card).map_err(first)?;
+        let (make, counters) = make_verdicts(&plan);
+        let (mut program, kernel_rules) = plan.program(&self.card, part)?;
         for worker in &self.workers {
             // The socket is in the old program's slot; one socket may be in the slots of several.
             worker.insert_into(&mut program)?;
@@ -140,7 +158,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         plan: &DivertPlan,
         make: impl Fn(u32) -> V + Send + 'static,
     ) -> Result<Self, DivertError> {
-        let plan = DivertPlan { place: Place::User, ..plan.clone() };
+        let plan = DivertPlan { place: FilterAt::User, ..plan.clone() };
         Self::begin(&plan, Box::new(make), Arc::new(Vec::new()))
     }
 
@@ -150,16 +168,14 @@ impl<V: Verdicts + 'static> Diversion<V> {
         counters: Arc<Vec<RuleTally>>,
     ) -> Result<Self, DivertError> {
         let card = Card::read(&plan.interface)?;
-        if let Some(problem) = plan.problems(&card).into_iter().next() {
-            return Err(problem);
-        }
+        let part = plan.kernel_part(&card).map_err(first)?;
         let recording = |path: &Option<_>| path.as_deref().map(Recording::create).transpose();
         let (samples, kept) = (recording(&plan.sample_file)?, recording(&plan.keep_file)?);
         let (steered, not_steered) = match &plan.steering {
             Some(steering) => steering.apply(&plan.interface)?,
             None => (None, None),
         };
-        let (mut program, kernel_rules) = plan.program(&card)?;
+        let (mut program, kernel_rules) = plan.program(&card, part)?;
         let mode = attach(&mut program, plan, &card)?;
         let queues = plan.queues.clone();
         let mut diversion = Self {
@@ -206,7 +222,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             queues: self.plan.queues.iter().copied().chain([queue]).collect(),
             ..self.plan.clone()
         };
-        if plan.place == Place::User {
+        if plan.place == FilterAt::User {
             let open = OpenQueue::open(&plan, &self.card, queue)?;
             let recorders = Recorders {
                 samples: self.samples.as_ref().map(Recording::recorder),
@@ -243,8 +259,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(())
     }
 
-    /// Puts the deadline of every queue off whose thread is well. To be called every [`BEAT`]; who stops calling
-    /// loses the queues to the kernel.
+    /// Puts the deadline of every queue off whose thread is well. To be called every
+    /// [`BEAT`](crate::BEAT): the kernel takes the queues of a diversion that stops calling.
     ///
     /// # Errors
     /// [`DivertError::Port`] when a queue's socket broke, such as that of an interface that went down.
@@ -280,7 +296,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         // Packets that the program has seen may still be on their way to their sockets, on a busy machine for long.
         let patience = Instant::now() + ARRIVED_AFTER;
         while self.status()?.ledger.unexplained != 0 && Instant::now() < patience {
-            thread::sleep(BEAT / 50);
+            thread::sleep(LOOK_AGAIN);
         }
         for queue in queues {
             self.remove_queue(queue)?;
@@ -293,7 +309,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
     /// # Errors
     /// [`DivertError::Bpf`] when the counters cannot be read.
     pub fn status(&self) -> Result<Status, DivertError> {
-        let mut total = Past { rules: self.past.rules.clone(), ..self.past };
+        let (kernel, user) = (self.past.kernel.clone(), self.past.user.clone());
+        let mut total = Past { kernel, user, ..self.past };
         for (_, program, rules) in &self.retired {
             total.keep_program(program, rules)?;
         }
@@ -312,8 +329,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
         let recorders = || self.samples.iter().chain(&self.kept).map(Recording::recorder);
         Ok(Status {
             interface: self.plan.interface.clone(),
-            selection: self.plan.selection.clone(),
-            place: if self.plan.place == Place::Xdp { "xdp" } else { "user" }.into(),
+            selection: self.plan.selection.as_ref().map(ToString::to_string),
+            place: self.plan.place,
             duration_s: self.began.elapsed().as_secs_f64(),
             queues: queues.collect(),
             rules: self.rule_statuses(&total),
@@ -348,29 +365,30 @@ impl<V: Verdicts + 'static> Diversion<V> {
             limited_packets: count.limited,
             handed_over_packets: None,
         };
-        let counted = |rule: &Rule| total.rules.get(&kernel_key(rule)).copied().unwrap_or_default();
-        if self.plan.place == Place::Xdp {
+        let in_kernel = |rule: &Rule| total.kernel.get(&RuleKey::of(rule)).copied().unwrap_or_default();
+        if self.plan.place == FilterAt::Xdp {
             return self
                 .plan
                 .rules
                 .iter()
                 .zip(&self.kernel_rules)
-                .map(|(rule, kernel)| status(rule, counted(kernel)))
+                .map(|(rule, kernel)| status(rule, in_kernel(kernel)))
                 .collect();
         }
         let mut rules: Vec<RuleStatus> = Vec::new();
         for (at, rule) in self.plan.rules.iter().enumerate() {
-            let mut count = total.rules.get(&user_key(rule)).copied().unwrap_or_default();
+            let user = total.user.get(&RuleKey::of(rule)).copied().unwrap_or_default();
+            let mut count = RuleCount { packets: user.packets, bytes: user.bytes, ..RuleCount::default() };
             if let Some([packets, bytes]) = self.counters.get(at) {
                 count.packets += packets.load(Relaxed);
                 count.bytes += bytes.load(Relaxed);
             }
             let mut handed_over = None;
             if self.plan.program_knows_rules() {
-                let in_kernel = counted(&self.kernel_rules[at]);
-                count.limited = in_kernel.limited;
+                let kernel = in_kernel(&self.kernel_rules[at]);
+                count.limited = kernel.limited;
                 count.packets += count.limited;
-                handed_over = Some(in_kernel.packets - in_kernel.limited - in_kernel.unsent);
+                handed_over = Some(kernel.packets - kernel.limited - kernel.unsent);
             }
             rules.push(RuleStatus { handed_over_packets: handed_over, ..status(rule, count) });
         }
@@ -378,11 +396,10 @@ impl<V: Verdicts + 'static> Diversion<V> {
     }
 
     fn ledger(&self, total: &Past) -> DivertLedger {
-        let Past { passed, rules, tally, statistics } = total;
-        let in_kernel = || rules.iter().filter(|(key, _)| !key.starts_with(USER));
-        let sum = |field: fn(&RuleCount) -> u64| in_kernel().map(|(_, count)| field(count)).sum::<u64>();
-        let of_verdict = |word: &str| {
-            let counts = in_kernel().filter(|(key, _)| key.starts_with(word));
+        let Past { passed, kernel, tally, statistics, .. } = total;
+        let sum = |field: fn(&RuleCount) -> u64| kernel.values().map(field).sum::<u64>();
+        let of_verdict = |verdict: RuleVerdict| {
+            let counts = kernel.iter().filter(|(rule, _)| rule.verdict == verdict);
             counts.map(|(_, count)| count.packets - count.limited).sum::<u64>()
         };
         let program = "counters of the XDP program";
@@ -391,30 +408,30 @@ impl<V: Verdicts + 'static> Diversion<V> {
         let went_by = passed.unmatched + passed.excluded + passed.kernels + passed.stale;
         let mut ledger =
             DivertLedger { arrived: went_by + sum(|count| count.packets), ..DivertLedger::default() };
-        ledger.add("passed", "no rule takes them", passed.unmatched, program);
-        ledger.add("passed", "management, ARP or neighbour discovery", passed.excluded, program);
-        ledger.add("passed", "came on a queue of the kernel's", passed.kernels, program);
-        ledger.add("passed", "came while nobody put the deadline off", passed.stale, program);
-        ledger.add("dropped", "above a limit", sum(|count| count.limited), program);
-        if self.plan.place == Place::Xdp {
-            ledger.add("passed", "a rule lets them pass", of_verdict("pass"), program);
-            ledger.add("dropped", "a rule drops them", of_verdict("drop"), program);
+        ledger.add(Fate::Passed, "no rule takes them", passed.unmatched, program);
+        ledger.add(Fate::Passed, "management, ARP or neighbour discovery", passed.excluded, program);
+        ledger.add(Fate::Passed, "came on a queue of the kernel's", passed.kernels, program);
+        ledger.add(Fate::Passed, "came while nobody put the deadline off", passed.stale, program);
+        ledger.add(Fate::Dropped, "above a limit", sum(|count| count.limited), program);
+        if self.plan.place == FilterAt::Xdp {
+            ledger.add(Fate::Passed, "a rule lets them pass", of_verdict(RuleVerdict::Pass), program);
+            ledger.add(Fate::Dropped, "a rule drops them", of_verdict(RuleVerdict::Drop), program);
             return ledger.close();
         }
-        ledger.add("passed", "no socket took them", sum(|count| count.unsent), program);
-        ledger.add("dropped", "a filter in user space drops them", tally.dropped, thread);
-        ledger.add("reinjected", "given back to the kernel", tally.given_back, thread);
-        ledger.add("kept", "kept for the program", tally.kept, thread);
-        ledger.add("sent", "sent out of their queue", tally.sent, thread);
+        ledger.add(Fate::Passed, "no socket took them", sum(|count| count.unsent), program);
+        ledger.add(Fate::Dropped, "a filter in user space drops them", tally.dropped, thread);
+        ledger.add(Fate::Reinjected, "given back to the kernel", tally.reinjected, thread);
+        ledger.add(Fate::Kept, "kept for the program", tally.kept, thread);
+        ledger.add(Fate::Sent, "sent out of their queue", tally.sent, thread);
         ledger.add(
-            "lost",
+            Fate::Lost,
             "not given back: too long, too many, or --reinject was not asked for",
-            tally.not_given_back,
+            tally.not_reinjected,
             thread,
         );
-        ledger.add("lost", "TX ring full", tally.unsent, thread);
+        ledger.add(Fate::Lost, "TX ring full", tally.unsent, thread);
         for loss in port::receive_losses(statistics) {
-            ledger.add("lost", loss.place, loss.packets, socket);
+            ledger.add(Fate::Lost, loss.place.name(), loss.packets, socket);
         }
         ledger.close()
     }
@@ -428,7 +445,7 @@ impl Past {
         self.passed.kernels += passed.kernels;
         self.passed.stale += passed.stale;
         for (rule, count) in rules.iter().zip(program.rule_counts()?) {
-            let total = self.rules.entry(kernel_key(rule)).or_default();
+            let total = self.kernel.entry(RuleKey::of(rule)).or_default();
             total.packets += count.packets;
             total.bytes += count.bytes;
             total.limited += count.limited;
@@ -440,18 +457,18 @@ impl Past {
 
     fn keep_user_rules(&mut self, rules: &[Rule], counters: &[RuleTally]) {
         for (rule, [packets, bytes]) in rules.iter().zip(counters) {
-            let total = self.rules.entry(user_key(rule)).or_default();
+            let total = self.user.entry(RuleKey::of(rule)).or_default();
             total.packets += packets.load(Relaxed);
             total.bytes += bytes.load(Relaxed);
         }
     }
 
     fn keep_worker<V: Verdicts + 'static>(&mut self, worker: &Worker<V>) {
-        let Tally { received, dropped, given_back, not_given_back, kept, sent, unsent } = worker.tally();
+        let Tally { received, dropped, reinjected, not_reinjected, kept, sent, unsent } = worker.tally();
         self.tally.received += received;
         self.tally.dropped += dropped;
-        self.tally.given_back += given_back;
-        self.tally.not_given_back += not_given_back;
+        self.tally.reinjected += reinjected;
+        self.tally.not_reinjected += not_reinjected;
         self.tally.kept += kept;
         self.tally.sent += sent;
         self.tally.unsent += unsent;
@@ -462,22 +479,21 @@ impl Past {
     }
 }
 
-/// What marks counts of rules in user space; no rule begins so.
-const USER: &str = "user: ";
-
-/// A rule among those of the kernel's programs, by which its counts survive a reload.
-fn kernel_key(rule: &Rule) -> String {
-    rule.to_string()
+impl RuleKey {
+    fn of(rule: &Rule) -> Self {
+        Self { verdict: rule.verdict, text: rule.to_string() }
+    }
 }
 
-fn user_key(rule: &Rule) -> String {
-    format!("{USER}{rule}")
+/// The first of several problems.
+fn first(problems: Vec<DivertError>) -> DivertError {
+    problems.into_iter().next().expect("a refusal has a reason")
 }
 
 /// Natively where the driver can; else generically, when nothing has to be given back.
 fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, DivertError> {
     match program.attach(card.index, Mode::Native) {
-        Err(BpfError::Unsupported { .. }) if plan.place == Place::User && plan.reinject => {
+        Err(BpfError::Unsupported { .. }) if plan.place == FilterAt::User && plan.reinject => {
             Err(DivertError::GenericReinjection { interface: plan.interface.clone() })
         }
         Err(BpfError::Unsupported { .. }) => {
@@ -489,17 +505,13 @@ fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, 
 }
 
 /// What makes the verdicts of each queue's thread, and what they count in.
-fn make_verdicts(
-    plan: &DivertPlan,
-) -> Result<(MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>), DivertError> {
+fn make_verdicts(plan: &DivertPlan) -> (MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>) {
     let counters: Arc<Vec<RuleTally>> = Arc::new(plan.rules.iter().map(|_| RuleTally::default()).collect());
     let shared = counters.clone();
     let verdicts: Vec<RuleVerdict> = plan.rules.iter().map(|rule| rule.verdict).collect();
     let reinject = plan.reinject;
-    let classifier = match plan.place {
-        Place::User => Classifier::new(&Selection::of(plan.rules.iter())?),
-        Place::Xdp => Classifier::new(&Selection::of([].iter())?),
-    };
+    let rules = if plan.place == FilterAt::User { &plan.rules[..] } else { &[] };
+    let classifier = Classifier::new(&Selection::of(rules));
     let make = move |_queue| RuleVerdicts {
         classifier: classifier.clone(),
         counts: vec![[0; 2]; verdicts.len()],
@@ -508,7 +520,7 @@ fn make_verdicts(
         counters: shared.clone(),
         reinject,
     };
-    Ok((Box::new(make), counters))
+    (Box::new(make), counters)
 }
 
 impl Verdicts for RuleVerdicts {
@@ -542,6 +554,6 @@ impl Verdicts for RuleVerdicts {
 impl RuleVerdicts {
     /// Without a way back, what passes is kept.
     fn pass(&self) -> Verdict {
-        if self.reinject { Verdict::GiveBack } else { Verdict::Keep }
+        if self.reinject { Verdict::Reinject } else { Verdict::Keep }
     }
 }

@@ -32,7 +32,7 @@ pub enum RuleError {
         word: String,
     },
     /// It does not say which packets.
-    #[error("the rule says no expression: write all for every packet")]
+    #[error("the expression is empty: write all for every packet")]
     NoExpression,
     /// What follows `limit` is no rate.
     #[error("cannot limit to '{text}'")]

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_session_is_found_behind_sudo_and_once() {
-        let folder = std::env::temp_dir().join(format!("linerate-exclude-{}", std::process::id()));
+        let folder = testing::own_folder();
         let ssh = "HOME=/root\0SSH_CONNECTION=::ffff:192.0.2.9 50000 192.0.2.1 22\0";
         for (pid, parent, environment) in
             [(30, 20, "PATH=/bin\0"), (20, 10, "SUDO_USER=a\0"), (10, 5, ssh), (5, 1, ssh)]

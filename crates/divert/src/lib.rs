@@ -6,8 +6,8 @@
 //! link, sockets close themselves, and a queue whose owner does not say several times a second that it is well goes
 //! back to the kernel by itself.
 //!
-//! Where packets are decided about is the plan's choice: in the kernel ([`Place::Xdp`]), or by the same rules or an
-//! own implementation of [`Verdicts`] in this process ([`Place::User`]).
+//! Where packets are decided about is the plan's choice: in the kernel ([`FilterAt::Xdp`]), or by the same rules or an
+//! own implementation of [`Verdicts`] in this process ([`FilterAt::User`]).
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -30,27 +30,36 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod card;
 mod checksum;
 mod classify;
+mod deadline;
 mod diversion;
 mod error;
 mod exclude;
+mod expression;
+mod flow_rules;
 mod plan;
 mod record;
 mod rules;
 mod select;
-mod status;
-mod steer;
+mod steering;
 mod verdict;
 mod worker;
 
 pub use bpf::{BpfError, Mode, Per};
-pub use diversion::{BEAT, DEADLINE, Diversion, RuleVerdicts};
+pub use card::Card;
+pub use deadline::{BEAT, DEADLINE};
+pub use diversion::{Diversion, RuleVerdicts};
 pub use error::{DivertError, RuleError};
 pub use exclude::{Exclusions, Network, Session};
+pub use expression::{ALL, Expression};
+pub use measure::{
+    DivertLedger, DivertLine, DivertQueue as QueueStatus, DivertRule as RuleStatus, DivertStatus as Status,
+    Fate, FilterAt,
+};
 pub use nic::Setting;
-pub use plan::{Card, DivertPlan, Place, Step};
-pub use rules::{ALL, RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
-pub use status::{DivertLedger, DivertLine, QueueStatus, RuleStatus, Status};
-pub use steer::Steering;
+pub use plan::{DivertPlan, Step};
+pub use rules::{RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
+pub use steering::Steering;
 pub use verdict::{Frame, Verdict, Verdicts};

@@ -2,20 +2,20 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use bpf::{Divert, DivertOptions, Fate, RuleAction};
+use bpf::{Divert, DivertOptions, Fate, Instruction, RuleAction};
+use measure::FilterAt;
 use nic::Setting;
 use serde::Serialize;
-use sys::{
-    ethtool::{EthtoolSocket, rx_queues},
-    rtnetlink::RouteSocket,
-};
 
 use crate::{
+    card::Card,
+    deadline::{BEAT, DEADLINE},
     error::{DivertError, RuleError},
     exclude::Exclusions,
-    rules::{ALL, Rule, RuleVerdict},
+    expression::Expression,
+    rules::{Rule, RuleVerdict},
     select::Selection,
-    steer::{LRO, Steering, VLAN},
+    steering::{LRO, Steering, VLAN},
 };
 
 /// Everything that a diversion is asked for.
@@ -26,9 +26,9 @@ pub struct DivertPlan {
     /// The queues that are diverted.
     pub queues: Vec<u32>,
     /// Where packets are decided about.
-    pub place: Place,
-    /// Which packets leave the kernel at all, in tcpdump's filter language; `None`: those that a rule takes.
-    pub selection: Option<String>,
+    pub place: FilterAt,
+    /// Which packets leave the kernel at all; `None`: those that a rule takes.
+    pub selection: Option<Expression>,
     /// What is done with them; the first rule that fits decides, and what no rule takes goes to the kernel.
     pub rules: Vec<Rule>,
     /// What is never diverted.
@@ -50,16 +50,6 @@ pub struct DivertPlan {
     pub steering: Option<Steering>,
 }
 
-/// Where packets are decided about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// In the kernel, by an XDP program.
-    Xdp,
-    /// In this process, through AF_XDP sockets.
-    User,
-}
-
 /// One thing that a diversion does to the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
@@ -69,85 +59,28 @@ pub struct Step {
     pub undone_by: String,
 }
 
-/// What a plan has to know about the card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Card {
-    /// The driver, such as `igb` or `veth`.
-    pub driver: String,
-    /// Its receive queues.
-    pub queues: u32,
-    /// Whether large receive offload joins packets before XDP sees them.
-    pub lro: bool,
-    /// Whether the card takes VLAN tags off before a program sees them, and could leave them.
-    pub strips_tags: bool,
-    /// Whether the card can be told by rules which flows go to which queue.
-    pub flow_rules: bool,
-    /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
-    pub hands_on: Vec<Setting>,
-    /// The XDP program that it carries already: the kernel's number and the name, if it may be known.
-    pub program: Option<(u32, String)>,
-    /// The interface's number.
-    pub(crate) index: u32,
-}
-
-impl Card {
-    /// Asks the kernel about an interface.
-    ///
-    /// # Errors
-    /// [`DivertError::Interface`].
-    pub fn read(interface: &str) -> Result<Self, DivertError> {
-        let missing = |source| DivertError::Interface { interface: interface.into(), source };
-        let link =
-            RouteSocket::open().and_then(|mut route| route.link_by_name(interface)).map_err(missing)?;
-        let queues = rx_queues(&link);
-        let ethtool = EthtoolSocket::open().ok();
-        let driver = ethtool.as_ref().and_then(|ethtool| ethtool.driver(interface).ok());
-        let features =
-            ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
-        let feature = |name: &str| features.iter().find(|feature| feature.name == name);
-        let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
-        Ok(Self {
-            // What a veth's peer put beside a packet stays there whatever this end is told.
-            strips_tags: driver != "veth"
-                && feature("rx-vlan-hw-parse").is_some_and(|feature| feature.active && feature.changeable),
-            driver,
-            queues,
-            lro: feature("rx-lro").is_some_and(|feature| feature.active),
-            flow_rules: feature("rx-ntuple-filter")
-                .is_some_and(|feature| feature.active || feature.changeable),
-            hands_on: hands_on(interface),
-            program: bpf::foreign_program(link.index),
-            index: link.index,
-        })
-    }
-}
-
-fn hands_on(interface: &str) -> Vec<Setting> {
-    let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
-    let settings = read.map(|reading| reading.settings).unwrap_or_default();
-    let is_on = |name: &str, value: &str| match name.split_once('.') {
-        Some(("rps", _)) => value != "none",
-        Some(("rfs", _)) => value != "0",
-        _ => false,
-    };
-    let on = settings.iter().filter(|(name, value)| is_on(name, value));
-    on.map(|(name, value)| Setting::new(name.clone(), value)).collect()
+/// The rules of the kernel's program, compiled.
+pub(crate) struct KernelPart {
+    rules: Vec<Rule>,
+    selection: Selection,
+    code: Vec<Instruction>,
 }
 
 impl DivertPlan {
-    /// Packets that an expression takes, on all queues, decided about in user space and nothing given back yet: the
-    /// start for an own filter.
+    /// Packets that an expression takes, on all queues, decided about in user space; those that pass are re-injected: the
+    /// start for a filter of your own.
     ///
     /// # Errors
-    /// [`DivertError::Interface`].
+    /// [`DivertError::Interface`], [`DivertError::Rule`].
     pub fn of(interface: &str, selection: &str) -> Result<Self, DivertError> {
+        let selection = selection.parse()?;
         let queues = Card::read(interface)?.queues;
         Ok(Self {
             interface: interface.into(),
             queues: (0..queues).collect(),
-            place: Place::User,
-            selection: Some(selection.into()),
-            rules: vec![Rule::new(RuleVerdict::Drop, ALL)],
+            place: FilterAt::User,
+            selection: Some(selection),
+            rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
             exclusions: Exclusions::of_this_session(),
             reinject: true,
             cpus: Vec::new(),
@@ -161,6 +94,28 @@ impl DivertPlan {
 
     /// Everything that is wrong with the plan on this card; nothing has been changed yet.
     pub fn problems(&self, card: &Card) -> Vec<DivertError> {
+        self.kernel_part(card).err().unwrap_or_default()
+    }
+
+    /// What the kernel's program is made from.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the plan on this card.
+    pub(crate) fn kernel_part(&self, card: &Card) -> Result<KernelPart, Vec<DivertError>> {
+        let mut problems = self.problems_before_rules(card);
+        let rules = self.kernel_rules();
+        let selection = Selection::of(&rules);
+        match selection.code() {
+            Ok(code) if problems.is_empty() => Ok(KernelPart { rules, selection, code }),
+            Ok(_) => Err(problems),
+            Err(error) => {
+                problems.push(error.into());
+                Err(problems)
+            }
+        }
+    }
+
+    fn problems_before_rules(&self, card: &Card) -> Vec<DivertError> {
         let queues = self.queues.iter().filter(|queue| **queue >= card.queues);
         let mut problems: Vec<DivertError> = queues
             .map(|queue| DivertError::NoQueue {
@@ -177,15 +132,9 @@ impl DivertPlan {
             let (interface, program) = (self.interface.clone(), program.clone());
             problems.push(DivertError::Occupied { interface, program, id: *id });
         }
-        if self.place == Place::Xdp {
+        if self.place == FilterAt::Xdp {
             let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
             problems.extend(keeping.map(|rule| RuleError::NothingToKeep { rule: rule.to_string() }.into()));
-        }
-        let selection = self.kernel_rules();
-        let coded = Selection::of(selection.iter()).and_then(|selection| selection.code());
-        problems.extend(coded.err().map(DivertError::from));
-        if self.place == Place::User {
-            problems.extend(Selection::of(self.rules.iter()).err().map(DivertError::from));
         }
         problems
     }
@@ -204,7 +153,7 @@ impl DivertPlan {
         }
         let told =
             |setting: &&Setting| self.steering.as_ref().is_some_and(|steering| steering.tells(&setting.name));
-        let untouched = Steering::clearing(self, card).into_iter().filter(|setting| !told(&setting));
+        let untouched = Steering::clearing(&self.cpus, card).into_iter().filter(|setting| !told(&setting));
         for setting in untouched.filter(|setting| setting.name != LRO) {
             let because = match &setting.name[..] {
                 VLAN => {
@@ -228,7 +177,7 @@ impl DivertPlan {
                  that {} on queue {list}{}{}; never diverted: {}",
                 if card.driver.is_empty() { "no driver named" } else { &card.driver },
                 match &self.selection {
-                    Some(expression) if expression != ALL => format!("match '{expression}'"),
+                    Some(expression) if !expression.is_all() => format!("match '{expression}'"),
                     Some(_) => "come".into(),
                     None => "a rule takes".into(),
                 },
@@ -247,8 +196,8 @@ impl DivertPlan {
         ));
         for (at, queue) in queues.iter().enumerate() {
             match self.place {
-                Place::Xdp => {}
-                Place::User => {
+                FilterAt::Xdp => {}
+                FilterAt::User => {
                     let cpu = match self.cpus.get(at) {
                         Some(cpu) if self.threads_go_first() => {
                             format!("CPU {cpu}, before the ordinary threads there")
@@ -266,7 +215,7 @@ impl DivertPlan {
                 }
             }
         }
-        if self.place == Place::User {
+        if self.place == FilterAt::User {
             let passing = match &self.keep_file {
                 _ if self.reinject => {
                     format!("go back to {interface} by BPF_PROG_RUN, as if they had just arrived")
@@ -279,8 +228,8 @@ impl DivertPlan {
         steps.push(step(
             format!(
                 "queue {list} is diverted for {} ms at a time, which is put off {} times a second",
-                crate::diversion::DEADLINE.as_millis(),
-                1000 / crate::diversion::BEAT.as_millis()
+                DEADLINE.as_millis(),
+                1000 / BEAT.as_millis()
             ),
             "time: a process that hangs loses its queues by itself",
         ));
@@ -293,7 +242,7 @@ impl DivertPlan {
 
     /// Whether `--match` leaves packets out that a rule may name.
     fn selects_some(&self) -> bool {
-        self.selection.as_ref().is_some_and(|selection| selection != ALL)
+        self.selection.as_ref().is_some_and(|selection| !selection.is_all())
     }
 
     /// Whether the queues' threads that have a CPU go before the ordinary threads there. One that never sleeps does not:
@@ -305,7 +254,8 @@ impl DivertPlan {
     /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
     /// packet of the interface pays. `None` where the program cannot be loaded.
     pub fn program_cost(&self, card: &Card) -> Option<Duration> {
-        self.program(card).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
+        let part = self.kernel_part(card).ok()?;
+        self.program(card, part).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
     }
 
     /// Whether the kernel's program tells the rules apart that are decided about in user space.
@@ -317,26 +267,25 @@ impl DivertPlan {
     pub(crate) fn kernel_rules(&self) -> Vec<Rule> {
         match (&self.selection, self.place) {
             // Who is to decide in user space needs only the selection, unless a limit has to know the rule.
-            (Some(selection), Place::User) if !self.program_knows_rules() => {
+            (Some(selection), FilterAt::User) if !self.program_knows_rules() => {
                 vec![Rule::new(RuleVerdict::Pass, selection.clone())]
             }
             (Some(selection), _) => self
                 .rules
                 .iter()
-                .map(|rule| Rule { expression: both(selection, &rule.expression), ..rule.clone() })
+                .map(|rule| Rule { expression: selection.and(&rule.expression), ..rule.clone() })
                 .collect(),
             (None, _) => self.rules.clone(),
         }
     }
 
-    /// The kernel's program of this plan.
-    pub(crate) fn program(&self, card: &Card) -> Result<(Divert, Vec<Rule>), DivertError> {
-        let rules = self.kernel_rules();
-        let selection = Selection::of(rules.iter())?;
+    /// The kernel's program of this plan, and the rules that it counts by.
+    pub(crate) fn program(&self, card: &Card, part: KernelPart) -> Result<(Divert, Vec<Rule>), DivertError> {
+        let KernelPart { rules, selection, code } = part;
         let fate = |rule: &Rule| match (self.place, rule.verdict) {
-            (Place::User, _) => Fate::HandOver,
-            (Place::Xdp, RuleVerdict::Drop) => Fate::Drop,
-            (Place::Xdp, RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
+            (FilterAt::User, _) => Fate::HandOver,
+            (FilterAt::Xdp, RuleVerdict::Drop) => Fate::Drop,
+            (FilterAt::Xdp, RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
         };
         let options = DivertOptions {
             queues: card.queues,
@@ -344,7 +293,7 @@ impl DivertPlan {
                 .iter()
                 .map(|rule| RuleAction { fate: fate(rule), limit: rule.limit.map(|limit| limit.bucket()) })
                 .collect(),
-            code: selection.code()?,
+            code,
             table: selection.table,
             networks: self.exclusions.networks.iter().map(|net| (net.address, net.prefix_len)).collect(),
             sessions: self.exclusions.sessions.iter().map(|session| session.for_program()).collect(),
@@ -361,15 +310,6 @@ const NOT_BACK: &str = "the kernel does not get them (--reinject gives them back
 /// Token buckets that are remembered: 8 MiB.
 const MOST_BUCKETS: u32 = 65_536;
 
-/// An expression for what both take.
-pub(crate) fn both(one: &str, other: &str) -> String {
-    match (one, other) {
-        (ALL, other) => other.into(),
-        (one, ALL) => one.into(),
-        (one, other) => format!("({one}) and ({other})"),
-    }
-}
-
 /// `0, 1 and 3`.
 fn list(queues: &[u32]) -> String {
     let words: Vec<String> = queues.iter().map(u32::to_string).collect();
@@ -384,12 +324,12 @@ fn list(queues: &[u32]) -> String {
 mod tests {
     use super::*;
 
-    fn plan(place: Place, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
+    fn plan(place: FilterAt, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
         DivertPlan {
             interface: "eth7".into(),
             queues: vec![0, 3],
             place,
-            selection: selection.map(Into::into),
+            selection: selection.map(|text| text.parse().unwrap()),
             rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
             exclusions: Exclusions::default(),
             reinject: true,
@@ -421,20 +361,20 @@ mod tests {
             plan(place, selection, rules).kernel_rules().iter().map(ToString::to_string).collect()
         };
         assert_eq!(
-            told(Place::Xdp, Some("udp"), &["drop port 53", "pass all"]),
-            ["drop (udp) and (port 53)", "pass udp"]
+            told(FilterAt::Xdp, Some("udp"), &["drop port 53", "pass all"]),
+            ["drop [udp] and [port 53]", "pass udp"]
         );
-        assert_eq!(told(Place::User, Some("udp"), &["drop port 53", "pass all"]), ["pass udp"]);
+        assert_eq!(told(FilterAt::User, Some("udp"), &["drop port 53", "pass all"]), ["pass udp"]);
         assert_eq!(
-            told(Place::User, Some(ALL), &["drop limit 1000pps port 53", "pass all"]),
+            told(FilterAt::User, Some("all"), &["drop limit 1000pps port 53", "pass all"]),
             ["drop limit 1000pps port 53", "pass all"]
         );
-        assert_eq!(told(Place::User, None, &["drop udp"]), ["drop udp"]);
+        assert_eq!(told(FilterAt::User, None, &["drop udp"]), ["drop udp"]);
     }
 
     #[test]
     fn every_problem_is_told_before_anything_changes() {
-        let plan = plan(Place::Xdp, None, &["keep all"]);
+        let plan = plan(FilterAt::Xdp, None, &["keep all"]);
         let told: Vec<String> = plan
             .problems(&Card { queues: 1, lro: true, program: Some((7, "theirs".into())), ..card() })
             .iter()
@@ -453,7 +393,7 @@ mod tests {
 
     #[test]
     fn every_step_says_what_undoes_it() {
-        let steps = plan(Place::User, None, &["drop all"]).steps(&card());
+        let steps = plan(FilterAt::User, None, &["drop all"]).steps(&card());
         assert_eq!(steps.len(), 6, "program, two sockets, giving back, deadline, rule: {steps:#?}");
         assert!(steps.iter().all(|step| !step.undone_by.is_empty()));
         assert!(steps[0].does.contains("on queue 0 and 3"), "{}", steps[0].does);
@@ -466,7 +406,7 @@ mod tests {
         let told = |plan: DivertPlan| -> Vec<String> {
             plan.steps(&card()).into_iter().map(|step| step.does).collect()
         };
-        let plan = plan(Place::User, Some("udp"), &["drop all"]);
+        let plan = plan(FilterAt::User, Some("udp"), &["drop all"]);
         let steps = told(DivertPlan { spin: true, ..plan.clone() });
         assert!(steps[0].contains("all but those that match 'udp' on queue 0 and 3"), "{}", steps[0]);
         assert!(steps[0].contains("takes no flow rules, so the program picks them itself"), "{}", steps[0]);
@@ -481,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_plan_says_that_the_card_takes_tags_off() {
-        let steps = plan(Place::Xdp, None, &["drop udp"]).steps(&Card { strips_tags: true, ..card() });
+        let steps = plan(FilterAt::Xdp, None, &["drop udp"]).steps(&Card { strips_tags: true, ..card() });
         assert!(
             steps[0]
                 .does

@@ -1,8 +1,10 @@
-//! Packets to a pcap file, written by a thread of its own: who records one never waits for a disk.
+//! Packets to a pcap file, written by a thread of its own: a worker that records one never waits for a disk.
+//!
+//! The file grows by whole packets, and keeps those that it has when the disk is full.
 
 use std::{
     fs::File,
-    io::BufWriter,
+    io::{self, Seek, Write},
     path::Path,
     sync::{
         Arc,
@@ -12,6 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use sys::output::OutputFile;
 use wire::PcapWriter;
 
 use crate::error::DivertError;
@@ -25,8 +28,14 @@ const USUAL_BYTES: usize = 2048;
 #[derive(Clone)]
 pub(crate) struct Recorder {
     packets: SyncSender<Recorded>,
-    missed: Arc<AtomicU64>,
-    written: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+}
+
+/// Packets so far.
+#[derive(Default)]
+struct Counts {
+    written: AtomicU64,
+    missed: AtomicU64,
 }
 
 /// The file; closed and complete when the last recorder and this are gone.
@@ -48,14 +57,21 @@ impl Recording {
     /// [`DivertError::File`].
     pub(crate) fn create(path: &Path) -> Result<Self, DivertError> {
         let refused = |source| DivertError::File { path: path.display().to_string(), source };
-        let file = BufWriter::new(File::create(path).map_err(refused)?);
-        let writer = PcapWriter::new(file).map_err(|error| refused(std::io::Error::other(error)))?;
+        let mut writer = PcapWriter::new(Vec::new()).map_err(|error| refused(io::Error::other(error)))?;
+        // In its place at once, so that it can be read while it grows, and after a kill.
+        let create = |header: &[u8]| -> io::Result<File> {
+            let mut file = OutputFile::create(path)?;
+            file.write_all(header)?;
+            file.finish()
+        };
+        let header = std::mem::take(writer.output_mut());
+        let file = Growing { file: create(&header).map_err(refused)?, len: header.len() as u64 };
         let (packets, queue) = sync_channel(WAITING);
-        let recorder = Recorder { packets, missed: Arc::default(), written: Arc::default() };
-        let written = recorder.written.clone();
+        let recorder = Recorder { packets, counts: Arc::default() };
+        let counts = recorder.counts.clone();
         let writer = thread::Builder::new()
             .name("pcap".into())
-            .spawn(move || write(writer, &queue, &written))
+            .spawn(move || write(writer, file, &queue, &counts))
             .map_err(refused)?;
         Ok(Self { recorder: Some(recorder), writer: Some(writer) })
     }
@@ -81,30 +97,71 @@ impl Recorder {
         let mut bytes = [0; USUAL_BYTES];
         bytes[..len].copy_from_slice(&packet[..len]);
         if self.packets.try_send(Recorded { time_ns, len, bytes }).is_err() {
-            self.missed.fetch_add(1, Relaxed);
+            self.counts.missed.fetch_add(1, Relaxed);
         }
     }
 
     /// Packets that are in the file, or on their way there.
     pub(crate) fn written(&self) -> u64 {
-        self.written.load(Relaxed)
+        self.counts.written.load(Relaxed)
     }
 
     /// Packets that were not recorded because the disk was behind.
     pub(crate) fn missed(&self) -> u64 {
-        self.missed.load(Relaxed)
+        self.counts.missed.load(Relaxed)
     }
 }
 
-/// Until all recorders are gone, or the disk is full: what comes then is missed.
-fn write(mut file: PcapWriter<BufWriter<File>>, packets: &Receiver<Recorded>, written: &AtomicU64) {
-    for packet in packets {
-        if file.write(packet.time_ns, &packet.bytes[..packet.len]).is_err() {
-            return;
+/// Bytes that are written at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// A file to which whole packets are added.
+struct Growing {
+    file: File,
+    len: u64,
+}
+
+impl Growing {
+    /// Adds all of it, or nothing where there is no room.
+    fn add(&mut self, packets: &[u8]) -> io::Result<()> {
+        let added = self.file.write_all(packets);
+        match &added {
+            Ok(()) => self.len += packets.len() as u64,
+            // What a device or a pipe has taken it keeps.
+            Err(_) => {
+                self.file.set_len(self.len).and_then(|()| self.file.seek(io::SeekFrom::Start(self.len))).ok();
+            }
         }
-        written.fetch_add(1, Relaxed);
+        added
     }
-    file.finish().ok();
+}
+
+/// Until all recorders are gone. What comes when the disk is full is missed.
+fn write(mut writer: PcapWriter<Vec<u8>>, mut file: Growing, packets: &Receiver<Recorded>, counts: &Counts) {
+    let mut waiting = 0;
+    let mut flush = |writer: &mut PcapWriter<Vec<u8>>, waiting: &mut u64| {
+        let added = file.add(writer.output_mut());
+        if added.is_err() {
+            counts.written.fetch_sub(*waiting, Relaxed);
+            counts.missed.fetch_add(*waiting, Relaxed);
+        }
+        writer.output_mut().clear();
+        *waiting = 0;
+        added
+    };
+    let mut is_full = false;
+    for packet in packets {
+        if is_full || writer.write(packet.time_ns, &packet.bytes[..packet.len]).is_err() {
+            counts.missed.fetch_add(1, Relaxed);
+            continue;
+        }
+        waiting += 1;
+        counts.written.fetch_add(1, Relaxed);
+        if writer.output_mut().len() >= CHUNK_BYTES {
+            is_full = flush(&mut writer, &mut waiting).is_err();
+        }
+    }
+    flush(&mut writer, &mut waiting).ok();
 }
 
 #[cfg(test)]
@@ -114,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_is_recorded_can_be_read() {
-        let path = std::env::temp_dir().join(format!("linerate-record-{}.pcap", std::process::id()));
+        let path = testing::own_folder().join("record.pcap");
         let recording = Recording::create(&path).unwrap();
         let recorder = recording.recorder();
         for number in 0..100u8 {
@@ -130,6 +187,51 @@ mod tests {
             read += 1;
         }
         assert_eq!(read, 100);
-        std::fs::remove_file(path).unwrap();
+    }
+
+    /// In the environment of the process that has a mount namespace of its own: the folder it mounts on.
+    const MOUNTED: &str = "DIVERT_TEST_FULL_DISK";
+
+    #[test]
+    fn a_full_disk_keeps_the_whole_packets_that_it_has() {
+        let Ok(folder) = std::env::var(MOUNTED) else {
+            let folder = std::env::temp_dir().join(format!("linerate-full-{}", std::process::id()));
+            std::fs::create_dir(&folder).unwrap();
+            let script = "mount -t tmpfs -o size=256k none \"$0\" && exec \"$@\"";
+            let output = std::process::Command::new("unshare")
+                .args(["-m", "--propagation", "private", "sh", "-c", script])
+                .arg(&folder)
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", "record::tests::a_full_disk_keeps_the_whole_packets_that_it_has"])
+                .env(MOUNTED, &folder)
+                .output()
+                .unwrap();
+            std::fs::remove_dir(&folder).unwrap();
+            let words = String::from_utf8_lossy(&output.stdout).into_owned();
+            if !words.contains("running 1 test") {
+                return testing::skip("a mount namespace needs CAP_SYS_ADMIN");
+            }
+            assert!(output.status.success(), "{words}");
+            return;
+        };
+        const PACKETS: u64 = 5000;
+        let path = Path::new(&folder).join("kept.pcap");
+        let recording = Recording::create(&path).unwrap();
+        let recorder = recording.recorder();
+        for number in 0..PACKETS {
+            recorder.record(number, &[number as u8; 100]);
+        }
+        let counts = recorder.counts.clone();
+        drop(recorder);
+        drop(recording);
+        let (written, missed) = (counts.written.load(Relaxed), counts.missed.load(Relaxed));
+        assert_eq!(written + missed, PACKETS, "{written} written, {missed} missed");
+        let mut reader = PcapReader::new(File::open(&path).unwrap()).unwrap();
+        let mut read = 0;
+        while reader.next_frame().unwrap().is_some() {
+            read += 1;
+        }
+        assert_eq!(read, written);
+        assert!(0 < read && read < PACKETS, "{read}");
     }
 }

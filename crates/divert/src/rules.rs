@@ -2,12 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
-use bpf::{Limit, Per};
-use filter::Filter;
+use bpf::{Per, TokenBucket};
 use serde::Serialize;
 use wire::Rate;
 
-use crate::error::RuleError;
+use crate::{error::RuleError, expression::Expression};
 
 mod table;
 
@@ -20,12 +19,12 @@ pub struct Rule {
     pub verdict: RuleVerdict,
     /// How many of them; what is above is dropped.
     pub limit: Option<RateLimit>,
-    /// Which packets, in tcpdump's filter language; `all` takes every packet.
-    pub expression: String,
+    /// Which packets.
+    pub expression: Expression,
 }
 
 /// What becomes of the packets that a rule takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleVerdict {
     /// They are dropped.
@@ -46,9 +45,6 @@ pub struct RateLimit {
     pub per: Per,
 }
 
-/// The expression of a rule that takes every packet.
-pub const ALL: &str = "all";
-
 /// How much of a second a full bucket holds: short bursts pass, and a coarse clock does no harm.
 const BURST_NS: u64 = 100_000_000;
 
@@ -65,31 +61,21 @@ impl RateLimit {
     }
 
     /// The token bucket: at least one packet fits, and at least 1514 bytes.
-    pub(crate) fn bucket(&self) -> Limit {
+    pub(crate) fn bucket(&self) -> TokenBucket {
         let (packet_cost_ns, kilobyte_cost_ns) = match self.rate {
             Rate::Pps(pps) => ((1e9 / pps).max(1.0) as u64, 0),
             Rate::Bps(bps) => (0, (8.0 * 1024.0 * 1e9 / bps).max(1.0) as u64),
             _ => (0, 0),
         };
         let burst_ns = BURST_NS.max(packet_cost_ns).max(2 * kilobyte_cost_ns);
-        Limit { per: self.per, packet_cost_ns, kilobyte_cost_ns, burst_ns }
+        TokenBucket { per: self.per, packet_cost_ns, kilobyte_cost_ns, burst_ns }
     }
 }
 
 impl Rule {
     /// A rule without limit.
-    pub fn new(verdict: RuleVerdict, expression: impl Into<String>) -> Self {
-        Self { verdict, limit: None, expression: expression.into() }
-    }
-
-    /// The expression, compiled.
-    ///
-    /// # Errors
-    /// [`RuleError::Expression`].
-    pub(crate) fn filter(&self) -> Result<Filter, RuleError> {
-        let text = if self.expression == ALL { "" } else { &self.expression };
-        Filter::compile(text)
-            .map_err(|source| RuleError::Expression { expression: self.expression.clone(), source })
+    pub fn new(verdict: RuleVerdict, expression: Expression) -> Self {
+        Self { verdict, limit: None, expression }
     }
 }
 
@@ -117,10 +103,7 @@ impl FromStr for Rule {
             }
             limit = Some(RateLimit::new(rate, per)?);
         }
-        if rest.is_empty() {
-            return Err(RuleError::NoExpression);
-        }
-        Ok(Self { verdict, limit, expression: rest.into() })
+        Ok(Self { verdict, limit, expression: rest.parse()? })
     }
 }
 
@@ -176,8 +159,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<RuleError>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let rule = line.parse().and_then(|rule: Rule| rule.filter().map(|_| rule));
-        match rule {
+        match line.parse() {
             Ok(rule) => rules.push(rule),
             Err(source) => errors.push(RuleError::Line { number, source: Box::new(source) }),
         }
@@ -203,12 +185,13 @@ mod tests {
         let text = "# flood\n\ndrop udp and dst port 53\n  pass limit 10kpps per source icmp  \nkeep all\n";
         let rules = parse_rules(text).unwrap();
         let limit = RateLimit { rate: Rate::Pps(10_000.0), per: Per::Source };
+        let rule = |verdict, text: &str| Rule::new(verdict, text.parse().unwrap());
         assert_eq!(
             rules,
             [
-                Rule::new(RuleVerdict::Drop, "udp and dst port 53"),
-                Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, "icmp") },
-                Rule::new(RuleVerdict::Keep, "all"),
+                rule(RuleVerdict::Drop, "udp and dst port 53"),
+                Rule { limit: Some(limit), ..rule(RuleVerdict::Pass, "icmp") },
+                rule(RuleVerdict::Keep, "all"),
             ]
         );
         for rule in &rules {
@@ -223,7 +206,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                "line 1: the rule says no expression: write all for every packet",
+                "line 1: the expression is empty: write all for every packet",
                 "line 2: 'forget' is no verdict: a rule begins with drop, pass or keep",
                 "line 3: cannot limit to '10': rate '10' has no unit: write 10kpps or 10Mpps for packets, 10Mbps \
                  for bits of frames, 10Mbpsl1 for bits on the wire, or 'max'",

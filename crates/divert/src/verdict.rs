@@ -12,7 +12,7 @@ pub enum Verdict {
     /// Nothing: its memory takes the next packet.
     Drop,
     /// The kernel gets it, as if it had come from the wire just now. A checksum that its sender left to a card is completed.
-    GiveBack,
+    Reinject,
     /// The program has what it wanted of it: counted apart from what is dropped.
     Keep,
     /// It leaves on the queue that it came from, as it is now; a checksum that its sender left to a card is completed.
@@ -30,7 +30,7 @@ pub enum Verdict {
 /// impl Verdicts for OnlyArp {
 ///     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
 ///         match frame.bytes().get(12..14) {
-///             Some([0x08, 0x06]) => Verdict::GiveBack,
+///             Some([0x08, 0x06]) => Verdict::Reinject,
 ///             _ => Verdict::Drop,
 ///         }
 ///     }

@@ -21,9 +21,10 @@ use sys::{
 };
 
 use crate::{
+    card::Card,
     checksum,
     error::DivertError,
-    plan::{Card, DivertPlan},
+    plan::DivertPlan,
     record::Recorder,
     verdict::{Frame, Verdict, Verdicts},
 };
@@ -33,9 +34,9 @@ use crate::{
 pub(crate) struct Tally {
     pub(crate) received: u64,
     pub(crate) dropped: u64,
-    pub(crate) given_back: u64,
-    /// Were to be given back, and were too long or too many.
-    pub(crate) not_given_back: u64,
+    pub(crate) reinjected: u64,
+    /// Were to be re-injected, and were too long or too many.
+    pub(crate) not_reinjected: u64,
     pub(crate) kept: u64,
     pub(crate) sent: u64,
     /// Were to be sent, and the card did not take them.
@@ -196,8 +197,8 @@ impl<V: Verdicts + 'static> Worker<V> {
         Tally {
             received: field(0),
             dropped: field(1),
-            given_back: field(2),
-            not_given_back: field(3),
+            reinjected: field(2),
+            not_reinjected: field(3),
             kept: field(4),
             sent: field(5),
             unsent: field(6),
@@ -326,7 +327,7 @@ impl<V: Verdicts> Loop<V> {
                 self.await_next_run(now_ns);
             }
         }
-        tally.not_given_back += self.giving.as_ref().map_or(0, |giving| giving.inject.waiting() as u64);
+        tally.not_reinjected += self.giving.as_ref().map_or(0, |giving| giving.inject.waiting() as u64);
         self.publish(&tally);
         self.ask();
     }
@@ -361,11 +362,11 @@ impl<V: Verdicts> Loop<V> {
             }
             match verdicts.verdict(&mut frame) {
                 Verdict::Drop => tally.dropped += 1,
-                Verdict::GiveBack => {
+                Verdict::Reinject => {
                     checksum::complete(frame.bytes_mut());
                     // Who cannot give back has said so in the plan: what passes is then kept by nobody.
                     let taken = giving.as_mut().is_some_and(|giving| giving.inject.push(frame.bytes()));
-                    tally.not_given_back += u64::from(!taken);
+                    tally.not_reinjected += u64::from(!taken);
                 }
                 Verdict::Keep => {
                     tally.kept += 1;
@@ -383,14 +384,14 @@ impl<V: Verdicts> Loop<V> {
         tally.sent += turn.sent as u64;
         tally.unsent += socket.unsent() - unsent;
         if let Some(giving) = giving {
-            tally.given_back += giving.turn(socket.batch_size())? as u64;
+            tally.reinjected += giving.turn(socket.batch_size())? as u64;
         }
         Ok(turn)
     }
 
     fn publish(&self, tally: &Tally) {
-        let Tally { received, dropped, given_back, not_given_back, kept, sent, unsent } = *tally;
-        let fields = [received, dropped, given_back, not_given_back, kept, sent, unsent];
+        let Tally { received, dropped, reinjected, not_reinjected, kept, sent, unsent } = *tally;
+        let fields = [received, dropped, reinjected, not_reinjected, kept, sent, unsent];
         for (shared, field) in self.shared.tally.iter().zip(fields) {
             shared.store(field, Relaxed);
         }

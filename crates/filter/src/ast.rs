@@ -101,7 +101,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// The operation's bits in an arithmetic instruction: classic BPF and eBPF share them.
+    /// The operation's bits in an arithmetic eBPF instruction.
     pub(crate) fn bpf_code(self) -> u8 {
         match self {
             Self::Add => 0x00,

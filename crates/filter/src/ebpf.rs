@@ -20,6 +20,7 @@ mod values;
 pub use assembler::EbpfInstruction;
 
 use assembler::{Assembler, Condition, Label, Operand, R0, R3};
+use values::Code;
 
 /// Why filters cannot be turned into eBPF.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,17 +141,6 @@ impl Entry {
 fn readable_extent(graph: &Graph, value: ValueId) -> u32 {
     let extent = graph.values.certain_extent(value);
     if extent <= values::FARTHEST_READ { extent } else { 0 }
-}
-
-struct Code<'g> {
-    graph: &'g Graph,
-    assembler: Assembler,
-    /// So many bytes are in the frame, at this place of the code.
-    checked: u32,
-    /// Where a fault leads, at this place of the code.
-    fault: Target,
-    /// The most intermediate results so far.
-    slots: usize,
 }
 
 impl Code<'_> {

@@ -1,34 +1,26 @@
-//! Compiled expressions.
+//! Expressions: parsed once, combined as trees, compiled from them.
 
 use std::{fmt, net::Ipv4Addr};
 
 use crate::{
     error::FilterError,
     graph::{Graph, Target},
-    lower::lower,
-    names::{NameTables, Names},
+    lower::{Tree, lower},
+    names::{Context, NameTables},
     parse::parse,
     run::Machine,
-    tuple::{TupleRule, tuple_rules},
+    tuple::{Conjunctions, TupleRule},
 };
 
-/// One compiled expression.
+/// One expression: its tree, and what was compiled from it.
 #[derive(Clone)]
 pub struct Filter {
     expression: String,
-    pub(crate) graph: Graph,
-    pub(crate) tuples: Option<Vec<TupleRule>>,
+    tree: Tree,
+    conjunctions: Option<Conjunctions>,
+    graph: Graph,
+    rules: Option<Vec<TupleRule>>,
     machine: Machine,
-}
-
-/// What an expression can refer to beyond the frame.
-#[derive(Clone, Copy)]
-pub struct Context<'c> {
-    /// What names mean.
-    pub names: &'c dyn Names,
-    /// The mask of the interface's IPv4 network, for `ip broadcast`; 0.0.0.0 when there is none, and then only
-    /// 0.0.0.0 and 255.255.255.255 are broadcasts.
-    pub netmask: Ipv4Addr,
 }
 
 impl Filter {
@@ -47,11 +39,47 @@ impl Filter {
     /// What is wrong and where.
     pub fn compile_in(expression: &str, context: Context<'_>) -> Result<Self, FilterError> {
         let node = parse(expression)?;
-        let (cond, values) = lower(node.as_ref(), context.names, context.netmask)?;
-        let graph = Graph::of(&cond, values);
+        let tree = lower(node.as_ref(), context)?;
+        let conjunctions = Conjunctions::of(node.as_ref(), context);
+        Ok(Self::from_tree(expression.to_owned(), tree, conjunctions))
+    }
+
+    fn from_tree(expression: String, tree: Tree, conjunctions: Option<Conjunctions>) -> Self {
+        let graph = Graph::of(&tree);
         let machine = Machine::new(&graph);
-        let tuples = tuple_rules(node.as_ref(), context);
-        Ok(Self { expression: expression.to_owned(), graph, tuples, machine })
+        let rules = conjunctions.as_ref().and_then(Conjunctions::rules);
+        Self { expression, tree, conjunctions, graph, rules, machine }
+    }
+
+    /// A filter for the frames that both filters match. Each expression reads the frame from its start: unlike in the text
+    /// `vlan and udp`, a `vlan` in the one does not shift the offsets of the other.
+    ///
+    /// ```
+    /// use filter::Filter;
+    ///
+    /// let (tagged, udp) = (Filter::compile("vlan 5")?, Filter::compile("udp")?);
+    /// let mut frame = [0; 64];
+    /// frame[12..19].copy_from_slice(&[0x81, 0x00, 0, 5, 0x08, 0x00, 0x45]); // tag 5, IPv4
+    /// frame[27] = 17; // UDP
+    /// assert!(Filter::compile("vlan 5 and udp")?.matches(&frame));
+    /// assert!(!tagged.and(&udp).matches(&frame), "without a tag before it, it is no UDP packet");
+    /// assert!(tagged.and(&Filter::compile("vlan and udp")?).matches(&frame));
+    /// # Ok::<(), filter::FilterError>(())
+    /// ```
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        if self.matches_everything() {
+            return other.clone();
+        }
+        if other.matches_everything() {
+            return self.clone();
+        }
+        let conjunctions = match (&self.conjunctions, &other.conjunctions) {
+            (Some(one), Some(other)) => one.and(other),
+            _ => None,
+        };
+        let expression = format!("[{}] and [{}]", self.expression, other.expression);
+        Self::from_tree(expression, self.tree.and(&other.tree), conjunctions)
     }
 
     /// Whether a frame matches; it begins with its Ethernet header and has no FCS. A test that reads outside the
@@ -61,13 +89,34 @@ impl Filter {
         self.machine.run(frame).is_some()
     }
 
+    /// The filter as rules of which one must hold; `None` when it says anything else, or needs more than 64.
+    ///
+    /// ```
+    /// use filter::Filter;
+    ///
+    /// let filter = Filter::compile("ip and udp dst port 53 and src net 198.51.100.0/24").unwrap();
+    /// let [rule] = filter.tuple_rules().unwrap() else { panic!("one rule") };
+    /// assert_eq!((rule.protocol, rule.dst_ports.clone()), (Some(17), Some(53..=53)));
+    /// assert_eq!((rule.src.address(rule.v6).to_string(), rule.src.len), ("198.51.100.0".into(), 24));
+    /// // ARP packets have no place in such tables.
+    /// assert_eq!(Filter::compile("net 198.51.100.0/24").unwrap().tuple_rules(), None);
+    /// ```
+    pub fn tuple_rules(&self) -> Option<&[TupleRule]> {
+        self.rules.as_deref()
+    }
+
+    /// Whether the expression is empty, or says no more than an empty one.
+    pub fn matches_everything(&self) -> bool {
+        self.graph.start == Target::Match(0)
+    }
+
     /// Whether the expression contradicts itself, like `tcp and udp`; libpcap refuses such ones. Not every contradiction
     /// is seen.
     pub fn matches_nothing(&self) -> bool {
         self.graph.start == Target::Nothing
     }
 
-    /// The expression as it was written.
+    /// The expression as it was written; of a conjunction both parts, each in square brackets.
     pub fn expression(&self) -> &str {
         &self.expression
     }

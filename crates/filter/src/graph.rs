@@ -5,7 +5,7 @@
 
 use crate::{
     ast::Link,
-    lower::{Cond, Test},
+    lower::{Cond, Test, Tree},
     value::Values,
 };
 
@@ -45,10 +45,10 @@ const OPTIMISE_AT_MOST: usize = 4096;
 const OPTIMISE_JOINED_AT_MOST: usize = 512;
 
 impl Graph {
-    /// The graph of one condition.
-    pub(crate) fn of(cond: &Cond, values: Values) -> Self {
-        let mut graph = Self { values, steps: Vec::new(), start: Target::Nothing };
-        graph.start = graph.add(cond, Target::Match(0), Target::Nothing, Target::Nothing);
+    /// The graph of one expression.
+    pub(crate) fn of(tree: &Tree) -> Self {
+        let mut graph = Self { values: tree.values.clone(), steps: Vec::new(), start: Target::Nothing };
+        graph.start = graph.add(&tree.cond, Target::Match(0), Target::Nothing, Target::Nothing);
         if graph.steps.len() <= OPTIMISE_AT_MOST {
             graph.optimise();
         } else {
@@ -71,13 +71,8 @@ impl Graph {
                 Target::Nothing => next,
             };
             for step in &graph.steps {
-                let test = Test {
-                    value: here[step.test.value.0 as usize],
-                    with: here[step.test.with.0 as usize],
-                    ..step.test
-                };
                 whole.steps.push(Step {
-                    test,
+                    test: step.test.moved(&here),
                     yes: target(step.yes),
                     no: target(step.no),
                     fault: target(step.fault),

@@ -1,6 +1,6 @@
 //! tcpdump's filter language for Ethernet frames: `udp and dst port 53 and net 198.51.100.0/24`.
 //!
-//! An expression is compiled here, without libpcap, and answers in user space, as classic BPF and as eBPF for XDP.
+//! An expression is compiled here, without libpcap, and answers in user space and as eBPF for XDP.
 //!
 //! ```
 //! use filter::Filter;
@@ -53,7 +53,6 @@
 #![forbid(unsafe_code)]
 
 mod ast;
-mod cbpf;
 mod ebpf;
 mod error;
 mod filter;
@@ -66,9 +65,8 @@ mod run;
 mod tuple;
 mod value;
 
-pub use cbpf::{CbpfInstruction, CbpfRefusal};
 pub use ebpf::{EbpfInstruction, EbpfRefusal};
 pub use error::{FilterError, FilterErrorKind};
-pub use filter::{Context, Filter, FilterSet};
-pub use names::{NameTables, Names, Service};
+pub use filter::{Filter, FilterSet};
+pub use names::{Context, NameTables, Names, Service};
 pub use tuple::{Prefix, TupleRule};

@@ -8,18 +8,22 @@ use std::{net::Ipv4Addr, ops::Range};
 use crate::{
     ast::{Link, Node, Primitive, Relation},
     error::FilterError,
-    names::Names,
-    value::{Place, Size, ValueId, Values},
+    names::{Context, Names},
+    value::{Size, ValueAt, ValueId, Values},
 };
 
 mod address;
 mod arithmetic;
 mod encapsulation;
 mod link;
+mod offsets;
 mod port;
 mod protocol;
 
-use link::LinkState;
+use offsets::LinkState;
+
+/// The Ethernet type of PPPoE's discovery.
+const PPPOE_DISCOVERY: u32 = 0x8863;
 
 /// A condition on a frame's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,13 @@ pub(crate) struct Test {
     pub(crate) value: ValueId,
     pub(crate) compare: Compare,
     pub(crate) with: ValueId,
+}
+
+impl Test {
+    /// The same comparison of the values that are at these places now.
+    pub(crate) fn moved(self, to: &[ValueId]) -> Self {
+        Self { value: to[self.value.0 as usize], with: to[self.with.0 as usize], ..self }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +94,19 @@ impl Cond {
         }
     }
 
+    /// The same tests of the values that are at these places now.
+    fn moved(&self, to: &[ValueId]) -> Self {
+        match self {
+            Self::Always(it) => Self::Always(*it),
+            Self::Test(test) => Self::Test(test.moved(to)),
+            Self::Not(cond) => Self::Not(Box::new(cond.moved(to))),
+            Self::Chain(first, rest) => {
+                let rest = rest.iter().map(|(link, cond)| (*link, cond.moved(to)));
+                Self::Chain(Box::new(first.moved(to)), rest.collect())
+            }
+        }
+    }
+
     fn all(conds: impl IntoIterator<Item = Self>) -> Self {
         conds.into_iter().reduce(Self::and).unwrap_or(Self::Always(true))
     }
@@ -92,18 +116,33 @@ impl Cond {
     }
 }
 
-/// The tests of an expression, and the values that they compare.
-pub(crate) fn lower(
-    node: Option<&Node>,
-    names: &dyn Names,
-    netmask: Ipv4Addr,
-) -> Result<(Cond, Values), FilterError> {
+/// An expression's tests, and the values that they compare: names are known, and offsets count from the frame's start.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    pub(crate) cond: Cond,
+    pub(crate) values: Values,
+}
+
+/// The tests of an expression.
+pub(crate) fn lower(node: Option<&Node>, context: Context<'_>) -> Result<Tree, FilterError> {
+    let Context { names, netmask } = context;
     let mut lowering = Lowering { values: Values::default(), link: LinkState::ethernet(), names, netmask };
     let cond = match node {
         Some(node) => lowering.node(node)?,
         None => Cond::Always(true),
     };
-    Ok((cond, lowering.values))
+    Ok(Tree { cond, values: lowering.values })
+}
+
+impl Tree {
+    /// Both, each with its own offsets.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut values = self.values.clone();
+        let here = values.adopt(&other.values);
+        // A chain within a chain keeps the brackets of the first: "and" binds no closer than "or".
+        let cond = Cond::Chain(Box::new(self.cond.clone()), vec![(Link::And, other.cond.moved(&here))]);
+        Self { cond, values }
+    }
 }
 
 struct Lowering<'n> {
@@ -145,13 +184,13 @@ impl Lowering<'_> {
                 Ok(self.test(len, Compare::GreaterEqual, *least))
             }
             Primitive::Byte(offset, relation, number) => {
-                let byte = self.values.load(Place { base: None, at: *offset }, Size::Byte);
+                let byte = self.values.load(ValueAt { base: None, at: *offset }, Size::Byte);
                 let number = self.values.constant(*number);
                 Ok(self.compare(byte, *relation, number))
             }
             Primitive::Vlan(id) => self.vlan(*id, at),
             Primitive::Mpls(label) => self.mpls(*label, at),
-            Primitive::Pppoed => self.ethertype(link::PPPOE_DISCOVERY, at),
+            Primitive::Pppoed => self.ethertype(PPPOE_DISCOVERY, at),
             Primitive::Pppoes(session) => self.pppoes(*session, at),
             Primitive::Geneve(vni) => self.geneve(*vni, at),
             Primitive::Llc(kind) => self.llc(*kind, at),
@@ -193,18 +232,18 @@ impl Lowering<'_> {
     }
 
     /// The field at a place equals a number.
-    fn field(&mut self, place: Place, size: Size, number: u32) -> Cond {
+    fn field(&mut self, place: ValueAt, size: Size, number: u32) -> Cond {
         let value = self.values.load(place, size);
         self.test(value, Compare::Equal, number)
     }
 
     /// The bits of a mask in the field at a place equal a number.
-    fn bits(&mut self, place: Place, size: Size, mask: u32, number: u32) -> Cond {
+    fn bits(&mut self, place: ValueAt, size: Size, mask: u32, number: u32) -> Cond {
         let value = self.masked(place, size, mask);
         self.test(value, Compare::Equal, number)
     }
 
-    fn masked(&mut self, place: Place, size: Size, mask: u32) -> ValueId {
+    fn masked(&mut self, place: ValueAt, size: Size, mask: u32) -> ValueId {
         let value = self.values.load(place, size);
         let mask = self.values.constant(mask);
         self.values.op(crate::ast::Op::And, value, mask)

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// Answers what a name in an expression means.
@@ -17,6 +17,16 @@ pub trait Names {
     fn protocol(&self, name: &str) -> Option<u8>;
     /// The Ethernet address of a host.
     fn ether(&self, name: &str) -> Option<[u8; 6]>;
+}
+
+/// What an expression can refer to beyond the frame.
+#[derive(Clone, Copy)]
+pub struct Context<'c> {
+    /// What names mean.
+    pub names: &'c dyn Names,
+    /// The mask of the interface's IPv4 network, for `ip broadcast`; 0.0.0.0 when there is none, and then only
+    /// 0.0.0.0 and 255.255.255.255 are broadcasts.
+    pub netmask: Ipv4Addr,
 }
 
 /// The ports of a service, by protocol.
@@ -122,16 +132,19 @@ impl NameTables {
 
 impl Names for NameTables {
     fn host(&self, name: &str) -> Vec<IpAddr> {
-        self.hosts.get(name).cloned().unwrap_or_default()
+        let known = self.hosts.get(name).cloned();
+        known.unwrap_or_else(|| if name == "localhost" { LOCALHOST.to_vec() } else { Vec::new() })
     }
 
     fn network(&self, name: &str) -> Option<(Ipv4Addr, Ipv4Addr)> {
-        let (number, mask) = shifted(*self.networks.get(name)?);
+        let known = self.networks.get(name).copied().or((name == "loopback").then_some(127));
+        let (number, mask) = shifted(known?);
         Some((number.into(), mask.into()))
     }
 
     fn service(&self, name: &str) -> Option<Service> {
         self.services.get(name).copied().or_else(|| {
+            let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
             let (_, port, over) = SERVICES.iter().find(|(known, ..)| *known == name)?;
             let on = |letter| over.contains(letter).then_some(*port);
             Some(Service { tcp: on('t'), udp: on('u') })
@@ -175,11 +188,14 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, std::str::SplitWhitespace<'_
     })
 }
 
+/// RFC 6761, section 6.3.
+const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
 /// IANA's Service Name and Transport Protocol Port Number Registry, as Debian's netbase has it: over TCP, UDP.
 const SERVICES: &[(&str, u16, &str)] = &[
     ("echo", 7, "tu"),
     ("discard", 9, "tu"),
-    ("daytime", 13, "t"),
+    ("daytime", 13, "tu"),
     ("chargen", 19, "tu"),
     ("ftp-data", 20, "t"),
     ("ftp", 21, "t"),
@@ -210,7 +226,7 @@ const SERVICES: &[(&str, u16, &str)] = &[
     ("bgp", 179, "t"),
     ("ldap", 389, "tu"),
     ("https", 443, "tu"),
-    ("microsoft-ds", 445, "tu"),
+    ("microsoft-ds", 445, "t"),
     ("submissions", 465, "t"),
     ("isakmp", 500, "u"),
     ("syslog", 514, "u"),
@@ -245,7 +261,38 @@ const SERVICES: &[(&str, u16, &str)] = &[
     ("amqp", 5672, "t"),
     ("geneve", 6081, "u"),
     ("redis", 6379, "t"),
-    ("http-alt", 8080, "tu"),
+    ("http-alt", 8080, "t"),
+];
+
+/// Other names of these services, as Debian's netbase has them.
+const ALIASES: &[(&str, &str)] = &[
+    ("imap", "imap2"),
+    ("jabber-client", "xmpp-client"),
+    ("kerberos-sec", "kerberos"),
+    ("kerberos5", "kerberos"),
+    ("krb5", "kerberos"),
+    ("l2tp", "l2f"),
+    ("mail", "smtp"),
+    ("nicname", "whois"),
+    ("null", "discard"),
+    ("pop-3", "pop3"),
+    ("portmapper", "sunrpc"),
+    ("postgres", "postgresql"),
+    ("radacct", "radius-acct"),
+    ("readnews", "nntp"),
+    ("routed", "route"),
+    ("router", "route"),
+    ("sink", "discard"),
+    ("smtps", "submissions"),
+    ("snmptrap", "snmp-trap"),
+    ("source", "chargen"),
+    ("ssmtp", "submissions"),
+    ("timserver", "time"),
+    ("ttytst", "chargen"),
+    ("untp", "nntp"),
+    ("urd", "submissions"),
+    ("webcache", "http-alt"),
+    ("www", "http"),
 ];
 
 /// IANA's Assigned Internet Protocol Numbers.

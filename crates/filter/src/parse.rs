@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod arithmetic;
+mod operators;
 
 /// More nesting than this is refused: reading is recursive.
 const DEPTH: usize = 64;
@@ -96,7 +97,7 @@ impl Parser<'_> {
                         open -= usize::from(closes);
                         closes
                     });
-                    return !after.next().is_some_and(|token| arithmetic::goes_on(&token.kind));
+                    return !after.next().is_some_and(|token| operators::goes_on(&token.kind));
                 }
                 _ => return false,
             }
@@ -334,6 +335,7 @@ impl Parser<'_> {
             "rnr" => LlcType::SupervisoryCommand(0x05),
             "rej" => LlcType::SupervisoryCommand(0x09),
             "ui" => LlcType::UnnumberedCommand(0x03),
+            "dm" => LlcType::UnnumberedCommand(0x0f),
             "ua" => LlcType::UnnumberedCommand(0x63),
             "disc" => LlcType::UnnumberedCommand(0x43),
             "sabme" => LlcType::UnnumberedCommand(0x6f),
@@ -344,7 +346,7 @@ impl Parser<'_> {
                 let problem = format!("'{name}' is no kind of LLC frame");
                 let error = FilterError::new(FilterErrorKind::UnknownName, at.clone(), problem);
                 return Err(
-                    error.hint("they are i, s, u, rr, rnr, rej, ui, ua, disc, sabme, test, xid and frmr")
+                    error.hint("they are i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid and frmr")
                 );
             }
         }))

@@ -4,7 +4,7 @@ use crate::{
     ast::Op,
     graph::{Graph, Target},
     lower::Compare,
-    value::{Place, Size, Value, ValueId, Values, compute},
+    value::{Size, Value, ValueAt, ValueId, Values, compute},
 };
 
 /// A filter, or several, made for running.
@@ -128,7 +128,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
     };
     match values.of(inner) {
         Value::Len => (Source::Len, 0, mask),
-        Value::Load(Place { base: None, at }, size) => {
+        Value::Load(ValueAt { base: None, at }, size) => {
             let source = match size {
                 Size::Byte => Source::Byte,
                 Size::Half => Source::Half,
@@ -136,7 +136,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
             };
             (source, at, mask)
         }
-        Value::Load(Place { base: Some(base), at }, size) => match ipv4_header(values, base) {
+        Value::Load(ValueAt { base: Some(base), at }, size) => match ipv4_header(values, base) {
             Some(header) => {
                 let source = match size {
                     Size::Byte => Source::ByteBehind(header),
@@ -155,7 +155,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
 pub(crate) fn ipv4_header(values: &Values, value: ValueId) -> Option<u32> {
     let Value::Op(Op::Shl, words, two) = values.of(value) else { return None };
     let Value::Op(Op::And, first, nibble) = values.of(words) else { return None };
-    let Value::Load(Place { base: None, at }, Size::Byte) = values.of(first) else { return None };
+    let Value::Load(ValueAt { base: None, at }, Size::Byte) = values.of(first) else { return None };
     (values.as_const(two) == Some(2) && values.as_const(nibble) == Some(15)).then_some(at)
 }
 
@@ -215,7 +215,7 @@ pub(crate) const CHAIN_END: u32 = 59;
 
 /// Whether a protocol is among an IP packet's headers, as libpcap looks for it: IPv4 has only the authentication
 /// header, and behind one of these the next is looked for from its own length on, not from its end.
-fn chain(frame: &[u8], start: Place, v6: bool, protocol: u32) -> Option<u32> {
+fn chain(frame: &[u8], start: ValueAt, v6: bool, protocol: u32) -> Option<u32> {
     let start = start.at as usize;
     let (mut next, mut at) = match v6 {
         true => (byte(frame, start + 6)?, 40),

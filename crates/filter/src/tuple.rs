@@ -1,15 +1,15 @@
 //! Filters that say no more than which addresses, protocols and ports: tables find those, a thousand at once.
 
 use std::{
+    collections::HashSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
 };
 
 use crate::{
     ast::{Direction, Id, IdKind, Link, Node, Primitive, Protocol, Qualifiers},
-    filter::{Context, Filter},
     lexer::Dotted,
-    names::shifted,
+    names::{Context, shifted},
 };
 
 /// What must hold of a packet, all of it.
@@ -46,24 +46,6 @@ const MOST_RULES: usize = 64;
 /// Found behind an IPv6 header, it hides what the packet carries.
 const FRAGMENT: u8 = 44;
 const PROTOCOLS_WITH_PORTS: [u8; 3] = [6, 17, 132];
-
-impl Filter {
-    /// The filter as rules of which one must hold; `None` when it says anything else, or needs more than 64.
-    ///
-    /// ```
-    /// use filter::Filter;
-    ///
-    /// let filter = Filter::compile("ip and udp dst port 53 and src net 198.51.100.0/24").unwrap();
-    /// let [rule] = filter.tuple_rules().unwrap() else { panic!("one rule") };
-    /// assert_eq!((rule.protocol, rule.dst_ports.clone()), (Some(17), Some(53..=53)));
-    /// assert_eq!((rule.src.address(rule.v6).to_string(), rule.src.len), ("198.51.100.0".into(), 24));
-    /// // ARP packets have no place in such tables.
-    /// assert_eq!(Filter::compile("net 198.51.100.0/24").unwrap().tuple_rules(), None);
-    /// ```
-    pub fn tuple_rules(&self) -> Option<&[TupleRule]> {
-        self.tuples.as_deref()
-    }
-}
 
 impl TupleRule {
     /// Whether IPv6 packets match, too, that have a fragment header before this protocol.
@@ -110,11 +92,26 @@ struct Tuple {
     ports: [Option<(u16, u16)>; 2],
 }
 
-/// The rules that an expression is, when it is no more.
-pub(crate) fn tuple_rules(node: Option<&Node>, context: Context<'_>) -> Option<Vec<TupleRule>> {
-    let tuples = any_of(node?, context)?;
-    let rules: Option<Vec<_>> = tuples.into_iter().map(Tuple::rule).collect();
-    rules.filter(|rules| rules.len() <= MOST_RULES)
+/// Conjunctions of which one must hold: an expression that says no more than addresses, protocols and ports.
+#[derive(Debug, Clone)]
+pub(crate) struct Conjunctions(Vec<Tuple>);
+
+impl Conjunctions {
+    /// Of an expression, when it is no more.
+    pub(crate) fn of(node: Option<&Node>, context: Context<'_>) -> Option<Self> {
+        any_of(node?, context).map(Self)
+    }
+
+    /// Those of which one holds when both have one that holds; `None` when they are too many.
+    pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        distinct(pairs(&self.0, &other.0)).map(Self)
+    }
+
+    /// As rules; `None` when one is about something else, or when they are more than 64.
+    pub(crate) fn rules(&self) -> Option<Vec<TupleRule>> {
+        let rules: Option<Vec<_>> = self.0.iter().map(Tuple::rule).collect();
+        rules.filter(|rules| rules.len() <= MOST_RULES)
+    }
 }
 
 impl Tuple {
@@ -142,7 +139,7 @@ impl Tuple {
             .and_then(|()| Some(Self { family: self.family, protocol, prefixes: [src?, dst?], ports }))
     }
 
-    fn rule(self) -> Option<TupleRule> {
+    fn rule(&self) -> Option<TupleRule> {
         let v6 = match self.family {
             Family::Ipv4 => false,
             Family::Ipv6 => true,
@@ -165,23 +162,27 @@ fn any_of(node: &Node, context: Context<'_>) -> Option<Vec<Tuple>> {
             let mut tuples = any_of(first, context)?;
             for (link, node) in rest {
                 let more = any_of(node, context)?;
-                tuples = match link {
+                tuples = distinct(match link {
                     Link::Or => [tuples, more].concat(),
-                    Link::And => {
-                        let pairs =
-                            tuples.iter().flat_map(|one| more.iter().filter_map(|other| one.both(other)));
-                        pairs.take(4 * MOST_RULES + 1).collect()
-                    }
-                };
-                let mut known = std::collections::HashSet::new();
-                tuples.retain(|tuple| known.insert(tuple.clone()));
-                if tuples.len() > 4 * MOST_RULES {
-                    return None;
-                }
+                    Link::And => pairs(&tuples, &more),
+                })?;
             }
             Some(tuples)
         }
     }
+}
+
+/// What two conjunctions say together, for each pair that does not contradict itself; not all when they are too many.
+fn pairs(some: &[Tuple], more: &[Tuple]) -> Vec<Tuple> {
+    let pairs = some.iter().flat_map(|one| more.iter().filter_map(|other| one.both(other)));
+    pairs.take(4 * MOST_RULES + 1).collect()
+}
+
+/// Each once; `None` when they are too many.
+fn distinct(mut tuples: Vec<Tuple>) -> Option<Vec<Tuple>> {
+    let mut known = HashSet::new();
+    tuples.retain(|tuple| known.insert(tuple.clone()));
+    (tuples.len() <= 4 * MOST_RULES).then_some(tuples)
 }
 
 fn of_protocol(protocol: Protocol) -> Option<Vec<Tuple>> {

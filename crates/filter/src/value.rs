@@ -15,7 +15,7 @@ pub(crate) enum Value {
     /// Bytes of the frame.
     Len,
     /// Big-endian bytes of the frame.
-    Load(Place, Size),
+    Load(ValueAt, Size),
     Op(Op, ValueId, ValueId),
     Neg(ValueId),
     /// One value or another; the other is not computed.
@@ -27,7 +27,7 @@ pub(crate) enum Value {
     },
     /// 1 when a protocol is found in the chain of headers of an IP packet that begins there, or else 0.
     Chain {
-        start: Place,
+        start: ValueAt,
         v6: bool,
         protocol: u32,
     },
@@ -35,7 +35,7 @@ pub(crate) enum Value {
 
 /// An offset into the frame: a computed one, when there is, and a constant; their sum does not wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct ValueAt {
     pub(crate) base: Option<ValueId>,
     pub(crate) at: u32,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Size {
     Word = 4,
 }
 
-impl Place {
+impl ValueAt {
     /// So many bytes further.
     pub(crate) fn plus(self, more: u32) -> Self {
         Self { base: self.base, at: self.at.saturating_add(more) }
@@ -81,11 +81,11 @@ impl Values {
         self.intern(Value::Len)
     }
 
-    pub(crate) fn load(&mut self, place: Place, size: Size) -> ValueId {
+    pub(crate) fn load(&mut self, place: ValueAt, size: Size) -> ValueId {
         // A constant base is no base.
         let fixed = place.base.and_then(|base| self.as_const(base));
         let place = match fixed.and_then(|base| base.checked_add(place.at)) {
-            Some(at) => Place { base: None, at },
+            Some(at) => ValueAt { base: None, at },
             None => place,
         };
         self.intern(Value::Load(place, size))
@@ -128,7 +128,7 @@ impl Values {
         self.intern(Value::If { test, equals, then, otherwise })
     }
 
-    pub(crate) fn chain(&mut self, start: Place, v6: bool, protocol: u32) -> ValueId {
+    pub(crate) fn chain(&mut self, start: ValueAt, v6: bool, protocol: u32) -> ValueId {
         self.intern(Value::Chain { start, v6, protocol })
     }
 
@@ -136,8 +136,10 @@ impl Values {
     pub(crate) fn certain_extent(&self, value: ValueId) -> u32 {
         match self.of(value) {
             Value::Const(_) | Value::Len | Value::Chain { .. } => 0,
-            Value::Load(Place { base: None, at }, size) => at.saturating_add(size as u32),
-            Value::Load(Place { base: Some(inner), .. }, _) | Value::Neg(inner) => self.certain_extent(inner),
+            Value::Load(ValueAt { base: None, at }, size) => at.saturating_add(size as u32),
+            Value::Load(ValueAt { base: Some(inner), .. }, _) | Value::Neg(inner) => {
+                self.certain_extent(inner)
+            }
             Value::Op(_, left, right) => self.certain_extent(left).max(self.certain_extent(right)),
             Value::If { test, .. } => self.certain_extent(test),
         }
@@ -155,7 +157,7 @@ impl Values {
         let mut here: Vec<ValueId> = Vec::with_capacity(other.values.len());
         for value in &other.values {
             let to = |id: ValueId| here[id.0 as usize];
-            let place = |place: Place| Place { base: place.base.map(to), at: place.at };
+            let place = |place: ValueAt| ValueAt { base: place.base.map(to), at: place.at };
             let value = match *value {
                 value @ (Value::Const(_) | Value::Len) => value,
                 Value::Load(at, size) => Value::Load(place(at), size),

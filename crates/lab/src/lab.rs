@@ -54,7 +54,7 @@ impl Lab {
         lab.rx.introduce(&lab.tx)?;
         lab.wait_until_ready()?;
         if plan.threaded_napi {
-            lab.rx.thread_napi(&plan.napi_cpus)?;
+            lab.rx.thread_napi(&plan.napi_cpus, plan.napi_first)?;
         }
         Ok(lab)
     }

@@ -22,6 +22,9 @@ pub struct LabPlan {
     /// The CPUs of those threads: queue n goes to entry n modulo their number. Empty: the scheduler chooses.
     /// Needs CAP_SYS_NICE over the machine.
     pub napi_cpus: Vec<u32>,
+    /// Whether those threads run before all others of their CPUs, as a card's softirq does before an application; else the
+    /// scheduler shares a CPU out. Ignored without CAP_SYS_NICE.
+    pub napi_first: bool,
     /// Whether the ends take packets larger than the MTU (TSO, GSO, `UDP_SEGMENT`). A veth never cuts them: each
     /// counts as one and arrives as one. Off, the kernel cuts them before the veth.
     pub gso: bool,
@@ -57,6 +60,7 @@ impl Default for LabPlan {
             addresses: 4,
             threaded_napi: false,
             napi_cpus: Vec::new(),
+            napi_first: false,
             gso: false,
             gro: false,
             tx_checksum: false,

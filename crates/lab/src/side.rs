@@ -214,7 +214,7 @@ impl Side {
     /// Hands each queue's packets to a kernel thread of its own, on the CPUs of the plan.
     ///
     /// By sysfs: `napi-set` of the netlink family `netdev` is younger (Linux 6.17) and for root of the machine only.
-    pub(crate) fn thread_napi(&self, cpus: &[u32]) -> Result<(), LabError> {
+    pub(crate) fn thread_napi(&self, cpus: &[u32], go_first: bool) -> Result<(), LabError> {
         let out_of_reach = |source| LabError::ThreadedNapiOutOfReach { source };
         let sysfs = Sysfs::of(&self.namespace).map_err(out_of_reach)?;
         let file = format!("class/net/{}/threaded", self.interface);
@@ -222,7 +222,12 @@ impl Side {
         if cpus.is_empty() {
             return Ok(());
         }
-        self.napis()?
+        let napis = self.napis()?;
+        for thread in napis.iter().filter_map(|napi| napi.thread).filter(|_| go_first) {
+            // A group of processes may have no time for real-time threads (`cpu.rt_runtime_us`): then it waits its turn.
+            sys::cpu::go_first(thread).ok();
+        }
+        napis
             .iter()
             .zip(cpus.iter().cycle())
             .try_for_each(|(napi, &cpu)| napi.pin(cpu).map_err(|source| LabError::PinNapi { cpu, source }))

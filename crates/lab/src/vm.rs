@@ -24,6 +24,7 @@
 //! ```
 
 mod apt;
+mod counter;
 mod cpio;
 mod error;
 mod guest;
@@ -36,6 +37,6 @@ mod store;
 mod wires;
 
 pub use error::VmError;
-pub use plan::{Accel, Kernel, NicModel, NicPair, VmPlan, VmPlanError};
+pub use plan::{Accel, Kernel, KernelImage, NicModel, NicPair, VmPlan, VmPlanError};
 pub use run::{Vm, VmOutcome, VmStatus, VmStreams};
 pub use store::VmStore;

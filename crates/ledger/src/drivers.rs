@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::place::Place;
+use measure::Place;
 
 /// What comes with linerate.
 const BUILT_IN: &str = include_str!("../drivers.toml");

@@ -6,14 +6,12 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops};
+use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops, Streams};
+use measure::Place;
 use sys::{btf::KernelTypes, netns::NetNs, profile::KernelSymbols};
 use thiserror::Error;
 
-use crate::{
-    place::Place,
-    reasons::{errno_name, place_of},
-};
+use crate::reasons::{errno_name, place_of};
 
 /// A program that counts the kernel's drops, attached until this value is dropped.
 #[derive(Debug)]
@@ -34,6 +32,8 @@ pub struct DropScope {
     pub ignored: Option<&'static str>,
     /// Copy the headers of every packet for [`DropWatch::headers`].
     pub headers: bool,
+    /// Only probe packets of these streams.
+    pub streams: Option<Streams>,
 }
 
 /// Why drops cannot be watched.
@@ -88,6 +88,8 @@ impl DropWatch {
     /// # Panics
     /// With more than four namespaces.
     pub fn over(namespaces: &[&NetNs], scope: &DropScope) -> Result<Self, DropError> {
+        // Now, and not between the first drop and the counters that are read with it.
+        functions();
         let ignored = scope.ignored.and_then(number_of).unwrap_or(0);
         let cookies: io::Result<Vec<u64>> = namespaces.iter().map(|namespace| namespace.cookie()).collect();
         let mut watched = [0; Drops::MOST_NAMESPACES];
@@ -99,6 +101,7 @@ impl DropWatch {
             only_udp: scope.only_udp,
             ignored_reason: ignored,
             headers: scope.headers,
+            streams: scope.streams.clone(),
         })?;
         Ok(Self { drops, _namespaces: kept.map_err(DropError::Namespace)? })
     }
@@ -276,7 +279,7 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
     reasons.into_iter().map(|(number, name)| (number, short(name))).collect()
 });
 
-/// The kernel's functions, read when the first drop needs them: it takes a while. None where it hides them.
+/// The kernel's functions, read once: it takes tens of milliseconds. None where it hides them.
 fn functions() -> &'static KernelSymbols {
     static FUNCTIONS: OnceLock<KernelSymbols> = OnceLock::new();
     FUNCTIONS.get_or_init(|| KernelSymbols::read().ok().flatten().unwrap_or_default())

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use measure::LedgerLine;
-
-use crate::place::Place;
+use measure::{LedgerLine, Place};
 
 /// Who saw a loss. Counters of one witness are of different packets and add up; different witnesses of a place
 /// see the same packets, and the one that saw most is believed.
@@ -86,10 +84,7 @@ impl Evidence {
         places
             .filter_map(|place| Some((place, self.account(place, &mut Vec::new())?)))
             .filter(|(_, account)| account.packets > 0)
-            .map(|(place, account)| LedgerLine {
-                unit: place.unit(),
-                ..LedgerLine::new(place.name(), account.packets, &account.source).with_remedy(place.remedy())
-            })
+            .map(|(place, account)| LedgerLine::at(place, account.packets, &account.source))
             .collect()
     }
 

@@ -1,12 +1,12 @@
 //! What the counters of one interface say: its driver's, its own, and its queueing discipline's.
 
+use measure::Place;
 use sys::rtnetlink::LinkStats;
 
 use crate::{
     counters::HostCounters,
     drivers::{CounterKind, Drivers},
     evidence::{Evidence, Witness},
-    place::Place,
 };
 
 /// One interface: its driver's counters, its own, and its queueing discipline's.

@@ -1,6 +1,6 @@
 //! Counters of a machine → places where packets were lost.
 //!
-//! [`Place`] is the list of places in the order a packet meets them, with what each means and its remedy.
+//! [`Place`] is the list of places in the order a packet meets them, with what each means and its remedy (`measure`).
 //! Counters are read as [`HostCounters`]; drivers' own counters get their meaning from a data file ([`Drivers`]).
 //! [`Evidence`] is what counters saw: where two of them see the same loss it is counted once.
 //!
@@ -20,7 +20,6 @@ mod drops;
 mod evidence;
 mod interface;
 mod live;
-mod place;
 mod reasons;
 mod rules;
 mod sample;
@@ -32,6 +31,6 @@ pub use drivers::{CounterKind, Drivers, DriversError, LossCounter};
 pub use drops::{DropError, DropReading, DropScope, DropWatch, Dropped};
 pub use evidence::{Evidence, Witness, grown};
 pub use live::{FlowTally, MachineGrowth, MachineReading, SocketGrowth};
-pub use place::Place;
-pub use rules::{LabGrowth, Received, host_rx_lines, lab_lines};
+pub use measure::Place;
+pub use rules::{JoinedDatagrams, LabGrowth, Received, drop_line, host_rx_lines, interface_lines, lab_lines};
 pub use sample::flow_words;

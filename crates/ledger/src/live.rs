@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bpf::{DropCount, DropKind};
-use measure::{LedgerLine, Unit};
+use measure::{LedgerLine, Place};
 use sys::{
     clock,
     procfs::{self, UdpSocketState},
@@ -17,7 +17,7 @@ use crate::{
     drops::{DropReading, DropWatch, Dropped},
     evidence::{Evidence, Witness, grown},
     interface::interface_saw,
-    place::Place,
+    rules::unplaced,
 };
 
 /// Counters of interfaces, protocols and CPUs at one moment.
@@ -201,17 +201,28 @@ impl MachineGrowth {
                 }
                 // A packet may have been many fragments; IP counts packets.
                 Some(Place::Reassembly) if not_reassembled(&self.protocols) > 0 => {}
-                Some(place) => evidence.saw(place, Witness::Reason, drop.packets, drop.source()),
-                None => {
-                    let name = format!("dropped: {}", drop.reason);
-                    let line = LedgerLine::new(&name, drop.packets, &drop.source());
-                    lines.push(LedgerLine { unit: Unit::Buffers, ..line });
+                Some(Place::Qdisc) => {
+                    let packets = drop.packets - self.not_running(drop.packets);
+                    evidence.saw(Place::Qdisc, Witness::Reason, packets, drop.source());
                 }
+                Some(place) => evidence.saw(place, Witness::Reason, drop.packets, drop.source()),
+                None => lines.push(unplaced(drop)),
             }
         }
         let mut all = evidence.lines();
         all.append(&mut lines);
         all
+    }
+
+    /// Of so many packets that a queueing discipline dropped, says the kernel: those that an interface without carrier
+    /// refused. They have the same reason; the interface counts them, and no queueing discipline does.
+    fn not_running(&self, packets: u64) -> u64 {
+        let (mut queued, mut refused) = (0u64, 0u64);
+        for (_, counters) in &self.interfaces {
+            queued = queued.saturating_add(counters.qdisc_drops);
+            refused = refused.saturating_add(counters.link.tx_dropped);
+        }
+        packets.saturating_sub(queued).min(refused)
     }
 
     /// Whether the kernel tells what AF_XDP sockets lose.
@@ -321,8 +332,9 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
     let mut saw = |place, packets, source: &str, contains| {
         evidence.saw_all(place, Witness::Protocol, packets, source, contains);
     };
-    // A datagram that the interface or its queue dropped was a send error of its socket, too.
-    const BELOW: &[Place] = &[Place::Qdisc, Place::DriverTx, Place::PeerRing];
+    // A datagram that anything below the socket dropped on its way out was a send error of its socket, too.
+    const BELOW: &[Place] =
+        &[Place::Firewall, Place::TcEgress, Place::Qdisc, Place::DriverTx, Place::PeerRing, Place::PeerMtu];
     saw(Place::SocketSend, of("UdpSndbufErrors", "Udp6SndbufErrors"), "Udp SndbufErrors", BELOW);
     saw(Place::NoRoute, of("IpOutNoRoutes", "Ip6OutNoRoutes"), "Ip OutNoRoutes", &[]);
     saw(Place::NoRoute, of("IpExtInNoRoutes", "Ip6InNoRoutes"), "Ip InNoRoutes", &[]);
@@ -352,8 +364,10 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use measure::LossPlace;
     use sys::xsk::XskStatistics;
+
+    use super::*;
 
     fn growth(interface: HostCounters, drops: Vec<Dropped>) -> MachineGrowth {
         MachineGrowth {
@@ -367,13 +381,13 @@ mod tests {
         }
     }
 
-    fn lost(growth: &MachineGrowth) -> Vec<(String, u64)> {
+    fn lost(growth: &MachineGrowth) -> Vec<(LossPlace, u64)> {
         let lines = growth.lines(&Drivers::built_in());
         lines.into_iter().map(|line| (line.place, line.packets)).collect()
     }
 
-    fn is(place: Place, packets: u64) -> (String, u64) {
-        (place.name().to_owned(), packets)
+    fn is(place: Place, packets: u64) -> (LossPlace, u64) {
+        (place.into(), packets)
     }
 
     #[test]
@@ -425,6 +439,25 @@ mod tests {
         let mut card = HostCounters { driver: "igb".into(), qdisc_drops: 8, ..HostCounters::default() };
         card.protocols = sys::procfs::parse_snmp("Udp: SndbufErrors\nUdp: 10\n").unwrap();
         assert_eq!(lost(&growth(card, Vec::new())), [is(Place::SocketSend, 2), is(Place::Qdisc, 8)]);
+    }
+
+    #[test]
+    fn packets_that_an_interface_without_carrier_refused_are_counted_once() {
+        let event = |packets| Dropped {
+            namespace: 0,
+            kind: DropKind::Reason(0),
+            reason: "QDISC_DROP".into(),
+            function: "__dev_queue_xmit".into(),
+            buffers: packets,
+            packets,
+            sample: None,
+        };
+        let mut veth = HostCounters { driver: "veth".into(), ..HostCounters::default() };
+        veth.link.tx_dropped = 100;
+        assert_eq!(lost(&growth(veth.clone(), vec![event(100)])), [is(Place::PeerRing, 100)]);
+        // A queueing discipline dropped 30 of them.
+        veth.qdisc_drops = 30;
+        assert_eq!(lost(&growth(veth, vec![event(130)])), [is(Place::Qdisc, 30), is(Place::PeerRing, 100)]);
     }
 
     #[test]

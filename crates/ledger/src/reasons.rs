@@ -1,6 +1,6 @@
 //! From the kernel's drop reasons to places. Names: `include/net/dropreason-core.h`; a kernel may have more.
 
-use crate::place::Place;
+use measure::Place;
 
 /// The place of a reason, `None` for one that has no place of its own: it is shown by its name. `function` is where
 /// the kernel dropped it: reasons that say nothing are told apart by it.
@@ -57,6 +57,8 @@ fn unspecified(function: &str) -> Option<Place> {
         "veth_xdp_rcv_skb" | "netif_receive_generic_xdp" | "do_xdp_generic" => Some(Place::XdpDrop),
         "packet_rcv" | "tpacket_rcv" => Some(Place::PacketRing),
         "__dev_direct_xmit" => Some(Place::DriverTx),
+        // Multicast that nobody here joined: what other hosts say when an interface comes up, mostly.
+        "ip6_mc_input" => Some(Place::OtherHost),
         "ip_defrag" | "ip6_frag_queue" | "ipv6_frag_rcv" => Some(Place::Reassembly),
         "ip_fragment" | "ip_do_fragment" | "ip6_fragment" => Some(Place::TooBig),
         // Drivers name the function that sends so: igb_xmit_frame, mlx5e_xmit, start_xmit.
@@ -105,6 +107,7 @@ mod tests {
     fn a_reason_that_says_nothing_is_told_by_its_function() {
         assert_eq!(place_of("NOT_SPECIFIED", "veth_xmit"), Some(Place::PeerRing));
         assert_eq!(place_of("NOT_SPECIFIED", "igb_xmit_frame"), Some(Place::DriverTx));
+        assert_eq!(place_of("NOT_SPECIFIED", "ip6_mc_input"), Some(Place::OtherHost));
         assert_eq!(place_of("NOT_SPECIFIED", "some_function"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The rules by which counters become lines of a trial's ledger. Where two counters see the same loss it is counted
 //! once; each rule stands beside its line, and docs/ledger.md tells them all.
 
-use measure::{LedgerLine, Unit};
+use measure::{LedgerLine, LossPlace, Place, Unit};
 
 use crate::{
     counters::HostCounters,
@@ -9,7 +9,6 @@ use crate::{
     drops::Dropped,
     evidence::{Evidence, Witness},
     interface::interface_saw,
-    place::Place,
 };
 
 /// What the receiving engine itself counted.
@@ -31,8 +30,17 @@ pub struct Received {
     pub is_unseen: bool,
     /// Whether its socket is closed: what was not read by then never will be.
     pub is_closed: bool,
+    /// Datagrams in the buffers that were received; `None` before the first.
+    pub joined: Option<JoinedDatagrams>,
     /// The losses by place, once they are known.
     pub losses: Vec<LedgerLine>,
+}
+
+/// How many datagrams GRO joined in a buffer, of those that a receiver got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JoinedDatagrams {
+    /// The most of one buffer.
+    pub most: u64,
 }
 
 /// What a lab's two sides counted during a trial.
@@ -81,7 +89,7 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
         protocols_saw(rx, received, drops.is_some(), &mut evidence);
     }
     for line in port_lines(rx, received) {
-        match Place::named(&line.place) {
+        match line.place.known() {
             // A socket's drop count contains all that was lost once the socket was found.
             Some(Place::ReceiveBuffer) => evidence.saw_all(
                 Place::ReceiveBuffer,
@@ -199,11 +207,7 @@ fn reasons_saw(
             Some(Place::XdpDrop) if received.is_xdp => continue,
             Some(place) => place,
             None => {
-                let name = format!("dropped: {}", drop.reason);
-                named.push(LedgerLine {
-                    unit: Unit::Buffers,
-                    ..LedgerLine::new(&name, drop.packets, &drop.source())
-                });
+                named.push(unplaced(drop));
                 continue;
             }
         };
@@ -232,6 +236,24 @@ fn reasons_saw(
             _ => evidence.saw(place, Witness::Reason, packets, drop.source()),
         }
     }
+}
+
+/// Drops for a reason that belongs to no place.
+pub(crate) fn unplaced(drop: &Dropped) -> LedgerLine {
+    let line = LedgerLine::new(format!("dropped: {}", drop.reason), drop.packets, &drop.source());
+    LedgerLine { unit: Unit::Buffers, ..line }
+}
+
+/// What the counters of one interface alone say, a line a place.
+pub fn interface_lines(name: &str, counters: &HostCounters, drivers: &Drivers) -> Vec<LedgerLine> {
+    let mut evidence = Evidence::default();
+    interface_saw(name, counters, drivers, &mut evidence);
+    evidence.lines()
+}
+
+/// One drop of the kernel's as a line.
+pub fn drop_line(drop: &Dropped) -> LedgerLine {
+    drop.place().map_or_else(|| unplaced(drop), |place| LedgerLine::at(place, drop.packets, &drop.source()))
 }
 
 /// Places between IP and the application in a namespace where nobody else receives. `reasons` says whether the kernel
@@ -285,8 +307,9 @@ fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     if received.losses.is_empty() {
         // Which of its rings it was, an AF_XDP socket tells when it stops; until then any of them accounts for the
         // redirects that failed.
-        let name = if received.is_xsk { Place::XskRingFull.name() } else { "receiving ring" };
-        return vec![LedgerLine::new(name, received.lost, "the ring's own counters")];
+        let place =
+            if received.is_xsk { Place::XskRingFull.into() } else { LossPlace::from("receiving ring") };
+        return vec![LedgerLine::new(place, received.lost, "the ring's own counters")];
     }
     received.losses.clone()
 }
@@ -298,25 +321,32 @@ pub fn host_rx_lines(counters: &HostCounters, received: &Received) -> Vec<Ledger
 }
 
 /// A socket counts a dropped buffer once, however many datagrams GRO joined in it. IP counts datagrams: what it
-/// took and no application got was in those buffers, as long as the numbers can belong together.
+/// took and no application got was in those buffers, as far as none held more than the buffers that were received. What is
+/// beyond that was lost elsewhere, and stays unexplained. Any may hold fewer: what ends a poll of the device is passed on as it
+/// is, and where NAPI has threads a full socket loses those too.
 fn receive_buffer_full(counters: &HostCounters, received: &Received) -> Option<LedgerLine> {
     const MOST_JOINED: u64 = 64; // UDP_GRO_CNT_MAX, net/ipv4/udp_offload.c
     let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
     let elsewhere = counters.both("UdpNoPorts", "Udp6NoPorts");
     let missing = reached_ip.saturating_sub(received.delivered).saturating_sub(elsewhere);
     let buffers = received.lost;
-    let (packets, source, unit) =
-        if received.gro && (buffers..=buffers.saturating_mul(MOST_JOINED)).contains(&missing) {
-            let source = "IpExt InNoECTPkts − delivered; socket SK_MEMINFO_DROPS counts their buffers";
-            (missing, source, Unit::Buffers)
-        } else {
-            (buffers, "socket SK_MEMINFO_DROPS", Unit::Packets)
-        };
     let place = Place::ReceiveBuffer;
-    (packets > 0).then(|| LedgerLine {
-        unit,
-        ..LedgerLine::new(place.name(), packets, source).with_remedy(place.remedy())
-    })
+    if buffers == 0 {
+        return None;
+    }
+    let may_hold = buffers..=buffers.saturating_mul(MOST_JOINED);
+    if !received.gro || !may_hold.contains(&missing) {
+        let source = "socket SK_MEMINFO_DROPS";
+        return Some(LedgerLine { unit: Unit::Packets, ..LedgerLine::at(place, buffers, source) });
+    }
+    let each = received.joined.unwrap_or(JoinedDatagrams { most: MOST_JOINED });
+    let most = buffers.saturating_mul(each.most);
+    let source = format!(
+        "IpExt InNoECTPkts − delivered; socket SK_MEMINFO_DROPS counts their {buffers} buffers, of at most {} datagrams \
+         each: {most}",
+        each.most
+    );
+    Some(LedgerLine { unit: Unit::Buffers, ..LedgerLine::at(place, missing.min(most), &source) })
 }
 
 /// Counters of a driver that the data file does not know and that moved: shown as lines without packets, because
@@ -326,7 +356,7 @@ fn unknown_counters(side: &str, counters: &HostCounters, drivers: &Drivers) -> V
     let moved = counters.driver_counters.iter().filter(|(name, value)| *value > 0 && unknown(name));
     let line = |(name, value): &(String, u64)| {
         let source = format!("{side} {} {name} +{value}", counters.driver);
-        LedgerLine::new(LedgerLine::UNKNOWN_COUNTER, 0, &source)
+        LedgerLine::unknown_counter(&source)
     };
     moved.map(line).collect()
 }

@@ -11,8 +11,8 @@ use std::{net::UdpSocket, process::Command};
 use lab::LabPlan;
 use ledger::{Place, Received};
 use port::{
-    CountOptions, PacketRx, PacketRxOptions, RxPort, SendPath, UdpRx, UdpRxOptions, Verdict, Wait, XdpMode,
-    XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskShape,
+    CountOptions, PacketRx, PacketRxOptions, ProbeAction, RxPort, SendPath, UdpRx, UdpRxOptions, Wait,
+    XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskShape,
 };
 use scene::{PORT, Scene, count, count_until, run};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -295,7 +295,7 @@ fn the_backlog_is_small() {
 fn a_program_in_xdp_drops() {
     for mode in [XdpMode::Native, XdpMode::Generic] {
         let Some(scene) = Scene::new(&LabPlan::default()) else { return };
-        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Drop, work_ns: 0 };
+        let options = CountOptions { streams: 1, verdict: ProbeAction::Drop, ..CountOptions::default() };
         let side = scene.lab.rx();
         let _program = side.run(|| XdpRx::open(side.index(), mode, &options)).unwrap().unwrap();
         scene.send_probes(100);
@@ -337,7 +337,8 @@ fn a_program_in_xdp_fails() {
     ] {
         let Some(scene) = Scene::new(&LabPlan::default()) else { return };
         eprintln!("verdict {verdict}, {mode:?}");
-        let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Other(verdict), work_ns: 0 };
+        let options =
+            CountOptions { streams: 1, verdict: ProbeAction::Other(verdict), ..CountOptions::default() };
         let side = scene.lab.rx();
         let _program = side.run(|| XdpRx::open(side.index(), mode, &options)).unwrap().unwrap();
         scene.send_probes(100);
@@ -355,7 +356,7 @@ fn the_ring_of_a_packet_socket_is_full() {
     testing::wait_for("all packets at the socket", || rx.statistics().unwrap().packets >= 1000);
     let lost = rx.lost().unwrap();
     assert!(lost > 0);
-    let losses = vec![measure::LedgerLine::new(Place::PacketRing.name(), lost, "PACKET_STATISTICS tp_drops")];
+    let losses = vec![measure::LedgerLine::new(Place::PacketRing, lost, "PACKET_STATISTICS tp_drops")];
     let received = Received { delivered: 1000 - lost, lost, losses, ..Received::default() };
     scene.closes(1000, &received, &[(Place::PacketRing, lost)]);
     let mut held = 0;

@@ -46,7 +46,7 @@ pub enum Better {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "verdict")]
-pub enum Verdict {
+pub enum Conclusion {
     /// Better, by enough to matter.
     Better,
     /// Worse, by enough to matter.
@@ -112,21 +112,21 @@ impl Effect {
 
 impl Question {
     /// Judges B against A; the effect is `None` where none can be estimated.
-    pub fn judge(&self, a: &[f64], b: &[f64]) -> (Option<Effect>, Verdict) {
+    pub fn judge(&self, a: &[f64], b: &[f64]) -> (Option<Effect>, Conclusion) {
         let fewest = a.len().min(b.len()) as u32;
         let Some(effect) = Effect::of(a, b, self.scale, self.confidence) else {
             // two trials have an interval, but one too wide to be of use
-            return (None, Verdict::NeedsTrials { more: 3u32.saturating_sub(fewest).max(1) });
+            return (None, Conclusion::NeedsTrials { more: 3u32.saturating_sub(fewest).max(1) });
         };
         let within = effect.low > -self.matters && effect.high < self.matters;
         let verdict = match (effect.excludes_zero(), effect.estimate.abs() >= self.matters) {
-            (true, true) if (effect.estimate > 0.0) == (self.better == Better::Higher) => Verdict::Better,
-            (true, true) => Verdict::Worse,
-            (true, false) => Verdict::NoDifference,
-            (false, _) if within => Verdict::NoDifference,
+            (true, true) if (effect.estimate > 0.0) == (self.better == Better::Higher) => Conclusion::Better,
+            (true, true) => Conclusion::Worse,
+            (true, false) => Conclusion::NoDifference,
+            (false, _) if within => Conclusion::NoDifference,
             (false, _) => match self.trials_needed(a, b) {
-                Some(needed) => Verdict::NeedsTrials { more: needed.saturating_sub(fewest).max(1) },
-                None => Verdict::TooNoisy,
+                Some(needed) => Conclusion::NeedsTrials { more: needed.saturating_sub(fewest).max(1) },
+                None => Conclusion::TooNoisy,
             },
         };
         (Some(effect), verdict)
@@ -225,7 +225,7 @@ mod tests {
         for (n, scatter) in [(3, 0.05), (5, 0.03), (10, 0.03), (20, 0.10)] {
             let alarms = share(ROUNDS, |random| {
                 let (a, b) = (trials(random, n, 3e5, scatter), trials(random, n, 3e5, scatter));
-                matches!(question().judge(&a, &b).1, Verdict::Better | Verdict::Worse)
+                matches!(question().judge(&a, &b).1, Conclusion::Better | Conclusion::Worse)
             });
             let chance = 3.0 * (0.05 * 0.95 / f64::from(ROUNDS)).sqrt();
             assert!(alarms < 0.05 + chance, "{alarms} with {n} trials of {scatter}");
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_true_change_is_found_and_its_direction_right() {
-        for (change, verdict) in [(1.10, Verdict::Better), (0.90, Verdict::Worse)] {
+        for (change, verdict) in [(1.10, Conclusion::Better), (0.90, Conclusion::Worse)] {
             let found = share(1_000, |random| {
                 let (a, b) = (trials(random, 5, 3e5, 0.02), trials(random, 5, 3e5 * change, 0.02));
                 question().judge(&a, &b).1 == verdict
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn less_is_better_where_it_is_said_so() {
         let cost = Question { better: Better::Lower, ..question() };
-        assert_eq!(cost.judge(&[100.0, 101.0, 99.0], &[80.0, 81.0, 79.0]).1, Verdict::Better);
+        assert_eq!(cost.judge(&[100.0, 101.0, 99.0], &[80.0, 81.0, 79.0]).1, Conclusion::Better);
     }
 
     #[test]
@@ -254,37 +254,37 @@ mod tests {
         let (a, b) = ([100.0, 100.1, 99.9], [100.5, 100.6, 100.4]);
         let (effect, verdict) = question().judge(&a, &b);
         assert!(effect.unwrap().excludes_zero());
-        assert_eq!(verdict, Verdict::NoDifference);
+        assert_eq!(verdict, Conclusion::NoDifference);
     }
 
     #[test]
     fn the_trials_it_asks_for_decide() {
         let decided = share(500, |random| {
             let (a, b) = (trials(random, 3, 3e5, 0.03), trials(random, 3, 3e5, 0.03));
-            let Verdict::NeedsTrials { more } = question().judge(&a, &b).1 else { return true };
+            let Conclusion::NeedsTrials { more } = question().judge(&a, &b).1 else { return true };
             let n = 3 + more as usize;
             // twice what was asked allows for the scatter having been underestimated from three trials
             let (a, b) = (trials(random, 2 * n, 3e5, 0.03), trials(random, 2 * n, 3e5, 0.03));
-            !matches!(question().judge(&a, &b).1, Verdict::TooNoisy)
+            !matches!(question().judge(&a, &b).1, Conclusion::TooNoisy)
         });
         assert!(decided > 0.9, "{decided}");
     }
 
     #[test]
     fn scatter_beyond_help_is_said_to_be() {
-        assert_eq!(question().judge(&[1.0, 9.0, 3.0], &[2.0, 8.0, 4.0]).1, Verdict::TooNoisy);
+        assert_eq!(question().judge(&[1.0, 9.0, 3.0], &[2.0, 8.0, 4.0]).1, Conclusion::TooNoisy);
     }
 
     #[test]
     fn one_trial_a_side_decides_nothing() {
-        assert_eq!(question().judge(&[1.0], &[9.0]), (None, Verdict::NeedsTrials { more: 2 }));
-        assert_eq!(question().judge(&[], &[9.0, 9.0]).1, Verdict::NeedsTrials { more: 3 });
+        assert_eq!(question().judge(&[1.0], &[9.0]), (None, Conclusion::NeedsTrials { more: 2 }));
+        assert_eq!(question().judge(&[], &[9.0, 9.0]).1, Conclusion::NeedsTrials { more: 3 });
     }
 
     #[test]
     fn what_never_varies_differs_when_it_differs() {
-        assert_eq!(question().judge(&[5.0, 5.0], &[6.0, 6.0]).1, Verdict::Better);
-        assert_eq!(question().judge(&[5.0, 5.0], &[5.0, 5.0]).1, Verdict::NoDifference);
+        assert_eq!(question().judge(&[5.0, 5.0], &[6.0, 6.0]).1, Conclusion::Better);
+        assert_eq!(question().judge(&[5.0, 5.0], &[5.0, 5.0]).1, Conclusion::NoDifference);
     }
 
     #[test]

@@ -2,8 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{
+    place::{LossPlace, Place},
+    unit::Unit,
+};
+
 /// Where the packets of one trial went.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ledger {
     /// Packets that the kernel or the ring took from the sender.
@@ -22,7 +27,8 @@ pub struct Ledger {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerLine {
     /// Where, in words a person knows.
-    pub place: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub place: LossPlace,
     /// How many, in `unit`s already converted to packets.
     pub packets: u64,
     /// The counter this was read from.
@@ -33,29 +39,28 @@ pub struct LedgerLine {
     /// What would lose fewer packets there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Which of two hosts the place is on, where a trial has two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSide>,
 }
 
-/// What a counter counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// One of the two hosts of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// One count is one packet as the receiver counts them.
-    #[default]
-    Packets,
-    /// One count is one frame on the wire.
-    Frames,
-    /// One count is one kernel buffer, which may hold many segments (GSO, GRO).
-    Buffers,
+#[serde(rename_all = "kebab-case")]
+pub enum HostSide {
+    /// The host that sends.
+    Sender,
+    /// The host that receives.
+    Receiver,
 }
 
-impl Unit {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
+impl HostSide {
+    /// As tables have it.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Packets => "packets",
-            Self::Frames => "frames",
-            Self::Buffers => "buffers",
+            Self::Sender => "sending host",
+            Self::Receiver => "receiving host",
         }
     }
 }
@@ -63,7 +68,7 @@ impl Unit {
 impl Ledger {
     /// Adds up what is known; lines without packets are left out, but for counters that nobody knows.
     pub fn close(sent: u64, delivered: u64, lines: Vec<LedgerLine>) -> Self {
-        let shown = |line: &LedgerLine| line.packets > 0 || line.place == LedgerLine::UNKNOWN_COUNTER;
+        let shown = |line: &LedgerLine| line.packets > 0 || line.place == LossPlace::UnknownCounter;
         let lines: Vec<_> = lines.into_iter().filter(shown).collect();
         let lost = lines.iter().fold(0u64, |sum, line| sum.saturating_add(line.packets));
         let unexplained = i128::from(sent) - i128::from(delivered) - i128::from(lost);
@@ -79,7 +84,7 @@ impl Ledger {
     /// Packets sent and not delivered, 0 when more arrived than were sent. Packets that nobody observed are
     /// not called lost.
     pub fn lost(&self) -> u64 {
-        let unobserved = self.lines.iter().filter(|line| line.place == LedgerLine::UNOBSERVED);
+        let unobserved = self.lines.iter().filter(|line| line.place == LossPlace::Unobserved);
         let unobserved = unobserved.fold(0u64, |sum, line| sum.saturating_add(line.packets));
         self.sent.saturating_sub(self.delivered).saturating_sub(unobserved)
     }
@@ -91,20 +96,45 @@ impl Ledger {
 }
 
 impl LedgerLine {
-    /// The place of packets that no receiver could report on.
-    pub const UNOBSERVED: &str = "unobserved";
-
-    /// The place of a counter that moved and that nobody knows the meaning of: a line without packets.
-    pub const UNKNOWN_COUNTER: &str = "unknown counter";
-
     /// Packets that no receiver reported on, and why.
     pub fn unobserved(packets: u64, why: &str) -> Self {
-        Self::new(Self::UNOBSERVED, packets, why)
+        Self::new(LossPlace::Unobserved, packets, why)
+    }
+
+    /// A counter that moved and whose meaning is not known: a line without packets.
+    pub fn unknown_counter(source: &str) -> Self {
+        Self::new(LossPlace::UnknownCounter, 0, source)
     }
 
     /// A line in packets without a remedy.
-    pub fn new(place: &str, packets: u64, source: &str) -> Self {
-        Self { place: place.into(), packets, source: source.into(), unit: Unit::Packets, remedy: None }
+    pub fn new(place: impl Into<LossPlace>, packets: u64, source: &str) -> Self {
+        Self {
+            place: place.into(),
+            packets,
+            source: source.into(),
+            unit: Unit::Packets,
+            remedy: None,
+            host: None,
+        }
+    }
+
+    /// A line in the place's own unit, with its remedy.
+    pub fn at(place: Place, packets: u64, source: &str) -> Self {
+        Self { unit: place.unit(), ..Self::new(place, packets, source).with_remedy(place.remedy()) }
+    }
+
+    /// The same line of one of two hosts.
+    #[must_use]
+    pub fn on(self, host: HostSide) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    /// Where, in words: the place, and the host where there are two.
+    pub fn whereabouts(&self) -> String {
+        match self.host {
+            Some(host) => format!("{}, {}", self.place, host.as_str()),
+            None => self.place.to_string(),
+        }
     }
 
     /// The same line with what would lose fewer packets there.
@@ -147,7 +177,7 @@ mod tests {
     #[test]
     fn empty_lines_are_left_out() {
         assert!(Ledger::close(1, 1, vec![LedgerLine::new("a", 0, "x")]).lines.is_empty());
-        let unknown = LedgerLine::new(LedgerLine::UNKNOWN_COUNTER, 0, "veth new_drops +5");
+        let unknown = LedgerLine::unknown_counter("veth new_drops +5");
         assert_eq!(
             Ledger::close(1, 1, vec![unknown]).lines.len(),
             1,

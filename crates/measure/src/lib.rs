@@ -12,15 +12,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod change;
 mod cpu;
 mod distribution;
+mod diversion;
 mod effect;
 mod figure;
 mod hdr;
 mod histogram;
+mod instructions;
 mod jitter;
 mod ledger;
+mod place;
 mod profile;
 mod queues;
 mod random;
@@ -32,15 +36,23 @@ mod statistics;
 mod student;
 mod throughput;
 mod timeline;
+mod tuned;
+mod unit;
 
+pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use distribution::{Distribution, NanosSummary};
-pub use effect::{Better, Effect, EffectScale, Question, Verdict};
+pub use diversion::{DivertLedger, DivertLine, DivertQueue, DivertRule, DivertStatus, Fate, FilterAt};
+pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
 pub use histogram::Histogram;
+pub use instructions::{
+    FunctionChange, FunctionInstructions, Instructions, Side, StackInstructions, StageInstructions,
+};
 pub use jitter::TransitVariation;
-pub use ledger::{Ledger, LedgerLine, Unit};
+pub use ledger::{HostSide, Ledger, LedgerLine};
+pub use place::{LossPlace, Place};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
 pub use queues::{QueueGrowth, QueueUse};
 pub use receipt::{Lateness, Receipt};
@@ -50,7 +62,7 @@ pub use reception::{
 };
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
-    Start, Stream, Trial,
+    Start, Stream, Trial, Wire,
 };
 pub use sequence::{CountedSequence, Placed, SequenceCounts, SequenceSummary, SequenceTracker};
 pub use statistics::{Summary, confidence_interval, median};
@@ -58,3 +70,7 @@ pub use throughput::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
 };
 pub use timeline::{Lane, Mark, Timeline, View};
+pub use tuned::{
+    RateInterval, TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate,
+};
+pub use unit::Unit;

@@ -35,8 +35,12 @@ pub struct Profile {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// The driver's poll and the softirq around it.
+    /// The queueing discipline and the way to the driver.
+    Qdisc,
+    /// The driver.
     Driver,
+    /// The softirq that polls drivers.
+    Napi,
     /// Making and freeing packet buffers and their pages.
     Allocation,
     /// XDP programs, redirects and AF_XDP sockets.
@@ -104,8 +108,10 @@ pub struct FoldedStack {
 
 impl Stage {
     /// All, in a packet's order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
+        Self::Qdisc,
         Self::Driver,
+        Self::Napi,
         Self::Allocation,
         Self::Xdp,
         Self::Gro,
@@ -122,7 +128,9 @@ impl Stage {
     /// The name that people read.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Qdisc => "qdisc",
             Self::Driver => "driver",
+            Self::Napi => "NAPI",
             Self::Allocation => "allocation",
             Self::Xdp => "XDP",
             Self::Gro => "GRO",

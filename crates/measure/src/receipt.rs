@@ -46,6 +46,13 @@ pub struct Lateness {
     pub max_ns: u64,
 }
 
+impl Default for Receipt {
+    /// Nothing asked, nothing sent.
+    fn default() -> Self {
+        Self::judge(None, 0, 0, 0.0, &Histogram::new())
+    }
+}
+
 impl Receipt {
     /// Share of the packets due that may be missing before the rate counts as not held.
     pub const TOLERANCE: f64 = 0.001;

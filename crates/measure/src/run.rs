@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    capacity::{Capacity, LOSSLESS, STAGE},
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
     queues::QueueUse,
@@ -18,6 +20,7 @@ use crate::{
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
     timeline::Timeline,
+    tuned::{TuneRejected, TuneSearch, TuneStep, TunedRate},
 };
 
 /// The schema's name and version, in every record.
@@ -66,6 +69,8 @@ pub enum Origin {
     Hosts,
     /// A simulation.
     Model,
+    /// An emulated machine whose instructions were counted.
+    Exact,
 }
 
 /// The machine a run ran on.
@@ -153,6 +158,9 @@ pub struct End {
     /// What a receiver that ran alone measured, when it was asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<ReceptionStatistics>,
+    /// What each engine can do on each side by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacities: Vec<Capacity>,
     /// Engines that were left out, and why.
     pub skipped: Vec<Skipped>,
     /// A sweep's or a model's points.
@@ -167,6 +175,21 @@ pub struct End {
     /// What happened when, where that was traced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timelines: Vec<Timeline>,
+    /// Of a search for the best settings: the settings as they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<TunedRate>,
+    /// The best settings that were proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<TunedRate>,
+    /// The proven steps from the one to the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<TuneStep>,
+    /// What was tried and not taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<TuneRejected>,
+    /// How the search went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuneSearch>,
     /// Remarks a reader must know to trust the numbers.
     pub notes: Vec<String>,
 }
@@ -180,8 +203,9 @@ pub struct Point {
     pub values: BTreeMap<String, Value>,
 }
 
-/// One trial: one sender, one receiver, one load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One trial: one sender, one receiver, one load. The default is one in which nothing was sent and nothing measured, so
+/// that a figure that only some trials have is written by those that measure it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
     /// Number of the trial among those of the same pair, from 1.
@@ -233,11 +257,39 @@ pub struct Trial {
     /// What a stream moved; packets are its messages in every other field then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<Stream>,
+    /// What the drivers of two hosts saw of this trial's packets alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
     /// Whether it ended early.
     pub interrupted: bool,
     /// Where the receiving CPUs' time went, when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// The kernel that the trial ran on, where a run has several: `uname -r`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Its instructions, where they were counted one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Instructions>,
+}
+
+/// What the drivers of two hosts saw of a trial's packets, whatever else went by there.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Wire {
+    /// Packets that left the sending host's driver; `None` where nobody counted them.
+    pub left: Option<u64>,
+    /// What `left` was read from.
+    pub left_source: String,
+    /// Packets that the receiving host's driver handed on; `None` where nobody counted them.
+    pub seen: Option<u64>,
+    /// What `seen` was read from.
+    pub seen_source: String,
+    /// CPU time of the counting programs of both hosts together, a packet; `None` without a program.
+    pub cost_ns: Option<f64>,
+    /// What is less certain than it could be, and why, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
 }
 
 /// What the streams of a trial moved: bytes by the applications' count, packets by the interfaces'.
@@ -290,7 +342,8 @@ pub struct Cost {
     pub ns_per_packet: Option<f64>,
     /// CPU cycles of the workers per packet, where the CPU's counters can be read.
     pub cycles_per_packet: Option<f64>,
-    /// Instructions of the workers per packet, where the CPU's counters can be read.
+    /// Instructions of the workers per packet, with the softirqs on their back, where the CPU's counters can be read or an
+    /// emulator counts.
     #[serde(default)]
     pub instructions_per_packet: Option<f64>,
     /// Accesses of the workers that no cache served, per packet, where the CPU's counters can be read.
@@ -339,6 +392,16 @@ pub struct Skipped {
 type Settings<'t> = (&'t str, &'t str, u32, u32, u32, Option<f64>, &'t BTreeMap<String, Value>);
 
 impl Trial {
+    /// The stage that it belongs to, where it is not one of the ladder's.
+    pub fn stage(&self) -> Option<&str> {
+        self.parameters.get(STAGE).and_then(Value::as_str)
+    }
+
+    /// Whether it is a step of a short search: its load was chosen to find out whether it is too high.
+    pub fn is_search_step(&self) -> bool {
+        self.stage() == Some(LOSSLESS)
+    }
+
     fn settings(&self) -> Settings<'_> {
         let (tx, rx) = (&self.tx, &self.rx);
         let (frame_size_bytes, asked_pps) = (self.frame_size_bytes, self.asked_pps);
@@ -347,10 +410,11 @@ impl Trial {
 }
 
 impl PairSummary {
-    /// Summarises repeats (same labels, threads, frame size and load), in order of first appearance.
+    /// Summarises repeats (same labels, threads, frame size and load), in order of first appearance. The steps of a short
+    /// search repeat nothing.
     pub fn of(trials: &[Trial]) -> Vec<Self> {
         let mut firsts: Vec<&Trial> = Vec::new();
-        for trial in trials {
+        for trial in trials.iter().filter(|trial| !trial.is_search_step()) {
             if !firsts.iter().any(|first| first.settings() == trial.settings()) {
                 firsts.push(trial);
             }
@@ -395,13 +459,19 @@ impl PairSummary {
 }
 
 impl End {
-    /// Whether every rate was held and every ledger closed: exit status 0 instead of 1. A throughput search asks
-    /// for rates that cannot be held to find out which can; it has met its goals when it found them all.
+    /// Whether every rate was held, every ledger closed and every pair sent something: exit status 0 instead of 1. A
+    /// throughput search asks for rates that cannot be held to find out which can; it has met its goals when it found them
+    /// all.
     pub fn goals_met(&self) -> bool {
-        let rates_held = !self.throughput.is_empty() || self.trials.iter().all(|t| t.receipt.kept_up);
+        let mut asked = self.trials.iter().filter(|trial| !trial.is_search_step());
+        // A search asks for rates that are not held.
+        let is_search = !self.throughput.is_empty() || self.tuning.is_some();
+        let rates_held = is_search || asked.all(|trial| trial.receipt.kept_up);
+        let all_sent = PairSummary::of(&self.trials).iter().all(|pair| pair.sent_pps.max > 0.0);
         let found = |goal: &GoalResult| goal.lower_pps.is_some() && goal.limit != ThroughputLimit::Unfinished;
         !self.interrupted
             && rates_held
+            && all_sent
             && self.trials.iter().all(|t| t.ledger.is_closed())
             && self.throughput.iter().flat_map(|found| &found.goals).all(found)
     }

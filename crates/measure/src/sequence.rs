@@ -8,8 +8,8 @@ use runs::Runs;
 mod runs;
 mod spans;
 
-use spans::Span;
 pub use spans::{CountedSequence, SequenceCounts, SequenceSummary};
+use spans::{ORIGIN, Span};
 
 /// Follows the numbers of one stream as one reader sees them.
 ///
@@ -53,8 +53,6 @@ pub enum Placed {
 }
 
 const WORDS: usize = SequenceTracker::WINDOW as usize / 64;
-/// Where numbers start, so that some lie before the first.
-const ORIGIN: u64 = 1 << 32;
 /// How close behind a stray its follower must come to be believed.
 const NEIGHBOURS: u32 = 64;
 
@@ -68,7 +66,7 @@ impl SequenceTracker {
     /// Numbers behind the highest among which duplicates are recognised.
     pub const WINDOW: u64 = 4096;
     /// The largest number of packets that may be missing in a row before they are believed to be.
-    pub const JUMP: u32 = 1 << 20;
+    pub const JUMP: u32 = spans::JUMP;
 
     /// Nothing seen; less than 2 KiB.
     pub fn new() -> Self {

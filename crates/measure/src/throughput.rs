@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::distribution::NanosSummary;
+use crate::{distribution::NanosSummary, place::LossPlace};
 
 /// The tests of one pair at one frame size (RFC 2544; draft-ietf-bmwg-mlrsearch).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -91,7 +91,8 @@ pub enum ThroughputLimit {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BoundBy {
     /// The place.
-    pub place: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub place: LossPlace,
     /// The counter it was read from.
     pub source: String,
     /// Its share of the packets lost there.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::stages::socket::Socket;
+use crate::stages::{socket::Socket, stack::Path};
 
 pub use predict::{Load, predict};
 
@@ -32,6 +32,17 @@ pub struct Calibration {
     pub notes: Vec<String>,
 }
 
+/// What a record does not say of a pair's engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairTraits {
+    /// How far a frame goes on the receiving side.
+    pub path: Path,
+    /// The receiver reads a ring that it shares with the kernel, which a frame enters behind a header.
+    pub frame_ring: bool,
+    /// A frame of the sender takes a whole page of the receiver's socket buffer.
+    pub page_per_frame: bool,
+}
+
 /// One pair of sender and receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairCalibration {
@@ -39,6 +50,8 @@ pub struct PairCalibration {
     pub tx: Endpoint,
     /// The receiving side, as measured.
     pub rx: Endpoint,
+    /// How far a frame goes on the receiving side.
+    pub path: Path,
     /// Frame size from Ethernet header to FCS.
     pub frame_size_bytes: u32,
     /// Time between frames that sending alone takes, all sending threads together, in nanoseconds; 0 when the
@@ -104,11 +117,18 @@ const BUSY: f64 = 0.9;
 /// A receiver that lost at least this share of the packets was limited.
 const LOSING: f64 = 0.01;
 
-/// Takes a machine's parameters from a run.
+/// What one CPU takes at least to read a packet, in nanoseconds: less than any engine.
+const LEAST_READING_NS: f64 = 5.0;
+/// What all sending CPUs together take at least: a thousand of them at 20 ns.
+const LEAST_SENDING_NS: f64 = 0.02;
+/// What a packet takes at most, in nanoseconds: a second.
+const MOST_NS: f64 = 1e9;
+
+/// Takes a machine's parameters from a run; `traits_of` knows the engines of a trial.
 ///
 /// # Errors
 /// [`CalibrateError`] when no trial can be used.
-pub fn calibrate(run: &Run) -> Result<Calibration, CalibrateError> {
+pub fn calibrate(run: &Run, traits_of: impl Fn(&Trial) -> PairTraits) -> Result<Calibration, CalibrateError> {
     let finished: Vec<&Trial> =
         run.end.trials.iter().filter(|trial| !trial.interrupted && trial.sent > 0).collect();
     if finished.is_empty() {
@@ -133,7 +153,7 @@ pub fn calibrate(run: &Run) -> Result<Calibration, CalibrateError> {
     }
     let (mut pairs, mut notes) = (Vec::new(), Vec::new());
     for group in &groups {
-        match calibrate_pair(group, run) {
+        match calibrate_pair(group, run, traits_of(group[0])) {
             Ok(pair) => pairs.push(pair),
             Err(reason) => {
                 notes.push(format!("{} to {}: {reason}", group[0].tx.label, group[0].rx.label));
@@ -158,17 +178,18 @@ struct Found {
     how: String,
 }
 
-fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, String> {
+fn calibrate_pair(trials: &[&Trial], run: &Run, traits: PairTraits) -> Result<PairCalibration, String> {
     let first = trials[0];
     let here = run.start.origin != Origin::Hosts;
-    let threaded_napi = here && run.start.machine.interfaces.iter().any(is_threaded);
+    let threaded_napi = here && is_threaded(first, &run.start.machine);
     let mut basis = Vec::new();
     let mut take = |found: Found, what: &str| {
         basis.push(format!("{what} {:.0} ns: {}", found.ns, found.how));
         found.ns
     };
-    let nobody_reads = first.rx.engine == "xdp";
+    let nobody_reads = traits.path == Path::XdpDrop;
     let stack = best(trials, |trial| (threaded_napi && nobody_reads).then(|| program(trial))?)
+        .or_else(|| best(trials, |trial| threaded_napi.then(|| napi_threads(trial))?))
         .unwrap_or_else(|| softirq(trials, here));
     let (sender_ns, stack_ns) = if here {
         let total = best(trials, sender).ok_or("no trial says what sending costs")?;
@@ -187,19 +208,28 @@ fn calibrate_pair(trials: &[&Trial], run: &Run) -> Result<PairCalibration, Strin
     let reader_ns = if nobody_reads {
         None
     } else {
-        let found = best(trials, reader).ok_or("no trial says what reading costs")?;
+        let found = best(trials, |trial| reader(trial, traits)).ok_or("no trial says what reading costs")?;
         Some(take(found, "reading"))
     };
+    // A simulation of such a machine would take hours.
+    for (ns, what) in [(sender_ns + stack_ns, "sending"), (reader_ns.unwrap_or(LEAST_READING_NS), "reading")]
+    {
+        let least = if what == "reading" { LEAST_READING_NS } else { LEAST_SENDING_NS };
+        if !(least..=MOST_NS).contains(&ns) {
+            return Err(format!("{what} a packet takes {ns:.3e} ns by its trials, which cannot be"));
+        }
+    }
     let receiver = run.start.machine.interfaces.iter().find(|nic| nic.role == "rx" || nic.role == "both");
     Ok(PairCalibration {
         tx: first.tx.clone(),
         rx: first.rx.clone(),
+        path: traits.path,
         frame_size_bytes: first.frame_size_bytes,
         sender_ns,
         stack_ns,
         reader_ns,
         socket_bytes: socket_bytes(first),
-        truesize_bytes: truesize_bytes(first),
+        truesize_bytes: truesize_bytes(first.frame_size_bytes, traits),
         duration_s: first.duration_s,
         reader_cpus: cpus_of(&first.rx) as u32,
         shared_cpu: here && first.tx.cpus.iter().any(|cpu| first.rx.cpus.contains(cpu)),
@@ -248,7 +278,7 @@ fn sender(trial: &Trial) -> Option<(u32, Found)> {
 }
 
 /// The time of one reading CPU for a frame.
-fn reader(trial: &Trial) -> Option<(u32, Found)> {
+fn reader(trial: &Trial, traits: PairTraits) -> Option<(u32, Found)> {
     let cpus = cpus_of(&trial.rx);
     let cpu_s = trial.rx_cost.user_s + trial.rx_cost.system_s;
     let busy = cpu_s / (cpus * trial.duration_s);
@@ -256,7 +286,7 @@ fn reader(trial: &Trial) -> Option<(u32, Found)> {
     let losing = trial.loss_ratio >= LOSING;
     if losing && busy >= BUSY && trial.delivered_pps > 0.0 {
         // it went on after the sender's end, with what its buffer held
-        let during = trial.delivered as f64 - held(trial).min(trial.delivered as f64 / 2.0);
+        let during = trial.delivered as f64 - held(trial, traits).min(trial.delivered as f64 / 2.0);
         let ns = cpus * trial.duration_s * 1e9 / during;
         return Some((0, Found { ns, how: "rate of a reader that ran all the time and lost".into() }));
     }
@@ -277,12 +307,12 @@ fn program(trial: &Trial) -> Option<(u32, Found)> {
 }
 
 /// Packets that the buffer before a reader holds when it is full.
-fn held(trial: &Trial) -> f64 {
-    if trial.rx.engine == "xsk" {
+fn held(trial: &Trial, traits: PairTraits) -> f64 {
+    if traits.path == Path::AfXdp {
         return f64::from(Socket::default().xsk_slots * trial.rx.threads.max(1));
     }
     let bytes = socket_bytes(trial).unwrap_or(Socket::default().bytes);
-    bytes as f64 / f64::from(truesize_bytes(trial))
+    bytes as f64 / f64::from(truesize_bytes(trial.frame_size_bytes, traits))
 }
 
 /// What a socket's buffer or ring holds, where the record says it.
@@ -293,7 +323,7 @@ fn socket_bytes(trial: &Trial) -> Option<u64> {
 
 /// What a frame takes of it: the socket buffer with its head, a page for a frame that an XDP program made; in a
 /// packet socket's ring the frame behind its header.
-fn truesize_bytes(trial: &Trial) -> u32 {
+fn truesize_bytes(frame_size_bytes: u32, traits: PairTraits) -> u32 {
     // struct sk_buff and struct skb_shared_info of x86-64, aligned; NET_SKB_PAD
     const SKB: u32 = 256;
     const SHARED: u32 = 320;
@@ -303,10 +333,11 @@ fn truesize_bytes(trial: &Trial) -> u32 {
     const RING_HEADER: u32 = 82;
     const RING_ALIGN: u32 = 16;
     const FCS: u32 = 4;
-    match (trial.rx.engine.as_str(), trial.tx.engine.as_str()) {
-        ("packet", _) => (RING_HEADER + trial.frame_size_bytes - FCS).next_multiple_of(RING_ALIGN),
-        (_, "xdp") => PAGE + SKB,
-        _ => (PAD + trial.frame_size_bytes - FCS + SHARED).next_power_of_two() + SKB,
+    let frame_bytes = frame_size_bytes - FCS;
+    match traits {
+        PairTraits { frame_ring: true, .. } => (RING_HEADER + frame_bytes).next_multiple_of(RING_ALIGN),
+        PairTraits { page_per_frame: true, .. } => PAGE + SKB,
+        _ => (PAD + frame_bytes + SHARED).next_power_of_two() + SKB,
     }
 }
 
@@ -321,8 +352,35 @@ fn softirq(trials: &[&Trial], here: bool) -> Found {
     best(trials, of).unwrap_or(Found { ns: 0.0, how: "no CPU shares in the run".into() })
 }
 
-fn is_threaded(nic: &NicFacts) -> bool {
-    setting(nic, &["threaded_napi", "threaded"]).is_some_and(|value| matches!(value, "on" | "1" | "true"))
+/// The time of NAPI's threads for a frame, which is system time: what the receiver's own CPUs did beside its workers.
+fn napi_threads(trial: &Trial) -> Option<(u32, Found)> {
+    let threads = napi_cpus(&trial.rx);
+    let readers = trial.rx.cpus.iter().filter(|cpu| !threads.contains(cpu));
+    let own: Vec<u32> = readers.chain(&threads).copied().collect();
+    let are_apart = !own.is_empty() && own.iter().all(|cpu| !trial.tx.cpus.contains(cpu));
+    let busy: f64 =
+        trial.cpus.iter().filter(|cpu| own.contains(&cpu.cpu)).map(|cpu| 1.0 - cpu.idle_ratio).sum();
+    let ns = (busy * trial.duration_s - trial.rx_cost.user_s - trial.rx_cost.system_s) * 1e9
+        / trial.sent.max(1) as f64;
+    let how = "time of the receiver's CPUs beside its workers".into();
+    (are_apart && ns > 0.0).then_some((0, Found { ns, how }))
+}
+
+/// The CPUs of NAPI's threads, where the record has them.
+fn napi_cpus(receiver: &Endpoint) -> Vec<u32> {
+    let cpus = receiver.options.get("napi_cpus").and_then(Value::as_array);
+    cpus.into_iter().flatten().filter_map(Value::as_u64).filter_map(|cpu| cpu.try_into().ok()).collect()
+}
+
+/// Whether a trial's packets were processed by threads. Older records say it of the interface only.
+fn is_threaded(trial: &Trial, machine: &Machine) -> bool {
+    let of_interface = |nic: &NicFacts| {
+        setting(nic, &["threaded_napi", "threaded"]).is_some_and(|value| matches!(value, "on" | "1" | "true"))
+    };
+    match trial.rx.options.get("threaded_napi") {
+        Some(Value::Bool(threaded)) => *threaded,
+        _ => machine.interfaces.iter().any(of_interface),
+    }
 }
 
 fn card(nic: &NicFacts) -> Card {

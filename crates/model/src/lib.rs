@@ -21,6 +21,7 @@ mod config;
 mod gauge;
 mod machine;
 mod outcome;
+mod parameter;
 mod plan;
 mod presets;
 mod random;
@@ -33,14 +34,17 @@ pub mod theory;
 mod transmit;
 mod units;
 
-pub use calibrate::{CalibrateError, Calibration, Card, Load, PairCalibration, calibrate, predict};
-pub use config::{Config, ConfigError, Parameter, Problem, RunLength, parameters};
+pub use calibrate::{
+    CalibrateError, Calibration, Card, Load, PairCalibration, PairTraits, calibrate, predict,
+};
+pub use config::{Config, RunLength, parameters};
 pub use outcome::{
-    Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample, Transaction,
+    Counters, CpuTime, Level, Loss, LossStage, Occupancy, Outcome, QueueOutcome, Sample, Transaction,
     TransactionKind,
 };
+pub use parameter::{ConfigError, Parameter, Problem};
 pub use plan::{
-    Bottleneck, CurvePoint, FLEET_PARAMETERS, Fleet, FleetPlan, Limit, MOST_MACHINES, queue_capacity_pps,
+    Bottleneck, Capacity, CurvePoint, FLEET_PARAMETERS, Fleet, FleetPlan, MOST_MACHINES, queue_capacity_pps,
 };
 pub use presets::{PRESETS, Preset};
 pub use rdr::{

@@ -2,8 +2,11 @@
 //! (`machine/host.rs`), driven by one agenda of events.
 
 mod card;
+mod cpu;
 mod host;
 mod measure;
+mod queue;
+mod tally;
 
 use crate::{
     agenda::{Agenda, Event},
@@ -13,9 +16,9 @@ use crate::{
     stages::{bus::Arbiter, socket::Backlog, stack::Path},
     units::{ps_from_ns, ps_from_us},
 };
-use card::{Port, Queue};
-use host::{Cpu, Thread};
-use measure::Tally;
+use cpu::{Cpu, Thread};
+use queue::{Port, Queue};
+use tally::Tally;
 
 /// A machine in the middle of a run.
 pub(crate) struct Machine {

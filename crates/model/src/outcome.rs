@@ -78,7 +78,7 @@ impl Counters {
 /// A place where frames are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum LossStage {
     /// The card's packet buffer was full (MPC, `rx_missed_errors`).
     PacketBuffer,
     /// There was no descriptor, or no room in a backlog, and nothing waits for one.
@@ -87,7 +87,7 @@ pub enum Place {
     SocketBuffer,
 }
 
-impl Place {
+impl LossStage {
     pub(crate) const ALL: [Self; 3] = [Self::PacketBuffer, Self::NoDescriptor, Self::SocketBuffer];
 }
 
@@ -95,7 +95,7 @@ impl Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// Where.
-    pub place: Place,
+    pub place: LossStage,
     /// How many.
     pub packets: u64,
 }

@@ -9,15 +9,17 @@
 //! distribution, and the plan takes the quantile that the wanted probability of overload allows, and then
 //! measures the probability with flow sets it has not seen.
 
+mod fleet;
 mod spread;
 
 use measure::{Point, Run, Start};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use wire::{FrameSize, LinkSpeed};
 
 use crate::{
-    config::{Config, ConfigError, Parameter, Problems, set_in},
+    config::{Config, set_in},
+    parameter::{ConfigError, Parameter, Problems},
     record, simulate,
     stages::{
         bus::{Bus, BusKind, DescriptorTraffic},
@@ -25,77 +27,8 @@ use crate::{
         ring::Ring,
     },
 };
+pub use fleet::{Fleet, MOST_MACHINES};
 use spread::{Cause, FlowSet, Limits};
-
-/// A flood and the machines that are to take it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fleet {
-    /// Packets per second of the flood, all machines together.
-    pub flood_pps: f64,
-    /// Frame size from Ethernet header to FCS.
-    pub frame_bytes: u32,
-    /// Packets per second that one queue takes on a core of its own.
-    pub queue_pps: f64,
-    /// Receive queues of a machine.
-    pub queues: u32,
-    /// Cores of a machine that serve queues.
-    pub cores: u32,
-    /// Speed of each link in bits per second.
-    pub link_bps: u64,
-    /// Links of a machine, each with an equal share.
-    pub links: u32,
-    /// PCI Express generation of each card.
-    pub pcie_generation: u32,
-    /// PCI Express lanes of each card.
-    pub pcie_lanes: u32,
-    /// Flows of the flood.
-    pub flows: u32,
-    /// How many of them are heavy.
-    pub heavy_flows: u32,
-    /// Share of the flood that the heavy flows have together.
-    pub heavy_ratio: f64,
-    /// Buckets of the router's ECMP table; none hashes straight to machines.
-    pub ecmp_buckets: Option<u32>,
-    /// Buckets of a card's indirection table.
-    pub table_buckets: u32,
-    /// Share of every capacity that is kept free.
-    pub headroom_ratio: f64,
-    /// Probability that some machine is overloaded that the plan may leave.
-    pub overload_probability: f64,
-    /// Flow sets that are hashed.
-    pub flow_sets: u32,
-    /// Machines to judge; none is to find how many are needed.
-    pub machines: Option<u32>,
-    /// Seed of the flow sets.
-    pub seed: u64,
-}
-
-impl Default for Fleet {
-    fn default() -> Self {
-        Self {
-            flood_pps: 300e6,
-            frame_bytes: 64,
-            queue_pps: 10e6,
-            queues: 16,
-            cores: 16,
-            link_bps: 100_000_000_000,
-            links: 1,
-            pcie_generation: 3,
-            pcie_lanes: 16,
-            flows: 100_000,
-            heavy_flows: 0,
-            heavy_ratio: 0.0,
-            ecmp_buckets: None,
-            table_buckets: 128,
-            headroom_ratio: 0.0,
-            overload_probability: 0.01,
-            flow_sets: 100,
-            machines: None,
-            seed: 1,
-        }
-    }
-}
 
 /// The parameters of [`Fleet`], for help and documentation.
 pub const FLEET_PARAMETERS: &[Parameter] = &[
@@ -126,8 +59,8 @@ pub const FLEET_PARAMETERS: &[Parameter] = &[
     Parameter::new("seed", "", "seed of the flow sets"),
 ];
 
-/// The most machines a plan looks at.
-pub const MOST_MACHINES: u32 = 1_000_000;
+/// Cores of all machines times flow sets, at most: some seconds of hashing.
+const MOST_CORES_HASHED: u64 = 200_000_000;
 
 /// What the flood needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -141,7 +74,7 @@ pub struct FleetPlan {
     /// Machines that an even spread would need.
     pub machines_if_even: u32,
     /// What limits one machine under an even spread, smallest first.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<Capacity>,
     /// What is overloaded first.
     pub bottleneck: Bottleneck,
     /// Share of fresh flow sets that overload a core or a machine.
@@ -160,7 +93,7 @@ pub struct FleetPlan {
 
 /// A limit of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Limit {
+pub struct Capacity {
     /// What limits.
     pub what: Bottleneck,
     /// Packets per second that one machine can take by this limit, headroom taken off.
@@ -264,6 +197,15 @@ impl Fleet {
         if heaviest_pps > self.core_pps() && self.machines.is_none() {
             return Ok(self.hopeless(even, limits, heaviest_pps));
         }
+        if even >= MOST_MACHINES && self.machines.is_none() {
+            let note = format!(
+                "a machine takes {per_machine:.0} packets per second: even {MOST_MACHINES} of them take less than the \
+                 flood"
+            );
+            let bottleneck = limits[0].what;
+            return Ok(self.none_helps(even, limits, bottleneck, note));
+        }
+        self.validate_work(self.machines.unwrap_or(even))?;
         let spread_limits = Limits {
             core_pps: self.core_pps(),
             machine_pps: self.machine_pps(),
@@ -333,24 +275,52 @@ impl Fleet {
         })
     }
 
-    fn hopeless(&self, even: u32, limits: Vec<Limit>, heaviest_pps: f64) -> FleetPlan {
+    /// Hashing so many flow sets over so many cores must take seconds, not hours.
+    fn validate_work(&self, machines: u32) -> Result<(), ConfigError> {
+        let cores = u64::from(machines) * u64::from(self.queues.min(self.cores));
+        let mut problems = Problems::default();
+        if cores * u64::from(self.flow_sets) > MOST_CORES_HASHED {
+            problems.add(
+                "flow_sets",
+                format!(
+                    "{machines} machines with {cores} cores in {} flow sets are more than can be hashed: set fewer \
+                     flow_sets, or check queue_pps, which is {:.0}",
+                    self.flow_sets, self.queue_pps
+                ),
+            );
+        }
+        problems.into_result()
+    }
+
+    fn hopeless(&self, even: u32, limits: Vec<Capacity>, heaviest_pps: f64) -> FleetPlan {
+        let note = format!(
+            "one flow has {heaviest_pps:.0} packets per second and a core takes {:.0}: no number of machines \
+             helps, since a flow stays on one core; drop it in hardware or before the fleet",
+            self.core_pps()
+        );
+        self.none_helps(even, limits, Bottleneck::HeavyFlow, note)
+    }
+
+    fn none_helps(
+        &self,
+        even: u32,
+        limits: Vec<Capacity>,
+        bottleneck: Bottleneck,
+        note: String,
+    ) -> FleetPlan {
         FleetPlan {
             machines: None,
             queues: None,
             cores: None,
             machines_if_even: even,
             limits,
-            bottleneck: Bottleneck::HeavyFlow,
+            bottleneck,
             overload_probability: 1.0,
             overload_probability_half_width: 0.0,
             worst_machine_ratio: 0.0,
             worst_core_ratio: 0.0,
             curve: Vec::new(),
-            notes: vec![format!(
-                "one flow has {heaviest_pps:.0} packets per second and a core takes {:.0}: no number of machines \
-                 helps, since a flow stays on one core; drop it in hardware or before the fleet",
-                self.core_pps()
-            )],
+            notes: vec![note],
         }
     }
 
@@ -381,12 +351,15 @@ impl Fleet {
         bus.limit_pps(self.frame_bytes, &descriptors) * f64::from(self.links)
     }
 
-    fn limits(&self) -> Vec<Limit> {
+    fn limits(&self) -> Vec<Capacity> {
         let free = 1.0 - self.headroom_ratio;
         let mut limits = vec![
-            Limit { what: Bottleneck::Core, pps: self.core_pps() * f64::from(self.queues.min(self.cores)) },
-            Limit { what: Bottleneck::Link, pps: self.link_pps() * free },
-            Limit { what: Bottleneck::Bus, pps: self.bus_pps() * free },
+            Capacity {
+                what: Bottleneck::Core,
+                pps: self.core_pps() * f64::from(self.queues.min(self.cores)),
+            },
+            Capacity { what: Bottleneck::Link, pps: self.link_pps() * free },
+            Capacity { what: Bottleneck::Bus, pps: self.bus_pps() * free },
         ];
         limits.sort_by(|a, b| a.pps.total_cmp(&b.pps));
         limits
@@ -425,7 +398,7 @@ impl Seen {
     }
 
     /// What is overloaded most often; where nothing is, what would be first.
-    fn bottleneck(&self, limits: &[Limit]) -> Bottleneck {
+    fn bottleneck(&self, limits: &[Capacity]) -> Bottleneck {
         let machine = limits.iter().find(|limit| limit.what != Bottleneck::Core).unwrap_or(&limits[0]);
         match self.cores.cmp(&self.machines) {
             std::cmp::Ordering::Greater => Bottleneck::Core,

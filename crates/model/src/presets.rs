@@ -6,7 +6,8 @@ use serde::Serialize;
 use wire::{HashFields, RssKey, Spread};
 
 use crate::{
-    config::{Config, ConfigError, RunLength},
+    config::{Config, RunLength},
+    parameter::ConfigError,
     rdr::rdr_machine,
     stages::{
         app::App,

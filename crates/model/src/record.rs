@@ -11,7 +11,7 @@ use wire::{FrameSize, Layers};
 
 use crate::{
     config::Config,
-    outcome::{Outcome, Place},
+    outcome::{LossStage, Outcome},
     stages::{ring::RingKind, stack::Path},
 };
 
@@ -61,7 +61,6 @@ impl Outcome {
             frame_size_bytes: frame,
             payload_bytes: payload.unwrap_or(0),
             asked_pps,
-            parameters: BTreeMap::new(),
             duration_s: self.duration_s,
             sent: self.total.sent,
             sent_pps: self.sent_pps(),
@@ -73,12 +72,7 @@ impl Outcome {
             cpus: self.cpus.iter().map(cpu_share).collect(),
             ledger,
             receipt,
-            statistics: None,
-            round_trips: None,
-            stream: None,
-            interrupted: false,
-            queues: None,
-            profile: None,
+            ..Trial::default()
         }
     }
 
@@ -118,7 +112,7 @@ impl Outcome {
         put("ring_mean_frames", self.occupancy.ring.mean_frames);
         put("socket_mean_frames", self.occupancy.socket.mean_frames);
         put("bus_busy_ratio", self.bus_busy_ratio);
-        for place in Place::ALL {
+        for place in LossStage::ALL {
             let packets = self.losses.iter().find(|loss| loss.place == place).map_or(0, |loss| loss.packets);
             values.insert(format!("lost_{}", name(place)), json!(packets));
         }
@@ -153,37 +147,37 @@ fn cpu_share(cpu: &crate::outcome::CpuTime) -> CpuShare {
     }
 }
 
-fn name(place: Place) -> &'static str {
+fn name(place: LossStage) -> &'static str {
     match place {
-        Place::PacketBuffer => "packet_buffer",
-        Place::NoDescriptor => "no_descriptor",
-        Place::SocketBuffer => "socket_buffer",
+        LossStage::PacketBuffer => "packet_buffer",
+        LossStage::NoDescriptor => "no_descriptor",
+        LossStage::SocketBuffer => "socket_buffer",
     }
 }
 
-fn line(place: Place, packets: u64, config: &Config) -> LedgerLine {
+fn line(place: LossStage, packets: u64, config: &Config) -> LedgerLine {
     let (place, source, remedy) = match place {
-        Place::PacketBuffer => (
+        LossStage::PacketBuffer => (
             "packet buffer overrun",
             "model: packet_buffer.bytes (rx_missed_errors of a card)",
             "give descriptors back faster: recycle buffers, spread over queues, cheaper path",
         ),
-        Place::NoDescriptor if config.ring.kind == RingKind::Backlog => (
+        LossStage::NoDescriptor if config.ring.kind == RingKind::Backlog => (
             "backlog full",
             "model: ring.descriptors (softnet_stat dropped)",
             "a larger backlog holds bursts; a steady overload needs a faster receiver",
         ),
-        Place::NoDescriptor => (
+        LossStage::NoDescriptor => (
             "no descriptor",
             "model: ring.descriptors (rx_no_buffer_count of a card)",
             "a larger ring holds bursts; a steady overload needs a faster driver",
         ),
-        Place::SocketBuffer if config.stack.path == Path::AfXdp => (
+        LossStage::SocketBuffer if config.stack.path == Path::AfXdp => (
             "AF_XDP receive ring full",
             "model: socket.xsk_slots (XDP_STATISTICS rx_ring_full)",
             "a faster reader, or a larger ring for bursts",
         ),
-        Place::SocketBuffer => (
+        LossStage::SocketBuffer => (
             "socket buffer full",
             "model: socket.bytes (SK_MEMINFO_DROPS)",
             "a faster reader, more readers with SO_REUSEPORT, or a larger buffer for bursts",

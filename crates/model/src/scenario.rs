@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    config::{Config, ConfigError, Parameter, parameters, set_in},
+    config::{Config, parameters, set_in},
     outcome::Sample,
+    parameter::{ConfigError, Parameter},
     presets::Preset,
     record::{self, Labels},
     simulate,

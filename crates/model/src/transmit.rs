@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{ConfigError, Parameter, Problems},
+    parameter::{ConfigError, Parameter, Problems},
     units::{ps_for_bytes, ps_from_ns, ps_from_us, seconds},
 };
 

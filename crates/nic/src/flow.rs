@@ -3,10 +3,9 @@
 
 use std::{fs, path::Path};
 
-use serde::Serialize;
-use sys::ethtool::{FlowAction, FlowRule, FlowType, Rss, field_letters};
+use sys::ethtool::{FlowAction, FlowRule, Rss};
 use thiserror::Error;
-use wire::{Addresses, FlowKey, HashFields, PROTOCOL_TCP, PROTOCOL_UDP, RssKey, Toeplitz};
+use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
 use crate::{
     Card, NicError,
@@ -15,45 +14,14 @@ use crate::{
     settings::rule_text,
 };
 
+mod prediction;
 mod scaling;
 
+use prediction::flow_type;
+pub use prediction::{Prediction, Step};
 #[cfg(test)]
 pub(crate) use scaling::scaling_of;
 pub use scaling::{Scaling, Unpredictable};
-
-/// One step of a prediction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
-    /// What is found: `fields`, `hash`, `bucket`, `queue`, …
-    pub what: &'static str,
-    /// What it is.
-    pub value: String,
-    /// Where it is from.
-    pub source: String,
-}
-
-/// Where a flow's packets go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Prediction {
-    /// The flow in words.
-    pub flow: String,
-    /// Its hash; `None` when a rule decides.
-    pub hash: Option<u32>,
-    /// The hash in hex, as it is usually written.
-    pub hash_hex: Option<String>,
-    /// The bucket of the table.
-    pub bucket: Option<usize>,
-    /// The receive queue; `None` when the packets are dropped.
-    pub queue: Option<u32>,
-    /// The queue's interrupt.
-    pub interrupt: Option<u32>,
-    /// The CPU that takes it.
-    pub cpu: Option<u32>,
-    /// That CPU's NUMA node.
-    pub numa_node: Option<u32>,
-    /// How it was found.
-    pub steps: Vec<Step>,
-}
 
 /// Why a flow's queue could not be predicted.
 #[derive(Debug, Error)]
@@ -217,22 +185,6 @@ fn rule_matches(rule: &FlowRule, flow: &FlowKey) -> bool {
         && is(matches.dst, flow.addresses.dst())
         && matches.src_port.is_none_or(|port| port == flow.src_port)
         && matches.dst_port.is_none_or(|port| port == flow.dst_port)
-}
-
-/// The kind of packet that a flow's are, as cards tell kinds apart.
-fn flow_type(flow: &FlowKey) -> Option<FlowType> {
-    match (flow.addresses, flow.protocol) {
-        (Addresses::V4 { .. }, PROTOCOL_UDP) => Some(FlowType::Udp4),
-        (Addresses::V6 { .. }, PROTOCOL_UDP) => Some(FlowType::Udp6),
-        (Addresses::V4 { .. }, PROTOCOL_TCP) => Some(FlowType::Tcp4),
-        (Addresses::V6 { .. }, PROTOCOL_TCP) => Some(FlowType::Tcp6),
-        _ => None,
-    }
-}
-
-/// Hashed fields as this project's hash knows them; `None` for others.
-fn hash_fields(fields: u64) -> Option<HashFields> {
-    field_letters(fields).parse().ok()
 }
 
 /// The NUMA node of a CPU, by the folder's link to it.

@@ -1,7 +1,9 @@
 //! What an interface was like before it was changed, on disk before the first change.
 //!
 //! One file an interface, named by namespace and interface number, in the folder `nic` of the state directory. It
-//! is written beside its place, synced and renamed: whoever looks finds the old one, the new one or none.
+//! holds one entry a command that changed the interface, oldest first, so that what a killed command left can be undone
+//! without what a finished one was meant to leave. It is written beside its place, synced and renamed: readers find the
+//! old one, the new one or none.
 
 use std::{
     fs, io,
@@ -9,14 +11,14 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sys::netns::NetNs;
+use sys::{clock, netns::NetNs, output::OutputFile};
 
-use crate::{Card, Settings, session::SessionError};
+use crate::{Card, Settings, owner::Owner, session::error::SessionError, setting::Change};
 
-/// What has to be put back.
+/// What has to be put back on one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// The format: `linerate.nic-journal/1`.
+    /// The format: `linerate.nic-journal/2`.
     pub schema: String,
     /// The interface's name when it was changed.
     pub interface: String,
@@ -24,29 +26,56 @@ pub struct Journal {
     pub index: u32,
     /// The namespace's number.
     pub namespace: u64,
-    /// The machine's start that the numbers belong to: after another one the settings are gone by themselves.
+    /// The boot that the numbers belong to: a restart of the machine ends the settings.
     pub boot: String,
-    /// The process that changed it.
-    pub pid: u32,
-    /// How far the change went.
+    /// What each command changed, oldest first.
+    pub entries: Vec<Entry>,
+}
+
+/// What one command changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The command.
+    pub owner: Owner,
+    /// When it began, in nanoseconds since 1970.
+    pub began_ns: u64,
+    /// How far it went.
     pub stage: Stage,
-    /// Every setting as it was.
+    /// Every setting as it was before the command.
     pub former: Settings,
-    /// The settings that were asked to change.
-    pub asked: Vec<String>,
+    /// What it changed, in the order of changing.
+    pub changes: Vec<Change>,
 }
 
 /// How far a change went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Begun; whoever did it is at it, or was cut off.
+    /// Begun; the command is still at it, or was killed.
     Changing,
     /// Done, and to stay until it is restored.
     Kept,
 }
 
-const SCHEMA: &str = "linerate.nic-journal/1";
+impl Entry {
+    /// An entry of this process, before its first change.
+    pub(crate) fn new(former: Settings) -> Self {
+        Self {
+            owner: Owner::this(),
+            began_ns: clock::realtime_ns(),
+            stage: Stage::Changing,
+            former,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Whether the command that wrote it ended in the middle: it did not finish, and no longer runs.
+    pub fn was_killed(&self) -> bool {
+        self.stage == Stage::Changing && !self.owner.is_alive()
+    }
+}
+
+const SCHEMA: &str = "linerate.nic-journal/2";
 
 /// Where journals are, below the state directory.
 pub(crate) fn folder(state: &Path) -> PathBuf {
@@ -54,19 +83,21 @@ pub(crate) fn folder(state: &Path) -> PathBuf {
 }
 
 impl Journal {
-    /// A journal of a card as it is, before its first change.
-    pub(crate) fn new(card: &Card, former: Settings) -> Result<Self, SessionError> {
+    /// A journal of a card that nothing was changed of.
+    pub(crate) fn new(card: &Card) -> Result<Self, SessionError> {
         Ok(Self {
             schema: SCHEMA.into(),
             interface: card.name().into(),
             index: card.index(),
             namespace: namespace()?,
             boot: boot(),
-            pid: std::process::id(),
-            stage: Stage::Changing,
-            former,
-            asked: Vec::new(),
+            entries: Vec::new(),
         })
+    }
+
+    /// The newest entry, which is the only one that may be unfinished.
+    pub fn newest(&self) -> Option<&Entry> {
+        self.entries.last()
     }
 
     /// The journal of an interface, if there is one that still means something; what an earlier start of the
@@ -85,7 +116,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// Every journal of this namespace since the machine was started.
+    /// Every journal of this namespace since the machine was started, the one that was written to last first.
     ///
     /// # Errors
     /// When the folder or one of them cannot be read.
@@ -106,27 +137,29 @@ impl Journal {
             journals.push(parse(&path, &text)?);
         }
         journals.retain(|journal| journal.namespace == namespace && journal.boot == boot);
-        journals.sort_by_key(|journal| journal.index);
+        journals.sort_by_key(|journal| std::cmp::Reverse(journal.newest().map(|entry| entry.began_ns)));
         Ok(journals)
     }
 
-    /// Puts it on disk and waits until it is there.
+    /// Puts it on disk and waits until it is there; one without entries is removed.
     pub(crate) fn write(&self, state: &Path) -> Result<(), SessionError> {
+        if self.entries.is_empty() {
+            return self.remove(state);
+        }
         let path = path(state, self.namespace, self.index);
         let folder = folder(state);
         let write = || -> io::Result<()> {
             fs::create_dir_all(&folder)?;
-            let mut file = tempfile::Builder::new().prefix(".journal-").tempfile_in(&folder)?;
+            let mut file = OutputFile::create(&path)?;
             serde_json::to_writer_pretty(&mut file, self)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)?;
+            file.finish()?;
             fs::File::open(&folder)?.sync_all()
         };
         write().map_err(|source| failed("write", &path, source))
     }
 
     /// Takes it off the disk.
-    pub(crate) fn remove(&self, state: &Path) -> Result<(), SessionError> {
+    fn remove(&self, state: &Path) -> Result<(), SessionError> {
         let path = path(state, self.namespace, self.index);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, error)),
@@ -172,10 +205,7 @@ mod tests {
             index: 7,
             namespace: namespace().unwrap(),
             boot,
-            pid: 1,
-            stage: Stage::Changing,
-            former: Settings::from([("ring.rx".into(), "256".into())]),
-            asked: vec!["ring.rx".into()],
+            entries: vec![Entry::new(Settings::from([("ring.rx".into(), "256".into())]))],
         }
     }
 
@@ -188,8 +218,9 @@ mod tests {
         assert_eq!(Journal::find(state.path(), 7).unwrap().as_ref(), Some(&written));
         assert_eq!(Journal::find(state.path(), 8).unwrap(), None);
         assert_eq!(Journal::all(state.path()).unwrap(), std::slice::from_ref(&written));
-        written.remove(state.path()).unwrap();
-        written.remove(state.path()).unwrap();
+        let ended = Journal { entries: Vec::new(), ..written };
+        ended.write(state.path()).unwrap();
+        ended.write(state.path()).unwrap();
         assert_eq!(Journal::all(state.path()).unwrap(), []);
     }
 
@@ -208,10 +239,22 @@ mod tests {
         journal(boot()).write(state.path()).unwrap();
         let path = path(state.path(), namespace().unwrap(), 7);
         let text = fs::read_to_string(&path).unwrap();
-        for damaged in [&text[..text.len() / 2], "", "{}", &text.replace("journal/1", "journal/9")] {
+        for damaged in [&text[..text.len() / 2], "", "{}", &text.replace("journal/2", "journal/9")] {
             fs::write(&path, damaged).unwrap();
             let error = Journal::find(state.path(), 7).unwrap_err().to_string();
             assert_eq!(error, format!("cannot read {}", path.display()));
         }
+    }
+
+    #[test]
+    fn an_entry_is_a_killed_command_s_when_that_ended_in_the_middle() {
+        let mut entry = Entry::new(Settings::new());
+        assert!(entry.owner.is_alive() && !entry.was_killed());
+        assert_eq!(entry.owner.pid, std::process::id());
+        // Another process with the same number started at another time.
+        entry.owner.start_ticks += 1;
+        assert!(entry.was_killed());
+        entry.stage = Stage::Kept;
+        assert!(!entry.was_killed());
     }
 }

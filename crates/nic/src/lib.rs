@@ -24,6 +24,7 @@ mod error;
 mod flow;
 mod interrupts;
 mod journal;
+mod owner;
 mod page;
 mod queues;
 mod session;
@@ -43,10 +44,14 @@ pub use cpus::{from_list as cpus_of_list, to_list as cpu_list};
 pub use error::NicError;
 pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, numa_node_of, predict_with};
 pub use interrupts::{Affinity, Interrupt, affinity, card_interrupts, parse_interrupts};
-pub use journal::{Journal, Stage};
+pub use journal::{Entry, Journal, Stage};
+pub use owner::Owner;
 pub use page::{Driver, Link, Page, Pcie, Table};
 pub use queues::{QueueInterrupt, queue_interrupts};
-pub use session::{Applied, Left, Outcome, Restored, Session, SessionError, Verdict, restore};
+pub use session::{
+    Applied, Left, Outcome, Readback, Restored, Saved, Session, SessionError, restore, restore_killed,
+    set_without_journal,
+};
 pub use setting::{Change, Setting, Settings, changes};
 pub use settings::{
     Reading, SYSCTLS, Sysctl, interrupts_the_link, kinds, parse_rule, read_settings, resolve, rule_text,

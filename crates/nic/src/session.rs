@@ -8,19 +8,21 @@ use std::{
 };
 
 use serde::Serialize;
-use thiserror::Error;
 
 use crate::{
     Card, NicError, Setting, Settings,
-    journal::{Journal, Stage},
+    journal::{Entry, Journal, Stage},
+    owner::Owner,
     setting::{Change, changes},
-    settings::{kind_of, position, read_settings, resolve},
+    settings::{position, read_settings, resolve},
 };
 
 mod bring;
+pub(crate) mod error;
 
 pub use bring::Left;
-use bring::{bring, follows_a_reset, is_set_with};
+use bring::{bring, follows_a_reset, is_set_with, write_group};
+pub use error::SessionError;
 
 /// A card that this process changes, and nobody else meanwhile.
 ///
@@ -32,10 +34,10 @@ pub struct Session {
     state: PathBuf,
     /// As it was when this session began.
     start: Settings,
-    /// What is on disk once something has changed.
+    /// What earlier sessions left on purpose.
     journal: Journal,
-    /// A journal that an earlier session left on purpose.
-    earlier: Option<Journal>,
+    /// What this one changed; on disk behind the others once something has changed.
+    own: Entry,
     changed: bool,
     _lock: net::UnixListener,
 }
@@ -49,13 +51,13 @@ pub struct Outcome {
     /// The value read back; `None` where the setting is gone.
     pub now: Option<String>,
     /// What that means.
-    pub verdict: Verdict,
+    pub verdict: Readback,
 }
 
 /// How a value read back compares to what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Readback {
     /// As asked.
     Done,
     /// Changed, but to another value: the driver rounded it.
@@ -77,86 +79,30 @@ pub struct Applied {
     pub link_is_up: Option<bool>,
 }
 
+/// A command whose changes are saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Saved {
+    /// The command with its arguments.
+    pub command: String,
+    /// Its process.
+    pub pid: u32,
+    /// Whether it was killed, or finished and left its changes on purpose.
+    pub killed: bool,
+    /// The settings it changed, by name.
+    pub settings: Vec<String>,
+}
+
 /// What putting back did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
+    /// The commands whose changes were undone, newest first; not undone as long as something is left.
+    pub undone: Vec<Saved>,
+    /// The commands whose changes stay, newest first.
+    pub kept: Vec<Saved>,
     /// Settings that were put back.
     pub changes: Vec<Change>,
     /// Settings that could not be.
     pub left: Vec<Left>,
-}
-
-/// Why a card could not be changed, or not be put back.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// The card.
-    #[error(transparent)]
-    Nic(#[from] NicError),
-    /// Settings that cannot be used; nothing was changed.
-    #[error("{} of the settings cannot be used", .problems.len())]
-    Problems {
-        /// All of them.
-        problems: Vec<NicError>,
-    },
-    /// Somebody else is at it.
-    #[error("{interface} is being changed by {}", by(.pid))]
-    Busy {
-        /// The interface's name.
-        interface: String,
-        /// By this process, as its journal says.
-        pid: Option<u32>,
-    },
-    /// An earlier change was cut off.
-    #[error("an earlier change of {interface} was cut off in the middle")]
-    Unfinished {
-        /// The interface's name.
-        interface: String,
-    },
-    /// There is no journal.
-    #[error("nothing of {interface} is to be restored")]
-    NothingToRestore {
-        /// The interface's name.
-        interface: String,
-    },
-    /// The journal.
-    #[error("cannot {action} {}", .path.display())]
-    Journal {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A change was refused and all others were taken back.
-    #[error("{cause}; {}", outcome(.left))]
-    RolledBack {
-        /// The refusal.
-        cause: Box<NicError>,
-        /// What could not be taken back.
-        left: Vec<Left>,
-    },
-    /// No lock could be had.
-    #[error("cannot lock {interface}")]
-    Lock {
-        /// The interface's name.
-        interface: String,
-        /// The cause.
-        source: io::Error,
-    },
-}
-
-fn by(pid: &Option<u32>) -> String {
-    pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
-}
-
-fn outcome(left: &[Left]) -> String {
-    if left.is_empty() {
-        return "everything is as it was".into();
-    }
-    let commands: Vec<String> = left.iter().map(Left::to_string).collect();
-    format!("what could not be taken back: {}", commands.join("; "))
 }
 
 /// How long a link may take to come back.
@@ -170,17 +116,17 @@ impl Session {
     pub fn begin(interface: &str, state: &Path) -> Result<Self, SessionError> {
         let mut card = Card::open(interface)?;
         let lock = lock(&card, state)?;
-        let earlier = Journal::find(state, card.index())?;
-        if earlier.as_ref().is_some_and(|journal| journal.stage == Stage::Changing) {
-            return Err(SessionError::Unfinished { interface: card.name().into() });
+        let journal = match Journal::find(state, card.index())? {
+            Some(journal) => journal,
+            None => Journal::new(&card)?,
+        };
+        if let Some(entry) = journal.newest().filter(|entry| entry.stage == Stage::Changing) {
+            let owner = entry.owner.clone();
+            return Err(SessionError::Unfinished { interface: card.name().into(), owner });
         }
         let start = read_settings(&mut card)?.settings;
-        let mut journal = Journal::new(&card, start.clone())?;
-        if let Some(earlier) = &earlier {
-            journal.former.clone_from(&earlier.former);
-            journal.asked.clone_from(&earlier.asked);
-        }
-        Ok(Self { card, state: state.into(), start, journal, earlier, changed: false, _lock: lock })
+        let own = Entry::new(start.clone());
+        Ok(Self { card, state: state.into(), start, journal, own, changed: false, _lock: lock })
     }
 
     /// The card.
@@ -229,17 +175,13 @@ impl Session {
         }
         let before = read_settings(&mut self.card)?.settings;
         let was_up = self.card.link()?.operational;
-        self.journal.stage = Stage::Changing;
-        self.journal.asked.extend(changes.iter().map(|change| change.name.clone()));
-        self.journal.asked.sort();
-        self.journal.asked.dedup();
-        self.journal.write(&self.state)?;
-        self.changed = true;
-        if let Err(refusal) = write_in_order(&mut self.card, &changes) {
-            let names: Vec<String> = changes.iter().map(|change| change.name.clone()).collect();
-            let (_, left) = bring(&mut self.card, &before, &names)?;
-            if left.is_empty() && before == self.start {
-                self.forget()?;
+        self.own.changes.extend_from_slice(&changes);
+        self.save()?;
+        if let Err(refusal) = self.write(&before, &changes)? {
+            let left = self.take_back(&before, &changes)?;
+            if left.is_empty() {
+                self.own.changes.truncate(self.own.changes.len() - changes.len());
+                if self.own.changes.is_empty() { self.forget()? } else { self.save()? }
             }
             return Err(SessionError::RolledBack { cause: Box::new(refusal), left });
         }
@@ -248,6 +190,31 @@ impl Session {
         let now = read_settings(&mut self.card)?.settings;
         let outcomes = changes.into_iter().map(|change| judge(change, &before, &now)).collect();
         Ok(Applied { outcomes, put_back, side_effects, link_is_up })
+    }
+
+    /// Writes changes in the order of kinds. Where one is refused that can be made first, it goes first: a queue's
+    /// polling cannot be changed once the feature is off that polls it.
+    fn write(&mut self, before: &Settings, changes: &[Change]) -> Result<Result<(), NicError>, NicError> {
+        let mut groups: Vec<&[Change]> = changes.chunk_by(|one, next| kind(one) == kind(next)).collect();
+        let Err((at, refusal)) = write_groups(&mut self.card, &groups) else { return Ok(Ok(())) };
+        if at == 0 || !self.take_back(before, changes)?.is_empty() {
+            return Ok(Err(refusal));
+        }
+        groups[..=at].rotate_right(1);
+        Ok(write_groups(&mut self.card, &groups).map_err(|_| refusal))
+    }
+
+    fn take_back(&mut self, before: &Settings, changes: &[Change]) -> Result<Vec<Left>, NicError> {
+        Ok(bring(&mut self.card, before, &names(changes), changes)?.1)
+    }
+
+    /// Puts the journal on disk with this session's own entry.
+    fn save(&mut self) -> Result<(), SessionError> {
+        let mut journal = self.journal.clone();
+        journal.entries.push(self.own.clone());
+        journal.write(&self.state)?;
+        self.changed = true;
+        Ok(())
     }
 
     /// Puts everything back to what it was when this session began.
@@ -259,14 +226,16 @@ impl Session {
             return Ok(Restored::default());
         }
         let was_up = self.card.link()?.operational;
-        let (changes, left) = bring(&mut self.card, &self.start, &self.journal.asked)?;
+        let log = &self.own.changes;
+        let (changes, left) = bring(&mut self.card, &self.start, &names(log), log)?;
         if was_up && !changes.is_empty() {
             self.wait_for_link()?;
         }
+        let undone = vec![saved(&self.own)];
         if left.is_empty() {
             self.forget()?;
         }
-        Ok(Restored { changes, left })
+        Ok(Restored { undone, kept: newest_first(&self.journal.entries), changes, left })
     }
 
     /// Leaves everything as it is now. The journal stays, for [`restore`].
@@ -275,26 +244,18 @@ impl Session {
     /// When the journal cannot be written; the session is then undone.
     pub fn keep(mut self) -> Result<(), SessionError> {
         if self.changed {
-            self.journal.stage = Stage::Kept;
-            self.journal.write(&self.state)?;
+            self.own.stage = Stage::Kept;
+            self.save()?;
             self.changed = false;
         }
         Ok(())
     }
 
-    /// As it was at the beginning: the journal is the earlier session's, or none.
+    /// As it was at the beginning: the journal is that of earlier sessions.
     fn forget(&mut self) -> Result<(), SessionError> {
         self.changed = false;
-        match &self.earlier {
-            Some(earlier) => {
-                self.journal.clone_from(earlier);
-                earlier.write(&self.state)
-            }
-            None => {
-                self.journal.asked.clear();
-                self.journal.remove(&self.state)
-            }
-        }
+        self.own.changes.clear();
+        self.journal.write(&self.state)
     }
 
     /// A driver that reset the card may have forgotten other settings: those that still make sense are put back.
@@ -316,7 +277,8 @@ impl Session {
         };
         let names: Vec<String> = before.keys().filter(lost).cloned().collect();
         let wanted: Settings = before.clone().into_iter().filter(|(name, _)| names.contains(name)).collect();
-        let put_back = if names.is_empty() { Vec::new() } else { bring(&mut self.card, &wanted, &names)?.0 };
+        let put_back =
+            if names.is_empty() { Vec::new() } else { bring(&mut self.card, &wanted, &names, &[])?.0 };
         let after = read_settings(&mut self.card)?.settings;
         let differs = |(name, was): (&String, &String)| {
             let now = after.get(name).filter(|now| *now != was && !asked(name))?;
@@ -339,25 +301,94 @@ impl Drop for Session {
     }
 }
 
-/// Puts an interface back to what its journal says it was, and ends the journal.
+/// Puts an interface back to what it was before any of the saved changes, and ends its journal.
 ///
 /// # Errors
 /// [`SessionError::Busy`] while a process is at it, [`SessionError::NothingToRestore`] without a journal.
 pub fn restore(interface: &str, state: &Path) -> Result<Restored, SessionError> {
+    restore_newest(interface, state, |_| true)
+}
+
+/// Changes settings of an interface that ends with this process, as a lab's does: there is nothing to put back, and no
+/// journal. Returns what has changed.
+///
+/// # Errors
+/// Every setting that cannot be used, before anything is changed; or the first change that is refused.
+pub fn set_without_journal(interface: &str, wanted: &[Setting]) -> Result<Vec<Change>, SessionError> {
+    let mut card = Card::open(interface)?;
+    let now = read_settings(&mut card)?.settings;
+    let (mut problems, mut resolved) = (Vec::new(), Vec::new());
+    for setting in wanted {
+        match resolve(&mut card, setting) {
+            Ok(setting) => resolved.push(setting),
+            Err(error) => problems.push(error),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(SessionError::Problems { problems });
+    }
+    let mut changes = changes(&now, &resolved);
+    changes.sort_by_key(|change| position(&change.name));
+    let groups: Vec<&[Change]> = changes.chunk_by(|one, next| kind(one) == kind(next)).collect();
+    write_groups(&mut card, &groups).map_err(|(_, error)| error)?;
+    Ok(changes)
+}
+
+/// Undoes what killed commands left, and not what finished ones changed on purpose.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_killed(interface: &str, state: &Path) -> Result<Restored, SessionError> {
+    restore_newest(interface, state, Entry::was_killed)
+}
+
+fn restore_newest(
+    interface: &str,
+    state: &Path,
+    shall_end: impl Fn(&Entry) -> bool,
+) -> Result<Restored, SessionError> {
     let mut card = Card::open(interface)?;
     let _lock = lock(&card, state)?;
     let nothing = || SessionError::NothingToRestore { interface: interface.into() };
-    let journal = Journal::find(state, card.index())?.ok_or_else(nothing)?;
+    let mut journal = Journal::find(state, card.index())?.ok_or_else(nothing)?;
+    let ending = journal.entries.iter().rev().take_while(|entry| shall_end(entry)).count();
+    let entries = journal.entries.split_off(journal.entries.len() - ending);
+    let oldest = entries.first().ok_or_else(nothing)?;
     let was_up = card.link()?.operational;
-    let (changes, left) = bring(&mut card, &journal.former, &journal.asked)?;
+    let log: Vec<Change> = entries.iter().flat_map(|entry| entry.changes.clone()).collect();
+    let (changes, left) = bring(&mut card, &oldest.former, &names(&log), &log)?;
     if was_up && !changes.is_empty() {
         let index = card.index();
         card.route.wait_until_up(index, Instant::now() + LINK_BACK).map_err(NicError::from)?;
     }
     if left.is_empty() {
-        journal.remove(state)?;
+        journal.write(state)?;
     }
-    Ok(Restored { changes, left })
+    Ok(Restored { undone: newest_first(&entries), kept: newest_first(&journal.entries), changes, left })
+}
+
+/// What is saved for each command, newest first.
+fn newest_first(entries: &[Entry]) -> Vec<Saved> {
+    entries.iter().rev().map(saved).collect()
+}
+
+fn saved(entry: &Entry) -> Saved {
+    let mut settings = names(&entry.changes);
+    settings.sort();
+    settings.dedup();
+    let Owner { command, pid, .. } = entry.owner.clone();
+    Saved { command, pid, killed: entry.was_killed(), settings }
+}
+
+impl Journal {
+    /// What is saved for each command, newest first.
+    pub fn saved(&self) -> Vec<Saved> {
+        newest_first(&self.entries)
+    }
+}
+
+fn names(changes: &[Change]) -> Vec<String> {
+    changes.iter().map(|change| change.name.clone()).collect()
 }
 
 /// An abstract socket is a lock that belongs to the network namespace and ends with the process, however it ends.
@@ -370,36 +401,23 @@ fn lock(card: &Card, state: &Path) -> Result<net::UnixListener, SessionError> {
         Ok(lock) => Ok(lock),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let journal = Journal::find(state, card.index()).unwrap_or_default();
-            Err(SessionError::Busy { interface, pid: journal.map(|journal| journal.pid) })
+            let at_it = journal.as_ref().and_then(Journal::newest).filter(|entry| entry.owner.is_alive());
+            Err(SessionError::Busy { interface, pid: at_it.map(|entry| entry.owner.pid) })
         }
         Err(source) => Err(SessionError::Lock { interface, source }),
     }
 }
 
-/// Writes changes kind by kind; they are in the order of kinds.
-fn write_in_order(card: &mut Card, changes: &[Change]) -> Result<(), NicError> {
-    for group in changes.chunk_by(|one, next| position(&one.name) == position(&next.name)) {
-        write_group(card, group)?;
-    }
-    Ok(())
+/// Writes changes group by group; says which was refused.
+fn write_groups(card: &mut Card, groups: &[&[Change]]) -> Result<(), (usize, NicError)> {
+    groups
+        .iter()
+        .enumerate()
+        .try_for_each(|(at, group)| write_group(card, group).map_err(|error| (at, error)))
 }
 
-fn write_group(card: &mut Card, group: &[Change]) -> Result<(), NicError> {
-    let Some(first) = group.first() else { return Ok(()) };
-    let (kind, _) = kind_of(&first.name)?;
-    let pairs: Vec<(&str, &str)> = group
-        .iter()
-        .filter_map(|change| Some((change.name.split_once('.')?.1, change.to.as_str())))
-        .collect();
-    kind.write(card, &pairs).map_err(|source| {
-        let join = |part: fn(&Change) -> &str| group.iter().map(part).collect::<Vec<_>>().join(" and ");
-        NicError::Refused {
-            name: join(|change| &change.name),
-            interface: card.name().into(),
-            value: join(|change| &change.to),
-            source: Box::new(source),
-        }
-    })
+fn kind(change: &Change) -> usize {
+    position(&change.name)
 }
 
 /// `rule.any` and `context.new` may be asked for several times, and get names of their own.
@@ -413,16 +431,16 @@ fn judge(change: Change, before: &Settings, now: &Settings) -> Outcome {
         let came = now.iter().find(|(name, value)| {
             name.starts_with(kind) && **value == change.to && before.get(*name) != Some(value)
         });
-        let verdict = if came.is_some() { Verdict::Done } else { Verdict::Ignored };
+        let verdict = if came.is_some() { Readback::Done } else { Readback::Ignored };
         return Outcome { now: came.map(|(name, value)| format!("{name}={value}")), change, verdict };
     }
     let value = now.get(&change.name).cloned();
     let gone = change.to == "none" && value.is_none();
     let verdict = match &value {
-        Some(value) if *value == change.to => Verdict::Done,
-        _ if gone => Verdict::Done,
-        value if *value == change.from => Verdict::Ignored,
-        _ => Verdict::Rounded,
+        Some(value) if *value == change.to => Readback::Done,
+        _ if gone => Readback::Done,
+        value if *value == change.from => Readback::Ignored,
+        _ => Readback::Rounded,
     };
     Outcome { change, now: value, verdict }
 }
@@ -441,18 +459,18 @@ mod tests {
             let now = Settings::from([("ring.rx".into(), now.into())]);
             judge(change("ring.rx", "256", "100"), &Settings::new(), &now).verdict
         };
-        assert_eq!(verdict("100"), Verdict::Done);
-        assert_eq!(verdict("104"), Verdict::Rounded);
-        assert_eq!(verdict("256"), Verdict::Ignored);
+        assert_eq!(verdict("100"), Readback::Done);
+        assert_eq!(verdict("104"), Readback::Rounded);
+        assert_eq!(verdict("256"), Readback::Ignored);
     }
 
     #[test]
     fn what_is_ended_is_done_when_it_is_gone_and_what_came_is_named() {
         let gone = judge(change("rule.1", "udp4 drop", "none"), &Settings::new(), &Settings::new());
-        assert_eq!(gone.verdict, Verdict::Done);
+        assert_eq!(gone.verdict, Readback::Done);
         let now = Settings::from([("rule.9".into(), "udp4 drop".into())]);
         let asked = Change { name: "rule.any".into(), from: None, to: "udp4 drop".into() };
         let came = judge(asked, &Settings::new(), &now);
-        assert_eq!((came.verdict, came.now.as_deref()), (Verdict::Done, Some("rule.9=udp4 drop")));
+        assert_eq!((came.verdict, came.now.as_deref()), (Readback::Done, Some("rule.9=udp4 drop")));
     }
 }

@@ -12,6 +12,7 @@ mod contexts;
 mod features;
 mod group;
 mod interrupts;
+mod kind;
 mod link;
 mod napi;
 mod pause;
@@ -21,40 +22,10 @@ mod rules;
 mod steering;
 mod sysctl;
 
+use kind::{Kind, Wrong};
 pub(crate) use rss::{function_name, scaling, table_text};
 pub use rules::{parse_rule, rule_text};
 pub use sysctl::{SYSCTLS, Sysctl};
-
-/// One kind of setting. Keys are names without the kind and its dot.
-pub(crate) trait Kind: Sync {
-    /// The part of the name before the first dot.
-    fn prefix(&self) -> &'static str;
-
-    /// Whether many cards take their link down to change it.
-    fn interrupts_the_link(&self) -> bool {
-        false
-    }
-
-    /// Everything of this kind that can be changed, with its value now.
-    fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError>;
-
-    /// A value as [`Kind::read`] would give it, or what to write instead.
-    fn resolve(&self, card: &mut Card, key: &str, value: &str) -> Result<String, Wrong>;
-
-    /// Changes some of them.
-    fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError>;
-}
-
-/// Why a value cannot be used.
-#[derive(Debug)]
-pub(crate) enum Wrong {
-    /// It must look like this.
-    Expected(String),
-    /// There is no such setting here.
-    NoSuchKey,
-    /// What it depends on cannot be read.
-    Unreadable(NicError),
-}
 
 /// All kinds, in the order in which they can be changed: channels before the table that names them, rules last of
 /// what a reset forgets, and what belongs to interrupts and queues after they are there again.
@@ -168,16 +139,4 @@ pub(crate) fn kind_of(name: &str) -> Result<(&'static dyn Kind, &str), NicError>
     let (prefix, key) = name.split_once('.').ok_or_else(no_such)?;
     let kind = KINDS.into_iter().find(|kind| kind.prefix() == prefix).ok_or_else(no_such)?;
     Ok((kind, key))
-}
-
-/// A number up to a limit.
-fn number(value: &str, limit: Option<u64>) -> Result<String, Wrong> {
-    let expected = || {
-        Wrong::Expected(match limit {
-            Some(limit) => format!("a number up to {limit}"),
-            None => "a number".into(),
-        })
-    };
-    let number: u64 = value.parse().map_err(|_| expected())?;
-    if limit.is_some_and(|limit| number > limit) { Err(expected()) } else { Ok(number.to_string()) }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -11,6 +12,8 @@ use nic::{Card, Session, Setting, Settings, read_settings, restore};
 
 /// In the environment of the process that is killed: interface, state directory and settings, parted by bars.
 const VICTIM: &str = "NIC_TEST_VICTIM";
+/// Likewise, where it is to wait with its change made.
+const HALTS: &str = "NIC_TEST_VICTIM_HALTS";
 
 /// The victim's work, where this process is one: to be called first by the test that starts them.
 pub(crate) fn be_a_victim() -> bool {
@@ -20,8 +23,24 @@ pub(crate) fn be_a_victim() -> bool {
     let settings: Vec<Setting> = parts.map(|text| text.parse().unwrap()).collect();
     let mut session = Session::begin(interface, Path::new(state)).unwrap();
     session.apply(&settings).unwrap();
+    if env::var_os(HALTS).is_some() {
+        println!("\nchanged");
+        // Not parked: somebody may have unparked this thread before.
+        std::thread::sleep(Duration::from_secs(60));
+    }
     drop(session);
     true
+}
+
+/// A process that has changed an interface and waits to be killed.
+pub(crate) fn halted_victim(interface: &str, state: &Path, test: &str, settings: &[&str]) -> Child {
+    let order = [&[interface, state.to_str().unwrap()], settings].concat().join("|");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(VICTIM, &order).env(HALTS, "1");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "changed"), "the other process failed");
+    child
 }
 
 /// Kills a process that changes `interface` at `kills` random moments, and restores after each; every setting must be
@@ -62,6 +81,49 @@ pub(crate) fn kill_and_restore(interface: &str, test: &str, settings: &[&str], k
     changed
 }
 
+/// Applies random sequences of settings, some kept, some taken back at once, and restores after each sequence: nothing
+/// is left, and every setting is what it was. `table` has values by setting. Returns how many changes were kept.
+pub(crate) fn random_sequences(interface: &str, table: &[(&str, &[&str])], sequences: u32, seed: u64) -> u32 {
+    println!("random sequences of settings, seed {seed}");
+    let mut random = Random(seed);
+    let before = all_settings(interface);
+    let mut kept = 0;
+    for sequence in 0..sequences {
+        let state = tempfile::tempdir().unwrap();
+        let mut steps = Vec::new();
+        for _ in 0..=random.below(6) {
+            let mut pick = || {
+                let (name, values) = table[random.below(table.len())];
+                format!("{name}={}", values[random.below(values.len())])
+            };
+            let texts: Vec<String> = (0..3).map(|_| pick()).collect();
+            let texts = &texts[..=random.below(3)];
+            let settings: Vec<Setting> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            let mut session = Session::begin(interface, state.path()).unwrap();
+            // What cannot be used now, or is refused, is taken back as a whole.
+            let applied = session.apply(&settings);
+            let words = applied.as_ref().map_or_else(ToString::to_string, |_| "applied".into());
+            if let Err(nic::SessionError::RolledBack { left, .. }) = &applied {
+                assert_eq!(left, &[], "sequence {sequence}: {steps:?}, then {texts:?}");
+            }
+            let keep = random.below(4) > 0;
+            steps.push(format!("{texts:?}: {words}, kept: {keep}"));
+            if keep && applied.is_ok_and(|applied| !applied.outcomes.is_empty()) {
+                kept += 1;
+                session.keep().unwrap();
+            }
+        }
+        match restore(interface, state.path()) {
+            Ok(restored) => assert_eq!(restored.left, [], "sequence {sequence}: {steps:#?}"),
+            Err(nic::SessionError::NothingToRestore { .. }) => {}
+            Err(error) => panic!("sequence {sequence}: {error}: {steps:#?}"),
+        }
+        let differences = differences(&before, &all_settings(interface));
+        assert_eq!(differences, [""; 0], "sequence {sequence}: {steps:#?}");
+    }
+    kept
+}
+
 /// The settings that are this interface's own.
 pub(crate) fn all_settings(interface: &str) -> Settings {
     let mut settings = read_settings(&mut Card::open(interface).unwrap()).unwrap().settings;
@@ -91,5 +153,9 @@ impl Random {
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f64 / f64::from(1 << 24)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.unit() * limit as f64) as usize
     }
 }

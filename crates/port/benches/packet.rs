@@ -1,4 +1,4 @@
-//! `cargo bench -p linerate-port --bench packet`: [`PacketTx`] in both modes, with and without the queueing
+//! `cargo bench -p linerate-port --bench packet`: [`PacketTx`] with and without the queueing
 //! discipline, against a plain TX_RING sender in C (`benches/baseline/txring.c`), on the same kind of lab, turn by
 //! turn, towards an interface where nobody listens.
 //!
@@ -13,7 +13,7 @@ use std::{
 
 use lab::{Lab, LabPlan};
 use measure::median;
-use port::{PacketRx, PacketRxOptions, PacketTx, PacketTxMode, PacketTxOptions, RxPort, TxPort, Wait};
+use port::{PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, RxPort, TxPort, Wait};
 use sys::{clock, cpu};
 use wire::{FrameSpec, MacAddr, Sizes, Template};
 
@@ -43,10 +43,9 @@ fn main() -> Outcome<()> {
 type Contender<'a> = (&'a str, Box<dyn Fn(&Lab) -> Outcome<Done> + 'a>);
 
 fn compare(baseline: &Baseline, frame_size: u32) -> Outcome<()> {
-    let own = |mode, qdisc_bypass, batch_size| {
+    let own = |qdisc_bypass, batch_size| {
         move |lab: &Lab| {
             let options = PacketTxOptions {
-                mode,
                 qdisc_bypass,
                 batch_size,
                 ..PacketTxOptions::on(lab.tx().index(), frame_size as usize - 4)
@@ -54,15 +53,12 @@ fn compare(baseline: &Baseline, frame_size: u32) -> Outcome<()> {
             lab.tx().run(move || send(&options))?
         }
     };
-    use PacketTxMode::{Ring, Sendmmsg};
-    let contenders: [Contender<'_>; 7] = [
+    let contenders: [Contender<'_>; 5] = [
         ("plain TX_RING in C, bypass", Box::new(|lab| baseline.send(lab, frame_size))),
-        ("ring, bypass", Box::new(own(Ring, true, 128))),
-        ("ring, qdisc", Box::new(own(Ring, false, 128))),
-        ("sendmmsg, bypass", Box::new(own(Sendmmsg, true, 128))),
-        ("sendmmsg, qdisc", Box::new(own(Sendmmsg, false, 128))),
-        ("ring, bypass, batches of 32", Box::new(own(Ring, true, 32))),
-        ("ring, bypass, batches of 512", Box::new(own(Ring, true, 512))),
+        ("ring, bypass", Box::new(own(true, 128))),
+        ("ring, qdisc", Box::new(own(false, 128))),
+        ("ring, bypass, batches of 32", Box::new(own(true, 32))),
+        ("ring, bypass, batches of 512", Box::new(own(true, 512))),
     ];
     // With scatter-gather, which checksum offload brings along, the plain ring is at its best.
     let plan = LabPlan { tx_checksum: true, ..LabPlan::default() };

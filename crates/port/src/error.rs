@@ -76,6 +76,18 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// Something of the kernel that the path is made of is missing or refused.
+    #[error("cannot {tried} {facility}{needs}")]
+    Facility {
+        /// What was tried.
+        tried: &'static str,
+        /// What the kernel calls it.
+        facility: &'static str,
+        /// What it needs, in brackets; nothing when unknown.
+        needs: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// A step on an interface failed.
     #[error("cannot {tried} on interface {interface}")]
     Interface {
@@ -216,6 +228,7 @@ impl PortError {
             | Self::Stream { source, .. }
             | Self::Receive { source, .. }
             | Self::Capability { source, .. }
+            | Self::Facility { source, .. }
             | Self::Interface { source, .. }
             | Self::XskBroken { source, .. }
             | Self::Napi { source, .. }

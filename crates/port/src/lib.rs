@@ -18,6 +18,7 @@
 
 use std::net::SocketAddr;
 
+use measure::Place;
 use serde::{Deserialize, Serialize};
 
 mod error;
@@ -27,18 +28,19 @@ mod reflector;
 mod returns;
 mod tcp;
 mod udp;
+mod uring;
 mod xdp;
 mod xsk;
 
 /// What XDP programs count, and how they are attached.
 pub use bpf::{
     BpfError, CountOptions, Counts, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes,
-    MeasuringCost, Mode as XdpMode, ProbeTime, QueuePackets, SendPath, SocketLayer, SocketQueues,
-    SocketQueuesOptions, StreamCount, Verdict, WORK_AT_MOST_NS, WayBack,
+    MeasuringCost, Mode as XdpMode, ProbeAction, ProbeTime, QueuePackets, SendPath, SocketLayer,
+    SocketQueues, SocketQueuesOptions, StreamCount, WORK_AT_MOST_NS, WayBack,
 };
 pub use error::PortError;
 pub use packet::{
-    Fanout, FanoutMode, PacketReflector, PacketRx, PacketRxOptions, PacketStatistics, PacketTx, PacketTxMode,
+    Fanout, FanoutMode, PacketReflector, PacketRx, PacketRxOptions, PacketStatistics, PacketTx,
     PacketTxOptions,
 };
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
@@ -47,6 +49,7 @@ pub use returns::ReturnList;
 pub use sys::xsk::BusyPoll;
 pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpReflector, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
+pub use uring::{UringRx, UringRxOptions, UringTx, UringTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};
 pub use xsk::{
     After, Recycling, Turn, XskGot, XskQueue, XskQueueOptions, XskReflector, XskRx, XskRxOptions, XskShape,
@@ -87,14 +90,54 @@ pub struct Sent {
 /// Packets that a receiving port lost at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Where, in words.
-    pub place: &'static str,
+    /// Where.
+    pub place: Place,
     /// How many packets.
     pub packets: u64,
     /// The counters that say so, with the kernel's names.
     pub source: &'static str,
     /// What would lose fewer there.
     pub remedy: &'static str,
+}
+
+/// Buffers in which the kernel joined datagrams (GRO), as a port received them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Joined {
+    /// Buffers received.
+    pub buffers: u64,
+    /// Datagrams in all of them.
+    pub datagrams: u64,
+    /// The fewest datagrams of one buffer; 0 before the first.
+    pub fewest: u64,
+    /// The most datagrams of one buffer.
+    pub most: u64,
+}
+
+impl Joined {
+    /// Adds `buffers` buffers of `each` datagrams.
+    #[inline]
+    pub fn add(&mut self, buffers: u64, each: u64) {
+        if buffers > 0 {
+            let added = Self { buffers, datagrams: buffers * each, fewest: each, most: each };
+            *self = self.plus(added);
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    #[inline]
+    pub fn plus(self, other: Self) -> Self {
+        let fewest = match (self.fewest, other.fewest) {
+            (0, fewest) | (fewest, 0) => fewest,
+            (one, another) => one.min(another),
+        };
+        Self {
+            buffers: self.buffers + other.buffers,
+            datagrams: self.datagrams + other.datagrams,
+            fewest,
+            most: self.most.max(other.most),
+        }
+    }
 }
 
 /// A received packet, lent until the next call.
@@ -169,6 +212,11 @@ pub trait RxPort {
     /// Who stamps the packets that are lent.
     fn time_source(&self) -> TimeSource {
         TimeSource::Loop
+    }
+
+    /// The buffers in which datagrams came joined; `None` where the kernel joins none.
+    fn joined(&self) -> Option<Joined> {
+        None
     }
 
     /// Packets lost as far as the packets received have told: costs nothing, and may lag behind.

@@ -7,7 +7,7 @@ mod transmit;
 pub use receive::{Fanout, PacketRx, PacketRxOptions};
 pub use reflect::PacketReflector;
 pub use sys::packet::{FanoutMode, Statistics as PacketStatistics};
-pub use transmit::{PacketTx, PacketTxMode, PacketTxOptions};
+pub use transmit::{PacketTx, PacketTxOptions};
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! Receiving, and sending back what was looked at.
 
-use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
+use crate::{Joined, Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
 /// A port whose probes go back to those who agreed, after they were looked at.
 pub struct Reflector<P, B> {
@@ -42,6 +42,10 @@ impl<P: RxPort, B: Back> RxPort for Reflector<P, B> {
 
     fn time_source(&self) -> TimeSource {
         self.rx.time_source()
+    }
+
+    fn joined(&self) -> Option<Joined> {
+        self.rx.joined()
     }
 
     fn lost_seen(&self) -> u64 {

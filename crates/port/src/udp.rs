@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
+use measure::Place;
 use sys::udp::{Message, RecvBatch, SendBatch, SocketOptions, UdpSocket};
 
-use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TimeSource, TxPort, Wait};
+use crate::{Joined, Layer, Loss, PortError, Received, RxPort, Sent, TimeSource, TxPort, Wait};
 
 mod reflect;
 
@@ -88,6 +89,8 @@ pub struct UdpRx {
     lost: u64,
     shares_socket: bool,
     times: TimeSource,
+    /// With GRO.
+    joined: Option<Joined>,
 }
 
 impl UdpTxOptions {
@@ -183,6 +186,11 @@ impl UdpTx {
             UdpRx::over(socket, &options, false)
         };
         self.sockets.iter().map(port).collect()
+    }
+
+    /// The sockets, one a flow, for another way to hand datagrams to them.
+    pub fn sockets(&self) -> &[UdpSocket] {
+        &self.sockets
     }
 
     fn fill(&mut self, packets: usize, mut fill: impl FnMut(&mut [u8]) -> usize) -> usize {
@@ -309,7 +317,8 @@ impl UdpRx {
         let batch = if times == TimeSource::Loop { batch } else { batch.with_times() };
         let local =
             socket.local_address().map_err(|source| PortError::Option { option: "getsockname", source })?;
-        Ok(Self { socket, batch, local, lost: 0, shares_socket, times })
+        let joined = options.gro.then(Joined::default);
+        Ok(Self { socket, batch, local, lost: 0, shares_socket, times, joined })
     }
 
     /// The address bound to.
@@ -355,6 +364,7 @@ impl RxPort for UdpRx {
             self.advance_lost(count);
         }
         let mut packets = 0;
+        let mut joined = Joined::default();
         for index in 0..messages {
             let message = self.batch.message(index);
             let arrived_ns = match self.times {
@@ -368,6 +378,7 @@ impl RxPort for UdpRx {
                     sink(Received { bytes: message.bytes, truncated, arrived_ns, source });
                 }
                 Some(segment) => {
+                    joined.add(1, message.bytes.len().div_ceil(segment) as u64);
                     for bytes in message.bytes.chunks(segment) {
                         packets += 1;
                         sink(Received { bytes, truncated, arrived_ns, source });
@@ -375,11 +386,20 @@ impl RxPort for UdpRx {
                 }
             }
         }
+        if let Some(all) = &mut self.joined {
+            // A buffer of one datagram says nothing of segments.
+            joined.add(messages as u64 - joined.buffers, 1);
+            *all = all.plus(joined);
+        }
         Ok(packets)
     }
 
     fn time_source(&self) -> TimeSource {
         self.times
+    }
+
+    fn joined(&self) -> Option<Joined> {
+        self.joined
     }
 
     fn lost_seen(&self) -> u64 {
@@ -400,10 +420,13 @@ impl RxPort for UdpRx {
 
     fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
         Ok(vec![Loss {
-            place: "receive buffer full",
+            place: Place::ReceiveBuffer,
             packets: self.lost()?,
             source: "socket SK_MEMINFO_DROPS",
             remedy: "the reader does not keep up: more threads with reuseport, or a larger --receive-buffer",
         }])
     }
 }
+
+#[cfg(test)]
+mod tests;

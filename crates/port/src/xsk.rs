@@ -15,6 +15,7 @@ mod reflect;
 mod rx;
 mod tx;
 
+use measure::Place;
 use sys::{
     ethtool::EthtoolSocket,
     rtnetlink::{Link, RouteSocket},
@@ -77,19 +78,19 @@ pub fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
     let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
     [
         Loss {
-            place: "AF_XDP fill ring empty",
+            place: Place::XskFillEmpty,
             packets: without_frame,
             source: "XDP_STATISTICS rx_fill_ring_empty_descs",
             remedy: "more frames, or a receiver that gives them back faster",
         },
         Loss {
-            place: "AF_XDP frame too small",
+            place: Place::XskFrameSmall,
             packets: counted.rx_dropped - without_frame,
             source: "XDP_STATISTICS rx_dropped - rx_fill_ring_empty_descs",
             remedy: "frames of 4096 bytes",
         },
         Loss {
-            place: "AF_XDP RX ring full",
+            place: Place::XskRingFull,
             packets: counted.rx_ring_full,
             source: "XDP_STATISTICS rx_ring_full",
             remedy: "a larger RX ring, or a faster receiver",

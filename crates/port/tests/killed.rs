@@ -13,7 +13,8 @@ use std::{
 use lab::{Lab, LabPlan, Side};
 use port::{
     BusyPoll, CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PortError, RxPort, TxPort,
-    Wait, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
+    UdpTxOptions, UringRx, UringRxOptions, UringTx, UringTxOptions, Wait, XdpMode, XdpRx, XdpTx,
+    XdpTxOptions, XskRx, XskRxOptions, XskTx, XskTxOptions,
 };
 use sys::{ethtool::Feature, netdev::Napi, rtnetlink::RouteSocket, rtnetlink::flag, sysfs::Sysfs};
 use testing::wait_for;
@@ -33,6 +34,9 @@ struct Look {
 const SETTINGS: [&str; 2] = ["napi_defer_hard_irqs", "gro_flush_timeout"];
 const ROLE: &str = "KILLED_TEST_ROLE";
 const INTERFACE: &str = "KILLED_TEST_INTERFACE";
+/// Where sockets send to, and receive.
+const PEER: &str = "KILLED_TEST_PEER";
+const PORT: u16 = 4321;
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUSILY: Option<BusyPoll> = Some(BusyPoll::USUAL);
 
@@ -63,6 +67,17 @@ fn in_another_process() {
             // Ends when killed, or with the other end.
             while tx.send(tx.worthwhile_packets(), 0).is_ok() {}
         }
+        "send uring" => {
+            let peer = env::var(PEER).unwrap().parse().unwrap();
+            let sockets = UdpTxOptions::to(peer, template.max_payload_len());
+            let mut tx = UringTx::open(&UringTxOptions { sockets, sqpoll: true }).unwrap();
+            ready();
+            while tx.send(usize::MAX, |slot| slot.len()).is_ok() {}
+        }
+        "receive uring" => {
+            let options = UringRxOptions::at(env::var(PEER).unwrap().parse().unwrap());
+            receive(UringRx::open(&options).unwrap(), ready)
+        }
         "receive packet" => receive(PacketRx::open(&PacketRxOptions::on(index)).unwrap(), ready),
         "receive xsk" => {
             let options = XskRxOptions { busy_poll: BUSILY, ..XskRxOptions::on(&name, 0) };
@@ -89,10 +104,11 @@ fn receive(mut rx: impl RxPort, ready: impl Fn()) {
 }
 
 /// This executable again, in a side's namespace.
-fn start(side: &Side, role: &str) -> Child {
+fn start(side: &Side, role: &str, peer: &Side) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "in_another_process", "--nocapture"]);
-    command.env(ROLE, role).env(INTERFACE, side.interface()).stdout(Stdio::piped());
+    command.env(ROLE, role).env(INTERFACE, side.interface());
+    command.env(PEER, format!("{}:{PORT}", peer.ipv4()[0])).stdout(Stdio::piped());
     let mut child = side.run(|| command.spawn()).unwrap().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "ready"), "who was to {role} failed");
@@ -126,11 +142,11 @@ fn kill_under_load(engine: &str) {
     let before = [lab.tx(), lab.rx()].map(look);
     for round in 0..ROUNDS {
         let wait_ms = u64::from(seed.wrapping_mul(2_654_435_761).rotate_left(round * 7) % 50);
-        let mut receiver = start(lab.rx(), &format!("receive {engine}"));
-        let mut sender = start(lab.tx(), &format!("send {engine}"));
+        let mut receiver = start(lab.rx(), &format!("receive {engine}"), lab.rx());
+        let mut sender = start(lab.tx(), &format!("send {engine}"), lab.rx());
         let sent = lab.tx().link().unwrap().stats.tx_packets;
         wait_for("packets", || lab.tx().link().unwrap().stats.tx_packets > sent + 1000);
-        if engine != "packet" {
+        if ["xsk", "xdp"].contains(&engine) {
             assert_eq!(look(lab.rx()).programs.len(), 1, "{engine}: this would show nothing");
         }
         if engine == "xsk" {
@@ -148,6 +164,11 @@ fn kill_under_load(engine: &str) {
             after = [lab.tx(), lab.rx()].map(look);
         }
         assert_eq!(after, before, "{engine}, round {round}, seed {seed}, killed after {wait_ms} ms");
+        // The kernel takes rings down a moment after their process is gone; then the port can be had again.
+        if engine == "uring" {
+            let options = UringRxOptions::at((lab.rx().ipv4()[0], PORT).into());
+            wait_for("the port", || lab.rx().run(|| UringRx::open(&options).is_ok()).unwrap());
+        }
     }
     // The queues can be had again, with everything that goes with them.
     if engine == "xsk" {
@@ -160,6 +181,11 @@ fn kill_under_load(engine: &str) {
 #[test]
 fn a_kill_of_packet_sockets_leaves_nothing() {
     kill_under_load("packet");
+}
+
+#[test]
+fn a_kill_of_io_uring_leaves_nothing() {
+    kill_under_load("uring");
 }
 
 #[test]
@@ -176,7 +202,7 @@ fn a_kill_of_xdp_leaves_nothing() {
 fn who_polls_what_another_process_polls_is_told() {
     let Some(lab) = lab() else { return };
     let before = settings(lab.tx());
-    let mut other = start(lab.tx(), "send xsk");
+    let mut other = start(lab.tx(), "send xsk", lab.rx());
     let options = XskTxOptions { busy_poll: BUSILY, ..XskTxOptions::on(lab.tx().interface(), 1) };
     let open = || lab.tx().run(|| XskTx::open(&options)).unwrap();
     let error = open().err().unwrap();

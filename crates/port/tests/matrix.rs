@@ -64,8 +64,11 @@ fn pair(lab: &Lab, sender: TxKind, receiver: RxKind, shape: &Shape, frames: u32)
         let datagrams = if shape.ipv6 { "Udp6InDatagrams" } else { "UdpInDatagrams" };
         let taken = counted.value(datagrams).unwrap();
         // A buffer of joined datagrams counts once.
-        let is_right =
-            if shape.mtu > 1500 || receiver == RxKind::UdpGro { taken > 0 } else { taken == frames.into() };
+        let is_right = if shape.mtu > 1500 || receiver == RxKind::UdpGro {
+            taken > 0
+        } else {
+            taken == u64::from(frames)
+        };
         assert!(is_right, "{name}: the kernel's receiver took {taken} of {frames} datagrams");
     }
     let dropped = lab.tx().link().unwrap().stats.tx_dropped;
@@ -80,6 +83,16 @@ fn udp_sockets_to_every_receiver() {
 #[test]
 fn udp_segments_to_every_receiver() {
     to_all_receivers(TxKind::UdpGso);
+}
+
+#[test]
+fn io_uring_to_every_receiver() {
+    to_all_receivers(TxKind::Uring);
+}
+
+#[test]
+fn io_uring_by_the_kernel_s_thread_to_every_receiver() {
+    to_all_receivers(TxKind::UringSqpoll);
 }
 
 #[test]

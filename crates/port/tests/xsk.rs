@@ -356,7 +356,7 @@ fn a_packet_longer_than_a_frame_is_dropped_and_counted_exactly() {
     let counted = eventually(&rx, |counted| counted.rx_dropped == 77);
     assert_eq!(counted, XskStatistics { rx_dropped: 77, ..XskStatistics::default() });
     let told = rx.losses().unwrap()[1];
-    assert_eq!((told.place, told.packets), ("AF_XDP frame too small", 77));
+    assert_eq!((told.place, told.packets), (measure::Place::XskFrameSmall, 77));
     assert_eq!(rx.recv(Wait::Spin, |_| ()).unwrap(), 0);
 }
 

@@ -3,11 +3,13 @@
 //! The images are own SVG: a plotting library writes fixed sizes, fonts and colours, which neither shrink to
 //! a phone with readable text, nor follow dark mode, nor carry text alternatives.
 
+mod axes;
 mod bars;
 mod charts;
 mod conditions;
 mod cpus;
 mod curve;
+mod drawing;
 mod flame;
 mod flow;
 mod lines;
@@ -18,6 +20,7 @@ mod reception;
 mod scale;
 mod standalone;
 mod timeline;
+mod tuned;
 
 use std::io::{self, Write};
 
@@ -25,9 +28,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use measure::Run;
 use page::Page;
 
-pub use standalone::Drawing;
+pub use drawing::Drawing;
 
 use crate::{
+    capacity, instructions,
     json::write_compact_json,
     ladder::{Rung, of_searches},
     number, occasion, tables, verdict,
@@ -69,10 +73,13 @@ fn write_header(run: &Run, page: &mut Page) {
     page.element("h1", "", &format!("linerate {} {}", start.command, occasion::place(start.origin)));
     page.element("p", "verdict", &verdict::verdict(run));
     if !run.end.trials.is_empty() {
-        if run.end.goals_met() {
-            page.element("p", "met", "goals met");
-        } else {
-            page.element("p", "missed", "a goal was missed");
+        // A ledger that is closed is no goal that anybody set.
+        let has_goal = !run.end.throughput.is_empty()
+            || run.end.trials.iter().any(|trial| trial.asked_pps.is_some() && !trial.is_search_step());
+        match (run.end.goals_met(), has_goal) {
+            (false, _) => page.element("p", "missed", "a goal was missed"),
+            (true, true) => page.element("p", "met", "goals met"),
+            (true, false) => page.element("p", "meta", "no goal set"),
         }
     }
     page.element("p", "meta", &occasion::occasion(run));
@@ -88,7 +95,18 @@ fn write_header(run: &Run, page: &mut Page) {
 fn write_body(run: &Run, page: &mut Page) {
     let (searched, rungs) = of_searches(run);
     conditions::write_asked(run, page);
+    tuned::write(run, page);
     charts::write_throughput(run, page);
+    let capacities = capacity::table(run);
+    if capacities.rows() > 0 {
+        page.section("capacities", "What each side can do", |page| {
+            page.table(&capacities);
+            let scaling = capacity::scaling(run);
+            if scaling.rows() > 0 {
+                page.table(&scaling);
+            }
+        });
+    }
     if !searched.is_empty() {
         write_search(run, searched, page);
     }
@@ -127,7 +145,11 @@ fn write_body(run: &Run, page: &mut Page) {
 
 /// The pairs, each with its bars.
 fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
-    charts::write_ladder(rungs, page);
+    if instructions::is_counted(run) {
+        charts::write_instructions(rungs, page);
+    } else {
+        charts::write_ladder(rungs, page);
+    }
     charts::write_loads(rungs, page);
     charts::write_ledgers(rungs, page);
     charts::write_receipts(rungs, page);

@@ -1,8 +1,8 @@
 //! The ladder: a `Run`'s trials gathered by pair, as every output shows them.
 
-use measure::{CpuShare, Ledger, LedgerLine, PairSummary, Run, Trial, median};
+use measure::{CpuShare, Ledger, LedgerLine, PairSummary, Run, STAGE, Trial, median};
 
-use crate::number;
+use crate::{number, value::plain};
 
 /// One pair with its repeats.
 pub(crate) struct Rung<'r> {
@@ -33,10 +33,12 @@ pub(crate) struct Varying {
     pub(crate) load: bool,
 }
 
-/// The run's pairs in the order they ran; summarised here when the run has not done so.
+/// The run's pairs in the order they ran; summarised here when the run has not done so. What was measured in stages beside
+/// the ladder is in the run's capacities.
 pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     let trials = &run.end.trials;
-    let pairs = if run.end.pairs.is_empty() { PairSummary::of(trials) } else { run.end.pairs.clone() };
+    let mut pairs = if run.end.pairs.is_empty() { PairSummary::of(trials) } else { run.end.pairs.clone() };
+    pairs.retain(|pair| !pair.parameters.contains_key(STAGE));
     let varying = Varying::among(&pairs);
     let rung = |pair: PairSummary| {
         let (indexes, trials) = trials.iter().enumerate().filter(|(_, trial)| pair.covers(trial)).unzip();
@@ -85,7 +87,7 @@ impl Varying {
             name += &format!(", {}", threads(pair));
         }
         for (parameter, value) in &pair.parameters {
-            name += &format!(", {parameter}={}", crate::tables::plain(value));
+            name += &format!(", {parameter}={}", plain(value));
         }
         if self.load {
             name += &format!(", at {}", number::asked(pair.asked_pps));
@@ -108,6 +110,11 @@ impl Rung<'_> {
     /// Median loss, 0..=1.
     pub(crate) fn loss_ratio(&self) -> f64 {
         self.median(|trial| Some(trial.loss_ratio)).unwrap_or(0.0)
+    }
+
+    /// Whether there are trials enough to agree, and they do not differ; one trial neither agrees nor disagrees.
+    pub(crate) fn agrees(&self) -> bool {
+        self.pair.agrees || self.trials.len() < 2
     }
 
     /// Whether every trial held its rate.

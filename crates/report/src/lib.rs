@@ -1,4 +1,5 @@
-//! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`.
+//! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`; and the documents of
+//! commands that end in no run, the ledger of a live machine and a diversion's status.
 //!
 //! Pure: what is written comes from the run alone, where it goes is the caller's. Names in a run may come
 //! from users or other hosts; every format escapes what would act in it.
@@ -18,16 +19,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod compare;
 mod cpus;
 mod csv;
+mod diversion;
 mod escape;
+mod figures;
 mod html;
+mod idle;
+mod instructions;
 mod iperf3;
 mod json;
 mod ladder;
+mod ledger;
 mod lines;
 mod markdown;
+mod matrix;
 mod number;
 mod occasion;
 mod points;
@@ -40,19 +48,29 @@ mod table;
 mod tables;
 mod text;
 mod throughput;
+mod tuned;
+mod value;
 mod verdict;
 
 pub use compare::{
     COMPARISON_SCHEMA, CompareOptions, Comparison, ConditionDifference, Gate, History, HistoryPoint,
-    HistorySeries, Metric, MetricComparison, NamedRun, compare, history, write_comparison_json,
+    HistorySeries, INSTRUCTION_COMPARISON_SCHEMA, InstructionChange, InstructionComparison, Metric,
+    MetricComparison, NamedRun, compare, compare_instructions, history, write_comparison_json,
     write_comparison_markdown, write_comparison_text, write_history_json, write_history_markdown,
-    write_history_text,
+    write_history_text, write_instruction_comparison_json, write_instruction_comparison_markdown,
+    write_instruction_comparison_text,
 };
 pub use csv::{write_csv, write_points_csv};
+pub use diversion::{
+    DIVERSION_SCHEMA, diversion_document, diversion_interval, write_diversion, write_diversion_heading,
+};
 pub use html::{Drawing, drawings, write_html};
 pub use iperf3::write_iperf3;
 pub use json::{
     Event, Opening, ReadError, read_json, write_compact_json, write_event, write_json, write_json_stream,
+};
+pub use ledger::{
+    DropReason, LEDGER_SCHEMA, LedgerDocument, LossRate, PerPacket, UdpSocketUse, UnknownCounter, WatchCost,
 };
 pub use lines::write_interval_line;
 pub use markdown::write_markdown;

@@ -5,11 +5,13 @@ use std::io::{self, Write};
 use measure::Run;
 
 use crate::{
-    escape,
+    capacity, escape, instructions,
     ladder::rungs,
     occasion,
     table::{Cell, Column, Table},
-    tables, text, verdict,
+    tables, text, tuned,
+    value::plain,
+    verdict,
 };
 
 /// Writes verdict, remarks, the tables of the text form, and the conditions.
@@ -22,8 +24,18 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
     for table in text::summaries(run) {
         write_table(&table, out)?;
     }
+    write_table(&capacity::table(run), out)?;
+    write_table(&capacity::scaling(run), out)?;
+    for (title, lines) in tuned::lines(run) {
+        writeln!(out, "\n## {title}\n")?;
+        lines.iter().try_for_each(|line| writeln!(out, "    {}", escape::text(line)))?;
+    }
     let rungs = rungs(run);
-    write_table(&tables::ladder(&rungs), out)?;
+    if instructions::is_counted(run) {
+        instructions::tables(&rungs).iter().try_for_each(|table| write_table(table, out))?;
+    } else {
+        write_table(&tables::ladder(&rungs), out)?;
+    }
     write_table(&tables::ledgers(&rungs), out)?;
     let remedies = tables::remedies(&rungs);
     if !remedies.is_empty() {
@@ -54,7 +66,7 @@ fn write_conditions(run: &Run, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "- {}", escape::markdown(&machine))?;
     }
     for (name, value) in &start.asked {
-        writeln!(out, "- asked: {} = {}", escape::markdown(name), escape::markdown(&tables::plain(value)))?;
+        writeln!(out, "- asked: {} = {}", escape::markdown(name), escape::markdown(&plain(value)))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! When, where and on what a run ran, in words; raw, to be escaped.
 
-use measure::{Machine, Origin, Run};
+use measure::{Machine, Origin, Run, Trial};
+use serde_json::Value;
 
 use crate::number;
 
@@ -10,6 +11,7 @@ pub(crate) fn place(origin: Origin) -> &'static str {
         Origin::Lab => "in the lab",
         Origin::Hosts => "on real interfaces",
         Origin::Model => "by simulation",
+        Origin::Exact => "in instructions of an emulated machine",
     }
 }
 
@@ -35,6 +37,34 @@ pub(crate) fn machine(machine: &Machine) -> String {
         parts.push(format!("no cycles, instructions or cache misses per packet ({why})"));
     }
     parts.join(", ")
+}
+
+/// The machine in a few words.
+pub(crate) fn machine_in_short(machine: &Machine) -> String {
+    format!("{} × {}, kernel {}", machine.cpus, machine.cpu_model, machine.kernel)
+}
+
+/// Which CPUs sent and received, in the first trial of a ladder; `None` where workers were not pinned.
+pub(crate) fn placement(run: &Run) -> Option<String> {
+    // A receiver in the kernel may have been given no CPU of its own.
+    let pinned = |trial: &&Trial| !trial.tx.cpus.is_empty() && !trial.rx.cpus.is_empty();
+    let first = run.end.trials.iter().find(pinned)?;
+    let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let threads = first.rx.options.get("napi_cpus").and_then(Value::as_array);
+    let threads: Vec<u32> = threads
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .filter_map(|cpu| cpu.try_into().ok())
+        .collect();
+    let softirq = match first.rx.options.get("threaded_napi") {
+        Some(Value::Bool(true)) if threads.is_empty() => "softirq where the scheduler puts it".into(),
+        Some(Value::Bool(true)) if threads == first.rx.cpus => "softirq too".into(),
+        Some(Value::Bool(true)) => format!("softirq on {}", list(&threads)),
+        Some(Value::Bool(false)) => "softirq with the sender".into(),
+        _ => return Some(format!("CPUs {} → {}", list(&first.tx.cpus), list(&first.rx.cpus))),
+    };
+    Some(format!("CPUs {} → {} ({softirq})", list(&first.tx.cpus), list(&first.rx.cpus)))
 }
 
 /// When the run started, how long it took, and what wrote it.

@@ -85,7 +85,7 @@ pub(crate) fn by_step(points: &[Point]) -> Vec<(Option<String>, Vec<Point>)> {
     let mut steps: Vec<(Option<String>, Vec<Point>)> = Vec::new();
     for point in points {
         let mut point = point.clone();
-        let step = point.values.remove("step").as_ref().map(crate::tables::plain);
+        let step = point.values.remove("step").as_ref().map(crate::value::plain);
         match steps.iter_mut().find(|(known, _)| *known == step) {
             Some((_, of_it)) => of_it.push(point),
             None => steps.push((step, vec![point])),
@@ -177,7 +177,7 @@ pub(crate) fn lines(points: &[Point], axes: &Axes, result: &str) -> Vec<Series> 
 fn series_name(point: &Point, series: &[String]) -> String {
     let part = |name: &String| match point.values.get(name)? {
         Value::Number(number) => Some(format!("{name} {number}")),
-        other => Some(crate::tables::plain(other)),
+        other => Some(crate::value::plain(other)),
     };
     series.iter().filter_map(part).collect::<Vec<_>>().join(", ")
 }

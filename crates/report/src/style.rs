@@ -7,12 +7,18 @@ pub struct Style {
     pub width: usize,
     /// Whether good and bad are coloured by ANSI sequences.
     pub colour: bool,
+    /// Lines of the terminal that the text is to fit where it can; `None` where it may be of any length.
+    pub lines: Option<usize>,
+    /// Whether every figure is shown, not only what needs attention.
+    pub verbose: bool,
+    /// Whether the verdict comes last, as on a terminal, whose last lines are seen.
+    pub verdict_last: bool,
 }
 
 impl Default for Style {
-    /// 100 characters, no colour.
+    /// 100 characters, no colour, as long as it gets, the verdict first.
     fn default() -> Self {
-        Self { width: 100, colour: false }
+        Self { width: 100, colour: false, lines: None, verbose: false, verdict_last: false }
     }
 }
 
@@ -63,7 +69,10 @@ mod tests {
     #[test]
     fn no_colour_leaves_the_text_alone() {
         assert_eq!(Style::default().paint("no", Tone::Bad), "no");
-        assert_eq!(Style { width: 80, colour: true }.paint("no", Tone::Bad), "\x1b[31mno\x1b[0m");
+        assert_eq!(
+            Style { width: 80, colour: true, ..Style::default() }.paint("no", Tone::Bad),
+            "\x1b[31mno\x1b[0m"
+        );
     }
 
     #[test]

@@ -116,12 +116,25 @@ impl Table {
         }
     }
 
+    /// The same without title, legend and units: its first column names the unit of all others.
+    pub(crate) fn tight(mut self) -> Self {
+        let unit = self.columns.iter().map(|column| column.unit.as_str()).find(|unit| !unit.is_empty());
+        let unit = unit.unwrap_or_default().to_owned();
+        if let Some(first) = self.columns.first_mut().filter(|_| !unit.is_empty()) {
+            first.title += &format!(", {unit}");
+        }
+        self.columns.iter_mut().for_each(|column| column.unit.clear());
+        (self.title, self.legend) = Default::default();
+        self
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.columns.first().map_or(0, |column| column.cells.len())
     }
 
-    /// Writes titles, units and rows, and returns the titles of the columns left out.
-    pub(crate) fn write_text(&self, style: Style, out: &mut impl Write) -> io::Result<Vec<&str>> {
+    /// Writes titles, units and rows, and returns the titles of the columns left out, with units where others have the
+    /// same title.
+    pub(crate) fn write_text(&self, style: Style, out: &mut impl Write) -> io::Result<Vec<String>> {
         let (shown, left_out) = self.fitting(style.width);
         write_line(&shown, |column| (&column.title, Tone::Heading), style, out)?;
         if shown.iter().any(|column| !column.unit.is_empty()) {
@@ -130,7 +143,12 @@ impl Table {
         for row in 0..self.rows() {
             write_line(&shown, |column| (&column.cells[row].text, column.cells[row].tone), style, out)?;
         }
-        Ok(left_out.into_iter().map(|column| column.title.as_str()).collect())
+        let is_alone = |title: &str| self.columns.iter().filter(|column| column.title == title).count() == 1;
+        let name = |column: &Column| match &column.title {
+            title if is_alone(title) => title.clone(),
+            title => format!("{title} {}", column.unit),
+        };
+        Ok(left_out.into_iter().map(name).collect())
     }
 
     fn fitting(&self, width: usize) -> (Vec<&Column>, Vec<&Column>) {
@@ -162,8 +180,9 @@ fn write_line<'t>(
         pending += before;
         if !text.is_empty() {
             line.extend(std::iter::repeat_n(' ', pending));
-            line.push_str(&style.paint(text, tone));
-            pending = 0;
+            let blanks = text.len() - text.trim_end().len();
+            line.push_str(&style.paint(text.trim_end(), tone));
+            pending = blanks;
         }
         pending += after + GAP;
     }
@@ -188,7 +207,6 @@ mod tests {
         table.push(Column::words("held", [true, false].map(Cell::yes)));
         let mut out = Vec::new();
         let left_out = table.write_text(style, &mut out).unwrap();
-        let left_out = left_out.into_iter().map(str::to_string).collect();
         (String::from_utf8(out).unwrap(), left_out)
     }
 
@@ -202,14 +220,26 @@ mod tests {
 
     #[test]
     fn the_least_important_column_gives_way() {
-        let (text, left_out) = written(Style { width: 24, colour: false });
+        let (text, left_out) = written(Style { width: 24, ..Style::default() });
         assert_eq!(left_out, ["cost"]);
         assert!(text.starts_with("path      rate  held\n"), "{text}");
     }
 
     #[test]
+    fn columns_of_one_title_are_told_apart_by_their_units_when_they_are_left_out() {
+        let mut table = Table::default();
+        table.push(Column::words("path", [Cell::words("udp")]));
+        for unit in ["ns", "cyc"] {
+            let cell = Cell::figure(1.0, number::plain);
+            table.push(Column::figures("send", unit, [cell]).gives_way(1));
+        }
+        let left_out = table.write_text(Style { width: 4, ..Style::default() }, &mut Vec::new()).unwrap();
+        assert_eq!(left_out, ["send cyc", "send ns"]);
+    }
+
+    #[test]
     fn colour_does_not_shift_columns() {
-        let (text, _) = written(Style { width: 100, colour: true });
+        let (text, _) = written(Style { colour: true, ..Style::default() });
         assert!(text.contains("3,300  \x1b[32myes\x1b[0m\n"), "{text}");
     }
 

@@ -6,10 +6,12 @@ use measure::{Ledger, LedgerLine, Point, Trial};
 use serde_json::Value;
 
 use crate::{
+    figures::{self, FIGURES, Figure, Unit, View},
     ladder::{Rung, Varying, threads},
     number::{self, RateUnit},
     points::{self, Axes},
     table::{Cell, Column, Table},
+    value::plain,
 };
 
 /// One row a pair; medians over its trials.
@@ -21,11 +23,8 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     );
     let pps = |value: f64| Cell::figure(value, |v| unit.figure(v));
     let offered = |asked: Option<f64>| asked.map_or_else(|| Cell::words("max"), pps);
-    let medians = |value: fn(&Trial) -> Option<f64>, shown: fn(f64) -> String| {
-        rungs.iter().map(move |rung| Cell::figure(rung.median(value), shown))
-    };
 
-    let mut table = Table::titled(ladder_title(rungs, varying));
+    let mut table = Table::titled(ladder_title(rungs));
     table.push(Column::words("sender", pairs().map(|pair| Cell::words(&pair.tx))));
     table.push(Column::words("receiver", pairs().map(|pair| Cell::words(&pair.rx))));
     if varying.frame_size {
@@ -39,48 +38,46 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
         table.push(Column::words("threads", pairs().map(|pair| Cell::words(threads(pair)))));
     }
     table.push(Column::figures("offered", unit.name(), pairs().map(|pair| offered(pair.asked_pps))));
-    table.push(Column::figures("sent", unit.name(), pairs().map(|pair| pps(pair.sent_pps.median))));
-    table.push(Column::figures("delivered", unit.name(), pairs().map(|pair| pps(pair.delivered_pps.median))));
-    // Of streams the bytes count; their packets are messages.
-    let gigabits = |bps: f64| format!("{:.3}", bps / 1e9);
-    table.push(Column::figures(
-        "streams",
-        "Gb/s",
-        medians(|t| t.stream.as_ref().map(|s| s.delivered_bps), gigabits),
-    ));
-    let spread = pairs().map(|pair| Cell::figure(pair.delivered_pps.spread_ratio, number::percent));
+    let medians =
+        |figure: &Figure| figure.column_of(rungs.iter().map(|rung| rung.median(|t| figure.number(t))), unit);
+    figures::of_view(View::LadderRates).for_each(|figure| table.push(medians(figure)));
+    // One trial has no spread, and agrees with none.
+    let is_repeated = |rung: &Rung| rung.trials.len() > 1;
+    let spread = rungs.iter().map(|rung| {
+        let ratio = Some(rung.pair.delivered_pps.spread_ratio).filter(|_| is_repeated(rung));
+        Cell::figure(ratio, number::percent)
+    });
     table.push(Column::figures("spread", "%", spread).gives_way(1));
-    table.push(Column::figures(
-        "loss",
-        "%",
-        rungs.iter().map(|rung| Cell::figure(rung.loss_ratio(), number::percent)),
-    ));
-    let whole = |value: f64| number::count(value.round() as u64);
-    table.push(Column::figures("send", "ns/pkt", medians(|t| t.tx_cost.ns_per_packet, whole)).gives_way(3));
-    table.push(Column::figures("recv", "ns/pkt", medians(|t| t.rx_cost.ns_per_packet, whole)).gives_way(3));
-    table.push(
-        Column::figures("send", "cyc/pkt", medians(|t| t.tx_cost.cycles_per_packet, whole)).gives_way(5),
-    );
-    table.push(
-        Column::figures("recv", "cyc/pkt", medians(|t| t.rx_cost.cycles_per_packet, whole)).gives_way(5),
-    );
+    figures::of_view(View::LadderCosts).for_each(|figure| table.push(medians(figure)));
     table.push(Column::figures("CPU", "u/s/i %", rungs.iter().map(cpu_use)).gives_way(4));
     table.push(Column::words("held", rungs.iter().map(held)));
-    table.push(Column::words("agree", pairs().map(|pair| Cell::yes(pair.agrees))));
+    let agree = |rung: &Rung| if is_repeated(rung) { Cell::yes(rung.pair.agrees) } else { Cell::words("-") };
+    table.push(Column::words("agree", rungs.iter().map(agree)));
     let held = if pairs().any(|pair| pair.asked_pps.is_some()) {
         "held: the offered rate was kept up. "
     } else {
         ""
     };
+    let counted = if table.columns.iter().any(|column| column.unit == Unit::CyclesEach.heading(unit)) {
+        " cyc, ins, miss: cycles, instructions and cache misses of the worker threads."
+    } else {
+        ""
+    };
+    let agree = if rungs.iter().any(is_repeated) {
+        "agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, of the median. "
+    } else {
+        ""
+    };
     table.legend = format!(
-        "{held}agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, of the \
-        median. ns: CPU time of the worker threads. CPU u/s/i: user, system, hard and soft interrupts, of all CPUs \
+        "{held}{agree}ns: CPU time of the worker threads.{counted} CPU u/s/i: user, system, hard and soft interrupts, of all CPUs \
         together."
     );
     table
 }
 
-fn ladder_title(rungs: &[Rung], varying: Varying) -> String {
+/// What is the same in all pairs.
+pub(crate) fn ladder_title(rungs: &[Rung]) -> String {
+    let varying = Varying::among(rungs.iter().map(|rung| &rung.pair));
     let mut parts = Vec::new();
     if let Some(rung) = rungs.first() {
         let payload = rung.trials.first().map_or(0, |trial| trial.payload_bytes);
@@ -111,7 +108,7 @@ fn cpu_use(rung: &Rung) -> Cell {
 }
 
 /// Where the packets of each pair went, all its trials together.
-pub(crate) fn ledgers(rungs: &[Rung]) -> Table {
+pub(crate) fn ledgers<'r, 'l: 'r>(rungs: impl IntoIterator<Item = &'r Rung<'l>>) -> Table {
     let mut rows: Vec<LedgerRow> = Vec::new();
     for rung in rungs {
         let entries = entries(&rung.ledger());
@@ -161,7 +158,7 @@ fn entries(ledger: &Ledger) -> Vec<LedgerRow> {
     let packets = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut rows = vec![row("sent", packets(ledger.sent), "", "")];
     let lost = |line: &LedgerLine| {
-        row(&format!("- {}", line.place), packets(line.packets), line.unit.name(), &line.source)
+        row(&format!("- {}", line.whereabouts()), packets(line.packets), line.unit.name(), &line.source)
     };
     rows.extend(ledger.lines.iter().filter(|line| line.packets > 0).map(lost));
     rows.push(row(UNEXPLAINED, ledger.unexplained, "", ""));
@@ -175,7 +172,7 @@ pub(crate) fn remedies(rungs: &[Rung]) -> Vec<String> {
     let ledgers: Vec<Ledger> = rungs.iter().map(Rung::ledger).collect();
     let lines = ledgers.iter().flat_map(|ledger| &ledger.lines).filter(|line| line.packets > 0);
     lines
-        .filter_map(|line| line.remedy.as_ref().map(|remedy| format!("{}: {remedy}", line.place)))
+        .filter_map(|line| line.remedy.as_ref().map(|remedy| format!("{}: {remedy}", line.whereabouts())))
         .filter(|remedy| seen.insert(remedy.clone()))
         .collect()
 }
@@ -187,43 +184,15 @@ pub(crate) fn receipts(rungs: &[Rung]) -> Table {
         .flat_map(|rung| rung.trials.iter().map(|trial| (rung.name.as_str(), *trial)))
         .filter(|(_, trial)| trial.receipt.asked_pps.is_some())
         .collect();
-    let receipt = || paced.iter().map(|(_, trial)| &trial.receipt);
-    let unit = RateUnit::of(receipt().flat_map(|r| [r.asked_pps.unwrap_or(0.0), r.handed_pps]));
-    let micros = |ns: Option<u64>| Cell::figure(ns.map(|ns| ns as f64), |ns| format!("{:.1}", ns / 1e3));
-    let late = |percentile: fn(&measure::Lateness) -> u64| {
-        receipt().map(move |r| micros(r.lateness.as_ref().map(percentile)))
-    };
-    let off = |r: &measure::Receipt| {
-        r.asked_pps.filter(|asked| *asked > 0.0).map(|asked| r.handed_pps / asked - 1.0)
-    };
+    let trials: Vec<&Trial> = paced.iter().map(|(_, trial)| *trial).collect();
+    let rates = |trial: &&Trial| [trial.receipt.asked_pps.unwrap_or(0.0), trial.receipt.handed_pps];
+    let unit = RateUnit::of(trials.iter().flat_map(rates));
 
     let mut table = Table::titled("Rate receipts");
     table.push(Column::words("pair", paced.iter().map(|(name, _)| Cell::words(*name))));
     table.push(Column::figures("trial", "", paced.iter().map(|(_, t)| Cell::count(t.trial.into()))));
-    table.push(Column::figures(
-        "asked",
-        unit.name(),
-        receipt().map(|r| Cell::figure(r.asked_pps, |v| unit.figure(v))),
-    ));
-    table.push(Column::figures(
-        "off by",
-        "%",
-        receipt().map(|r| Cell::figure(off(r), |v| format!("{:+.3}", v * 100.0))),
-    ));
-    table.push(Column::figures("scheduled", "", receipt().map(|r| Cell::count(r.scheduled))).gives_way(3));
-    table.push(Column::figures("handed", "", receipt().map(|r| Cell::count(r.handed))));
-    let on_wire = receipt().map(|r| Cell::figure(r.on_wire.map(|n| n as f64), |n| number::count(n as u64)));
-    table.push(Column::figures("on wire", "", on_wire).gives_way(4));
-    table.push(Column::figures("delivered", "", receipt().map(|r| Cell::count(r.delivered))).gives_way(5));
-    let short = receipt().map(|r| Cell::count(r.shortfall).bad_if(!r.kept_up));
-    table.push(Column::figures("short", "", short));
-    table.push(Column::figures("late p50", "µs", late(|l| l.p50_ns)).gives_way(2));
-    table.push(Column::figures("p90", "µs", late(|l| l.p90_ns)).gives_way(7));
-    table.push(Column::figures("p99", "µs", late(|l| l.p99_ns)));
-    table.push(Column::figures("p99.9", "µs", late(|l| l.p999_ns)).gives_way(6));
-    table.push(Column::figures("max", "µs", late(|l| l.max_ns)));
-    table.push(Column::figures("gap", "µs", receipt().map(|r| micros(Some(r.largest_gap_ns)))).gives_way(1));
-    table.push(Column::words("held", receipt().map(|r| Cell::yes(r.kept_up))));
+    figures::of_view(View::Receipts).for_each(|figure| table.push(figure.column_of_trials(&trials, unit)));
+    table.push(Column::words("held", trials.iter().map(|t| Cell::yes(t.receipt.kept_up))));
     table.legend = "In packets where no unit stands. short: due and never handed over, the generator's own. \
         late: behind the schedule. gap: longest time between two batches."
         .into();
@@ -270,14 +239,6 @@ fn cell(value: Option<&Value>) -> Cell {
     }
 }
 
-/// A value without the quotes of JSON.
-pub(crate) fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// One result of a sweep with its parameters.
 pub(crate) fn points_of(points: &[Point], axes: &Axes, result: &str) -> Table {
     let mut table = Table::titled(result);
@@ -292,41 +253,13 @@ pub(crate) fn points_of(points: &[Point], axes: &Axes, result: &str) -> Table {
 
 /// Every trial with the record's own names and values.
 pub(crate) fn trials(trials: &[Trial]) -> Table {
-    const MEMBERS: [&str; 24] = [
-        "/trial",
-        "/tx/label",
-        "/rx/label",
-        "/tx/threads",
-        "/rx/threads",
-        "/frame_size_bytes",
-        "/payload_bytes",
-        "/asked_pps",
-        "/duration_s",
-        "/sent",
-        "/sent_pps",
-        "/delivered",
-        "/delivered_pps",
-        "/loss_ratio",
-        "/ledger/unexplained",
-        "/tx_cost/ns_per_packet",
-        "/rx_cost/ns_per_packet",
-        "/receipt/scheduled",
-        "/receipt/handed",
-        "/receipt/shortfall",
-        "/receipt/lateness/p99_ns",
-        "/receipt/largest_gap_ns",
-        "/receipt/kept_up",
-        "/interrupted",
-    ];
-    let records: Vec<Value> = trials.iter().filter_map(|trial| serde_json::to_value(trial).ok()).collect();
     let mut table = Table::titled("Trials");
-    for member in MEMBERS {
-        let exact = |record: &Value| match record.pointer(member) {
-            Some(Value::Number(figure)) => Cell::figure(figure.as_f64(), |_| figure.to_string()),
-            other => cell(other),
-        };
-        let name = member.trim_start_matches('/').replace('/', ".");
-        table.push(Column::figures(&name, "", records.iter().map(exact)));
+    for figure in FIGURES.iter().filter(|figure| !figure.name.is_empty()) {
+        let cells = trials.iter().map(|trial| match (figure.of)(trial) {
+            None => Cell::figure(None, number::plain),
+            Some(quantity) => Cell { value: quantity.number(), ..Cell::words(quantity.exact()) },
+        });
+        table.push(Column::figures(figure.name, "", cells));
     }
     table
 }

@@ -5,7 +5,6 @@ use measure::{Figure, GoalResult, Throughput, ThroughputLimit};
 use crate::{
     number::{self, RateUnit},
     table::{Cell, Column, Table},
-    tables,
 };
 
 /// One row a goal: between which loads its throughput lies, and what limits it.
@@ -48,7 +47,7 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
 /// What keeps a result from being higher, in words.
 pub(crate) fn limit(goal: &GoalResult) -> String {
     match (goal.limit, &goal.bound_by) {
-        (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.clone(),
+        (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.to_string(),
         (ThroughputLimit::Loss, None) => "loss".into(),
         (ThroughputLimit::Generator, _) => "the generator".into(),
         (ThroughputLimit::MaxLoad, _) => "the highest load tried".into(),
@@ -58,7 +57,8 @@ pub(crate) fn limit(goal: &GoalResult) -> String {
 }
 
 fn parameters(found: &Throughput) -> String {
-    let word = |(name, value): (&String, &serde_json::Value)| format!("{name}={}", tables::plain(value));
+    let word =
+        |(name, value): (&String, &serde_json::Value)| format!("{name}={}", crate::value::plain(value));
     // The frame size has a place of its own, and of the steps of a scenario few search.
     let said = |(name, value): &(&String, &serde_json::Value)| {
         *name == "step" || *name == "frame_size" && value.as_u64() == Some(found.frame_size_bytes.into())

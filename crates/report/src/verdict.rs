@@ -3,10 +3,11 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
+    capacity, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
-    throughput,
+    throughput, tuned,
 };
 
 /// The run in one sentence, raw, to be escaped.
@@ -29,13 +30,28 @@ fn of_figures(figures: &[Figure]) -> Option<String> {
 }
 
 fn measured(run: &Run) -> String {
+    if let Some(found) = tuned::verdict(run) {
+        return found;
+    }
     if let Some(found) = throughput::verdict(&run.end.throughput) {
         return found;
     }
     let rungs = rungs(run);
+    if let Some(found) = instructions::verdict(&rungs).filter(|_| instructions::is_counted(run)) {
+        return found;
+    }
     let Some(best) = ladder::best(&rungs) else {
         return of_points(&run.end.points);
     };
+    if rungs.iter().all(|rung| rung.trials.iter().all(|trial| trial.sent == 0)) {
+        return "Nothing was sent, so nothing was measured.".into();
+    }
+    if let Some(sentences) = capacity::verdict(run) {
+        return match rungs.iter().map(Rung::open_ledgers).sum::<usize>() {
+            0 => sentences,
+            _ => format!("{sentences} But {}.", ledgers(&rungs)),
+        };
+    }
     format!("{}; {}, {}.", delivered(best, rungs.len()), ledgers(&rungs), rates(&rungs))
 }
 
@@ -92,15 +108,27 @@ fn rates(rungs: &[Rung]) -> String {
 
 /// What a reader must know to trust the numbers, raw, to be escaped.
 pub(crate) fn remarks(run: &Run) -> Vec<String> {
+    // A search asks for rates that are not held, and each load once.
+    let is_ladder = run.end.throughput.is_empty();
+    let disagreements = if is_ladder { disagreements(&rungs(run)) } else { Vec::new() };
+    let mut remarks = remarks_beside_marks(run);
+    // The early end, if any, is said first.
+    let at = usize::from(run.end.interrupted);
+    remarks.splice(at..at, disagreements);
+    remarks
+}
+
+/// The same beside a table that marks pairs whose trials disagree.
+pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     let mut remarks = Vec::new();
     if run.end.interrupted {
         remarks.push("The run was ended early; what had been measured by then is shown.".to_string());
     }
-    // A search asks for rates that are not held, and each load once.
+    remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
     if run.end.throughput.is_empty() {
         let rungs = rungs(run);
-        remarks.extend(disagreements(&rungs));
         remarks.extend(rungs.iter().flat_map(of_rung));
+        remarks.extend(idle::remark(run, &rungs));
     }
     remarks.extend(stolen(&run.end.trials));
     remarks.extend(run.end.notes.iter().cloned());
@@ -111,7 +139,7 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
 const MOST_DISAGREEMENTS: usize = 4;
 
 fn disagreements(rungs: &[Rung]) -> Vec<String> {
-    let apart: Vec<&Rung> = rungs.iter().filter(|rung| !rung.pair.agrees).collect();
+    let apart: Vec<&Rung> = rungs.iter().filter(|rung| !rung.agrees()).collect();
     if apart.len() > MOST_DISAGREEMENTS {
         let (some, all) = (apart.len(), rungs.len());
         return vec![format!(

@@ -85,7 +85,7 @@ pub struct Outcome {
     /// The forwarding rate at the relevant lower bound.
     pub conditional_throughput_pps: Option<f64>,
     /// What the lower bound is limited by.
-    pub limit: Limit,
+    pub limit: LimitedBy,
 }
 
 /// A classified load.
@@ -102,7 +102,7 @@ pub struct Bound {
 /// What keeps the result from being higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum LimitedBy {
     /// Loss beyond the goal, at the upper bound.
     Loss,
     /// The generator cannot offer more.
@@ -275,13 +275,13 @@ impl Search {
             conditional_throughput_pps(lower.load_pps, &self.load(lower.load_pps)?.trials, goal)
         });
         let limit = match (bounds.lower_pps, bounds.upper_pps) {
-            _ if !is_done => Limit::Unfinished,
-            (Some(lower), _) if lower >= self.ceiling_pps && self.generator_limits => Limit::Generator,
-            (Some(lower), _) if lower >= self.ceiling_pps => Limit::MaxLoad,
-            (_, Some(_)) if bounds.lower_pps.is_some() => Limit::Loss,
-            (None, Some(_)) => Limit::MinLoad,
-            _ if self.generator_limits => Limit::Generator,
-            _ => Limit::Unfinished,
+            _ if !is_done => LimitedBy::Unfinished,
+            (Some(lower), _) if lower >= self.ceiling_pps && self.generator_limits => LimitedBy::Generator,
+            (Some(lower), _) if lower >= self.ceiling_pps => LimitedBy::MaxLoad,
+            (_, Some(_)) if bounds.lower_pps.is_some() => LimitedBy::Loss,
+            (None, Some(_)) => LimitedBy::MinLoad,
+            _ if self.generator_limits => LimitedBy::Generator,
+            _ => LimitedBy::Unfinished,
         };
         Outcome {
             goal: goal.clone(),
@@ -332,26 +332,30 @@ impl Search {
         if let Some(load) = in_focus.filter(|load| self.class(*load, target) == Class::Undecided) {
             return Some(load);
         }
-        let candidate = match (bounds.lower_pps, bounds.upper_pps) {
-            (None, None) => hint.lower_pps.or(hint.upper_pps).or(self.plan.first_pps).unwrap_or(ceiling),
-            (Some(lower), None) if lower >= ceiling => return None,
-            (Some(lower), None) => match hint.upper_pps.filter(|upper| *upper > lower) {
-                Some(upper) if is_narrow(lower, upper, width) => upper,
-                Some(upper) => middle(lower, upper),
-                None => lower * (1.0 + self.stride(lower, target)),
+        match (bounds.lower_pps, bounds.upper_pps) {
+            (Some(lower), _) if lower >= ceiling => return None,
+            (_, Some(upper)) if upper <= floor => return None,
+            (Some(lower), Some(upper)) if is_narrow(lower, upper, width) => return None,
+            _ => {}
+        }
+        // What the target before found is believed until it is measured here.
+        let hint = Bounds {
+            lower_pps: hint.lower_pps.filter(|lower| is_open(*lower)),
+            upper_pps: hint.upper_pps.filter(|upper| is_open(*upper)),
+        };
+        let believed = (hint.lower_pps.or(bounds.lower_pps), hint.upper_pps.or(bounds.upper_pps));
+        let candidate = match believed {
+            (Some(lower), Some(upper)) if is_narrow(lower, upper, width) => {
+                hint.lower_pps.or(hint.upper_pps).unwrap_or_else(|| middle(lower, upper))
             }
-            .min(ceiling),
-            (None, Some(upper)) if upper <= floor => return None,
-            (None, Some(upper)) => match hint.lower_pps.filter(|lower| *lower < upper) {
-                Some(lower) if is_narrow(lower, upper, width) => lower,
-                Some(lower) => middle(lower, upper),
-                None => self.forwarded_pps(upper).min(upper * (1.0 - self.dive(upper, target))),
-            }
-            .max(floor),
-            (Some(lower), Some(upper)) if lower >= ceiling || is_narrow(lower, upper, width) => return None,
             (Some(lower), Some(upper)) => {
-                middle(lower, upper).min(lower * (1.0 + self.stride(lower, target))).min(ceiling)
+                middle(lower, upper).min(lower * (1.0 + self.stride(lower, target)))
             }
+            (Some(lower), None) => hint.lower_pps.unwrap_or(lower * (1.0 + self.stride(lower, target))),
+            (None, Some(upper)) => hint
+                .upper_pps
+                .unwrap_or_else(|| self.forwarded_pps(upper).min(upper * (1.0 - self.dive(upper, target)))),
+            (None, None) => self.plan.first_pps.unwrap_or(ceiling),
         };
         let candidate = candidate.round().clamp(floor, ceiling);
         is_open(candidate).then_some(candidate)
@@ -366,31 +370,34 @@ impl Search {
             .map(|load| load.load_pps)
             .find(|load| *load < lower_pps && self.class(*load, target) == Class::Lower);
         let last = below.map_or(0.0, |below| lower_pps / below - 1.0);
-        (2.0 * last).clamp(target.width_ratio, 1.0)
+        // As a share of the lower load.
+        let width = target.width_ratio / (1.0 - target.width_ratio);
+        (2.0 * last).clamp(width, width.max(1.0))
     }
 
     /// How far below an upper bound to look: twice as far as the last time, because a loss that falls slowly with the
-    /// load says little about where it ends.
+    /// load says little about where it ends. What a load forwarded is where the search went, and no step of its own.
     fn dive(&self, upper_pps: f64, target: &Goal) -> f64 {
         let above = self
             .loads
             .iter()
             .map(|load| load.load_pps)
             .find(|load| *load > upper_pps && self.class(*load, target) == Class::Upper);
-        let last = above.map_or(0.0, |above| 1.0 - upper_pps / above);
+        let last = above.map_or(0.0, |above| 1.0 - upper_pps / self.forwarded_pps(above));
         (2.0 * last).clamp(target.width_ratio, 0.5)
     }
 
-    /// What a load's trials forwarded at most; half the load when none did.
+    /// What a load's trials forwarded at most; half the load when none forwarded anything.
     fn forwarded_pps(&self, load_pps: f64) -> f64 {
         let trials = self.load(load_pps).map_or(&[][..], |load| &load.trials);
         let least = trials.iter().map(|trial| trial.loss_ratio).fold(1.0, f64::min);
-        load_pps * (1.0 - least).max(0.5)
+        load_pps * if least < 1.0 { 1.0 - least } else { 0.5 }
     }
 }
 
 fn is_narrow(lower: f64, upper: f64, width_ratio: f64) -> bool {
-    upper - lower <= (upper * width_ratio).max(1.0)
+    // Loads are whole: each may be half a packet per second off.
+    upper - lower <= upper * width_ratio + 1.0
 }
 
 /// The geometric mean: rates are compared as ratios.

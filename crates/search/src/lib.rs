@@ -7,7 +7,7 @@
 //! latter with RFC 9004's correction.
 //!
 //! ```
-//! use search::{Goal, Limit, Measured, Search, SearchPlan, Step};
+//! use search::{Goal, LimitedBy, Measured, Search, SearchPlan, Step};
 //!
 //! let plan = SearchPlan { goals: vec![Goal::ndr()], ..SearchPlan::up_to(1e6) };
 //! let mut search = Search::new(plan).unwrap();
@@ -20,7 +20,7 @@
 //! let outcome = &search.outcomes()[0];
 //! let lower = outcome.lower.as_ref().unwrap();
 //! assert!(lower.load_pps <= 3e5 && lower.load_pps > 3e5 * (1.0 - 2.0 * outcome.goal.width_ratio));
-//! assert_eq!(outcome.limit, Limit::Loss);
+//! assert_eq!(outcome.limit, LimitedBy::Loss);
 //! ```
 #![forbid(unsafe_code)]
 
@@ -29,9 +29,14 @@ mod classify;
 mod controller;
 mod frame_loss;
 mod goal;
+mod tune;
 
 pub use back_to_back::{BackToBack, Burst};
 pub use classify::{Class, Sums, Tried, classify, conditional_throughput_pps};
-pub use controller::{Bound, Limit, Measured, Outcome, Search, SearchPlan, Step};
+pub use controller::{Bound, LimitedBy, Measured, Outcome, Search, SearchPlan, Step};
 pub use frame_loss::{FrameLoss, LossPoint};
 pub use goal::{Goal, GoalError};
+pub use tune::{
+    Gain, Refused, Settings, TunedStep, Tuning, TuningEnd, TuningOutcome, TuningPhase, TuningPlan,
+    TuningStep, Why,
+};

@@ -19,11 +19,15 @@ pub struct ConsentError {
 /// # Errors
 /// [`ConsentError`] for every other address, multicast and broadcast included.
 pub fn may_send_without_handshake(target: IpAddr) -> Result<(), ConsentError> {
-    let ours = match target {
+    if is_ours(target) { Ok(()) } else { Err(ConsentError { target }) }
+}
+
+/// Whether an address is a loopback, private, link-local or benchmarking one.
+pub(crate) fn is_ours(address: IpAddr) -> bool {
+    match address {
         IpAddr::V4(v4) => is_ours_v4(v4),
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or_else(|| is_ours_v6(v6), is_ours_v4),
-    };
-    if ours { Ok(()) } else { Err(ConsentError { target }) }
+    }
 }
 
 fn is_ours_v4(target: Ipv4Addr) -> bool {

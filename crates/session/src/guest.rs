@@ -12,20 +12,25 @@ use measure::Trial;
 use thiserror::Error;
 
 use crate::{
-    lines::{LineError, Lines, write_message},
-    message::{Message, Offer, Progress, Report},
+    lines::{LineError, Lines, Writer},
+    message::{Message, Offer, Progress, Report, Request},
+    secure::{Key, Knock},
 };
 
 /// A receiver says something at least this often, or counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// And so much longer until it answers an offer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
 /// A report waits for packets in flight.
 const REPORT_PATIENCE: Duration = Duration::from_secs(15);
+/// What the receiver said last is read within this time after a write failed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A session with a receiver that agreed.
 #[derive(Debug)]
 pub struct Guest {
     peer: SocketAddr,
-    writer: TcpStream,
+    writer: Writer,
     heard: Arc<Mutex<Heard>>,
     report: mpsc::Receiver<Report>,
 }
@@ -70,6 +75,12 @@ pub enum SessionError {
         /// The receiver's address.
         peer: SocketAddr,
     },
+    /// The receiver has another secret, or none.
+    #[error("the receiver at {peer} does not have this key")]
+    OtherKey {
+        /// The receiver's address.
+        peer: SocketAddr,
+    },
     /// The conversation broke.
     #[error("lost the receiver at {peer}")]
     Lost {
@@ -100,20 +111,43 @@ impl Guest {
     /// # Errors
     /// Every [`SessionError`] but [`SessionError::Gone`].
     pub fn join(peer: SocketAddr, offer: &Offer) -> Result<(Self, Accepted), SessionError> {
+        Self::join_with(peer, offer, None)
+    }
+
+    /// The same with a secret that the receiver has, too: nothing is said before both have proved it, and all of it is encrypted.
+    ///
+    /// # Errors
+    /// As [`Guest::join`], and [`SessionError::OtherKey`].
+    pub fn join_with(
+        peer: SocketAddr,
+        offer: &Offer,
+        key: Option<&Key>,
+    ) -> Result<(Self, Accepted), SessionError> {
         let unreachable = |source| SessionError::Unreachable { peer, source };
         let lost = |source| SessionError::Lost { peer, source };
         let stream = TcpStream::connect_timeout(&peer, PATIENCE).map_err(unreachable)?;
         let mut lines = Lines::over(stream, PATIENCE).map_err(lost)?;
+        if let Some(key) = key {
+            prove(&mut lines, key, peer)?;
+        }
         lines.send(&Message::Offer(offer.clone())).map_err(lost)?;
-        let accepted = match lines.receive() {
+        // A receiver may first change its engine and load programs, which takes a busy one seconds.
+        let mut answer = lines.receive();
+        let mut patience = ANSWER_PATIENCE;
+        while matches!(answer, Err(LineError::Silent(_))) && patience > Duration::ZERO {
+            patience = patience.saturating_sub(PATIENCE);
+            answer = lines.receive();
+        }
+        let accepted = match answer {
             Ok(Message::Accept { reflects: false, .. }) if offer.reflect => {
                 return Err(SessionError::NoReflector { peer });
             }
-            Ok(Message::Accept { streams, data_port, .. }) if streams.len() == usize::from(offer.streams) => {
-                Accepted { streams, data: SocketAddr::new(peer.ip(), data_port) }
+            // Packets go where the handshake went: no receiver can name another port or host.
+            Ok(Message::Accept { streams, .. }) if streams.len() == usize::from(offer.streams) => {
+                Accepted { streams, data: peer }
             }
             Ok(Message::Refuse { reason }) => return Err(SessionError::Refused { peer, reason }),
-            Ok(_) | Err(LineError::Malformed { .. } | LineError::TooLong) => {
+            Ok(_) | Err(LineError::Malformed { .. } | LineError::TooLong(_)) => {
                 return Err(SessionError::NotAReceiver { peer });
             }
             Err(source) => return Err(lost(source)),
@@ -134,7 +168,7 @@ impl Guest {
     /// # Errors
     /// What the kernel said.
     pub fn local_ip(&self) -> io::Result<IpAddr> {
-        self.writer.local_addr().map(|address| address.ip().to_canonical())
+        self.writer.stream().local_addr().map(|address| address.ip().to_canonical())
     }
 
     /// The receiver's address.
@@ -153,7 +187,7 @@ impl Guest {
     /// [`SessionError::Gone`] once the receiver went away.
     pub fn tell(&mut self, progress: Progress) -> Result<(), SessionError> {
         self.check()?;
-        write_message(&mut self.writer, &Message::Progress(progress)).map_err(|error| self.gone(error))
+        self.writer.send(&Message::Progress(progress)).map_err(|error| self.reason(error))
     }
 
     /// Whether the receiver is still there.
@@ -172,16 +206,23 @@ impl Guest {
     /// # Errors
     /// [`SessionError::Gone`] when the receiver goes away first.
     pub fn finish(&mut self, sent: u64) -> Result<Report, SessionError> {
-        write_message(&mut self.writer, &Message::Done { sent }).map_err(|error| self.gone(error))?;
+        self.writer.send(&Message::Done { sent }).map_err(|error| self.reason(error))?;
         self.report.recv_timeout(REPORT_PATIENCE).map_err(|_| match self.check() {
             Err(gone) => gone,
             Ok(()) => self.gone(LineError::Silent(REPORT_PATIENCE)),
         })
     }
 
-    /// Gives the receiver the finished trial to show. A receiver that left meanwhile misses it, no more.
+    /// Gives the receiver the finished trial of what was sent to it, to show. A receiver that left meanwhile misses it, no more.
     pub fn summarise(mut self, trial: &Trial) {
-        write_message(&mut self.writer, &Message::Summary(Box::new(trial.clone()))).ok();
+        self.writer.send(&Message::Summary(Box::new(trial.clone()))).ok();
+    }
+
+    /// Why nothing can be written any more: what the receiver said before it closed the connection, or else `error`.
+    fn reason(&self, error: LineError) -> SessionError {
+        // It ends at once when the listener has read to the end.
+        self.report.recv_timeout(LAST_WORDS).ok();
+        self.check().err().unwrap_or_else(|| self.gone(error))
     }
 
     fn gone(&self, error: LineError) -> SessionError {
@@ -189,10 +230,62 @@ impl Guest {
     }
 }
 
+/// Asks the host at `peer` to send to a receiver at our address, and waits until it has; returns how much it sent. `go_on` is
+/// asked now and then.
+///
+/// # Errors
+/// Every [`SessionError`] that [`Guest::join_with`] has.
+pub fn request(
+    peer: SocketAddr,
+    request: &Request,
+    key: Option<&Key>,
+    go_on: impl Fn() -> bool,
+) -> Result<u64, SessionError> {
+    let unreachable = |source| SessionError::Unreachable { peer, source };
+    let lost = |source| SessionError::Lost { peer, source };
+    let stream = TcpStream::connect_timeout(&peer, PATIENCE).map_err(unreachable)?;
+    let mut lines = Lines::over(stream, PATIENCE).map_err(lost)?;
+    if let Some(key) = key {
+        prove(&mut lines, key, peer)?;
+    }
+    lines.send(&Message::Request(Box::new(request.clone()))).map_err(lost)?;
+    loop {
+        match lines.receive() {
+            Ok(Message::Progress(_)) if go_on() => {}
+            Ok(Message::Progress(_)) => return Err(lost(LineError::Stopped)),
+            Ok(Message::Done { sent }) => return Ok(sent),
+            Ok(Message::Refuse { reason }) => return Err(SessionError::Refused { peer, reason }),
+            Ok(_) | Err(LineError::Malformed { .. } | LineError::TooLong(_)) => {
+                return Err(SessionError::NotAReceiver { peer });
+            }
+            Err(source) => return Err(lost(source)),
+        }
+    }
+}
+
+/// Proves to the receiver that this end has the secret, and lets it prove the same.
+fn prove(lines: &mut Lines, key: &Key, peer: SocketAddr) -> Result<(), SessionError> {
+    let lost = |source| SessionError::Lost { peer, source };
+    let other = || SessionError::OtherKey { peer };
+    let (noise, knock) = Knock::with(key).ok_or_else(other)?;
+    lines.send(&Message::Handshake { noise }).map_err(lost)?;
+    match lines.receive() {
+        Ok(Message::Handshake { noise }) => {
+            lines.seal(knock.opened(&noise).ok_or_else(other)?);
+            Ok(())
+        }
+        Ok(Message::Refuse { reason }) => Err(SessionError::Refused { peer, reason }),
+        Ok(_) | Err(LineError::Malformed { .. } | LineError::TooLong(_)) => {
+            Err(SessionError::NotAReceiver { peer })
+        }
+        Err(source) => Err(lost(source)),
+    }
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         // Only the writing half: the other end still reads what was written, and the listener its farewell.
-        self.writer.shutdown(std::net::Shutdown::Write).ok();
+        self.writer.stream().shutdown(std::net::Shutdown::Write).ok();
     }
 }
 
@@ -206,6 +299,7 @@ fn listen(mut lines: Lines, heard: &Mutex<Heard>, reports: &mpsc::SyncSender<Rep
                 // Nobody waiting any more is no reason to stop listening for the end.
                 reports.try_send(*report).ok();
             }
+            Ok(Message::Refuse { reason }) => break LineError::Ended { reason },
             Ok(_) => break LineError::OutOfTurn,
             Err(error) => break error,
         }

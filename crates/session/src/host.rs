@@ -1,12 +1,12 @@
 //! The receiver's end: accepts senders, tells them apart, and reports to each what arrived.
 
 use std::{
-    collections::BTreeSet,
-    io,
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    collections::VecDeque,
+    io::{self, Read},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
     thread,
@@ -18,14 +18,17 @@ use thiserror::Error;
 
 use crate::{
     arrivals::await_arrivals,
-    lines::{LineError, Lines},
-    message::{Message, Offer, PROTOCOL, Progress, Report},
+    claim::{ClaimError, Known, checked},
+    counts::{Counts, Joining},
+    lines::{LineError, Lines, MOST_LINE_BYTES, Writer},
+    message::{Message, Offer, PROTOCOL, Progress, Report, Request, Wanted},
+    network::Admission,
+    room::{Admitted, MOST_STREAMS, Room},
+    secure::{Key, open},
 };
 
-/// Connections served at once; more wait in the kernel's queue.
-const MOST_CONNECTIONS: u32 = 64;
-/// Stream tags: 1 to this. Tag 0 is for payloads too short to carry one.
-const MOST_STREAMS: u16 = 255;
+/// Bytes of every message that a sender sends but its summary.
+const MOST_WORDS_BYTES: usize = 4096;
 /// The shortest payload that carries a stream tag.
 const TAGGED_PAYLOAD_BYTES: u32 = 18;
 /// How often each side says something.
@@ -36,34 +39,11 @@ const MOST_SILENT_BEATS: u32 = 20;
 const FIRST_BEATS: u32 = 3;
 /// Packets in flight are waited for no longer than this.
 const LONGEST_DRAIN: Duration = Duration::from_secs(10);
-
-/// The receiver's counters, as the host needs them.
-pub trait Counts: Send + Sync + 'static {
-    /// Packets of these streams so far, and all that the sockets dropped so far.
-    fn progress(&self, streams: &[u16]) -> Progress;
-
-    /// Called when a trial begins; what it returns comes back to [`Counts::report`].
-    fn begin(&self) -> u64;
-
-    /// Sends packets of this address back until [`Counts::end_returns`] was called as often.
-    ///
-    /// # Errors
-    /// Why it cannot, for the sender's user.
-    fn allow_returns(&self, _sender: IpAddr) -> Result<(), String> {
-        Err("this receiver sends no packets back: start it with --reflect".into())
-    }
-
-    /// Sends them back no more.
-    fn end_returns(&self, _sender: IpAddr) {}
-
-    /// Whether reports tell where receiving took its time.
-    fn profiles(&self) -> bool {
-        false
-    }
-
-    /// The receiver's half of a trial that began at `begun`, with `delivered` packets.
-    fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report;
-}
+/// How long a refused connection may take to read why, and how many do at once.
+const FAREWELL: Duration = Duration::from_secs(1);
+const MOST_FAREWELLS: usize = 256;
+/// A sender with a number of packets sends no fewer a second than this, or than it asked for.
+const SLOWEST_PPS: f64 = 1000.0;
 
 /// Serves senders until it is dropped.
 pub struct Host {
@@ -96,6 +76,20 @@ pub enum HostEvent {
         /// The trial as the sender shows it.
         trial: Option<Box<Trial>>,
     },
+    /// It was asked to send, and has sent.
+    Sent {
+        /// The address that asked.
+        peer: SocketAddr,
+        /// The trial.
+        trial: Box<Trial>,
+    },
+    /// A sender finished with a summary that contradicts what was counted here, or itself.
+    Disputed {
+        /// Its address.
+        peer: SocketAddr,
+        /// How.
+        error: ClaimError,
+    },
     /// A sender's connection ended before its trial did.
     Lost {
         /// Its address.
@@ -103,6 +97,26 @@ pub enum HostEvent {
         /// How.
         error: LineError,
     },
+}
+
+/// On which terms senders are served.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Who may send.
+    pub admission: Admission,
+    /// How much longer than it offered a sender may take.
+    pub overtime: Duration,
+    /// The secret that senders must have; with it, connections are encrypted.
+    pub key: Option<Key>,
+    /// The highest rate that senders may ask for, in packets per second; `None` is any.
+    pub most_pps: Option<f64>,
+}
+
+impl Default for Terms {
+    /// For senders from near addresses; a busy machine gets 15 s more than it offered.
+    fn default() -> Self {
+        Self { admission: Admission::default(), overtime: Duration::from_secs(15), key: None, most_pps: None }
+    }
 }
 
 /// The control connection could not be offered.
@@ -125,18 +139,9 @@ pub struct HostListener {
 struct Shared {
     counts: Arc<dyn Counts>,
     events: mpsc::Sender<HostEvent>,
-    data_port: u16,
+    terms: Terms,
     stop: Arc<AtomicBool>,
-    connections: AtomicU32,
-    seats: Mutex<Seats>,
-}
-
-#[derive(Default)]
-struct Seats {
-    taken: BTreeSet<u16>,
-    senders: u32,
-    /// Grows with every sender that joins; a trial that saw it grow was not alone.
-    joined: u32,
+    room: Arc<Room>,
 }
 
 impl HostListener {
@@ -154,26 +159,19 @@ impl HostListener {
 }
 
 impl Host {
-    /// Serves who connects, and sends accepted senders to UDP `data_port` of the same host.
+    /// Serves those who connect.
     ///
     /// # Errors
     /// [`HostError`]: there is no room for another thread.
     pub fn serve(
         HostListener { listener, address }: HostListener,
-        data_port: u16,
+        terms: Terms,
         counts: Arc<dyn Counts>,
         events: mpsc::Sender<HostEvent>,
     ) -> Result<Self, HostError> {
         let failed = |source| HostError { address, source };
         let stop = Arc::<AtomicBool>::default();
-        let shared = Arc::new(Shared {
-            counts,
-            events,
-            data_port,
-            stop: stop.clone(),
-            connections: AtomicU32::new(0),
-            seats: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { counts, events, terms, stop: stop.clone(), room: Arc::default() });
         let acceptor = thread::Builder::new()
             .name("control".into())
             .spawn(move || accept(&listener, &shared))
@@ -199,21 +197,24 @@ impl Drop for Host {
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     const LOOK: Duration = Duration::from_millis(20);
     let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
+    let mut farewells = Farewells::default();
     while !shared.stop.load(Relaxed) {
         sessions.retain(|session| !session.is_finished());
-        if shared.connections.load(Relaxed) >= MOST_CONNECTIONS {
-            thread::sleep(LOOK);
-            continue;
-        }
+        farewells.look();
         match listener.accept() {
             Ok((stream, peer)) => {
-                shared.connections.fetch_add(1, Relaxed);
-                let shared = shared.clone();
-                let session = thread::Builder::new().name("session".into()).spawn(move || {
-                    serve(stream, peer, &shared);
-                    shared.connections.fetch_sub(1, Relaxed);
-                });
-                sessions.extend(session);
+                let enter = |()| shared.room.enter(peer.ip(), &stream);
+                match shared.terms.admission.check(peer.ip()).and_then(enter) {
+                    Ok(place) => {
+                        let shared = shared.clone();
+                        let session = thread::Builder::new().name("session".into());
+                        sessions.extend(session.spawn(move || serve(stream, peer, &place, &shared)));
+                    }
+                    Err(reason) => {
+                        farewells.refuse(stream, &reason);
+                        shared.events.send(HostEvent::Refused { peer, reason }).ok();
+                    }
+                }
             }
             // Nobody there, or out of descriptors: both pass.
             Err(_) => thread::sleep(LOOK),
@@ -224,21 +225,68 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
+/// Connections that were refused at once and may still read why: closed before the peer's offer came, they would be reset
+/// under the answer.
+#[derive(Default)]
+struct Farewells {
+    waiting: VecDeque<(TcpStream, Instant)>,
+}
+
+impl Farewells {
+    fn refuse(&mut self, stream: TcpStream, reason: &str) {
+        let mut words = Writer::over(stream);
+        let written = words.send(&Message::Refuse { reason: reason.into() });
+        let stream = words.into_stream();
+        if written.is_ok() && stream.set_nonblocking(true).is_ok() && stream.shutdown(Shutdown::Write).is_ok()
+        {
+            self.waiting.push_back((stream, Instant::now() + FAREWELL));
+        }
+        if self.waiting.len() > MOST_FAREWELLS {
+            self.waiting.pop_front();
+        }
+    }
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        self.waiting.retain_mut(|(stream, until)| {
+            let is_open = match stream.read(&mut [0; MOST_WORDS_BYTES]) {
+                Ok(read) => read > 0,
+                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            };
+            is_open && now < *until
+        });
+    }
+}
+
+fn serve(stream: TcpStream, peer: SocketAddr, place: &Admitted, shared: &Shared) {
     if stream.set_nonblocking(false).is_err() {
         return;
     }
-    let event = match converse(stream, peer, shared) {
-        Ok(trial) => HostEvent::Finished { peer, trial },
+    let event = match converse(stream, peer, place, shared) {
+        Ok(Finished::Received(trial)) => HostEvent::Finished { peer, trial },
+        Ok(Finished::Sent(trial)) => HostEvent::Sent { peer, trial },
         Err(Ended::Refused(reason)) => HostEvent::Refused { peer, reason },
+        Err(Ended::Disputed(error)) => HostEvent::Disputed { peer, error },
         Err(Ended::Lost(error)) => HostEvent::Lost { peer, error },
     };
     // A receiver that no longer listens to events is on its way out.
     shared.events.send(event).ok();
 }
 
+enum Finished {
+    Received(Option<Box<Trial>>),
+    Sent(Box<Trial>),
+}
+
+/// How a conversation begins.
+enum First {
+    Offer(Offer),
+    Request(Box<Request>),
+}
+
 enum Ended {
     Refused(String),
+    Disputed(ClaimError),
     Lost(LineError),
 }
 
@@ -248,48 +296,169 @@ impl From<LineError> for Ended {
     }
 }
 
-fn converse(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Option<Box<Trial>>, Ended> {
+fn converse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: &Admitted,
+    shared: &Shared,
+) -> Result<Finished, Ended> {
     let mut lines = Lines::over(stream, BEAT)?;
-    let offer = first_offer(&mut lines, shared)?;
-    let seat = match shared.admit(&offer) {
-        Ok(seat) => seat,
-        Err(reason) => {
-            lines.send(&Message::Refuse { reason: reason.clone() })?;
-            return Err(Ended::Refused(reason));
+    lines.limit(MOST_WORDS_BYTES);
+    let first = first_words(&mut lines, shared);
+    let refuse =
+        |lines: &mut Lines, reason: String| match lines.send(&Message::Refuse { reason: reason.clone() }) {
+            Ok(()) => Ended::Refused(reason),
+            Err(error) => error.into(),
+        };
+    let offer = match first {
+        Err(Ended::Refused(reason)) => return Err(refuse(&mut lines, reason)),
+        Ok(First::Request(request)) => {
+            return match send_back(&mut lines, peer, &request, shared)? {
+                Ok(trial) => Ok(Finished::Sent(trial)),
+                Err(reason) => Err(refuse(&mut lines, reason)),
+            };
         }
+        Ok(First::Offer(offer)) => offer,
+        Err(ended) => return Err(ended),
+    };
+    let longest = match shared.judge(&offer) {
+        Ok(longest) => longest,
+        Err(reason) => return Err(refuse(&mut lines, reason)),
+    };
+    let seat = match place.seat(offer.streams, offer.payload_bytes >= TAGGED_PAYLOAD_BYTES) {
+        Ok(seat) => seat,
+        Err(reason) => return Err(refuse(&mut lines, reason)),
+    };
+    let _leased = match Leased::by(offer.receiver.as_ref(), peer, &*shared.counts) {
+        Ok(leased) => leased,
+        Err(reason) => return Err(refuse(&mut lines, reason)),
     };
     let reflects = offer.reflect;
     let returning = reflects.then(|| Returning::to(peer.ip(), &*shared.counts)).transpose();
     let _returning = match returning {
         Ok(returning) => returning,
-        Err(reason) => {
-            lines.send(&Message::Refuse { reason: reason.clone() })?;
-            return Err(Ended::Refused(reason));
-        }
+        Err(reason) => return Err(refuse(&mut lines, reason)),
     };
-    let before = shared.counts.progress(&seat.streams);
-    let begun = shared.counts.begin();
+    let tags: Vec<u16> = seat.streams.iter().map(|stream| shared.counts.tag(*stream)).collect();
+    let before = shared.counts.progress(&tags);
+    let begun = Begun::now(&*shared.counts, &Joining { peer, tags: &tags, witness: offer.witness });
+    let since_consent = Instant::now();
+    // One tag a thread; short payloads share tag 0.
+    let streams = tags.iter().copied().cycle().take(offer.streams.into()).collect();
     shared.events.send(HostEvent::Joined { peer, offer }).ok();
-    lines.send(&Message::Accept { streams: seat.tags(), data_port: shared.data_port, reflects })?;
+    lines.send(&Message::Accept { streams, reflects })?;
     let since = |now: Progress| Progress {
-        packets: now.packets - before.packets,
-        payload_bytes: now.payload_bytes - before.payload_bytes,
+        packets: now.packets.saturating_sub(before.packets),
+        payload_bytes: now.payload_bytes.saturating_sub(before.payload_bytes),
         dropped: now.dropped.saturating_sub(before.dropped),
     };
-    let sent = until_done(&mut lines, shared, || since(shared.counts.progress(&seat.streams)))?;
-    let arrived = await_arrivals(sent, LONGEST_DRAIN, || since(shared.counts.progress(&seat.streams)));
-    let report = shared.counts.report(begun, arrived.packets, seat.company());
-    lines.send(&Message::Report(Box::new(report)))?;
-    Ok(summary(&mut lines, shared))
+    let progress = || since(shared.counts.progress(&tags));
+    let sent = match until_done(&mut lines, shared, longest, progress) {
+        Err(error @ LineError::Overtime(_)) => {
+            lines.send(&Message::Refuse { reason: error.to_string() })?;
+            return Err(error.into());
+        }
+        sent => sent?,
+    };
+    let lasted = since_consent.elapsed();
+    let arrived = await_arrivals(sent, LONGEST_DRAIN, || since(shared.counts.progress(&tags)));
+    let report = begun.report(arrived.packets, seat.company());
+    lines.send(&Message::Report(Box::new(report.clone())))?;
+    lines.limit(MOST_LINE_BYTES);
+    let Some(claimed) = summary(&mut lines, shared) else { return Ok(Finished::Received(None)) };
+    let trial = checked(*claimed, &Known { sent, report: &report, lasted, reflects });
+    trial.map(|trial| Finished::Received(Some(Box::new(trial)))).map_err(Ended::Disputed)
 }
 
-fn first_offer(lines: &mut Lines, shared: &Shared) -> Result<Offer, Ended> {
-    match hear(lines, shared, FIRST_BEATS) {
-        _ if shared.stop.load(Relaxed) => Err(LineError::Stopped.into()),
-        Ok(Message::Offer(offer)) => Ok(offer),
+/// A trial's begin, which ends with its report or without.
+struct Begun<'c> {
+    counts: &'c dyn Counts,
+    number: Option<u64>,
+}
+
+impl<'c> Begun<'c> {
+    fn now(counts: &'c dyn Counts, joining: &Joining<'_>) -> Self {
+        Self { number: Some(counts.begin(joining)), counts }
+    }
+
+    fn report(mut self, delivered: u64, senders: u32) -> Report {
+        let number = self.number.take().expect("it is taken here and when this is dropped");
+        self.counts.report(number, delivered, senders)
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.counts.abandon(number);
+        }
+    }
+}
+
+/// The offer, behind a proof that the sender has the secret where there is one.
+fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
+    let refused = |reason: &str| Err(Ended::Refused(reason.into()));
+    let first = hear(lines, shared, FIRST_BEATS);
+    let first = match (first, &shared.terms.key) {
+        _ if shared.stop.load(Relaxed) => return Err(LineError::Stopped.into()),
+        (Ok(Message::Handshake { noise }), Some(key)) => {
+            let Some((noise, seal)) = open(key, &noise) else { return refused("it has another key") };
+            lines.send(&Message::Handshake { noise })?;
+            lines.seal(seal);
+            hear(lines, shared, FIRST_BEATS)
+        }
+        (Ok(Message::Handshake { .. }), None) => return refused("it has no key: start it with --key FILE"),
+        (Ok(Message::Offer(_) | Message::Request(_)), Some(_)) => {
+            return refused("it serves only senders with its key (--key FILE)");
+        }
+        (first, _) => first,
+    };
+    match first {
+        Ok(Message::Offer(offer)) => Ok(First::Offer(offer)),
+        Ok(Message::Request(request)) => Ok(First::Request(request)),
         Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sends to the address that asks, which must agree as any receiver does; tells it now and then that this goes on.
+fn send_back(
+    lines: &mut Lines,
+    peer: SocketAddr,
+    request: &Request,
+    shared: &Shared,
+) -> Result<Result<Box<Trial>, String>, Ended> {
+    if request.protocol != PROTOCOL {
+        return Ok(Err(other_protocol(request.protocol, &request.version)));
+    }
+    let to = SocketAddr::new(peer.ip().to_canonical(), request.port);
+    let is_over = AtomicBool::new(false);
+    let go_on = || !is_over.load(Relaxed) && !shared.stop.load(Relaxed);
+    let sent = thread::scope(|scope| {
+        let sending = scope.spawn(|| shared.counts.send_back(to, &request.plan, &go_on));
+        let mut told = Ok(());
+        while !sending.is_finished() && told.is_ok() {
+            told = match lines.receive() {
+                Err(LineError::Silent(_)) => lines.send(&Message::Progress(Progress::default())),
+                Ok(_) => Err(LineError::OutOfTurn),
+                Err(error) => Err(error),
+            };
+        }
+        is_over.store(told.is_err(), Relaxed);
+        let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        told.map(|()| sent)
+    })?;
+    if let Ok(trial) = &sent {
+        lines.send(&Message::Done { sent: trial.sent })?;
+    }
+    Ok(sent)
+}
+
+fn other_protocol(theirs: u32, version: &str) -> String {
+    let ours = env!("CARGO_PKG_VERSION");
+    format!(
+        "this receiver is linerate {ours} and speaks protocol {PROTOCOL}, the sender {version} and speaks {theirs}: use the same linerate on both ends"
+    )
 }
 
 /// What the sender makes of the trial, for which it may first wait for packets that come back.
@@ -311,25 +480,53 @@ fn hear(lines: &mut Lines, shared: &Shared, mut beats: u32) -> Result<Message, L
     }
 }
 
-/// Tells the sender of progress until it says that all is sent; returns how much that was.
-fn until_done(lines: &mut Lines, shared: &Shared, progress: impl Fn() -> Progress) -> Result<u64, Ended> {
+/// Tells the sender of progress until it says that all is sent; returns how much that was. Sending takes `longest` at
+/// most.
+fn until_done(
+    lines: &mut Lines,
+    shared: &Shared,
+    longest: Option<Duration>,
+    progress: impl Fn() -> Progress,
+) -> Result<u64, LineError> {
+    let began = Instant::now();
     let mut silent_beats = 0;
     let mut told = Instant::now();
     loop {
         match lines.receive() {
             Ok(Message::Done { sent }) => return Ok(sent),
             Ok(Message::Progress(_)) => silent_beats = 0,
-            Ok(_) => return Err(LineError::OutOfTurn.into()),
+            Ok(_) => return Err(LineError::OutOfTurn),
             Err(LineError::Silent(_)) if silent_beats < MOST_SILENT_BEATS => silent_beats += 1,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         if shared.stop.load(Relaxed) {
-            return Err(LineError::Stopped.into());
+            return Err(LineError::Stopped);
+        }
+        if let Some(longest) = longest
+            && began.elapsed() > longest.saturating_add(shared.terms.overtime)
+        {
+            return Err(LineError::Overtime(longest));
         }
         if told.elapsed() >= BEAT {
             lines.send(&Message::Progress(progress()))?;
             told = Instant::now();
         }
+    }
+}
+
+/// While it lives, the receiver keeps its engine.
+struct Leased<'c>(&'c dyn Counts);
+
+impl<'c> Leased<'c> {
+    fn by(wanted: Option<&Wanted>, peer: SocketAddr, counts: &'c dyn Counts) -> Result<Self, String> {
+        counts.receive_by(wanted, peer)?;
+        Ok(Self(counts))
+    }
+}
+
+impl Drop for Leased<'_> {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }
 
@@ -352,22 +549,11 @@ impl Drop for Returning<'_> {
     }
 }
 
-/// A sender's place among the others; given back when dropped.
-struct Seat<'s> {
-    seats: &'s Mutex<Seats>,
-    streams: Vec<u16>,
-    threads: usize,
-    joined_at: u32,
-    met: u32,
-}
-
 impl Shared {
-    fn admit(&self, offer: &Offer) -> Result<Seat<'_>, String> {
+    /// Whether an offer makes sense; how long its sending takes at most, where that is known.
+    fn judge(&self, offer: &Offer) -> Result<Option<Duration>, String> {
         if offer.protocol != PROTOCOL {
-            let theirs = offer.protocol;
-            return Err(format!(
-                "this receiver speaks protocol {PROTOCOL}, the sender {theirs}: use the same linerate on both ends"
-            ));
+            return Err(other_protocol(offer.protocol, &offer.version));
         }
         if offer.streams == 0 || offer.streams > MOST_STREAMS {
             return Err(format!("{} sending threads: from 1 to {MOST_STREAMS} are possible", offer.streams));
@@ -375,49 +561,27 @@ impl Shared {
         if offer.profile && !self.counts.profiles() {
             return Err("it does not look at its CPUs: start it with --profile".into());
         }
-        let mut seats = self.seats.lock().expect("no holder panics");
-        let wanted = usize::from(offer.streams);
-        let streams: Vec<u16> = if offer.payload_bytes < TAGGED_PAYLOAD_BYTES {
-            (!seats.taken.contains(&0)).then_some(0).into_iter().collect()
-        } else {
-            (1..=MOST_STREAMS).filter(|tag| !seats.taken.contains(tag)).take(wanted).collect()
-        };
-        if streams.is_empty() {
+        if let Some(pps) = offer.rate_pps.filter(|pps| pps.is_nan() || *pps <= 0.0) {
+            return Err(format!("a rate of {pps} packets per second"));
+        }
+        if let Some(most) = self.terms.most_pps
+            && offer.rate_pps.is_none_or(|pps| pps > most)
+        {
             return Err(format!(
-                "another sender uses payloads below {TAGGED_PAYLOAD_BYTES} bytes, which cannot be told apart: use a larger payload"
+                "this receiver takes at most {most} packets per second: ask for a rate up to that"
             ));
         }
-        if streams[0] != 0 && streams.len() < wanted {
-            return Err(format!("all {MOST_STREAMS} streams are in use by other senders"));
+        let seconds = match (offer.duration_s, offer.count) {
+            (Some(seconds), _) => seconds,
+            (None, Some(count)) => {
+                count as f64 / offer.rate_pps.map_or(SLOWEST_PPS, |pps| pps.min(SLOWEST_PPS))
+            }
+            (None, None) => return Err("the offer has neither a duration nor a number of packets".into()),
+        };
+        if seconds.is_nan() || seconds < 0.0 {
+            return Err(format!("a duration of {seconds} seconds"));
         }
-        seats.taken.extend(&streams);
-        seats.senders += 1;
-        seats.joined += 1;
-        let (joined_at, met) = (seats.joined, seats.senders);
-        drop(seats);
-        Ok(Seat { seats: &self.seats, streams, threads: wanted, joined_at, met })
-    }
-}
-
-impl Seat<'_> {
-    /// One tag a thread; short payloads share tag 0.
-    fn tags(&self) -> Vec<u16> {
-        self.streams.iter().copied().cycle().take(self.threads).collect()
-    }
-
-    /// Senders that were there at some time since this one joined, itself included.
-    fn company(&self) -> u32 {
-        let joined_since = self.seats.lock().expect("no holder panics").joined - self.joined_at;
-        self.met + joined_since
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        let mut seats = self.seats.lock().expect("no holder panics");
-        for stream in &self.streams {
-            seats.taken.remove(stream);
-        }
-        seats.senders -= 1;
+        // A longer time than a `Duration` holds never ends.
+        Ok(Duration::try_from_secs_f64(seconds).ok())
     }
 }

@@ -1,25 +1,38 @@
 //! The control connection between a sender and a receiver: consent, progress, and one summary on both ends; and
-//! the local socket and the metrics page by which a running command is asked from elsewhere.
+//! the local socket and the metrics page of a running command. [`drain`] waits for packets in flight, for both ends of a
+//! connection and for trials on one machine.
 //!
 //! One TCP connection a sender, one JSON object a line. The receiver's user started it, so its accepting an
 //! offer is the consent without which linerate sends to nobody. A malformed or hostile peer costs its
-//! connection, never the process: lines, waiting times and the number of connections are bounded.
+//! connection, never the process: lines, waiting times and what one address may have of the connections and streams
+//! are bounded, and what it says of a trial must agree with what the receiver counted.
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod claim;
 mod consent;
+mod counts;
+mod deadline;
+mod foreign;
 mod guest;
 mod host;
 mod lines;
 mod local;
 mod message;
 mod metrics;
+mod network;
+mod room;
+mod secure;
 
-pub use arrivals::await_arrivals;
+pub use arrivals::{InFlight, drain, in_flight};
+pub use claim::ClaimError;
 pub use consent::{ConsentError, may_send_without_handshake};
-pub use guest::{Accepted, Guest, SessionError};
-pub use host::{Counts, Host, HostError, HostEvent, HostListener};
+pub use counts::{Counts, Joining};
+pub use guest::{Accepted, Guest, SessionError, request};
+pub use host::{Host, HostError, HostEvent, HostListener, Terms};
 pub use lines::{LineError, Lines, MOST_LINE_BYTES};
 pub use local::{ControlError, ControlRequest, ControlSocket, Running, running, runtime_folder};
-pub use message::{Message, Offer, PROTOCOL, Progress, Report};
+pub use message::{Message, Offer, PROTOCOL, Progress, Report, Request, Wanted, WireReport};
 pub use metrics::{MetricsError, MetricsPage};
+pub use network::{Admission, Network, NetworkError};
+pub use secure::{Key, KeyError};

@@ -8,17 +8,32 @@ use std::{
 
 use thiserror::Error;
 
-use crate::message::Message;
+use crate::{
+    deadline::Within,
+    foreign::harmless,
+    message::Message,
+    secure::{Seal, longest_sealed},
+};
 
-/// The longest line that is read.
+/// The longest line that is read: a report or a summary.
 pub const MOST_LINE_BYTES: usize = 64 * 1024;
+/// A message is written within this time.
+const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Messages over a TCP connection.
 pub struct Lines {
     reader: BufReader<TcpStream>,
-    writer: TcpStream,
+    writer: Writer,
+    unseal: Option<Seal>,
     line: Vec<u8>,
+    longest: usize,
     patience: Duration,
+}
+
+/// The writing half of a connection. Only one is used at a time: sealed lines are counted.
+pub(crate) struct Writer {
+    stream: TcpStream,
+    seal: Option<Seal>,
 }
 
 /// Why no message could be read or written.
@@ -31,20 +46,32 @@ pub enum LineError {
     #[error("the peer said nothing for {0:?}")]
     Silent(Duration),
     /// A line that never ends.
-    #[error("the peer sent a line of more than {MOST_LINE_BYTES} bytes")]
-    TooLong,
+    #[error("the peer sent a line of more than {0} bytes")]
+    TooLong(usize),
     /// A line that is no message.
     #[error("the peer sent something that is no message of this protocol")]
     Malformed {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// A line that the connection's keys do not open.
+    #[error("the peer sent something that is not sealed with this connection's keys")]
+    Forged,
     /// A message that does not belong here.
     #[error("the peer said something out of turn")]
     OutOfTurn,
     /// The other end's user ended it.
     #[error("the receiver was stopped")]
     Stopped,
+    /// A sender that does not end when it said it would.
+    #[error("it offered to send for {0:?} and went on")]
+    Overtime(Duration),
+    /// The receiver ended it.
+    #[error("the receiver ended the session: {reason}")]
+    Ended {
+        /// Its reason.
+        reason: String,
+    },
     /// The connection broke.
     #[error("the control connection broke")]
     Broken {
@@ -54,25 +81,37 @@ pub enum LineError {
 }
 
 impl Lines {
-    /// Speaks over `stream`; the peer may be silent for `patience` at most, and may take as long to read.
+    /// Speaks over `stream`; the peer may be silent for `patience` at most.
     ///
     /// # Errors
     /// [`LineError::Broken`] when the connection cannot be set up so.
     pub fn over(stream: TcpStream, patience: Duration) -> Result<Self, LineError> {
         let broken = |source| LineError::Broken { source };
         stream.set_read_timeout(Some(patience)).map_err(broken)?;
-        stream.set_write_timeout(Some(patience)).map_err(broken)?;
         stream.set_nodelay(true).map_err(broken)?;
-        let writer = stream.try_clone().map_err(broken)?;
-        Ok(Self { reader: BufReader::new(stream), writer, line: Vec::new(), patience })
+        let writer = Writer { stream: stream.try_clone().map_err(broken)?, seal: None };
+        let reader = BufReader::new(stream);
+        Ok(Self { reader, writer, unseal: None, line: Vec::new(), longest: MOST_LINE_BYTES, patience })
     }
 
-    /// The writing half, for another thread; the reading half stays.
+    /// From now on every line is sealed, and none that is not is read.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        self.writer.seal = Some(seal.clone());
+        self.unseal = Some(seal);
+    }
+
+    /// From now on a line has so many bytes at most.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.longest = bytes;
+    }
+
+    /// The writing half, for another thread; the reading half stays, and writes no more.
     ///
     /// # Errors
     /// [`LineError::Broken`] when no descriptor is left.
-    pub fn writer(&self) -> Result<TcpStream, LineError> {
-        self.writer.try_clone().map_err(|source| LineError::Broken { source })
+    pub(crate) fn writer(&self) -> Result<Writer, LineError> {
+        let stream = self.writer.stream.try_clone().map_err(|source| LineError::Broken { source })?;
+        Ok(Writer { stream, seal: self.writer.seal.clone() })
     }
 
     /// Sends a message.
@@ -80,7 +119,7 @@ impl Lines {
     /// # Errors
     /// [`LineError::Broken`].
     pub fn send(&mut self, message: &Message) -> Result<(), LineError> {
-        write_message(&mut self.writer, message)
+        self.writer.send(message)
     }
 
     /// Waits for a message, a whole line of it: a peer that sends it byte by byte gets no more time. After a
@@ -108,37 +147,67 @@ impl Lines {
             };
             let end = buffered.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(buffered.len(), |at| at + 1);
-            if self.line.len() + taken > MOST_LINE_BYTES {
-                return Err(LineError::TooLong);
+            let longest = if self.unseal.is_some() { longest_sealed(self.longest) } else { self.longest };
+            if self.line.len() + taken > longest {
+                return Err(LineError::TooLong(longest));
             }
             self.line.extend_from_slice(&buffered[..taken]);
             self.reader.consume(taken);
             if end.is_some() {
-                let parsed = Message::parse(&self.line);
-                self.line.clear();
-                return parsed;
+                let line = std::mem::take(&mut self.line);
+                return match &mut self.unseal {
+                    Some(seal) => Message::parse(&seal.unseal(&line).ok_or(LineError::Forged)?),
+                    None => Message::parse(&line),
+                };
             }
         }
     }
 }
 
-/// Writes one message as a line.
-pub(crate) fn write_message(writer: &mut impl Write, message: &Message) -> Result<(), LineError> {
-    let mut line = serde_json::to_vec(message).map_err(|source| LineError::Malformed { source })?;
-    line.push(b'\n');
-    writer.write_all(&line).map_err(|source| match source.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LineError::Closed,
-        _ => LineError::Broken { source },
-    })
+impl Writer {
+    /// For words before a connection has keys.
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        Self { stream, seal: None }
+    }
+
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Writes one message as a line.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), LineError> {
+        let mut line = serde_json::to_vec(message).map_err(|source| LineError::Malformed { source })?;
+        if let Some(seal) = &mut self.seal {
+            line = seal.seal(&line).ok_or(LineError::Forged)?;
+        }
+        line.push(b'\n');
+        let written = Within::of(&self.stream, WRITE_PATIENCE).write_all(&line);
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LineError::Closed,
+            _ => LineError::Broken { source },
+        })
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("stream", &self.stream).finish_non_exhaustive()
+    }
 }
 
 impl Message {
-    /// Reads one line.
+    /// Reads one line. Nothing of its text acts in a terminal, whatever the peer wrote; nor does the error's.
     ///
     /// # Errors
     /// [`LineError::Malformed`].
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        serde_json::from_slice(line).map_err(|source| LineError::Malformed { source })
+        let malformed = |source| LineError::Malformed { source };
+        let value = serde_json::from_slice(line).map_err(malformed)?;
+        serde_json::from_value(harmless(value)).map_err(malformed)
     }
 }
 
@@ -169,7 +238,7 @@ mod tests {
     fn a_line_without_end_costs_the_connection_not_the_memory() {
         let (mut peer, mut lines) = pair();
         let flood = std::thread::spawn(move || while peer.write_all(&[b'x'; 4096]).is_ok() {});
-        assert!(matches!(lines.receive(), Err(LineError::TooLong)));
+        assert!(matches!(lines.receive(), Err(LineError::TooLong(MOST_LINE_BYTES))));
         assert!(lines.line.capacity() <= 2 * MOST_LINE_BYTES);
         drop(lines);
         flood.join().unwrap();

@@ -21,9 +21,9 @@ use std::{
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::lines::MOST_LINE_BYTES;
+use crate::{deadline::Within, lines::MOST_LINE_BYTES};
 
-/// A visitor says what it wants within this time.
+/// A visitor says what it wants within this time, and takes the answer within as much.
 const VISITOR_PATIENCE: Duration = Duration::from_secs(1);
 /// A command answers between two ticks; one that does not within this time hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -139,8 +139,8 @@ impl Running {
     /// [`ControlError::Silent`] and [`ControlError::Malformed`].
     pub fn ask(&self, request: &Value) -> Result<Value, ControlError> {
         let silent = |source| ControlError::Silent { pid: self.pid, source };
-        let mut stream = UnixStream::connect(&self.path).map_err(silent)?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(silent)?;
+        let stream = UnixStream::connect(&self.path).map_err(silent)?;
+        let mut stream = Within::of(&stream, ANSWER_PATIENCE);
         write_line(&mut stream, request).map_err(silent)?;
         let mut answer = Vec::new();
         BufReader::new(stream).read_until(b'\n', &mut answer).map_err(silent)?;
@@ -211,20 +211,19 @@ impl Drop for ControlSocket {
 
 impl ControlRequest {
     /// Answers; a visitor that has gone is no error.
-    pub fn answer(mut self, answer: &Value) {
-        write_line(&mut self.visitor, answer).ok();
+    pub fn answer(self, answer: &Value) {
+        write_line(&mut Within::of(&self.visitor, VISITOR_PATIENCE), answer).ok();
     }
 }
 
 fn read_request(visitor: UnixStream) -> io::Result<ControlRequest> {
-    visitor.set_read_timeout(Some(VISITOR_PATIENCE))?;
-    visitor.set_write_timeout(Some(VISITOR_PATIENCE))?;
     let mut line = Vec::new();
-    BufReader::new((&visitor).take(MOST_LINE_BYTES as u64)).read_until(b'\n', &mut line)?;
+    let words = Within::of(&visitor, VISITOR_PATIENCE).take(MOST_LINE_BYTES as u64);
+    BufReader::new(words).read_until(b'\n', &mut line)?;
     Ok(ControlRequest { body: serde_json::from_slice(&line)?, visitor })
 }
 
-fn write_line(stream: &mut UnixStream, value: &Value) -> io::Result<()> {
+fn write_line(stream: &mut impl Write, value: &Value) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)

@@ -2,27 +2,34 @@
 
 use measure::{Cost, CpuShare, Endpoint, LedgerLine, Profile, Trial};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Version of the control protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 3;
 
 /// One line on the control connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Message {
+    /// Both, before anything else where they have a secret: Noise's words, in hex.
+    Handshake {
+        /// As `NNpsk0` has them.
+        noise: String,
+    },
     /// Sender: what it would like to send.
     Offer(Offer),
-    /// Receiver: agreed; the stream tags to use, one a sending thread, and the UDP port to send to.
+    /// In place of an offer: the other end is to send, to the address that asks and nowhere else.
+    Request(Box<Request>),
+    /// Receiver: agreed; the stream tags to use, one a sending thread. Packets go to the UDP port whose TCP port this
+    /// conversation goes to.
     Accept {
         /// Stream tags.
         streams: Vec<u16>,
-        /// UDP port.
-        data_port: u16,
         /// Whether packets come back to the address that this conversation comes from.
         #[serde(default)]
         reflects: bool,
     },
-    /// Receiver: not agreed.
+    /// Receiver: not agreed, or no longer.
     Refuse {
         /// Why, for a person.
         reason: String,
@@ -36,7 +43,7 @@ pub enum Message {
     },
     /// Receiver: what arrived, after what was in flight came or got lost.
     Report(Box<Report>),
-    /// Sender: the trial as both ends will show it.
+    /// Sender: the trial of what it sent to this receiver, as both ends will show it.
     Summary(Box<Trial>),
 }
 
@@ -53,7 +60,7 @@ pub struct Offer {
     pub payload_bytes: u32,
     /// Packets per second asked for, `None` for the maximum.
     pub rate_pps: Option<f64>,
-    /// Seconds it will send.
+    /// Seconds it will send; this or `count` is there.
     pub duration_s: Option<f64>,
     /// Packets it will send.
     pub count: Option<u64>,
@@ -63,6 +70,34 @@ pub struct Offer {
     /// Whether it wants to know where receiving takes its time.
     #[serde(default)]
     pub profile: bool,
+    /// What it would like to be received by; `None` takes what the receiver was started with.
+    #[serde(default)]
+    pub receiver: Option<Wanted>,
+    /// Whether it wants its packets to be counted at the receiving driver, beside all others.
+    #[serde(default)]
+    pub witness: bool,
+}
+
+/// What the other end is asked to send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// linerate's version.
+    pub version: String,
+    /// The port of a receiver at the address that asks: it must agree as any receiver does.
+    pub port: u16,
+    /// What to send, as the trial's own plan has it.
+    pub plan: Value,
+}
+
+/// A receiving engine that a sender asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The engine with its switches: `udp+reuseport`.
+    pub engine: String,
+    /// Receiving threads, where the engine leaves the choice.
+    pub threads: u16,
 }
 
 /// Counters so far.
@@ -94,4 +129,22 @@ pub struct Report {
     /// Where receiving took its time, without stacks, which no line has room for; `None` where nobody looked.
     #[serde(default)]
     pub profile: Option<Profile>,
+    /// What its driver saw of this sender's packets; `None` where that was not asked for, or nobody looked.
+    #[serde(default)]
+    pub wire: Option<WireReport>,
+}
+
+/// What the receiving host's driver saw of a sender's packets.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct WireReport {
+    /// Packets that it handed on; `None` where nobody counted them.
+    pub seen: Option<u64>,
+    /// What `seen` was read from.
+    pub source: String,
+    /// Losses in front of that by counters of all traffic.
+    pub of_all_traffic: Vec<LedgerLine>,
+    /// CPU time of the counting program, a packet.
+    pub cost_ns: Option<f64>,
+    /// What is uncertain, and why.
+    pub doubts: Vec<String>,
 }

@@ -13,10 +13,11 @@ use std::{
 
 use thiserror::Error;
 
-use crate::lines::MOST_LINE_BYTES;
+use crate::{deadline::Within, lines::MOST_LINE_BYTES};
 
 /// The media type of the OpenMetrics text format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// For a visitor's request and its answer together.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves `GET /metrics` until it is dropped.
@@ -24,7 +25,6 @@ pub struct MetricsPage {
     address: SocketAddr,
     page: Arc<Mutex<String>>,
     stop: Arc<AtomicBool>,
-    server: Option<thread::JoinHandle<()>>,
 }
 
 /// The address cannot be served at.
@@ -49,7 +49,7 @@ impl MetricsPage {
         let page = Arc::new(Mutex::new(String::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let (shown, stopping) = (Arc::clone(&page), Arc::clone(&stop));
-        let server = thread::Builder::new()
+        thread::Builder::new()
             .name("metrics".into())
             .spawn(move || {
                 for visitor in listener.incoming() {
@@ -62,7 +62,7 @@ impl MetricsPage {
                 }
             })
             .map_err(cannot)?;
-        Ok(Self { address, page, stop, server: Some(server) })
+        Ok(Self { address, page, stop })
     }
 
     /// Replaces the page by `text`, in the OpenMetrics text format (which ends with `# EOF`).
@@ -80,18 +80,14 @@ impl MetricsPage {
 impl Drop for MetricsPage {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // Wakes the server, which then sees `stop`.
+        // Wakes the server, which then sees `stop`. Nobody waits for it: a visitor may be slow.
         TcpStream::connect_timeout(&self.address, PATIENCE).ok();
-        if let Some(server) = self.server.take() {
-            server.join().ok();
-        }
     }
 }
 
-fn answer(mut visitor: &TcpStream, page: &str) -> io::Result<()> {
-    visitor.set_read_timeout(Some(PATIENCE))?;
-    visitor.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(visitor.take(MOST_LINE_BYTES as u64)).lines();
+fn answer(visitor: &TcpStream, page: &str) -> io::Result<()> {
+    let mut visitor = Within::of(visitor, PATIENCE);
+    let mut lines = BufReader::new((&mut visitor).take(MOST_LINE_BYTES as u64)).lines();
     let request = lines.next().transpose()?.unwrap_or_default();
     // The rest of the head is read so that closing does not reset the connection under the answer.
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
@@ -111,6 +107,8 @@ fn answer(mut visitor: &TcpStream, page: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, time::Instant};
+
     use super::*;
 
     fn ask(address: SocketAddr, request: &str) -> String {
@@ -133,6 +131,33 @@ mod tests {
         assert!(ask(page.address(), "GET /secret HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(ask(page.address(), "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
         assert!(ask(page.address(), "nonsense\r\n\r\n").starts_with("HTTP/1.1 405"));
+    }
+
+    #[test]
+    fn a_slow_visitor_gets_two_seconds_and_nobody_waits_for_it_at_the_end() {
+        let page = MetricsPage::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        page.publish("# EOF\n".into());
+        let mut slow = TcpStream::connect(page.address()).unwrap();
+        let mut dripping = slow.try_clone().unwrap();
+        let (stop, stopped) = mpsc::channel::<()>();
+        // Byte by byte, for as long as it is let.
+        let drip = thread::spawn(move || {
+            let tick = Duration::from_millis(100);
+            while stopped.recv_timeout(tick).is_err_and(|error| error == mpsc::RecvTimeoutError::Timeout)
+                && dripping.write_all(b"x").is_ok()
+            {}
+        });
+        slow.set_read_timeout(Some(5 * PATIENCE)).unwrap();
+        let ended = slow.read_to_end(&mut Vec::new());
+        let is_late = ended.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        drop(stop);
+        drip.join().unwrap();
+        assert!(!is_late, "it was served for five times as long");
+        assert!(ask(page.address(), "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+        let _silent = TcpStream::connect(page.address()).unwrap();
+        let since = Instant::now();
+        drop(page);
+        assert!(since.elapsed() < PATIENCE / 2, "{:?}", since.elapsed());
     }
 
     #[test]

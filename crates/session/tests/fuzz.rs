@@ -23,18 +23,21 @@ fn messages() -> impl Strategy<Value = Message> {
                 count,
                 reflect: false,
                 profile: false,
+                receiver: None,
+                witness: true,
             })
         },
     );
-    let report = (any::<u64>(), ".*").prop_map(|(delivered, place)| {
+    let report = (any::<u64>(), "[ -~é→]{0,200}").prop_map(|(delivered, place)| {
         Message::Report(Box::new(Report {
             delivered,
-            lines: vec![LedgerLine::new(&place, delivered, "x")],
+            lines: vec![LedgerLine::new(place, delivered, "x")],
             rx: Endpoint::default(),
             cost: Cost::default(),
             cpus: Vec::new(),
             senders: 1,
             profile: None,
+            wire: None,
         }))
     });
     prop_oneof![
@@ -46,7 +49,8 @@ fn messages() -> impl Strategy<Value = Message> {
             dropped: 0
         })),
         any::<u64>().prop_map(|sent| Message::Done { sent }),
-        ".*".prop_map(|reason| Message::Refuse { reason }),
+        // Others are escaped, which is tested where it is done.
+        "[ -~é→]{0,200}".prop_map(|reason| Message::Refuse { reason }),
     ]
 }
 

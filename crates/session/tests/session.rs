@@ -1,7 +1,6 @@
 //! Both ends of a session over loopback, with counters made up by the test.
 
 use std::{
-    collections::BTreeMap,
     error::Error,
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -13,15 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::{Cost, Endpoint, Histogram, Ledger, LedgerLine, Receipt, Trial};
+use measure::{Cost, Endpoint, LedgerLine, Trial};
 use session::{
-    Counts, Guest, Host, HostEvent, HostListener, Offer, PROTOCOL, Progress, Report, SessionError,
+    Admission, Counts, Guest, Host, HostEvent, HostListener, Joining, Key, Offer, PROTOCOL, Progress, Report,
+    Request, SessionError, Terms,
 };
 
 #[derive(Default)]
 struct Invented {
     delivered: AtomicU64,
     returning: AtomicU64,
+    abandoned: AtomicU64,
     reflects: AtomicU64,
 }
 
@@ -31,8 +32,24 @@ impl Counts for Invented {
         Progress { packets, payload_bytes: packets * 18, dropped: 3 }
     }
 
-    fn begin(&self) -> u64 {
+    fn send_back(
+        &self,
+        to: SocketAddr,
+        plan: &serde_json::Value,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Box<Trial>, String> {
+        assert_eq!((to.ip().to_string(), to.port(), go_on()), ("127.0.0.1".into(), 9, true));
+        let sent = plan["n"].as_u64().ok_or("nothing to send")?;
+        Ok(Box::new(Trial { sent, ..Trial::default() }))
+    }
+
+    fn begin(&self, _: &Joining<'_>) -> u64 {
         7
+    }
+
+    fn abandon(&self, begun: u64) {
+        assert_eq!(begun, 7);
+        self.abandoned.fetch_add(1, Relaxed);
     }
 
     fn allow_returns(&self, sender: IpAddr) -> Result<(), String> {
@@ -58,6 +75,7 @@ impl Counts for Invented {
             cpus: Vec::new(),
             senders,
             profile: None,
+            wire: None,
         }
     }
 }
@@ -69,11 +87,22 @@ struct Receiver {
 }
 
 fn receiver() -> Receiver {
+    receiver_at("127.0.0.1:0", Terms::default())
+}
+
+fn receiver_at(address: &str, terms: Terms) -> Receiver {
     let counts = Arc::<Invented>::default();
     let (sender, events) = mpsc::channel();
-    let listener = HostListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let host = Host::serve(listener, 4321, counts.clone(), sender).unwrap();
+    let listener = HostListener::bind(address.parse().unwrap()).unwrap();
+    let host = Host::serve(listener, terms, counts.clone(), sender).unwrap();
     Receiver { host, counts, events }
+}
+
+/// A receiver that two addresses can reach, and these.
+fn receiver_of_two() -> (Receiver, [SocketAddr; 2]) {
+    let receiver = receiver_at("[::]:0", Terms::default());
+    let port = receiver.host.address().port();
+    (receiver, [([127, 0, 0, 1], port).into(), (std::net::Ipv6Addr::LOCALHOST, port).into()])
 }
 
 fn offer(streams: u16) -> Offer {
@@ -83,10 +112,12 @@ fn offer(streams: u16) -> Offer {
         streams,
         payload_bytes: 18,
         rate_pps: None,
-        duration_s: None,
+        duration_s: Some(60.0),
         count: None,
         reflect: false,
         profile: false,
+        receiver: None,
+        witness: false,
     }
 }
 
@@ -106,8 +137,8 @@ fn until(condition: impl Fn() -> bool) {
 fn a_session_brings_consent_progress_and_a_report() {
     let receiver = receiver();
     let (mut guest, accepted) = Guest::join(receiver.host.address(), &offer(2)).unwrap();
-    assert_eq!(accepted.streams, [1, 2]);
-    assert_eq!(accepted.data.port(), 4321);
+    assert_eq!(accepted.streams.len(), 2);
+    assert_eq!(accepted.data, receiver.host.address(), "packets go where the handshake went");
     assert!(matches!(next(&receiver.events), HostEvent::Joined { .. }));
     receiver.counts.delivered.store(50, Relaxed);
     until(|| guest.progress().packets == 100);
@@ -120,32 +151,7 @@ fn a_session_brings_consent_progress_and_a_report() {
 
 /// A trial in which nothing was sent.
 fn trial() -> Trial {
-    Trial {
-        trial: 1,
-        tx: Endpoint::default(),
-        rx: Endpoint::default(),
-        frame_size_bytes: 64,
-        payload_bytes: 18,
-        asked_pps: None,
-        parameters: BTreeMap::new(),
-        duration_s: 0.0,
-        sent: 0,
-        sent_pps: 0.0,
-        delivered: 0,
-        delivered_pps: 0.0,
-        loss_ratio: 0.0,
-        tx_cost: Cost::default(),
-        rx_cost: Cost::default(),
-        cpus: Vec::new(),
-        queues: None,
-        ledger: Ledger::close(0, 0, Vec::new()),
-        receipt: Receipt::judge(None, 0, 0, 0.0, &Histogram::new()),
-        statistics: None,
-        round_trips: None,
-        stream: None,
-        interrupted: false,
-        profile: None,
-    }
+    Trial { trial: 1, frame_size_bytes: 64, payload_bytes: 18, ..Trial::default() }
 }
 
 #[test]
@@ -165,11 +171,13 @@ fn senders_at_once_get_streams_of_their_own_and_give_them_back() {
     let receiver = receiver();
     let (first, a) = Guest::join(receiver.host.address(), &offer(3)).unwrap();
     let (mut second, b) = Guest::join(receiver.host.address(), &offer(2)).unwrap();
-    assert_eq!((a.streams, b.streams), (vec![1, 2, 3], vec![4, 5]));
+    let tags: std::collections::BTreeSet<u16> = a.streams.iter().chain(&b.streams).copied().collect();
+    assert_eq!((tags.len(), tags.contains(&0)), (5, false));
     drop(first);
     until(|| receiver.events.try_iter().any(|event| matches!(event, HostEvent::Lost { .. })));
     let (_third, c) = Guest::join(receiver.host.address(), &offer(3)).unwrap();
-    assert_eq!(c.streams, [1, 2, 3]);
+    assert_eq!(c.streams.len(), 3);
+    assert!(c.streams.iter().all(|tag| !b.streams.contains(tag)));
     assert_eq!(second.finish(0).unwrap().senders, 3, "it met the first and the third");
 }
 
@@ -185,19 +193,141 @@ fn what_cannot_be_told_apart_or_given_is_refused() {
     assert!(error.to_string().contains("0 sending threads"), "{error}");
     let other = Offer { protocol: 99, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &other).unwrap_err();
-    assert!(error.to_string().contains("speaks protocol 1, the sender 99"), "{error}");
+    assert!(error.to_string().contains("speaks protocol 3, the sender test and speaks 99"), "{error}");
     let curious = Offer { profile: true, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &curious).unwrap_err();
     assert!(error.to_string().contains("does not look at its CPUs: start it with --profile"), "{error}");
 }
 
 #[test]
-fn streams_can_be_used_up() {
+fn one_address_cannot_take_all_streams() {
+    let (receiver, [hog, other]) = receiver_of_two();
+    let refused = Guest::join(hog, &offer(255)).unwrap_err();
+    assert!(
+        refused.to_string().contains("255 more streams are too many: an address may have 128"),
+        "{refused}"
+    );
+    let (_all, accepted) = Guest::join(hog, &offer(128)).unwrap();
+    assert_eq!(accepted.streams.len(), 128);
+    let refused = Guest::join(hog, &offer(1)).unwrap_err();
+    assert!(matches!(refused, SessionError::Refused { .. }), "{refused}");
+    let (mut guest, accepted) = Guest::join(other, &offer(60)).unwrap();
+    assert_eq!(accepted.streams.len(), 60);
+    assert_eq!(guest.finish(0).unwrap().senders, 2);
+    drop(receiver);
+}
+
+#[test]
+fn held_sessions_of_one_address_leave_room_for_others() {
+    let (receiver, [hog, other]) = receiver_of_two();
+    let held: Vec<Guest> = (0..32).map(|_| Guest::join(hog, &offer(1)).unwrap().0).collect();
+    let refused = Guest::join(hog, &offer(1)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "the receiver at {hog} refused: 32 connections from 127.0.0.1 and 0 from others leave no room for another"
+        )
+    );
+    let (mut guest, _) = Guest::join(other, &offer(1)).unwrap();
+    assert_eq!(guest.finish(0).unwrap().delivered, 0);
+    drop((held, receiver));
+}
+
+#[test]
+fn a_sender_that_goes_on_after_its_time_is_ended_and_its_streams_are_free() {
+    let terms = Terms { overtime: Duration::from_millis(100), ..Terms::default() };
+    let receiver = receiver_at("127.0.0.1:0", terms);
+    let address = receiver.host.address();
+    let short = Offer { duration_s: Some(0.2), ..offer(128) };
+    let (mut guest, _) = Guest::join(address, &short).unwrap();
+    let since = Instant::now();
+    let refused = loop {
+        assert!(since.elapsed() < Duration::from_secs(10), "it went on");
+        match guest.tell(Progress::default()) {
+            Ok(()) => std::thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    let SessionError::Gone { source, .. } = refused else { panic!("{refused}") };
+    let said = "the receiver ended the session: it offered to send for 200ms and went on";
+    // What was written to a closed connection may have been answered first.
+    assert!(
+        [said, "the peer closed the control connection"].contains(&source.to_string().as_str()),
+        "{source}"
+    );
+    until(|| receiver.counts.abandoned.load(Relaxed) == 1);
+    until(|| Guest::join(address, &offer(128)).is_ok());
+    assert!(receiver.events.try_iter().any(
+        |event| matches!(event, HostEvent::Lost { error, .. } if error.to_string().contains("went on"))
+    ));
+}
+
+#[test]
+fn an_offer_says_how_long_it_takes_in_numbers_that_make_sense() {
     let receiver = receiver();
-    let (_all, accepted) = Guest::join(receiver.host.address(), &offer(255)).unwrap();
-    assert_eq!(accepted.streams.len(), 255);
-    let error = Guest::join(receiver.host.address(), &offer(1)).unwrap_err();
-    assert!(matches!(error, SessionError::Refused { .. }), "{error}");
+    for (bad, said) in [
+        (Offer { duration_s: None, ..offer(1) }, "neither a duration nor a number of packets"),
+        (Offer { duration_s: Some(-1.0), ..offer(1) }, "a duration of -1 seconds"),
+        (Offer { rate_pps: Some(0.0), ..offer(1) }, "a rate of 0 packets per second"),
+    ] {
+        let refused = Guest::join(receiver.host.address(), &bad).unwrap_err();
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    let endless = Offer { duration_s: Some(1e300), rate_pps: Some(1e300), ..offer(1) };
+    Guest::join(receiver.host.address(), &endless).unwrap();
+    let many = Offer { duration_s: None, count: Some(u64::MAX), ..offer(1) };
+    Guest::join(receiver.host.address(), &many).unwrap();
+}
+
+#[test]
+fn a_summary_that_contradicts_what_was_counted_is_no_trial() {
+    let receiver = receiver();
+    let (mut guest, _) = Guest::join(receiver.host.address(), &offer(1)).unwrap();
+    assert!(matches!(next(&receiver.events), HostEvent::Joined { .. }));
+    receiver.counts.delivered.store(50, Relaxed);
+    assert_eq!(guest.finish(50).unwrap().delivered, 50);
+    guest.summarise(&Trial { sent: 10u64.pow(15), ..trial() });
+    let HostEvent::Disputed { error, .. } = next(&receiver.events) else { panic!("it is believed") };
+    assert_eq!(error.to_string(), "it claims 1000000000000000 packets sent, and 50 are known");
+}
+
+#[test]
+fn strangers_are_refused_with_the_option_that_lets_them_in() {
+    let admission = Admission::of(vec!["10.0.0.0/8".parse().unwrap()]);
+    assert!(admission.check("192.168.0.1".parse().unwrap()).unwrap_err().contains("--allow 192.168.0.1"));
+    let receiver = receiver_at("127.0.0.1:0", Terms { admission, ..Terms::default() });
+    // This host may always.
+    Guest::join(receiver.host.address(), &offer(1)).unwrap();
+}
+
+#[test]
+fn nothing_that_a_peer_says_acts_in_the_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hostile = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"{\"type\":\"refuse\",\"reason\":\"\\u001b]0;owned\\u0007\"}\n").unwrap();
+        peer.read_to_end(&mut Vec::new()).ok();
+    });
+    let error = Guest::join(address, &offer(1)).unwrap_err();
+    assert_eq!(error.to_string(), format!("the receiver at {address} refused: \\u{{1b}}]0;owned\\u{{7}}"));
+    hostile.join().unwrap();
+
+    let receiver = receiver();
+    let mut peer = TcpStream::connect(receiver.host.address()).unwrap();
+    peer.write_all(b"{\"type\":\"\\u001b[31m\"}\n").unwrap();
+    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("it is no message") };
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("[31m") && !cause.contains('\u{1b}'), "{cause}");
+}
+
+#[test]
+fn a_sender_that_has_no_summary_to_give_says_little() {
+    let receiver = receiver();
+    let mut peer = TcpStream::connect(receiver.host.address()).unwrap();
+    peer.write_all(&[b' '; 5000]).unwrap();
+    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("it is no message") };
+    assert_eq!(error.to_string(), "the peer sent a line of more than 4096 bytes");
 }
 
 #[test]
@@ -277,4 +407,64 @@ fn packets_come_back_while_a_session_lasts_that_asked_for_it() {
     asked.finish(0).unwrap();
     drop((asked, plain));
     until(|| receiver.counts.returning.load(Relaxed) == 0);
+}
+
+fn keyed() -> (Receiver, Key) {
+    let key = Key::of(b"correct horse battery");
+    (receiver_at("127.0.0.1:0", Terms { key: Some(key.clone()), ..Terms::default() }), key)
+}
+
+#[test]
+fn with_a_key_a_session_is_the_same_and_nothing_of_it_can_be_read() {
+    let (receiver, key) = keyed();
+    let (mut guest, accepted) = Guest::join_with(receiver.host.address(), &offer(2), Some(&key)).unwrap();
+    assert_eq!(accepted.streams.len(), 2);
+    receiver.counts.delivered.store(50, Relaxed);
+    until(|| guest.progress().packets == 100);
+    assert_eq!(guest.finish(100).unwrap().delivered, 100);
+}
+
+#[test]
+fn without_the_key_or_with_another_nobody_gets_further_than_the_first_words() {
+    let (receiver, _) = keyed();
+    let address = receiver.host.address();
+    let refused = |error: SessionError| error.to_string();
+    let plain = refused(Guest::join(address, &offer(1)).unwrap_err());
+    assert!(plain.contains("it serves only senders with its key"), "{plain}");
+    let other = refused(Guest::join_with(address, &offer(1), Some(&Key::of(b"a guess"))).unwrap_err());
+    assert!(other.contains("it has another key"), "{other}");
+    let request =
+        Request { protocol: PROTOCOL, version: "test".into(), port: 1, plan: serde_json::json!({}) };
+    let asked = refused(session::request(address, &request, None, || true).unwrap_err());
+    assert!(asked.contains("it serves only senders with its key"), "{asked}");
+    for words in [
+        "{\"type\":\"handshake\",\"noise\":\"\"}\n".to_owned(),
+        "{\"type\":\"handshake\",\"noise\":\"zz\"}\n".to_owned(),
+        format!("{{\"type\":\"handshake\",\"noise\":\"{}\"}}\n", "00".repeat(48)),
+        format!("{{\"type\":\"handshake\",\"noise\":\"{}\"}}\n", "ab".repeat(2500)),
+    ] {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stranger.write_all(words.as_bytes()).unwrap();
+        let mut said = String::new();
+        stranger.read_to_string(&mut said).ok();
+        assert!(!said.contains("accept") && !said.contains("noise"), "{said}");
+    }
+    assert_eq!(receiver.counts.abandoned.load(Relaxed), 0, "no trial began");
+}
+
+#[test]
+fn a_request_is_answered_by_a_host_that_sends() {
+    let receiver = receiver();
+    let request =
+        Request { protocol: PROTOCOL, version: "test".into(), port: 9, plan: serde_json::json!({"n": 3}) };
+    let sent = session::request(receiver.host.address(), &request, None, || true).unwrap();
+    assert_eq!(sent, 3);
+    assert!(matches!(next(&receiver.events), HostEvent::Sent { trial, .. } if trial.sent == 3));
+    let other = Request { protocol: 2, ..request.clone() };
+    let error = session::request(receiver.host.address(), &other, None, || true).unwrap_err();
+    assert!(error.to_string().contains("speaks protocol 3, the sender test and speaks 2"), "{error}");
+    let without = Request { plan: serde_json::json!({}), ..request };
+    let error = session::request(receiver.host.address(), &without, None, || true).unwrap_err();
+    assert!(error.to_string().contains("refused: nothing to send"), "{error}");
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::rtnetlink::Link;
 
 mod buffer;
+mod layout;
 mod netlink;
 mod parameters;
 mod reply;
@@ -18,7 +19,7 @@ mod rxnfc;
 use buffer::Buffer;
 pub use netlink::{EthtoolNetlink, LinkMode, Rss, is_unsupported};
 pub use parameters::{CHANNELS, COALESCING, Group, PAUSE, Parameter, RINGS, Values};
-pub use reply::{parse_driver, parse_features, parse_names, parse_places, parse_statistics};
+pub use reply::{Driver, Feature, parse_driver, parse_features, parse_names, parse_places, parse_statistics};
 pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
 pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
 
@@ -70,32 +71,6 @@ pub enum EthtoolError {
 
 fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
-}
-
-/// One feature of an interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Feature {
-    /// The kernel's name: `tx-udp-segmentation`, `rx-gro`, …
-    pub name: String,
-    /// Whether the driver lets it be changed.
-    pub changeable: bool,
-    /// Whether it was asked for.
-    pub requested: bool,
-    /// Whether it is on.
-    pub active: bool,
-}
-
-/// Who drives an interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Driver {
-    /// The driver's name.
-    pub name: String,
-    /// Its version, or the kernel's.
-    pub version: String,
-    /// The card's firmware version; often empty.
-    pub firmware: String,
-    /// Where the card is, as PCI address; empty for virtual interfaces.
-    pub bus: String,
 }
 
 /// A socket in the namespace of the thread that opened it; from there any thread may use it.

@@ -122,6 +122,12 @@ impl NetdevSocket {
         Ok(all)
     }
 
+    /// Whether this kernel lists NAPI instances, and with them the threads that poll them (since Linux 6.8).
+    pub fn kernel_lists_napis() -> bool {
+        const LOOPBACK: u32 = 1;
+        Self::open().is_ok_and(|mut netdev| netdev.napis(LOOPBACK).is_ok())
+    }
+
     /// The NAPI instances of an interface in the order of their creation, which is that of the queues.
     pub fn napis(&mut self, interface: u32) -> Result<Vec<Napi>, NetlinkError> {
         const NAPI_GET: u8 = 11;

@@ -7,16 +7,20 @@ use std::io;
 
 mod cpu;
 mod interrupts;
+mod line;
 mod net;
 mod owners;
+mod process;
 mod sockets;
 mod softnet;
 mod threads;
 
 pub use cpu::{CpuTimes, Stat, parse_stat};
 pub use interrupts::{Interrupt, Softirqs, parse_interrupts, parse_softirqs};
+pub use line::ParseError;
 pub use net::{NetCounters, parse_snmp, parse_snmp6};
 pub use owners::{Owner, socket_owners};
+pub use process::Process;
 pub use sockets::{UdpSocketState, parse_udp_sockets};
 pub use softnet::{SoftnetStat, parse_softnet_stat};
 pub use threads::SoftirqThreads;
@@ -41,16 +45,6 @@ pub enum ProcError {
         /// The cause.
         source: ParseError,
     },
-}
-
-/// A line that a parser cannot read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not {expected}")]
-pub struct ParseError {
-    /// The line's number, from 1.
-    pub line: usize,
-    /// What it should be.
-    pub expected: &'static str,
 }
 
 /// Time spent by each CPU, from `/proc/stat`.
@@ -106,12 +100,6 @@ pub fn udp_sockets() -> Result<Vec<UdpSocketState>, ProcError> {
 fn read<T>(path: &'static str, parse: impl Fn(&str) -> Result<T, ParseError>) -> Result<T, ProcError> {
     let text = fs::read_to_string(path).map_err(|source| ProcError::Read { path, source })?;
     parse(&text).map_err(|source| ProcError::Parse { path, source })
-}
-
-/// The lines with their numbers, and how to say that one is not as expected.
-fn lines(text: &str) -> impl Iterator<Item = (&str, impl Fn(&'static str) -> ParseError)> {
-    let numbered = text.lines().enumerate();
-    numbered.map(|(index, line)| (line, move |expected| ParseError { line: index + 1, expected }))
 }
 
 #[cfg(test)]

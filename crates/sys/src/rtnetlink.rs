@@ -11,11 +11,13 @@ use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket, field};
 
 mod link;
 mod qdisc;
+mod route;
 mod xdp;
 
 use link::link_header;
 pub use link::{Link, LinkStats};
 pub use qdisc::Qdisc;
+pub use route::{Neighbour, Route, RouteKind, RouteQuestion};
 
 /// A routing socket in the namespace of the thread that opened it; from there any thread may use it.
 #[derive(Debug)]
@@ -319,11 +321,16 @@ fn address_of(body: &[u8], index: u32) -> Option<IpAddr> {
     }
 }
 
-/// `struct ndmsg`: family, 3 bytes of padding, index, state u16, flags, type; then address and MAC.
-fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
+/// `struct ndmsg`: family, 3 bytes of padding, index, state u16, flags, type.
+fn neighbour_header(index: u32, address: IpAddr, state: u16, flags: u8) -> [u8; 12] {
     let [a, b, c, d] = index.to_ne_bytes();
-    let [low, high] = libc::NUD_PERMANENT.to_ne_bytes();
-    let header = [family(address), 0, 0, 0, a, b, c, d, low, high, 0, 0];
+    let [low, high] = state.to_ne_bytes();
+    [family(address), 0, 0, 0, a, b, c, d, low, high, flags, 0]
+}
+
+/// A neighbour's address and MAC behind its header.
+fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
+    let header = neighbour_header(index, address, libc::NUD_PERMANENT, 0);
     let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &header);
     request.attribute(libc::NDA_DST, &octets(address));
     request.attribute(libc::NDA_LLADDR, &mac);

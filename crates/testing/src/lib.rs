@@ -1,19 +1,41 @@
 //! What the tests of all crates have in common.
 #![forbid(unsafe_code)]
 
+mod hosts;
+mod record;
+
 use std::{
-    env,
-    fmt::Display,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use lab::{Access, Lab, LabPlan, Vm, VmError, VmOutcome, VmPlan, VmStatus};
 
+pub use hosts::{Hosts, in_namespace};
+use record::is_all_required;
+pub use record::{ATTEMPTS, repeat, skip};
+use tempfile::TempDir;
+
+thread_local! {
+    static OWN_FOLDER: TempDir = tempfile::tempdir().expect("a temporary folder");
+}
+
+/// A folder of the test that runs on this thread: libtest gives each test a thread, and the folder goes when that ends,
+/// however the test ends.
+pub fn own_folder() -> PathBuf {
+    OWN_FOLDER.with(|folder| folder.path().to_owned())
+}
+
+/// `/run` is in the guest's memory.
+const OWN_FOLDERS: &str = "mkdir -p /run/test/run\n\
+    export TMPDIR=/run/test XDG_RUNTIME_DIR=/run/test/run XDG_STATE_HOME=/run/test\n";
+
 /// A lab as root; without, says what needs it, for example "XDP needs root", as [`skip`] does.
 ///
 /// # Panics
 /// As [`skip`], and when root gets no lab.
+#[track_caller]
 pub fn root_lab(plan: &LabPlan, why: &str) -> Option<Lab> {
     let is_root = matches!(lab::gain_access(), Ok(Access::Privileged));
     if !is_root {
@@ -26,6 +48,7 @@ pub fn root_lab(plan: &LabPlan, why: &str) -> Option<Lab> {
 ///
 /// # Panics
 /// As [`skip`], and when it cannot be made for another reason.
+#[track_caller]
 pub fn machine(plan: &VmPlan) -> Option<Vm> {
     match Vm::prepare(plan) {
         Ok(vm) => Some(vm),
@@ -37,18 +60,22 @@ pub fn machine(plan: &VmPlan) -> Option<Vm> {
     }
 }
 
-/// Runs a script in a machine. One that stood still or was lost gets a second chance, and a loud word: of some hundred
-/// emulated ones a line's interrupts stop in one.
+/// Runs a script in a machine, with folders of its own for temporary files, sockets and state: the host's are in its sight,
+/// and may hold those of other users. One that stalls or is lost is started once more, and that counts as a repeat: of some
+/// hundred emulated machines the interrupts of a serial line stop in one.
 ///
 /// # Panics
 /// When the machine does not start.
+#[track_caller]
 pub fn outcome_in(machine: &Vm, script: &str) -> VmOutcome {
-    let outcome = || machine.outcome(script).expect("a machine starts");
+    let required = if is_all_required() { "export LINERATE_REQUIRE_ALL=1\n" } else { "" };
+    let script = format!("{OWN_FOLDERS}{required}{script}");
+    let outcome = || machine.outcome(&script).expect("a machine starts");
     let first = outcome();
     if !matches!(first.status, VmStatus::Lost(_) | VmStatus::TimedOut(_)) {
         return first;
     }
-    eprintln!("ONCE MORE: {first:?}");
+    record::repeated(&format!("the virtual machine did not finish: {first:?}"));
     outcome()
 }
 
@@ -56,16 +83,11 @@ pub fn outcome_in(machine: &Vm, script: &str) -> VmOutcome {
 ///
 /// # Panics
 /// When it ends with another status than 0.
+#[track_caller]
 pub fn run_in(machine: &Vm, script: &str) -> String {
     let seen = outcome_in(machine, script);
     assert_eq!(seen.status, VmStatus::Exited(0), "{}\n{}", seen.stdout, seen.stderr);
     seen.stdout
-}
-
-/// Says that a test cannot run here. Panics where nothing may be skipped: `LINERATE_REQUIRE_ALL` is set.
-pub fn skip(why: impl Display) {
-    assert!(env::var_os("LINERATE_REQUIRE_ALL").is_none(), "may not be skipped here: {why}");
-    eprintln!("SKIPPED: {why}");
 }
 
 /// Waits for what the kernel does in its own time and tells nobody about; panics after 30 s.

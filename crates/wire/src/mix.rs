@@ -174,6 +174,26 @@ impl fmt::Display for SizeMix {
 
 text_form!(SizeMix);
 
+impl Sizes {
+    /// The same payloads in frames that so many more bytes of headers surround, for example tags.
+    #[must_use]
+    pub fn behind(&self, header_bytes: u32) -> Self {
+        match self {
+            Self::Frame(SizeMix::Values(values)) => {
+                Self::Frame(SizeMix::Values(values.each_plus(header_bytes)))
+            }
+            Self::Frame(SizeMix::Weighted(weights)) => {
+                let larger = |size: &WeightedSize| WeightedSize {
+                    bytes: size.bytes.saturating_add(header_bytes),
+                    weight: size.weight,
+                };
+                Self::Frame(SizeMix::Weighted(Weights(weights.0.iter().map(larger).collect())))
+            }
+            Self::Payload(mix) => Self::Payload(mix.clone()),
+        }
+    }
+}
+
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,6 +206,22 @@ impl fmt::Display for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn payloads_stay_when_headers_grow() {
+        for (before, after) in [
+            ("64", "68"),
+            ("inc:64-1518", "inc:68-1522"),
+            ("random:64-1518,seed=3", "random:68-1522,seed=3"),
+            ("list:64,128", "list:68,132"),
+            ("100:3,200:1", "104:3,204:1"),
+        ] {
+            let sizes = Sizes::Frame(before.parse().unwrap());
+            assert_eq!(sizes.behind(4), Sizes::Frame(after.parse().unwrap()));
+            let payloads = Sizes::Payload(before.parse().unwrap());
+            assert_eq!(payloads.behind(4), payloads);
+        }
+    }
 
     #[test]
     fn what_is_written_reads_back() {

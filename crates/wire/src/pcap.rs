@@ -130,6 +130,11 @@ impl<W: Write> PcapWriter<W> {
         self.output.write_all(frame).map_err(while_trying("write a frame"))
     }
 
+    /// The output; what is in it are whole frames.
+    pub fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Flushes the output and gives it back.
     ///
     /// # Errors

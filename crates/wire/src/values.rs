@@ -80,6 +80,23 @@ pub trait Item: Copy + Ord + fmt::Display + FromStr + sealed::Sealed {
     fn prefix_len(first: Self, last: Self) -> Option<u8>;
 }
 
+impl<T: Item> Values<T> {
+    /// The same values, each so far further on.
+    #[must_use]
+    pub(crate) fn each_plus(&self, distance: u32) -> Self {
+        let moved =
+            |span: &Span<T>| Span { first: span.first.plus(distance), last: span.last.plus(distance) };
+        match self {
+            Self::Fixed(value) => Self::Fixed(value.plus(distance)),
+            Self::Increment { span, step } => Self::Increment { span: moved(span), step: *step },
+            Self::Random { span, seed } => Self::Random { span: moved(span), seed: *seed },
+            Self::List(List(values)) => {
+                Self::List(List(values.iter().map(|value| value.plus(distance)).collect()))
+            }
+        }
+    }
+}
+
 /// Why values cannot be used; the message says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ValuesError {

@@ -65,6 +65,10 @@ fn options(program: &Program) -> Value {
         .iter()
         .map(|option| {
             let mut schema = if option.takes_value { value.clone() } else { json!({ "type": "boolean" }) };
+            let forms = schema.get_mut("anyOf").and_then(Value::as_array_mut);
+            if let Some(forms) = forms.filter(|_| option.has_on_and_off) {
+                forms.push(json!({ "type": "boolean" }));
+            }
             schema["description"] = json!(option.help);
             (option.name.clone(), schema)
         })

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     error::Error,
-    fmt,
     io::Write,
     net::{Ipv4Addr, SocketAddrV4},
     process::{Command, Stdio},
@@ -12,49 +11,16 @@ use std::{
 };
 
 use bpf::{DropFlood, Mode};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Rule, RuleVerdict};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, Rule, RuleVerdict};
 use lab::{Lab, Side};
-use serde::Serialize;
+use ledger::Place;
+use measure::LedgerLine;
 
-use super::{PORT, SingleRxQueueError, SingleRxQueuePlan, service::Service};
-
-/// What throws the flood away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FloodFilter {
-    /// The service itself, after its socket has taken everything.
-    Service,
-    /// A classic BPF program on the service's socket.
-    SocketFilter,
-    /// A rule of nftables where the interface hands packets to the kernel (`netdev` `ingress`).
-    Nft,
-    /// An XDP program that does nothing else.
-    XdpDrop,
-    /// `linerate divert --where xdp`.
-    DivertXdp,
-    /// `linerate divert --where user --reinject`.
-    DivertUser,
-}
-
-impl FloodFilter {
-    /// Whether `linerate divert` throws the flood away.
-    pub fn is_diversion(self) -> bool {
-        matches!(self, Self::DivertXdp | Self::DivertUser)
-    }
-}
-
-impl fmt::Display for FloodFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Service => "none, the service reads all",
-            Self::SocketFilter => "socket filter",
-            Self::Nft => "nft at ingress",
-            Self::XdpDrop => "plain XDP drop",
-            Self::DivertXdp => "divert --where xdp",
-            Self::DivertUser => "divert --where user",
-        })
-    }
-}
+use super::{
+    error::SingleRxQueueError,
+    load::FloodFilter,
+    plan::{PORT, SingleRxQueuePlan},
+};
 
 /// A filter at work.
 pub(super) enum Filter {
@@ -117,14 +83,14 @@ impl Filter {
         }
     }
 
-    /// Packets of the flood that it has thrown away so far.
-    pub(super) fn filtered(&self, lab: &Lab, service: &Service) -> Result<u64, SingleRxQueueError> {
+    /// Packets of the flood that it has thrown away so far; `served` of them came to the service.
+    pub(super) fn filtered(&self, lab: &Lab, served: u64) -> Result<u64, SingleRxQueueError> {
         let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
             filter: self.which(),
             source,
         };
         match self {
-            Self::Service => Ok(service.flood()),
+            Self::Service => Ok(served),
             Self::OnSocket => {
                 // A filter's refusals are errors of UDP; so is a full buffer, which is counted again by name.
                 let counters = lab.rx().net_counters()?;
@@ -133,7 +99,7 @@ impl Filter {
             }
             Self::Nft(table) => table.count(lab.rx(), "flood").map_err(|error| counter(error.into())),
             Self::XdpDrop(program) => program.dropped().map_err(|error| counter(error.into())),
-            Self::Divert(_, diversion, _) => Ok(diversion.status()?.ledger.of("dropped")),
+            Self::Divert(_, diversion, _) => Ok(diversion.status()?.ledger.of(Fate::Dropped)),
         }
     }
 
@@ -156,11 +122,51 @@ impl Filter {
         }
     }
 
-    /// Packets of both kinds that were lost in it, by place, as far as it tells.
+    /// Whether a program in XDP decides about packets.
+    pub(super) fn is_in_xdp(&self) -> bool {
+        matches!(self, Self::XdpDrop(_) | Self::Divert(..))
+    }
+
+    /// The places by which other counters know the packets that the filter dropped or lost.
+    pub(super) fn seen_as(&self) -> &'static [Place] {
+        match self {
+            Self::Service | Self::Nft(_) => &[],
+            Self::OnSocket => &[Place::SocketFilter],
+            Self::XdpDrop(_) => &[Place::XdpDrop],
+            Self::Divert(..) => &[Place::XdpDrop, Place::XdpRedirect],
+        }
+    }
+
+    /// The ledger's lines of the packets that it `filtered`, at this place, and of those that were lost in it.
+    pub(super) fn lines(&self, place: &str, filtered: u64) -> Result<Vec<LedgerLine>, SingleRxQueueError> {
+        let source = match self {
+            Self::Service => return Ok(Vec::new()),
+            Self::OnSocket => "Udp InErrors − RcvbufErrors: the socket's filter",
+            Self::Nft(_) => "nft counter flood",
+            Self::XdpDrop(_) => "the XDP program's count",
+            Self::Divert(_, diversion, _) => {
+                let ledger = diversion.status()?.ledger;
+                let of = |fate: Fate| {
+                    ledger.lines.iter().filter(move |entry| entry.fate == fate).map(|entry| &entry.line)
+                };
+                let sources: Vec<String> =
+                    of(Fate::Dropped).map(|line| format!("diversion: {}", line.place)).collect();
+                let dropped = LedgerLine::new(place, filtered, &sources.join(" + "));
+                let lost = of(Fate::Lost).cloned();
+                return Ok(std::iter::once(dropped).chain(lost).collect());
+            }
+        };
+        Ok(vec![LedgerLine::new(place, filtered, source)])
+    }
+
+    /// Packets of both kinds that were lost in it, by place, as far as it counts them.
     pub(super) fn lost(&self) -> Result<BTreeMap<String, u64>, SingleRxQueueError> {
         let Self::Divert(_, diversion, _) = self else { return Ok(BTreeMap::new()) };
         let lines = diversion.status()?.ledger.lines.into_iter();
-        Ok(lines.filter(|line| line.fate == "lost").map(|line| (line.place, line.packets)).collect())
+        Ok(lines
+            .filter(|it| it.fate == Fate::Lost)
+            .map(|it| (it.line.place.to_string(), it.line.packets))
+            .collect())
     }
 }
 
@@ -182,15 +188,18 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         None => (0..side.rx_queues().map_err(|error| error.to_string())?).collect(),
     };
     let flood = format!("udp and dst port {PORT} and src host {}", lab.tx().ipv4()[1]);
-    let place = if which == FloodFilter::DivertUser { Place::User } else { Place::Xdp };
+    let place = if which == FloodFilter::DivertUser { FilterAt::User } else { FilterAt::Xdp };
     let valid = format!("udp and dst port {PORT}");
+    let rule = |verdict, text: &str| -> Result<Rule, String> {
+        Ok(Rule::new(verdict, text.parse().map_err(|error| words(&error))?))
+    };
     Ok(DivertPlan {
         interface: side.interface().into(),
         cpus: plan.filter_cpu().map_or_else(Vec::new, |cpu| vec![cpu; queues.len()]),
         queues,
         place,
         selection: None,
-        rules: vec![Rule::new(RuleVerdict::Drop, flood), Rule::new(RuleVerdict::Pass, valid)],
+        rules: vec![rule(RuleVerdict::Drop, &flood)?, rule(RuleVerdict::Pass, &valid)?],
         exclusions: Exclusions::default(),
         reinject: true,
         spin: false,

@@ -2,9 +2,9 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -14,22 +14,28 @@ use std::{
 use lab::{Lab, Side};
 use sys::{
     cpu,
+    tcp::{self, StreamOptions},
     udp::{RecvBatch, SocketOptions, UdpSocket},
 };
 
 use super::{
-    FloodFilter, SingleRxQueueError, SingleRxQueuePlan, VALID_STREAM, hold, service_address, socket_error,
+    error::{SingleRxQueueError, socket_error},
+    load::FloodFilter,
+    plan::{SingleRxQueuePlan, VALID_STREAM, hold, service_address},
 };
 
-/// How long a thread may not notice that it is to end.
+/// How long a thread may take to notice that it must end.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Datagrams a call, as udpreceiver has it.
 const BATCH: usize = 512;
 /// Time that the transfer may be behind its rate.
 const MADE_UP: Duration = Duration::from_millis(100);
+/// A send buffer with which the transfer has fewer packets in flight than the 256 slots of a veth's ring: a full-sized
+/// packet takes 2,304 bytes of it, and the kernel doubles it.
+const FEWER_THAN_A_RING_BYTES: usize = 200 << 10;
 /// Bytes that the transfer hands over at once.
 const BLOCK_BYTES: usize = 16 << 10;
-/// The stream tag stands behind the probe header.
+/// The stream tag follows the probe header.
 const TAG_AT: usize = 16;
 
 /// A service on the flooded port that looks at every datagram that its socket gets.
@@ -43,6 +49,8 @@ struct Counts {
     stop: AtomicBool,
     valid: AtomicU64,
     flood: AtomicU64,
+    /// What ended the thread early.
+    error: Mutex<Option<io::Error>>,
 }
 
 impl Service {
@@ -63,9 +71,8 @@ impl Service {
         };
         let socket = side.run(open)?.map_err(socket_error("open the service's socket"))?;
         let counts = Arc::new(Counts::default());
-        // Who throws the flood away is on the flooded queue's CPU, and shares it with that.
         let is_filter = filter == FloodFilter::Service;
-        let cpu = if is_filter { plan.filter_cpu() } else { plan.other_cpu() };
+        let cpu = plan.service_cpu(filter);
         let shared = Arc::clone(&counts);
         let thread = thread::spawn(move || {
             pin(cpu);
@@ -74,8 +81,14 @@ impl Service {
             }
             let mut batch = RecvBatch::new(BATCH, 128);
             while !shared.stop.load(Relaxed) {
-                // Only a timeout or a signal ends a wait early.
-                let received = batch.recv(&socket, true).unwrap_or(0);
+                let received = match batch.recv(&socket, true) {
+                    Ok(received) => received,
+                    Err(error) if is_late(&error) => 0,
+                    Err(error) => {
+                        *shared.error.lock().expect("no holder panics") = Some(error);
+                        return;
+                    }
+                };
                 let tagged = |index: &usize| {
                     let tag = batch.message(*index).bytes.get(TAG_AT..TAG_AT + 2);
                     tag == Some(&VALID_STREAM.to_be_bytes())
@@ -93,6 +106,17 @@ impl Service {
     /// Valid packets that it has got.
     pub(super) fn valid(&self) -> u64 {
         self.counts.valid.load(Relaxed)
+    }
+
+    /// Whether its socket failed.
+    pub(super) fn is_finished(&self) -> bool {
+        self.counts.error.lock().expect("no holder panics").is_some()
+    }
+
+    /// Why its socket failed, once.
+    pub(super) fn error(&self) -> Option<SingleRxQueueError> {
+        let error = self.counts.error.lock().expect("no holder panics").take();
+        error.map(socket_error("read the service's socket"))
     }
 
     /// Packets of the flood that it has got.
@@ -115,11 +139,14 @@ impl Transfer {
         let listener =
             lab.rx().run(|| TcpListener::bind(any))?.map_err(socket_error("listen for the transfer"))?;
         let port = listener.local_addr().map_err(socket_error("listen for the transfer"))?.port();
-        let target = (IpAddr::from(lab.rx().ipv4()[0]), port);
+        let target = SocketAddr::from((lab.rx().ipv4()[0], port));
         let open = || -> io::Result<(TcpStream, TcpStream)> {
-            let near = TcpStream::connect(target)?;
+            let options = StreamOptions {
+                send_buffer_bytes: plan.interfaces.is_none().then_some(FEWER_THAN_A_RING_BYTES),
+                ..StreamOptions::default()
+            };
+            let near = tcp::connect((Ipv4Addr::UNSPECIFIED, 0).into(), target, &options, PATIENCE)?;
             let (far, _) = listener.accept()?;
-            near.set_write_timeout(Some(PATIENCE))?;
             far.set_read_timeout(Some(PATIENCE))?;
             Ok((near, far))
         };
@@ -189,7 +216,7 @@ fn goes_first() {
     cpu::go_first(0).ok();
 }
 
-/// A thread that is told to stop and waited for when this value goes.
+/// A thread that is stopped and joined when this value is dropped.
 struct Joined {
     stop: Box<dyn Fn() + Send>,
     thread: Option<JoinHandle<()>>,

@@ -1,3 +1,5 @@
+use std::io;
+
 use super::*;
 
 fn row(load: FloodLoad, filter: FloodFilter, filtered_pps: f64) -> SingleRxQueueRow {

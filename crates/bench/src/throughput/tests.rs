@@ -1,4 +1,4 @@
-use measure::{Cost, Endpoint, Histogram, Ledger, LedgerLine, Receipt};
+use measure::{Histogram, Ledger, LedgerLine, Receipt};
 
 use super::*;
 
@@ -7,29 +7,18 @@ fn trial(scheduled: u64, sent: u64, lines: Vec<LedgerLine>) -> Trial {
     let ledger = Ledger::close(sent, sent - lost, lines);
     Trial {
         trial: 1,
-        tx: Endpoint::default(),
-        rx: Endpoint::default(),
         frame_size_bytes: 64,
         payload_bytes: 18,
         asked_pps: Some(scheduled as f64),
-        parameters: BTreeMap::new(),
         duration_s: 1.0,
         sent,
         sent_pps: sent as f64,
         delivered: sent - lost,
         delivered_pps: (sent - lost) as f64,
         loss_ratio: ledger.loss_ratio(),
-        tx_cost: Cost::default(),
-        rx_cost: Cost::default(),
-        cpus: Vec::new(),
         ledger,
         receipt: Receipt::judge(Some(scheduled as f64), scheduled, sent, 1.0, &Histogram::new()),
-        statistics: None,
-        round_trips: None,
-        stream: None,
-        interrupted: false,
-        queues: None,
-        profile: None,
+        ..Trial::default()
     }
 }
 

@@ -2,7 +2,32 @@
 
 use std::{collections::HashMap as Places, net::IpAddr};
 
-use super::{DivertOptions, PacketSide, TableEntry};
+/// One of a packet's two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PacketSide {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+/// Packets without VLAN tag that a rule takes; what is `None` does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The rule, from 0.
+    pub rule: u32,
+    /// IPv4 packets; else IPv6 packets.
+    pub ipv4: bool,
+    /// An address and how many bits of it count.
+    pub network: Option<(PacketSide, IpAddr, u8)>,
+    /// A TCP, UDP or SCTP port; later fragments have none.
+    pub port: Option<(PacketSide, u16)>,
+    /// The IP protocol, which must not be behind extension headers.
+    pub protocol: Option<u8>,
+}
+
+/// Kinds of entries of either family: `SHAPES` of `divert.bpf.c`.
+pub(super) const MOST_SHAPES: usize = 16;
 
 /// `sizeof(struct shape4)`, `sizeof(struct shape6)` and `sizeof(struct bucket4)` of `divert.bpf.c`.
 const SHAPE4_BYTES: usize = 16;
@@ -75,8 +100,8 @@ impl Table {
     }
 
     /// The array `shapes4` of `divert.bpf.c`.
-    pub(super) fn shapes4(&self) -> [[u8; SHAPE4_BYTES]; DivertOptions::MOST_SHAPES] {
-        let mut all = [[0; SHAPE4_BYTES]; DivertOptions::MOST_SHAPES];
+    pub(super) fn shapes4(&self) -> [[u8; SHAPE4_BYTES]; MOST_SHAPES] {
+        let mut all = [[0; SHAPE4_BYTES]; MOST_SHAPES];
         for ((number, shape), bytes) in (0..).zip(&self.shapes4).zip(&mut all) {
             bytes[6..8].copy_from_slice(&[shape.protocol.unwrap_or(0), number]);
             bytes[8..12].copy_from_slice(&masked::<4>([0xff; 4], shape.prefix_len()));
@@ -86,8 +111,8 @@ impl Table {
     }
 
     /// The array `shapes6` of `divert.bpf.c`.
-    pub(super) fn shapes6(&self) -> [[u8; SHAPE6_BYTES]; DivertOptions::MOST_SHAPES] {
-        let mut all = [[0; SHAPE6_BYTES]; DivertOptions::MOST_SHAPES];
+    pub(super) fn shapes6(&self) -> [[u8; SHAPE6_BYTES]; MOST_SHAPES] {
+        let mut all = [[0; SHAPE6_BYTES]; MOST_SHAPES];
         for (shape, bytes) in self.shapes6.iter().zip(&mut all) {
             bytes[..16].copy_from_slice(&masked::<16>([0xff; 16], shape.prefix_len()));
             bytes[16..19].copy_from_slice(&shape.looks_at());
@@ -166,7 +191,7 @@ fn number(shapes: &mut Vec<Shape>, shape: Shape) -> u8 {
         shapes.push(shape);
         shapes.len() - 1
     });
-    assert!(at < DivertOptions::MOST_SHAPES, "more than {} shapes", DivertOptions::MOST_SHAPES);
+    assert!(at < MOST_SHAPES, "more than {} shapes", MOST_SHAPES);
     at as u8
 }
 

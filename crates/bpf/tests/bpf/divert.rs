@@ -6,8 +6,8 @@ use std::{
 };
 
 use bpf::{
-    Divert, DivertOptions, Fate, Instruction, Limit, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
-    TableEntry,
+    Divert, DivertOptions, Fate, Instruction, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
+    TableEntry, TokenBucket,
 };
 use lab::{Lab, LabPlan};
 use testing::wait_for;
@@ -143,7 +143,7 @@ fn a_bucket_lets_its_tokens_through_and_no_more() {
     let hour = 3_600_000_000_000;
     let mut delivered = 0;
     for (per, limited) in [(Per::Rule, 40), (Per::Source, 40), (Per::Destination, 40), (Per::Flow, 30)] {
-        let limit = Limit { per, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
+        let limit = TokenBucket { per, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
         let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
         let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
         // Two flows, which have everything but the source port in common.

@@ -2,9 +2,9 @@
 //! another program of the same code.
 
 use bpf::{
-    BpfError, Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeTime,
-    Redirect, RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch, Stamping,
-    Verdict, WayBack,
+    BpfError, Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeAction,
+    ProbeTime, Redirect, RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch,
+    Stamping, WayBack,
 };
 use lab::LabPlan;
 use sys::btf::KernelTypes;
@@ -25,7 +25,9 @@ fn what_measures_loads_in_every_setting() {
         (true, true, ProbeTime::ByNumbers, None),
     ] {
         let options = MeasureOptions {
-            verdict: Verdict::Drop,
+            verdict: ProbeAction::Drop,
+            streams: 1 << 16,
+            tag_inverse: 1,
             queues: 1,
             times,
             probe_time,
@@ -82,7 +84,7 @@ fn what_counts_loads_in_every_setting() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let side = lab.rx();
     for (queues, work_ns) in [(0, 0), (2, 0), (2, 100)] {
-        let options = CountOptions { streams: 1, queues, verdict: Verdict::Drop, work_ns };
+        let options = CountOptions { streams: 1, queues, work_ns, ..CountOptions::default() };
         let attached = side.run(|| Count::attach(side.index(), Mode::Native, &options));
         attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
     }

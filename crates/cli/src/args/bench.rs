@@ -1,13 +1,15 @@
 //! `linerate bench`.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use bench::{Peer, RxSpec, TxSpec};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use traffic::TxSpec;
+use trial::Peer;
 use wire::Rate;
 
 use super::{
-    CpuList, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target, cpus::parse_cpus,
+    ExactArgs, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target, engines,
+    trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
 #[derive(Debug, Args)]
@@ -38,12 +40,10 @@ pub(crate) struct BenchArgs {
     /// What receivers measure besides their counters, into each trial of the record; it costs them time
     #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
     pub(crate) stats: Option<LevelArg>,
-    /// Who says when a packet came, at receivers that can do so [default: the kernel for udp and packet, a
-    /// program once a poll for xsk and xdp]
-    #[arg(long, value_enum, value_name = "WHO", requires = "stats")]
+    #[arg(long, value_enum, value_name = "WHO", requires = "stats", help = engines::stamp_of_a_ladder())]
     pub(crate) stamp: Option<StampArg>,
     /// Time of a trial
-    #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, default_value = "300ms", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -51,6 +51,8 @@ pub(crate) struct BenchArgs {
     /// Send for so long before each trial without counting
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) omit: Duration,
+    #[command(flatten)]
+    pub(crate) stages: StageArgs,
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
     /// Go on with a run that ended before its time: a saved run, or the .partial file of one that was killed;
@@ -66,9 +68,25 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) lab: SettingArgs,
     #[command(flatten)]
+    pub(crate) exact: ExactArgs,
+    #[command(flatten)]
     pub(crate) hosts: HostArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// What follows the ladder. Both stages run where all engines were asked for, at one thread a side and the maximum rate.
+#[derive(Debug, Args)]
+pub(crate) struct StageArgs {
+    /// After the ladder, run the best sender towards each receiver over 1, 2, 4 and so on to all CPUs, whatever was chosen
+    #[arg(long, conflicts_with_all = ["sweep", "peer", "resume", "no_scale"])]
+    pub(crate) scale: bool,
+    /// Leave that out
+    #[arg(long)]
+    pub(crate) no_scale: bool,
+    /// Leave out the short search for each receiver's highest rate without loss
+    #[arg(long)]
+    pub(crate) no_lossless: bool,
 }
 
 /// Experiments that are more than a ladder. Each has a file in `commands/bench/`, and where it repeats a
@@ -110,8 +128,8 @@ pub(crate) struct SingleRxQueueArgs {
     /// The real interface that is flooded
     #[arg(long, value_name = "INTERFACE", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
-    /// The engine that makes the flood: xdp, packet or xsk
-    #[arg(long, value_name = "ENGINE", default_value = "xdp")]
+    #[arg(long, value_name = "ENGINE", default_value = "xdp",
+        help = format!("The engine that makes the flood: {}", super::frame_senders()))]
     pub(crate) tx: TxSpec,
     /// Valid packets among the flood
     #[arg(long, value_name = "RATE", default_value = "2kpps")]
@@ -133,118 +151,6 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// What sends and what receives.
-#[derive(Debug, Args)]
-pub(crate) struct PathArgs {
-    /// Sending engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) tx: Vec<TxSpec>,
-    /// Receiving engines [default: every one that works here]
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
-    pub(crate) rx: Vec<RxSpec>,
-    /// Bytes a message of a tcp engine: of one call to send
-    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
-    pub(crate) send_size: u32,
-    /// Sending threads
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) threads: u16,
-    /// Receiving threads [default: as many as sending threads]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub(crate) rx_threads: Option<u16>,
-    /// Use IPv6 in the lab
-    #[arg(long)]
-    pub(crate) ipv6: bool,
-}
-
-/// The same at several settings.
-#[derive(Debug, Args)]
-pub(crate) struct SweepArgs {
-    /// Measure at every value of another option, in random order; several sweeps make every combination
-    #[arg(long, value_name = "OPTION=A,B,...")]
-    pub(crate) sweep: Vec<String>,
-    /// The command line, from which each point's is made.
-    #[arg(skip)]
-    pub(crate) raw: Vec<OsString>,
-}
-
-/// Settings of sockets and workers.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Sockets and workers")]
-pub(crate) struct SocketArgs {
-    /// SO_SNDBUF in bytes
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) send_buffer: Option<usize>,
-    /// SO_RCVBUF in bytes
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) receive_buffer: Option<usize>,
-    /// CPUs of the sending workers, for example 0,2-3 [default: the lower half]
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    pub(crate) tx_cpus: Option<CpuList>,
-    /// CPUs of the receiving workers [default: the upper half]
-    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    pub(crate) rx_cpus: Option<CpuList>,
-    /// Leave workers to the scheduler
-    #[arg(long, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
-    pub(crate) no_pin: bool,
-    /// SO_BUSY_POLL of receiving UDP sockets: a call that would wait polls the card itself for so long first
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub(crate) busy_poll: Option<u32>,
-    /// Receivers look again at once instead of sleeping until a packet comes
-    #[arg(long)]
-    pub(crate) spin: bool,
-    /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
-    /// the engine xdp that is the program in the kernel, for 10us at most
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
-    pub(crate) work: Option<Duration>,
-}
-
-/// The embedded lab.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Lab")]
-pub(crate) struct SettingArgs {
-    /// Queues of the lab's veth pair
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) queues: u16,
-    /// MTU of the lab [default: 1500, or as large as the packets need]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
-    pub(crate) mtu: Option<u32>,
-    /// What the lab's interfaces take over from the kernel
-    #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
-    pub(crate) offload: OffloadArg,
-    /// Receive softirq in a kernel thread on the receiver's CPU instead of the sender's
-    #[arg(long)]
-    pub(crate) threaded_napi: bool,
-    /// Send from this real interface to the one of --rx-interface, which its card is wired to. Both have to be down,
-    /// and are lent to namespaces of the run's own until its end
-    #[arg(long, value_name = "IF", requires = "rx_interface")]
-    pub(crate) tx_interface: Option<String>,
-    /// Receive on this real interface
-    #[arg(long, value_name = "IF", requires = "tx_interface")]
-    pub(crate) rx_interface: Option<String>,
-    /// Its interrupt moderation in microseconds, put back afterwards
-    #[arg(long, value_name = "MICROSECONDS", requires = "rx_interface")]
-    pub(crate) rx_usecs: Option<u32>,
-    /// Its receive descriptors, put back afterwards
-    #[arg(long, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rx_ring: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OffloadArg {
-    /// Nothing, nor packets in pieces (scatter-gather): the kernel copies each into one piece
-    NoSg,
-    /// Nothing: every frame as it would be on a wire
-    None,
-    /// Checksums, which a veth never computes
-    Checksum,
-    /// Checksums and segmentation (TSO, GSO): packets larger than the MTU stay whole
-    Tso,
-    /// Joining received packets (GRO)
-    Gro,
-    /// All of them
-    All,
-}
-
 /// Real interfaces instead of the lab.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Real interfaces instead of the lab")]
@@ -255,4 +161,13 @@ pub(crate) struct HostArgs {
     /// Towards this host, where `linerate recv` runs: ADDRESS or ADDRESS:PORT
     #[arg(long, value_name = "HOST", conflicts_with = "tx_interface")]
     pub(crate) peer: Option<Target>,
+    /// Measure each pair from here to the peer, from the peer to here, and both at once
+    #[arg(long, requires = "peer")]
+    pub(crate) both_ways: bool,
+    /// Ask only a receiver that has the secret in this file, too (recv --key), and encrypt the control connection
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub(crate) key: Option<PathBuf>,
+    /// Do not count these packets alone at both hosts' drivers: no programs are attached for that
+    #[arg(long, requires = "peer")]
+    pub(crate) no_witness: bool,
 }

@@ -6,7 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use divert::{Network, Per, Setting, parse_per};
 use wire::Rate;
 
-use super::{CpuList, cpus::parse_cpus};
+use super::{
+    CpuList,
+    cpus::parse_cpus,
+    interval::{parse_interval, parse_period},
+};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -17,7 +21,8 @@ pub(crate) struct DivertArgs {
     #[arg(value_name = "INTERFACE", required = true)]
     pub(crate) interface: Option<String>,
     /// Which packets leave the kernel, in tcpdump's filter language; all for every packet [default: those that a
-    /// rule of --rules takes]
+    /// rule of --rules takes]. This expression and those below each read a packet from its first byte: --match 'vlan 5'
+    /// goes with --drop 'vlan and udp'
     #[arg(long = "match", value_name = "EXPR", required_unless_present = "rules")]
     pub(crate) matching: Option<String>,
     /// The queues, for example 0,2-3; auto for all
@@ -62,7 +67,7 @@ pub(crate) struct DivertArgs {
     #[arg(long)]
     pub(crate) divert_own_session: bool,
     /// Stop after this time [default: when interrupted]
-    #[arg(long = "for", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
     /// CPUs of the queues' threads with --where user, for example 2-3; unless they --spin, they go before the ordinary
     /// threads there [default: the scheduler's choice]
@@ -84,7 +89,7 @@ pub(crate) struct DivertArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) prometheus: Option<SocketAddr>,
     /// Seconds between lines
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Duration,
     /// Print the last status as JSON (schema linerate.divert/1) instead of text
     #[arg(long)]

@@ -45,7 +45,8 @@ pub(crate) struct VmArgs {
     /// How long it may take, with the guest's start
     #[arg(long, default_value = "2m", value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) timeout: Duration,
-    /// Who executes the guest's instructions: tcg (the emulator) or kvm (needs /dev/kvm)
+    /// Who executes the guest's instructions: tcg (the emulator), kvm (needs /dev/kvm) or counting (the emulator with one
+    /// CPU, whose clock advances by 1 ns an instruction)
     #[arg(long, default_value = "tcg", value_name = "NAME")]
     pub(crate) accel: Accel,
     /// A folder that the guest may write to, there as /share

@@ -4,16 +4,18 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 
+use super::interval::{parse_interval, parse_period};
+
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
     /// The interface to watch [default: all of them but loopback]
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
     /// Time between views
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Duration,
     /// End after this time [default: at Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
     /// Only drops of packets that match this, in tcpdump's language; counters, which know no flows, are left out
     #[arg(long, value_name = "EXPR")]

@@ -1,7 +1,7 @@
 //! How fast, and what loss is too much.
 
 use clap::Args;
-use engine::Departures;
+use traffic::Departures;
 use wire::Rate;
 
 /// How fast and how long.

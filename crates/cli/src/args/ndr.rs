@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use wire::Rate;
 
 use super::{
-    OutputArgs, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, SweepArgs, load::parse_ratio,
+    OutputArgs, PacketArgs, PatternArgs,
+    load::parse_ratio,
+    trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
 #[derive(Debug, Args)]

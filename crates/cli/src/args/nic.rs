@@ -8,6 +8,8 @@ use std::{
 use clap::{Args, Subcommand};
 use wire::{HashFields, RssKey, Spread, Values};
 
+use super::interval::{parse_interval, parse_period};
+
 #[derive(Debug, Args)]
 pub(crate) struct NicArgs {
     #[command(subcommand)]
@@ -28,7 +30,11 @@ pub(crate) enum NicCommand {
     Advise(AdviseArgs),
     /// Change settings, read back what became of them, and keep a journal to undo them from
     Apply(ApplyArgs),
-    /// Put back what apply changed, or what a killed process left
+    /// Undo what killed commands left, or what apply changed
+    ///
+    /// With an INTERFACE, everything that is saved for it is undone: what a killed command left (divert, bench), and what
+    /// apply changed before that. Without one, only what killed commands left, on every interface; where no command was
+    /// killed, what apply changed. Each command is named, newest first. A command that still runs undoes its own changes.
     Restore(RestoreArgs),
 }
 
@@ -38,7 +44,7 @@ pub(crate) struct ShowArgs {
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
     /// Watch the counters for so long, to tell which of them move
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
     /// Print JSON
     #[arg(long)]
@@ -119,10 +125,10 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
     /// Time between two looks
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
     /// Stop after so many looks [default: when interrupted]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Print one JSON object a line
     #[arg(long)]
@@ -138,7 +144,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_enum, default_value_t = GoalArg::Pps)]
     pub(crate) goal: GoalArg,
     /// How long to watch the counters
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
     /// Print JSON
     #[arg(long)]
@@ -170,7 +176,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     pub(crate) measure: bool,
     /// How long to watch each time, with --measure
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = wire::parse_duration, requires = "measure")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period, requires = "measure")]
     pub(crate) duration: std::time::Duration,
     /// Do it even if that cuts connections through this interface
     #[arg(long)]
@@ -185,9 +191,16 @@ pub(crate) struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The interface [default: all that have something to restore]
+    /// The interface, with all that is saved for it [default: every interface that a killed command left changed; where
+    /// there is none, every one that apply changed]
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
+    /// Undo only what killed commands left
+    #[arg(long)]
+    pub(crate) killed: bool,
+    /// Print what would be undone and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

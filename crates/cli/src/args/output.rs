@@ -23,6 +23,9 @@ pub(crate) struct OutputArgs {
     /// Print one JSON object a line while it runs
     #[arg(long)]
     pub(crate) json_stream: bool,
+    /// Show every pair's ledger and every figure, not only what needs attention
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Save the run here [default: runs/TIME-COMMAND.json in linerate's state directory]
     #[arg(long, value_name = "FILE", conflicts_with = "no_save")]
     pub(crate) save: Option<PathBuf>,
@@ -33,7 +36,7 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Seconds between progress lines and recorded intervals
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = super::interval::parse_interval)]
     pub(crate) interval: Option<Duration>,
 }
 

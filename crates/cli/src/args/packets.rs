@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use clap::{Args, ValueEnum};
 use wire::{SizeMix, Values};
 
+/// A flow is a source port, of one address towards at most 255 targets.
+const MOST_FLOWS: usize = 255 * 65_535;
+
 /// What the packets look like.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Packets")]
@@ -17,7 +20,7 @@ pub(crate) struct PacketArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<SizeMix>,
     /// Flows (source ports) in all, spread over the sending threads [default: one a thread]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_flows)]
     pub(crate) flows: Option<usize>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -63,6 +66,13 @@ pub(crate) enum ClockArg {
     Micros,
     /// 64 bits of nanoseconds
     Nanos,
+}
+
+fn parse_flows(text: &str) -> Result<usize, String> {
+    let flows: Option<usize> = text.parse().ok();
+    flows
+        .filter(|flows| (1..=MOST_FLOWS).contains(flows))
+        .ok_or_else(|| format!("'{text}' is no number of flows: write 1 to {MOST_FLOWS}"))
 }
 
 impl From<ClockArg> for wire::ProbeClock {

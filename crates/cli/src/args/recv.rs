@@ -2,12 +2,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use bench::{ClockClaim, RxSpec};
 use clap::{Args, Subcommand, ValueEnum};
-use engine::TimeSource;
-use wire::ProbeClock;
+use session::Network;
+use traffic::{RxSpec, TimeSource};
+use trial::ClockClaim;
+use wire::{ProbeClock, Rate};
 
-use super::{CpuList, LevelArg, Listen, OutputArgs, cpus::parse_cpus};
+use super::{CpuList, LevelArg, Listen, OutputArgs, cpus::parse_cpus, engines, interval::parse_period};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -43,11 +44,31 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) cpus: Option<CpuList>,
     /// Stop after this time [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
     /// Stop when the first sender has finished
     #[arg(long)]
     pub(crate) once: bool,
+    /// Serve senders of this network, for example 203.0.113.0/24, and of no others but this host; repeatable [default:
+    /// private, link-local, loopback and benchmarking addresses]
+    #[arg(long, value_name = "NET", visible_alias = "allow-from")]
+    pub(crate) allow: Vec<Network>,
+    /// Engines that senders may ask for, by name, beside the one of --engine [default: all]
+    #[arg(long, value_name = "ENGINES", value_delimiter = ',')]
+    pub(crate) allow_engines: Option<Vec<String>>,
+    /// Let senders ask for engines that attach a program to the interface (XDP, AF_XDP)
+    #[arg(long)]
+    pub(crate) allow_attach: bool,
+    /// Refuse senders that ask for more than this rate, for example 1Mpps, or for the maximum
+    #[arg(long, value_name = "RATE")]
+    pub(crate) max_rate: Option<Rate>,
+    /// Serve only senders that have the secret in this file, too (send --key), and encrypt control connections
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Read these options from a TOML file, for a unit file for example: allow-from, allow-engines, allow-attach,
+    /// max-rate and key; options on the command line outrank it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else
     #[arg(long)]
     pub(crate) reflect: bool,
@@ -64,9 +85,7 @@ pub(crate) struct RecvArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Statistics")]
 pub(crate) struct MeasureArgs {
-    /// Receiving engine: udp, packet, xsk, xdp; those below the sockets take probe packets to any port and address, and
-    /// need --device
-    #[arg(long, default_value = "udp", value_name = "ENGINE")]
+    #[arg(long, default_value = "udp", value_name = "ENGINE", help = engines::receiver())]
     pub(crate) engine: RxSpec,
     /// Only what comes in at this interface
     #[arg(long, value_name = "IF")]
@@ -90,8 +109,7 @@ pub(crate) struct MeasureArgs {
     /// where that is there]
     #[arg(long, value_name = "SOCKET", requires = "clocks")]
     pub(crate) ptp4l: Option<PathBuf>,
-    /// Who says when a packet came [default: the kernel for udp and packet, a program once a poll for xsk and xdp]
-    #[arg(long, value_enum, value_name = "WHO")]
+    #[arg(long, value_enum, value_name = "WHO", help = engines::stamp())]
     pub(crate) stamp: Option<StampArg>,
     /// Also write one HTML page with the histograms and the rate over time
     #[arg(long, value_name = "FILE")]

@@ -20,6 +20,9 @@ pub(crate) struct ReportArgs {
     /// Write here instead of to standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// In text, show every pair's ledger and every figure, not only what needs attention
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,9 +62,20 @@ pub(crate) struct CompareArgs {
     /// Confidence of the intervals, 0.5 to 0.9999
     #[arg(long, default_value_t = 0.95, value_name = "P")]
     pub(crate) confidence: f64,
-    /// The smallest change that matters, as a share
-    #[arg(long, default_value = "2%", value_name = "RATIO", value_parser = parse_ratio)]
-    pub(crate) matters: f64,
+    /// The smallest change that matters, as a share [default: 2%; 0.5% of instructions]
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    pub(crate) matters: Option<f64>,
+    /// What decides: rates with their statistics, or instructions per packet, which are exact
+    #[arg(long, value_enum, default_value_t = CompareMetric::Rates, value_name = "METRIC", conflicts_with = "history")]
+    pub(crate) metric: CompareMetric,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareMetric {
+    /// Rates delivered; everything else is shown, too
+    Rates,
+    /// Instructions per packet of senders and receivers, as bench --exact counts them, and the functions that differ
+    InstructionsPerPacket,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

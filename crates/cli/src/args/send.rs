@@ -3,8 +3,12 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
+use traffic::{RxSpec, TxSpec};
 
-use super::{CpuList, FrameArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus};
+use super::{
+    CpuList, FrameArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus, engines,
+    interval::parse_period,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
@@ -16,7 +20,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: Option<u16>,
     /// Seconds to send [default: 10s unless --count is given]
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
     /// Packets to send, all threads together
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -27,6 +31,8 @@ pub(crate) struct SendArgs {
     pub(crate) frames: FrameArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[arg(long, default_value = "udp", value_name = "ENGINE", help = engines::sender())]
+    pub(crate) engine: TxSpec,
     /// Hand the kernel up to 64 datagrams as one message (UDP GSO)
     #[arg(long)]
     pub(crate) gso: bool,
@@ -51,6 +57,19 @@ pub(crate) struct SendArgs {
     /// Let packets come back and measure round trips, which needs one clock alone; the receiver runs with --reflect, too
     #[arg(long, conflicts_with_all = ["no_handshake", "write_pcap"])]
     pub(crate) reflect: bool,
+    /// Ask the receiver to receive by this engine, for example xdp or udp+reuseport [default: the one it was started with]
+    #[arg(long, value_name = "ENGINE", conflicts_with = "no_handshake")]
+    pub(crate) rx: Option<RxSpec>,
+    /// Receiving threads to ask for, with --rx
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "rx", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) rx_threads: u16,
+    /// Ask only receivers that have the secret in this file, too (recv --key), and encrypt the control connection
+    #[arg(long, value_name = "FILE", conflicts_with = "no_handshake")]
+    pub(crate) key: Option<PathBuf>,
+    /// Do not count these packets alone at both hosts' drivers: no programs are attached, and what is lost between the hosts
+    /// stays unexplained
+    #[arg(long)]
+    pub(crate) no_witness: bool,
     /// Write the frames to a pcap file instead of sending them; needs --count
     #[arg(long, value_name = "FILE", requires = "count")]
     pub(crate) write_pcap: Option<PathBuf>,

@@ -2,9 +2,11 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs},
     str::FromStr,
 };
+
+use sys::rtnetlink::RouteSocket;
 
 /// The port when none is given, as udpreceiver has it.
 const PORT: u16 = 4321;
@@ -31,12 +33,41 @@ impl FromStr for Target {
         if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(Self((address, PORT).into()));
         }
+        if let Some(scoped) = link_local(text) {
+            return scoped.map(Self);
+        }
         let named = if text.contains(':') { text.to_owned() } else { format!("{text}:{PORT}") };
         let found = named.to_socket_addrs().ok().and_then(|mut all| all.next());
         found.map(Self).ok_or_else(|| {
             format!("'{text}' is no address and no known host: write ADDRESS, ADDRESS:PORT or [V6]:PORT")
         })
     }
+}
+
+/// An IPv6 address with the interface that it belongs to, by name or number: `fe80::1%eth0`, `[fe80::1%2]:53`. `None` for
+/// a text that is none.
+fn link_local(text: &str) -> Option<Result<SocketAddr, String>> {
+    let (bare, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (bare, behind) = rest.split_once(']')?;
+            let port = if behind.is_empty() { PORT } else { behind.strip_prefix(':')?.parse().ok()? };
+            (bare, port)
+        }
+        None => (text, PORT),
+    };
+    let (address, interface) = bare.split_once('%')?;
+    let address: Ipv6Addr = address.parse().ok()?;
+    if port == 0 {
+        return Some(Err(format!("'{text}' has port 0")));
+    }
+    let scope = interface.parse().ok().filter(|number| *number > 0).or_else(|| {
+        let link = RouteSocket::open().and_then(|mut route| route.link_by_name(interface));
+        Some(link.ok()?.index)
+    });
+    Some(match scope {
+        Some(scope) => Ok(SocketAddrV6::new(address, port, 0, scope).into()),
+        None => Err(format!("'{text}' names the interface '{interface}', which this host does not have")),
+    })
 }
 
 impl FromStr for Listen {
@@ -90,6 +121,17 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), address);
         }
+        for (text, address) in [
+            ("fe80::1%lo", "[fe80::1%1]:4321"),
+            ("fe80::1%2", "[fe80::1%2]:4321"),
+            ("[fe80::1%lo]:53", "[fe80::1%1]:53"),
+            ("[fe80::1%7]", "[fe80::1%7]:4321"),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), address);
+        }
+        let missing = "fe80::1%nowhere".parse::<Target>().unwrap_err();
+        assert!(missing.contains("the interface 'nowhere', which this host does not have"), "{missing}");
+        assert!("[fe80::1%lo]:0".parse::<Target>().unwrap_err().contains("port 0"));
         assert!("192.0.2.1:0".parse::<Target>().unwrap_err().contains("port 0"));
         assert!("192.0.2.999".parse::<Target>().unwrap_err().contains("no address"));
     }

@@ -1,6 +1,8 @@
 //! `linerate bench`: the ladder, sweeps, and the experiments that are more than that.
 
 mod apu4d4;
+mod exact;
+mod experiment;
 mod hosts;
 mod list;
 mod ndr;
@@ -8,21 +10,35 @@ mod plan;
 mod points;
 mod resume;
 mod single_rx_queue;
+mod stages;
 mod steps;
 
-pub(crate) use steps::{Steps, run as run_steps};
+pub(crate) use steps::run as run_steps;
 
-use bench::{Diagnosis, TrialError, read_lab_interfaces, run_ladder};
-use lab::{Access, LabError, LabPlan, NotFree};
-use measure::{Origin, Run, Start};
+use bench::{BenchPlan, run_ladder};
+use lab::Access;
+use trial::{Diagnosis, HostPlan};
 
 use crate::{
-    args::{BenchArgs, BenchCommand, OutputArgs},
-    failure::{Failure, Status, unprofiled},
-    output::{self, Form, Save},
-    progress::Progress,
+    access::gain_access,
+    args::{BenchArgs, BenchCommand},
+    failure::{Failure, unprofiled},
+    output,
     start::opening,
 };
+use experiment::Experiment;
+pub(crate) use experiment::{explain, origin};
+pub(crate) use plan::{cpu_order, interfaces_of};
+
+/// The plan of one setting in the lab, or everything that is wrong with it.
+pub(crate) fn lab_plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
+    plan::plan(&args.asked(), access)
+}
+
+/// A plan each sending engine towards a receiver on another host, or everything that is wrong with them.
+pub(crate) fn host_plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
+    hosts::plans(args)
+}
 
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     match &args.command {
@@ -39,6 +55,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.hosts.peer.is_some() {
         return hosts::run(args);
     }
+    if args.exact.exact || args.exact.kernel_image.is_some() {
+        return exact::run(args);
+    }
     let access = gain_access()?;
     let plan = points::ladder(args, access)?;
     if args.output.dry_run {
@@ -47,7 +66,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.profile && args.hosts.peer.is_none() {
         Diagnosis::start().map_err(|error| unprofiled(&error))?;
     }
-    let lab = &plan.points[0].lab;
+    let lab = &experiment::first_lab(&plan.points);
     let start = if plan.is_sweep() {
         opening("bench", origin(lab), &plan)
     } else {
@@ -57,97 +76,4 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| {
         run_ladder(&plan, start, earlier, progress)
     })
-}
-
-/// Where packets go in a lab: cards that were lent to it are real.
-fn origin(lab: &LabPlan) -> Origin {
-    if lab.interfaces.is_some() { Origin::Hosts } else { Origin::Lab }
-}
-
-/// A run in the lab, whatever decides about its trials.
-struct Experiment<'e> {
-    start: Start,
-    /// A lab like those it will use.
-    lab: &'e LabPlan,
-    access: Access,
-    /// What was measured before with the same plan.
-    earlier: Option<Run>,
-}
-
-impl Experiment<'_> {
-    /// Opens the file to save to, runs, prints and saves; returns whether the run's goals were met.
-    fn run(
-        self,
-        to: &OutputArgs,
-        max_loss: Option<f64>,
-        run: impl FnOnce(Start, Option<Run>, &mut Progress) -> Result<Run, (Box<Run>, TrialError)>,
-    ) -> Result<bool, Failure> {
-        let Self { mut start, lab, access, earlier } = self;
-        let save = Save::prepare(to, "bench")?;
-        let form = to.form();
-        start.machine.interfaces = read_lab_interfaces(lab).map_err(|error| explain(&error.into()))?;
-        if form == Form::JsonStream {
-            output::print_event(report::Event::start(&start))?;
-        }
-        let journal = save.as_ref().map(|save| save.journal(&start, earlier.as_ref())).transpose()?;
-        let mut progress = Progress::new(form, journal);
-        let outcome = run(start, earlier, &mut progress);
-        progress.finish()?;
-        let (mut run, failure) = match outcome {
-            Ok(run) => (run, None),
-            Err((run, error)) => (*run, Some(explain(&error))),
-        };
-        if access == Access::UserNamespace {
-            run.end.notes.push(
-                "Ran without root, in a user namespace: buffers are bound by net.core.rmem_max and wmem_max, \
-                 and engines that need BPF are left out."
-                    .into(),
-            );
-        }
-        conclude(run, form, save, failure, max_loss)
-    }
-}
-
-/// Prints and saves a run; returns whether its goals were met.
-pub(crate) fn conclude(
-    run: Run,
-    form: Form,
-    save: Option<Save>,
-    failure: Option<Failure>,
-    max_loss: Option<f64>,
-) -> Result<bool, Failure> {
-    output::print_run(&run, form)?;
-    output::save_run(&run, save)?;
-    let loss_held = max_loss.is_none_or(|most| run.end.trials.iter().all(|trial| trial.loss_ratio <= most));
-    match failure {
-        Some(failure) => Err(failure),
-        None => Ok(run.end.goals_met() && loss_held),
-    }
-}
-
-/// Labs need rights over namespaces, or the right to make some.
-pub(crate) fn gain_access() -> Result<Access, Failure> {
-    lab::gain_access().map_err(|error| {
-        Failure::of(Status::Missing, &error)
-            .hint("run as root, or allow user namespaces: sysctl user.max_user_namespaces=10000")
-    })
-}
-
-fn explain(error: &TrialError) -> Failure {
-    if let TrialError::Settings(error) = error {
-        return super::nic::session_failure(error);
-    }
-    let failure = Failure::of(Status::Refused, error);
-    if let TrialError::Lab(LabError::NotFree { interface, reason, .. }) = error {
-        return match reason {
-            NotFree::Up => failure.hint(format!("when nothing needs it: ip link set {interface} down")),
-            NotFree::Mtu { needed, .. } => failure.hint(format!("ip link set {interface} mtu {needed}")),
-            _ => failure,
-        };
-    }
-    match crate::failure::os_error(error) {
-        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files: ulimit -n 4096"),
-        Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),
-        _ => failure,
-    }
 }

@@ -6,11 +6,15 @@ use measure::Run;
 use report::{CompareOptions, Gate, NamedRun};
 
 use crate::{
-    args::{CompareArgs, CompareForm},
+    args::{CompareArgs, CompareForm, CompareMetric},
     commands::report::{newest_first, read_run},
     failure::{Failure, Status},
     output::{printed, style},
 };
+
+/// Shares from which a change matters.
+const RATES_MATTER: f64 = 0.02;
+const INSTRUCTIONS_MATTER: f64 = 0.005;
 
 pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
     if !(0.5..=0.9999).contains(&args.confidence) {
@@ -20,7 +24,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
         )
         .hint("0.95 is the common choice"));
     }
-    let options = CompareOptions { confidence: args.confidence, matters_ratio: args.matters };
+    let options =
+        CompareOptions { confidence: args.confidence, matters_ratio: args.matters.unwrap_or(RATES_MATTER) };
     match &args.history {
         Some(folder) => {
             let mut paths = newest_first(folder);
@@ -36,8 +41,24 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
         }
         None if args.runs.len() < 2 => Err(Failure::new(Status::Usage, "one run alone cannot be compared")
             .hint("give a baseline and another run")),
+        None if args.metric == CompareMetric::InstructionsPerPacket => {
+            compare_instructions(&args.runs, args.matters.unwrap_or(INSTRUCTIONS_MATTER), args.format)
+        }
         None => compare(&args.runs, options, args.format),
     }
+}
+
+fn compare_instructions(paths: &[PathBuf], matters_ratio: f64, form: CompareForm) -> Result<bool, Failure> {
+    let runs = read_all(paths)?;
+    let named = name_all(&runs);
+    let comparison = report::compare_instructions(named[0], &named[1..], matters_ratio);
+    let mut out = io::stdout().lock();
+    printed(match form {
+        CompareForm::Text => report::write_instruction_comparison_text(&comparison, style(), &mut out),
+        CompareForm::Json => report::write_instruction_comparison_json(&comparison, &mut out),
+        CompareForm::Markdown => report::write_instruction_comparison_markdown(&comparison, &mut out),
+    })?;
+    Ok(matches!(comparison.gate, Gate::Passed))
 }
 
 fn compare(paths: &[PathBuf], options: CompareOptions, form: CompareForm) -> Result<bool, Failure> {

@@ -8,10 +8,10 @@ use std::{
 };
 
 use divert::{
-    ALL, BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Place, RateLimit, Rule,
-    RuleError, RuleVerdict, Status, Steering, parse_rules,
+    BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit,
+    Rule, RuleError, RuleVerdict, Status, Steering, parse_rules,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use session::{ControlRequest, ControlSocket, MetricsPage};
 use sys::{cpu, signal};
 
@@ -26,8 +26,6 @@ mod view;
 
 /// How often the file of rules and the interface are looked at.
 const LOOK: Duration = Duration::from_millis(200);
-/// The name of the control socket.
-const NAME: &str = "divert";
 
 pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     match &args.command {
@@ -42,7 +40,7 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         printed(view::write_steps(&plan, &card, args, &mut io::stdout().lock()))?;
         return Ok(true);
     }
-    let control = ControlSocket::open(&session::runtime_folder(), NAME)
+    let control = ControlSocket::open(&session::runtime_folder(), ask::NAME)
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     let metrics = args.prometheus.map(MetricsPage::open).transpose();
     let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
@@ -57,16 +55,18 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         plan.interface,
         diversion.mode()
     );
-    if plan.place == Place::User && !plan.reinject && plan.keep_file.is_none() {
+    if plan.place == FilterAt::User && !plan.reinject && plan.keep_file.is_none() {
         eprintln!(
             "packets that pass are counted and go no further; --reinject gives them back to the kernel"
         );
     }
     let (last, is_gone) = serve(diversion, args, &control, metrics.as_ref())?;
     if args.json {
-        print_line(&serde_json::to_string_pretty(&view::document(&last)).expect("a status is JSON"))?;
+        print_line(
+            &serde_json::to_string_pretty(&report::diversion_document(&last)).expect("a status is JSON"),
+        )?;
     } else {
-        printed(view::write_status(&last, &mut io::stdout().lock()))?;
+        printed(report::write_diversion(&last, &mut io::stdout().lock()))?;
     }
     if is_gone {
         return Err(Failure::new(
@@ -113,7 +113,7 @@ fn serve(
             printed_at = Instant::now();
             let now = diversion.status().map_err(|error| explain(&error))?;
             if !args.json {
-                print_line(&view::interval(&before, &now))?;
+                print_line(&report::diversion_interval(&before, &now))?;
             }
             if let Some(metrics) = metrics {
                 metrics.publish(view::prometheus(&now));
@@ -124,7 +124,7 @@ fn serve(
         if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
             let last = diversion.finish().map_err(|error| explain(&error))?;
             // Who asked for the end hears of it when all is undone.
-            stops.into_iter().for_each(|request| request.answer(&view::document(&last)));
+            stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
             return Ok((last, is_gone));
         }
         thread::sleep(BEAT / 4);
@@ -147,7 +147,9 @@ fn answer(request: ControlRequest, diversion: &mut Diversion) {
     let words = |error: DivertError| json!({"error": in_words(&error)});
     let queue = request.body["queue"].as_u64().and_then(|queue| u32::try_from(queue).ok());
     let answer = match (request.body["ask"].as_str(), queue) {
-        (Some("status"), _) => diversion.status().map_or_else(words, |status| view::document(&status)),
+        (Some("status"), _) => {
+            diversion.status().map_or_else(words, |status| report::diversion_document(&status))
+        }
         (Some("add-queue"), Some(queue)) => {
             diversion.add_queue(queue).map_or_else(words, |()| json!({"done": true}))
         }
@@ -215,13 +217,15 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
                 .hint("add --limit RATE"),
         );
     }
-    let rules = match rules(args) {
-        Ok(rules) => rules,
-        Err(failure) => {
-            problems.push(failure);
-            Vec::new()
-        }
-    };
+    let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
+    let selection = selection.unwrap_or_else(|failure| {
+        problems.push(failure);
+        None
+    });
+    let rules = rules(args).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Vec::new()
+    });
     if let Some(cpus) = &args.cpus {
         problems.extend(cpus.problem(&cpu::allowed().unwrap_or_default()));
     }
@@ -237,10 +241,10 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
             QueueList::Queues(queues) => queues.clone(),
         },
         place: match args.place {
-            PlaceArg::Xdp => Place::Xdp,
-            PlaceArg::User => Place::User,
+            PlaceArg::Xdp => FilterAt::Xdp,
+            PlaceArg::User => FilterAt::User,
         },
-        selection: args.matching.clone(),
+        selection,
         rules,
         exclusions,
         reinject: args.reinject,
@@ -274,22 +278,31 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
         return read_rules(path);
     }
     if let Some(keep) = &args.keep {
-        return Ok(vec![Rule::new(RuleVerdict::Pass, keep), Rule::new(RuleVerdict::Drop, ALL)]);
+        let keep = expression("--keep", keep)?;
+        return Ok(vec![Rule::new(RuleVerdict::Pass, keep), Rule::new(RuleVerdict::Drop, Expression::all())]);
     }
     if let Some(drop) = &args.drop {
+        let drop = expression("--drop", drop)?;
+        let leaves_some = !drop.is_all();
         let mut rules = vec![Rule::new(RuleVerdict::Drop, drop)];
-        if drop != ALL {
-            rules.push(Rule::new(RuleVerdict::Pass, ALL));
-        }
+        rules.extend(leaves_some.then(|| Rule::new(RuleVerdict::Pass, Expression::all())));
         return Ok(rules);
     }
     if let Some(rate) = args.limit {
         let limit = RateLimit::new(rate, args.per.unwrap_or_default())
             .map_err(|error| Failure::new(failure::Status::Usage, error))?;
-        return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, ALL) }]);
+        return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
     }
     Err(Failure::new(failure::Status::Usage, "nothing says what becomes of the packets that match")
         .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, or --rules FILE"))
+}
+
+/// An expression of the command line.
+fn expression(option: &str, text: &str) -> Result<Expression, Failure> {
+    text.parse().map_err(|error: RuleError| {
+        let failure = Failure::new(failure::Status::Usage, format!("{option}: {}", in_words(&error)));
+        marked(&error).into_iter().fold(failure, Failure::hint)
+    })
 }
 
 fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
@@ -349,9 +362,4 @@ fn explain(error: &DivertError) -> Failure {
         }),
         _ => failure,
     }
-}
-
-/// Asked of a running diversion.
-fn question(ask: &str, queue: Option<u32>) -> Value {
-    queue.map_or_else(|| json!({"ask": ask}), |queue| json!({"ask": ask, "queue": queue}))
 }

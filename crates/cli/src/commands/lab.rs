@@ -9,8 +9,8 @@ use lab::{Vm, VmError, VmPlan, VmStatus, VmStore, VmStreams};
 use sys::signal;
 
 use crate::{
+    access::gain_access,
     args::{LabArgs, LabCommand, VmArgs},
-    commands::bench::gain_access,
     failure::{Failure, Status},
     output::printed,
 };
@@ -79,6 +79,7 @@ fn plan(args: &VmArgs) -> VmPlan {
         accel: args.accel,
         share: args.share.clone(),
         kernel_options: args.kernel_options.clone(),
+        image: None,
     }
 }
 

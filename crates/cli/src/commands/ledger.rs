@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::CpuLooks;
 use filter::Filter;
 use ledger::{Drivers, DropReading, DropScope, DropWatch, FlowTally, MachineGrowth, MachineReading};
+use report::LedgerDocument;
 use session::MetricsPage;
 use sys::{
     cpu,
@@ -17,6 +17,7 @@ use sys::{
     rtnetlink::RouteSocket,
     signal,
 };
+use trial::CpuLooks;
 
 mod document;
 mod view;
@@ -27,7 +28,7 @@ use crate::{
     output::print_line,
     screen::Screen,
 };
-use document::{About, Document, Owners};
+use document::{About, Owners, document, with_cpus};
 
 /// How often headers of dropped packets are fetched and signals looked for.
 const LOOK: Duration = Duration::from_millis(20);
@@ -69,8 +70,8 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
             watch.cpus.look().map_err(|error| Failure::of(Status::Refused, &error))?;
         let counts = watch.hardware_counts();
         let counted = |since: Option<HardwareCounts>| counts.zip(since).map(|(to, from)| to.since(from));
-        let total = watch.document(&whole, own_ns).with_cpus(cpus_whole, counted(first_counts));
-        let interval = watch.document(&last, spent).with_cpus(cpus_last, counted(counts_before));
+        let total = with_cpus(watch.document(&whole, own_ns), cpus_whole, counted(first_counts));
+        let interval = with_cpus(watch.document(&last, spent), cpus_last, counted(counts_before));
         before = (now, cost);
         counts_before = counts;
         if let Some(metrics) = &metrics {
@@ -170,7 +171,7 @@ impl<'a> Watch<'a> {
         to.since(from, &self.drivers)
     }
 
-    fn document(&self, growth: &MachineGrowth, own_ns: u64) -> Document {
+    fn document(&self, growth: &MachineGrowth, own_ns: u64) -> LedgerDocument {
         let about = About {
             interface: self.args.interface.as_deref(),
             drivers: &self.drivers,
@@ -181,12 +182,11 @@ impl<'a> Watch<'a> {
             Some((filter, _)) => {
                 let places = growth.drops.as_ref().map(|drops| drops.places.clone()).unwrap_or_default();
                 let only = growth.only(places);
-                let document = Document::of(&only, &about);
-                Document { flow: Some(filter.expression().to_owned()), ..document }
+                LedgerDocument { flow: Some(filter.expression().to_owned()), ..document(&only, &about) }
             }
-            None => Document::of(growth, &about),
+            None => document(growth, &about),
         };
-        Document {
+        LedgerDocument {
             interrupt_accounting: self.cpus.accounting(),
             no_hardware_counters: self.hardware.as_ref().err().map(|error| in_words(error)),
             ..document
@@ -195,6 +195,13 @@ impl<'a> Watch<'a> {
 }
 
 fn compile(expression: &str) -> Result<Filter, Failure> {
+    if expression.trim().is_empty() {
+        return Err(Failure::new(
+            Status::Usage,
+            "--flow: the expression is empty, which every packet matches",
+        )
+        .hint("name packets, for example --flow 'udp dst port 53', or leave --flow out"));
+    }
     Filter::compile(expression).map_err(|error| {
         let marked = error.marked(expression).replace('\n', "\n       ");
         Failure::new(Status::Usage, format!("--flow: {}\n       {marked}", in_words(&error)))

@@ -1,6 +1,7 @@
 //! `linerate model` and `linerate bench rdr`: the simulated receive path.
 
 mod fleet;
+mod record;
 
 use std::{
     io::{self, Write},
@@ -10,16 +11,16 @@ use std::{
     thread,
 };
 
-use measure::{Machine, Origin, Run};
-use model::{BusTrace, Calibration, ConfigError, Rdr, Scenario, Sweep};
+use measure::Run;
+use model::{BusTrace, Rdr, Scenario, Sweep};
 
 use crate::{
-    args::{ModelArgs, ModelCommand, OutputArgs, PolicyArg, RdrArgs},
-    commands::report::read_run,
+    args::{ModelArgs, ModelCommand, PolicyArg, RdrArgs},
     failure::{Failure, Status, in_words},
-    output::{self, Form, Save, printed},
-    start::opening,
+    output::printed,
+    pipeline::Pipeline,
 };
+use record::{calibrated, finish, modelled, refuse, split};
 
 pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
     match &args.command {
@@ -45,14 +46,11 @@ pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
         .collect::<Result<_, _>>()
         .map_err(|error| refuse(&error))?;
     let points = scenario.sweep(&sweeps).map_err(|error| refuse(&error))?;
-    if args.output.dry_run {
-        return output::print_plan(&points);
-    }
-    let save = Save::prepare(&args.output, "model")?;
+    let Some(pipeline) = Pipeline::open(&args.output, "model", &points)? else { return Ok(true) };
     let results = in_parallel(points, |point| point.compute(&args.preset));
     let results = results.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| refuse(&error))?;
     let start = modelled("model", &args.set);
-    finish(scenario.assemble(start, results), &args.output, save)
+    finish(&scenario.assemble(start, results), pipeline, None)
 }
 
 /// The RDR paper's experiment, every point, with the published figures beside the model's.
@@ -69,10 +67,7 @@ pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
     };
     let usage = |error: model::RdrError| Failure::new(Status::Usage, in_words(&error));
     let points = rdr.points().map_err(usage)?;
-    if args.output.dry_run {
-        return output::print_plan(&points);
-    }
-    let save = Save::prepare(&args.output, "rdr")?;
+    let Some(pipeline) = Pipeline::open(&args.output, "rdr", &points)? else { return Ok(true) };
     let results = in_parallel(points, |point| point.compute());
     let results = results.into_iter().collect::<Result<Vec<_>, _>>().map_err(usage)?;
     let figures = model::rdr_figures().map_err(usage)?;
@@ -80,15 +75,10 @@ pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
     let traces: Vec<BusTrace> =
         in_parallel(policies, BusTrace::simulate).into_iter().collect::<Result<_, _>>().map_err(usage)?;
     let run = Rdr::assemble(modelled("bench", &[]), results, &figures, &traces);
-    if args.output.form() == Form::Text {
-        printed(write_rdr(&run, &figures, &traces[0], &mut io::stdout().lock())).map(|()| true)?;
-        output::save_run(&run, save)?;
-        return Ok(run.end.goals_met());
-    }
-    finish(run, &args.output, save)
+    finish(&run, pipeline, Some(&|run, out| write_rdr(run, &figures, &traces[0], out)))
 }
 
-fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut impl Write) -> io::Result<()> {
+fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "Receive descriptor recycling (Walravens and Gaidioz): the paper's figures beside the model's"
@@ -143,18 +133,13 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut i
 /// Predicts rate and loss of the machine of a measured run.
 fn predict(args: &ModelArgs, path: &Path) -> Result<bool, Failure> {
     let calibration = calibrated(path)?;
-    let save = Save::prepare(&args.output, "model")?;
+    let asked = serde_json::json!({
+        "calibration": calibration, "loads": args.load, "loss_ratio": args.loss_ratio, "set": args.set
+    });
+    let Some(pipeline) = Pipeline::open(&args.output, "model", &asked)? else { return Ok(true) };
     let run = model::predict(&calibration, &args.load, args.loss_ratio, modelled("model", &args.set))
         .map_err(|error| refuse(&error))?;
-    finish(run, &args.output, save)
-}
-
-/// The machine of a measured run.
-fn calibrated(path: &Path) -> Result<Calibration, Failure> {
-    model::calibrate(&read_run(path)?).map_err(|error| {
-        Failure::new(Status::Refused, format!("{}: {}", path.display(), in_words(&error)))
-            .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
-    })
+    finish(&run, pipeline, None)
 }
 
 fn list() -> Result<bool, Failure> {
@@ -172,32 +157,6 @@ fn list() -> Result<bool, Failure> {
     })();
     printed(written)?;
     Ok(true)
-}
-
-fn finish(run: Run, args: &OutputArgs, save: Option<Save>) -> Result<bool, Failure> {
-    match args.form() {
-        Form::JsonStream => printed(report::write_json_stream(&run, &mut io::stdout().lock()))?,
-        form => output::print_run(&run, form)?,
-    }
-    output::save_run(&run, save)?;
-    Ok(run.end.goals_met())
-}
-
-/// A model's record names no machine but the simulated one.
-fn modelled(command: &str, settings: &[String]) -> measure::Start {
-    let mut start = opening(command, Origin::Model, &serde_json::json!({ "set": settings }));
-    start.machine = Machine::default();
-    start
-}
-
-fn split(setting: &str) -> Result<(&str, &str), Failure> {
-    setting.split_once('=').ok_or_else(|| {
-        Failure::new(Status::Usage, format!("'{setting}' sets nothing")).hint("write --set NAME=VALUE")
-    })
-}
-
-fn refuse(error: &ConfigError) -> Failure {
-    Failure::new(Status::Usage, in_words(error)).hint("linerate model --list shows presets and parameters")
 }
 
 fn plain(value: f64) -> String {

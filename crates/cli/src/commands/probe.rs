@@ -1,18 +1,11 @@
-//! `linerate probe`: which paths work here, found by trying, and what each missing one needs.
+//! `linerate probe`: which engines work here, found by trying, and what each missing one needs.
 
 use std::io::{self, Write};
 
 use lab::{Access, Lab, LabPlan};
-use port::{
-    PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, PktgenTx, PortError, XskRx, XskRxOptions, XskTx,
-    XskTxOptions, probe_xdp,
-};
+use port::PortError;
 use serde::Serialize;
-use sys::{
-    netns::NetNs,
-    rtnetlink::RouteSocket,
-    xsk::{CopyMode, Pages},
-};
+use sys::rtnetlink::RouteSocket;
 
 use crate::{
     args::ProbeArgs,
@@ -20,10 +13,10 @@ use crate::{
     output::printed,
 };
 
-/// One path and whether it works.
+/// One engine, or a part of it, and whether it works.
 #[derive(Debug, Serialize)]
 struct Finding {
-    path: &'static str,
+    engine: &'static str,
     works: bool,
     /// What it got, or what it needs.
     detail: String,
@@ -66,92 +59,33 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<bool, Failure> {
         0 => Ok(true),
         missing => Err(Failure::new(
             Status::Missing,
-            format!("{missing} of {} paths do not work here", findings.len()),
+            format!(
+                "{missing} of {} engines {} unavailable",
+                findings.len(),
+                if missing == 1 { "is" } else { "are" }
+            ),
         )),
     }
 }
 
-/// Tries every path on an interface of the calling thread's namespace.
+/// Tries every engine on an interface of the calling thread's namespace.
 fn findings(interface: &str) -> Result<Vec<Finding>, PortError> {
     let link = RouteSocket::open()
         .and_then(|mut route| route.link_by_name(interface))
         .map_err(|source| PortError::Link { interface: interface.into(), source })?;
-    let opened = |path, outcome: Result<String, PortError>| match outcome {
-        Ok(detail) => Finding { path, works: true, detail },
-        Err(error) => Finding { path, works: false, detail: in_words(&error) },
-    };
-    let words = |text: &str| text.to_owned();
-    let mut pages = None;
-    let mut all = vec![
-        Finding { path: "udp", works: NetNs::current().is_ok(), detail: words("sockets") },
-        opened("packet send", PacketTx::open(&PacketTxOptions::on(link.index, 60)).map(|_| words("TX_RING"))),
-        opened(
-            "packet receive",
-            PacketRx::open(&PacketRxOptions::on(link.index)).map(|_| words("TPACKET_V3")),
-        ),
-        opened(
-            "xsk send",
-            XskTx::open(&XskTxOptions::on(interface, 0)).map(|port| {
-                let got = port.got().copy_mode;
-                drop(port);
-                let options =
-                    XskTxOptions { copy_mode: CopyMode::ZeroCopy, ..XskTxOptions::on(interface, 0) };
-                copies(got, || XskTx::open(&options).map(drop))
-            }),
-        ),
-        opened(
-            "xsk receive",
-            XskRx::open(&XskRxOptions::on(interface, 0)).map(|ports| {
-                let got = ports.first().map(|port| (port.got().copy_mode, port.mode()));
-                pages = ports.first().map(|port| port.got().pages);
-                drop(ports);
-                let options =
-                    XskRxOptions { copy_mode: CopyMode::ZeroCopy, ..XskRxOptions::on(interface, 0) };
-                got.map_or_else(String::new, |(copy_mode, mode)| {
-                    format!("{mode}, {}", copies(copy_mode, || XskRx::open(&options).map(drop)))
-                })
-            }),
-        ),
-    ];
-    if let Some(pages) = pages {
-        let detail = match pages {
-            Pages::Huge => "on huge pages",
-            Pages::Normal => {
-                "on normal pages, joined where the kernel can: none is reserved (sysctl vm.nr_hugepages)"
-            }
-        };
-        all.push(Finding { path: "xsk memory", works: true, detail: words(detail) });
-    }
-    let xdp = probe_xdp(link.index);
-    for (path, outcome) in
-        [("xdp native", xdp.native), ("xdp generic", xdp.generic), ("xdp live frames", xdp.live_frames)]
-    {
-        all.push(match outcome {
-            Ok(()) => Finding { path, works: true, detail: String::new() },
-            Err(error) => Finding { path, works: false, detail: in_words(&error) },
-        });
-    }
-    all.push(opened("pktgen", PktgenTx::probe().map(|()| words("the kernel's generator"))));
-    Ok(all)
-}
-
-/// Whether frames are copied, and if so why.
-fn copies(got: CopyMode, without: impl FnOnce() -> Result<(), PortError>) -> String {
-    match (got, without()) {
-        (CopyMode::ZeroCopy, _) => "zero-copy".into(),
-        (_, Err(error)) => {
-            let words = in_words(&error);
-            let reason = words.rsplit_once(": ").map_or(words.as_str(), |(_, cause)| cause);
-            format!("with a copy of each frame; zero-copy is refused: {reason}")
-        }
-        (_, Ok(())) => "with a copy of each frame".into(),
-    }
+    let found = traffic::engines().iter().flat_map(|engine| (engine.probe)(&link));
+    Ok(found
+        .map(|traffic::Finding { engine, outcome }| match outcome {
+            Ok(detail) => Finding { engine, works: true, detail },
+            Err(error) => Finding { engine, works: false, detail: in_words(&error) },
+        })
+        .collect())
 }
 
 fn write_text(place: &str, findings: &[Finding], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Tried on {place}:")?;
-    for Finding { path, works, detail } in findings {
-        writeln!(out, "  {path:<16} {:<4} {detail}", if *works { "yes" } else { "no" })?;
+    for Finding { engine, works, detail } in findings {
+        writeln!(out, "  {engine:<16} {:<4} {detail}", if *works { "yes" } else { "no" })?;
     }
     Ok(())
 }

@@ -1,36 +1,45 @@
 //! `linerate recv`: counts packets, serves senders, prints a line a second.
 
 mod ask;
+mod policy;
 
 use std::{
+    io::{self, Write},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
-use bench::{ClockClaim, Diagnosis, Reception, ReceptionError, timed_reception};
-use engine::{EngineError, ReceiverPlan, RxEngine, StatisticsPlan, Then, TimeSource, XskRxPlan};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use port::{BpfError, PortError};
 use serde::Serialize;
 use serde_json::json;
 use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
+use traffic::{
+    AfterReading, EngineError, ReceiverPlan, RxLayer, RxOptions, RxSpec, RxTraffic, StatisticsPlan,
+    TimeSource,
+};
+use trial::{ClockClaim, Diagnosis, Reception, ReceptionError, timed_reception};
+
+use ask::CONTROL;
+use policy::PolicyPlan;
 
 use crate::{
     args::{ClocksArg, Display, MeasureArgs, RecvArgs, StampArg},
     failure::{Failure, Status, in_words, os_error, unprofiled},
-    output::{self, Form, Save},
+    output::{self, Form, Output},
+    pipeline::{Ending, Pipeline},
     start::opening,
     work::work_ns,
 };
 
-/// The name of receivers' control sockets.
-const CONTROL: &str = "recv";
 /// How often events and signals are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// Intervals kept in the record; a receiver that runs for days keeps its first ones.
 const MOST_INTERVALS: usize = 100_000;
+/// Trials kept in the record: senders can make as many as they like.
+const MOST_TRIALS: usize = 256;
 
 /// What a receiver was asked.
 #[derive(Debug, Clone, Serialize)]
@@ -41,6 +50,9 @@ struct RecvPlan {
     cpus: Vec<u32>,
     duration_s: Option<f64>,
     once: bool,
+    /// Whom it serves, and with what.
+    #[serde(flatten)]
+    policy: PolicyPlan,
     interval_s: f64,
     is_for_scripts: bool,
     profile: bool,
@@ -57,29 +69,29 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
         return ask::run(command);
     }
     let mut plan = plan(args)?;
-    if args.output.dry_run {
-        return output::print_plan(&plan);
-    }
-    let save = Save::prepare(&args.output, "recv")?;
-    let form = args.output.form();
+    let Some(pipeline) = Pipeline::open(&args.output, "recv", &plan)? else { return Ok(true) };
+    let plot = args.measure.plot.as_deref().map(|path| Output::prepare(path, "--plot")).transpose()?;
+    let form = pipeline.form();
     let diagnosis = plan.diagnosis()?;
-    let mut reception = match Reception::start(&plan.receiver, &plan.cpus, diagnosis) {
+    let policy = || plan.policy.policy(args);
+    let (policy, again) = (policy(), policy());
+    let mut reception = match Reception::start(&plan.receiver, &plan.cpus, diagnosis, policy) {
         Err(error) if args.listen.any && os_error(&error) == Some(libc::EAFNOSUPPORT) => {
-            plan.receiver.local = args.listen.ipv4();
-            Reception::start(&plan.receiver, &plan.cpus, plan.diagnosis()?)
+            plan.receiver.traffic.local = args.listen.ipv4();
+            Reception::start(&plan.receiver, &plan.cpus, plan.diagnosis()?, again)
         }
         other => other,
     }
     .map_err(|error| explain(&error, args))?;
     if let Some(address) = reception.address() {
-        match &plan.receiver {
-            ReceiverPlan { engine: RxEngine::Udp(_), .. } => {
+        match &plan.receiver.traffic.interface {
+            _ if plan.receiver.engine.facts().reads == RxLayer::Socket => {
                 eprintln!("listening on UDP {address}, handshakes on TCP; Ctrl-C ends");
             }
-            ReceiverPlan { interface, .. } => eprintln!(
+            interface => eprintln!(
                 "counting probe packets on {} by {}, handshakes on TCP {address}; Ctrl-C ends",
                 interface.as_deref().unwrap_or_default(),
-                args.measure.engine.engine()
+                args.measure.engine.name()
             ),
         }
     }
@@ -90,9 +102,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
         .ok();
     let mut start = opening("recv", Origin::Hosts, &plan);
     start.machine.interfaces = bench::receiving_interfaces(&plan.receiver);
-    if form == Form::JsonStream {
-        output::print_event(report::Event::start(&start))?;
-    }
+    pipeline.begin(&start)?;
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     let outcome = serve(&mut reception, &plan, Terminal { form, control }, &mut run);
     let returns = reception.returns();
@@ -119,23 +129,24 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     outcome?;
     run.end.pairs = PairSummary::of(&run.end.trials);
-    match form {
-        // Every trial was printed when it ended.
-        Form::Text => {
-            if let Some(statistics) = &run.end.statistics {
-                output::print_reception(statistics, args.measure.display)?;
-            }
-            if args.measure.display == Display::Human {
-                run.end.notes.iter().try_for_each(|note| output::print_line(note))?;
-            }
-        }
-        _ => output::print_run(&run, form)?,
-    }
-    if let Some(path) = &args.measure.plot {
-        output::write_page(&run, path)?;
-    }
-    output::save_run(&run, save)?;
+    let text = |run: &Run, out: &mut dyn Write| write_end(run, args.measure.display, out);
+    // A page that cannot be written must not cost the record.
+    let plotted = plot.map_or(Ok(()), |plot| output::write_page(&run, plot));
+    // A receiver asks for no rate: what its senders missed is theirs to report.
+    pipeline.conclude(&run, Ending { text: Some(&text), ..Ending::default() })?;
+    plotted?;
     Ok(true)
+}
+
+/// Every trial was printed when it ended.
+fn write_end(run: &Run, display: Display, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(statistics) = &run.end.statistics {
+        output::write_reception(statistics, display, out)?;
+    }
+    if display == Display::Human {
+        run.end.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    }
+    Ok(())
 }
 
 /// What the user sees and says while a receiver runs.
@@ -150,11 +161,11 @@ impl Terminal {
         let mut shall_stop = false;
         for request in self.control.iter().flat_map(ControlSocket::requests) {
             let then = match request.body["ask"].as_str() {
-                Some("reset") => Then::Reset,
-                Some("status") => Then::GoOn,
+                Some("reset") => AfterReading::Reset,
+                Some("status") => AfterReading::Continue,
                 Some("stop") => {
                     shall_stop = true;
-                    Then::GoOn
+                    AfterReading::Continue
                 }
                 _ => {
                     request.answer(&json!({ "error": "ask for status, reset or stop" }));
@@ -190,19 +201,24 @@ fn serve(
     let interval = Duration::from_secs_f64(plan.interval_s);
     let mut due = began + interval;
     let mut idle = true;
+    let mut left_out = 0;
     loop {
         thread::sleep(LOOK.min(interval));
         reception.tick();
+        let mut has_finished = false;
         for mut event in reception.events() {
             if let HostEvent::Finished { trial: Some(trial), .. } = &mut event {
                 trial.profile = reception.take_profile();
             }
-            if let Some(trial) = tell(event, form)? {
+            let Some(trial) = tell(event, form)? else { continue };
+            if run.end.trials.len() < MOST_TRIALS {
                 run.end.trials.push(*trial);
-                if plan.once {
-                    run.end.duration_s = began.elapsed().as_secs_f64();
-                    return Ok(());
-                }
+            } else {
+                left_out += 1;
+            }
+            has_finished = true;
+            if plan.once {
+                break;
             }
         }
         if Instant::now() >= due {
@@ -225,11 +241,18 @@ fn serve(
         }
         let is_told_to_stop = terminal.answer(reception, plan);
         let is_over = plan.duration_s.is_some_and(|seconds| began.elapsed().as_secs_f64() >= seconds);
-        if is_over || is_told_to_stop || signal::caught() > 0 || reception.is_broken() {
-            run.end.duration_s = began.elapsed().as_secs_f64();
-            return Ok(());
+        let is_served = plan.once && has_finished;
+        if is_served || is_over || is_told_to_stop || signal::caught() > 0 || reception.is_broken() {
+            break;
         }
     }
+    run.end.duration_s = began.elapsed().as_secs_f64();
+    if left_out > 0 {
+        run.end
+            .notes
+            .push(format!("The record has the first {MOST_TRIALS} trials; {left_out} more are left out."));
+    }
+    Ok(())
 }
 
 /// Tells the user what happened on a control connection; returns a finished trial.
@@ -238,6 +261,18 @@ fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Fai
         HostEvent::Joined { peer, offer } => {
             let rate = offer.rate_pps.map_or("the maximum rate".into(), |pps| format!("{pps:.0} pps"));
             eprintln!("{peer} joins: {} threads at {rate}", offer.streams);
+        }
+        HostEvent::Sent { peer, trial } => {
+            eprintln!("{peer} asked for packets and has got them");
+            match form {
+                Form::Text => output::print_trial(&trial)?,
+                Form::JsonStream => output::print_event(report::Event::Trial(&trial))?,
+                Form::Json | Form::Iperf3 => {}
+            }
+            return Ok(Some(trial));
+        }
+        HostEvent::Disputed { peer, error } => {
+            eprintln!("{peer} finished; its summary is refused: {error}");
         }
         HostEvent::Refused { peer, reason } => eprintln!("{peer} refused: {reason}"),
         HostEvent::Lost { peer, error } => eprintln!("{peer} lost: {}", in_words(&error)),
@@ -264,9 +299,9 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         return Err(failure);
     }
     let measure = &args.measure;
-    let mut engine = measure.engine.0.clone();
+    let mut engine = measure.engine.clone();
     let mut problems = Vec::new();
-    if matches!(engine, RxEngine::Tcp(_)) {
+    if engine.facts().reads == RxLayer::Stream {
         // What else is missing or too much does not matter for it.
         return Err(Failure::new(
             Status::Usage,
@@ -274,12 +309,17 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         )
         .hint("linerate bench --tx tcp --rx tcp measures streams"));
     }
-    if let RxEngine::Udp(udp) = &mut engine {
-        udp.reuse_port |= args.reuseport;
-        udp.gro |= args.gro;
-        udp.receive_buffer_bytes = args.receive_buffer;
+    let facts = engine.facts();
+    if facts.reads == RxLayer::Socket {
+        for (switch, is_given) in [("reuseport", args.reuseport), ("gro", args.gro)] {
+            if is_given {
+                engine = engine.with_switch(switch).map_err(|error| Failure::new(Status::Usage, error))?;
+            }
+        }
+        let receive_buffer_bytes = args.receive_buffer;
+        engine = engine.configured(&RxOptions { receive_buffer_bytes, ..RxOptions::default() });
     } else {
-        let name = measure.engine.engine();
+        let name = measure.engine.name();
         if measure.device.is_none() {
             problems.push(
                 Failure::new(Status::Usage, format!("the engine {name} needs --device"))
@@ -301,10 +341,16 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             );
         }
     }
-    let is_alone = |xsk: &XskRxPlan| xsk.busy_poll || xsk.shared_umem;
-    if args.reflect && matches!(&engine, RxEngine::Xsk(xsk) if is_alone(xsk)) {
+    if args.reflect && !engine.facts().reflects {
         let said = format!("the engine {} sends nothing back", measure.engine);
-        problems.push(Failure::new(Status::Usage, said).hint("--engine xsk does"));
+        // The same without its switches, or any.
+        let able = [engine.name()].into_iter().chain(traffic::engines().iter().map(|engine| engine.name));
+        let mut able = able.filter(|name| name.parse().is_ok_and(|it: RxSpec| it.facts().reflects));
+        let failure = Failure::new(Status::Usage, said);
+        problems.push(match able.next() {
+            Some(name) => failure.hint(format!("--engine {name} does")),
+            None => failure,
+        });
     }
     if measure.clock_bound.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
         problems.push(
@@ -319,6 +365,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         );
     }
     problems.extend(measure.stamp_problem());
+    let policy = PolicyPlan::of(args, &mut problems);
     let work_ns = work_ns(args.work, [&engine]).unwrap_or_else(|refused| {
         problems.push(refused);
         0
@@ -334,21 +381,24 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let interval = args.output.interval.unwrap_or(Duration::from_secs(1));
     Ok(RecvPlan {
         receiver: ReceiverPlan {
-            statistics,
-            reflect: args.reflect,
-            work_ns,
             engine,
-            local: args.listen.address,
-            interface: measure.device.clone(),
-            workers: args.threads.into(),
-            spin: args.spin,
-            batch_size: args.batch_size as usize,
+            traffic: RxTraffic {
+                statistics,
+                reflect: args.reflect,
+                work_ns,
+                local: args.listen.address,
+                interface: measure.device.clone(),
+                workers: args.threads.into(),
+                spin: args.spin,
+                batch_size: args.batch_size as usize,
+            },
         },
         clocks: measure.clock_claim(),
         ptp4l: measure.ptp4l(),
         cpus,
         duration_s: args.duration.map(|duration| duration.as_secs_f64()),
         once: args.once,
+        policy,
         interval_s: interval.as_secs_f64().max(0.01),
         is_for_scripts: measure.stats.is_some() && measure.display == Display::Script,
         profile: args.profile,
@@ -372,9 +422,9 @@ impl MeasureArgs {
     /// A clock that the engine does not have.
     fn stamp_problem(&self) -> Option<Failure> {
         let stamp = TimeSource::from(self.stamp?);
-        let known = self.engine.0.stamps();
+        let known = self.engine.facts().stamps;
         let names: Vec<String> = known.iter().map(|stamp| format!("{stamp:?}").to_lowercase()).collect();
-        let engine = self.engine.engine();
+        let engine = self.engine.name();
         (!known.contains(&stamp)).then(|| {
             Failure::new(
                 Status::Usage,
@@ -383,10 +433,6 @@ impl MeasureArgs {
             .hint(format!("--stamp {}", names.join(" or ")))
         })
     }
-}
-
-fn is_native_xdp(engine: &RxEngine) -> bool {
-    matches!(engine, RxEngine::Xdp(xdp) if !xdp.generic)
 }
 
 fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
@@ -398,7 +444,7 @@ fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
     if is_unsupported && matches!(args.measure.stamp, Some(StampArg::Card)) {
         return failure.hint("--stamp poll: a program in XDP looks at the kernel's clock");
     }
-    if is_unsupported && is_native_xdp(&args.measure.engine.0) {
+    if is_unsupported && args.measure.engine.facts().brings_ring {
         return failure.hint(
             "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
         );

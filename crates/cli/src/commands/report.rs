@@ -1,23 +1,25 @@
 //! `linerate report`: a saved run in another form.
 
 use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Read, Write},
+    fs,
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
 use measure::Run;
+use report::Style;
 
 use crate::{
     args::{ReportArgs, ReportForm},
     failure::{Failure, Status},
-    output::{printed, runs_folder, style},
+    output::{Output, printed, runs_folder, style},
 };
 
 pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
     if args.chart.is_some() && args.format != ReportForm::Svg {
         return Err(Failure::new(Status::Usage, "--chart is for --format svg"));
     }
+    let output = args.output.as_deref().map(|path| Output::prepare(path, "--output")).transpose()?;
     let path = match &args.run {
         Some(path) => path.clone(),
         None => newest_run()?,
@@ -27,18 +29,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
         ReportForm::Svg => chart(&run, args.chart.as_deref())?,
         _ => String::new(),
     };
+    // A file has no lines to fit, and is read from its top.
+    let to_file = Style { width: style().width, ..Style::default() };
+    let style = Style { verbose: args.verbose, ..if output.is_some() { to_file } else { style() } };
     let write = |out: &mut dyn Write| match args.format {
         ReportForm::Svg => out.write_all(image.as_bytes()),
-        form => write(&run, form, out),
+        form => write(&run, (form, style), out),
     };
-    match &args.output {
+    match output {
         None => printed(write(&mut io::stdout().lock()))?,
-        Some(file) => {
-            let refused = |error: io::Error| {
-                Failure::new(Status::Refused, format!("cannot write {}: {error}", file.display()))
-            };
-            let mut out = BufWriter::new(File::create(file).map_err(refused)?);
-            write(&mut out).and_then(|()| out.flush()).map_err(refused)?;
+        Some(output) => {
+            let mut content = Vec::new();
+            write(&mut content).expect("memory takes everything");
+            output.write(&content)?;
         }
     }
     Ok(true)
@@ -57,12 +60,12 @@ fn chart(run: &Run, name: Option<&str>) -> Result<String, Failure> {
     })
 }
 
-fn write(run: &Run, form: ReportForm, mut out: &mut dyn Write) -> io::Result<()> {
+fn write(run: &Run, (form, style): (ReportForm, Style), mut out: &mut dyn Write) -> io::Result<()> {
     let out = &mut out;
     match form {
         // Drawn before anything is opened.
         ReportForm::Svg => Ok(()),
-        ReportForm::Text => report::write_text(run, style(), out),
+        ReportForm::Text => report::write_text(run, style, out),
         ReportForm::Html => report::write_html(run, out),
         ReportForm::Json => report::write_json(run, out),
         ReportForm::JsonStream => report::write_json_stream(run, out),

@@ -1,25 +1,24 @@
 //! `linerate send`: packets to receivers that agreed, or frames to a file.
 
 use std::{
-    fs::File,
-    io::{BufWriter, Write},
+    io::BufWriter,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
 };
 
-use bench::{HostPlan, HostTrialError, TxSpec, run_host_trial, share_of_flows};
-use engine::{Limit, SenderPlan, TxEngine, TxWorkerPlan, UdpTxPlan};
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
-use session::{SessionError, may_send_without_handshake};
+use session::may_send_without_handshake;
 use sys::{clock, cpu, signal};
+use traffic::{Limit, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan};
+use trial::{GivenMacs, HostPlan, Wanted, run_host_trial, share_of_flows, tx_endpoint};
 use wire::{FrameSpec, PcapWriter, Template, Values};
 
 use crate::{
-    args::{FrameArgs, SendArgs},
-    commands::bench::conclude,
-    failure::{Failure, Status, os_error},
-    output::{self, Form, Save},
-    packets::{Packets, frames_between},
+    args::{FrameArgs, SendArgs, packet_senders, returning_senders, sends_packets},
+    failure::{Failure, Status, read_key, unsent},
+    output::Output,
+    packets::{Packets, any_like, frames_between},
+    pipeline::{Ending, Pipeline},
     start::opening,
 };
 
@@ -35,38 +34,20 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
         return preview(args, path);
     }
     let plan = plan(args)?;
-    if args.output.dry_run {
-        return output::print_plan(&plan);
-    }
-    let save = Save::prepare(&args.output, "send")?;
-    let form = args.output.form();
+    let Some(pipeline) = Pipeline::open(&args.output, "send", &plan)? else { return Ok(true) };
     let mut start = opening("send", Origin::Hosts, &plan);
     start.machine.interfaces = bench::sending_interfaces(std::iter::once(&plan.sender));
-    if form == Form::JsonStream {
-        output::print_event(report::Event::start(&start))?;
-    }
+    pipeline.begin(&start)?;
     let mut broken_output = None;
     let trial = run_host_trial(
         &plan,
         1,
         || signal::caught() == 0,
-        |interval| {
-            let printed = match form {
-                Form::Text => output::print_interval(interval),
-                Form::JsonStream => output::print_event(report::Event::Interval(interval)),
-                Form::Json | Form::Iperf3 => Ok(()),
-            };
-            broken_output = printed.err();
-        },
+        |interval| broken_output = broken_output.take().or(pipeline.interval(interval).err()),
     );
-    let finished = trial.map_err(|error| explain(&error))?;
-    if let Some(failure) = broken_output {
-        return Err(failure);
-    }
-    if form == Form::JsonStream {
-        output::print_event(report::Event::Trial(&finished.trial))?;
-    }
-    let failure = finished.error.as_ref().map(|error| explain(error).with_status(Status::GoalMissed));
+    let finished = trial.map_err(|error| unsent(&error))?;
+    let broken_output = broken_output.or(pipeline.trial(&finished.trial).err());
+    let failure = finished.error.as_ref().map(|error| unsent(error).with_status(Status::GoalMissed));
     let trials = vec![finished.trial];
     let run = Run {
         schema: SCHEMA.into(),
@@ -80,7 +61,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
             ..End::default()
         },
     };
-    conclude(run, form, save, failure, args.load.max_loss)
+    pipeline.conclude(
+        &run,
+        Ending { failure: broken_output.or(failure), max_loss: args.load.max_loss, ..Ending::default() },
+    )
 }
 
 /// Everything that can be wrong with the arguments, at once.
@@ -96,7 +80,38 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
             ))
         }));
     }
-    problems.extend(args.frames.not_for_sockets());
+    if args.no_handshake && args.load.max_loss.is_some() {
+        problems.push(
+            Failure::new(
+                Status::Usage,
+                "--max-loss needs a receiver that counts, and --no-handshake sends without one",
+            )
+            .hint("leave out --no-handshake, or leave out --max-loss"),
+        );
+    }
+    let mut engine = args.engine.clone();
+    problems.extend(args.frames.not_for(&engine));
+    if !sends_packets(&engine) {
+        problems.push(
+            Failure::new(
+                Status::Usage,
+                format!("the engine {} sends in the lab alone: receivers take packets", engine.name()),
+            )
+            .hint(format!("--engine {}", packet_senders().join(" or "))),
+        );
+    }
+    if args.gso {
+        match engine.with_switch("gso") {
+            Ok(segmenting) => engine = segmenting,
+            Err(error) => problems.push(Failure::new(Status::Usage, error)),
+        }
+    }
+    if args.reflect && !engine.options().contains(&"reflect") {
+        problems.push(
+            Failure::new(Status::Usage, format!("the engine {} takes no packets back", engine.name()))
+                .hint(format!("--engine {} does", returning_senders())),
+        );
+    }
     let local = args.bind.unwrap_or_else(|| any_like(targets[0].ip()));
     problems.extend(targets.iter().filter(|target| target.is_ipv4() != local.is_ipv4()).map(|target| {
         Failure::new(
@@ -106,7 +121,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         .hint("send to IPv4 and IPv6 receivers in two runs")
     }));
     let packets = args.packets(&mut problems);
-    if args.gso && !packets.is_one_size {
+    if engine.facts().hands_over_many && !packets.is_one_size {
         problems.push(
             Failure::new(Status::Usage, "--gso needs payloads of one size")
                 .hint("give one --frame-size, or leave out --gso"),
@@ -125,6 +140,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     if let Some(cpus) = &args.cpus {
         problems.extend(cpus.problem(&cpu::allowed().unwrap_or_default()));
     }
+    let key = read_key(args.key.as_deref(), &mut problems);
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
@@ -137,35 +153,37 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         )
         .hint("fewer --flows, or fewer --threads"));
     }
-    let spec = TxSpec(TxEngine::Udp(UdpTxPlan {
-        gso: args.gso,
+    let spec = engine.configured(&TxOptions {
         send_buffer_bytes: args.send_buffer,
         returns: args.reflect,
-    }));
+        ..TxOptions::default()
+    });
     let cpus = args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
     Ok(HostPlan {
         handshake: !args.no_handshake,
-        endpoint: spec.endpoint(threads, &cpus, args.load.pattern.batch_size as usize, flows),
+        endpoint: tx_endpoint(&spec, threads, &cpus, args.load.pattern.batch_size as usize, flows),
         sender: SenderPlan {
-            engine: spec.0,
-            workers: (0..threads)
-                .map(|worker| TxWorkerPlan {
-                    target: targets[worker % targets.len()],
-                    local: (local, 0).into(),
-                    flows: share_of_flows(flows, threads, worker),
-                    stream: 0,
-                })
-                .collect(),
-            interface: args.interface.clone(),
-            frames: packets.frames,
-            rate_pps: packets.rate_pps,
-            departures: args.load.pattern.departures,
-            limit: Limit {
-                count: args.count,
-                duration_ns: duration.or_else(|| args.count.is_none().then_some(DURATION_NS)),
+            engine: spec,
+            traffic: TxTraffic {
+                workers: (0..threads)
+                    .map(|worker| TxWorkerPlan {
+                        target: targets[worker % targets.len()],
+                        local: (local, 0).into(),
+                        flows: share_of_flows(flows, threads, worker),
+                        stream: 0,
+                    })
+                    .collect(),
+                interface: args.interface.clone(),
+                frames: packets.frames,
+                rate_pps: packets.rate_pps,
+                departures: args.load.pattern.departures,
+                limit: Limit {
+                    count: args.count,
+                    duration_ns: duration.or_else(|| args.count.is_none().then_some(DURATION_NS)),
+                },
+                batch_size: args.load.pattern.batch_size as usize,
+                seed: args.packets.seed,
             },
-            batch_size: args.load.pattern.batch_size as usize,
-            seed: args.packets.seed,
         },
         cpus,
         frame_size_bytes: packets.frame_size_bytes,
@@ -173,6 +191,13 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         smallest_payload_bytes: packets.smallest_payload_bytes,
         interval_ns: args.output.interval.map_or(1_000_000_000, clock::nanos).max(1),
         profile: false,
+        receiver: args
+            .rx
+            .as_ref()
+            .map(|engine| Wanted { engine: engine.to_string(), threads: args.rx_threads }),
+        witness: !args.no_witness,
+        key,
+        macs: GivenMacs { src: args.frames.src_mac, dst: args.frames.dst_mac },
     })
 }
 
@@ -212,12 +237,14 @@ impl FrameArgs {
         }
     }
 
-    /// Options that a UDP socket cannot follow.
-    fn not_for_sockets(&self) -> Option<Failure> {
+    /// Options that an engine cannot follow: sockets make their headers themselves, and whole frames go to the receiver
+    /// that agreed, from an address of this host.
+    fn not_for(&self, engine: &TxSpec) -> Option<Failure> {
+        let makes_frames = engine.facts().makes_frames;
         let given = [
-            ("--src-mac", self.src_mac.is_some()),
-            ("--dst-mac", self.dst_mac.is_some()),
-            ("--vlan", !self.vlan.is_empty()),
+            ("--src-mac", self.src_mac.is_some() && !makes_frames),
+            ("--dst-mac", self.dst_mac.is_some() && !makes_frames),
+            ("--vlan", !self.vlan.is_empty() && !makes_frames),
             ("--src-addr", self.src_addr.is_some()),
             ("--dst-addr", self.dst_addr.is_some()),
             ("--src-port", self.src_port.is_some()),
@@ -227,8 +254,14 @@ impl FrameArgs {
         if names.is_empty() {
             return None;
         }
+        let why = if makes_frames {
+            "packets go from this host to the receiver that agreed"
+        } else {
+            "the kernel makes its headers"
+        };
+        let name = engine.name();
         Some(
-            Failure::new(Status::Usage, format!("the engine udp cannot set {}: the kernel makes its headers", names.join(", ")))
+            Failure::new(Status::Usage, format!("the engine {name} cannot set {}: {why}", names.join(", ")))
                 .hint("use --flows for several source ports, --bind for the source address; --write-pcap previews whole frames"),
         )
     }
@@ -250,8 +283,9 @@ fn preview(args: &SendArgs, path: &Path) -> Result<bool, Failure> {
     let start_ns = clock::realtime_ns();
     let mut frame = vec![0; template.max_frame_len()];
     template.prime_frame(&mut frame);
-    let file = File::create(path).map_err(|error| refused(&error))?;
+    let file = Output::prepare(path, "--write-pcap")?.begin()?;
     let mut pcap = PcapWriter::new(BufWriter::new(file)).map_err(|error| refused(&error))?;
+    let mut written = 0;
     let count = args.count.unwrap_or(0);
     for number in 0..count {
         if signal::caught() > 0 {
@@ -260,51 +294,13 @@ fn preview(args: &SendArgs, path: &Path) -> Result<bool, Failure> {
         let time_ns = start_ns + (number as f64 * gap_ns) as u64;
         let len = template.restamp_frame(&mut frame, number as u32, time_ns);
         pcap.write(time_ns, &frame[..len]).map_err(|error| refused(&error))?;
+        written += 1;
     }
-    let mut file = pcap.finish().map_err(|error| refused(&error))?;
-    file.flush().map_err(|error| refused(&error))?;
-    eprintln!("wrote {count} frames to {}", path.display());
+    let file = pcap.finish().map_err(|error| refused(&error))?;
+    let file = file.into_inner().map_err(|error| refused(error.error()))?;
+    file.finish().map_err(|error| refused(&error))?;
+    eprintln!("wrote {written} frames to {}", path.display());
     Ok(true)
-}
-
-/// What a failed trial means and what helps.
-pub(crate) fn explain(error: &HostTrialError) -> Failure {
-    let failure = Failure::of(Status::Refused, error);
-    match error {
-        HostTrialError::Session(SessionError::Unreachable { .. }) => failure
-            .hint("start linerate recv there; --no-handshake sends without asking where that is allowed"),
-        HostTrialError::Session(SessionError::NotAReceiver { .. }) => {
-            failure.hint("give the port that linerate recv listens on: ADDRESS:PORT")
-        }
-        HostTrialError::Session(SessionError::Refused { .. } | SessionError::NoReflector { .. })
-            if error.to_string().contains("sends no packets back") =>
-        {
-            failure.hint("linerate recv --reflect does; without --reflect here, nothing has to come back")
-        }
-        HostTrialError::OtherWayBack { .. } => {
-            failure.hint("leave out --bind, or bind to the address that routes to the receiver use")
-        }
-        HostTrialError::Session(SessionError::Gone { .. }) => {
-            failure.hint("what was measured until then is shown above")
-        }
-        _ => match os_error(error) {
-            Some(libc::ENODEV) => failure.hint("ip link lists the interfaces of this host"),
-            Some(libc::EADDRNOTAVAIL) => failure.hint("--bind takes an address of this host"),
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => failure.hint("there is no route to that address"),
-            Some(libc::EMSGSIZE) => {
-                failure.hint("the frame is larger than the path's MTU: try a smaller --frame-size")
-            }
-            Some(libc::EIO | libc::EINVAL) => {
-                failure.hint("without --gso every kernel and interface can send")
-            }
-            _ => failure,
-        },
-    }
-}
-
-/// Any address of the same version.
-pub(crate) fn any_like(address: IpAddr) -> IpAddr {
-    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
 /// A benchmarking address of the same version, for previews.

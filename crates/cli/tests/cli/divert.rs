@@ -18,7 +18,7 @@ use lab::{Lab, LabPlan};
 use serde_json::Value;
 use sys::rtnetlink::{RouteSocket, flag};
 
-use crate::support::{is_root, linerate, signal, skip, wait, words};
+use crate::support::{is_root, linerate, own_folder, signal, skip, wait, words};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const FLOODED: u16 = 9;
@@ -30,7 +30,7 @@ fn lab(test: &str) -> Option<(Lab, PathBuf)> {
         skip("diverting needs root");
         return None;
     }
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+    let folder = own_folder().join(test);
     fs::create_dir_all(&folder).unwrap();
     let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() }).unwrap();
     let loopback = || {

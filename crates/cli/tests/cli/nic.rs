@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{as_nobody, is_root, json, linerate, run, skip, words};
+use crate::support::{as_nobody, in_folder, is_root, json, linerate, own_folder, run, skip, words};
 
 const KEY: &str = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
 
@@ -63,11 +63,10 @@ fn in_namespace(script: &str) -> Option<Command> {
         return None;
     }
     let mut command = linerate(&[]);
-    let state = std::env::temp_dir().join(format!("linerate-nic-{}-{}", std::process::id(), script.len()));
     let setup = "set -e; ip link add near type veth peer name far; L=$0";
     let mut shell = Command::new("unshare");
     shell.args(["-n", "bash", "-c", &format!("{setup}; {script}"), command.get_program().to_str()?]);
-    shell.env("XDG_STATE_HOME", state).stdin(std::process::Stdio::null());
+    in_folder(&mut shell, own_folder()).stdin(std::process::Stdio::null());
     command.stdin(std::process::Stdio::null());
     Some(shell)
 }
@@ -92,13 +91,70 @@ fn a_change_is_shown_read_back_and_undone() {
 }
 
 #[test]
+fn what_a_killed_command_left_is_undone_without_what_apply_changed() {
+    let script = "ip link set near up; ip link set far up; \
+                  $L nic apply near --set link.tx-queue-len=77; \
+                  $L divert near --match udp --drop all --card link.mtu=1400 > /dev/null & divert=$!; \
+                  looks=0; until ip -o link show near | grep -q 'mtu 1400'; do looks=$((looks + 1)); [ $looks -lt 1500 ]; sleep 0.02; done; \
+                  $L nic restore --dry-run; \
+                  kill -KILL $divert; wait $divert || echo killed $?; \
+                  $L nic apply near --set link.mtu=1300 || echo unfinished $?; \
+                  $L nic restore --dry-run; $L nic restore; ip -o link show near; \
+                  $L nic restore --dry-run; $L nic restore; ip -o link show near; $L nic restore";
+    let Some(mut command) = in_namespace(script) else { return };
+    let (status, out, err) = words(command.output().unwrap());
+    assert_eq!(status, 0, "{out}{err}");
+    let masked: String = out.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+    let (apply, killed) = (
+        "linerate nic apply near --set link.tx-queue-len= (process )",
+        "linerate divert near --match udp --drop all --card link.mtu= (process , killed)",
+    );
+    for text in [
+        format!("near:\n  {killed}: link.mtu\nnear:\n  undoing {killed}\n  link.mtu:  -> \n"),
+        format!("near:\n  {apply}: link.tx-queue-len\nnear:\n  undoing {apply}\n  link.tx-queue-len:  -> \n"),
+    ] {
+        assert!(masked.contains(&text), "{text}\n{out}{err}");
+    }
+    assert!(out.contains("unfinished 4\n") && out.contains("link.mtu: 1400 -> 1500"), "{out}{err}");
+    assert!(out.contains(" mtu 1500 ") && out.ends_with("nothing to restore\n"), "{out}{err}");
+    assert_eq!((out.matches(" qlen 77").count(), out.matches(" qlen 1000").count()), (1, 1), "{out}{err}");
+    for text in [
+        "ended without undoing its changes of near\nhint:  linerate nic restore near --killed undoes them",
+        "near: being changed by linerate divert near --match udp --drop all --card link.mtu=1400 (process ",
+        "near: the changes of linerate nic apply near --set link.tx-queue-len=77 (process ",
+        "stay; linerate nic restore near undoes them",
+    ] {
+        assert!(err.contains(text), "{text}\n{out}{err}");
+    }
+}
+
+#[test]
+fn an_interface_by_name_is_restored_with_all_that_is_saved_for_it() {
+    let script = "for mtu in 1400 1300; do $L nic apply near --set link.mtu=$mtu > /dev/null; done; \
+                  ip link set near up; ip link set far up; \
+                  $L divert near --match udp --drop all --card link.tx-queue-len=77 > /dev/null & divert=$!; \
+                  looks=0; until ip -o link show near | grep -q 'qlen 77'; do looks=$((looks + 1)); [ $looks -lt 1500 ]; sleep 0.02; done; \
+                  kill -KILL $divert; wait $divert || true; \
+                  $L nic restore near; ip -o link show near; $L nic restore";
+    let Some(mut command) = in_namespace(script) else { return };
+    let (status, out, err) = words(command.output().unwrap());
+    assert_eq!(status, 0, "{out}{err}");
+    let undone: Vec<&str> = out.lines().filter(|line| line.contains("undoing")).collect();
+    assert_eq!(undone.len(), 3, "{out}");
+    assert!(undone[0].contains("tx-queue-len=77") && undone[0].ends_with(", killed)"), "{out}");
+    assert!(undone[1].contains("mtu=1300") && undone[2].contains("mtu=1400"), "newest first: {out}");
+    assert!(out.contains(" mtu 1500 ") && out.contains(" qlen 1000"), "{out}");
+    assert!(out.ends_with("nothing to restore\n"), "{out}");
+}
+
+#[test]
 fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
     // Frames larger than the receiving end's MTU are dropped on a veth: the rate follows the MTU.
     let script = "ip link set near address 02:00:00:00:00:01 mtu 1000; ip link set near up; ip link set far up; \
                   ip addr add 198.18.0.1/24 dev far; ip neigh replace 198.18.0.2 lladdr 02:00:00:00:00:01 dev far; \
                   $L send 198.18.0.2:9 --interface far --no-handshake --rate 2kpps --frame-size 1200 --duration 10m \
                   --no-save >/dev/null 2>&1 & load=$!; trap 'kill $load' EXIT; \
-                  until ip -s -o link show far | grep -q 'TX:.*\\\\ *[1-9][0-9][0-9]'; do :; done; \
+                  looks=0; until ip -s -o link show far | grep -q 'TX:.*\\\\ *[1-9][0-9][0-9]'; do looks=$((looks + 1)); [ $looks -lt 1500 ]; sleep 0.02; done; \
                   m='--measure --duration 400ms'; \
                   $L nic apply near --set link.mtu=1500 $m --json; echo; \
                   $L nic apply near --set link.mtu=1000 $m --json || echo status $?; echo; \
@@ -131,7 +187,7 @@ fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
 fn an_interrupted_measurement_takes_the_change_back() {
     let script = "ip link set near up; ip link set far up; \
                   $L nic apply near --set link.mtu=1400 --measure --duration 1s & apply=$!; \
-                  until ip -o link show near | grep -q 'mtu 1400'; do :; done; \
+                  looks=0; until ip -o link show near | grep -q 'mtu 1400'; do looks=$((looks + 1)); [ $looks -lt 1500 ]; sleep 0.02; done; \
                   $L nic apply near --set link.mtu=1300 || echo second $?; \
                   kill -INT $apply; wait $apply || echo first $?; ip -o link show near; $L nic restore";
     let Some(mut command) = in_namespace(script) else { return };

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use crate::support::{Recv, json, linerate, run, signal, wait};
+use crate::support::{Recv, json, linerate, own_folder, run, signal, wait};
 use serde_json::Value;
 
 /// Room for all packets of a test, however seldom the receiver gets a CPU.
@@ -39,12 +39,16 @@ fn ipv6_many_threads_flows_and_gso_deliver_every_packet() {
         ("[::1]:0", vec!["--threads", "3", "--flows", "7"]),
         ("127.0.0.1:0", vec!["--gso", "--frame-size", "300"]),
         ("[::1]:0", vec!["--gso"]),
+        ("127.0.0.1:0", vec!["--engine", "uring", "--flows", "8", "--frame-size", "imix"]),
+        ("[::1]:0", vec!["--engine", "uring+sqpoll", "--threads", "2"]),
         ("127.0.0.1:0", vec!["--frame-size", "imix"]),
         ("127.0.0.1:0", vec!["--payload", "16"]),
         ("127.0.0.1:0", vec!["--departures", "burst:16"]),
         ("127.0.0.1:0", vec!["--departures", "poisson", "--probe-clock", "micros"]),
     ] {
-        for switches in [vec![], vec!["--gro"], vec!["--reuseport", "--threads", "2"]] {
+        for switches in
+            [vec![], vec!["--gro"], vec!["--reuseport", "--threads", "2"], vec!["--engine", "uring"]]
+        {
             let mut all = vec!["recv", listen, "--once", "--no-save"];
             all.extend(&switches);
             all.extend(ROOM);
@@ -167,7 +171,7 @@ fn max_loss_decides_the_exit_status() {
 
 #[test]
 fn a_preview_holds_the_frames_that_were_asked_for() {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("preview.pcap");
+    let path = own_folder().join("preview.pcap");
     let file = path.to_str().unwrap();
     let (status, _, err) = run(&[
         "send",

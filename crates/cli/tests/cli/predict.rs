@@ -82,7 +82,7 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
     }
     let (_, planned) = json(&[&plan[..], &["--json", "--no-save"]].concat());
     let queue_pps = planned["start"]["asked"]["queue_pps"].as_f64().unwrap();
-    assert!((4e3..10e6).contains(&queue_pps), "measured, not the default of 10 Mpps: {queue_pps}");
+    assert!(queue_pps > 4e3 && queue_pps != 10e6, "measured, not the default of 10 Mpps: {queue_pps}");
 
     let only_xdp = path("only-xdp.json");
     let (status, _, words) = run(&[

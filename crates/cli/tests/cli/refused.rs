@@ -13,6 +13,7 @@ mod probe;
 mod recv;
 mod report;
 mod send;
+mod tune;
 
 /// Arguments, exit status, and what standard error must say.
 type Refused = (&'static [&'static str], i32, &'static [&'static str]);
@@ -29,6 +30,7 @@ const TABLES: &[&[Refused]] = &[
     recv::REFUSED,
     report::REFUSED,
     send::REFUSED,
+    tune::REFUSED,
 ];
 
 #[test]

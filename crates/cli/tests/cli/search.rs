@@ -9,12 +9,10 @@ use std::{
 
 use serde_json::{Value, json as value};
 
-use crate::support::{is_root, json, linerate, run, skip, wait};
+use crate::support::{is_root, json, linerate, own_folder, run, skip, wait};
 
 fn file(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::remove_file(&path).ok();
-    path
+    own_folder().join(name)
 }
 
 const SHORT: [&str; 6] = [

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, process::Command};
 
-use crate::support::{Recv, is_root, json, json_of, linerate, linerate_first, skip, words};
+use crate::support::{
+    Recv, in_folder, is_root, json, json_of, linerate, linerate_first, own_folder, skip, words,
+};
 use serde_json::Value;
 
 /// The only trial of a lab run that measures times.
@@ -22,9 +24,18 @@ fn trial_of(command: Command) -> Value {
     run["end"]["trials"][0].clone()
 }
 
+/// Packets that seem to arrive before they were sent: where the clock is read once a NAPI poll, those sent after the poll
+/// began that takes them, and elsewhere none.
+fn before_sent(rx: &str, total: &Value) -> u64 {
+    let before_sent = total["before_sent"].as_u64().unwrap();
+    let by_poll = rx.starts_with("xdp") || rx.starts_with("xsk");
+    assert!(by_poll || before_sent == 0, "{rx} {total:#}");
+    before_sent
+}
+
 #[test]
 fn every_engine_measures_every_packet() {
-    let mut receivers = vec!["udp", "udp+reuseport", "udp+gro", "packet"];
+    let mut receivers = vec!["udp", "udp+reuseport", "udp+gro", "uring", "uring+reuseport", "packet"];
     if is_root() {
         receivers.extend(["xsk", "xdp", "xdp+generic"]);
     } else {
@@ -50,7 +61,8 @@ fn every_engine_measures_every_packet() {
             assert_eq!(sequence["received"], delivered);
             let latency = &total["latency"];
             // Microseconds are cut: a packet seems to have left a little earlier, never later.
-            assert_eq!(latency["samples"], delivered, "{rx} {args:?} {total:#}");
+            let before_sent = before_sent(rx, total);
+            assert_eq!(latency["samples"], delivered - before_sent, "{rx} {args:?} {total:#}");
             let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
             let readers = statistics["readers"].as_array().unwrap();
             let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
@@ -78,7 +90,7 @@ struct Asked {
 
 impl Asked {
     fn start(name: &str, args: &[&str]) -> Self {
-        let runtime = std::env::temp_dir().join(format!("linerate-stats-{name}-{}", std::process::id()));
+        let runtime = own_folder().join(name);
         std::fs::create_dir_all(&runtime).unwrap();
         let mut all = vec!["recv", "127.0.0.1:0", "--no-save", "--receive-buffer", "8000000"];
         all.extend(args);
@@ -111,12 +123,6 @@ impl Asked {
 
     fn finish(mut self) -> (std::process::ExitStatus, String, String) {
         self.receiver.take().unwrap().finish()
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.runtime).ok();
     }
 }
 
@@ -201,14 +207,12 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
             >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
         there $0 send 10.9.0.1:5432 --probe-clock micros --count 200 --rate 2kpps --no-save --json >$1/send.json; \
         cat <&7 >&2; wait $recv";
-    let folder = std::env::temp_dir().join(format!("linerate-ptp-test-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = own_folder();
     let program = linerate(&[]);
     let mut shell = Command::new("unshare");
-    shell.env("XDG_STATE_HOME", &folder).args(["-n", "timeout", "240", "bash", "-c", script]);
+    in_folder(&mut shell, folder.clone()).args(["-n", "timeout", "240", "bash", "-c", script]);
     let (_, out, err) = words(shell.arg(program.get_program()).arg(&folder).output().unwrap());
     let received = std::fs::read_to_string(folder.join("recv.json")).unwrap_or_default();
-    std::fs::remove_dir_all(&folder).ok();
     let run: Value = serde_json::from_str(&received).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let statistics = &run["end"]["statistics"];
     let timing = &statistics["timing"];
@@ -224,7 +228,7 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
 
 #[test]
 fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
-    let page = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reception.html");
+    let page = own_folder().join("reception.html");
     let plot = page.to_str().unwrap();
     let asked = Asked::start("plot", &["--stats", "time", "--once", "--json", "--plot", plot]);
     let target = asked.address();
@@ -300,11 +304,11 @@ fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), Str
             >$1/recv.json 2>$1/said & recv=$!; exec 7<$1/said; read -r line <&7; \
         $0 send 10.9.0.2:5432 --reflect --count 200 --rate 2kpps --no-save --json >$1/send.json || true; \
         cat <&7 >&2; wait $recv";
-    let folder = std::env::temp_dir().join(format!("linerate-reflect-{engine}-{gro}-{}", std::process::id()));
+    let folder = own_folder().join(format!("{engine}-{gro}"));
     std::fs::create_dir_all(&folder).unwrap();
     let program = linerate(&[]);
     let mut shell = Command::new("unshare");
-    shell.env("XDG_STATE_HOME", &folder).args(["-n", "bash", "-c", script]).arg(program.get_program());
+    in_folder(&mut shell, folder.clone()).args(["-n", "bash", "-c", script]).arg(program.get_program());
     let (status, out, err) = words(shell.arg(&folder).args([engine, gro]).output().unwrap());
     let said = format!("{engine}: {status} {out}{err}");
     let read = |name: &str| {
@@ -312,7 +316,6 @@ fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), Str
         serde_json::from_str::<Value>(&text).map_err(|error| format!("{name}: {error}"))
     };
     let both = read("send.json").and_then(|sent| Ok((sent, read("recv.json")?)));
-    std::fs::remove_dir_all(&folder).ok();
     (both, said)
 }
 
@@ -355,19 +358,21 @@ fn a_veth_whose_other_end_takes_nothing_from_xdp_is_told() {
 
 #[test]
 fn counters_alone_have_a_statistics_block_on_every_engine() {
-    let mut receivers = vec!["udp", "packet"];
+    let mut receivers = vec!["udp", "uring", "packet"];
     if is_root() {
         receivers.extend(["xsk", "xdp"]);
     } else {
         skip("AF_XDP and XDP need root");
     }
     for rx in receivers {
-        // On a machine that others keep busy a sender may get no time for its trial.
-        assert!((0..10).any(|_| counted(rx) > 0), "{rx}: no packets in ten trials");
+        testing::repeat(&format!("udp → {rx} needs CPU time"), |_| match counted(rx) {
+            0 => Err("no packets".to_owned()),
+            packets => Ok(packets),
+        });
     }
 }
 
-/// Checks the counters of a trial, and returns how many packets they are about.
+/// Asserts the counters of a trial, and returns how many packets they are about.
 fn counted(rx: &str) -> u64 {
     let args =
         ["bench", "--tx", "udp", "--rx", rx, "--trials", "1", "--stats", "counter", "--no-save", "--json"];
@@ -403,9 +408,10 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
             let mut args = load.to_vec();
             // What nobody asks for is the poll's.
             args.extend(["--stamp", stamp].iter().filter(|_| stamp != "poll"));
-            // On a machine that others keep busy a sender may get hardly any time for its trial.
-            let measured = (0..10).map(|_| stamped(tx, rx, stamp, &args)).find(|packets| *packets > 1000);
-            assert!(measured.is_some(), "{tx} {rx} {stamp}: too few packets in ten trials");
+            testing::repeat(&format!("{tx} → {rx} --stamp {stamp} needs CPU time"), |_| {
+                let packets = stamped(tx, rx, stamp, &args);
+                if packets > 1000 { Ok(()) } else { Err(format!("{packets} packets, not more than 1000")) }
+            });
         }
     }
 }
@@ -416,7 +422,7 @@ fn packets_that_no_card_stamped_are_counted_as_such() {
     if !is_root() {
         return skip("XDP needs root");
     }
-    for rx in ["udp", "packet", "xsk"] {
+    for rx in ["udp", "uring", "packet", "xsk"] {
         let trial = trial("udp", rx, &["--rate", "5kpps", "--duration", "200ms", "--stamp", "card"]);
         let (statistics, delivered) = (&trial["statistics"], &trial["delivered"]);
         let timing = &statistics["timing"];
@@ -431,7 +437,7 @@ fn packets_that_no_card_stamped_are_counted_as_such() {
     }
 }
 
-/// Checks the statistics of a trial, and returns how many packets they are about.
+/// Asserts the statistics of a trial, and returns how many packets they are about.
 fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
     let trial = trial(tx, rx, args);
     let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
@@ -441,7 +447,8 @@ fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
         let readers = statistics["readers"].as_array().unwrap();
         let readers = readers.iter().filter(|reader| reader["packets"] != 0).count() as u64;
         let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
-        assert_eq!(samples("latency"), delivered, "{tx} {rx} {stamp}: {total:#}");
+        let before_sent = if stamp == "poll" { before_sent(rx, total) } else { 0 };
+        assert_eq!(samples("latency"), delivered - before_sent, "{tx} {rx} {stamp}: {total:#}");
         assert_eq!(samples("inter_arrival"), delivered - readers, "{tx} {rx} {stamp}: {total:#}");
         assert_eq!(statistics["sequence"]["received"], delivered, "{tx} {rx} {stamp}");
         let timing = &statistics["timing"];
@@ -475,8 +482,7 @@ fn a_known_schedule_arrives_as_it_was_made() {
         Pattern { departures: "burst:4", p50: 0.0, p90: 4.0, p99: 4.0 },
     ];
     for Pattern { departures, p50, p90, p99 } in patterns {
-        // 500 packets a second: 2 ms apart, so that a wakeup is little beside it. A machine under this one disturbs
-        // some gaps: the best of some trials is the sender's schedule.
+        // 500 packets a second: 2 ms apart, so that a wakeup is little beside it. A hypervisor disturbs some gaps.
         let args =
             ["--rate", "500pps", "--duration", "600ms", "--departures", departures, "--batch-size", "1"];
         let args = if departures == "burst:4" { &args[..6] } else { &args[..] };
@@ -491,9 +497,10 @@ fn a_known_schedule_arrives_as_it_was_made() {
             let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
             off("p50_ns", p50).max(off("p90_ns", p90) / p90).max(off("p99_ns", p99) / p99 / 2.0)
         };
-        const TRIALS: usize = 40;
-        let distances: Vec<f64> = (0..TRIALS).map(|_| distance()).take_while(|off| *off >= BOUND).collect();
-        assert!(distances.len() < TRIALS, "{departures}: {distances:?}");
+        testing::repeat(&format!("{departures} departures need the CPU on time"), |_| {
+            let off = distance();
+            if off < BOUND { Ok(()) } else { Err(format!("percentiles are off by {off:.2}, bound {BOUND}")) }
+        });
     }
 }
 

@@ -4,13 +4,20 @@ use std::{
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-/// A command that runs linerate; its state goes to a folder of the test's own.
+thread_local! {
+    /// As [`own_folder`], of a user without rights.
+    static OF_NOBODY: TempDir = tempfile::tempdir().unwrap();
+}
+
+/// A command that runs linerate; its state, sockets and temporary files are in the test's own folder.
 pub(crate) fn linerate(args: &[&str]) -> Command {
     started(Command::new(env!("CARGO_BIN_EXE_linerate")), args)
 }
@@ -23,8 +30,17 @@ pub(crate) fn linerate_first(args: &[&str]) -> Command {
 }
 
 fn started(mut command: Command, args: &[&str]) -> Command {
-    command.args(args).env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    in_folder(&mut command, own_folder());
+    command.args(args).stdin(Stdio::null());
     command
+}
+
+/// Gives a command a folder for its state, sockets and temporary files.
+pub(crate) fn in_folder(command: &mut Command, folder: PathBuf) -> &mut Command {
+    // Sockets need a folder that nobody else may read.
+    let runtime = folder.join("run");
+    std::fs::create_dir_all(&runtime).expect("a folder for sockets");
+    command.env("XDG_STATE_HOME", &folder).env("TMPDIR", &folder).env("XDG_RUNTIME_DIR", runtime)
 }
 
 /// Exit status, standard output and standard error.
@@ -52,7 +68,7 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-pub(crate) use testing::skip;
+pub(crate) use testing::{own_folder, skip};
 
 /// A receiver on loopback, ended when dropped.
 pub(crate) struct Recv {
@@ -127,9 +143,8 @@ pub(crate) fn signal(child: &Child, name: &str) {
 
 /// The same command as a user without any right.
 pub(crate) fn as_nobody(mut command: Command) -> Command {
-    let state = std::env::temp_dir().join(format!("linerate-nobody-{}", std::process::id()));
-    std::fs::create_dir_all(&state).unwrap();
-    std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();
-    command.uid(65534).gid(65534).env("XDG_STATE_HOME", state);
+    let folder = OF_NOBODY.with(|folder| folder.path().to_owned());
+    std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
+    in_folder(&mut command, folder).uid(65534).gid(65534);
     command
 }

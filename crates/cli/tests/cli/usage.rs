@@ -1,8 +1,11 @@
 //! Wrong usage and a refusing environment: the error, the hint, the exit status; nothing half started.
 
-use std::net::{TcpListener, UdpSocket};
+use std::{
+    net::{TcpListener, UdpSocket},
+    process::Stdio,
+};
 
-use crate::support::{Recv, is_root, linerate, run, skip, wait, words};
+use crate::support::{Recv, is_root, linerate, run, signal, skip, wait, words};
 
 #[test]
 fn all_problems_are_told_at_once() {
@@ -64,7 +67,8 @@ fn a_probe_says_of_every_path_whether_it_works() {
     }
     let (status, out, err) = run(&["probe"]);
     assert!(status == 0 || status == 3, "{err}");
-    for path in ["packet send", "xsk receive", "xdp native", "xdp live frames"] {
+    for path in ["uring send", "uring receive", "packet send", "xsk receive", "xdp native", "xdp live frames"]
+    {
         let line = out.lines().find(|line| line.trim_start().starts_with(path));
         assert!(line.is_some_and(|line| line.contains(" yes ")), "{path}: {out}");
     }
@@ -112,5 +116,23 @@ fn help_manual_and_completions_come_from_one_source() {
         assert!(help.contains(option), "{option}");
         assert!(manual.contains(&option.replace('-', "\\-")), "{option}");
         assert!(completions.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn a_rate_that_nothing_reaches_ends_with_its_time_and_with_a_signal() {
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = sink.local_addr().unwrap().to_string();
+    let args = ["send", &target, "--no-handshake", "--rate", "100Gpps", "--no-save"];
+    let mut by_time = linerate(&[&args[..], &["--duration", "50ms"]].concat());
+    let mut child = by_time.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(1), "the rate was not held");
+    for name in ["INT", "TERM"] {
+        let mut by_signal = linerate(&[&args[..], &["--duration", "10m"]].concat());
+        let mut child = by_signal.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // It sends before it is ended.
+        sink.recv(&mut [0; 2048]).unwrap();
+        signal(&child, name);
+        wait(&mut child);
     }
 }

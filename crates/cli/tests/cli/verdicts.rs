@@ -7,7 +7,7 @@ use std::{
 
 use measure::Run;
 
-use crate::support::{json, run};
+use crate::support::{json, own_folder, run};
 
 /// A run of three trials, each of which delivered what is said, saved under a name.
 fn saved(folder: &Path, name: &str, measured: &Run, delivered_pps: &[f64]) -> String {
@@ -30,8 +30,7 @@ fn measured() -> Run {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::remove_dir_all(&folder).ok();
+    let folder = own_folder().join(name);
     fs::create_dir_all(&folder).unwrap();
     folder
 }

@@ -1,11 +1,17 @@
 //! What the tests' scripts call inside the guest.
 
-use std::{env, fs};
+use std::{env, fs, os::fd::AsFd};
 
 use ledger::HostCounters;
-use port::{CountOptions, PacketTx, PacketTxOptions, TxPort, Verdict, XdpMode, XdpRx};
+use port::{CountOptions, PacketTx, PacketTxOptions, ProbeAction, TxPort, XdpMode, XdpRx};
 use serde_json::json;
-use sys::{ethtool::EthtoolSocket, rtnetlink::RouteSocket};
+use sys::{
+    bpf_program,
+    counting::{Mark, mark},
+    ethtool::EthtoolSocket,
+    known,
+    rtnetlink::RouteSocket,
+};
 
 /// Does what the variable INSIDE says; nothing outside of a guest.
 #[test]
@@ -18,6 +24,7 @@ fn called() {
         ["frames", from, to, count, bytes] => {
             frames(from, to, count.parse().unwrap(), bytes.parse().unwrap())
         }
+        ["known"] => known(),
         other => panic!("nothing of this name: {other:?}"),
     }
 }
@@ -51,7 +58,7 @@ fn settings(interface: &str) -> String {
 /// Keeps a program of another process on the interface until the file is there.
 fn hold_xdp(interface: &str, file: &str) {
     let index = RouteSocket::open().unwrap().link_by_name(interface).unwrap().index;
-    let options = CountOptions { streams: 1, queues: 0, verdict: Verdict::Pass, work_ns: 0 };
+    let options = CountOptions { streams: 1, verdict: ProbeAction::Pass, ..CountOptions::default() };
     let _held = XdpRx::open(index, XdpMode::Native, &options).unwrap();
     println!("holding");
     while !fs::exists(file).unwrap() {
@@ -65,6 +72,35 @@ fn counters(interface: &str) -> String {
     json!({ "driver": read.driver, "counters": read.driver_counters, "rx_packets": read.link.rx_packets })
         .to_string()
 }
+
+/// Work whose instructions are known, each a count of the machine's own: see `exact.rs`.
+fn known() {
+    let counted = |work: &mut dyn FnMut()| {
+        mark(Mark::Sender);
+        mark(Mark::Work);
+        mark(Mark::Begin);
+        work();
+        mark(Mark::End);
+    };
+    let mut buffer = [0; FILLED_BYTES];
+    let (short, long) = (known::xdp_program(0).unwrap(), known::xdp_program(XDP_MORE).unwrap());
+    for times in [1000, 2000, 3000] {
+        for _ in 0..REPEATS {
+            counted(&mut || known::loop_of_two(times));
+            counted(&mut || known::failing_calls(times));
+            counted(&mut || known::string_fills(&mut buffer, times));
+            counted(&mut || bpf_program::run(short.as_fd(), times as u32).unwrap());
+            counted(&mut || bpf_program::run(long.as_fd(), times as u32).unwrap());
+        }
+    }
+}
+
+/// How often each piece of known work is counted.
+pub(crate) const REPEATS: usize = 5;
+/// Bytes of a string instruction.
+pub(crate) const FILLED_BYTES: usize = 96;
+/// Instructions by which the longer of two XDP programs is longer.
+pub(crate) const XDP_MORE: usize = 64;
 
 /// Sends frames of a kind that nobody wants.
 fn frames(from: &str, to: &str, count: usize, bytes: usize) {

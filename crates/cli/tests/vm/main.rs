@@ -2,9 +2,12 @@
 
 mod bench;
 mod divert;
+mod exact;
 mod inside;
 mod ledger;
 mod nic;
 mod probe;
 mod stats;
 mod support;
+mod tune;
+mod uring;

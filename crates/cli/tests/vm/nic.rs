@@ -50,8 +50,8 @@ fn a_card_under_load_is_measured_asked_about_and_put_back() {
         linerate nic apply pair1a --set ring.rx=512 --yes > /share/yes.out
         linerate nic restore pair1a > /share/restore.out
         settings pair1a | cmp - /share/before
-        cp /bin/sleep /tmp/irqbalance
-        /tmp/irqbalance 100 &
+        cp /bin/sleep $TMPDIR/irqbalance
+        $TMPDIR/irqbalance 100 &
         balancer=$!
         linerate nic apply pair1a --set irq.pair1a-rx-0=1 2> /share/balanced
         kill $balancer

@@ -7,7 +7,7 @@ use crate::support::Guest;
 
 /// What is said of a path.
 fn finding<'f>(findings: &'f Value, path: &str) -> &'f Value {
-    findings.as_array().unwrap().iter().find(|finding| finding["path"] == path).unwrap()
+    findings.as_array().unwrap().iter().find(|finding| finding["engine"] == path).unwrap()
 }
 
 fn script(pairs: usize) -> String {

@@ -10,7 +10,6 @@ fn kernel_pktgen_is_measured_by_every_engine() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(
         "set -e
-        export XDG_RUNTIME_DIR=/tmp
         ip link set pair1a up
         ip link set pair1b up
         ip addr add 10.9.0.2/24 dev pair1b

@@ -42,7 +42,7 @@ impl Guest {
     pub(crate) fn run(self, script: &str) -> Done {
         let this = env::current_exe().unwrap();
         let script = format!(
-            "export XDG_STATE_HOME=/tmp HOME=/root LINERATE={LINERATE}\n\
+            "export HOME=/root LINERATE={LINERATE}\n\
              linerate() {{ $LINERATE \"$@\"; }}\n\
              inside() {{ INSIDE=\"$*\" {} --exact inside::called --nocapture --quiet; }}\n\
              settings() {{ inside settings $1 | grep ^flags; }}\n{script}",

@@ -1,13 +1,13 @@
 //! What is given back looks as if it had come from the wire: VLAN tags, bytes and time stamps.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
     thread,
 };
 
-use divert::{BEAT, Place};
+use divert::{BEAT, Fate, FilterAt};
 use lab::Lab;
 use port::{XdpTx, XdpTxOptions};
 use wire::{FrameSpec, MacAddr, Sizes, Template, Values, VlanTag};
@@ -38,7 +38,7 @@ fn templates(lab: &Lab) -> Vec<Template> {
 #[test]
 fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     let Some(lab) = lab() else { return };
-    let file = std::env::temp_dir().join(format!("linerate-arrival-{}.pcap", std::process::id()));
+    let file = testing::own_folder().join("arrival.pcap");
     let templates = templates(&lab);
     let mut capture = Command::new("tcpdump");
     // Incoming ones only: the host answers that nobody listens.
@@ -72,7 +72,7 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
         }
     };
     send();
-    let mut diversion = start(&lab, &plan(&lab, Place::User, &["pass all"]));
+    let mut diversion = start(&lab, &plan(&lab, FilterAt::User, &["pass all"]));
     let began_ns = sys::clock::realtime_ns();
     thread::scope(|scope| {
         let sending = scope.spawn(send);
@@ -82,7 +82,7 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
         }
     });
     let status = settle(&mut diversion, 3);
-    assert_eq!(status.ledger.of("reinjected"), 3, "{status:#?}");
+    assert_eq!(status.ledger.of(Fate::Reinjected), 3, "{status:#?}");
     assert!(capture.wait().unwrap().success());
     let end_ns = sys::clock::realtime_ns();
 
@@ -91,7 +91,6 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     while let Some(frame) = reader.next_frame().unwrap() {
         frames.push((frame.time_ns, frame.bytes.to_vec()));
     }
-    fs::remove_file(&file).unwrap();
     let (direct, given_back) = frames.split_at(3);
     let bytes = |frames: &[(u64, Vec<u8>)]| -> Vec<Vec<u8>> {
         frames.iter().map(|(_, bytes)| bytes.clone()).collect()

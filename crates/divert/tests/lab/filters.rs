@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Frame, Place, Verdict, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, Fate, FilterAt, Frame, Verdict, Verdicts};
 use lab::Lab;
 
 use crate::support::{FLOODED, PATIENCE, VALID, lab, lab_with, plan, send, settle, start};
@@ -43,8 +43,8 @@ impl Verdicts for LongerEcho {
 fn an_answer_leaves_on_the_queue_where_the_question_came() {
     let Some(lab) = lab() else { return };
     let plan = DivertPlan {
-        selection: Some(format!("udp dst port {VALID}")),
-        ..plan(&lab, Place::User, &["drop all"])
+        selection: Some(format!("udp dst port {VALID}").parse().unwrap()),
+        ..plan(&lab, FilterAt::User, &["drop all"])
     };
     let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| LongerEcho)).unwrap().unwrap();
     let target = (IpAddr::from(lab.rx().ipv4()[0]), VALID);
@@ -67,13 +67,13 @@ fn an_answer_leaves_on_the_queue_where_the_question_came() {
             thread::sleep(BEAT / 20);
         }
     });
-    assert_eq!(settle(&mut diversion, 200).ledger.of("sent"), 200);
+    assert_eq!(settle(&mut diversion, 200).ledger.of(Fate::Sent), 200);
 }
 
 #[test]
 fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
     let Some(lab) = lab() else { return };
-    let file = |name: &str| std::env::temp_dir().join(format!("linerate-{name}-{}.pcap", std::process::id()));
+    let file = |name: &str| testing::own_folder().join(name);
     let (samples, kept) = (file("samples"), file("kept"));
     let keep = format!("keep udp dst port {VALID}");
     let plan = DivertPlan {
@@ -82,7 +82,7 @@ fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
         sample_one_in: 10,
         sample_file: Some(samples.clone()),
         keep_file: Some(kept.clone()),
-        ..plan(&lab, Place::User, &[&keep, "drop all"])
+        ..plan(&lab, FilterAt::User, &[&keep, "drop all"])
     };
     let mut diversion = start(&lab, &plan);
     send(&lab, &mut diversion, VALID, 150);
@@ -90,7 +90,7 @@ fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
     let status = settle(&mut diversion, 400);
     let per_queue: u64 = status.queues.iter().map(|queue| queue.received / 10).sum();
     let last = diversion.finish().unwrap();
-    assert_eq!((last.ledger.of("kept"), last.ledger.of("dropped")), (150, 250));
+    assert_eq!((last.ledger.of(Fate::Kept), last.ledger.of(Fate::Dropped)), (150, 250));
     let frames = |path| {
         let mut reader = wire::PcapReader::new(File::open(path).unwrap()).unwrap();
         let mut ports = Vec::new();
@@ -101,9 +101,6 @@ fn one_packet_in_n_is_sampled_and_what_is_kept_is_recorded() {
     };
     assert_eq!(frames(&kept), [VALID; 150]);
     assert_eq!(frames(&samples).len() as u64, per_queue);
-    for path in [samples, kept] {
-        std::fs::remove_file(path).unwrap();
-    }
 }
 
 /// The scheduling policy of a thread of this process, field 41 of `proc_pid_stat(5)`.
@@ -124,7 +121,7 @@ fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
     // Other tests' diversions in this process have threads for queues 0 and 1.
     const QUEUE: u32 = 2;
     let Some(lab) = lab_with(QUEUE + 1) else { return };
-    let plan = DivertPlan { queues: vec![QUEUE], ..plan(&lab, Place::User, &["pass all"]) };
+    let plan = DivertPlan { queues: vec![QUEUE], ..plan(&lab, FilterAt::User, &["pass all"]) };
     let cpu = sys::cpu::allowed().unwrap()[0];
     for (cpus, spin, goes_first) in
         [(vec![cpu], false, true), (vec![cpu], true, false), (vec![], false, false)]
@@ -135,7 +132,7 @@ fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
         // It gives back what passes all the same, and lets packet processing come to its turn meanwhile.
         send(&lab, &mut diversion, VALID, 200);
         let status = diversion.finish().unwrap();
-        assert_eq!((status.ledger.of("lost"), status.ledger.unexplained), (0, 0), "{status:#?}");
+        assert_eq!((status.ledger.of(Fate::Lost), status.ledger.unexplained), (0, 0), "{status:#?}");
     }
 }
 
@@ -168,7 +165,7 @@ fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
 fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
     static HANGS: AtomicBool = AtomicBool::new(true);
     HANGS.store(true, Relaxed);
-    let plan = plan(lab, Place::User, &["drop all"]);
+    let plan = plan(lab, FilterAt::User, &["drop all"]);
     let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| Hangs(&HANGS))).unwrap().unwrap();
     // More than its rings hold: the kernel finds no empty frame or no room. Within a second everything is its own again.
     send(lab, &mut diversion, FLOODED, 5000);
@@ -187,16 +184,16 @@ fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
         }
     };
     let passes = |status: &divert::Status| {
-        status.ledger.lines.iter().any(|line| line.place == "came while nobody put the deadline off")
+        status.ledger.lines.iter().any(|line| line.line.place == "came while nobody put the deadline off")
     };
     beat_until("packets to reach the kernel", &passes);
     let open_after = flooded.elapsed();
     HANGS.store(false, Relaxed);
     beat_until("its queue", &|status| {
-        status.queues.iter().all(|queue| queue.diverted) && status.ledger.of("dropped") > 0
+        status.queues.iter().all(|queue| queue.diverted) && status.ledger.of(Fate::Dropped) > 0
     });
     let last = diversion.finish().unwrap().ledger;
-    assert!(last.of("lost") > 0, "the rings did not run over: {last:#?}");
+    assert!(last.of(Fate::Lost) > 0, "the rings did not run over: {last:#?}");
     assert_eq!(last.unexplained, 0, "{last:#?}");
     open_after
 }

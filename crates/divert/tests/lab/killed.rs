@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, Place, Rule, RuleVerdict};
+use divert::{BEAT, Diversion, FilterAt};
 use lab::{Lab, Side};
 use sys::rtnetlink::RouteSocket;
 
@@ -33,11 +33,11 @@ const ONE_LATE_IN: usize = 20;
 #[test]
 fn in_another_process() {
     let Ok(place) = env::var(ROLE) else { return };
-    let place = if place == "user" { Place::User } else { Place::Xdp };
+    let place = if place == "user" { FilterAt::User } else { FilterAt::Xdp };
     let plan = divert::DivertPlan {
         place,
         queues: vec![0, 1],
-        rules: vec![Rule::new(RuleVerdict::Drop, format!("udp dst port {FLOODED}"))],
+        rules: vec![format!("drop udp dst port {FLOODED}").parse().unwrap()],
         ..divert::DivertPlan::of("lab-rx", "udp").unwrap()
     };
     println!("\nstarts");
@@ -49,7 +49,7 @@ fn in_another_process() {
             0 => diversion.remove_queue(1).unwrap(),
             1 => diversion.add_queue(1).unwrap(),
             2 => diversion
-                .reload(vec![Rule::new(RuleVerdict::Drop, format!("udp dst port {FLOODED} or {round}"))])
+                .reload(vec![format!("drop udp dst port {FLOODED} or {round}").parse().unwrap()])
                 .unwrap(),
             _ => thread::sleep(BEAT / 50),
         }
@@ -130,7 +130,7 @@ fn after_a_kill_at_any_moment_under_flood_everything_flows_again_within_a_second
 #[test]
 fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
     let Some(lab) = lab() else { return };
-    for place in [Place::Xdp, Place::User] {
+    for place in [FilterAt::Xdp, FilterAt::User] {
         let stop = AtomicBool::new(false);
         let numbered = lab.rx().run(|| UdpSocket::bind(("0.0.0.0", VALID)).unwrap()).unwrap();
         numbered.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -226,7 +226,7 @@ fn a_diversion_without_a_beat_is_over_within_its_deadline() {
     while times.last().is_none_or(|took| *took >= OPEN_WITHIN) {
         assert!(times.len() < 5, "closed for {times:?}");
         let Some(lab) = lab() else { return };
-        let mut diversion = start(&lab, &plan(&lab, Place::Xdp, &["drop udp"]));
+        let mut diversion = start(&lab, &plan(&lab, FilterAt::Xdp, &["drop udp"]));
         send(&lab, &mut diversion, FLOODED, 10);
         settle(&mut diversion, 10);
         let began = Instant::now();

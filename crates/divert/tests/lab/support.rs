@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Place, Status, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, FilterAt, Status, Verdicts};
 use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
@@ -26,7 +26,7 @@ pub(crate) fn lab_with(queues: u32) -> Option<Lab> {
     testing::root_lab(&LabPlan { queues, gro: true, ..LabPlan::default() }, "diverting needs root")
 }
 
-pub(crate) fn plan(lab: &Lab, place: Place, rules: &[&str]) -> DivertPlan {
+pub(crate) fn plan(lab: &Lab, place: FilterAt, rules: &[&str]) -> DivertPlan {
     DivertPlan {
         interface: lab.rx().interface().into(),
         queues: vec![0, 1],

@@ -2,17 +2,27 @@
 
 use crate::{
     ast::Op,
+    graph::{Graph, Target},
     run::{CHAIN_AUTHENTICATION, CHAIN_END, CHAIN_HEADERS, CHAIN_OPTIONS, ipv4_header},
-    value::{Place, Size, Value, ValueId},
+    value::{Size, Value, ValueAt, ValueId},
 };
 
-use super::{
-    Code,
-    assembler::{Condition, Label, Operand, R0, R1, R2, R3, R4, R5, R6, Register},
-};
+use super::assembler::{Assembler, Condition, Label, Operand, R0, R1, R2, R3, R4, R5, R6, Register};
 
 /// The verifier allows a packet pointer to move by 65535; half of it for what is computed, half for what is fixed.
 pub(super) const FARTHEST_READ: u32 = 0x7f00;
+
+/// The code so far, and what is known at this place of it.
+pub(super) struct Code<'g> {
+    pub(super) graph: &'g Graph,
+    pub(super) assembler: Assembler,
+    /// So many bytes are in the frame, at this place of the code.
+    pub(super) checked: u32,
+    /// Where a fault leads, at this place of the code.
+    pub(super) fault: Target,
+    /// The most intermediate results so far.
+    pub(super) slots: usize,
+}
 
 impl Code<'_> {
     /// Leaves a value in R0 and overwrites R3, R4 and R5; stack slots from `slot` on are free.
@@ -23,8 +33,8 @@ impl Code<'_> {
                 self.assembler.copy(R0, R2);
                 self.assembler.subtract_register(R0, R1);
             }
-            Value::Load(Place { base: None, at }, size) => self.load_fixed(at, size),
-            Value::Load(Place { base: Some(base), at }, size) => {
+            Value::Load(ValueAt { base: None, at }, size) => self.load_fixed(at, size),
+            Value::Load(ValueAt { base: Some(base), at }, size) => {
                 self.value(base, slot);
                 if ipv4_header(&self.graph.values, base).is_none() {
                     self.limit(R0);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::{
     ast::Op,
     lower::{Compare, Test},
-    value::{Place, Size, Value, ValueId, Values},
+    value::{Size, Value, ValueAt, ValueId, Values},
 };
 
 use super::{Graph, Step, Target};
@@ -242,7 +242,7 @@ impl Facts<'_> {
             || self.tests().filter(|(_, outcome)| *outcome != Outcome::Fault).map(|(test, _)| test);
         match values.of(value) {
             Value::Const(_) | Value::Len => true,
-            Value::Load(Place { base: None, .. }, _) => {
+            Value::Load(ValueAt { base: None, .. }, _) => {
                 let end = values.certain_extent(value);
                 computed().any(|test| {
                     values.certain_extent(test.value).max(values.certain_extent(test.with)) >= end

@@ -15,7 +15,8 @@ use crate::{
 
 use super::{
     Cond, Lowering,
-    link::{ARP, DECNET, IPV4, IPV6, LinkKind, RARP},
+    link::{ARP, DECNET, IPV4, IPV6, RARP},
+    offsets::LinkKind,
 };
 
 impl Lowering<'_> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     ast::{Arith, Op, Protocol, Relation},
     error::FilterError,
-    value::{Place, Size, ValueId},
+    value::{Size, ValueAt, ValueId},
 };
 
 use super::{Cond, Lowering};
@@ -56,7 +56,7 @@ impl Lowering<'_> {
                     Some(base) => self.values.op(Op::Add, index, base),
                     None => index,
                 };
-                self.values.load(Place { base: Some(base), at: place.at }, size)
+                self.values.load(ValueAt { base: Some(base), at: place.at }, size)
             }
         })
     }
@@ -67,7 +67,7 @@ impl Lowering<'_> {
         protocol: Protocol,
         index: Vec<Cond>,
         at: &Range<usize>,
-    ) -> Result<(Place, Vec<Cond>), FilterError> {
+    ) -> Result<(ValueAt, Vec<Cond>), FilterError> {
         let mut conds = index;
         let place = match protocol {
             Protocol::Ether => self.link.header,

@@ -5,12 +5,13 @@ use std::ops::Range;
 use crate::{
     ast::{Op, Protocol},
     error::{FilterError, FilterErrorKind},
-    value::{Place, Size, ValueId},
+    value::{Size, ValueAt, ValueId},
 };
 
 use super::{
     Cond, Lowering,
-    link::{self, IPV4, IPV6, LinkKind, LinkState},
+    link::{self, IPV4, IPV6},
+    offsets::{LinkKind, LinkState},
 };
 
 /// Geneve's protocol type of an Ethernet frame (RFC 8926).
@@ -46,7 +47,7 @@ impl Lowering<'_> {
         let place = self.link.network();
         let mut cond = if self.link.labels > 0 {
             // The label before is not the last.
-            self.bits(Place { at: place.at - 2, ..place }, Size::Byte, 1, 0)
+            self.bits(ValueAt { at: place.at - 2, ..place }, Size::Byte, 1, 0)
         } else {
             self.ethertype(link::MPLS, at)?
         };
@@ -96,17 +97,17 @@ impl Lowering<'_> {
         let (test, equals) = self.is_ipv4();
         let (behind_v4, behind_v6) = (self.offset(behind_v4.plus(8)), self.offset(behind_v6.plus(8)));
         let start = self.values.either(test, equals, behind_v4, behind_v6);
-        let header = Place { base: Some(start), at: 0 };
+        let header = ValueAt { base: Some(start), at: 0 };
         let words = self.masked(header, Size::Byte, 0x3f);
         let four = self.values.constant(4);
         let options = self.values.op(Op::Mul, words, four);
         let inner = self.values.op(Op::Add, options, start);
-        let inner = Place { base: Some(inner), at: 8 };
+        let inner = ValueAt { base: Some(inner), at: 8 };
         let kind = self.values.load(header.plus(2), Size::Half);
-        let mut choice = |ethernet: Place, other: Place| {
+        let mut choice = |ethernet: ValueAt, other: ValueAt| {
             let (ethernet, other) = (self.offset(ethernet), self.offset(other));
             let base = self.values.either(kind, TRANSPARENT_BRIDGING, ethernet, other);
-            Place { base: Some(base), at: 0 }
+            ValueAt { base: Some(base), at: 0 }
         };
         let ethertype = choice(inner.plus(12), header.plus(2));
         let payload = choice(inner.plus(14), inner);
@@ -125,7 +126,7 @@ impl Lowering<'_> {
     fn geneve_over(
         &mut self,
         ip: Protocol,
-        transport: Place,
+        transport: ValueAt,
         vni: Option<u32>,
         at: &Range<usize>,
     ) -> Result<Cond, FilterError> {
@@ -157,7 +158,7 @@ impl Lowering<'_> {
     }
 
     /// A place as a number.
-    fn offset(&mut self, place: Place) -> ValueId {
+    fn offset(&mut self, place: ValueAt) -> ValueId {
         let at = self.values.constant(place.at);
         match place.base {
             Some(base) => self.values.op(Op::Add, base, at),

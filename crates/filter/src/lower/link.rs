@@ -5,10 +5,10 @@ use std::ops::Range;
 use crate::{
     ast::{LlcType, Protocol},
     error::FilterError,
-    value::{Place, Size},
+    value::{Size, ValueAt},
 };
 
-use super::{Compare, Cond, Lowering};
+use super::{Compare, Cond, Lowering, offsets::LinkKind};
 
 pub(super) const IPV4: u32 = 0x0800;
 pub(super) const ARP: u32 = 0x0806;
@@ -16,7 +16,6 @@ pub(super) const RARP: u32 = 0x8035;
 pub(super) const IPV6: u32 = 0x86dd;
 pub(super) const DECNET: u32 = 0x6003;
 pub(super) const MPLS: u32 = 0x8847;
-pub(super) const PPPOE_DISCOVERY: u32 = 0x8863;
 pub(super) const PPPOE_SESSION: u32 = 0x8864;
 const APPLETALK: u32 = 0x809b;
 const APPLETALK_ARP: u32 = 0x80f3;
@@ -29,59 +28,6 @@ const SAP_NETBEUI: u32 = 0xf0;
 pub(super) const SAP_ISO: u32 = 0xfe;
 /// Larger numbers in the length field are types.
 const MAX_LENGTH: u32 = 1500;
-
-/// Where headers are, at this point of the expression.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LinkState {
-    pub(super) kind: LinkKind,
-    /// The link header.
-    pub(super) header: Place,
-    /// The type of what follows it.
-    pub(super) ethertype: Place,
-    /// What follows it.
-    pub(super) payload: Place,
-    /// The network header, from the payload on; behind MPLS labels.
-    pub(super) network: u32,
-    /// The network header behind 802.2 without SNAP.
-    pub(super) network_802: u32,
-    /// MPLS labels so far.
-    pub(super) labels: u32,
-    /// Geneve headers so far.
-    pub(super) tunnels: u32,
-    /// The place in the Geneve header that says whether there is an inner Ethernet header.
-    pub(super) inner_ethernet: Option<Place>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LinkKind {
-    Ethernet,
-    Ppp,
-}
-
-impl LinkState {
-    pub(super) fn ethernet() -> Self {
-        let at = |at| Place { base: None, at };
-        Self {
-            kind: LinkKind::Ethernet,
-            header: at(0),
-            ethertype: at(12),
-            payload: at(14),
-            network: 0,
-            network_802: 3,
-            labels: 0,
-            tunnels: 0,
-            inner_ethernet: None,
-        }
-    }
-
-    pub(super) fn network(&self) -> Place {
-        self.payload.plus(self.network)
-    }
-
-    pub(super) fn network_802(&self) -> Place {
-        self.payload.plus(self.network_802)
-    }
-}
 
 /// The number by which a link header names a protocol: an Ethernet type, or an 802.2 access point.
 pub(super) fn link_number(protocol: Protocol) -> Option<u32> {
@@ -178,7 +124,7 @@ impl Lowering<'_> {
             }
         };
         let network = self.link.network();
-        let last = self.bits(Place { at: network.at - 2, ..network }, Size::Byte, 1, 1);
+        let last = self.bits(ValueAt { at: network.at - 2, ..network }, Size::Byte, 1, 1);
         Ok(last.and(self.bits(network, Size::Byte, 0xf0, version)))
     }
 

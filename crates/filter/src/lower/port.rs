@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use crate::{
     ast::{Direction, Protocol, Qualifiers},
     error::{FilterError, FilterErrorKind},
-    value::{Place, Size},
+    value::{Size, ValueAt},
 };
 
 use super::{
@@ -116,7 +116,7 @@ impl Lowering<'_> {
 
     fn either_port(
         &mut self,
-        transport: Place,
+        transport: ValueAt,
         direction: Option<Direction>,
         ports: &RangeInclusive<u16>,
     ) -> Result<Cond, FilterError> {
@@ -138,7 +138,7 @@ impl Lowering<'_> {
     }
 
     /// Where the header behind an IPv4 header is.
-    pub(super) fn behind_ipv4(&mut self) -> Place {
+    pub(super) fn behind_ipv4(&mut self) -> ValueAt {
         let network = self.link.network();
         let words = self.masked(network, Size::Byte, 0x0f);
         let two = self.values.constant(2);
@@ -146,6 +146,6 @@ impl Lowering<'_> {
         if let Some(outer) = network.base {
             base = self.values.op(crate::ast::Op::Add, base, outer);
         }
-        Place { base: Some(base), at: network.at }
+        ValueAt { base: Some(base), at: network.at }
     }
 }

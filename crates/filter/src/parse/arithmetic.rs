@@ -6,32 +6,10 @@ use crate::{
     lexer::Kind,
 };
 
-use super::Parser;
-
-/// Whether arithmetic or a comparison goes on with this word.
-pub(super) fn goes_on(kind: &Kind) -> bool {
-    operator(kind).is_some() || matches!(kind, Kind::Sign("=" | "!=" | "<" | ">" | "<=" | ">="))
-}
-
-/// How closely an operator holds what is left of it and what is right of it.
-///
-/// `%` and `^` have no rank in libpcap's grammar, and its parser then always reads on.
-fn operator(kind: &Kind) -> Option<(Op, u8, u8)> {
-    let Kind::Sign(sign) = kind else { return None };
-    Some(match *sign {
-        "|" => (Op::Or, 1, 2),
-        "&" => (Op::And, 3, 4),
-        "<<" => (Op::Shl, 5, 6),
-        ">>" => (Op::Shr, 5, 6),
-        "+" => (Op::Add, 7, 8),
-        "-" => (Op::Sub, 7, 8),
-        "*" => (Op::Mul, 9, 10),
-        "/" => (Op::Div, 9, 10),
-        "%" => (Op::Mod, 100, 0),
-        "^" => (Op::Xor, 100, 0),
-        _ => return None,
-    })
-}
+use super::{
+    Parser,
+    operators::{goes_on, operator},
+};
 
 /// How closely a sign holds its number: closer than every ranked operator.
 const MINUS: u8 = 11;

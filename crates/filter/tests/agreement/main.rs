@@ -3,18 +3,14 @@
 //! `corpus.txt` holds each expression with what libpcap said: how many of the packets match and a fingerprint of which.
 //! `LINERATE_BLESS=1` asks tcpdump again and rewrites it.
 
-mod classic;
 mod expressions;
 mod kernel;
 mod packets;
 mod reference;
 mod tuple;
 
-use std::net::UdpSocket;
-
-use filter::{CbpfRefusal, Filter, FilterSet};
+use filter::{Filter, FilterSet};
 use reference::{Optimised, Reference};
-use socket2::{SockFilter, SockRef};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agreement/corpus.txt");
 /// What libpcap says when an expression is no sentence, or matches nothing.
@@ -157,44 +153,112 @@ fn random_rules_are_judged_in_the_kernel_as_here() {
 }
 
 #[test]
-fn classic_programs_judge_the_corpus_as_here_and_the_kernel_takes_them() {
+fn a_conjunction_matches_what_each_of_both_matches_by_itself_here_and_in_the_kernel() {
+    let mut loader = kernel::Loader::new();
+    let mut rng = seeded();
     let packets = packets::packets();
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
-    let mut programs = 0;
-    for (_, expression) in corpus() {
-        let Ok(filter) = Filter::compile(&expression) else { continue };
-        let program = match filter.program() {
-            Ok(program) => program,
-            Err(CbpfRefusal::Protochain) => continue,
-            // What is behind two of them is computed by jumps that classic BPF has not.
-            Err(CbpfRefusal::TooLong { .. }) if expression.matches("geneve").count() == 2 => continue,
-            Err(error) => panic!("{expression}: {error}"),
+    let mut matched = 0;
+    for round in 0..1500 {
+        let mut filter = || loop {
+            // Each may begin with a tag, a label or a session; negated ones match often.
+            let sentence = match rng.u8(0..3) {
+                0 => expressions::sentence(&mut rng, 2),
+                1 => expressions::conjunction(&mut rng),
+                _ => format!("not ({})", expressions::sentence(&mut rng, 2)),
+            };
+            if let Ok(filter) = Filter::compile(&sentence) {
+                return filter;
+            }
         };
-        programs += 1;
-        for packet in &packets {
-            assert_eq!(
-                classic::run(&program, packet) > 0,
-                filter.matches(packet),
-                "{expression} on {packet:02x?}"
-            );
+        let (one, other) = (filter(), filter());
+        let both = one.and(&other);
+        let name = both.expression();
+        // Loading takes most of the time.
+        let loads = round < 300;
+        let kernel = loader.as_mut().filter(|_| loads).map(|loader| {
+            loader.load(&FilterSet::new([&both])).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+        });
+        for _ in 0..80 {
+            let packet = &packets[rng.usize(0..packets.len())];
+            let packet = expressions::changed(&mut rng, packet);
+            let expected = one.matches(&packet) && other.matches(&packet);
+            matched += usize::from(expected);
+            assert_eq!(both.matches(&packet), expected, "{name} on {packet:02x?}");
+            if let Some(kernel) = kernel.as_ref().filter(|_| packet.len() >= kernel::LEAST_FRAME) {
+                assert_eq!(kernel.matches(&packet), expected, "{name} in the kernel on {packet:02x?}");
+            }
+            if let Some(rules) = both.tuple_rules().filter(|_| tuple::is_whole(&packet)) {
+                let holds = rules.iter().any(|rule| tuple::holds(rule, &packet));
+                assert_eq!(holds, expected, "{name}: {rules:?} on {packet:02x?}");
+            }
         }
-        let program: Vec<_> = program.iter().map(|it| SockFilter::new(it.code, it.jt, it.jf, it.k)).collect();
-        SockRef::from(&socket)
-            .attach_filter(&program)
-            .unwrap_or_else(|error| panic!("{expression}: {error}"));
     }
-    assert!(programs > 300, "{programs} programs");
+    assert!(matched > 1000, "{matched} packets matched");
 }
 
+/// Frames by tag, IP version and destination port, and of each pair of expressions the frames that both match.
 #[test]
-fn a_long_expression_jumps_far() {
-    let expression = (0..200).map(|port| format!("dst port {}", 2 * port)).collect::<Vec<_>>().join(" or ");
-    let filter = Filter::compile(&expression).expect("long but right");
-    let program = filter.program().expect("short enough");
-    assert!(program.len() > 256);
-    for packet in packets::packets() {
-        assert_eq!(classic::run(&program, &packet) > 0, filter.matches(&packet), "{packet:02x?}");
+fn each_part_of_a_conjunction_reads_the_frame_from_its_start() {
+    let frames = [
+        ("v4 9", udp_frame(&[], false, 9)),
+        ("v4 10", udp_frame(&[], false, 10)),
+        ("v6 9", udp_frame(&[], true, 9)),
+        ("5 v4 9", udp_frame(&[5], false, 9)),
+        ("5 v6 9", udp_frame(&[5], true, 9)),
+        ("5 v6 10", udp_frame(&[5], true, 10)),
+        ("7 v4 9", udp_frame(&[7], false, 9)),
+        ("7 5 v4 9", udp_frame(&[7, 5], false, 9)),
+    ];
+    let cases: [(&str, &str, &[&str]); 12] = [
+        ("", "udp", &["v4 9", "v4 10", "v6 9"]),
+        ("udp", "", &["v4 9", "v4 10", "v6 9"]),
+        ("udp", "dst port 9", &["v4 9", "v6 9"]),
+        ("ip", "ip6", &[]),
+        ("vlan 5", "udp", &[]),
+        ("vlan 5", "vlan and udp", &["5 v4 9", "5 v6 9", "5 v6 10"]),
+        ("vlan and udp", "vlan 5", &["5 v4 9", "5 v6 9", "5 v6 10"]),
+        ("vlan", "vlan 5", &["5 v4 9", "5 v6 9", "5 v6 10"]),
+        ("vlan 7", "vlan and vlan 5", &["7 5 v4 9"]),
+        ("vlan", "not udp", &["5 v4 9", "5 v6 9", "5 v6 10", "7 v4 9", "7 5 v4 9"]),
+        (
+            "udp or (vlan and udp)",
+            "dst port 9 or (vlan and dst port 9)",
+            &["v4 9", "v6 9", "5 v4 9", "5 v6 9", "7 v4 9"],
+        ),
+        ("ip6 or vlan 5", "ip or vlan and ip6", &["5 v6 9", "5 v6 10"]),
+    ];
+    let mut loader = kernel::Loader::new();
+    for (one, other, expected) in cases {
+        let [first, second] = [one, other].map(|text| Filter::compile(text).expect(text));
+        let both = first.and(&second);
+        let found = |matches: &dyn Fn(&[u8]) -> bool| -> Vec<&str> {
+            frames.iter().filter(|(_, frame)| matches(frame)).map(|(name, _)| *name).collect()
+        };
+        assert_eq!(found(&|frame| both.matches(frame)), expected, "{one} | {other}");
+        let Some(loader) = &mut loader else { continue };
+        let kernel = loader.load(&FilterSet::new([&both])).expect("the kernel takes it");
+        assert_eq!(found(&|frame| kernel.matches(frame)), expected, "{one} | {other} in the kernel");
     }
+}
+
+/// A UDP packet behind VLAN tags, the outer one first.
+fn udp_frame(tags: &[u16], v6: bool, dst_port: u16) -> Vec<u8> {
+    let mut frame = vec![0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1];
+    for tag in tags {
+        frame.extend([0x81, 0x00]);
+        frame.extend(tag.to_be_bytes());
+    }
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 26, 17, 64]);
+        frame.extend(std::net::Ipv6Addr::LOCALHOST.octets().repeat(2));
+    } else {
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    }
+    frame.extend([0x9c, 0x40]);
+    frame.extend(dst_port.to_be_bytes());
+    frame.extend([0, 26, 0, 0]);
+    frame.extend([0; 18]);
+    frame
 }
 
 #[test]

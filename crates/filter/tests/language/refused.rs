@@ -87,7 +87,7 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         Kind::UnknownName,
         "foo",
         "'foo' is no kind of LLC frame",
-        "they are i, s, u, rr, rnr, rej, ui, ua, disc, sabme, test, xid and frmr",
+        "they are i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid and frmr",
     ),
     (
         "net 192.0.2.1/24",

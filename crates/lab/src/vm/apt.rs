@@ -72,6 +72,11 @@ impl Apt {
         Ok(files)
     }
 
+    /// Whether the archive has a package of this name.
+    pub(crate) fn has(&self, package: &str) -> Result<bool, VmError> {
+        self.run("apt-cache", &["madison", package]).map(|versions| !versions.trim().is_empty())
+    }
+
     /// The package and everything it needs, by name, whatever this machine has installed.
     pub(crate) fn with_dependencies(&self, package: &str) -> Result<Vec<String>, VmError> {
         let listed = self.run("apt-cache", &["depends", "--recurse", "--important", package])?;

@@ -33,6 +33,19 @@ pub(crate) fn payload(image: &[u8]) -> Option<Payload<'_>> {
     Some(Payload { unpacker, compressed, unpacked_bytes })
 }
 
+/// The version that a bzImage names: what `uname -r` prints; `None` in a file of another form.
+pub(crate) fn version(image: &[u8]) -> Option<String> {
+    const MAGIC: usize = 0x202;
+    const VERSION_OFFSET: usize = 0x20e;
+    if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
+        return None;
+    }
+    let offset = u16::from_le_bytes(image.get(VERSION_OFFSET..VERSION_OFFSET + 2)?.try_into().ok()?);
+    let text = image.get(usize::from(offset) + 0x200..)?;
+    let text = &text[..text.iter().position(|byte| matches!(byte, 0 | b' '))?];
+    String::from_utf8(text.to_vec()).ok().filter(|version| !version.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +69,15 @@ mod tests {
         assert_eq!(found, Some(("zstd", b"\x28\xb5\x2f\xfdabc".to_vec(), 7)));
         let gzip = [b"\x1f\x8b\x08abc".as_slice(), &9u32.to_le_bytes()].concat();
         assert_eq!(payload(&image(&gzip)).map(|payload| payload.compressed.len()), Some(gzip.len()));
+    }
+
+    #[test]
+    fn an_image_names_its_version() {
+        let mut image = image(b"");
+        image[0x20e..0x210].copy_from_slice(&0x300u16.to_le_bytes());
+        image[0x500..0x50f].copy_from_slice(b"6.12.1-own (me)");
+        assert_eq!(version(&image).as_deref(), Some("6.12.1-own"));
+        assert_eq!((version(b"\x7fELF"), version(&image[..0x400])), (None, None));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct VmPlan {
     /// Which kernel it runs.
     pub kernel: Kernel,
+    /// A kernel of the user's own instead.
+    pub image: Option<KernelImage>,
     /// Its network cards, wired back to back; those of the first pair are `pair1a` and `pair1b`.
     pub pairs: Vec<NicPair>,
     /// Virtual CPUs. igb and vmxnet3 use one queue for each, up to 8.
@@ -20,7 +22,8 @@ pub struct VmPlan {
     pub time_limit: Duration,
     /// Who executes the guest's instructions.
     pub accel: Accel,
-    /// A folder of the host that the guest may write to, as `/share`.
+    /// A folder of the host that the guest may write to, as `/share`. Of a [counting](Accel::Counting) machine it holds the
+    /// counter's files: `counts`, and `symbols`, which the guest writes before its first mark.
     pub share: Option<PathBuf>,
     /// More words for the kernel's command line.
     pub kernel_options: Vec<String>,
@@ -31,6 +34,7 @@ impl Default for VmPlan {
     fn default() -> Self {
         Self {
             kernel: Kernel::Latest,
+            image: None,
             pairs: Vec::new(),
             cpus: 2,
             memory_mib: 1024,
@@ -42,6 +46,16 @@ impl Default for VmPlan {
     }
 }
 
+/// A kernel that was built or downloaded by the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelImage {
+    /// A bzImage, or the ELF file `vmlinux`.
+    pub image: PathBuf,
+    /// The folder of its modules (`.ko`, `.ko.xz`, `.ko.zst`), searched with its subfolders. A machine needs those that
+    /// reach the host's files, unless they are built in: `9p`, `9pnet_virtio`, `virtio_pci` and `overlay`.
+    pub modules: PathBuf,
+}
+
 /// A kernel by its series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
@@ -49,7 +63,8 @@ pub enum Kernel {
     V6_1,
     /// Debian 13's.
     V6_12,
-    /// The newest that Debian 13 can have.
+    /// The newest that Debian 13 could have when linerate was last tested with it; where the archive has dropped that
+    /// version, the newest it has.
     Latest,
 }
 
@@ -63,6 +78,14 @@ impl Kernel {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::Latest => "latest",
+        }
+    }
+
+    /// The version that is downloaded while the archive has it; of the others, the suite's own.
+    pub(crate) fn pinned(self) -> Option<&'static str> {
+        match self {
+            Self::V6_1 | Self::V6_12 => None,
+            Self::Latest => Some("7.3.4+deb13-amd64"),
         }
     }
 
@@ -186,6 +209,9 @@ pub enum Accel {
     Tcg,
     /// The kernel's virtual machine: needs `/dev/kvm` on a machine that is not itself a limited guest.
     Kvm,
+    /// The emulator with one CPU, whose clock advances by 1 ns with each instruction that it executes and skips idle time.
+    /// With a shared folder it counts instructions by function between the marks of [`sys::counting`].
+    Counting,
 }
 
 impl FromStr for Accel {
@@ -195,7 +221,8 @@ impl FromStr for Accel {
         match text {
             "tcg" => Ok(Self::Tcg),
             "kvm" => Ok(Self::Kvm),
-            _ => Err(format!("no such accelerator: {text}; there are tcg and kvm")),
+            "counting" => Ok(Self::Counting),
+            _ => Err(format!("unknown accelerator {text}: expected tcg, kvm or counting")),
         }
     }
 }
@@ -226,6 +253,12 @@ pub enum VmPlanError {
     /// None, or more than the emulator takes.
     #[error("a virtual machine has 1 to {} CPUs, not {cpus}", VmPlan::MAX_CPUS)]
     Cpus {
+        /// What was asked.
+        cpus: u32,
+    },
+    /// Its clock is that of one CPU's instructions.
+    #[error("a counting virtual machine has 1 CPU, not {cpus}")]
+    CountingCpus {
         /// What was asked.
         cpus: u32,
     },
@@ -260,6 +293,7 @@ impl VmPlan {
         let rules = [
             (pairs <= Self::MAX_PAIRS, VmPlanError::Pairs { pairs }),
             ((1..=Self::MAX_CPUS).contains(&cpus), VmPlanError::Cpus { cpus }),
+            (self.accel != Accel::Counting || cpus == 1, VmPlanError::CountingCpus { cpus }),
             (memory_mib >= Self::LEAST_MEMORY_MIB, VmPlanError::Memory { memory_mib }),
         ];
         let queues = self.pairs.iter().filter_map(|pair| {
@@ -297,6 +331,7 @@ mod tests {
         assert!("virtio:".parse::<NicPair>().unwrap_err().contains("virtio:4"));
         assert!("5.10".parse::<Kernel>().unwrap_err().contains("6.12"));
         assert!("i40e".parse::<NicModel>().unwrap_err().contains("vmxnet3"));
+        assert_eq!("counting".parse(), Ok(Accel::Counting));
         assert!("hvf".parse::<Accel>().unwrap_err().contains("kvm"));
     }
 
@@ -330,5 +365,8 @@ mod tests {
         assert_eq!(plan.problems().len(), 4);
         assert_eq!(VmPlan::default().problems(), []);
         assert_eq!(plan.problems()[1].to_string(), "a virtual machine has 1 to 64 CPUs, not 0");
+        let counting = VmPlan { accel: Accel::Counting, ..VmPlan::default() };
+        assert_eq!(counting.problems()[0].to_string(), "a counting virtual machine has 1 CPU, not 2");
+        assert_eq!(VmPlan { cpus: 1, ..counting }.problems(), []);
     }
 }

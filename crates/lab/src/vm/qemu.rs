@@ -19,6 +19,8 @@ pub(crate) struct Descriptors {
     pub(crate) stderr: RawFd,
     /// The archive with the first files.
     pub(crate) initramfs: RawFd,
+    /// The plugin that counts instructions.
+    pub(crate) counter: Option<RawFd>,
     /// The queues of cards that are not wired by a hub, by card: `1a`.
     pub(crate) wires: Vec<(String, Vec<RawFd>)>,
 }
@@ -39,6 +41,11 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
         Accel::Kvm => {
             add("-accel", "kvm".into());
             add("-cpu", "host".into());
+        }
+        Accel::Counting => {
+            add("-accel", "tcg,thread=single".into());
+            add("-icount", "shift=0,sleep=off".into());
+            add("-cpu", "max".into());
         }
     }
     add("-m", plan.memory_mib.to_string());
@@ -66,10 +73,22 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
         words.extend(["-fsdev".into(), option]);
         words.extend(["-device".into(), "virtio-9p-pci,fsdev=share,mount_tag=share".into()]);
     }
+    if let Some((counter, share)) = at.counter.zip(plan.share.as_ref()) {
+        let mut option = OsString::from(format!("file=/proc/self/fd/{counter}"));
+        for (name, file) in [("counts", COUNTS), ("symbols", SYMBOLS)] {
+            option.push(format!(",{name}="));
+            option.push(share.join(file));
+        }
+        words.extend(["-plugin".into(), option]);
+    }
     words.extend(["-kernel".into(), parts.kernel.clone().into()]);
     words.extend(["-nodefaults", "-nographic", "-no-reboot"].map(Into::into));
     words
 }
+
+/// The counter's files in the shared folder.
+const COUNTS: &str = "counts";
+const SYMBOLS: &str = "symbols";
 
 #[derive(Debug, Clone, Copy)]
 enum Side {

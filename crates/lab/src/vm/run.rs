@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use sys::child::{self, Ties};
 use sys::netns::NetNs;
 
+use super::counter;
 use super::error::VmError;
 use super::guest;
 use super::plan::VmPlan;
@@ -85,7 +86,10 @@ impl Vm {
         if !problems.is_empty() {
             return Err(VmError::Plan { problems });
         }
-        Ok(Self { plan: plan.clone(), parts: VmStore::of_user()?.parts(plan.kernel)? })
+        let store = VmStore::of_user()?;
+        let parts =
+            plan.image.as_ref().map_or_else(|| store.parts(plan.kernel), |own| store.parts_of(own))?;
+        Ok(Self { plan: plan.clone(), parts })
     }
 
     /// The version of its kernel.
@@ -194,12 +198,14 @@ impl Vm {
         let (stderr, stderr_end) = UnixStream::pair().map_err(refused)?;
         let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
         let wires = Wires::lay(&self.plan, &namespace)?;
+        let counter = counter::of(&self.plan).map_err(refused)?;
         let at = Descriptors {
             console: console_end.as_raw_fd(),
             marks: marks_end.as_raw_fd(),
             stdout: stdout_end.as_raw_fd(),
             stderr: stderr_end.as_raw_fd(),
             initramfs: initramfs.as_raw_fd(),
+            counter: counter.as_ref().map(AsRawFd::as_raw_fd),
             wires: wires.numbers(),
         };
         let mut command = Command::new(&self.parts.emulator);
@@ -210,8 +216,8 @@ impl Vm {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let lines = [console_end, marks_end, stdout_end, stderr_end].map(Into::into);
-        let descriptors =
-            lines.into_iter().chain([initramfs.into()]).chain(wires.into_descriptors()).collect();
+        let files = [Some(initramfs), counter].into_iter().flatten().map(Into::into);
+        let descriptors = lines.into_iter().chain(files).chain(wires.into_descriptors()).collect();
         child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
         // A terminal's interrupt is for us; we end the emulator ourselves.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -7,11 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use super::apt::{self, Apt};
 use super::error::VmError;
 use super::image;
 use super::modules::{self, Modules};
-use super::plan::Kernel;
+use super::plan::{Kernel, KernelImage};
 
 /// What was downloaded for virtual machines.
 #[derive(Debug, Clone)]
@@ -30,6 +32,8 @@ pub(crate) struct Parts {
     pub(crate) version: String,
     pub(crate) modules_folder: PathBuf,
     pub(crate) modules: Modules,
+    /// Where the kernel is that was unpacked for this machine alone.
+    pub(crate) _unpacked: Option<TempDir>,
 }
 
 /// Written last into a folder that is complete; holds the version. Another number after a change to what a folder
@@ -77,7 +81,9 @@ impl VmStore {
             tell(&format!("downloading Linux {kernel}"));
             let tools = Tools::of(&self.root.join(TOOLS));
             self.fill(kernel.name(), |folder, apt_folder| {
-                get_kernel(folder, apt_folder, &archive, kernel, &tools)
+                let apt = Apt::open(apt_folder, &archive, &[kernel.suite()])?;
+                let package = package_of(kernel.pinned(), |package| apt.has(package), &mut tell)?;
+                get_kernel(folder, apt_folder, &apt, &package, &tools)
             })?;
         }
         Ok(())
@@ -85,16 +91,40 @@ impl VmStore {
 
     /// The parts of a machine with this kernel.
     pub(crate) fn parts(&self, kernel: Kernel) -> Result<Parts, VmError> {
-        let missing: Vec<&str> = [(TOOLS, "an emulator"), (kernel.name(), "a kernel")]
-            .into_iter()
-            .filter(|(folder, _)| !self.complete(folder))
-            .map(|(_, words)| words)
-            .collect();
-        if !missing.is_empty() {
-            return Err(VmError::NotThere { what: missing.join(" and "), path: self.root.clone() });
-        }
-        let tools = Tools::of(&self.root.join(TOOLS));
+        self.expect(&[(TOOLS, "an emulator"), (kernel.name(), "a kernel")])?;
         let folder = self.root.join(kernel.name());
+        let version = read_text(&folder.join(COMPLETE))?;
+        self.parts_in(&folder, version, None)
+    }
+
+    /// The parts of a machine with a kernel of the user's own, which is unpacked for it.
+    pub(crate) fn parts_of(&self, own: &KernelImage) -> Result<Parts, VmError> {
+        self.expect(&[(TOOLS, "an emulator")])?;
+        let tools = Tools::of(&self.root.join(TOOLS));
+        let unpacked = TempDir::with_prefix("linerate-kernel-")
+            .map_err(|source| VmError::File { path: env::temp_dir(), source })?;
+        unpack_image(&own.image, &unpacked.path().join("vmlinux"), &tools)?;
+        collect_modules(&own.modules, &unpacked.path().join("modules"), &tools)?;
+        let bytes =
+            fs::read(&own.image).map_err(|source| VmError::File { path: own.image.clone(), source })?;
+        let file_name = || own.image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let version = image::version(&bytes).unwrap_or_else(file_name);
+        let folder = unpacked.path().to_owned();
+        self.parts_in(&folder, version, Some(unpacked))
+    }
+
+    /// Packages that have to be there, with what each is.
+    fn expect(&self, folders: &[(&str, &str)]) -> Result<(), VmError> {
+        let missing = folders.iter().filter(|(folder, _)| !self.complete(folder)).map(|(_, words)| *words);
+        let missing: Vec<&str> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(VmError::NotThere { what: missing.join(" and "), path: self.root.clone() })
+    }
+
+    fn parts_in(&self, folder: &Path, version: String, unpacked: Option<TempDir>) -> Result<Parts, VmError> {
+        let tools = Tools::of(&self.root.join(TOOLS));
         let modules_folder = folder.join("modules");
         let index = read_text(&modules_folder.join("index"))?;
         Ok(Parts {
@@ -103,9 +133,10 @@ impl VmStore {
             busybox: tools.program("busybox"),
             libraries: tools.libraries(),
             kernel: folder.join("vmlinux"),
-            version: read_text(&folder.join(COMPLETE))?,
+            version,
             modules: Modules::from_text(&index),
             modules_folder,
+            _unpacked: unpacked,
         })
     }
 
@@ -175,14 +206,29 @@ fn get_tools(folder: &Path, apt_folder: &Path, archive: &str, codename: &str) ->
     Ok(release.to_owned())
 }
 
+/// The package of a pinned version, or of the suite's newest where the archive has dropped that version.
+fn package_of(
+    pinned: Option<&str>,
+    has: impl FnOnce(&str) -> Result<bool, VmError>,
+    tell: &mut impl FnMut(&str),
+) -> Result<String, VmError> {
+    let newest = "linux-image-amd64".to_owned();
+    let Some(version) = pinned else { return Ok(newest) };
+    let package = format!("linux-image-{version}");
+    if has(&package)? {
+        return Ok(package);
+    }
+    tell(&format!("the archive no longer has Linux {version}; downloading its newest kernel"));
+    Ok(newest)
+}
+
 fn get_kernel(
     folder: &Path,
     apt_folder: &Path,
-    archive: &str,
-    kernel: Kernel,
+    apt: &Apt,
+    package: &str,
     tools: &Tools,
 ) -> Result<String, VmError> {
-    let apt = Apt::open(apt_folder, archive, &[kernel.suite()])?;
     // The newest kernels come in parts: image, binary, modules.
     let parts = ["linux-image-", "linux-binary-", "linux-modules-"];
     let named = |name: &String| {
@@ -190,8 +236,7 @@ fn get_kernel(
             name.strip_prefix(part).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         })
     };
-    let packages: Vec<String> =
-        apt.with_dependencies("linux-image-amd64")?.into_iter().filter(named).collect();
+    let packages: Vec<String> = apt.with_dependencies(package)?.into_iter().filter(named).collect();
     let version = packages.iter().find_map(|name| name.strip_prefix("linux-image-")).unwrap_or_default();
     let missing = |what: &str| VmError::Package { what: what.to_owned(), version: version.to_owned() };
     let unpacked = apt_folder.join("unpacked");
@@ -262,5 +307,26 @@ fn remove(path: &Path) -> Result<(), VmError> {
             Err(VmError::File { path: path.to_owned(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_kernel_is_taken_while_the_archive_has_it_and_then_the_newest() {
+        let package = |pinned, is_there| {
+            let mut told = String::new();
+            let package = package_of(pinned, |_| Ok(is_there), &mut |words: &str| told.push_str(words));
+            (package.unwrap(), told)
+        };
+        let newest = "linux-image-amd64".to_owned();
+        assert_eq!(package(Some("7.3.4"), true), ("linux-image-7.3.4".to_owned(), String::new()));
+        let words = "the archive no longer has Linux 7.3.4; downloading its newest kernel".to_owned();
+        assert_eq!(package(Some("7.3.4"), false), (newest.clone(), words));
+        assert_eq!(package(None, false), (newest, String::new()));
+        let refused = package_of(Some("7.3.4"), |_| Err(VmError::NoFolder), &mut |_: &str| ());
+        assert!(matches!(refused, Err(VmError::NoFolder)));
     }
 }

@@ -32,6 +32,20 @@ fn a_dropped_buffer_of_joined_datagrams_counts_as_all_of_them() {
 }
 
 #[test]
+fn dropped_buffers_held_no_more_datagrams_than_received_ones() {
+    let counters = counted("IpExt: InNoECTPkts\nIpExt: 1000\n");
+    let joined = Some(JoinedDatagrams { most: 32 });
+    let of = |delivered| Received { delivered, lost: 10, gro: true, joined, ..Received::default() };
+    let line = |delivered| receive_buffer_full(&counters, &of(delivered)).unwrap();
+    assert_eq!(line(800).packets, 200, "20 datagrams a buffer");
+    assert_eq!(line(500).packets, 320, "50 a buffer: 180 of 500 were lost elsewhere and stay unexplained");
+    assert_eq!(line(980).packets, 20, "2 a buffer: the last of each poll may be short");
+    assert!(line(800).source.ends_with("their 10 buffers, of at most 32 datagrams each: 320"));
+    let ledger = measure::Ledger::close(1000, 500, vec![line(500)]);
+    assert_eq!(ledger.unexplained, 180);
+}
+
+#[test]
 fn a_full_backlog_counted_at_both_ends_is_one_loss() {
     let (mut tx, mut rx) = (HostCounters::default(), HostCounters::default());
     tx.link.tx_dropped = 10;
@@ -56,7 +70,7 @@ fn a_socket_s_drops_are_not_counted_again_by_the_protocol() {
 fn what_an_af_xdp_socket_lost_is_not_the_interface_s_again() {
     let (tx, mut rx) = (HostCounters::default(), HostCounters::default());
     rx.link.rx_dropped = 9;
-    let line = LedgerLine::new(Place::XskRingFull.name(), 9, "XDP_STATISTICS rx_ring_full");
+    let line = LedgerLine::new(Place::XskRingFull, 9, "XDP_STATISTICS rx_ring_full");
     let received = Received { is_xsk: true, lost: 9, losses: vec![line], ..Received::default() };
     let lines = lines(&tx, &rx, &received);
     assert_eq!((sum(&lines), packets(&lines, Place::XskRingFull)), (9, 9));
@@ -150,7 +164,7 @@ fn what_a_receiver_below_the_protocols_delivered_may_be_dropped_by_them() {
         drop_of(1, "NO_SOCKET", "__udp4_lib_rcv", 100),
         drop_of(1, "PACKET_SOCK_ERROR", "tpacket_rcv", 5),
     ];
-    let line = LedgerLine::new(Place::PacketRing.name(), 5, "PACKET_STATISTICS tp_drops");
+    let line = LedgerLine::new(Place::PacketRing, 5, "PACKET_STATISTICS tp_drops");
     let received = Received { delivered: 95, lost: 5, losses: vec![line], ..Received::default() };
     let none = HostCounters::default();
     let lines = lines_with(&none, &none, drops, 0, &received);
@@ -163,7 +177,7 @@ fn a_failed_redirect_to_a_socket_is_the_socket_s_line() {
     rx.link.rx_dropped = 9;
     let failed =
         Dropped { kind: crate::DropKind::XdpRedirect(105), ..drop_of(1, "xdp_redirect_err ENOBUFS", "", 9) };
-    let line = LedgerLine::new(Place::XskRingFull.name(), 9, "XDP_STATISTICS rx_ring_full");
+    let line = LedgerLine::new(Place::XskRingFull, 9, "XDP_STATISTICS rx_ring_full");
     // While it runs, a socket's losses are a sum.
     for losses in [vec![line], Vec::new()] {
         let received = Received { is_xsk: true, lost: 9, losses, ..Received::default() };

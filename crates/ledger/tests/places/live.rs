@@ -313,3 +313,65 @@ fn tcp_has_no_use_for_a_segment() {
     .unwrap();
     watched.closes(100, 0, &[(Place::Tcp, 100)]);
 }
+
+/// Sends so many datagrams to the other side of the scene, through one socket.
+fn send_out(scene: &Scene, bytes: usize, packets: u64) {
+    scene
+        .lab
+        .tx()
+        .run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            let payload = vec![0; bytes];
+            for _ in 0..packets {
+                // It may say that an interface or a firewall did not take one: that is what is counted.
+                socket.send_to(&payload, scene.to()).ok();
+            }
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_is_dropped_on_the_way_out_is_counted_once() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    // Learns the neighbour.
+    send_out(&scene, 18, 1);
+    // Larger than the peer takes.
+    ip(scene.lab.rx(), &[&format!("link set {} mtu 600", scene.lab.rx().interface())]);
+    let watched = Watched::over(scene.lab.tx(), &[]);
+    send_out(&scene, 1000, 100);
+    watched.closes(100, 0, &[(Place::PeerMtu, 100)]);
+    ip(scene.lab.rx(), &[&format!("link set {} mtu 1500", scene.lab.rx().interface())]);
+    // A firewall below IP.
+    let rules = format!(
+        "add table netdev t; add chain netdev t out {{ type filter hook egress device {} priority 0; }}; \
+         add rule netdev t out udp dport {PORT} drop",
+        scene.lab.tx().interface()
+    );
+    scene.lab.tx().run(|| run(Command::new("nft").arg(rules))).unwrap();
+    let watched = Watched::over(scene.lab.tx(), &[]);
+    send_out(&scene, 18, 100);
+    watched.closes(100, 0, &[(Place::Firewall, 100)]);
+}
+
+#[test]
+fn multicast_that_nobody_joined_is_no_loss() {
+    let Some(scene) = Scene::new(&LabPlan::default()) else { return };
+    let watched = Watched::over(scene.lab.rx(), &[]);
+    scene
+        .lab
+        .tx()
+        .run(|| {
+            let socket = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)).unwrap();
+            socket.set_multicast_if_v6(scene.lab.tx().index()).unwrap();
+            let group: std::net::SocketAddr = "[ff15::7]:4321".parse().unwrap();
+            (0..50).for_each(|_| assert_eq!(socket.send_to(b"x", &group.into()).unwrap(), 1));
+        })
+        .unwrap();
+    let named = || {
+        let lines = watched.growth().lines(&Drivers::built_in());
+        lines.iter().map(|line| (line.place.as_str().to_owned(), line.packets)).collect::<Vec<_>>()
+    };
+    let is_all = |lines: &Vec<(String, u64)>| lines.iter().map(|(_, packets)| packets).sum::<u64>() >= 50;
+    let lines = until(named, is_all);
+    assert!(lines.iter().all(|(place, _)| place == Place::OtherHost.name()), "{lines:?}");
+}

@@ -3,14 +3,14 @@
 /// The rises of the highest number, as runs in which number and arrival grow together; the oldest give way.
 #[derive(Debug, Clone)]
 pub(super) struct Runs {
-    runs: [Run; MOST],
+    runs: [Consecutive; MOST],
     /// Runs there have ever been; the newest stands at `(made − 1) % MOST`.
     made: usize,
 }
 
 /// Numbers `number..number + len` were reached by arrivals `arrival..arrival + len`.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct Consecutive {
     number: u64,
     arrival: u64,
     len: u64,
@@ -20,7 +20,7 @@ const MOST: usize = 32;
 
 impl Runs {
     pub(super) fn new() -> Self {
-        Self { runs: [Run::default(); MOST], made: 0 }
+        Self { runs: [Consecutive::default(); MOST], made: 0 }
     }
 
     /// The highest number is now `number`, reached by packet `arrival`.
@@ -37,7 +37,7 @@ impl Runs {
             newest.len += len;
             return;
         }
-        self.runs[self.made % MOST] = Run { number, arrival, len };
+        self.runs[self.made % MOST] = Consecutive { number, arrival, len };
         self.made += 1;
     }
 

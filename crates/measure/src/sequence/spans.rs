@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ORIGIN, SequenceTracker};
+/// Where numbers start, so that some lie before the first.
+pub(super) const ORIGIN: u64 = 1 << 32;
+/// The largest number of packets that may be missing in a row before they are believed to be.
+pub(super) const JUMP: u32 = 1 << 20;
 
 /// What one reader counted; made by [`SequenceTracker::counts`](super::SequenceTracker::counts).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,7 +165,7 @@ impl Span {
         const OVERTAKEN: u64 = 64;
         let goes_on = later.first + OVERTAKEN >= self.end
             && later.first >= self.first
-            && later.first <= self.end + u64::from(SequenceTracker::JUMP);
+            && later.first <= self.end + u64::from(JUMP);
         let joined = self.joined(later);
         later.first_ns <= self.last_ns || goes_on && joined.distinct <= joined.end - joined.first
     }

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::{Calibration, PairCalibration};
 use crate::{
-    config::{Config, ConfigError},
+    config::Config,
     outcome::Outcome,
+    parameter::ConfigError,
     presets::Preset,
     record::{self, Labels},
     simulate,
@@ -80,11 +81,7 @@ impl PairCalibration {
         config.poll.driver_ns = 0.0;
         config.buffers.reset_ns = 0.0;
         config.buffers.pool_ns = 0.0;
-        config.stack.path = match self.rx.engine.as_str() {
-            "xdp" => Path::XdpDrop,
-            "xsk" => Path::AfXdp,
-            _ => Path::Kernel,
-        };
+        config.stack.path = self.path;
         (config.stack.stack_ns, config.stack.xdp_ns) = (self.stack_ns, self.stack_ns);
         config.socket.bytes = self.socket_bytes.unwrap_or(config.socket.bytes);
         config.socket.truesize_bytes = self.truesize_bytes;
@@ -106,7 +103,11 @@ impl PairCalibration {
                 // the sender's CPU is 0, readers follow, and a threaded NAPI comes last
                 config.app.first_cpu = u32::from(!self.shared_cpu);
                 if self.threaded_napi {
-                    config.poll.first_cpu = config.app.first_cpu + config.app.cpus;
+                    let threads = super::napi_cpus(&self.rx);
+                    let beside_readers =
+                        !threads.is_empty() && threads.iter().all(|cpu| self.rx.cpus.contains(cpu));
+                    let after_readers = if beside_readers { 0 } else { config.app.cpus };
+                    config.poll.first_cpu = config.app.first_cpu + after_readers;
                     if config.stack.path == Path::XdpDrop {
                         // what the sender puts into the receiving end's ring, and the program takes out of it
                         config.ring.descriptors = VETH_RING;

@@ -15,6 +15,20 @@ fn start(origin: Origin) -> Start {
     }
 }
 
+/// The engines of these tests are named as those of a lab.
+fn traits_of(trial: &Trial) -> PairTraits {
+    let path = match trial.rx.engine.as_str() {
+        "xdp" => Path::XdpDrop,
+        "xsk" => Path::AfXdp,
+        _ => Path::Kernel,
+    };
+    PairTraits { path, frame_ring: trial.rx.engine == "packet", page_per_frame: trial.tx.engine == "xdp" }
+}
+
+fn calibrated(run: &Run) -> Result<Calibration, CalibrateError> {
+    calibrate(run, traits_of)
+}
+
 fn run_of(origin: Origin, trials: Vec<Trial>) -> Run {
     crate::record::run(start(origin), trials, Vec::new(), Vec::new())
 }
@@ -70,7 +84,7 @@ fn close(a: f64, b: f64, tolerance: f64) {
 
 #[test]
 fn what_a_saturated_run_cost_is_found_again() {
-    let calibration = calibrate(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
     let pair = &calibration.pairs[0];
     close(pair.sender_ns, 1200.0, 0.03);
     close(pair.stack_ns, 900.0, 0.03);
@@ -81,7 +95,7 @@ fn what_a_saturated_run_cost_is_found_again() {
 
 #[test]
 fn other_loads_than_the_calibrated_one_are_predicted_within_fifteen_per_cent() {
-    let calibration = calibrate(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
     let loads = [Load::OfLossFree(0.8), Load::OfLossFree(1.2), Load::OfLossFree(1.3)];
     let predicted = predict(&calibration, &loads, 0.001, start(Origin::Model)).unwrap();
     let loss_free = predicted.end.points[0].values["loss_free_pps"].as_f64().unwrap();
@@ -103,7 +117,7 @@ fn other_loads_than_the_calibrated_one_are_predicted_within_fifteen_per_cent() {
 fn every_receiving_engine_of_the_lab_is_predicted_from_its_overload() {
     for engine in ["udp", "packet", "xsk", "xdp"] {
         let lab = Lab { engine, ..UDP };
-        let calibration = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();
+        let calibration = calibrated(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();
         for rate in [150_000.0, 450_000.0] {
             let predicted = predict(&calibration, &[Load::Pps(rate)], 0.001, start(Origin::Model)).unwrap();
             let measured = lab.measured(Some(rate));
@@ -117,7 +131,7 @@ fn every_receiving_engine_of_the_lab_is_predicted_from_its_overload() {
 #[test]
 fn a_sender_slower_than_the_load_is_predicted_as_such() {
     let slow = Lab { sender_ns: 5000.0, ..UDP };
-    let calibration = calibrate(&run_of(Origin::Lab, vec![slow.measured(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![slow.measured(None)])).unwrap();
     let predicted = predict(&calibration, &[Load::Pps(400_000.0)], 0.001, start(Origin::Model)).unwrap();
     let trial = &predicted.end.trials[0];
     close(trial.sent_pps, 1e9 / 5900.0, 0.05);
@@ -126,7 +140,7 @@ fn a_sender_slower_than_the_load_is_predicted_as_such() {
 
 #[test]
 fn a_reader_that_never_lost_is_calibrated_from_its_cpu_time() {
-    let calibration = calibrate(&run_of(Origin::Lab, vec![UDP.measured(Some(100_000.0))])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![UDP.measured(Some(100_000.0))])).unwrap();
     let pair = &calibration.pairs[0];
     close(pair.reader_ns.unwrap(), 2800.0, 0.01);
     assert!(pair.basis[2].contains("ran 28 % of the time"), "{:?}", pair.basis);
@@ -137,7 +151,7 @@ fn surer_trials_outweigh_others_and_repeats_give_their_median() {
     let mut low = UDP.measured(Some(50_000.0));
     low.rx_cost = cost(1.0, low.delivered);
     let trials = vec![low, UDP.measured(None), UDP.measured(None), UDP.measured(None)];
-    let calibration = calibrate(&run_of(Origin::Lab, trials)).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, trials)).unwrap();
     assert_eq!(calibration.pairs.len(), 1);
     close(calibration.pairs[0].reader_ns.unwrap(), 2800.0, 0.02);
     assert!(calibration.pairs[0].basis[2].ends_with("median of 3"));
@@ -151,7 +165,7 @@ fn a_busy_neighbour_does_not_make_the_machine_slow() {
     trial.sent_pps /= 2.0;
     trial.delivered_pps /= 2.0;
     trial.cpus.iter_mut().for_each(|cpu| cpu.softirq_ratio /= 2.0);
-    let pair = calibrate(&run_of(Origin::Lab, vec![trial])).unwrap().pairs.remove(0);
+    let pair = calibrated(&run_of(Origin::Lab, vec![trial])).unwrap().pairs.remove(0);
     close(pair.reader_ns.unwrap(), 2800.0, 0.02);
     close(pair.sender_ns + pair.stack_ns, 2100.0, 0.02);
 }
@@ -160,7 +174,7 @@ fn a_busy_neighbour_does_not_make_the_machine_slow() {
 fn threads_that_share_a_cpu_are_as_fast_as_one() {
     let mut trial = UDP.measured(None);
     (trial.tx.threads, trial.rx.threads) = (2, 2);
-    let pair = calibrate(&run_of(Origin::Lab, vec![trial])).unwrap().pairs.remove(0);
+    let pair = calibrated(&run_of(Origin::Lab, vec![trial])).unwrap().pairs.remove(0);
     close(pair.sender_ns + pair.stack_ns, 2100.0, 0.02);
     assert_eq!((pair.reader_cpus, pair.machine().unwrap().app.threads), (1, 2));
     close(pair.loss_free_pps(0.001).unwrap(), 1e9 / 2800.0, 0.05);
@@ -169,14 +183,14 @@ fn threads_that_share_a_cpu_are_as_fast_as_one() {
 #[test]
 fn a_stack_slower_than_its_sender_still_takes_every_frame_at_once() {
     let lab = Lab { sender_ns: 400.0, stack_ns: 1500.0, reader_ns: 500.0, engine: "udp" };
-    let pair = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap().pairs.remove(0);
+    let pair = calibrated(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap().pairs.remove(0);
     close(pair.loss_free_pps(0.001).unwrap(), 1e9 / 1900.0, 0.02);
 }
 
 #[test]
 fn xdp_has_no_reader_and_loses_nothing() {
     let lab = Lab { engine: "xdp", ..UDP };
-    let calibration = calibrate(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![lab.measured(None)])).unwrap();
     assert_eq!(calibration.pairs[0].reader_ns, None);
     let predicted = predict(&calibration, &[Load::Max, Load::Pps(1e5)], 0.001, start(Origin::Model)).unwrap();
     close(predicted.end.trials[0].delivered_pps, 1e9 / 2100.0, 0.03);
@@ -202,7 +216,7 @@ fn a_card_s_settings_are_read_whatever_their_spelling() {
     trial.cpus[0].softirq_ratio = 0.5;
     let mut run = run_of(Origin::Hosts, vec![trial]);
     run.start.machine.interfaces = vec![nic];
-    let pair = calibrate(&run).unwrap().pairs.remove(0);
+    let pair = calibrated(&run).unwrap().pairs.remove(0);
     assert_eq!(pair.sender_ns, 0.0);
     let machine = pair.machine().unwrap();
     assert_eq!((machine.ring.descriptors, machine.moderation.rx_usecs), (1024, 30.0));
@@ -219,7 +233,7 @@ fn threaded_napi_gives_the_stack_a_cpu_of_its_own() {
         settings: [("threaded-napi".to_string(), "on".to_string())].into(),
         ..NicFacts::default()
     }];
-    let pair = calibrate(&run).unwrap().pairs.remove(0);
+    let pair = calibrated(&run).unwrap().pairs.remove(0);
     assert!(pair.threaded_napi);
     assert_eq!(pair.machine().unwrap().poll.first_cpu, 2);
 }
@@ -241,7 +255,7 @@ fn a_program_with_a_cpu_of_its_own_is_calibrated_by_what_it_took_of_a_flood() {
         settings: [("threaded-napi".to_string(), "on".to_string())].into(),
         ..NicFacts::default()
     }];
-    let calibration = calibrate(&run).unwrap();
+    let calibration = calibrated(&run).unwrap();
     let pair = &calibration.pairs[0];
     close(pair.stack_ns, 800.0, 0.02);
     close(pair.sender_ns, 500.0, 0.02);
@@ -273,7 +287,7 @@ fn what_a_deep_buffer_held_at_the_end_is_not_taken_for_speed() {
         trial.rx.options.insert("ring_bytes".into(), json!(8 << 20));
         trial
     };
-    let calibration = calibrate(&run_of(Origin::Lab, vec![deep(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![deep(None)])).unwrap();
     close(calibration.pairs[0].reader_ns.unwrap(), 1500.0, 0.02);
     let predicted = predict(&calibration, &[Load::Pps(1.2e6)], 0.005, start(Origin::Model)).unwrap();
     let (trial, measured) = (&predicted.end.trials[0], deep(Some(1.2e6)));
@@ -283,7 +297,7 @@ fn what_a_deep_buffer_held_at_the_end_is_not_taken_for_speed() {
 
 #[test]
 fn a_goal_allows_the_share_that_it_names() {
-    let pair = calibrate(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap().pairs.remove(0);
+    let pair = calibrated(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap().pairs.remove(0);
     let [strict, lenient] = [0.001, 0.1].map(|goal| pair.loss_free_pps(goal).unwrap());
     close(lenient * 0.9, strict, 0.02);
 }
@@ -291,18 +305,31 @@ fn a_goal_allows_the_share_that_it_names() {
 #[test]
 fn runs_that_say_nothing_are_refused_with_why() {
     assert_eq!(
-        calibrate(&run_of(Origin::Lab, Vec::new())).unwrap_err().to_string(),
+        calibrated(&run_of(Origin::Lab, Vec::new())).unwrap_err().to_string(),
         "the run has no finished trial to calibrate from: measure one with linerate bench"
     );
     let mut trial = UDP.measured(Some(1e5));
     trial.tx_cost = Cost::default();
-    let error = calibrate(&run_of(Origin::Lab, vec![trial])).unwrap_err().to_string();
+    let error = calibrated(&run_of(Origin::Lab, vec![trial])).unwrap_err().to_string();
     assert!(error.ends_with("udp to udp: no trial says what sending costs"), "{error}");
 }
 
 #[test]
 fn a_calibration_survives_json() {
-    let calibration = calibrate(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
+    let calibration = calibrated(&run_of(Origin::Lab, vec![UDP.measured(None)])).unwrap();
     let json = json!(calibration);
     assert_eq!(serde_json::from_value::<Calibration>(json).unwrap().pairs.len(), 1);
+}
+
+#[test]
+fn costs_that_no_machine_has_calibrate_nothing() {
+    let mut run = run_of(Origin::Lab, vec![UDP.measured(Some(100_000.0))]);
+    let trial = &mut run.end.trials[0];
+    let (sent, delivered) = (trial.sent, trial.delivered);
+    trial.rx_cost = cost(1e-9, delivered);
+    let error = calibrated(&run).unwrap_err().to_string();
+    assert!(error.contains("reading a packet takes ") && error.contains("which cannot be"), "{error}");
+    run.end.trials[0].tx_cost = cost(1e-9, sent);
+    let error = calibrated(&run).unwrap_err().to_string();
+    assert!(error.contains("sending a packet takes ") && error.contains("which cannot be"), "{error}");
 }

@@ -3,98 +3,12 @@
 //! A CPU does one step at a time and then chooses the next: interrupts first, then polls, then programs,
 //! except that a program which waited for a whole slice gets its turn (as ksoftirqd lets it).
 
-use std::collections::VecDeque;
-
-use super::Machine;
+use super::{Machine, cpu::Step};
 use crate::{
     agenda::Event,
-    outcome::{Place, TransactionKind},
+    outcome::{LossStage, TransactionKind},
     stages::{bus::Slot, packet_buffer::Frame},
 };
-
-/// A CPU.
-#[derive(Debug, Default)]
-pub(super) struct Cpu {
-    step: Option<Step>,
-    /// When the step ends.
-    until_ps: u64,
-    /// Queues whose interrupt waits.
-    pub(super) interrupts: VecDeque<u16>,
-    /// Queues that wait for their poll.
-    pub(super) polls: VecDeque<u16>,
-    /// The queue that is being polled.
-    polling: Option<u16>,
-    /// Reading threads that run here, and whose turn it is.
-    pub(super) threads: Vec<u16>,
-    next_thread: usize,
-    /// The sender of this machine runs here.
-    pub(super) sends: bool,
-    /// How long interrupts and polls have kept a waiting program off.
-    kept_off_ps: u64,
-    /// Until when a program that was kept off has its turn.
-    turn_until_ps: u64,
-    /// CPU time spent, the whole of the present step included.
-    busy: Busy,
-}
-
-/// CPU time by kind, in picoseconds.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Busy {
-    pub(super) irq: u64,
-    pub(super) softirq: u64,
-    pub(super) app: u64,
-    pub(super) sender: u64,
-}
-
-impl Cpu {
-    /// CPU time spent up to now.
-    pub(super) fn busy_until(&self, now_ps: u64) -> Busy {
-        let mut busy = self.busy;
-        if let Some(step) = self.step {
-            *busy.of(step) -= self.until_ps.saturating_sub(now_ps);
-        }
-        busy
-    }
-}
-
-impl Busy {
-    #[inline]
-    fn of(&mut self, step: Step) -> &mut u64 {
-        match step {
-            Step::Interrupt(_) => &mut self.irq,
-            Step::StartPoll | Step::Take(_) | Step::Refill(..) => &mut self.softirq,
-            Step::Read(_) => &mut self.app,
-            Step::Send => &mut self.sender,
-        }
-    }
-}
-
-/// What a CPU is doing.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Interrupt(u16),
-    StartPoll,
-    Take(u16),
-    Refill(u16, u64),
-    Read(u16),
-    Send,
-}
-
-/// A reading thread.
-#[derive(Debug)]
-pub(super) struct Thread {
-    pub(super) cpu: usize,
-    socket: usize,
-    asleep: bool,
-    /// Frames that the current call may still read.
-    left: u32,
-}
-
-impl Thread {
-    pub(super) fn new(cpu: usize, socket: usize) -> Self {
-        Self { cpu, socket, asleep: true, left: 0 }
-    }
-}
 
 impl Machine {
     /// Gives an idle CPU something to do.
@@ -271,7 +185,7 @@ impl Machine {
             }
         } else {
             self.queues[queue].allocator.give_back(frame.bytes);
-            self.tally.lose(Place::SocketBuffer);
+            self.tally.lose(LossStage::SocketBuffer);
         }
     }
 

@@ -1,87 +1,10 @@
 //! Counting: what happened in all and in the measured window, the time series, and the closed account.
 
-use super::{Machine, host::Busy};
+use super::{Machine, cpu::Busy, tally::Snapshot};
 use crate::{
-    config::RunLength,
-    outcome::{Counters, CpuTime, Level, Loss, Occupancy, Outcome, Place, QueueOutcome, Sample},
-    units::{PS_PER_S, ps_from_us, seconds},
+    outcome::{Counters, CpuTime, Level, Loss, LossStage, Occupancy, Outcome, QueueOutcome, Sample},
+    units::{PS_PER_S, seconds},
 };
-
-/// Counters of a run in progress.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) sent: u64,
-    pub(super) sent_bytes: u64,
-    pub(super) no_descriptor_arrivals: u64,
-    pub(super) polls: u64,
-    delivered: u64,
-    delivered_bytes: u64,
-    lost: [u64; Place::ALL.len()],
-    by_queue: Vec<u64>,
-    /// The next time at which something is noted down.
-    pub(super) next_mark_ps: u64,
-    warm_ps: u64,
-    end_ps: u64,
-    samples: u64,
-    next_sample_ps: u64,
-    warm: Option<Snapshot>,
-    end: Option<Snapshot>,
-    occupancy: Occupancy,
-    series: Vec<Sample>,
-    at_last_sample: Counters,
-}
-
-/// The counters at one time.
-#[derive(Debug, Clone, Default)]
-struct Snapshot {
-    counters: Counters,
-    cpus: Vec<Busy>,
-    by_queue: Vec<(u64, u64)>,
-    bus_busy_ps: u64,
-}
-
-impl Tally {
-    pub(super) fn new(run: &RunLength) -> Self {
-        let end_ps = ps_from_us(run.duration_us).max(1);
-        let warm_ps = ps_from_us(run.warmup_us);
-        let samples = u64::from(run.samples).min(end_ps);
-        Self {
-            sent: 0,
-            sent_bytes: 0,
-            no_descriptor_arrivals: 0,
-            polls: 0,
-            delivered: 0,
-            delivered_bytes: 0,
-            lost: [0; Place::ALL.len()],
-            by_queue: Vec::new(),
-            next_mark_ps: warm_ps.min(end_ps / samples),
-            warm_ps,
-            end_ps,
-            samples,
-            next_sample_ps: end_ps / samples,
-            warm: None,
-            end: None,
-            occupancy: Occupancy::default(),
-            series: Vec::with_capacity(run.samples as usize + 1),
-            at_last_sample: Counters::default(),
-        }
-    }
-
-    #[inline]
-    pub(super) fn lose(&mut self, place: Place) {
-        self.lost[place as usize] += 1;
-    }
-
-    #[inline]
-    pub(super) fn deliver(&mut self, queue: usize, bytes: u32) {
-        self.delivered += 1;
-        self.delivered_bytes += u64::from(bytes);
-        if queue >= self.by_queue.len() {
-            self.by_queue.resize(queue + 1, 0);
-        }
-        self.by_queue[queue] += 1;
-    }
-}
 
 impl Machine {
     /// Notes down what is due before an event at this time.
@@ -213,7 +136,7 @@ impl Machine {
             drained_s: seconds(drained_ps),
             total: counters,
             window: end.counters.since(&warm.counters),
-            losses: Place::ALL
+            losses: LossStage::ALL
                 .into_iter()
                 .map(|place| Loss { place, packets: self.tally.lost[place as usize] })
                 .filter(|loss| loss.packets > 0)

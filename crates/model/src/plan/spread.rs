@@ -2,7 +2,7 @@
 
 use wire::{Addresses, FlowKey, HashFields, IndirectionTable, PROTOCOL_UDP, RssKey, Spread, Toeplitz};
 
-use super::{Fleet, MOST_MACHINES};
+use super::fleet::{Fleet, MOST_MACHINES};
 use crate::random::Random;
 
 /// What cores and machines can take.

@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use super::{BusTrace, RdrError, RdrPoint, flooded};
+use super::{
+    machine::flooded,
+    point::{RdrError, RdrPoint},
+    trace::BusTrace,
+};
 use crate::stages::buffers::BufferPolicy;
 
 /// A published figure and the model's.

@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use super::{BusTrace, RdrError, rdr_machine, traced_on};
+use super::{
+    machine::{rdr_machine, traced_on},
+    point::RdrError,
+    trace::BusTrace,
+};
 use crate::{simulate, stages::buffers::BufferPolicy};
 
 /// One parameter at one value, all others as in [`rdr_machine`](super::rdr_machine), and what comes out.

@@ -1,3 +1,5 @@
+use measure::Point;
+
 use super::*;
 
 fn start() -> Start {

@@ -3,7 +3,7 @@
 use measure::{Lane, Mark, Timeline, View};
 use serde::Serialize;
 
-use super::{RdrError, traced};
+use super::{machine::traced, point::RdrError};
 use crate::{
     outcome::{Outcome, TransactionKind},
     stages::buffers::BufferPolicy,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Parameter, Problems};
+use crate::parameter::{Parameter, Problems};
 
 /// The reading program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{Parameter, Problems},
+    parameter::{Parameter, Problems},
     units::ps_from_ns,
 };
 

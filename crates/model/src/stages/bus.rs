@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{Parameter, Problems},
+    parameter::{Parameter, Problems},
     units::{PS_PER_S, ps_from_ns},
 };
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Parameter, Problems};
+use crate::parameter::{Parameter, Problems};
 
 /// The driver's work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{Parameter, Problems},
+    parameter::{Parameter, Problems},
     stages::bus::DescriptorTraffic,
 };
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use wire::{Addresses, FlowKey, HashFields, IndirectionTable, PROTOCOL_UDP, RssKey, Spread, Toeplitz};
 
 use crate::{
-    config::{Parameter, Problems},
+    parameter::{Parameter, Problems},
     random::Random,
 };
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{Parameter, Problems},
     gauge::Gauge,
+    parameter::{Parameter, Problems},
     run_queue::RunQueue,
     stages::packet_buffer::Frame,
 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Parameter, Problems};
+use crate::parameter::{Parameter, Problems};
 
 /// Where frames go after the driver, and what that costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

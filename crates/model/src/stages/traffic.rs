@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use wire::SizeMix;
 
 use crate::{
-    config::{Parameter, Problems},
+    parameter::{Parameter, Problems},
     random::Random,
     units::{PS_PER_S, ps_for_bytes, ps_from_ns},
 };

@@ -1,6 +1,6 @@
 //! One function a finding. What they know of drivers and kernels is in their reasons.
 
-use super::{Finding, Goal, View};
+use super::view::{Finding, Goal, View};
 use crate::{Setting, imbalance};
 
 /// All of them.

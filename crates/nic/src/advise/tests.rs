@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Driver, Link, QueueCounts, Reading, Settings, Table};
+use crate::{Counters, Driver, Link, QueueCounts, Reading, Setting, Settings, Table};
 
 fn page(settings: &[(&str, &str)], table: &[u32]) -> Page {
     let settings: Settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sys::ethtool::{FlowType, Rss, field_letters};
 use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
-use super::{Prediction, Step, flow_type, hash_fields};
+use super::prediction::{Prediction, Step, flow_type, hash_fields};
 use crate::{Card, NicError, card, settings::scaling as read_scaling};
 
 /// Why nothing can be predicted.

@@ -1,14 +1,14 @@
-//! Bringing a card to known settings, as often as it takes: a change may make others possible, or undo them.
+//! Bringing a card to known settings, as often as it takes: a change may make others possible or impossible, or undo
+//! them.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 
-use super::write_group;
 use crate::{
     Card, NicError, Settings,
     setting::Change,
-    settings::{interrupts_the_link, position, read_settings},
+    settings::{interrupts_the_link, kind_of, position, read_settings},
 };
 
 /// A setting that could not be put back.
@@ -62,15 +62,19 @@ pub(super) fn is_set_with(name: &str, general: &str) -> bool {
     own.is_some_and(|(_, field)| general.strip_prefix("napi.") == Some(field))
 }
 
-/// Rounds until nothing moves any more: channels first, then what depends on them.
+/// Rounds until nothing moves any more.
 const ROUNDS: usize = 5;
 
 /// Makes settings what `target` says: those in `asked`, and where one of these resets cards, all that a reset may
-/// have changed. Returns what was changed, and what could not be.
+/// have changed. Returns what has changed, and what could not be.
+///
+/// `log` is how they came to be what they are, in the order of changing. It is gone back change by change where nothing
+/// else helps: a setting may need another one to be as it was when it was changed.
 pub(super) fn bring(
     card: &mut Card,
     target: &Settings,
     asked: &[String],
+    log: &[Change],
 ) -> Result<(Vec<Change>, Vec<Left>), NicError> {
     let reset = asked.iter().any(|name| interrupts_the_link(name));
     let concerns = |name: &str| {
@@ -78,49 +82,109 @@ pub(super) fn bring(
             || is_listed(name, asked)
             || reset && follows_a_reset(name)
     };
-    let mut done: Vec<Change> = Vec::new();
-    let mut refusals: Vec<(String, String)> = Vec::new();
-    for _ in 0..ROUNDS {
-        let now = read_settings(card)?.settings;
-        let differences = differences(&now, target, &concerns);
-        if differences.is_empty() {
-            return Ok((done, Vec::new()));
-        }
-        let mut moved = false;
-        refusals.clear();
-        // What comes after the channels may not be there before they are.
-        let channels = differences.iter().any(|change| change.name.starts_with("channels."));
-        let limit = if channels { position("channels.") } else { usize::MAX };
-        let groups = differences.chunk_by(|one, next| position(&one.name) == position(&next.name));
-        for group in groups.filter(|group| position(&group[0].name) <= limit) {
-            if write_group(card, group).is_ok() {
-                moved = true;
-                done.extend_from_slice(group);
-                continue;
-            }
-            for change in group {
-                match write_group(card, std::slice::from_ref(change)) {
-                    Ok(()) => {
-                        moved = true;
-                        done.push(change.clone());
-                    }
-                    Err(error) => refusals.push((change.name.clone(), words(&error))),
-                }
-            }
-        }
-        if !moved {
-            break;
-        }
+    let aim = Aim { target, concerns: &concerns };
+    let first = read_settings(card)?.settings;
+    let mut written = Vec::new();
+    let mut refusals = aim.rounds(card, &mut written)?;
+    if !aim.differences(&read_settings(card)?.settings).is_empty() {
+        go_back(card, log, &mut written)?;
+        refusals = aim.rounds(card, &mut written)?;
     }
     let now = read_settings(card)?.settings;
-    let left = differences(&now, target, &concerns).into_iter().map(|change| Left {
+    let left = aim.differences(&now).into_iter().map(|change| Left {
         interface: card.name().into(),
         why: refusals.iter().find(|(name, _)| *name == change.name).map(|(_, why)| why.clone()),
         name: change.name,
         wanted: change.to,
         now: change.from,
     });
-    Ok((done, left.collect()))
+    Ok((moved(&first, &now, &written), left.collect()))
+}
+
+/// What settings shall be, and which of them.
+struct Aim<'a> {
+    target: &'a Settings,
+    concerns: &'a dyn Fn(&str) -> bool,
+}
+
+impl Aim<'_> {
+    fn differences(&self, now: &Settings) -> Vec<Change> {
+        differences(now, self.target, self.concerns)
+    }
+
+    /// Writes what differs until nothing moves any more. Returns what was refused at last.
+    fn rounds(&self, card: &mut Card, written: &mut Vec<String>) -> Result<Vec<(String, String)>, NicError> {
+        let mut refusals = Vec::new();
+        for round in 0..=ROUNDS {
+            let now = read_settings(card)?.settings;
+            let differences = self.differences(&now);
+            if differences.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut moved = false;
+            refusals.clear();
+            // What comes after the channels may not be there before they are.
+            let channels = differences.iter().any(|change| change.name.starts_with("channels."));
+            let limit = if channels { position("channels.") } else { usize::MAX };
+            let groups = differences.chunk_by(|one, next| position(&one.name) == position(&next.name));
+            // First what was changed last: a setting may be out of reach once those are undone that it was made on.
+            let groups: Vec<&[Change]> = if round == 0 {
+                groups.filter(|group| !interrupts_the_link(&group[0].name)).rev().collect()
+            } else {
+                groups.filter(|group| position(&group[0].name) <= limit).collect()
+            };
+            for group in groups {
+                if write_group(card, group).is_ok() {
+                    moved = true;
+                    written.extend(group.iter().map(|change| change.name.clone()));
+                    continue;
+                }
+                for change in group {
+                    match write_group(card, std::slice::from_ref(change)) {
+                        Ok(()) => {
+                            moved = true;
+                            written.push(change.name.clone());
+                        }
+                        Err(error) => refusals.push((change.name.clone(), words(&error))),
+                    }
+                }
+            }
+            if !moved && round > 0 {
+                break;
+            }
+        }
+        Ok(refusals)
+    }
+}
+
+/// Undoes changes one by one, the last first. What is refused is left to the rounds behind.
+fn go_back(card: &mut Card, log: &[Change], written: &mut Vec<String>) -> Result<(), NicError> {
+    for change in log.iter().rev() {
+        let Some(from) = &change.from else { continue };
+        let now = read_settings(card)?.settings.remove(&change.name);
+        if now.as_ref() == Some(from) {
+            continue;
+        }
+        let back = Change { name: change.name.clone(), from: now, to: from.clone() };
+        if write_group(card, &[back]).is_ok() {
+            written.push(change.name.clone());
+        }
+    }
+    Ok(())
+}
+
+/// What became of the settings that were written, each once.
+fn moved(first: &Settings, now: &Settings, written: &[String]) -> Vec<Change> {
+    let mut seen = BTreeSet::new();
+    let mut changes = Vec::new();
+    for name in written.iter().filter(|name| seen.insert(name.as_str())) {
+        let (from, to) = (first.get(name), now.get(name));
+        if from != to {
+            let to = to.map_or("none", String::as_str);
+            changes.push(Change { name: name.clone(), from: from.cloned(), to: to.into() });
+        }
+    }
+    changes
 }
 
 /// `rule.any` stands for rules whose names nobody knew beforehand.
@@ -157,6 +221,25 @@ fn words(error: &NicError) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// Writes changes of one kind.
+pub(super) fn write_group(card: &mut Card, group: &[Change]) -> Result<(), NicError> {
+    let Some(first) = group.first() else { return Ok(()) };
+    let (kind, _) = kind_of(&first.name)?;
+    let pairs: Vec<(&str, &str)> = group
+        .iter()
+        .filter_map(|change| Some((change.name.split_once('.')?.1, change.to.as_str())))
+        .collect();
+    kind.write(card, &pairs).map_err(|source| {
+        let join = |part: fn(&Change) -> &str| group.iter().map(part).collect::<Vec<_>>().join(" and ");
+        NicError::Refused {
+            name: join(|change| &change.name),
+            interface: card.name().into(),
+            value: join(|change| &change.to),
+            source: Box::new(source),
+        }
+    })
 }
 
 #[cfg(test)]

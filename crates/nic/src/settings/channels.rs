@@ -2,7 +2,10 @@
 
 use sys::ethtool::RssChange;
 
-use super::{Kind, Wrong, group::GroupKind};
+use super::{
+    group::GroupKind,
+    kind::{Kind, Wrong},
+};
 use crate::{Card, NicError};
 
 pub(super) const CHANNELS: Channels =

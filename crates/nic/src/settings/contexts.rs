@@ -4,7 +4,7 @@
 use sys::ethtool::RssChange;
 
 use super::{
-    Kind, Wrong,
+    kind::{Kind, Wrong},
     rss::{scaling, table_from, table_text},
 };
 use crate::{Card, NicError};

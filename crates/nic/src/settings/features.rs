@@ -1,6 +1,6 @@
 //! `feature.*`: offloads by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, …).
 
-use super::{Kind, Wrong};
+use super::kind::{Kind, Wrong};
 use crate::{
     Card, NicError,
     setting::{on_off, switch},

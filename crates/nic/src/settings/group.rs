@@ -2,7 +2,7 @@
 
 use sys::ethtool::{Group, Parameter, Values};
 
-use super::{Kind, Wrong, number};
+use super::kind::{Kind, Wrong, number};
 use crate::{
     Card, NicError,
     setting::{on_off, switch},

@@ -1,6 +1,6 @@
 //! `link.*`: what belongs to the link itself.
 
-use super::{Kind, Wrong, number};
+use super::kind::{Kind, Wrong, number};
 use crate::{Card, NicError};
 
 pub(super) struct Link;

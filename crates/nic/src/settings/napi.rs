@@ -5,7 +5,7 @@ use sys::{
     netdev::{Napi as Instance, NapiPolling},
 };
 
-use super::{Kind, Wrong, number};
+use super::kind::{Kind, Wrong, number};
 use crate::{
     Card, NicError,
     setting::{on_off, switch},

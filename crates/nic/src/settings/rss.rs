@@ -3,7 +3,7 @@
 use sys::ethtool::{FlowType, Rss as Scaling, RssChange, field_letters, fields_from_letters};
 use wire::{IndirectionTable, Spread};
 
-use super::{Kind, Wrong};
+use super::kind::{Kind, Wrong};
 use crate::{Card, NicError};
 
 pub(super) struct Rss;

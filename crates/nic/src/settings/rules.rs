@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use sys::ethtool::{FlowAction, FlowMatch, FlowRule, FlowType};
 
-use super::{Kind, Wrong};
+use super::kind::{Kind, Wrong};
 use crate::{Card, NicError};
 
 pub(super) struct Rules;

@@ -1,7 +1,7 @@
 //! `rps.*`, `rfs.*`, `xps.*`, `xps-queues.*`: which CPUs the kernel itself gives a queue's packets to, and which CPUs
 //! send on which queue. One setting a queue.
 
-use super::{Kind, Wrong, number};
+use super::kind::{Kind, Wrong, number};
 use crate::{Card, NicError, cpus};
 
 /// One file in each queue's folder.

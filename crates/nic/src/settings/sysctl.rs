@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Kind, Wrong};
+use super::kind::{Kind, Wrong};
 use crate::{Card, NicError, card};
 
 pub(super) struct Sysctls;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lab::{NicModel, NicPair};
-use nic::{Card, Session, SessionError, Verdict, Verifier, card_interrupts, read_queue_counts};
+use nic::{Card, Readback, Session, SessionError, Verifier, card_interrupts, read_queue_counts};
 
 use crate::{
     guest::{assert_predicted, flows, flows_each, in_a_guest, is_guest, kills, set, up},
@@ -57,7 +57,7 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
     let mut session = Session::begin(card.name(), state.path()).unwrap();
     for channels in ["1", "2", "8", "4"] {
         let applied = session.apply(&set(&[&format!("channels.combined={channels}")])).unwrap();
-        assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Verdict::Done), "{applied:?}");
+        assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Readback::Done), "{applied:?}");
         assert_eq!(applied.link_is_up, (!applied.outcomes.is_empty()).then_some(true));
         let queues = read_queue_counts(&mut card).unwrap().rx.len();
         assert_eq!(queues.to_string(), channels);
@@ -71,7 +71,7 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
     let applied = session.apply(&set(&["ring.rx=100", "ring.tx=4096"])).unwrap();
     let said: Vec<_> =
         applied.outcomes.iter().map(|outcome| (outcome.now.as_deref(), outcome.verdict)).collect();
-    assert_eq!(said, [(Some("104"), Verdict::Rounded), (Some("4096"), Verdict::Done)]);
+    assert_eq!(said, [(Some("104"), Readback::Rounded), (Some("4096"), Readback::Done)]);
 
     for (wrong, words) in [
         ("ring.rx=8192", "ring.rx cannot be '8192': write a number up to 4096"),
@@ -209,6 +209,31 @@ fn killed_at_any_moment_is_restored() {
 }
 
 #[test]
+fn after_any_sequence_of_settings_everything_is_restored() {
+    if !is_guest() {
+        return in_a_guest(
+            "igb::after_any_sequence_of_settings_everything_is_restored",
+            &[NicPair::of(NicModel::Igb)],
+        );
+    }
+    let (card, _) = up(1);
+    let table: [(&str, &[&str]); 10] = [
+        ("channels.combined", &["1", "2", "4"]),
+        ("ring.rx", &["512", "256"]),
+        ("coalesce.rx-usecs", &["10", "50"]),
+        ("rss.table", &["equal:1", "weights:1,3", "weights:0,1,0,3"]),
+        ("rss.fields.udp4", &["sd", "sdfn"]),
+        ("feature.rx-gro", &["on", "off"]),
+        ("rps.rx-1", &["0", "none"]),
+        ("irq.pair1a-rx-1", &["2", "0-3"]),
+        ("napi.threaded", &["on", "off"]),
+        ("napi.rx-1.defer-hard-irqs", &["3", "0"]),
+    ];
+    let kept = support::random_sequences(card.name(), &table, kills(), 0x5eed);
+    assert!(kept > kills(), "{kept} changes were kept");
+}
+
+#[test]
 fn each_queue_polls_as_it_is_told() {
     if !is_guest() {
         return in_a_guest("igb::each_queue_polls_as_it_is_told", &[NicPair::of(NicModel::Igb)]);
@@ -224,7 +249,7 @@ fn each_queue_polls_as_it_is_told() {
         "napi.rx-3.threaded=on",
     ];
     let applied = session.apply(&set(&one)).unwrap();
-    assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Verdict::Done), "{applied:?}");
+    assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Readback::Done), "{applied:?}");
     assert_eq!((applied.outcomes.len(), applied.side_effects.len()), (4, 0), "{applied:?}");
     let now = support::all_settings(card.name());
     let changed = now.iter().filter(|(name, value)| before.get(*name) != Some(value)).count();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lab::{NicModel, NicPair};
-use nic::{Card, Session, SessionError, Verdict, Verifier, read_counters};
+use nic::{Card, Readback, Session, SessionError, Verifier, read_counters};
 
 use crate::guest::{flows, in_a_guest, is_guest, set, up};
 
@@ -41,7 +41,7 @@ fn they_say_what_they_lack_and_e1000_counts_what_it_missed() {
     let applied = session.apply(&set(&["ring.rx=100"])).unwrap();
     assert_eq!(
         (applied.outcomes[0].now.as_deref(), applied.outcomes[0].verdict),
-        (Some("128"), Verdict::Rounded)
+        (Some("128"), Readback::Rounded)
     );
     drop(session);
     drop(vmxnet3);
@@ -49,7 +49,7 @@ fn they_say_what_they_lack_and_e1000_counts_what_it_missed() {
     let mut session = lacks(4, &["pause.rx=on"]);
     let accepted = session.apply(&set(&["coalesce.adaptive-rx=on"]));
     match accepted {
-        Ok(applied) => assert_eq!(applied.outcomes[0].verdict, Verdict::Ignored, "{applied:?}"),
+        Ok(applied) => assert_eq!(applied.outcomes[0].verdict, Readback::Ignored, "{applied:?}"),
         Err(error) => assert!(error.to_string().contains("everything is as it was"), "{error}"),
     }
 

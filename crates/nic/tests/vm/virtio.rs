@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lab::{NicModel, NicPair};
-use nic::{Session, Steering, Verdict, read_queue_counts};
+use nic::{Readback, Session, Steering, read_queue_counts};
 use wire::FlowKey;
 
 use crate::guest::{assert_predicted, flows, in_a_guest, is_guest, set, up};
@@ -35,7 +35,7 @@ fn a_key_that_is_set_is_the_one_that_flows_go_by() {
     for (key, table) in [(microsoft, "equal:4"), (&symmetric, "weights:0,1,0,3"), (microsoft, "equal:4")] {
         let applied =
             session.apply(&set(&[&format!("rss.key={key}"), &format!("rss.table={table}")])).unwrap();
-        assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Verdict::Done), "{applied:?}");
+        assert!(applied.outcomes.iter().all(|outcome| outcome.verdict == Readback::Done), "{applied:?}");
         let now = predicted(&mut card, &flows);
         let moved = now.iter().zip(&last).filter(|(now, last)| now != last).count();
         let since = Instant::now();

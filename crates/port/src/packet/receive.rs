@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use measure::Place;
 use sys::{
     clock,
     packet::{FanoutMode, Packet, PacketSocket, RxRing, RxRingLayout, Statistics},
@@ -167,7 +168,7 @@ impl RxPort for PacketRx {
 
     fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
         Ok(vec![Loss {
-            place: "packet ring full",
+            place: Place::PacketRing,
             packets: self.lost()?,
             source: "PACKET_STATISTICS tp_drops",
             remedy: "the reader does not keep up: more threads, or more blocks",

@@ -57,13 +57,13 @@ pub struct XskRx {
     mode: Mode,
     stamp: TimeSource,
     busy: bool,
-    name: Place,
+    name: FrameRange,
     _redirect: Arc<Redirect>,
     _polled: Option<Arc<Polled>>,
 }
 
 /// Interface and queue, for messages.
-struct Place {
+struct FrameRange {
     interface: String,
     queue: u32,
 }
@@ -143,7 +143,7 @@ impl XskRx {
             mode,
             stamp: options.stamp,
             busy: options.busy_poll.is_some(),
-            name: Place { interface: options.interface.clone(), queue },
+            name: FrameRange { interface: options.interface.clone(), queue },
             _redirect: redirect.clone(),
             _polled: polled.clone(),
         };
@@ -197,7 +197,7 @@ impl XskRx {
     }
 
     fn broken(&self, action: &'static str, source: io::Error) -> PortError {
-        let Place { interface, queue } = &self.name;
+        let FrameRange { interface, queue } = &self.name;
         PortError::XskBroken { action, interface: interface.clone(), queue: *queue, source }
     }
 }

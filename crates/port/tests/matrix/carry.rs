@@ -22,6 +22,7 @@ const AHEAD: u32 = 256;
 pub(crate) fn carry(lab: &Lab, tx: &mut Tx, rx: &mut Rx, template: &Template, count: u32, name: &str) {
     match rx {
         Rx::Udp(port) => compare(lab, tx, port, template, count, name),
+        Rx::Uring(port) => compare(lab, tx, port, template, count, name),
         Rx::Packet(port) => compare(lab, tx, port, template, count, name),
         Rx::Xsk(port) => compare(lab, tx, port, template, count, name),
         Rx::Xdp(port) => count_in_the_kernel(lab, tx, port, template, count, name),

@@ -7,9 +7,9 @@ use std::{
 
 use lab::Lab;
 use port::{
-    CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxMode, PacketTxOptions, Sent, TxPort, UdpRx,
-    UdpRxOptions, UdpTx, UdpTxOptions, XdpMode, XdpRx, XdpTx, XdpTxOptions, XskRx, XskRxOptions, XskShape,
-    XskTx, XskTxOptions,
+    CountOptions, PacketRx, PacketRxOptions, PacketTx, PacketTxOptions, Sent, TxPort, UdpRx, UdpRxOptions,
+    UdpTx, UdpTxOptions, UringRx, UringRxOptions, UringTx, UringTxOptions, XdpMode, XdpRx, XdpTx,
+    XdpTxOptions, XskRx, XskRxOptions, XskShape, XskTx, XskTxOptions,
 };
 use wire::Template;
 
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) enum TxKind {
     Udp,
     UdpGso,
+    Uring,
+    UringSqpoll,
     Packet,
     Xsk,
     Xdp,
@@ -31,6 +33,7 @@ pub(crate) enum TxKind {
 pub(crate) enum RxKind {
     Udp,
     UdpGro,
+    Uring,
     Packet,
     Xsk,
     Xdp,
@@ -38,6 +41,7 @@ pub(crate) enum RxKind {
 
 pub(crate) enum TxEnd {
     Udp(UdpTx),
+    Uring(UringTx),
     Packet(PacketTx),
     Xsk(XskTx),
     Xdp(XdpTx),
@@ -51,6 +55,7 @@ pub(crate) struct Tx {
 
 pub(crate) enum Rx {
     Udp(UdpRx),
+    Uring(UringRx),
     Packet(PacketRx),
     Xsk(XskRx),
     Xdp(XdpRx),
@@ -60,20 +65,22 @@ pub(crate) enum Rx {
 const SHAPE: XskShape = XskShape { frame_size: 4096, frames: 1024, ring_slots: 1024 };
 
 impl TxKind {
-    pub(crate) const ALL: [Self; 5] = [Self::Udp, Self::UdpGso, Self::Packet, Self::Xsk, Self::Xdp];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Udp, Self::UdpGso, Self::Uring, Self::UringSqpoll, Self::Packet, Self::Xsk, Self::Xdp];
 
     /// Whether it makes whole frames; else the kernel makes their headers.
     pub(crate) fn makes_frames(self) -> bool {
-        !matches!(self, Self::Udp | Self::UdpGso)
+        !matches!(self, Self::Udp | Self::UdpGso | Self::Uring | Self::UringSqpoll)
     }
 }
 
 impl RxKind {
-    pub(crate) const ALL: [Self; 5] = [Self::Udp, Self::UdpGro, Self::Packet, Self::Xsk, Self::Xdp];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Udp, Self::UdpGro, Self::Uring, Self::Packet, Self::Xsk, Self::Xdp];
 
     /// Whether the kernel's own UDP receiver takes the packets, and verifies their checksums.
     pub(crate) fn is_socket(self) -> bool {
-        matches!(self, Self::Udp | Self::UdpGro)
+        matches!(self, Self::Udp | Self::UdpGro | Self::Uring)
     }
 
     /// Whether an XDP program of its own is attached.
@@ -89,7 +96,7 @@ impl Tx {
             if shape.ipv6 { side.ipv6()[0].into() } else { side.ipv4()[0].into() }
         };
         let end = side.run(|| match kind {
-            TxKind::Udp | TxKind::UdpGso => {
+            TxKind::Udp | TxKind::UdpGso | TxKind::Uring | TxKind::UringSqpoll => {
                 let peer = SocketAddr::new(address(lab.rx()), PORT);
                 let options = UdpTxOptions {
                     local: (address(side), SOURCE_PORT).into(),
@@ -97,13 +104,15 @@ impl Tx {
                     batch_size: 256,
                     ..UdpTxOptions::to(peer, template.max_payload_len())
                 };
-                UdpTx::open(&options).map(TxEnd::Udp)
+                if matches!(kind, TxKind::Udp | TxKind::UdpGso) {
+                    UdpTx::open(&options).map(TxEnd::Udp)
+                } else {
+                    let sqpoll = kind == TxKind::UringSqpoll;
+                    UringTx::open(&UringTxOptions { sockets: options, sqpoll }).map(TxEnd::Uring)
+                }
             }
             TxKind::Packet => {
-                let options = PacketTxOptions {
-                    mode: PacketTxMode::Ring,
-                    ..PacketTxOptions::on(side.index(), frame_bytes)
-                };
+                let options = PacketTxOptions::on(side.index(), frame_bytes);
                 PacketTx::open(&options).map(TxEnd::Packet)
             }
             TxKind::Xsk => {
@@ -119,6 +128,7 @@ impl Tx {
         let mut end = end.unwrap().unwrap();
         match &mut end {
             TxEnd::Udp(port) => port.prime(|slot| template.prime_payload(slot)),
+            TxEnd::Uring(port) => port.prime(|slot| template.prime_payload(slot)),
             TxEnd::Packet(port) => port.prime(|slot| template.prime_frame(slot)),
             TxEnd::Xsk(port) => port.prime(|slot| template.prime_frame(slot)),
             TxEnd::Xdp(_) => {}
@@ -127,7 +137,7 @@ impl Tx {
     }
 
     pub(crate) fn makes_frames(&self) -> bool {
-        !matches!(self.end, TxEnd::Udp(_))
+        !matches!(self.end, TxEnd::Udp(_) | TxEnd::Uring(_))
     }
 
     /// Frames that the interface refused, which were sent later.
@@ -146,6 +156,7 @@ impl Tx {
             };
             let sent: Sent = match &mut self.end {
                 TxEnd::Udp(port) => port.send(wanted, payload),
+                TxEnd::Uring(port) => port.send(wanted, payload),
                 TxEnd::Packet(port) => port.send(wanted, frame(template, &mut next)),
                 TxEnd::Xsk(port) => port.send(wanted, frame(template, &mut next)),
                 TxEnd::Xdp(port) => {
@@ -175,18 +186,21 @@ fn frame<'a>(template: &'a Template, next: &'a mut u32) -> impl FnMut(&mut [u8])
 impl Rx {
     pub(crate) fn open(kind: RxKind, lab: &Lab, shape: &Shape) -> Self {
         let side = lab.rx();
-        let socket = |gro| {
-            let options = UdpRxOptions {
-                gro,
-                receive_buffer_bytes: Some(32 << 20),
-                ..UdpRxOptions::at((Ipv6Addr::UNSPECIFIED, PORT).into())
-            };
-            UdpRx::open(&options).map(Self::Udp)
+        let options = |gro| UdpRxOptions {
+            gro,
+            receive_buffer_bytes: Some(32 << 20),
+            ..UdpRxOptions::at((Ipv6Addr::UNSPECIFIED, PORT).into())
         };
+        let socket = |gro| UdpRx::open(&options(gro)).map(Self::Udp);
         let opened = side.run(|| match kind {
             // A slot of a socket that joins datagrams holds the longest there are.
             RxKind::Udp => socket(shape.mtu > 1500),
             RxKind::UdpGro => socket(true),
+            RxKind::Uring => {
+                let options =
+                    UringRxOptions { socket: options(false), datagram_bytes: 2048.max(shape.mtu as usize) };
+                UringRx::open(&options).map(Self::Uring)
+            }
             RxKind::Packet => PacketRx::open(&PacketRxOptions::on(side.index())).map(Self::Packet),
             RxKind::Xsk => {
                 let options =

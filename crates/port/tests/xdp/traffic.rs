@@ -9,7 +9,7 @@ use std::{
 
 use lab::{Lab, LabPlan};
 use port::{
-    CountOptions, Counts, PortError, SendPath, Verdict, XdpMode, XdpRx, XdpTx, XdpTxOptions, probe_xdp,
+    CountOptions, Counts, PortError, ProbeAction, SendPath, XdpMode, XdpRx, XdpTx, XdpTxOptions, probe_xdp,
 };
 use wire::{FrameSpec, PROBE_LEN, ProbeHeader, SizeMix, Sizes, UdpFrame};
 
@@ -226,7 +226,8 @@ fn on_the_wire_are_the_bytes_of_the_template_though_pages_are_recycled() {
 fn sockets_packets_are_counted_and_told_from_foreign_ones() {
     for mode in [XdpMode::Native, XdpMode::Generic] {
         let Some(lab) = lab(&LabPlan::default()) else { return };
-        let options = CountOptions { streams: 8, queues: 2, verdict: Verdict::Drop, work_ns: 0 };
+        let options =
+            CountOptions { streams: 8, tag_inverse: 1, queues: 2, verdict: ProbeAction::Drop, work_ns: 0 };
         let rx = open_rx(&lab, mode, &options);
         let target = SocketAddr::new(lab.rx().ipv4()[0].into(), PORT);
         let inbox = lab.rx().run(|| UdpSocket::bind(target)).unwrap().unwrap();
@@ -266,8 +267,11 @@ fn sockets_packets_are_counted_and_told_from_foreign_ones() {
 #[test]
 fn counted_packets_can_go_on_to_the_kernel() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
-    let rx =
-        open_rx(&lab, XdpMode::Native, &CountOptions { verdict: Verdict::Pass, ..CountOptions::default() });
+    let rx = open_rx(
+        &lab,
+        XdpMode::Native,
+        &CountOptions { verdict: ProbeAction::Pass, ..CountOptions::default() },
+    );
     let target = SocketAddr::new(lab.rx().ipv4()[0].into(), PORT);
     let socket = lab.rx().run(|| UdpSocket::bind(target)).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -3,20 +3,10 @@
 use std::collections::BTreeMap;
 
 use measure::Origin;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::NamedRun;
-use crate::tables::plain;
-
-/// One condition that is not the same in all runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ConditionDifference {
-    /// Its path in the record, for example `machine.kernel`.
-    pub condition: String,
-    /// Its value in each run, the baseline's first; `None` where a run does not have it.
-    pub values: Vec<Option<String>>,
-}
+use super::comparison::{ConditionDifference, NamedRun};
+use crate::value::plain;
 
 /// All conditions that differ, by path. Beside a measured run a simulated one differs in its origin, and not one by one in
 /// what a simulation does not have: a machine, and the arguments of a measurement.

@@ -1,9 +1,9 @@
 //! A series of runs of the same pairs: where did the level change?
 
-use measure::{ChangePoint, PairSummary, Summary, Verdict, change_points};
+use measure::{ChangePoint, Conclusion, PairSummary, Summary, change_points};
 use serde::Serialize;
 
-use super::{CompareOptions, Metric, NamedRun, whole_pairs};
+use super::comparison::{CompareOptions, Metric, NamedRun, whole_pairs};
 use crate::ladder::Varying;
 
 /// The name and version of a history's JSON.
@@ -84,11 +84,11 @@ pub fn history(runs: &[NamedRun], options: CompareOptions) -> History {
 
 impl HistorySeries {
     /// Whether the last change was for the better or the worse; no difference without a change.
-    pub fn trend(&self) -> Verdict {
+    pub fn trend(&self) -> Conclusion {
         match self.changes.last() {
-            None => Verdict::NoDifference,
-            Some(change) if change.after > change.before => Verdict::Better,
-            Some(_) => Verdict::Worse,
+            None => Conclusion::NoDifference,
+            Some(change) if change.after > change.before => Conclusion::Better,
+            Some(_) => Conclusion::Worse,
         }
     }
 

@@ -2,10 +2,13 @@
 
 use std::io::{self, Write};
 
-use measure::{Effect, EffectScale, Summary, Verdict};
+use measure::{Conclusion, Effect, EffectScale, Summary};
 use serde::Serialize;
 
-use super::{Comparison, Gate, History, Metric, MetricComparison};
+use super::{
+    comparison::{Comparison, Gate, Metric, MetricComparison},
+    history::{History, HistorySeries},
+};
 use crate::{
     escape, markdown,
     number::{self, RateUnit},
@@ -178,14 +181,14 @@ fn interval(effect: Option<&Effect>) -> String {
     effect.map_or_else(|| "-".into(), between)
 }
 
-fn verdict(verdict: Verdict) -> Cell {
+fn verdict(verdict: Conclusion) -> Cell {
     let (text, tone) = match verdict {
-        Verdict::Better => ("better".into(), Tone::Good),
-        Verdict::Worse => ("WORSE".into(), Tone::Bad),
-        Verdict::NoDifference => ("no difference shown".into(), Tone::Plain),
-        Verdict::TooNoisy => ("too noisy to say".into(), Tone::Plain),
-        Verdict::NeedsTrials { more: 1 } => ("needs 1 more trial".into(), Tone::Plain),
-        Verdict::NeedsTrials { more } => (format!("needs {more} more trials"), Tone::Plain),
+        Conclusion::Better => ("better".into(), Tone::Good),
+        Conclusion::Worse => ("WORSE".into(), Tone::Bad),
+        Conclusion::NoDifference => ("no difference shown".into(), Tone::Plain),
+        Conclusion::TooNoisy => ("too noisy to say".into(), Tone::Plain),
+        Conclusion::NeedsTrials { more: 1 } => ("needs 1 more trial".into(), Tone::Plain),
+        Conclusion::NeedsTrials { more } => (format!("needs {more} more trials"), Tone::Plain),
     };
     Cell { text, value: None, tone }
 }
@@ -246,7 +249,7 @@ fn history_tables(history: &History) -> Vec<Table> {
     std::iter::once(table).chain(runs).collect()
 }
 
-fn runs(series: &super::HistorySeries) -> Table {
+fn runs(series: &HistorySeries) -> Table {
     let unit = RateUnit::of(series.points.iter().map(|point| point.summary.median));
     let figure = |of: fn(&Summary) -> f64| {
         series.points.iter().map(move |point| Cell::figure(of(&point.summary), |value| unit.figure(value)))

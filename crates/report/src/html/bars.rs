@@ -2,7 +2,10 @@
 
 use measure::Summary;
 
-use super::page::{Page, per_cent, value};
+use super::{
+    page::{Page, value},
+    scale::per_cent,
+};
 use crate::{escape::html, ladder::Rung, number::RateUnit};
 
 /// A part of a stacked bar.

@@ -3,15 +3,16 @@
 use measure::{Interval, Lateness, Ledger, Point, Run};
 
 use super::{
+    axes::{Axis, LineChart},
     bars::{self, Part},
-    flow,
-    lines::{Axis, LineChart},
+    flame, flow,
     page::Page,
     percentiles,
     scale::Scale,
     standalone,
 };
 use crate::{
+    instructions,
     ladder::Rung,
     number::{self, RateUnit},
     points::{self, Series},
@@ -19,6 +20,8 @@ use crate::{
     tables::{self, UNEXPLAINED},
 };
 
+/// Pairs whose instructions are drawn by stack; the record has all.
+const MOST_FLAMES: usize = 12;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
 /// Points of a line over time; ticks are added up until there are no more.
@@ -30,6 +33,21 @@ pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     page.keep("ladder", || standalone::ladder(&table.title, rungs, unit));
     page.section("ladder", "What was sent and delivered", |page| {
         page.figure(&table.title, &table, |page| bars::write_ladder(rungs, unit, page));
+    });
+}
+
+/// Counted instructions, pair by pair and by what they were spent on.
+pub(super) fn write_instructions(rungs: &[Rung], page: &mut Page) {
+    let tables = instructions::tables(rungs);
+    page.section("instructions", "Instructions per packet", |page| {
+        tables.iter().for_each(|table| page.table(table));
+        for rung in rungs.iter().take(MOST_FLAMES) {
+            let counts = rung.trials.iter().find_map(|trial| trial.instructions.as_ref());
+            if let Some(counts) = counts {
+                page.element("h3", "", &format!("Instructions by stack: {}", rung.name));
+                flame::write_instructions(&rung.name, counts, page);
+            }
+        }
     });
 }
 
@@ -126,19 +144,19 @@ fn rate_axis(name: &str, scale: Scale) -> Axis {
 
 pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
     let ledgers: Vec<_> = rungs.iter().map(Rung::ledger).collect();
-    let mut places: Vec<String> = Vec::new();
+    let mut places: Vec<&str> = Vec::new();
     for line in ledgers.iter().flat_map(|ledger| &ledger.lines) {
-        if !places.contains(&line.place) {
-            places.push(line.place.clone());
+        if !places.contains(&line.place.as_str()) {
+            places.push(line.place.as_str());
         }
     }
     // s0 has the colour of what is delivered
     let class_of =
-        |place: &str| format!("s{}", 1 + places.iter().position(|known| known == place).unwrap_or(0) % 7);
+        |place: &str| format!("s{}", 1 + places.iter().position(|known| *known == place).unwrap_or(0) % 7);
     page.section("ledger", "Where the packets went", |page| {
         page.figure("Every packet sent, by where it ended", &tables::ledgers(rungs), |page| {
             let classes: Vec<String> = places.iter().map(|place| class_of(place)).collect();
-            let lost = classes.iter().map(String::as_str).zip(places.iter().map(String::as_str));
+            let lost = classes.iter().map(String::as_str).zip(places.iter().copied());
             let known = [("delivered", "delivered")].into_iter().chain(lost);
             page.legend(known.chain([(UNEXPLAINED, UNEXPLAINED)]));
             for (rung, ledger) in rungs.iter().zip(&ledgers) {
@@ -154,7 +172,12 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
                     ),
                 };
                 let mut parts = vec![part("delivered".into(), "delivered", ledger.delivered)];
-                parts.extend(ledger.lines.iter().map(|l| part(class_of(&l.place), &l.place, l.packets)));
+                parts.extend(
+                    ledger
+                        .lines
+                        .iter()
+                        .map(|l| part(class_of(l.place.as_str()), l.place.as_str(), l.packets)),
+                );
                 let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
                 parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
                 bars::write_stack(&rung.name, &parts, page);

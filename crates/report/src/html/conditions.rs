@@ -9,7 +9,7 @@ use crate::{
     escape::html,
     number,
     table::{Cell, Column, Table},
-    tables::plain,
+    value::plain,
 };
 
 /// Values that can be taken in at a glance; a model's machine has seventy.

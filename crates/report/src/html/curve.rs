@@ -6,7 +6,7 @@ use measure::Point;
 use serde_json::Value;
 
 use super::{
-    lines::{Axis, LineChart},
+    axes::{Axis, LineChart},
     page::Page,
     scale::Scale,
 };

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use measure::Profile;
+use measure::{Instructions, Profile};
 
-use super::page::{Page, per_cent};
+use super::{page::Page, scale::per_cent};
 use crate::{escape::html, number};
 
 /// Pixels of a row.
@@ -23,10 +23,27 @@ struct Node<'p> {
     called: BTreeMap<&'p str, Node<'p>>,
 }
 
+/// The stacks of a profile.
 pub(super) fn write(name: &str, profile: &Profile, page: &mut Page) {
+    let stacks = profile.stacks.iter().map(|stack| (stack.frames.as_str(), stack.samples));
+    write_stacks(name, stacks, ("samples", "samples that found receiving or sending"), page);
+}
+
+/// Counted instructions by stack.
+pub(super) fn write_instructions(name: &str, counts: &Instructions, page: &mut Page) {
+    let stacks = counts.stacks.iter().map(|stack| (stack.frames.as_str(), stack.instructions));
+    write_stacks(name, stacks, ("instructions", "instructions of the trial"), page);
+}
+
+fn write_stacks<'p>(
+    name: &str,
+    stacks: impl Iterator<Item = (&'p str, u64)>,
+    (unit, whole): (&str, &str),
+    page: &mut Page,
+) {
     let mut root = Node::default();
-    for stack in &profile.stacks {
-        root.add(stack.frames.split(';'), stack.samples);
+    for (frames, amount) in stacks {
+        root.add(frames.split(';'), amount);
     }
     if root.samples == 0 {
         return;
@@ -37,17 +54,20 @@ pub(super) fn write(name: &str, profile: &Profile, page: &mut Page) {
         first.sort_by_key(|(_, node)| std::cmp::Reverse(node.samples));
         first.iter().map(|(name, node)| format!("{name} {}", node.samples)).collect::<Vec<_>>().join(", ")
     };
-    let words = format!("Samples by stack, {} in all: {}.", number::count(root.samples), top(&root));
+    let (first, rest) = unit.split_at(1);
+    let title = format!("{}{rest}", first.to_uppercase());
+    let words = format!("{title} by stack, {} in all: {}.", number::count(root.samples), top(&root));
     page.raw(format!("<div class=\"flame\" style=\"height:{}px\">", rows * ROW));
     page.open_svg("boxes", &format!("Stacks of {name}"), &words);
-    let whole = root.samples as f64;
-    root.write(0.0, 0, whole, page);
+    root.write(0.0, 0, (root.samples as f64, unit), page);
     page.raw("</svg></div>\n");
     page.element(
         "p",
         "note",
-        "A box is a function; below it is what it called; its width is its share of the samples that found receiving or \
-         sending. Point at a box for its name and share.",
+        &format!(
+            "A box is a function; below it is what it called; its width is its share of the {whole}. Point at a box for its \
+             name and share."
+        ),
     );
 }
 
@@ -66,7 +86,7 @@ impl<'p> Node<'p> {
     }
 
     /// What was called, the most frequent first, from `left` on.
-    fn write(&self, left: f64, row: usize, whole: f64, page: &mut Page) {
+    fn write(&self, left: f64, row: usize, (whole, unit): (f64, &str), page: &mut Page) {
         if row >= DEEPEST {
             return;
         }
@@ -80,7 +100,7 @@ impl<'p> Node<'p> {
             }
             let (x, width, y) = (per_cent(left), per_cent(share), row * ROW);
             let title = html(&format!(
-                "{name}: {} samples, {} %",
+                "{name}: {} {unit}, {} %",
                 number::count(node.samples),
                 number::percent(share)
             ));
@@ -94,7 +114,7 @@ impl<'p> Node<'p> {
                 page.raw(format!("<text x=\"3\" y=\"13\">{}</text>", html(name)));
             }
             page.raw("</svg>");
-            node.write(left, row + 1, whole, page);
+            node.write(left, row + 1, (whole, unit), page);
             left += share;
         }
     }

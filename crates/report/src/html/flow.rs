@@ -2,7 +2,10 @@
 
 use measure::Ledger;
 
-use super::page::{Page, per_cent, value};
+use super::{
+    page::{Page, value},
+    scale::per_cent,
+};
 use crate::{escape::html, number, tables::UNEXPLAINED};
 
 /// A loss that is there is drawn at least this wide.
@@ -20,8 +23,9 @@ pub(super) fn write(name: &str, ledger: &Ledger, class_of: impl Fn(&str) -> Stri
         let remedy = line.remedy.as_ref().map_or_else(String::new, |remedy| format!("; try {remedy}"));
         let (percent, unit) = (number::percent(share(line.packets)), line.unit.name());
         let words = format!("{percent} % of sent, counted in {unit} by {}{remedy}", line.source);
-        step(&line.place, line.packets as f64, &number::count(line.packets), &words, page);
-        slice(name, &line.place, [left, next], &class_of(&line.place), page);
+        let place = line.place.as_str();
+        step(place, line.packets as f64, &number::count(line.packets), &words, page);
+        slice(name, place, [left, next], &class_of(place), page);
         left = next;
     }
     let unexplained = ledger.unexplained;

@@ -1,8 +1,6 @@
 //! The page under construction: text, tables, figures.
 
-use std::fmt::Write;
-
-use super::standalone::{self, Drawing};
+use super::drawing::{self, Drawing};
 use crate::{escape::html, style::Tone, table::Table};
 
 /// Words longer than this may wrap in a table.
@@ -32,7 +30,7 @@ impl Page {
 
     /// Keeps a chart as an image of its own.
     pub(super) fn keep(&mut self, title: &str, draw: impl FnOnce() -> String) {
-        let name = standalone::name(title);
+        let name = drawing::name(title);
         let name = self.step.as_ref().map_or_else(|| name.clone(), |step| format!("{step}/{name}"));
         let is_again = |known: &&Drawing| {
             let rest = known.name.strip_prefix(&name);
@@ -161,12 +159,4 @@ impl Page {
 pub(super) fn value(value: Option<f64>, shown: &str) -> String {
     let shown = html(shown);
     value.map_or_else(|| shown.clone(), |value| format!("<data value=\"{value}\">{shown}</data>"))
-}
-
-/// A position from 0 to 1 as SVG has it.
-pub(super) fn per_cent(position: f64) -> String {
-    let mut text = format!("{:.3}", position.clamp(0.0, 1.0) * 100.0);
-    text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-    let _ = write!(text, "%");
-    text
 }

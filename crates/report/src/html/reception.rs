@@ -3,7 +3,7 @@
 use measure::{NanosSummary, ReceptionStatistics, Run};
 
 use super::{
-    lines::{Axis, LineChart},
+    axes::{Axis, LineChart},
     page::Page,
     scale::Scale,
 };

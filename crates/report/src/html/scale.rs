@@ -87,6 +87,13 @@ fn bounds(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (min.min(value), max.max(value)))
 }
 
+/// A position from 0 to 1 as SVG has it.
+pub(super) fn per_cent(position: f64) -> String {
+    let mut text = format!("{:.3}", position.clamp(0.0, 1.0) * 100.0);
+    text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    text + "%"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,7 @@
 //! Charts as images of their own, for documents: fixed size, light and dark, no script and no font of theirs.
 
-use super::{lines::LineChart, page::per_cent};
+use super::{axes::LineChart, scale::per_cent};
 use crate::{escape::html, ladder::Rung, number::RateUnit};
-
-/// A chart under a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drawing {
-    /// What it shows, in lower-case words joined by hyphens; within a step of a scenario behind its name.
-    pub name: String,
-    /// The image.
-    pub svg: String,
-}
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 76.0;
@@ -27,12 +18,6 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1c2430}.title{fon
     @media(prefers-color-scheme:dark){text{fill:#e6eaf0}.soft{fill:#a3adba}.back{fill:#12161c}.grid{stroke:#343d49}\
     .whisker{stroke:#e6eaf0}.track{fill:#35465c}.s0{--c:#6ea8e6}.s1{--c:#f19a55}.s2{--c:#5cc796}.s3{--c:#c493dc}.s4{--c:#58c4dc}\
     .s5{--c:#ee8aa0}.s6{--c:#d2bf52}.s7{--c:#a3adba}}";
-
-/// A title as a name.
-pub(super) fn name(title: &str) -> String {
-    let words = title.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
-}
 
 fn open(title: &str, description: &str, height: f64) -> String {
     let (title, description) = (html(title), html(description));
@@ -141,14 +126,4 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         svg += &format!("<line class=\"whisker\" x1=\"{from}\" x2=\"{to}\" y1=\"50%\" y2=\"50%\"/></svg>\n");
     }
     svg + "</svg>\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_made_of_the_title_s_words() {
-        assert_eq!(name("tx_ns_per_packet against frame size, µs"), "tx-ns-per-packet-against-frame-size-µs");
-    }
 }

@@ -3,8 +3,8 @@
 use measure::{Timeline, View};
 
 use super::{
-    page::{Page, per_cent},
-    scale::Scale,
+    page::Page,
+    scale::{Scale, per_cent},
 };
 use crate::{
     escape::html,

@@ -4,9 +4,11 @@ use std::io::{self, Write};
 
 use measure::{Cost, Endpoint, NanosSummary, RoundTrips, Trial};
 
-use super::paragraph;
+use super::layout::paragraph;
 use crate::{
-    escape, number,
+    escape,
+    figures::{self, Line},
+    number,
     profile::share_in_words,
     style::{Style, Tone},
 };
@@ -27,25 +29,26 @@ pub fn write_trial(trial: &Trial, style: Style, out: &mut impl Write) -> io::Res
 fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("asked", number::asked(trial.asked_pps)),
-        ("sent", moved(trial, trial.sent, trial.sent_pps)),
-        ("delivered", moved(trial, trial.delivered, trial.delivered_pps)),
-        (
-            "lost",
-            format!(
-                "{} packets, {} %",
-                number::count(trial.ledger.lost()),
-                number::percent(trial.loss_ratio)
-            ),
-        ),
-        ("unexplained", format!("{} packets", number::signed_count(trial.ledger.unexplained))),
+        ("sent", known(Line::Sent, trial)),
+        ("delivered", known(Line::Delivered, trial)),
+        ("lost", known(Line::Lost, trial)),
+        ("unexplained", known(Line::Unexplained, trial)),
     ];
+    if let Some(wire) = &trial.wire {
+        facts.extend(on_the_way("left the driver", wire.left, &wire.left_source));
+        facts.extend(on_the_way("seen by driver", wire.seen, &wire.seen_source));
+        facts.extend(
+            wire.cost_ns.map(|ns| ("counting cost", format!("{ns:.1} ns a packet on both hosts together"))),
+        );
+        facts.extend(wire.doubts.iter().map(|doubt| ("uncertain", escape::text(doubt))));
+    }
     if let Some(trips) = &trial.round_trips {
         facts.push(("came back", came_back(trips)));
         facts.extend(trips.round_trip.as_ref().map(|times| ("round trip", times_in_words(times))));
         facts.extend(trips.jitter.as_ref().map(|times| ("its jitter", times_in_words(times))));
     }
-    facts.extend(cost("sending cost", &trial.tx, &trial.tx_cost));
-    facts.extend(cost("receiving cost", &trial.rx, &trial.rx_cost));
+    facts.extend(cost(Line::SendingCost, trial, &trial.tx, &trial.tx_cost));
+    facts.extend(cost(Line::ReceivingCost, trial, &trial.rx, &trial.rx_cost));
     if let Some(profile) = &trial.profile {
         let stages = profile.stages.iter();
         let stages = stages.map(|share| format!("{} {}", share.stage.name(), share_in_words(share)));
@@ -57,10 +60,14 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn moved(trial: &Trial, packets: u64, pps: f64) -> String {
-    let bits = pps * f64::from(trial.frame_size_bytes) * 8.0;
-    let (packets, pps, bits) = (number::count(packets), number::rate(pps), number::bits_per_second(bits));
-    format!("{packets} packets, {pps}, {bits} of frames")
+fn known(line: Line, trial: &Trial) -> String {
+    figures::in_words(line, trial).join(", ")
+}
+
+/// What a host's driver saw of the trial's packets.
+fn on_the_way(name: &'static str, packets: Option<u64>, source: &str) -> Option<(&'static str, String)> {
+    let packets = number::count(packets?);
+    Some((name, format!("{packets} packets, by {}", escape::text(source))))
 }
 
 fn came_back(trips: &RoundTrips) -> String {
@@ -82,18 +89,13 @@ fn times_in_words(times: &NanosSummary) -> String {
     )
 }
 
-/// What a side cost; nothing for a side that ran elsewhere and told nothing.
-fn cost(name: &'static str, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
-    let ns = cost.ns_per_packet.map(|ns| format!("{} per packet", number::nanos(ns)));
-    let cycles =
-        cost.cycles_per_packet.map(|cycles| format!("{} cycles per packet", number::plain(cycles.round())));
-    let figure = |value: Option<f64>, what: &str| value.map(|value| format!("{value:.1} {what} per packet"));
-    let instructions = figure(cost.instructions_per_packet, "instructions");
-    let misses = figure(cost.cache_misses_per_packet, "cache misses");
-    let per_packet: Vec<String> = ns.into_iter().chain(cycles).chain(instructions).chain(misses).collect();
+/// What a side cost; nothing for a side that ran elsewhere and reported nothing.
+fn cost(line: Line, trial: &Trial, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
+    let per_packet = figures::in_words(line, trial);
     if per_packet.is_empty() {
         return None;
     }
+    let name = if line == Line::SendingCost { "sending cost" } else { "receiving cost" };
     let (user, system) = (number::seconds(cost.user_s), number::seconds(cost.system_s));
     let threads = if end.threads == 1 { "1 thread".into() } else { format!("{} threads", end.threads) };
     Some((name, format!("{}; {user} user, {system} system on {threads}", per_packet.join(", "))))

@@ -1,6 +1,6 @@
 //! Comparisons and histories of runs whose truth is known.
 
-use measure::{Run, Verdict};
+use measure::{Conclusion, Run};
 use report::{
     CompareOptions, Gate, Metric, NamedRun, Style, compare, history, write_comparison_json,
     write_comparison_markdown, write_comparison_text, write_history_json, write_history_markdown,
@@ -44,7 +44,7 @@ fn a_run_compared_with_itself_has_no_regression_and_equal_conditions() {
     let comparison = against(&run, &run);
     assert!(comparison.conditions.is_empty());
     assert_ne!(comparison.gate, Gate::Regressed);
-    assert!(comparison.metrics.iter().all(|m| !matches!(m.verdict, Verdict::Better | Verdict::Worse)));
+    assert!(comparison.metrics.iter().all(|m| !matches!(m.verdict, Conclusion::Better | Conclusion::Worse)));
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn a_slower_machine_is_a_regression_and_a_faster_one_is_better() {
         of_metric.filter(|m| m.verdict == verdict).count()
     };
     // the fifth pair's trials disagree too much to say
-    assert_eq!(delivered(Verdict::Worse), 4, "{:#?}", slower.metrics);
-    assert_eq!(against(&run, &scaled(1.2)).metrics[0].verdict, Verdict::Better);
+    assert_eq!(delivered(Conclusion::Worse), 4, "{:#?}", slower.metrics);
+    assert_eq!(against(&run, &scaled(1.2)).metrics[0].verdict, Conclusion::Better);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_pair_that_one_run_lacks_is_said_and_not_compared() {
 fn trials_that_ended_early_are_left_out() {
     let comparison = against(&samples::interrupted(), &samples::ladder());
     assert_eq!(comparison.metrics[0].baseline.trials, 1);
-    assert_eq!(comparison.metrics[0].verdict, Verdict::NeedsTrials { more: 2 });
+    assert_eq!(comparison.metrics[0].verdict, Conclusion::NeedsTrials { more: 2 });
     assert!(comparison.notes[0].starts_with("1 trials of before ended early"), "{:?}", comparison.notes);
 }
 
@@ -138,7 +138,7 @@ fn more_loss_at_a_held_rate_is_a_regression() {
     let comparison = against(&before, &after);
     assert_eq!(comparison.gate, Gate::Regressed);
     let loss = comparison.metrics.iter().find(|m| m.metric == Metric::LossRatio).unwrap();
-    assert_eq!(loss.verdict, Verdict::Worse);
+    assert_eq!(loss.verdict, Conclusion::Worse);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_history_names_the_run_where_the_level_changed() {
     for series in &history.series {
         assert_eq!(series.changes.len(), 1, "{}", series.pair);
         assert_eq!(series.points[series.changes[0].at].run, "day-9");
-        assert_eq!(series.trend(), Verdict::Worse);
+        assert_eq!(series.trend(), Conclusion::Worse);
     }
     assert_golden(
         "tests/golden/history.txt",

@@ -62,6 +62,7 @@ fn figures_are_those_of_the_record() {
 #[test]
 fn points_and_trials_read_as_their_goldens() {
     assert_golden("tests/golden/paced.csv", &csv(&samples::paced()));
+    assert_golden("tests/golden/counted.csv", &csv(&samples::counted()));
     assert_golden("tests/golden/model.csv", &csv(&samples::model()));
 }
 

@@ -65,6 +65,15 @@ fn what_a_search_found_comes_before_the_loads_it_tried() {
 }
 
 #[test]
+fn what_hardware_counted_is_in_the_ladder_and_in_the_table_of_all_trials() {
+    let page = html(&samples::counted());
+    for shown in ["cyc/pkt", "ins/pkt", "miss/pkt", "rx_cost.cache_misses_per_packet"] {
+        assert!(page.contains(shown), "{shown}");
+        assert!(!html(&samples::ladder()).contains(&format!("{shown}<")), "{shown}");
+    }
+}
+
+#[test]
 fn a_profile_is_drawn_with_its_stages_and_stacks() {
     let page = html(&samples::profiled());
     for shown in [

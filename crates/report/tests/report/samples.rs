@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use measure::{
-    BoundBy, BurstResult, Cost, CpuShare, Distribution, End, Endpoint, Figure, FoldedStack, FunctionShare,
-    GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Ledger, LedgerLine,
-    LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Point, Profile,
-    QueueGrowth, QueueUse, Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput,
-    ThroughputLimit, Timeline, Trial, Unit, View,
+    BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuShare, Distribution, Effect, EffectScale, End,
+    Endpoint, Figure, FoldedStack, FunctionShare, GoalResult, Histogram, InterruptAccounting, InterruptRate,
+    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx,
+    NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA,
+    Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts,
+    TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
 };
 use serde_json::{Value, json};
 
@@ -70,7 +71,6 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         frame_size_bytes: case.frame_size_bytes,
         payload_bytes: case.frame_size_bytes - 46,
         asked_pps: case.asked_pps,
-        parameters: BTreeMap::new(),
         duration_s: SECONDS,
         sent,
         sent_pps: sent as f64 / SECONDS,
@@ -82,12 +82,8 @@ pub(crate) fn trial(number: u32, case: Case) -> Trial {
         cpus: vec![share(0, 0.04, 0.78, 0.16), share(1, 0.09, 0.38, 0.14)],
         ledger,
         receipt,
-        statistics: None,
-        round_trips: None,
-        stream: None,
-        interrupted: false,
         queues: case.rx.starts_with("packet").then(|| queues(sent)),
-        profile: None,
+        ..Trial::default()
     }
 }
 
@@ -232,6 +228,82 @@ pub(crate) fn ladder() -> Run {
     run
 }
 
+/// The whole ladder with what followed it: six senders, six receivers, capacities and scaling.
+pub(crate) fn whole() -> Run {
+    const ENGINES: [&str; 6] = ["udp", "udp+gso", "uring", "packet", "xsk", "xdp"];
+    const RECEIVERS: [&str; 6] = ["udp", "udp+gro", "uring", "packet", "xsk", "xdp"];
+    let case = |(at, tx): (usize, &'static str), (to, rx): (usize, &'static str)| {
+        let sent = 900_000 + 700_000 * (at * at) as u64;
+        let lost = if to < at { sent / 3 + 10_000 * to as u64 } else { 0 };
+        Case { tx, rx, sent, lost: (lost, lost / 20), ..Case::default() }
+    };
+    let pairs = |tx| RECEIVERS.into_iter().enumerate().map(move |rx| case(tx, rx));
+    let cases: Vec<Case> = ENGINES.into_iter().enumerate().flat_map(pairs).collect();
+    let mut run = run("bench", Origin::Lab, repeats(&cases));
+    for trial in &mut run.end.trials {
+        trial.rx.options.insert("threaded_napi".into(), json!(true));
+        trial.rx.options.insert("napi_cpus".into(), json!([1]));
+    }
+    let layer = |label: &str| match label {
+        "udp" | "udp+gro" | "uring" => Layer::Sockets,
+        "xdp" => Layer::Kernel,
+        _ => Layer::PastSockets,
+    };
+    let capacity = |side, label: &str, pps: f64| Capacity {
+        side,
+        label: label.into(),
+        with: "xdp".into(),
+        layer: if side == CapacitySide::Sending { Layer::Kernel } else { layer(label) },
+        threads: 1,
+        frame_size_bytes: 64,
+        pps,
+        busy_cpus: 1.0,
+        pps_per_cpu: pps,
+        cpus_used: 2,
+        loss_ratio: if side == CapacitySide::Receiving && label != "xdp" { 0.62 } else { 0.0 },
+        flooded_pps: (side == CapacitySide::Receiving).then_some(0.5 * pps),
+        flood_pps: (side == CapacitySide::Receiving).then_some(10.4e6),
+        lossless_pps: None,
+        is_lossless_bound: false,
+        limited_by: Some(if label == "xdp" { "the sender" } else { "receive buffer full" }.into()),
+        scales: None,
+        efficiency_ratio: None,
+    };
+    let pps = |at: usize| 400_000.0 * (1 + at * at) as f64;
+    for (at, label) in ENGINES.into_iter().enumerate() {
+        run.end.capacities.push(capacity(CapacitySide::Sending, label, pps(at)));
+    }
+    for (at, label) in RECEIVERS.into_iter().enumerate() {
+        let mut found = capacity(CapacitySide::Receiving, label, 0.8 * pps(at));
+        found.lossless_pps = (label != "xsk").then_some(0.7 * pps(at));
+        found.is_lossless_bound = label == "xdp";
+        run.end.capacities.push(found);
+    }
+    for (at, label) in RECEIVERS.into_iter().enumerate() {
+        for threads in [1u32, 2] {
+            let mut found =
+                capacity(CapacitySide::Receiving, label, 0.8 * pps(at) * f64::from(threads).sqrt());
+            found.threads = threads;
+            found.scales = Some(label.into());
+            if layer(label) == Layer::Sockets {
+                found.label = format!("{label}+reuseport");
+            }
+            found.efficiency_ratio = Some(f64::from(threads).sqrt());
+            let of = ["tx", "rx"].map(str::to_owned).into_iter().zip([json!("xdp"), json!(found.label)]);
+            let results = [
+                ("threads".to_owned(), json!(threads)),
+                ("delivered_pps".into(), json!(found.pps)),
+                ("efficiency_ratio".into(), json!(found.efficiency_ratio)),
+            ];
+            run.end.points.push(Point { values: of.chain(results).collect() });
+            run.end.capacities.push(found);
+        }
+    }
+    run.end.skipped =
+        vec![Skipped { engine: "pktgen (tx)".into(), reason: "this kernel has no pktgen module".into() }];
+    run
+}
+
 /// Three loads of one pair, the last of them out of the generator's reach.
 pub(crate) fn paced() -> Run {
     let at = |pps: f64, sent: u64, lost: u64| Case {
@@ -309,6 +381,20 @@ pub(crate) fn profiled() -> Run {
         };
         profile.rate(trial.delivered);
         trial.profile = Some(profile);
+    }
+    run
+}
+
+/// Trials on a machine whose CPUs count.
+pub(crate) fn counted() -> Run {
+    let mut run = ladder();
+    run.start.machine.no_hardware_counters = None;
+    for trial in &mut run.end.trials {
+        for cost in [&mut trial.tx_cost, &mut trial.rx_cost] {
+            cost.cycles_per_packet = cost.ns_per_packet.map(|ns| ns * 2.4);
+            cost.instructions_per_packet = cost.ns_per_packet.map(|ns| ns * 3.6);
+            cost.cache_misses_per_packet = cost.ns_per_packet.map(|ns| ns / 512.0);
+        }
     }
     run
 }
@@ -521,18 +607,109 @@ pub(crate) fn stream() -> Run {
     run("bench", Origin::Lab, trials)
 }
 
+/// A search for the best settings: one step, one value that was not taken, one that did not run.
+pub(crate) fn tuned() -> Run {
+    let set = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let mut trials = repeats(&[Case::default(), Case { tx: "udp+gso", ..Case::default() }]);
+    for trial in trials.iter_mut().filter(|trial| trial.tx.label == "udp+gso") {
+        trial.parameters = BTreeMap::from([("tx+gso".to_owned(), json!("on"))]);
+    }
+    let mut run = run("tune", Origin::Lab, trials);
+    let rate = |gso: &str, pps: f64| TunedRate {
+        settings: set(&[("spin", "off"), ("tx+gso", gso)]),
+        trials: 4,
+        delivered_pps: pps,
+        interval: Some(RateInterval { low_pps: pps * 0.98, high_pps: pps * 1.02, confidence: 0.95 }),
+        sent_pps: pps * 1.1,
+        value: pps,
+    };
+    let effect = |estimate: f64| Effect {
+        scale: EffectScale::Ratio,
+        estimate,
+        low: estimate - 0.02,
+        high: estimate + 0.02,
+        confidence: 0.95,
+    };
+    run.end.baseline = Some(rate("off", 250e3));
+    run.end.best = Some(rate("on", 500e3));
+    run.end.steps = vec![TuneStep {
+        settings: set(&[("tx+gso", "on")]),
+        from: 250e3,
+        to: 500e3,
+        effect: effect(1.0),
+        pairs: 4,
+        evidence: vec![
+            "loss vanished: receive buffer full (UdpRcvbufErrors), 7.8 % of the packets before".into(),
+        ],
+        risk: "none: it is a way to use this program's own sockets".into(),
+        undone: "it ends with the run".into(),
+    }];
+    let rejected = |setting: &str, effect: Option<Effect>, reason: &str| TuneRejected {
+        setting: setting.into(),
+        value: "on".into(),
+        effect,
+        reason: reason.into(),
+    };
+    run.end.rejected = vec![
+        rejected("spin", Some(effect(-0.2)), "it makes things worse"),
+        rejected("rps", None, "the interface does not have it"),
+    ];
+    let attempt = |value: Option<f64>, phase: &str| TuneAttempt {
+        trial: value.map(|_| 0),
+        phase: phase.into(),
+        settings: if value > Some(3e5) { set(&[("tx+gso", "on")]) } else { BTreeMap::new() },
+        failure: value.is_none().then(|| "the interface does not have it".to_owned()),
+        value,
+    };
+    run.end.tuning = Some(TuneSearch {
+        goal: "rx".into(),
+        unit: "pps".into(),
+        budget_s: 60.0,
+        noise_ratio: 0.03,
+        end: "settled".into(),
+        combinations: 8.0,
+        space: vec![TuneKnob {
+            name: "tx+gso".into(),
+            about: "hand over up to 64 datagrams as one message (UDP GSO)".into(),
+            values: vec!["off".into(), "on".into()],
+            risk: "none".into(),
+            undone: "it ends with the run".into(),
+        }],
+        left_out: set(&[("ring.rx", "the interface does not have it")]),
+        history: vec![attempt(Some(250e3), "screen"), attempt(None, "focus"), attempt(Some(500e3), "prove")],
+        limits: vec![
+            "the receiver: 6.4 % of the packets are lost at receive buffer full (UdpRcvbufErrors)".into(),
+        ],
+        artefacts: TuneArtefacts {
+            nic_plan: String::new(),
+            scenario: "scenario = 1\n\n[bench]\ntx = \"udp+gso\"\nrx = \"udp\"\n".into(),
+            application: vec!["sender: hand over up to 64 datagrams as one message (UDP GSO)".into()],
+        },
+        kept: false,
+    });
+    run
+}
+
 /// Every sample by name.
 pub(crate) fn all() -> Vec<(&'static str, Run)> {
     vec![
         ("ladder", ladder()),
+        ("whole", whole()),
         ("paced", paced()),
         ("send", send()),
         ("unexplained", unexplained()),
         ("profiled", profiled()),
+        ("counted", counted()),
         ("interrupted", interrupted()),
         ("empty", empty()),
         ("searched", searched()),
         ("swept", swept()),
+        ("tuned", tuned()),
         ("stream", stream()),
         ("model", model()),
         ("hostile", hostile()),

@@ -21,7 +21,7 @@ fn every_sample_reads_as_its_golden() {
 fn no_line_is_wider_than_asked() {
     for (name, run) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
         for width in [100, 120] {
-            for line in text(&run, Style { width, colour: false }).lines() {
+            for line in text(&run, Style { width, ..Style::default() }).lines() {
                 assert!(line.chars().count() <= width, "{name} at {width}: {line}");
             }
         }
@@ -30,9 +30,68 @@ fn no_line_is_wider_than_asked() {
 
 #[test]
 fn a_narrow_terminal_keeps_the_rates_and_says_what_it_left_out() {
-    let narrow = text(&samples::ladder(), Style { width: 80, colour: false });
-    assert!(narrow.contains("delivered") && narrow.contains("agree"), "{narrow}");
-    assert!(narrow.contains("Left out for want of width: CPU"), "{narrow}");
+    let narrow = text(&samples::ladder(), Style { width: 80, ..Style::default() });
+    assert!(narrow.contains(" from \\ to"), "{narrow}");
+    let rows = text(&samples::ladder(), Style { width: 80, verbose: true, ..Style::default() });
+    assert!(rows.contains("delivered") && rows.contains("agree"), "{rows}");
+    assert!(rows.contains("Columns hidden (terminal too narrow): CPU"), "{rows}");
+}
+
+#[test]
+fn the_whole_ladder_fits_a_terminal_of_24_lines_with_the_verdict_at_its_end() {
+    let terminal = Style { width: 80, lines: Some(24), verdict_last: true, ..Style::default() };
+    let shown = text(&samples::whole(), terminal);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines.len() < 24, "{} lines:\n{shown}", lines.len());
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{shown}");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("flooded no loss 2 threads") && words.contains(" from \\ to"), "{shown}");
+    assert!(words.ends_with("nothing lost, limited by the sender."), "{shown}");
+    let piped = text(&samples::whole(), Style::default());
+    let verdict = piped.find("Through sockets").unwrap();
+    assert!(verdict < piped.find("Capacities").unwrap(), "{piped}");
+    assert!(piped.contains("; 21 pairs lost nothing)"), "{piped}");
+    let all = text(&samples::whole(), Style { verbose: true, ..terminal });
+    assert!(all.contains("agree") && all.matches("unexplained").count() >= 36, "{all}");
+}
+
+#[test]
+fn one_trial_has_no_spread_and_agrees_with_none() {
+    let mut run = samples::unexplained();
+    run.end.trials.truncate(1);
+    run.end.pairs.clear();
+    let shown = text(&run, Style { verbose: true, ..Style::default() });
+    assert!(!shown.contains("spread") && !shown.contains("agree"), "{shown}");
+}
+
+#[test]
+fn nothing_sent_is_nothing_measured() {
+    let mut run = samples::unexplained();
+    for trial in &mut run.end.trials {
+        trial.sent = 0;
+    }
+    let shown = text(&run, Style::default());
+    assert!(shown.contains("Nothing was sent, so nothing was measured."), "{shown}");
+    assert!(!shown.contains("as fast as it could"), "{shown}");
+}
+
+#[test]
+fn a_cpu_that_idled_is_named_with_the_option_that_uses_it() {
+    let mut run = samples::unexplained();
+    for trial in &mut run.end.trials {
+        trial.cpus[1] = measure::CpuShare { cpu: 1, idle_ratio: 0.97, ..measure::CpuShare::default() };
+    }
+    let words =
+        |run: &measure::Run| text(run, Style::default()).split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = words(&run);
+    assert!(
+        shown.contains("CPU 1 was idle for 97.00 % of the time while udp → udp ran at its maximum rate"),
+        "{shown}"
+    );
+    assert!(shown.contains("--scale measures up to all CPUs"), "{shown}");
+    assert!(!words(&samples::unexplained()).contains("idle"), "busy CPUs are not named");
+    run.end.trials.iter_mut().for_each(|trial| trial.asked_pps = Some(1e6));
+    assert!(!words(&run).contains("idle"), "a rate was asked for");
 }
 
 #[test]
@@ -69,7 +128,10 @@ fn no_colour_unless_asked() {
     for (name, run) in samples::all() {
         assert!(!text(&run, Style::default()).contains('\x1b'), "{name}");
     }
-    assert!(text(&samples::ladder(), Style { width: 100, colour: true }).contains("\x1b[32myes"));
+    assert!(
+        text(&samples::ladder(), Style { colour: true, verbose: true, ..Style::default() })
+            .contains("\x1b[32myes")
+    );
 }
 
 #[test]
@@ -82,7 +144,10 @@ fn a_closed_pipe_is_an_error_for_the_caller_to_judge() {
 fn many_pairs_whose_trials_disagree_are_one_remark() {
     let mut run = samples::ladder();
     run.end.pairs.iter_mut().for_each(|pair| pair.agrees = false);
-    let words = text(&run, Style::default()).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text(&run, Style { verbose: true, ..Style::default() })
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     assert!(words.contains("The trials of 5 of 5 combinations disagree: do not quote"), "{words}");
     assert!(!words.contains("the trials disagree,"), "{words}");
 }

@@ -86,7 +86,7 @@ fn by_ioctl(socket: &EthtoolSocket, interface: &str) -> Answers {
         ("feature-names", feature_names),
         ("features", ask(&[0x3a, blocks as u32], blocks * 16)),
         ("rss", ask(&[0x46, 0, lengths.table.len() as u32, lengths.key.len() as u32, 0, 0], rss)),
-        ("rules", ask(&[0x30], rxnfc::LEN - 4)),
+        ("rules", ask(&[0x30], layout::LEN - 4)),
     ]
 }
 

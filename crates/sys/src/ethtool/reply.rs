@@ -1,7 +1,34 @@
 //! What ioctls answer, read from the bytes. A driver writes into them what it likes: what does not fit is left out.
 
-use super::{Driver, Feature, buffer::text};
+use super::buffer::text;
+use super::layout::{COUNT, PLACES};
 use crate::netlink::field;
+
+/// One feature of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// The kernel's name: `tx-udp-segmentation`, `rx-gro`, …
+    pub name: String,
+    /// Whether the driver lets it be changed.
+    pub changeable: bool,
+    /// Whether it was asked for.
+    pub requested: bool,
+    /// Whether it is on.
+    pub active: bool,
+}
+
+/// Who drives an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// The driver's name.
+    pub name: String,
+    /// Its version, or the kernel's.
+    pub version: String,
+    /// The card's firmware version; often empty.
+    pub firmware: String,
+    /// Where the card is, as PCI address; empty for virtual interfaces.
+    pub bus: String,
+}
 
 /// Bytes of a name (`ETH_GSTRING_LEN`).
 pub(super) const NAME: usize = 32;
@@ -49,8 +76,8 @@ pub fn parse_features(names: &[String], answer: &[u8]) -> Vec<Feature> {
 
 /// The places of flow rules, from a `struct ethtool_rxnfc` that lists them.
 pub fn parse_places(answer: &[u8]) -> Vec<u32> {
-    let count = word(answer, super::rxnfc::COUNT / 4).unwrap_or(0) as usize;
-    let places = answer.get(super::rxnfc::PLACES..).unwrap_or_default().chunks_exact(4);
+    let count = word(answer, COUNT / 4).unwrap_or(0) as usize;
+    let places = answer.get(PLACES..).unwrap_or_default().chunks_exact(4);
     places.take(count).map(|place| u32::from_ne_bytes(place.try_into().unwrap())).collect()
 }
 
@@ -109,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_list_of_rules_is_read_as_far_as_it_goes() {
-        let mut answer = vec![0; super::super::rxnfc::COUNT];
+        let mut answer = vec![0; super::super::layout::COUNT];
         answer.extend(words(&[3, 9, 4]));
         assert_eq!(parse_places(&answer), [9, 4], "three were announced");
         assert_eq!(parse_places(&answer[..100]), [0; 0]);

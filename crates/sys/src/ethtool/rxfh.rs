@@ -103,7 +103,7 @@ impl EthtoolSocket {
     /// Which fields of a packet are hashed; ethtool's letters by [`field_letters`].
     pub fn hash_fields(&self, interface: &str, flow: FlowType) -> Result<u64, EthtoolError> {
         const ETHTOOL_GRXFH: u32 = 0x29;
-        let mut answer = Buffer::new(&[ETHTOOL_GRXFH, flow as u32], super::rxnfc::LEN - 8);
+        let mut answer = Buffer::new(&[ETHTOOL_GRXFH, flow as u32], super::layout::LEN - 8);
         self.ask(interface, &mut answer, "read the hashed fields")?;
         Ok(u64::from(answer.u32(2)) | u64::from(answer.u32(3)) << 32)
     }
@@ -112,7 +112,7 @@ impl EthtoolSocket {
     pub fn set_hash_fields(&self, interface: &str, flow: FlowType, fields: u64) -> Result<(), EthtoolError> {
         const ETHTOOL_SRXFH: u32 = 0x2a;
         let head = [ETHTOOL_SRXFH, flow as u32, fields as u32, (fields >> 32) as u32];
-        let mut request = Buffer::new(&head, super::rxnfc::LEN - 16);
+        let mut request = Buffer::new(&head, super::layout::LEN - 16);
         self.ask(interface, &mut request, "set the hashed fields")
     }
 }

@@ -2,10 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::layout::{COUNT, LEN};
 use super::{Buffer, EthtoolError, EthtoolSocket, FlowType, parse_places};
 
-/// Length of `struct ethtool_rxnfc` with its padding.
-pub(super) const LEN: usize = 192;
 /// Where `struct ethtool_rx_flow_spec` is in it, and how long.
 const SPEC: usize = 16;
 const SPEC_LEN: usize = 168;
@@ -14,9 +13,6 @@ const VALUES: usize = 4;
 const MASKS: usize = 76;
 const QUEUE: usize = 152;
 const LOCATION: usize = 160;
-/// Where the count or the RSS context is, and the list of places.
-pub(super) const COUNT: usize = 184;
-pub(super) const PLACES: usize = 188;
 
 /// `RX_CLS_FLOW_DISC`.
 const DISCARD: u64 = u64::MAX;

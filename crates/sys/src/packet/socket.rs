@@ -118,14 +118,6 @@ impl PacketSocket {
         self.set(libc::PACKET_TIMESTAMP, &libc::SOF_TIMESTAMPING_RAW_HARDWARE)
     }
 
-    /// Lets a blocking send return `WouldBlock` after this long.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub fn set_send_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.socket.set_write_timeout(Some(timeout))
-    }
-
     /// Gives the socket a transmit ring, which [`PacketSocket::transmit`] sends from.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `/proc/stat`: where each CPU's time went. Format: proc_stat(5).
 
-use super::{ParseError, lines};
+use super::line::{ParseError, lines};
 
 /// The machine's time, in ticks since it was started; a tick is 1/`sysconf(_SC_CLK_TCK)` s, 10 ms on Linux.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `/proc/interrupts` and `/proc/softirqs`: how often each CPU was interrupted, and by what. Formats: `show_interrupts`
 //! in `kernel/irq/proc.c` and `show_softirqs` in `fs/proc/softirqs.c`.
 
-use super::{ParseError, lines};
+use super::line::{ParseError, lines};
 
 /// One line of `/proc/interrupts`: counts since the machine was started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

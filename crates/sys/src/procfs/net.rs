@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ParseError, lines};
+use super::line::{ParseError, lines};
 
 /// Protocol counters by name; the name begins with the protocol: `UdpInErrors`, `Udp6InErrors`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `/proc/net/udp` and `udp6`: sockets, what they hold unread and what they dropped. Columns: `udp4_format_sock` in
 //! `net/ipv4/udp.c`.
 
-use super::{ParseError, lines};
+use super::line::{ParseError, lines};
 
 /// A UDP socket of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `/proc/net/softnet_stat`: what each CPU's network softirq did. Columns: `softnet_seq_show` in
 //! `net/core/net-procfs.c`.
 
-use super::{ParseError, lines};
+use super::line::{ParseError, lines};
 
 /// The counters of one CPU since the machine was started; the kernel counts in 32 bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

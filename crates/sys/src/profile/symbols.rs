@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Read},
+    path::Path,
 };
 
 use object::{Object, ObjectSymbol, SymbolKind};
@@ -51,6 +52,11 @@ impl KernelSymbols {
         Ok(Self::parse(&fs::read_to_string("/proc/kallsyms")?))
     }
 
+    /// The table of another kernel, as its `/proc/kallsyms` shows it; `None` where the addresses are hidden.
+    pub fn of_text(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut functions = Vec::new();
         let mut text_end = 0;
@@ -86,7 +92,15 @@ impl OwnSymbols {
         let path = fs::read_link("/proc/self/exe")?;
         let maps = fs::read_to_string("/proc/self/maps")?;
         let (base, end) = mapped(&maps, &path.to_string_lossy()).unwrap_or_default();
-        let bytes = fs::read("/proc/self/exe")?;
+        Self::of_file("/proc/self/exe".as_ref(), base, end)
+    }
+
+    /// The functions of a program's file that is mapped from `base` to before `end`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of_file(path: &Path, base: u64, end: u64) -> io::Result<Self> {
+        let bytes = fs::read(path)?;
         let functions = object::File::parse(&*bytes).map(|file| {
             let symbols = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
             let named = symbols.filter_map(|symbol| {

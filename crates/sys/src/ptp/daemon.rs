@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_daemon_is_asked_and_one_that_is_not_there_is_not() {
-        let file = std::env::temp_dir().join(format!("linerate-ptp4l-test-{}", process::id()));
+        let file = testing::own_folder().join("ptp4l");
         let daemon = UnixDatagram::bind(&file).unwrap();
         let serve = move || {
             let mut message = [0; 100];

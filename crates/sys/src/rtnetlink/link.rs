@@ -24,6 +24,14 @@ pub struct Link {
     pub rx_queues: u32,
     /// `veth`, `vlan`, …; `None` for hardware.
     pub kind: Option<String>,
+    /// The number of the interface below, of a VLAN for example, where that is in the same namespace.
+    pub lower: Option<u32>,
+    /// The number of the bond, bridge or team that it is a port of.
+    pub master: Option<u32>,
+    /// The tag of a VLAN's interface: protocol (0x8100 or 0x88a8) and identifier.
+    pub vlan: Option<(u16, u16)>,
+    /// The port that an active-backup bond sends by now.
+    pub active_port: Option<u32>,
     /// The interface's counters since it was created.
     pub stats: LinkStats,
 }
@@ -32,7 +40,11 @@ impl Link {
     /// A link from the body of a message; `None` when it is too short to be one.
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
         let attributes = Attributes(body.get(HEADER..)?);
+        let is_here = attributes.find(libc::IFLA_LINK_NETNSID).is_none();
         let of_kind = attributes.find(libc::IFLA_LINKINFO).map(Attributes);
+        let kind = of_kind.and_then(|info| info.text(libc::IFLA_INFO_KIND));
+        let details = of_kind.and_then(|info| info.find(libc::IFLA_INFO_DATA)).map(Attributes);
+        let details_of = |wanted: &str| details.filter(|_| kind.as_deref() == Some(wanted));
         Some(Self {
             index: u32::from_ne_bytes(field(body, 4)?),
             flags: u32::from_ne_bytes(field(body, 8)?),
@@ -44,10 +56,26 @@ impl Link {
             mtu: attributes.u32(libc::IFLA_MTU)?,
             tx_queues: attributes.u32(libc::IFLA_NUM_TX_QUEUES).unwrap_or(1),
             rx_queues: attributes.u32(libc::IFLA_NUM_RX_QUEUES).unwrap_or(1),
-            kind: of_kind.and_then(|info| info.text(libc::IFLA_INFO_KIND)),
+            lower: attributes.u32(libc::IFLA_LINK).filter(|lower| *lower > 0 && is_here),
+            master: attributes.u32(libc::IFLA_MASTER),
+            vlan: details_of("vlan").and_then(vlan_tag),
+            active_port: details_of("bond").and_then(|bond| bond.u32(IFLA_BOND_ACTIVE_SLAVE)),
+            kind,
             stats: LinkStats::parse(attributes.find(libc::IFLA_STATS64)?),
         })
     }
+}
+
+/// `IFLA_BOND_ACTIVE_SLAVE` of `linux/if_link.h`.
+const IFLA_BOND_ACTIVE_SLAVE: u16 = 2;
+
+/// `IFLA_VLAN_PROTOCOL` (network order) and `IFLA_VLAN_ID` of `linux/if_link.h`.
+fn vlan_tag(vlan: Attributes<'_>) -> Option<(u16, u16)> {
+    const IFLA_VLAN_ID: u16 = 1;
+    const IFLA_VLAN_PROTOCOL: u16 = 5;
+    let id = u16::from_ne_bytes(field(vlan.find(IFLA_VLAN_ID)?, 0)?);
+    let protocol = vlan.find(IFLA_VLAN_PROTOCOL).and_then(|bytes| field(bytes, 0));
+    Some((protocol.map_or(0x8100, u16::from_be_bytes), id))
 }
 
 /// "Up" in `linux/if.h`; the state before anything is known is another.

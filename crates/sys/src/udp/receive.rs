@@ -1,13 +1,12 @@
 //! Many datagrams in one `recvmmsg`.
 
-use std::{
-    io, mem,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::AsRawFd,
-    ptr,
-};
+use std::{io, mem, net::SocketAddr, os::fd::AsRawFd, ptr};
 
-use super::{slab::Slab, socket::UdpSocket};
+use super::{
+    ancillary::{self, CONTROL_BYTES, NAME_BYTES, ReceiveTimes},
+    slab::Slab,
+    socket::UdpSocket,
+};
 
 /// Slots that one `recvmmsg` fills.
 pub struct RecvBatch {
@@ -41,25 +40,14 @@ pub struct Message<'b> {
     pub times: Option<ReceiveTimes>,
 }
 
-/// When a message was received (`struct scm_timestamping`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceiveTimes {
-    /// Nanoseconds of the kernel's wall clock when the driver handed it over.
-    pub kernel_ns: u64,
-    /// Nanoseconds of the card's own clock, where it stamped the packet.
-    pub card_ns: Option<u64>,
-}
-
 /// Room for a `sockaddr_in` or a `sockaddr_in6`, as bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Name([u8; NAME_BYTES]);
-const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
-const CONTROL_BYTES: usize = 128;
 
 // SAFETY: the raw pointers inside lead only to memory that the batch itself owns.
 unsafe impl Send for RecvBatch {}
@@ -163,8 +151,8 @@ impl RecvBatch {
             bytes: self.slab.filled(index, len),
             segment_bytes: segment_bytes.filter(|segment| (1..len).contains(segment)),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            source: if self.wants.sources { self.source(index) } else { None },
-            times: if self.wants.times { self.times(index) } else { None },
+            source: if self.wants.sources { ancillary::source(&self.names[index].0) } else { None },
+            times: if self.wants.times { ancillary::times(self.controls(index)) } else { None },
         }
     }
 
@@ -174,50 +162,17 @@ impl RecvBatch {
         self.control(0, libc::SOL_SOCKET, libc::SO_RXQ_OVFL)
     }
 
-    fn source(&self, index: usize) -> Option<SocketAddr> {
-        let name = &self.names[index].0;
-        let port = u16::from_be_bytes([name[2], name[3]]);
-        match i32::from(u16::from_ne_bytes([name[0], name[1]])) {
-            libc::AF_INET => Some((Ipv4Addr::from(*name[4..].first_chunk::<4>()?), port).into()),
-            libc::AF_INET6 => Some((Ipv6Addr::from(*name[8..].first_chunk::<16>()?), port).into()),
-            _ => None,
-        }
-    }
-
-    /// `struct scm_timestamping`: software, a relic, hardware; each as seconds and nanoseconds.
-    fn times(&self, index: usize) -> Option<ReceiveTimes> {
-        let content = self.control_content(index, libc::SOL_SOCKET, libc::SO_TIMESTAMPING)?;
-        let number = |at: usize| Some(u64::from_ne_bytes(*content.get(at..at + 8)?.first_chunk()?));
-        let time = |at: usize| Some(number(at)?.wrapping_mul(1_000_000_000).wrapping_add(number(at + 8)?));
-        Some(ReceiveTimes { kernel_ns: time(0)?, card_ns: time(32).filter(|ns| *ns > 0) })
-    }
-
     /// The first 32 bits of a control message.
     fn control(&self, index: usize, level: libc::c_int, kind: libc::c_int) -> Option<u32> {
-        Some(u32::from_ne_bytes(*self.control_content(index, level, kind)?.first_chunk()?))
+        Some(u32::from_ne_bytes(*ancillary::control(self.controls(index), level, kind)?.first_chunk()?))
     }
 
-    /// What a control message says.
-    fn control_content(&self, index: usize, level: libc::c_int, kind: libc::c_int) -> Option<&[u8]> {
-        const HEADER: usize = mem::size_of::<libc::cmsghdr>();
+    /// What the kernel wrote besides a message.
+    fn controls(&self, index: usize) -> &[u8] {
         let len = self.headers[index].msg_hdr.msg_controllen.min(CONTROL_BYTES);
-        let mut rest = &self.controls[index].0[..len];
-        while rest.len() >= HEADER {
-            let word = |at: usize| i32::from_ne_bytes(rest[at..at + 4].try_into().expect("four bytes"));
-            let total = usize::from_ne_bytes(rest[..8].try_into().expect("eight bytes"));
-            if total < HEADER || total > rest.len() {
-                return None;
-            }
-            if word(8) == level && word(12) == kind {
-                return rest.get(HEADER..total);
-            }
-            rest = rest.get(total.next_multiple_of(8)..)?;
-        }
-        None
+        &self.controls[index].0[..len]
     }
 }
-
-const _: () = assert!(mem::size_of::<libc::cmsghdr>() == 16, "control messages start with 8 + 4 + 4 bytes");
 
 #[cfg(test)]
 mod tests {

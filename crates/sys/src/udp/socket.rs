@@ -150,6 +150,21 @@ impl UdpSocket {
         self.socket.set_write_timeout(Some(timeout))
     }
 
+    /// Waits until half of the send buffer is free, for at most this long; for senders that do not block (`MSG_DONTWAIT`).
+    ///
+    /// # Errors
+    /// What the kernel said; a signal ends the wait early.
+    pub fn wait_until_writable(&self, at_most: Duration) -> io::Result<()> {
+        let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        let millis = at_most.as_millis() as libc::c_int;
+        // SAFETY: the kernel reads and writes this one entry.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, millis) };
+        match io::Error::last_os_error() {
+            error if ready < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The size of the receive buffer in bytes as the kernel accounts it (twice what was asked).
     ///
     /// # Errors

@@ -1,16 +1,20 @@
 //! `linerate bench apu4d4`: the document's rows beside this machine's.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::Instant,
+};
 
 use bench::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, run_apu4d4};
-use measure::{End, Origin, Run, SCHEMA};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, Trial};
 use sys::signal;
 
 use crate::{
     args::Apu4d4Args,
     commands::nic::session_failure,
     failure::{Failure, Status},
-    output::{self, Form, Save, printed, state_folder},
+    output::{Form, printed, state_folder},
+    pipeline::{Ending, Pipeline},
     start::opening,
 };
 
@@ -26,42 +30,43 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
         row_ns: args.duration.as_nanos() as u64,
         state: state_folder(),
     };
-    if args.output.dry_run {
-        return output::print_plan(&(&plan, APU4D4));
-    }
-    let save = Save::prepare(&args.output, "bench")?;
-    let form = args.output.form();
+    let asked = (&plan, APU4D4);
+    let Some(pipeline) = Pipeline::open(&args.output, "bench", &asked)? else { return Ok(true) };
+    let form = pipeline.form();
     let mut start = opening("bench apu4d4", Origin::Hosts, &plan);
     start.machine.interfaces =
         bench::named_interfaces(&[(&plan.rx_interface, "rx"), (&plan.tx_interface, "tx")]);
-    if form == Form::JsonStream {
-        output::print_event(report::Event::start(&start))?;
-    }
+    pipeline.begin(&start)?;
     let mut rows: Vec<Apu4d4Row> = Vec::new();
+    let mut trials: Vec<Trial> = Vec::new();
     let mut broken_output = None;
-    let outcome = run_apu4d4(&plan, |row| {
+    let began = Instant::now();
+    let outcome = run_apu4d4(&plan, |row, trial| {
         if form == Form::Text {
             let mut out = io::stdout().lock();
             let head = if rows.is_empty() { write_head(&mut out) } else { Ok(()) };
             broken_output = printed(head.and_then(|()| write_row(row, rows.first(), &mut out))).err();
         }
         rows.push(row.clone());
+        trials.push(trial.clone());
         broken_output.is_none() && signal::caught() == 0
     });
-    let mut end = End { points: rows.iter().map(Apu4d4Row::point).collect(), ..End::default() };
+    let mut end = End {
+        duration_s: began.elapsed().as_secs_f64(),
+        interrupted: rows.len() < APU4D4.len(),
+        points: rows.iter().map(Apu4d4Row::point).collect(),
+        pairs: PairSummary::of(&trials),
+        trials,
+        ..End::default()
+    };
     if rows.len() < APU4D4.len() {
+        end.interrupted = true;
         end.notes.push(format!("cut short after {} of {} rows", rows.len(), APU4D4.len()));
     }
     let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
-    if form != Form::Text {
-        output::print_run(&run, form)?;
-    }
-    output::save_run(&run, save)?;
-    if let Some(failure) = broken_output {
-        return Err(failure);
-    }
-    outcome.map_err(|error| explain(&error))?;
-    Ok(run.end.points.len() == APU4D4.len())
+    let failure = broken_output.or(outcome.err().map(|error| explain(&error)));
+    // Each row was printed when it was measured.
+    pipeline.conclude(&run, Ending { failure, text: Some(&|_, _| Ok(())), ..Ending::default() })
 }
 
 fn explain(error: &Apu4d4Error) -> Failure {

@@ -2,8 +2,12 @@
 
 use bench::{Goal, Tests, ThroughputPlan, run_throughput};
 
-use super::{Experiment, gain_access, origin, points};
+use super::{
+    experiment::{Experiment, first_lab, origin},
+    points,
+};
 use crate::{
+    access::gain_access,
     args::{NdrArgs, TestArg},
     failure::{Failure, Status},
     output,
@@ -21,7 +25,7 @@ pub(super) fn run(args: &NdrArgs) -> Result<bool, Failure> {
     if args.output.dry_run {
         return output::print_plan(&plan);
     }
-    let lab = &plan.points[0].lab;
+    let lab = &first_lab(&plan.points);
     let start = opening("bench", origin(lab), &plan);
     let experiment = Experiment { start, lab, access, earlier: None };
     experiment
@@ -46,7 +50,7 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
         .collect();
     let mut problems: Vec<Failure> =
         goals.iter().flat_map(Goal::problems).map(|problem| Failure::new(Status::Usage, problem)).collect();
-    let frame = wire::FrameSize::new(points[0].frame_size_bytes).map(|size| f64::from(size.bytes()));
+    let frame = wire::FrameSize::new(points[0].trial.frame_size_bytes).map(|size| f64::from(size.bytes()));
     let mut rate = |rate: Option<wire::Rate>, option: &str| match rate? {
         wire::Rate::Pps(pps) => Some(pps),
         wire::Rate::Max => None,

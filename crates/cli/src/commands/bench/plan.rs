@@ -6,16 +6,21 @@ use std::{
     time::Duration,
 };
 
-use bench::{BenchPlan, CpuPlan, Peer, PeerPair, RxSpec, TxSpec};
-use engine::{RxEngine, StatisticsPlan, TimeSource, TxEngine};
+use bench::BenchPlan;
 use lab::{Access, Interfaces, LabPlan};
 use measure::Skipped;
-use port::{PktgenTx, PortError};
-use sys::{capability::Capability, cpu};
+use sys::{capability::Capability, cpu, netdev::NetdevSocket, topology};
+use traffic::{
+    Conditions, RxLayer, RxOptions, RxSpec, StatisticsPlan, TimeSource, TxOptions, TxSpec,
+    engines as all_engines,
+};
+use trial::{Cards, CpuPlan, Peer, PeerPair, TrialPlan, in_order, place_beside};
 use wire::Rate;
 
 use crate::{
-    args::{LevelArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, StampArg},
+    args::{
+        LevelArg, NapiArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, StampArg,
+    },
     failure::{Failure, Status},
     output::state_folder,
     packets::frames_between,
@@ -59,7 +64,13 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     }
     let tx_threads = usize::from(args.paths.threads);
     let rx_threads = usize::from(args.paths.rx_threads.unwrap_or(args.paths.threads));
-    let cpus = args.sockets.cpus(tx_threads, rx_threads, &mut problems);
+    let cpus = args.sockets.cpus((tx_threads, rx_threads), &interfaces_of(args.lab), &mut problems);
+    // In a user namespace the capability is held over that alone, and kernel threads are not in it. Which thread serves
+    // which NAPI instance is known since Linux 6.8; before, the scheduler places them.
+    let may_place_threads =
+        access == Access::Privileged && Capability::SysNice.held() && NetdevSocket::kernel_lists_napis();
+    let napi_cpus = if may_place_threads { cpus.napi.clone() } else { Vec::new() };
+    let threaded_napi = args.lab.threaded_napi == NapiArg::On;
     let largest_ip_packet = packets.largest_frame_bytes.saturating_sub(18);
     let lab = LabPlan {
         queues: args.lab.queues.into(),
@@ -68,12 +79,8 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         gso: matches!(args.lab.offload, OffloadArg::Tso | OffloadArg::All),
         gro: matches!(args.lab.offload, OffloadArg::Gro | OffloadArg::All),
         scatter_gather: args.lab.offload != OffloadArg::NoSg,
-        threaded_napi: args.lab.threaded_napi,
-        napi_cpus: if args.lab.threaded_napi && Capability::SysNice.held() {
-            cpus.rx.clone()
-        } else {
-            Vec::new()
-        },
+        threaded_napi,
+        napi_cpus: if threaded_napi { napi_cpus.clone() } else { Vec::new() },
         interfaces: args
             .lab
             .tx_interface
@@ -86,9 +93,9 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let shape = Shape { is_one_size: packets.is_one_size, fits_mtu: largest_ip_packet <= lab.mtu };
-    let (tx, rx, mut skipped) = engines(args, rx_threads, shape, access);
-    let work_ns = work_ns(args.sockets.work, rx.iter().map(|spec| &spec.0))?;
+    let conditions = conditions(packets.is_one_size, largest_ip_packet <= lab.mtu, access);
+    let (tx, rx, mut skipped) = engines(args, (tx_threads, rx_threads), &conditions);
+    let work_ns = work_ns(args.sockets.work, &rx)?;
     let mut pairs = BenchPlan::pair_up(&tx, &rx);
     pairs.retain(|pair| {
         let can_count = !(lab.gso && pair.takes_messages_for_packets());
@@ -114,140 +121,101 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         skipped,
         parameters: BTreeMap::new(),
         trials: args.trials,
-        duration_ns: sys::clock::nanos(args.duration),
-        count: None,
-        omit_ns: sys::clock::nanos(args.omit),
         rate: args.rate,
-        rate_pps: packets.rate_pps,
-        departures: args.pattern.departures,
-        frame_size_bytes: packets.frame_size_bytes,
-        payload_bytes: packets.payload_bytes,
-        tagged: packets.smallest_payload_bytes >= wire::PROBE_TAGGED_LEN as u32,
-        ipv6: args.paths.ipv6,
-        tx_threads,
-        rx_threads,
-        flows: args.packets.flows.unwrap_or(tx_threads).max(tx_threads),
-        tx_batch_size: args.pattern.batch_size as usize,
-        rx_batch_size: 512,
-        spin: args.sockets.spin,
-        work_ns,
-        statistics: args.stats.map(|level| StatisticsPlan {
-            level: level.into(),
-            probe_clock: Some(args.packets.probe_clock.into()),
-            stamp: args.stamp.map(TimeSource::from),
-        }),
-        cpus,
-        lab,
         rx_settings: args.lab.rx_settings(),
         state: state_folder(),
-        frames: packets.frames,
-        interval_ns: args.interval.map_or(500_000_000, sys::clock::nanos).max(1),
-        seed: args.packets.seed,
-        profile: args.profile,
+        lossless: None,
+        scale: None,
+        trial: TrialPlan {
+            duration_ns: sys::clock::nanos(args.duration),
+            count: None,
+            omit_ns: sys::clock::nanos(args.omit),
+            rate_pps: packets.rate_pps,
+            departures: args.pattern.departures,
+            frame_size_bytes: packets.frame_size_bytes,
+            payload_bytes: packets.payload_bytes,
+            tagged: packets.smallest_payload_bytes >= wire::PROBE_TAGGED_LEN as u32,
+            ipv6: args.paths.ipv6,
+            tx_threads,
+            rx_threads,
+            flows: args.packets.flows.unwrap_or(tx_threads).max(tx_threads),
+            tx_batch_size: args.pattern.batch_size as usize,
+            rx_batch_size: 512,
+            spin: args.sockets.spin,
+            work_ns,
+            statistics: args.stats.map(|level| StatisticsPlan {
+                level: level.into(),
+                probe_clock: Some(args.packets.probe_clock.into()),
+                stamp: args.stamp.map(TimeSource::from),
+            }),
+            cpus,
+            separate_softirq: (args.lab.threaded_napi == NapiArg::Auto && lab.interfaces.is_none())
+                .then_some(napi_cpus),
+            lab,
+            frames: packets.frames,
+            interval_ns: args.interval.map_or(500_000_000, sys::clock::nanos).max(1),
+            seed: args.packets.seed,
+            profile: args.profile,
+        },
     })
 }
 
-/// The whole ladder.
-const SENDERS: [&str; 6] = ["udp", "udp+gso", "packet", "xsk", "xdp", "pktgen"];
-const RECEIVERS: [&str; 5] = ["udp", "udp+gro", "packet", "xsk", "xdp"];
-
-/// The engines asked for, or the whole ladder; what cannot run here is told with its reason.
+/// The engines asked for, or the whole ladder; those that cannot run here are left out with the reason.
 fn engines(
     args: &Asked<'_>,
-    rx_threads: usize,
-    shape: Shape,
-    access: Access,
+    (tx_threads, rx_threads): (usize, usize),
+    conditions: &Conditions,
 ) -> (Vec<TxSpec>, Vec<RxSpec>, Vec<Skipped>) {
     let mut tx = args.paths.tx.clone();
     if tx.is_empty() {
-        tx = SENDERS.iter().map(|name| name.parse().expect("the ladder's own names are right")).collect();
+        let sides = all_engines().iter().filter_map(|engine| engine.tx.as_ref());
+        let labels = sides.flat_map(|side| side.ladder_for(tx_threads));
+        tx = labels.map(|label| label.parse().expect("the registry's own labels are right")).collect();
     }
     let mut rx = args.paths.rx.clone();
     if rx.is_empty() {
-        let own = ["udp", "udp+reuseport", "udp+gro+reuseport", "packet", "xsk", "xdp"];
-        let names = if rx_threads > 1 { own.as_slice() } else { RECEIVERS.as_slice() };
-        let is_stream = |spec: &TxSpec| matches!(spec.0, TxEngine::Tcp(_));
-        let names = names.iter().copied().filter(|_| !tx.iter().all(is_stream));
-        let names = names.chain(tx.iter().any(is_stream).then_some("tcp"));
-        rx = names.map(|name| name.parse().expect("the ladder's own names are right")).collect();
+        let sides = all_engines().iter().filter_map(|engine| engine.rx.as_ref());
+        let labels = sides.flat_map(|side| side.ladder_for(rx_threads));
+        rx = labels.map(|label| label.parse().expect("the registry's own labels are right")).collect();
+        // Those that can receive from one of the senders.
+        let is_stream = |spec: &TxSpec| spec.facts().message_bytes.is_some();
+        rx.retain(|rx: &RxSpec| tx.iter().any(|tx| is_stream(tx) == (rx.facts().reads == RxLayer::Stream)));
     }
     let mut skipped = Vec::new();
-    tx.retain(|spec| keep(why_not_tx(spec, shape, access), "tx", spec, &mut skipped));
-    rx.retain(|spec| keep(why_not_rx(spec, shape, access), "rx", spec, &mut skipped));
-    for spec in &mut tx {
-        match &mut spec.0 {
-            TxEngine::Udp(udp) => udp.send_buffer_bytes = args.sockets.send_buffer,
-            TxEngine::Tcp(tcp) => {
-                tcp.message_bytes = args.paths.send_size;
-                tcp.send_buffer_bytes = args.sockets.send_buffer;
-            }
-            _ => {}
-        }
-    }
-    for spec in &mut rx {
-        match &mut spec.0 {
-            RxEngine::Udp(udp) => {
-                udp.receive_buffer_bytes = args.sockets.receive_buffer;
-                udp.busy_poll_micros = args.sockets.busy_poll;
-            }
-            RxEngine::Tcp(tcp) => {
-                tcp.message_bytes = args.paths.send_size;
-                tcp.receive_buffer_bytes = args.sockets.receive_buffer;
-            }
-            _ => {}
-        }
-    }
+    tx.retain(|spec| keep(spec.why_not(conditions), "tx", spec, &mut skipped));
+    rx.retain(|spec| keep(spec.why_not(conditions), "rx", spec, &mut skipped));
+    let sending = TxOptions {
+        send_buffer_bytes: args.sockets.send_buffer,
+        message_bytes: Some(args.paths.send_size),
+        returns: false,
+    };
+    let receiving = RxOptions {
+        receive_buffer_bytes: args.sockets.receive_buffer,
+        busy_poll_micros: args.sockets.busy_poll,
+        message_bytes: Some(args.paths.send_size),
+    };
+    let tx = tx.iter().map(|spec| spec.configured(&sending)).collect();
+    let rx = rx.iter().map(|spec| spec.configured(&receiving)).collect();
     (tx, rx, skipped)
 }
 
-fn keep(reason: Option<&str>, side: &str, spec: &impl ToString, skipped: &mut Vec<Skipped>) -> bool {
-    if let Some(reason) = reason {
-        skipped.push(Skipped { engine: format!("{} ({side})", spec.to_string()), reason: reason.into() });
-    }
-    reason.is_none()
+fn keep(reason: Option<String>, side: &str, spec: &impl ToString, skipped: &mut Vec<Skipped>) -> bool {
+    let is_kept = reason.is_none();
+    skipped.extend(reason.map(|reason| Skipped { engine: format!("{} ({side})", spec.to_string()), reason }));
+    is_kept
 }
 
-/// What packets are like, as far as engines mind.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    is_one_size: bool,
-    /// Whether none is cut into fragments.
-    fits_mtu: bool,
-}
-
-const NEEDS_MTU: &str =
-    "packets are larger than the MTU, and only sockets cut them into fragments and join them";
 const WHOLE_MESSAGES: &str =
     "with segmentation left to the interface a frame holds many packets, and packet sockets count frames";
-const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
-const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
-const NEEDS_PKTGEN: &str = "needs the kernel module pktgen: modprobe pktgen";
-const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
 
-fn why_not_tx(spec: &TxSpec, shape: Shape, access: Access) -> Option<&'static str> {
-    match &spec.0 {
-        TxEngine::Udp(udp) if udp.gso && !shape.fits_mtu => Some(NEEDS_MTU),
-        _ if spec.0.makes_frames() && !shape.fits_mtu => Some(NEEDS_MTU),
-        TxEngine::Udp(udp) if udp.gso && !shape.is_one_size => {
-            Some("GSO cuts a message into datagrams of one size, and sizes vary here")
-        }
-        TxEngine::Packet(_) | TxEngine::Xsk(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
-        TxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
-        TxEngine::Pktgen(_) if access != Access::Privileged => Some(NEEDS_ROOT),
-        TxEngine::Pktgen(_) if !shape.is_one_size => Some("it makes frames of one size, and sizes vary here"),
-        TxEngine::Pktgen(_) => {
-            matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_PKTGEN)
-        }
-        _ => None,
-    }
-}
-
-fn why_not_rx(spec: &RxSpec, shape: Shape, access: Access) -> Option<&'static str> {
-    match &spec.0 {
-        RxEngine::Packet(_) | RxEngine::Xsk(_) | RxEngine::Xdp(_) if !shape.fits_mtu => Some(NEEDS_MTU),
-        RxEngine::Packet(_) if !may_use_raw_sockets(access) => Some(NEEDS_RAW),
-        RxEngine::Xsk(_) | RxEngine::Xdp(_) => (!may_use_bpf(access)).then_some(NEEDS_BPF),
-        _ => None,
+/// What the packets ask of engines, and what this process may do.
+fn conditions(is_one_size: bool, fits_mtu: bool, access: Access) -> Conditions {
+    Conditions {
+        is_one_size,
+        fits_mtu,
+        raw_sockets: may_use_raw_sockets(access),
+        bpf: may_use_bpf(access),
+        root: access == Access::Privileged,
     }
 }
 
@@ -270,19 +238,40 @@ impl SettingArgs {
 }
 
 impl SocketArgs {
-    /// CPUs as asked for, or the allowed ones split between the sides.
-    pub(crate) fn cpus(&self, tx: usize, rx: usize, problems: &mut Vec<Failure>) -> CpuPlan {
+    /// CPUs as asked for, or a share of the allowed ones for each side, near the first of these interfaces' cards first.
+    pub(crate) fn cpus(
+        &self,
+        threads: (usize, usize),
+        interfaces: &[&str],
+        problems: &mut Vec<Failure>,
+    ) -> CpuPlan {
         if self.no_pin {
             return CpuPlan::default();
         }
         let allowed = cpu::allowed().unwrap_or_default();
-        let split = CpuPlan::split(&allowed, tx, rx);
         for list in [&self.tx_cpus, &self.rx_cpus].into_iter().flatten() {
             problems.extend(list.problem(&allowed));
         }
-        CpuPlan {
-            tx: self.tx_cpus.as_ref().map_or(split.tx, |list| list.0.clone()),
-            rx: self.rx_cpus.as_ref().map_or(split.rx, |list| list.0.clone()),
-        }
+        let tx = self.tx_cpus.as_ref().map(|list| &list.0[..]);
+        let rx = self.rx_cpus.as_ref().map(|list| &list.0[..]);
+        place_beside(&cpu_order(interfaces), threads, (tx, rx))
     }
+}
+
+/// The real interfaces of a run, the receiving one first.
+pub(crate) fn interfaces_of(lab: &SettingArgs) -> Vec<&str> {
+    [&lab.rx_interface, &lab.tx_interface].into_iter().filter_map(Option::as_deref).collect()
+}
+
+/// The CPUs that this process may use, in the order in which workers take them: near the first of these interfaces' cards
+/// first, CPUs that serve interrupts of any of them later. A card that is down has no interrupts yet.
+pub(crate) fn cpu_order(interfaces: &[&str]) -> Vec<u32> {
+    let places = topology::places(&cpu::allowed().unwrap_or_default());
+    let node = interfaces.first().and_then(|name| topology::node_of_interface(name));
+    let interrupts = interfaces.iter().filter_map(|name| nic::Card::open(name).ok());
+    let interrupts = interrupts.flat_map(|card| nic::card_interrupts(&card).unwrap_or_default());
+    let affinities = interrupts.filter_map(|interrupt| nic::affinity(interrupt.number));
+    let cpus =
+        affinities.flat_map(|cpus| if cpus.effective.is_empty() { cpus.asked } else { cpus.effective });
+    in_order(&places, &Cards { node, interrupt_cpus: cpus.collect() })
 }

@@ -8,16 +8,22 @@ use clap::{CommandFactory, Parser, error::ContextKind};
 use lab::Access;
 use serde_json::{Value, json};
 
-use super::plan::{Asked, plan};
+use super::{
+    plan::{Asked, plan},
+    stages,
+};
 use crate::{
     args::{BenchArgs, BenchCommand, Cli, Command, LevelArg, NdrArgs, SweepArgs},
     failure::{Failure, Status},
 };
 
 /// Options that are about the whole run and not about a point of it.
-const NOT_SWEPT: [&str; 15] = [
+const NOT_SWEPT: [&str; 23] = [
     "sweep",
     "resume",
+    "scale",
+    "no-scale",
+    "no-lossless",
     "trials",
     "seed",
     "peer",
@@ -31,6 +37,11 @@ const NOT_SWEPT: [&str; 15] = [
     "interval",
     "help",
     "tests",
+    "exact",
+    "kernel",
+    "kernel-image",
+    "modules",
+    "card",
 ];
 
 /// One combination of values, and the command line with them.
@@ -42,13 +53,16 @@ struct Combination {
 /// The plan of `linerate bench`: one point, or those of its sweeps.
 pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Failure> {
     let (trials, seed) = (args.trials, args.packets.seed);
-    let points = points(&args.sweep, &["bench"], |cli| match (cli, &args.sweep.sweep[..]) {
+    let mut points = points(&args.sweep, &["bench"], |cli| match (cli, &args.sweep.sweep[..]) {
         (None, _) => plan(&args.asked(), access),
         (Some(cli), _) => match &cli.command {
             Command::Bench(bench) => plan(&bench.asked(), access),
             _ => plan(&args.asked(), access),
         },
     })?;
+    if let [only] = &mut points[..] {
+        stages::plan(args, only)?;
+    }
     Ok(SweepPlan { points, trials, seed })
 }
 
@@ -178,7 +192,7 @@ fn is_given(words: &[OsString], option: &str) -> bool {
 }
 
 impl BenchArgs {
-    fn asked(&self) -> Asked<'_> {
+    pub(super) fn asked(&self) -> Asked<'_> {
         Asked {
             paths: &self.paths,
             peers: &self.peers,

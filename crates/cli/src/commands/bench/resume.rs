@@ -6,8 +6,9 @@ use bench::{BenchPlan, ExperimentPlan, StepsPlan, SweepPlan, read_machine, run_s
 use measure::{Origin, Run};
 use serde_json::Value;
 
-use super::{Experiment, gain_access};
+use super::experiment::{Experiment, first_lab};
 use crate::{
+    access::gain_access,
     args::BenchArgs,
     failure::{Failure, Status, in_words},
     output,
@@ -46,7 +47,7 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
             .hint("one record is of one machine: measure again"));
     }
     plan.keep_journals_in(&output::state_folder());
-    let lab = plan.points()[0].lab.clone();
+    let lab = first_lab(plan.points());
     let done = run.end.trials.iter().filter(|trial| !trial.interrupted).count();
     eprintln!("resuming after {done} trials");
     let experiment = Experiment { start: run.start.clone(), lab: &lab, access, earlier: Some(run) };
@@ -71,7 +72,7 @@ fn plan_of(run: &Run) -> Option<Plan> {
         Plan::One(serde_json::from_value(asked).ok()?)
     } else {
         let plan: BenchPlan = serde_json::from_value(asked).ok()?;
-        let ladder = SweepPlan { trials: plan.trials, seed: plan.seed, points: vec![plan] };
+        let ladder = SweepPlan { trials: plan.trials, seed: plan.trial.seed, points: vec![plan] };
         Plan::One(ExperimentPlan::Ladder(ladder))
     };
     (!plan.points().is_empty()).then_some(plan)

@@ -1,53 +1,57 @@
 //! `linerate bench single-rx-queue`: a flood, what is valid beside it, and each way to throw the flood away.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::Instant,
+};
 
 use bench::{
-    CpuPlan, FLOOD_FACTOR, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
-    SingleRxQueuePlan, SingleRxQueueRow, TrialError, VALID_SHARE, read_lab_interfaces, run_single_rx_queue,
+    FLOOD_FACTOR, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
+    SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, read_lab_interfaces, run_single_rx_queue,
     single_rx_queue_figures,
 };
 use lab::{Access, Interfaces};
-use measure::{End, Origin, Run, SCHEMA, Skipped};
-use sys::{cpu, signal};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, Skipped};
+use sys::signal;
+use trial::{TrialError, place};
 use wire::Rate;
 
+use super::{experiment::explain as explain_lab, plan::cpu_order};
 use crate::{
-    args::SingleRxQueueArgs,
-    commands::bench::{explain as explain_lab, gain_access},
+    access::gain_access,
+    args::{SingleRxQueueArgs, frame_senders},
     failure::{Failure, Status},
-    output::{self, Form, Save, printed},
+    output::{Form, printed},
+    pipeline::{Ending, Pipeline},
     start::opening,
 };
 
 pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
     let plan = plan(args)?;
-    if args.output.dry_run {
-        return output::print_plan(&(&plan, SINGLE_RX_QUEUE));
-    }
+    let asked = (&plan, SINGLE_RX_QUEUE);
+    let Some(pipeline) = Pipeline::open(&args.output, "bench", &asked)? else { return Ok(true) };
     if gain_access()? != Access::Privileged {
         return Err(Failure::new(Status::Missing, "programs in XDP need root").hint("run as root"));
     }
-    let save = Save::prepare(&args.output, "bench")?;
-    let form = args.output.form();
+    let form = pipeline.form();
     let mut start = opening("bench single-rx-queue", Origin::Lab, &plan);
     start.machine.interfaces =
         read_lab_interfaces(&plan.lab()).map_err(|error| explain_lab(&TrialError::from(error)))?;
-    if form == Form::JsonStream {
-        output::print_event(report::Event::start(&start))?;
-    }
+    pipeline.begin(&start)?;
     let mut rows: Vec<SingleRxQueueRow> = Vec::new();
     let mut end = End::default();
     let mut broken_output = None;
+    let began = Instant::now();
     let outcome = run_single_rx_queue(&plan, |event| {
         match event {
-            SingleRxQueueEvent::Row(row) => {
+            SingleRxQueueEvent::Row(row, trial) => {
                 if form == Form::Text {
                     let mut out = io::stdout().lock();
                     let head = if rows.is_empty() { write_head(&mut out) } else { Ok(()) };
                     broken_output = printed(head.and_then(|()| write_row(row, &mut out))).err();
                 }
                 rows.push(row.clone());
+                end.trials.push(trial.clone());
             }
             SingleRxQueueEvent::Skipped(filter, reason) => {
                 end.skipped.push(Skipped { engine: filter.to_string(), reason });
@@ -55,6 +59,8 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
         }
         broken_output.is_none() && signal::caught() == 0
     });
+    end.duration_s = began.elapsed().as_secs_f64();
+    end.pairs = PairSummary::of(&end.trials);
     end.points = rows.iter().map(SingleRxQueueRow::point).collect();
     end.figures = single_rx_queue_figures(&rows);
     let skips = |filter| end.skipped.iter().any(|skipped| skipped.engine == filter);
@@ -65,17 +71,9 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
     }
     end.notes.extend(remarks(&rows));
     let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
-    if form == Form::Text {
-        printed(write_end(&run.end, &mut io::stdout().lock()))?;
-    } else {
-        output::print_run(&run, form)?;
-    }
-    output::save_run(&run, save)?;
-    if let Some(failure) = broken_output {
-        return Err(failure);
-    }
-    outcome.map_err(explain)?;
-    Ok(!run.end.interrupted)
+    let failure = broken_output.or(outcome.err().map(explain));
+    let text = |run: &Run, out: &mut dyn Write| write_end(&run.end, out);
+    pipeline.conclude(&run, Ending { failure, text: Some(&text), ..Ending::default() })
 }
 
 fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
@@ -89,10 +87,10 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
     let Rate::Bps(transfer_bps) = args.transfer_rate else {
         return Err(usage("the transfer is measured in bits", "try --transfer-rate 200Mbps"));
     };
-    if !args.tx.0.makes_frames() {
+    if !args.tx.facts().makes_frames {
         return Err(usage(
             "a flood comes from an address that its sender does not have, so its frames have to be made",
-            "try --tx xdp, packet or xsk",
+            &format!("try --tx {}", frame_senders()),
         ));
     }
     let interfaces = args.tx_interface.as_ref().zip(args.rx_interface.as_ref());
@@ -102,7 +100,7 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
         valid_pps,
         transfer_bps,
         row_ns: args.duration.as_nanos() as u64,
-        cpus: cpu::allowed().map_or_else(|_| CpuPlan::default(), |cpus| CpuPlan::split(&cpus, 1, 2)),
+        cpus: place(&cpu_order(&[]), 1, 2),
     })
 }
 
@@ -205,7 +203,7 @@ fn percent(share: f64) -> String {
     format!("{:.3}%", share * 100.0)
 }
 
-fn write_end(end: &End, out: &mut impl Write) -> io::Result<()> {
+fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
     for skipped in &end.skipped {
         writeln!(out, "left out: {}: {}", skipped.engine, skipped.reason)?;
     }

@@ -1,22 +1,20 @@
 //! Scenarios of several steps: each a ladder, sweep or search, all in one record, with the published figures beside.
 
-use bench::{ExperimentPlan, Scenario, StepPlan, StepsPlan, run_steps};
+use bench::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 use lab::Access;
 
-use super::{Experiment, gain_access, ndr, origin, points};
+use super::{
+    experiment::{Experiment, first_lab, origin},
+    ndr, points,
+};
 use crate::{
+    access::gain_access,
     args::{BenchCommand, Cli, Command, OutputArgs},
     failure::{Failure, Status},
     output,
+    scenario::Steps,
     start::opening,
 };
-
-/// A scenario and its steps' command lines.
-pub(crate) struct Steps {
-    pub(crate) name: String,
-    pub(crate) scenario: Scenario,
-    pub(crate) commands: Vec<Cli>,
-}
 
 pub(crate) fn run(steps: &Steps) -> Result<bool, Failure> {
     let access = gain_access()?;
@@ -35,7 +33,7 @@ pub(crate) fn run(steps: &Steps) -> Result<bool, Failure> {
     if output.dry_run {
         return output::print_plan(&plan);
     }
-    let lab = &first.plan.points()[0].lab;
+    let lab = &first_lab(first.plan.points());
     let start = opening("bench", origin(lab), &plan);
     let experiment = Experiment { start, lab, access, earlier: None };
     experiment.run(output, None, |start, earlier, progress| run_steps(&plan, start, earlier, progress))

@@ -3,11 +3,10 @@
 use std::{io, thread, time::Duration};
 
 use divert::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 use session::{Running, running, runtime_folder};
 use sys::signal;
 
-use super::{NAME, question, view};
 use crate::{
     args::{DivertQueueArgs, DivertStatusArgs, DivertStopArgs},
     failure::{self, Failure},
@@ -15,6 +14,8 @@ use crate::{
     screen::Screen,
 };
 
+/// The name of the control socket.
+pub(super) const NAME: &str = "divert";
 /// How often a watched status is drawn.
 const REDRAW: Duration = Duration::from_secs(1);
 
@@ -23,14 +24,15 @@ pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
     if !args.watch {
         let found = statuses(args.interface.as_deref())?;
         if args.json {
-            let documents: Vec<Value> = found.iter().map(|(_, status)| view::document(status)).collect();
+            let documents: Vec<Value> =
+                found.iter().map(|(_, status)| report::diversion_document(status)).collect();
             print_line(&serde_json::to_string_pretty(&documents).expect("statuses are JSON"))?;
             return Ok(true);
         }
         let mut out = io::stdout().lock();
         for (running, status) in &found {
-            printed(view::write_heading(running.pid, status, &mut out))?;
-            printed(view::write_status(status, &mut out))?;
+            printed(report::write_diversion_heading(running.pid, status, &mut out))?;
+            printed(report::write_diversion(status, &mut out))?;
         }
         return Ok(true);
     }
@@ -40,12 +42,12 @@ pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
         let found = statuses(args.interface.as_deref())?;
         let mut text = Vec::new();
         for (running, status) in &found {
-            view::write_heading(running.pid, status, &mut text).expect("memory takes everything");
+            report::write_diversion_heading(running.pid, status, &mut text).expect("memory takes everything");
             if let Some((_, earlier)) = before.iter().find(|(known, _)| known == running) {
-                text.extend(view::interval(earlier, status).into_bytes());
+                text.extend(report::diversion_interval(earlier, status).into_bytes());
                 text.push(b'\n');
             }
-            view::write_status(status, &mut text).expect("memory takes everything");
+            report::write_diversion(status, &mut text).expect("memory takes everything");
         }
         screen.draw(&String::from_utf8_lossy(&text))?;
         before = found;
@@ -65,7 +67,7 @@ pub(super) fn change(what: &str, args: &DivertQueueArgs) -> Result<bool, Failure
 pub(super) fn stop(args: &DivertStopArgs) -> Result<bool, Failure> {
     let running = the_one(args.interface.as_deref(), "say which one: linerate divert stop INTERFACE")?;
     let last = status_in(done(ask(&running, &question("stop", None))?)?)?;
-    printed(view::write_status(&last, &mut io::stdout().lock()))?;
+    printed(report::write_diversion(&last, &mut io::stdout().lock()))?;
     Ok(last.ledger.unexplained == 0)
 }
 
@@ -111,4 +113,9 @@ fn statuses(interface: Option<&str>) -> Result<Vec<(Running, Status)>, Failure> 
 
 fn ask(running: &Running, request: &Value) -> Result<Value, Failure> {
     running.ask(request).map_err(|error| Failure::of(failure::Status::Refused, &error))
+}
+
+/// Asked of a running diversion.
+fn question(ask: &str, queue: Option<u32>) -> Value {
+    queue.map_or_else(|| json!({"ask": ask}), |queue| json!({"ask": ask, "queue": queue}))
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use measure::{CpuShare, InterruptAccounting};
-
-use super::document::{Document, PerPacket, Reason};
+use measure::{CpuShare, InterruptAccounting, Place};
+use report::{DropReason, LedgerDocument, PerPacket};
 
 /// The most CPUs of a screen, and interrupts of one of them.
 const MOST_CPUS: usize = 8;
@@ -13,15 +12,15 @@ const MOST_INTERRUPTS: usize = 3;
 const INDENT: usize = 6;
 
 /// The screen: rates of the last interval, totals since the start. Sentences are broken at `columns`, tables are not.
-pub(super) fn screen(last: &Document, total: &Document, columns: Option<usize>) -> String {
+pub(super) fn screen(last: &LedgerDocument, total: &LedgerDocument, columns: Option<usize>) -> String {
     let mut text = String::new();
     write_screen(last, total, columns, &mut text).expect("a string takes everything");
     text
 }
 
 fn write_screen(
-    last: &Document,
-    total: &Document,
+    last: &LedgerDocument,
+    total: &LedgerDocument,
     columns: Option<usize>,
     out: &mut String,
 ) -> std::fmt::Result {
@@ -47,9 +46,11 @@ fn write_screen(
     } else {
         writeln!(out, "\n{:>12} {:>14}  {:<8} place: counter", "per second", "total", "unit")?;
     }
-    for line in &total.lines {
-        let now = last.lines.iter().find(|other| other.place == line.place).map_or(0.0, |other| other.pps);
-        let no_loss = if line.is_loss { "" } else { " (no loss)" };
+    for rate in &total.lines {
+        let line = &rate.line;
+        let now = last.lines.iter().find(|other| other.line.place == line.place);
+        let now = now.map_or(0.0, |other| other.pps);
+        let no_loss = if rate.is_loss() { "" } else { " (no loss)" };
         writeln!(
             out,
             "{now:>12.0} {:>14}  {:<8} {}{no_loss}: {}",
@@ -58,7 +59,7 @@ fn write_screen(
             line.place,
             line.source
         )?;
-        if let Some(meaning) = line.meaning {
+        if let Some(meaning) = line.place.known().map(Place::meaning) {
             write_sentence(meaning, columns, out)?;
         }
         if let Some(remedy) = &line.remedy {
@@ -69,8 +70,9 @@ fn write_screen(
         Some(reasons) if !reasons.is_empty() => {
             writeln!(out, "\ntop drop reasons")?;
             for reason in reasons {
-                let same =
-                    |other: &&Reason| (&other.reason, &other.function) == (&reason.reason, &reason.function);
+                let same = |other: &&DropReason| {
+                    (&other.reason, &other.function) == (&reason.reason, &reason.function)
+                };
                 let now = last.reasons.iter().flatten().find(same).map_or(0.0, |other| other.pps);
                 writeln!(out, "{now:>12.0} {:>14}  {}", reason.packets, words(reason))?;
             }
@@ -98,7 +100,7 @@ fn write_sentence(sentence: &str, columns: Option<usize>, out: &mut String) -> s
 }
 
 /// What watching costs, and what it did not see.
-fn write_cost(last: &Document, total: &Document, out: &mut String) -> std::fmt::Result {
+fn write_cost(last: &LedgerDocument, total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     let cost = &last.cost;
     write!(
         out,
@@ -113,7 +115,7 @@ fn write_cost(last: &Document, total: &Document, out: &mut String) -> std::fmt::
 }
 
 /// Sockets whose application does not keep up.
-fn write_sockets(last: &Document, total: &Document, out: &mut String) -> std::fmt::Result {
+fn write_sockets(last: &LedgerDocument, total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     if total.sockets.is_empty() {
         return Ok(());
     }
@@ -131,7 +133,7 @@ fn write_sockets(last: &Document, total: &Document, out: &mut String) -> std::fm
 }
 
 /// The CPUs that have most to do.
-fn write_cpus(last: &Document, out: &mut String) -> std::fmt::Result {
+fn write_cpus(last: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     let mut cpus: Vec<&CpuShare> = last.cpus.iter().collect();
     if cpus.is_empty() {
         return Ok(());
@@ -201,7 +203,7 @@ fn write_hardware(counted: Option<PerPacket>, why_not: Option<&str>, out: &mut S
     )
 }
 
-fn words(reason: &Reason) -> String {
+fn words(reason: &DropReason) -> String {
     let mut text = reason.reason.clone();
     if !reason.function.is_empty() {
         text += &format!(" in {}", reason.function);
@@ -221,17 +223,18 @@ fn words(reason: &Reason) -> String {
 }
 
 /// Totals since the start in the OpenMetrics text format.
-pub(super) fn prometheus(total: &Document) -> String {
+pub(super) fn prometheus(total: &LedgerDocument) -> String {
     let mut text = String::new();
     write_prometheus(total, &mut text).expect("a string takes everything");
     text
 }
 
-fn write_prometheus(total: &Document, out: &mut String) -> std::fmt::Result {
+fn write_prometheus(total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# TYPE linerate_lost_packets counter")?;
     writeln!(out, "# HELP linerate_lost_packets Packets lost by place; see docs/ledger.md.")?;
     for line in &total.lines {
-        let place = line.id.unwrap_or(&line.place);
+        let line = &line.line;
+        let place = line.place.known().map_or(line.place.as_str(), |place| place.id());
         writeln!(out, "linerate_lost_packets_total{{place=\"{}\"}} {}", escaped(place), line.packets)?;
     }
     writeln!(out, "# TYPE linerate_dropped_packets counter")?;
@@ -278,7 +281,7 @@ fn write_prometheus(total: &Document, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# EOF")
 }
 
-fn write_cpu_metrics(total: &Document, out: &mut String) -> std::fmt::Result {
+fn write_cpu_metrics(total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# TYPE linerate_cpu_seconds counter")?;
     writeln!(out, "# HELP linerate_cpu_seconds Time of each CPU by what it did.")?;
     for cpu in &total.cpus {

@@ -7,12 +7,15 @@ use std::{
 
 use model::{Bottleneck, Fleet, FleetPlan, Scenario};
 
-use super::{calibrated, finish, modelled, refuse, split};
+use super::record::{calibrated, finish, modelled, refuse, split};
 use crate::{
     args::PlanArgs,
     failure::{Failure, Status},
-    output::{self, Form, Save, printed},
+    pipeline::Pipeline,
 };
+
+/// What a queue on one CPU may take: from an interpreter in an emulated machine to a program that reads no packet.
+const PLAUSIBLE_QUEUE_PPS: std::ops::RangeInclusive<u64> = 100..=500_000_000;
 
 /// Sizes a fleet.
 pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
@@ -36,18 +39,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
         fleet.set(name, value).map_err(|error| refuse(&error))?;
     }
     fleet.validate().map_err(|error| refuse(&error))?;
-    if args.output.dry_run {
-        return output::print_plan(&fleet);
-    }
+    let Some(pipeline) = Pipeline::open(&args.output, "plan", &fleet)? else { return Ok(true) };
     let plan = fleet.plan().map_err(|error| refuse(&error))?;
-    let save = Save::prepare(&args.output, "plan")?;
     let run = plan.run(&fleet, modelled("model", &args.set));
-    if args.output.form() == Form::Text {
-        printed(write(&fleet, &plan, &mut io::stdout().lock()))?;
-        output::save_run(&run, save)?;
-        return Ok(run.end.goals_met());
-    }
-    finish(run, &args.output, save)
+    finish(&run, pipeline, Some(&|_, out| write(&fleet, &plan, out)))
 }
 
 /// What the fastest receiver of a run takes on one CPU; a program in XDP on the sender's CPU does not tell.
@@ -58,6 +53,16 @@ fn measured_queue_pps(path: &Path) -> Result<f64, Failure> {
         let machine = pair.machine().map_err(|error| refuse(&error))?;
         let pps = model::queue_capacity_pps(&machine).map_err(|error| refuse(&error))?;
         fastest = fastest.max(Some(pps as u64));
+    }
+    if let Some(pps) = fastest.filter(|pps| !PLAUSIBLE_QUEUE_PPS.contains(pps)) {
+        return Err(Failure::new(
+            Status::Refused,
+            format!(
+                "{}: by its costs a queue takes {pps} packets per second, which cannot be",
+                path.display()
+            ),
+        )
+        .hint("give another run, or say what a queue takes: --set queue_pps=10000000"));
     }
     fastest.map(|pps| pps as f64).ok_or_else(|| {
         Failure::new(
@@ -78,7 +83,7 @@ fn modelled_queue_pps(preset: &str) -> Result<f64, Failure> {
     }
 }
 
-fn write(fleet: &Fleet, plan: &FleetPlan, out: &mut impl Write) -> io::Result<()> {
+fn write(fleet: &Fleet, plan: &FleetPlan, out: &mut dyn Write) -> io::Result<()> {
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
     writeln!(
         out,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use nic::{Finding, Goal, NicError, Page, Surroundings, advise, moved, read_counters, read_queue_counts};
 use sys::procfs;
 
-use super::{irqbalance_runs, open, pause, refused};
+use super::card::{irqbalance_runs, open, pause, refused};
 use crate::{
     args::{AdviseArgs, GoalArg},
     failure::Failure,

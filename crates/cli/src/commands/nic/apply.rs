@@ -6,15 +6,14 @@ use std::{
 };
 
 use nic::{
-    Applied, Change, NicError, Restored, Session, SessionError, Setting, Verdict, connections_through,
+    Applied, Change, NicError, Readback, Restored, Session, SessionError, Setting, connections_through,
     interrupts_the_link,
 };
 use serde::Serialize;
 
 use super::{
-    irqbalance_runs,
+    card::{irqbalance_runs, refused, session_failure},
     measure::{self, Gain},
-    refused, session_failure,
 };
 use crate::{
     args::ApplyArgs,
@@ -51,7 +50,7 @@ impl Done {
     fn is_what_was_asked(&self) -> bool {
         self.kept
             && self.applied.link_is_up != Some(false)
-            && self.applied.outcomes.iter().all(|outcome| outcome.verdict != Verdict::Ignored)
+            && self.applied.outcomes.iter().all(|outcome| outcome.verdict != Readback::Ignored)
     }
 }
 
@@ -166,9 +165,9 @@ fn write_done(interface: &str, done: &Done, out: &mut impl Write) -> io::Result<
         let now = outcome.now.as_deref().unwrap_or("gone");
         let name = &outcome.change.name;
         match outcome.verdict {
-            Verdict::Done => {}
-            Verdict::Rounded => writeln!(out, "{name}: the driver made it {now}")?,
-            Verdict::Ignored => writeln!(out, "{name}: the driver accepted it, and it stays {now}")?,
+            Readback::Done => {}
+            Readback::Rounded => writeln!(out, "{name}: the driver made it {now}")?,
+            Readback::Ignored => writeln!(out, "{name}: the driver accepted it, and it stays {now}")?,
         }
     }
     for change in &applied.put_back {

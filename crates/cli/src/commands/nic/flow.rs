@@ -6,7 +6,7 @@ use nic::{Card, FlowError, Observed, Prediction, Steering, Unpredictable, Verifi
 use serde::Serialize;
 use wire::{Addresses, FlowKey, HashFields, IndirectionTable};
 
-use super::{open, refused};
+use super::card::{open, refused};
 use crate::{
     args::{End, FlowArgs},
     failure::{Failure, Status},

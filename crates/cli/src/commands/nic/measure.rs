@@ -7,7 +7,7 @@ use measure::{Effect, EffectScale, median};
 use nic::{Card, NicError, Sample};
 use serde::Serialize;
 
-use super::{pause, refused};
+use super::card::{pause, refused};
 use crate::failure::{Failure, Status};
 
 /// Looks at the rate; an interval around a difference needs several.

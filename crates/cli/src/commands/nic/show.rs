@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use nic::{Counters, NicError, Page, Table, kinds, moved, read_counters};
 use serde::Serialize;
 
-use super::{open, pause, refused};
+use super::card::{open, pause, refused};
 use crate::{
     args::ShowArgs,
     failure::Failure,

@@ -6,7 +6,10 @@ use nic::{Remedy, Scaling, Steering, imbalance, remedies, spread_flows};
 use serde::Serialize;
 use wire::{Addresses, FlowKey};
 
-use super::{flow::nothing_to_predict, open, refused};
+use super::{
+    card::{open, refused},
+    flow::nothing_to_predict,
+};
 use crate::{
     args::SpreadArgs,
     failure::{Failure, Status},

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nic::{Rates, Sample};
 
-use super::{open, pause, refused};
+use super::card::{open, pause, refused};
 use crate::{args::WatchArgs, failure::Failure, output::print_line, screen::Screen};
 
 pub(crate) fn run(args: &WatchArgs) -> Result<bool, Failure> {

@@ -1,15 +1,19 @@
 //! `linerate recv status|reset|stop`: asks a receiver that runs.
 
+use std::io;
+
 use measure::ReceptionStatistics;
 use serde_json::{Value, json};
 use session::{Running, running, runtime_folder};
 
-use super::CONTROL;
 use crate::{
     args::{AskArgs, RecvCommand},
     failure::{Failure, Status},
     output,
 };
+
+/// The name of receivers' control sockets.
+pub(super) const CONTROL: &str = "recv";
 
 pub(crate) fn run(command: &RecvCommand) -> Result<bool, Failure> {
     let (ask, args) = match command {
@@ -54,7 +58,7 @@ fn show(answer: &Value, args: &AskArgs) -> Result<(), Failure> {
     if let Ok(Some(statistics)) =
         serde_json::from_value::<Option<ReceptionStatistics>>(answer["statistics"].clone())
     {
-        return output::print_reception(&statistics, args.display);
+        return output::printed(output::write_reception(&statistics, args.display, &mut io::stdout().lock()));
     }
     let number = |name: &str| answer[name].as_u64().unwrap_or_default();
     output::print_line(&format!(

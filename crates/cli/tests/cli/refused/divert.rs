@@ -30,6 +30,16 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["cannot use the expression 'udp dst prot 53'", "udp dst prot 53\n               ^^^^"],
     ),
+    (
+        &["divert", "lo", "--match", "tcp", "--drop", ""],
+        2,
+        &["--drop: the expression is empty: write all for every packet"],
+    ),
+    (
+        &["divert", "lo", "--match", " ", "--keep", ""],
+        2,
+        &["--match: the expression is empty", "--keep: the expression is empty"],
+    ),
     (&["divert", "lo", "--rules", "/nonexistent"], 4, &["cannot read /nonexistent"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--management", "x"], 2, &["is no network"]),
     (
@@ -43,6 +53,12 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["cannot be used with"],
     ),
+    (
+        &["divert", "lo", "--match", "all", "--drop", "all", "--interval", "0s"],
+        2,
+        &["'0s' is too short: write 1ms or more"],
+    ),
+    (&["divert", "lo", "--match", "all", "--drop", "all", "--for", "0s"], 2, &["'0s' is no time"]),
     (&["divert", "status", "nope0"], 4, &["no diversion of this user runs on nope0", "hint:"]),
     (&["divert", "stop", "nope0"], 4, &["no diversion of this user runs on nope0"]),
     (&["divert", "add-queue"], 2, &["<QUEUE>"]),

@@ -50,6 +50,17 @@ pub(crate) const REFUSED: &[Refused] = &[
         3,
         &["nothing can be predicted on lo: its driver has no indirection table"],
     ),
+    (&["nic", "watch", "lo", "--count", "0"], 2, &["0 is not in 1.."]),
+    (&["nic", "watch", "lo", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
+    (&["nic", "show", "lo", "--interval", "0s"], 2, &["'0s' is too short"]),
+    (&["nic", "advise", "lo", "--interval", "10us"], 2, &["'10us' is too short"]),
+    (
+        &["nic", "apply", "lo", "--set", "link.mtu=1400", "--measure", "--duration", "0s"],
+        2,
+        &["'0s' is no time"],
+    ),
+    (&["nic", "restore", "lo", "--killed"], 4, &["no saved settings for lo"]),
+    (&["nic", "restore", "lo", "--dry-run"], 4, &["no saved settings for lo"]),
     (&["nic", "apply", "lo"], 2, &["--set"]),
     (&["nic", "apply", "lo", "--set", "ring"], 2, &["'ring' is no setting: write KIND.NAME=VALUE"]),
     (
@@ -58,5 +69,5 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["lo has no setting ring.rx", "there is no setting 'wings.span'", "hint:  linerate nic show"],
     ),
     (&["nic", "apply", "lo", "--plan", "/nonexistent"], 4, &["cannot read /nonexistent", "hint:  a plan is"]),
-    (&["nic", "restore", "lo"], 4, &["nothing of lo is to be restored"]),
+    (&["nic", "restore", "lo"], 4, &["no saved settings for lo"]),
 ];

@@ -8,12 +8,14 @@ pub(crate) const REFUSED: &[Refused] = &[
         4,
         &["cannot bind UDP 192.0.2.77:4321", "hint:  listen on an address of this host"],
     ),
+    (&["recv", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
+    (&["recv", "--duration", "0s"], 2, &["'0s' is no time: write for example 10s"]),
     (&["recv", "nowhere"], 2, &["'nowhere' is no address to listen on"]),
     (&["recv", "--work", "2ms"], 2, &["--work is 1ms a packet at most"]),
     (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
     (&["recv", "--engine", "xdp"], 2, &["the engine xdp needs --device", "hint:  ip link lists"]),
-    (&["recv", "--engine", "dpdk"], 2, &["there is no receiving engine 'dpdk'"]),
+    (&["recv", "--engine", "dpdk"], 2, &["unknown receiving engine 'dpdk': expected udp, "]),
     (
         &["recv", "--engine", "packet", "--device", "lo", "--gro", "--stamp", "loop"],
         2,
@@ -29,6 +31,16 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["recv", "--engine", "xsk+busypoll", "--device", "lo", "--reflect"],
         2,
         &["the engine xsk+busypoll sends nothing back", "hint:  --engine xsk does"],
+    ),
+    (
+        &["recv", "--engine", "uring", "--reflect"],
+        2,
+        &["the engine uring sends nothing back", "hint:  --engine udp does"],
+    ),
+    (
+        &["recv", "--engine", "uring", "--gro"],
+        2,
+        &["unknown switch '+gro' of the receiving engine 'uring': expected +reuseport"],
     ),
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],

@@ -2,12 +2,44 @@
 
 use super::Refused;
 
+/// More than a floating point number can hold.
+const NINES: &str = concat!(
+    "9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
+    "9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
+    "9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
+    "999999999",
+    "pps"
+);
+
 pub(crate) const REFUSED: &[Refused] = &[
     (&["send"], 2, &["<TARGET>"]),
+    (
+        &["send", "127.0.0.1", "--engine", "xsk", "--no-handshake"],
+        4,
+        &[
+            "127.0.0.1 is an address of this host, and whole frames leave by an interface",
+            "hint:  --engine udp",
+        ],
+    ),
+    (
+        &["send", "127.0.0.1", "--engine", "uring", "--reflect"],
+        2,
+        &["the engine uring takes no packets back", "hint:  --engine udp does"],
+    ),
+    (
+        &["send", "127.0.0.1", "--engine", "udp+gro"],
+        2,
+        &["unknown switch '+gro' of the sending engine 'udp'"],
+    ),
     (
         &["send", "8.8.8.8", "--no-handshake"],
         4,
         &["8.8.8.8 may belong to somebody else", "hint:  run linerate recv there"],
+    ),
+    (
+        &["send", "127.0.0.1", "--no-handshake", "--max-loss", "0"],
+        2,
+        &["--max-loss needs a receiver that counts", "hint:  leave out --no-handshake"],
     ),
     (&["send", "224.0.0.1", "--no-handshake"], 4, &["224.0.0.1 may belong to somebody else"]),
     (&["send", "127.0.0.1", "--i-am-allowed-to-send-there"], 2, &["--no-handshake"]),
@@ -46,6 +78,11 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["--reflect listens to at most 64 flows, not 65", "hint:  fewer --flows"],
     ),
+    (&["send", "127.0.0.1", "--flows", "0"], 2, &["'0' is no number of flows: write 1 to"]),
+    (&["send", "127.0.0.1", "--duration", "0s"], 2, &["'0s' is no time: write for example 10s"]),
+    (&["send", "127.0.0.1", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
+    (&["send", "127.0.0.1", "--rate", NINES], 2, &["more than 1e15 a second: write for example 100kpps"]),
+    (&["send", "127.0.0.1", "--flows", NINES], 2, &["is no number of flows"]),
     (&["send", "127.0.0.1", "--count", "0"], 2, &["0 is not in 1.."]),
     (&["send", "--write-pcap", "/tmp/x.pcap"], 2, &["--count"]),
     (&["send", "--write-pcap", "/nonexistent/x.pcap", "-n", "1"], 4, &["cannot write /nonexistent/x.pcap"]),

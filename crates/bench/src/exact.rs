@@ -1,0 +1,454 @@
+//! Exact cost: a ladder in an emulated machine that counts instructions, once for each kernel.
+//!
+//! The machine's clock advances by 1 ns with each instruction and skips idle time, so that a trial of 100 ms is one of
+//! 100 million instructions, whatever else the host does. The machine's own `linerate` (this program, by the host's
+//! files) runs the ladder; the emulator's plugin counts between its marks; here both become one run.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    ops::RangeInclusive,
+    path::PathBuf,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Accel, Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus, VmStreams};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, Start, Trial};
+use serde::Serialize;
+use serde_json::json;
+use tempfile::TempDir;
+use thiserror::Error;
+use trial::{CountError, CountNames, TrialCounts, read_counts};
+
+/// A ladder whose instructions are counted.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExactPlan {
+    /// Which kernels, in order.
+    pub kernels: Vec<ExactKernel>,
+    /// Cards to send and receive with, instead of a veth pair.
+    #[serde(serialize_with = "card_name", skip_serializing_if = "Option::is_none")]
+    pub card: Option<NicModel>,
+    /// The arguments of `linerate bench` in the machine.
+    pub words: Vec<String>,
+    /// How long each machine may take, in seconds of the host's.
+    pub time_limit_s: u64,
+}
+
+/// A kernel to count on.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExactKernel {
+    /// One of those that are downloaded.
+    #[serde(serialize_with = "kernel_name")]
+    Debian(Kernel),
+    /// The user's own: an image, and the folder of its modules.
+    Own {
+        /// A bzImage or an ELF file.
+        image: PathBuf,
+        /// Searched with its subfolders.
+        modules: PathBuf,
+    },
+}
+
+fn kernel_name<S: serde::Serializer>(kernel: &Kernel, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(kernel.name())
+}
+
+fn card_name<S: serde::Serializer>(card: &Option<NicModel>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(card.map_or("", NicModel::name))
+}
+
+/// Why nothing was counted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExactError {
+    /// The machine could not be made or run.
+    #[error(transparent)]
+    Machine(#[from] VmError),
+    /// A file that passes between host and guest.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The ladder in the machine failed.
+    #[error("linerate in the machine with Linux {kernel} ended with status {status}: {words}")]
+    Inside {
+        /// On which kernel.
+        kernel: String,
+        /// Its exit status.
+        status: u8,
+        /// What it wrote to standard error.
+        words: String,
+    },
+    /// The machine did not finish.
+    #[error("the machine with Linux {kernel} {how}: {words}")]
+    Lost {
+        /// On which kernel.
+        kernel: String,
+        /// What happened to it.
+        how: &'static str,
+        /// What the emulator and the console said last.
+        words: String,
+    },
+    /// A signal.
+    #[error("interrupted before any trial was complete")]
+    Interrupted,
+    /// What the machine wrote is no run.
+    #[error("the machine with Linux {kernel} wrote no run")]
+    NoRun {
+        /// On which kernel.
+        kernel: String,
+        /// The cause.
+        source: serde_json::Error,
+    },
+    /// The counter's file.
+    #[error("cannot read what was counted on Linux {kernel}")]
+    Counts {
+        /// On which kernel.
+        kernel: String,
+        /// The cause.
+        source: CountError,
+    },
+    /// Each trial begins and ends one count.
+    #[error("{counts} counts of {trials} trials on Linux {kernel}")]
+    Unmatched {
+        /// On which kernel.
+        kernel: String,
+        /// How many counts are complete.
+        counts: usize,
+        /// How many trials the run has.
+        trials: usize,
+    },
+}
+
+impl ExactKernel {
+    fn apply(&self, plan: &mut VmPlan) {
+        match self {
+            Self::Debian(kernel) => plan.kernel = *kernel,
+            Self::Own { image, modules } => {
+                plan.image = Some(KernelImage { image: image.clone(), modules: modules.clone() });
+            }
+        }
+    }
+}
+
+/// Runs the ladder on each kernel, as many at a time as this machine has CPUs; `tell` gets a line of words at each step,
+/// `go_on` is asked ten times a second.
+///
+/// # Errors
+/// The first kernel's that fails, in their order.
+pub fn run_exact(
+    plan: &ExactPlan,
+    start: Start,
+    tell: &(impl Fn(&str) + Sync),
+    go_on: &(impl Fn() -> bool + Sync),
+) -> Result<Run, ExactError> {
+    let began = Instant::now();
+    let at_once = thread::available_parallelism().map_or(1, usize::from).min(plan.kernels.len()).max(1);
+    let next = Mutex::new(0..plan.kernels.len());
+    let results: Vec<Mutex<Option<Result<Run, ExactError>>>> =
+        plan.kernels.iter().map(|_| Mutex::default()).collect();
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let taken = next.lock().expect("no holder panics").next();
+                    let Some(at) = taken else { return };
+                    let counted = count_on(plan, &plan.kernels[at], tell, go_on);
+                    *results[at].lock().expect("no holder panics") = Some(counted);
+                }
+            });
+        }
+    });
+    let mut runs = Vec::new();
+    for result in results {
+        let counted = result.into_inner().expect("no holder panics").expect("every kernel has its turn");
+        runs.push(counted?);
+    }
+    Ok(joined(runs, start, began.elapsed()))
+}
+
+/// What the guest's shell does around the ladder. Its own files are in memory: what a machine waits for on the host is
+/// no instruction, but the loop that waits is. The table of functions that the ladder itself reads, for the places of
+/// drops, is the part that names functions: half of it are the kernel's paddings.
+fn script(plan: &ExactPlan, program: &str) -> String {
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
+    let mut words: Vec<String> = plan.words.iter().map(|word| quoted(word)).collect();
+    if plan.card.is_some() {
+        words.extend(["--tx-interface", "pair1a", "--rx-interface", "pair1b"].map(String::from));
+    }
+    format!(
+        "export HOME=/run XDG_STATE_HOME=/run TMPDIR=/run
+        cat /proc/kallsyms > /run/symbols
+        grep -E 'asm_|irq_entries' /run/symbols > /share/symbols
+        grep -E '^[0-9a-f]+ [tTwW] [^_]|^[0-9a-f]+ [tTwW] _[^_]|^[0-9a-f]+ [tTwW] __[^pc]' /run/symbols > /run/functions
+        mount --bind /run/functions /proc/kallsyms
+        echo 1 > /proc/sys/net/core/bpf_jit_kallsyms
+        cp {} /run/linerate
+        /run/linerate bench {} > /run/run.json 2> /share/words
+        status=$?
+        cat /run/run.json > /share/run.json
+        umount /proc/kallsyms
+        cat /proc/kallsyms > /share/kallsyms
+        exit $status\n",
+        quoted(program),
+        words.join(" ")
+    )
+}
+
+/// One kernel's ladder.
+fn count_on(
+    plan: &ExactPlan,
+    kernel: &ExactKernel,
+    tell: &impl Fn(&str),
+    go_on: &impl Fn() -> bool,
+) -> Result<Run, ExactError> {
+    let share =
+        TempDir::with_prefix("linerate-exact-").map_err(|source| file("a temporary folder", source))?;
+    let mut machine = VmPlan {
+        pairs: plan.card.into_iter().map(NicPair::of).collect(),
+        cpus: 1,
+        memory_mib: 1536,
+        time_limit: Duration::from_secs(plan.time_limit_s),
+        accel: Accel::Counting,
+        share: Some(share.path().into()),
+        // What differs from start to start is not part of a cost.
+        kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"].map(String::from).into(),
+        ..VmPlan::default()
+    };
+    kernel.apply(&mut machine);
+    let vm = Vm::prepare(&machine)?;
+    let name = vm.kernel_version().to_owned();
+    let program = std::env::current_exe().map_err(|source| file("/proc/self/exe", source))?;
+    tell(&format!("counting on Linux {name}"));
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let streams = VmStreams { stdout: &mut stdout, stderr: &mut stderr };
+    let ended = vm.run(&script(plan, &program.to_string_lossy()), streams, go_on)?;
+    let lost = |how, words| ExactError::Lost { kernel: name.clone(), how, words };
+    let status = match ended {
+        VmStatus::Exited(status) => status,
+        VmStatus::Stopped => return Err(ExactError::Interrupted),
+        VmStatus::TimedOut(words) => return Err(lost("did not finish in time", words)),
+        VmStatus::Lost(words) => return Err(lost("was lost", words)),
+    };
+    let read = |name: &str| {
+        let path = share.path().join(name);
+        fs::read(&path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .map_err(|source| file(path, source))
+    };
+    // 1: a goal was missed, which is for the whole run to say.
+    if status > 1 {
+        let words =
+            [read("words").unwrap_or_default(), String::from_utf8_lossy(&stderr).into_owned()].concat();
+        return Err(ExactError::Inside { kernel: name, status, words: words.trim().into() });
+    }
+    let mut run: Run = serde_json::from_str(&read("run.json")?)
+        .map_err(|source| ExactError::NoRun { kernel: name.clone(), source })?;
+    let unread = |source| ExactError::Counts { kernel: name.clone(), source };
+    let counts = read_counts(&read("counts")?).map_err(unread)?;
+    let names = CountNames::of(&read("kallsyms")?, &program).map_err(unread)?;
+    if counts.len() != run.end.trials.len() {
+        let (counts, trials) = (counts.len(), run.end.trials.len());
+        return Err(ExactError::Unmatched { kernel: name, counts, trials });
+    }
+    let version = run.start.machine.kernel.clone();
+    let End { trials, notes, .. } = &mut run.end;
+    for (trial, counts) in trials.iter_mut().zip(&counts) {
+        trial.kernel = Some(version.clone());
+        notes.extend(disagreement(trial, counts));
+        count(trial, counts, &names);
+    }
+    Ok(run)
+}
+
+/// The kernel accounts the sending threads' time by the emulated clock: 1 % apart from what was counted, and more where
+/// threads wake others, since the thread that was woken is charged from the wake-up on. Further apart, one of the two missed
+/// something.
+const APART: RangeInclusive<f64> = 0.97..=1.25;
+
+fn disagreement(trial: &Trial, counts: &TrialCounts) -> Option<String> {
+    let clock = (trial.tx_cost.user_s + trial.tx_cost.system_s) * 1e9;
+    let counted = counts.ns_of_senders() as f64;
+    let are_apart = counted > 0.0 && !APART.contains(&(counted / clock));
+    let Trial { tx, rx, .. } = trial;
+    are_apart.then(|| {
+        format!(
+            "{} → {}: {counted:.0} instructions of the sending threads were counted, and their clock advanced by \
+             {clock:.0} ns; do not quote this pair.",
+            tx.label, rx.label
+        )
+    })
+}
+
+/// A trial's costs from what was counted. The machine's times are instructions, and none of them is a time.
+fn count(trial: &mut Trial, counts: &TrialCounts, names: &CountNames) {
+    let each = |instructions: u64, packets: u64| (packets > 0).then(|| instructions as f64 / packets as f64);
+    let with_roles = counts.of_senders() > 0;
+    trial.tx_cost.instructions_per_packet = each(counts.of_senders(), trial.sent).filter(|_| with_roles);
+    trial.rx_cost.instructions_per_packet =
+        each(counts.of_receivers(), trial.delivered).filter(|_| with_roles);
+    for cost in [&mut trial.tx_cost, &mut trial.rx_cost] {
+        cost.ns_per_packet = None;
+    }
+    trial.instructions = Some(counts.fold(names, trial.sent, trial.delivered));
+}
+
+/// What every exact run has to say.
+const NOTES: [&str; 2] = [
+    "Counted in an emulated machine with one CPU: instructions, without caches, memory stalls, parallel CPUs and device \
+     time. They rank code, not machines.",
+    "The emulated clock advances by 1 ns an instruction: rates and times of this run are those of such a clock.",
+];
+
+/// The runs of all kernels as one.
+fn joined(runs: Vec<Run>, start: Start, took: Duration) -> Run {
+    let several = runs.len() > 1;
+    let mut end = End { duration_s: took.as_secs_f64(), ..End::default() };
+    let mut start = Start { origin: Origin::Exact, ..start };
+    let mut kernels = Vec::new();
+    for (index, run) in runs.into_iter().enumerate() {
+        let version = run.start.machine.kernel.clone();
+        kernels.push(version.clone());
+        if index == 0 {
+            start.machine = run.start.machine;
+        }
+        end.interrupted |= run.end.interrupted;
+        end.trials.extend(run.end.trials.into_iter().map(|mut trial| {
+            if several {
+                trial.parameters.insert("kernel".into(), json!(version));
+            }
+            trial
+        }));
+        for mut skipped in run.end.skipped {
+            if several {
+                skipped.engine = format!("{} on Linux {version}", skipped.engine);
+            }
+            end.skipped.push(skipped);
+        }
+        for note in run.end.notes {
+            if !end.notes.contains(&note) {
+                end.notes.push(note);
+            }
+        }
+    }
+    start.machine.kernel = kernels.join(", ");
+    end.pairs = PairSummary::of(&end.trials);
+    end.notes.extend(NOTES.map(String::from));
+    Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end }
+}
+
+fn file(path: impl Into<PathBuf>, source: io::Error) -> ExactError {
+    ExactError::File { path: path.into(), source }
+}
+
+/// The words of `linerate bench` for the machine: those of the host's command line without what is the host's.
+pub fn words_inside(words: &[OsString]) -> Vec<String> {
+    /// Options of the host, and whether a value follows.
+    const OURS: [(&str, bool); 12] = [
+        ("--exact", false),
+        ("--kernel", true),
+        ("--kernel-image", true),
+        ("--modules", true),
+        ("--card", true),
+        ("--save", true),
+        ("--no-save", false),
+        ("--json", false),
+        ("--json-stream", false),
+        ("--dry-run", false),
+        ("--interval", true),
+        ("--max-loss", true),
+    ];
+    // Given first, so that the user's own override them.
+    let mut inside: Vec<String> =
+        ["--json", "--no-save", "--duration", "100ms", "--trials", "1"].map(String::from).into();
+    let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());
+    while let Some(word) = words.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        match OURS.iter().find(|(ours, _)| *ours == name) {
+            Some((_, true)) if !word.contains('=') => drop(words.next()),
+            Some(_) => {}
+            None => inside.push(word),
+        }
+    }
+    inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_s_ladder_has_the_user_s_options_without_the_host_s() {
+        let words =
+            "--exact --tx udp --kernel 6.1,latest --save=x.json --json --trials 2 --interval 1s --rx xdp";
+        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        let inside = words_inside(&words).join(" ");
+        assert_eq!(inside, "--json --no-save --duration 100ms --trials 1 --tx udp --trials 2 --rx xdp");
+    }
+
+    #[test]
+    fn words_reach_the_machine_s_shell_as_they_were() {
+        let plan = ExactPlan {
+            kernels: vec![ExactKernel::Debian(Kernel::Latest)],
+            card: Some(NicModel::Igb),
+            words: vec!["--dst-port".into(), "it's 1".into()],
+            time_limit_s: 60,
+        };
+        let script = script(&plan, "/a b");
+        assert!(script.contains("cp '/a b' /run/linerate"), "{script}");
+        let bench = r"bench '--dst-port' 'it'\''s 1' --tx-interface pair1a --rx-interface pair1b >";
+        assert!(script.contains(bench), "{script}");
+        assert_eq!(serde_json::to_value(&plan).unwrap()["kernels"][0]["debian"], "latest");
+    }
+
+    #[test]
+    fn a_count_that_the_clock_contradicts_is_told() {
+        let text = "count\nblock 1 1 995000000 0 0\nblock 1 2 1 4000000 0\nend\n";
+        let counts = read_counts(text).unwrap().remove(0);
+        let mut trial = Trial::default();
+        (trial.tx.label, trial.rx.label) = ("udp".into(), "xdp".into());
+        trial.tx_cost.system_s = 1.0;
+        assert_eq!(disagreement(&trial, &counts), None);
+        trial.tx_cost.user_s = 0.5;
+        let words = "udp → xdp: 999000001 instructions of the sending threads were counted, and their clock advanced by \
+                     1500000000 ns; do not quote this pair.";
+        assert_eq!(disagreement(&trial, &counts).as_deref(), Some(words));
+    }
+
+    #[test]
+    fn errors_say_which_kernel() {
+        let kernel = || "6.1.0-50-amd64".to_owned();
+        let errors = [
+            (
+                ExactError::Unmatched { kernel: kernel(), counts: 1, trials: 2 },
+                "1 counts of 2 trials on Linux 6.1.0-50-amd64",
+            ),
+            (
+                ExactError::Inside { kernel: kernel(), status: 3, words: "error: no".into() },
+                "linerate in the machine with Linux 6.1.0-50-amd64 ended with status 3: error: no",
+            ),
+            (
+                ExactError::Lost { kernel: kernel(), how: "was lost", words: "panic".into() },
+                "the machine with Linux 6.1.0-50-amd64 was lost: panic",
+            ),
+            (ExactError::Interrupted, "interrupted before any trial was complete"),
+            (
+                ExactError::Counts { kernel: kernel(), source: CountError::Hidden },
+                "cannot read what was counted on Linux 6.1.0-50-amd64",
+            ),
+            (file("/x", io::ErrorKind::NotFound.into()), "cannot use /x"),
+        ];
+        for (error, words) in errors {
+            assert_eq!(error.to_string(), words);
+        }
+        let source = serde_json::from_str::<Run>("").unwrap_err();
+        let error = ExactError::NoRun { kernel: kernel(), source };
+        assert_eq!(error.to_string(), "the machine with Linux 6.1.0-50-amd64 wrote no run");
+    }
+}

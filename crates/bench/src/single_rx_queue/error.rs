@@ -1,0 +1,52 @@
+//! Why the rows could not be measured.
+
+use std::io;
+
+use divert::DivertError;
+use lab::LabError;
+use sys::procfs;
+use thiserror::Error;
+use traffic::EngineError;
+use trial::TrialError;
+
+use super::load::FloodFilter;
+
+/// Why the rows could not be measured.
+#[derive(Debug, Error)]
+pub enum SingleRxQueueError {
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A row's trial.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A diversion that ran.
+    #[error(transparent)]
+    Divert(#[from] DivertError),
+    /// Sockets of the service and the transfer.
+    #[error("cannot {what}")]
+    Socket {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Counters of a filter.
+    #[error("cannot read what {filter} threw away")]
+    Counter {
+        /// The filter.
+        filter: FloodFilter,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The machine's CPU times.
+    #[error(transparent)]
+    Cpus(#[from] procfs::ProcError),
+}
+
+pub(super) fn socket_error(what: &'static str) -> impl Fn(io::Error) -> SingleRxQueueError {
+    move |source| SingleRxQueueError::Socket { what, source }
+}

@@ -1,0 +1,185 @@
+//! What is sent from where, and which queues and CPUs take it.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    thread,
+};
+
+use lab::{Interfaces, Lab, LabPlan};
+use serde::Serialize;
+use sys::{cpu, netns::NetNs, sysfs::Sysfs};
+use traffic::{Departures, Limit, Placement, SenderPlan, TxSpec, TxTraffic, TxWorkerPlan};
+use trial::CpuPlan;
+use wire::{FrameSpec, MacAddr};
+
+use super::{
+    error::{SingleRxQueueError, socket_error},
+    load::FloodFilter,
+};
+
+/// What is sent, where, and for how long.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SingleRxQueuePlan {
+    /// Two real interfaces; `None`: a veth pair.
+    pub interfaces: Option<Interfaces>,
+    /// What makes the flood and the valid packets.
+    pub tx: TxSpec,
+    /// Valid packets per second.
+    pub valid_pps: f64,
+    /// Bits per second of the unrelated transfer.
+    pub transfer_bps: f64,
+    /// Length of each row.
+    pub row_ns: u64,
+    /// The CPUs of the two sides: the first of the receiving one is the filter's, the second the rest's; where there is
+    /// no second one, the sending CPU has the rest.
+    pub cpus: CpuPlan,
+}
+
+/// Tells valid packets from the flood: the stream tags of both.
+pub(super) const VALID_STREAM: u16 = 1;
+pub(super) const FLOOD_STREAM: u16 = 2;
+pub(super) const PORT: u16 = 4321;
+/// Valid packets leave so many at a time: a sender of single ones would have to watch the clock all the time.
+const VALID_BURST: u32 = 8;
+/// Packets of the flood in one call, at most.
+pub(super) const FLOOD_BATCH: usize = 256;
+
+impl SingleRxQueuePlan {
+    /// Receive queues of the lab: the flooded one, and the others'.
+    const QUEUES: u32 = 2;
+
+    /// The lab that is measured on.
+    pub fn lab(&self) -> LabPlan {
+        // a card's interrupts are where its owner put them
+        let threaded_napi = self.interfaces.is_none() && !self.cpus.rx.is_empty();
+        LabPlan {
+            queues: Self::QUEUES,
+            threaded_napi,
+            napi_cpus: if threaded_napi { self.napi_cpus() } else { Vec::new() },
+            interfaces: self.interfaces.clone(),
+            gro: true,
+            ..LabPlan::default()
+        }
+    }
+
+    /// The CPU of the flooded queue and of what throws the flood away; `None`: any.
+    pub(super) fn filter_cpu(&self) -> Option<u32> {
+        self.cpus.rx.first().copied()
+    }
+
+    /// The CPU of everything else that receives.
+    pub(super) fn other_cpu(&self) -> Option<u32> {
+        self.cpus.rx.get(1).or(self.cpus.tx.first()).copied()
+    }
+
+    /// The CPU of the service. One that discards the flood itself is on the flooded queue's CPU, and shares it with that.
+    pub(super) fn service_cpu(&self, filter: FloodFilter) -> Option<u32> {
+        if filter == FloodFilter::Service { self.filter_cpu() } else { self.other_cpu() }
+    }
+
+    /// The CPUs of the lab's queues.
+    fn napi_cpus(&self) -> Vec<u32> {
+        let (Some(filter), Some(other)) = (self.filter_cpu(), self.other_cpu()) else { return Vec::new() };
+        let cpu =
+            |queue| if self.flooded_queue().is_none_or(|flooded| flooded == queue) { filter } else { other };
+        (0..Self::QUEUES).map(cpu).collect()
+    }
+
+    /// The queue that frames which XDP sends from the sending CPU arrive on; `None` where a card decides.
+    pub(super) fn flooded_queue(&self) -> Option<u32> {
+        let cpu = self.cpus.tx.first().copied().unwrap_or(0);
+        self.interfaces.is_none().then_some(cpu % Self::QUEUES)
+    }
+
+    /// Lets what sockets of the sending side send arrive on another queue than the flood. Without, the transfer shares
+    /// the flooded queue in half of the rows.
+    pub(super) fn choose_queues(&self, lab: &Lab) {
+        let Some(flooded) = self.flooded_queue() else { return };
+        let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get).min(31);
+        let others = (flooded + 1) % Self::QUEUES;
+        let file = format!("class/net/{}/queues/tx-{others}/xps_cpus", lab.tx().interface());
+        let mask = format!("{:x}", (1u64 << cpus) - 1);
+        let written = Sysfs::of(lab.tx().namespace()).and_then(|sysfs| sysfs.write(&file, &mask));
+        debug_assert!(written.is_ok(), "{file}: {written:?}");
+    }
+
+    /// Lets the packet processing of the other queues go before the sender of the flood, with which it shares a CPU
+    /// where there are two: else that waits milliseconds for its turn, and their rings of 256 packets run over.
+    pub(super) fn prefer_other_queues(&self, lab: &Lab) -> Result<(), SingleRxQueueError> {
+        let cpus = self.napi_cpus();
+        if cpus.is_empty() || !self.lab().threaded_napi {
+            return Ok(());
+        }
+        for (napi, cpu) in lab.rx().napis()?.iter().zip(cpus) {
+            if let Some(thread) = napi.thread.filter(|_| Some(cpu) != self.filter_cpu()) {
+                cpu::go_first(thread).map_err(socket_error("let packet processing go first"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a sender lives. The flood takes what the others on its CPU leave: those need little, and at once.
+    pub(super) fn sending(&self, lab: &Lab, stream: u16) -> Result<Placement, SingleRxQueueError> {
+        let namespace = hold(lab.tx().namespace())?;
+        let enter = move || {
+            namespace.enter()?;
+            if stream == FLOOD_STREAM {
+                return cpu::give_way();
+            }
+            // A group of processes may have no time for real-time threads (`cpu.rt_runtime_us`): then it waits for its turn.
+            cpu::go_first(0).ok();
+            Ok(())
+        };
+        Ok(Placement { enter: Some(Arc::new(enter)), cpus: self.cpus.tx.iter().copied().take(1).collect() })
+    }
+
+    /// A sender of either kind.
+    pub(super) fn sender(
+        &self,
+        lab: &Lab,
+        stream: u16,
+        rate_pps: Option<f64>,
+        duration_ns: Option<u64>,
+    ) -> SenderPlan {
+        let (tx, rx) = (lab.tx(), lab.rx());
+        let is_flood = stream == FLOOD_STREAM;
+        let local = if is_flood { tx.ipv4()[1] } else { tx.ipv4()[0] };
+        // A run of live frames costs as much as a hundred packets: for a few, a socket of the flooded queue is cheaper.
+        let engine = match self.flooded_queue() {
+            Some(0) if !is_flood => "xsk".parse().expect("an engine of the registry"),
+            _ => self.tx.clone(),
+        };
+        SenderPlan {
+            engine,
+            traffic: TxTraffic {
+                workers: vec![TxWorkerPlan {
+                    target: (rx.ipv4()[0], PORT).into(),
+                    local: (local, 0).into(),
+                    flows: 1,
+                    stream,
+                }],
+                interface: self.tx.facts().makes_frames.then(|| tx.interface().into()),
+                frames: FrameSpec {
+                    src_mac: MacAddr(tx.mac()),
+                    dst_mac: MacAddr(rx.mac()),
+                    ..FrameSpec::default()
+                },
+                rate_pps,
+                departures: if is_flood { Departures::Constant } else { Departures::Burst(VALID_BURST) },
+                limit: Limit { count: None, duration_ns },
+                batch_size: if is_flood { FLOOD_BATCH } else { VALID_BURST as usize },
+                seed: stream.into(),
+            },
+        }
+    }
+}
+
+pub(super) fn hold(namespace: &NetNs) -> Result<NetNs, SingleRxQueueError> {
+    namespace.try_clone().map_err(socket_error("hold the lab's network namespace"))
+}
+
+/// Any address of this family, with the service's port.
+pub(super) fn service_address() -> SocketAddr {
+    (IpAddr::from(Ipv4Addr::UNSPECIFIED), PORT).into()
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Counts the probe packets of some streams where an interface's driver is: at tc egress behind the protocols, at tc ingress
+ * before them. All packets go on as they are, and those of others are not even counted.
+ */
+#include "linerate.bpf.h"
+
+struct __sk_buff {
+	__u32 len;
+	__u32 unused[18];
+	__u32 data;
+	__u32 data_end;
+	__u32 unused_too[20];
+	__u32 gso_segs;
+	__u64 sk;
+	__u32 gso_size;
+};
+_Static_assert(__builtin_offsetof(struct __sk_buff, data) == 76, "linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "linux/bpf.h");
+
+static __s64 (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+
+#define NEXT (-1) /* TCX_NEXT: other programs decide */
+#define PROTOCOL_FRAGMENT 44
+#define FRAGMENT_LEN 8
+
+struct counts {
+	__u64 packets;
+	__u64 unread; /* UDP whose headers are not in one piece */
+};
+_Static_assert(sizeof(struct counts) == 16, "read by witness.rs");
+
+const volatile __u16 port = 0; /* the datagrams' destination */
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct counts);
+	NUMBER(max_entries, 1);
+} seen SEC(".maps");
+
+/* One bit a stream tag. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+	NUMBER(max_entries, 1024);
+} tags SEC(".maps");
+
+struct tagged {
+	struct probe probe;
+	__u16 tag;
+} __attribute__((packed));
+
+/* The UDP header of a packet or of its first fragment. */
+static ALWAYS_INLINE struct udp *first_udp(void *data, void *end)
+{
+	__u8 *at = data;
+	__u16 ethertype;
+	struct udp *udp;
+
+	if ((void *)(at + ETH_LEN) > end)
+		return 0;
+	ethertype = ntohs(*(__u16 *)(at + 12));
+	at += ETH_LEN;
+#pragma unroll
+	for (int tag = 0; tag < 2; tag++) {
+		if (ethertype != ETHERTYPE_VLAN && ethertype != ETHERTYPE_QINQ)
+			break;
+		if ((void *)(at + VLAN_LEN) > end)
+			return 0;
+		ethertype = ntohs(*(__u16 *)(at + 2));
+		at += VLAN_LEN;
+	}
+	if (ethertype == ETHERTYPE_IPV4) {
+		if ((void *)(at + IPV4_LEN) > end)
+			return 0;
+		if ((at[0] & 0x0f) < 5 || (at[6] & 0x1f) || at[7] || at[9] != PROTOCOL_UDP)
+			return 0;
+		at += (at[0] & 0x0f) * 4;
+	} else if (ethertype == ETHERTYPE_IPV6) {
+		if ((void *)(at + IPV6_LEN + FRAGMENT_LEN) > end)
+			return 0;
+		if (at[6] == PROTOCOL_FRAGMENT) {
+			if (at[IPV6_LEN] != PROTOCOL_UDP || at[IPV6_LEN + 2] || (at[IPV6_LEN + 3] & 0xf8))
+				return 0;
+			at += IPV6_LEN + FRAGMENT_LEN;
+		} else if (at[6] == PROTOCOL_UDP) {
+			at += IPV6_LEN;
+		} else {
+			return 0;
+		}
+	} else {
+		return 0;
+	}
+	udp = (struct udp *)at;
+	return (void *)(udp + 1) > end ? 0 : udp;
+}
+
+static ALWAYS_INLINE int is_ours(__u16 tag)
+{
+	__u32 word = tag >> 6;
+	__u64 *bits = bpf_map_lookup_elem(&tags, &word);
+
+	return bits && *bits >> (tag & 63) & 1;
+}
+
+SEC("classifier")
+int witness(struct __sk_buff *skb)
+{
+	void *data = (void *)(__u64)skb->data, *end = (void *)(__u64)skb->data_end;
+	struct udp *udp = first_udp(data, end);
+	struct tagged copy, *tagged;
+	struct counts *counts;
+	__u32 zero = 0, len;
+	__u16 tag = 0;
+
+	if (!udp || udp->dest != htons(port))
+		return NEXT;
+	len = ntohs(udp->len);
+	if (len < UDP_LEN + sizeof(struct probe))
+		return NEXT;
+	counts = bpf_map_lookup_elem(&seen, &zero);
+	if (!counts)
+		return NEXT;
+	tagged = (void *)(udp + 1);
+	if ((void *)(tagged + 1) > end) {
+		/* The payload is elsewhere, or has no room for a tag. */
+		__u32 offset = (void *)tagged - data;
+
+		copy.tag = 0;
+		if (len >= UDP_LEN + sizeof(copy)) {
+			if (bpf_skb_load_bytes(skb, offset, &copy, sizeof(copy))) {
+				counts->unread++;
+				return NEXT;
+			}
+		} else if (bpf_skb_load_bytes(skb, offset, &copy.probe, sizeof(copy.probe))) {
+			counts->unread++;
+			return NEXT;
+		}
+		tagged = &copy;
+		if (tagged->probe.magic != htonl(PROBE_MAGIC))
+			return NEXT;
+		tag = copy.tag;
+	} else {
+		if (tagged->probe.magic != htonl(PROBE_MAGIC))
+			return NEXT;
+		/* Behind a short payload is padding. */
+		if (len >= UDP_LEN + sizeof(*tagged))
+			tag = tagged->tag;
+	}
+	if (!is_ours(ntohs(tag)))
+		return NEXT;
+	counts->packets += skb->gso_size && skb->gso_segs ? skb->gso_segs : 1;
+	return NEXT;
+}

@@ -1,0 +1,22 @@
+//! Native or generic XDP.
+
+use std::fmt;
+
+/// Where in the kernel an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// In the driver, before there is a socket buffer.
+    #[default]
+    Native,
+    /// Behind the driver, on every interface, and slower.
+    Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Help about engines, from their registry.
+
+use traffic::{Engine, RxFacts, RxLayer, RxSpec, TimeSource, TxSpec, engines};
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str], and: &str) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).into(),
+        [names @ .., last] => format!("{} {and} {last}", names.join(", ")),
+    }
+}
+
+/// The names of sending engines.
+fn senders() -> impl Iterator<Item = &'static str> {
+    engines().iter().filter(|engine| engine.tx.is_some()).map(|engine| engine.name)
+}
+
+/// Receiving engines with what they are like.
+fn receivers() -> impl Iterator<Item = (&'static str, RxFacts)> {
+    let facts = |engine: &'static Engine| {
+        engine.rx.as_ref()?;
+        Some((engine.name, engine.name.parse::<RxSpec>().ok()?.facts()))
+    };
+    engines().iter().filter_map(facts)
+}
+
+/// Help for the senders of a ladder.
+pub(crate) fn senders_of_a_ladder() -> String {
+    format!(
+        "Sending engines: {} [default: every one that works here]",
+        senders().collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Whether an engine sends packets to other hosts: streams stay in the lab.
+pub(crate) fn sends_packets(engine: &TxSpec) -> bool {
+    engine.facts().message_bytes.is_none()
+}
+
+/// Engines that send packets to other hosts.
+pub(crate) fn packet_senders() -> Vec<&'static str> {
+    senders().filter(|name| name.parse().is_ok_and(|engine| sends_packets(&engine))).collect()
+}
+
+/// Engines that make whole frames.
+pub(crate) fn frame_senders() -> String {
+    let is_one = |name: &&str| name.parse().is_ok_and(|engine: TxSpec| engine.facts().makes_frames);
+    let names: Vec<&str> = senders().filter(is_one).collect();
+    listed(&names, "or")
+}
+
+/// Engines that receive the probes that their targets return.
+pub(crate) fn returning_senders() -> String {
+    let is_one = |name: &&str| name.parse().is_ok_and(|engine: TxSpec| engine.options().contains(&"reflect"));
+    let names: Vec<&str> = senders().filter(is_one).collect();
+    listed(&names, "or")
+}
+
+/// Help for the engine of a sender of its own.
+pub(crate) fn sender() -> String {
+    format!(
+        "Sending engine: {}; those that make whole frames find the way by the kernel's routes and neighbours",
+        packet_senders().join(", ")
+    )
+}
+
+/// Help for the receivers of a ladder.
+pub(crate) fn receivers_of_a_ladder() -> String {
+    let names: Vec<&str> = receivers().map(|(name, _)| name).collect();
+    format!("Receiving engines: {} [default: every one that works here]", names.join(", "))
+}
+
+/// Help for the engine of a receiver of its own.
+pub(crate) fn receiver() -> String {
+    let packets = receivers().filter(|(_, facts)| facts.reads != RxLayer::Stream);
+    let names: Vec<&str> = packets.map(|(name, _)| name).collect();
+    format!(
+        "Receiving engine: {}; those below the sockets take probe packets to any port and address, and need --device",
+        names.join(", ")
+    )
+}
+
+/// Which source of timestamps engines have as long as none is asked for.
+fn default_stamps() -> String {
+    let by = |stamp: TimeSource| {
+        let names: Vec<&str> = receivers()
+            .filter(|(_, facts)| facts.stamps.first() == Some(&stamp))
+            .map(|(name, _)| name)
+            .collect();
+        (!names.is_empty()).then(|| listed(&names, "and"))
+    };
+    let words = [
+        (TimeSource::Kernel, "the kernel"),
+        (TimeSource::Poll, "a program once a poll"),
+        (TimeSource::Program, "a program once a packet"),
+        (TimeSource::Card, "the card"),
+        (TimeSource::Loop, "the reading loop"),
+    ];
+    let each = words.into_iter().filter_map(|(stamp, words)| Some(format!("{words} for {}", by(stamp)?)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Help for the source of timestamps of a receiver.
+pub(crate) fn stamp() -> String {
+    format!("Who says when a packet came [default: {}]", default_stamps())
+}
+
+/// Help for the source of timestamps of a ladder's receivers.
+pub(crate) fn stamp_of_a_ladder() -> String {
+    format!("Who says when a packet came, at receivers that can do so [default: {}]", default_stamps())
+}
+
+#[cfg(test)]
+mod tests {
+    use traffic::EngineSide;
+
+    use super::*;
+
+    #[test]
+    fn help_names_every_engine_that_can_do_it() {
+        for engine in engines() {
+            assert_eq!(senders_of_a_ladder().contains(engine.name), engine.tx.is_some(), "{}", engine.name);
+            assert_eq!(receivers_of_a_ladder().contains(engine.name), engine.rx.is_some(), "{}", engine.name);
+        }
+        assert_eq!(packet_senders().first(), Some(&"udp"));
+        assert!(packet_senders().contains(&"packet") && !packet_senders().contains(&"tcp"), "{}", sender());
+        assert!(receiver().contains("udp, ") && !receiver().contains("tcp"), "{}", receiver());
+        assert!(stamp().ends_with("a program once a poll for xsk and xdp]"), "{}", stamp());
+        assert_eq!(listed(&["a", "b", "c"], "and"), "a, b and c");
+    }
+
+    /// One side of an engine as a cell of README's table.
+    fn cell<S>(side: Option<&EngineSide<S>>) -> String {
+        let Some(side) = side else { return "-".into() };
+        let switches = side.switches.iter().map(|switch| format!("; `+{}`: {}", switch.name, switch.about));
+        side.about.to_owned() + &switches.collect::<String>()
+    }
+
+    #[test]
+    fn the_table_of_engines_in_the_readme_is_the_registry() {
+        const BEGIN: &str = "<!-- engines: `make bless` writes this table -->\n";
+        const END: &str = "<!-- /engines -->";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = readme.split_once(BEGIN).unwrap();
+        let (found, after) = rest.split_once(END).unwrap();
+        let rows = engines().iter().map(|engine| {
+            format!("| `{}` | {} | {} |\n", engine.name, cell(engine.tx.as_ref()), cell(engine.rx.as_ref()))
+        });
+        let table = format!("| engine | sends | receives |\n|---|---|---|\n{}", rows.collect::<String>());
+        if std::env::var_os("LINERATE_BLESS").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        } else {
+            assert_eq!(found, table, "run make bless");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `linerate bench --exact`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lab::{Kernel, NicModel};
+
+/// Instructions instead of times.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Exact cost")]
+pub(crate) struct ExactArgs {
+    /// Count instructions per packet, in an emulated machine with one CPU, instead of measuring times: the same on every
+    /// machine and every day. Trials are one of 100ms each unless asked otherwise
+    #[arg(long, conflicts_with_all = ["profile", "resume", "peer", "tx_interface"])]
+    pub(crate) exact: bool,
+    /// Kernels to count on, downloaded by linerate lab vm --get: 6.1, 6.12, latest [default: latest]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "exact")]
+    pub(crate) kernel: Vec<Kernel>,
+    /// Count on a kernel of your own: a bzImage or vmlinux
+    #[arg(long, value_name = "FILE", requires = "modules")]
+    pub(crate) kernel_image: Option<PathBuf>,
+    /// The folder of its modules
+    #[arg(long, value_name = "FOLDER", requires = "kernel_image")]
+    pub(crate) modules: Option<PathBuf>,
+    /// Send and receive on two emulated cards wired to each other instead of a veth pair: igb, e1000, e1000e, vmxnet3 or
+    /// virtio
+    #[arg(long, value_name = "MODEL", requires = "exact")]
+    pub(crate) card: Option<NicModel>,
+}

@@ -1,0 +1,134 @@
+//! What every experiment in the lab is asked: engines, sweeps, sockets and workers, the lab itself.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Args, ValueEnum};
+use traffic::{RxSpec, TxSpec};
+
+use super::{
+    cpus::{CpuList, parse_cpus},
+    engines,
+};
+
+/// What sends and what receives.
+#[derive(Debug, Args)]
+pub(crate) struct PathArgs {
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',', help = engines::senders_of_a_ladder())]
+    pub(crate) tx: Vec<TxSpec>,
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',', help = engines::receivers_of_a_ladder())]
+    pub(crate) rx: Vec<RxSpec>,
+    /// Bytes a message of a tcp engine: of one call to send
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub(crate) send_size: u32,
+    /// Sending threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) threads: u16,
+    /// Receiving threads [default: as many as sending threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(crate) rx_threads: Option<u16>,
+    /// Use IPv6 in the lab
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+}
+
+/// The same at several settings.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// Measure at every value of another option, in random order; several sweeps make every combination
+    #[arg(long, value_name = "OPTION=A,B,...")]
+    pub(crate) sweep: Vec<String>,
+    /// The command line, from which each point's is made.
+    #[arg(skip)]
+    pub(crate) raw: Vec<OsString>,
+}
+
+/// Settings of sockets and workers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sockets and workers")]
+pub(crate) struct SocketArgs {
+    /// SO_SNDBUF in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) send_buffer: Option<usize>,
+    /// SO_RCVBUF in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) receive_buffer: Option<usize>,
+    /// CPUs of the sending workers, for example 0,2-3 [default: a core each, near the card first; all of
+    /// them where the receiver needs none]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) tx_cpus: Option<CpuList>,
+    /// CPUs of the receiving workers [default: a core each of those that are left]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub(crate) rx_cpus: Option<CpuList>,
+    /// Leave workers to the scheduler
+    #[arg(long, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
+    pub(crate) no_pin: bool,
+    /// SO_BUSY_POLL of receiving UDP sockets: a call that would wait polls the card itself for so long first
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) busy_poll: Option<u32>,
+    /// Receivers look again at once instead of sleeping until a packet comes
+    #[arg(long)]
+    pub(crate) spin: bool,
+    /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
+    /// the engine xdp that is the program in the kernel, for 10us at most
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) work: Option<Duration>,
+}
+
+/// The embedded lab.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Lab")]
+pub(crate) struct SettingArgs {
+    /// Queues of the lab's veth pair
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) queues: u16,
+    /// MTU of the lab [default: 1500, or as large as the packets need]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub(crate) mtu: Option<u32>,
+    /// What the lab's interfaces take over from the kernel
+    #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
+    pub(crate) offload: OffloadArg,
+    /// Process received packets in kernel threads on the receiver's CPUs (on), or within the sender's system calls
+    /// (off), as a veth does by itself
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = NapiArg::Auto, default_missing_value = "on", value_name = "WHEN")]
+    pub(crate) threaded_napi: NapiArg,
+    /// Send from this real interface to the one of --rx-interface, which its card is wired to. Both have to be down,
+    /// and are lent to namespaces of the run's own until its end
+    #[arg(long, value_name = "IF", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this real interface
+    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
+    /// Its interrupt moderation in microseconds, put back afterwards
+    #[arg(long, value_name = "MICROSECONDS", requires = "rx_interface")]
+    pub(crate) rx_usecs: Option<u32>,
+    /// Its receive descriptors, put back afterwards
+    #[arg(long, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rx_ring: Option<u32>,
+}
+
+/// Where packets are received that cross the lab's veth pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NapiArg {
+    /// On where both sides get CPUs of their own, as between two machines; off for TCP, whose segments it would join
+    Auto,
+    /// In kernel threads, with the receiver's CPUs
+    On,
+    /// Within the sender's system calls, on its CPUs
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OffloadArg {
+    /// Nothing, nor packets in pieces (scatter-gather): the kernel copies each into one piece
+    NoSg,
+    /// Nothing: every frame as it would be on a wire
+    None,
+    /// Checksums, which a veth never computes
+    Checksum,
+    /// Checksums and segmentation (TSO, GSO): packets larger than the MTU stay whole
+    Tso,
+    /// Joining received packets (GRO)
+    Gro,
+    /// All of them
+    All,
+}

@@ -1,0 +1,217 @@
+//! The ledger of a trial between two hosts: each end counts this trial's packets alone, and losses are named where they happen.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use testing::{Hosts, in_namespace};
+
+use crate::{
+    hosts::{receiver, send},
+    support::linerate,
+};
+
+const ROOM: [&str; 2] = ["--receive-buffer", "32000000"];
+
+/// The ledger's lines: place, host and packets.
+fn lines(trial: &Value) -> Vec<(String, String, u64)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let lines = trial["ledger"]["lines"].as_array().unwrap();
+    lines
+        .iter()
+        .map(|line| (text(&line["place"]), text(&line["host"]), line["packets"].as_u64().unwrap()))
+        .collect()
+}
+
+/// Sends 2000 packets from host A to host B; returns the trial.
+fn trial(hosts: &Hosts, args: &[&str]) -> Value {
+    let mut all = vec!["198.18.0.2", "--count", "2000", "--rate", "20kpps"];
+    all.extend(args);
+    let (_, run) = send(hosts, &all);
+    let trial = run["end"]["trials"][0].clone();
+    assert_eq!(trial["sent"], 2000, "{run}");
+    trial
+}
+
+fn is(place: &str, host: &str, packets: u64) -> (String, String, u64) {
+    (place.into(), host.into(), packets)
+}
+
+#[test]
+fn losses_are_named_at_the_right_host() {
+    let Some(hosts) = Hosts::join() else { return };
+    let _receiver = receiver(&hosts, &ROOM);
+    let quiet = trial(&hosts, &[]);
+    assert_eq!(lines(&quiet), [], "{quiet:#}");
+    assert_eq!((&quiet["wire"]["left"], &quiet["wire"]["seen"]), (&2000.into(), &2000.into()), "{quiet:#}");
+    assert!(
+        quiet["wire"]["cost_ns"].as_f64().unwrap() > 0.0 && quiet["wire"]["doubts"].is_null(),
+        "{quiet:#}"
+    );
+
+    // The sender's queueing discipline.
+    hosts.run(&hosts.a, "tc", "qdisc add dev va root tbf rate 4mbit burst 2000 limit 2000");
+    let slow = trial(&hosts, &[]);
+    hosts.run(&hosts.a, "tc", "qdisc del dev va root");
+    let lost = 2000 - slow["delivered"].as_u64().unwrap();
+    assert!(lost > 0);
+    assert_eq!(lines(&slow), [is("qdisc full", "sender", lost)], "{slow:#}");
+    assert_eq!(slow["wire"]["left"], slow["delivered"]);
+
+    // The switch.
+    hosts.run(&hosts.switch, "tc", "qdisc add dev sb root tbf rate 4mbit burst 2000 limit 2000");
+    let lossy = trial(&hosts, &[]);
+    hosts.run(&hosts.switch, "tc", "qdisc del dev sb root");
+    let lost = 2000 - lossy["delivered"].as_u64().unwrap();
+    assert!(lost > 0);
+    assert_eq!(lines(&lossy), [is("between the hosts", "", lost)], "{lossy:#}");
+    assert_eq!((&lossy["wire"]["left"], &lossy["wire"]["seen"]), (&2000.into(), &lossy["delivered"]));
+
+    // The receiver's firewall.
+    for words in [
+        "add table inet loss",
+        "add chain inet loss input { type filter hook input priority 0; }",
+        "add rule inet loss input udp dport 4321 numgen inc mod 4 0 drop",
+    ] {
+        hosts.run(&hosts.b, "nft", words);
+    }
+    let refused = trial(&hosts, &[]);
+    hosts.run(&hosts.b, "nft", "delete table inet loss");
+    assert_eq!(lines(&refused), [is("firewall", "receiver", 500)], "{refused:#}");
+    assert_eq!(refused["wire"]["seen"], 2000);
+    for trial in [&slow, &lossy, &refused] {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    }
+}
+
+/// A sender on host A that ends with this value.
+struct Foreign(Child);
+
+impl Foreign {
+    /// Ten times the rate of the trial, to the same host.
+    fn start(hosts: &Hosts, target: &str) -> Self {
+        let args = ["send", target, "--no-handshake", "--rate", "20kpps", "--duration", "120s", "--no-save"];
+        let mut command = linerate(&args);
+        in_namespace(&mut command, &hosts.a);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn foreign_traffic_at_ten_times_the_rate_is_in_no_line() {
+    let Some(hosts) = Hosts::join() else { return };
+    let _receiver = receiver(&hosts, &ROOM);
+    // To another port, and probe packets without a tag to the same one.
+    let _foreign = [Foreign::start(&hosts, "198.18.0.2:9999"), Foreign::start(&hosts, "198.18.0.2:4321")];
+    let slow = ["198.18.0.2", "--count", "1000", "--rate", "4kpps"];
+    let exact = |run: &Value, left: u64, seen: u64| {
+        let trial = &run["end"]["trials"][0];
+        assert_eq!(
+            (&trial["wire"]["left"], &trial["wire"]["seen"]),
+            (&left.into(), &seen.into()),
+            "{trial:#}"
+        );
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        trial.clone()
+    };
+    let (_, run) = send(&hosts, &slow);
+    assert_eq!(lines(&exact(&run, 1000, 1000)), []);
+    // Every fourth packet to the port is dropped, of all traffic; the line has this trial's.
+    for words in [
+        "add table inet loss",
+        "add chain inet loss input { type filter hook input priority 0; }",
+        "add rule inet loss input udp dport 4321 numgen inc mod 4 0 drop",
+    ] {
+        hosts.run(&hosts.b, "nft", words);
+    }
+    let (_, run) = send(&hosts, &slow);
+    hosts.run(&hosts.b, "nft", "delete table inet loss");
+    let trial = exact(&run, 1000, 1000);
+    let lost = 1000 - trial["delivered"].as_u64().unwrap();
+    assert_eq!(lines(&trial), [is("firewall", "receiver", lost)], "{trial:#}");
+    // And so on the way between the hosts.
+    for words in [
+        "add table netdev loss",
+        "add chain netdev loss here { type filter hook ingress device sa priority 0; }",
+        "add rule netdev loss here udp dport 4321 numgen inc mod 4 0 drop",
+    ] {
+        hosts.run(&hosts.switch, "nft", words);
+    }
+    let (_, run) = send(&hosts, &slow);
+    let trial = &run["end"]["trials"][0];
+    let lost = 1000 - trial["delivered"].as_u64().unwrap();
+    assert!(lost > 0);
+    assert_eq!(lines(trial), [is("between the hosts", "", lost)], "{trial:#}");
+}
+
+#[test]
+fn without_a_witness_nothing_is_attached_and_nothing_is_said_of_the_way() {
+    let Some(hosts) = Hosts::join() else { return };
+    let _receiver = receiver(&hosts, &ROOM);
+    let trial = trial(&hosts, &["--no-witness"]);
+    assert!(trial["wire"].is_null(), "{trial:#}");
+    assert_eq!(trial["delivered"], 2000);
+}
+
+#[test]
+fn losses_of_protocols_and_sockets_and_of_a_smaller_mtu_are_named_too() {
+    let Some(hosts) = Hosts::join() else { return };
+    // A socket whose reader is too slow.
+    let slow = receiver(&hosts, &["--receive-buffer", "4096", "--work", "500us"]);
+    let full = trial(&hosts, &[]);
+    let lost = 2000 - full["delivered"].as_u64().unwrap();
+    assert!(lost > 0);
+    assert_eq!(lines(&full), [is("receive buffer full", "receiver", lost)], "{full:#}");
+    drop(slow);
+    let _receiver = receiver(&hosts, &ROOM);
+    // IPsec's policies.
+    let policy = "src 198.18.0.1 dst 198.18.0.2 proto udp dport 4321 dir in";
+    hosts.ip(&hosts.b, &format!("xfrm policy add {policy} action block"));
+    let blocked = trial(&hosts, &[]);
+    hosts.ip(&hosts.b, &format!("xfrm policy delete {policy}"));
+    assert_eq!(lines(&blocked), [is("firewall", "receiver", 2000)], "{blocked:#}");
+    assert_eq!(blocked["wire"]["seen"], 2000);
+    // The far end of the sender's veth is narrower than the near one.
+    hosts.ip(&hosts.switch, "link set sa mtu 1400");
+    // The control connection gets through.
+    for (host, dev, last) in [(&hosts.a, "va", 1), (&hosts.b, "vb", 2)] {
+        hosts.ip(host, &format!("route replace 198.18.0.0/24 dev {dev} src 198.18.0.{last} advmss 1200"));
+    }
+    let wide = trial(&hosts, &["--frame-size", "1500"]);
+    hosts.ip(&hosts.switch, "link set sa mtu 1500");
+    assert_eq!(lines(&wide), [is("larger than the peer's MTU", "sender", 2000)], "{wide:#}");
+    assert_eq!((&wide["wire"]["left"], &wide["wire"]["seen"]), (&0.into(), &0.into()));
+    for trial in [&full, &blocked, &wide] {
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    }
+}
+
+#[test]
+fn engines_at_the_driver_have_the_same_ledger() {
+    let Some(hosts) = Hosts::join() else { return };
+    hosts.give_switch_rings();
+    let _receiver = receiver(&hosts, &["--allow-attach", ROOM[0], ROOM[1]]);
+    for words in [
+        "add table netdev loss",
+        "add chain netdev loss here { type filter hook ingress device sa priority 0; }",
+        "add rule netdev loss here udp dport 4321 numgen inc mod 4 0 drop",
+    ] {
+        hosts.run(&hosts.switch, "nft", words);
+    }
+    for (tx, rx) in [("packet", "packet"), ("xsk", "xsk"), ("xdp", "xdp"), ("packet+qdisc", "udp")] {
+        let trial = trial(&hosts, &["--engine", tx, "--rx", rx]);
+        assert_eq!(lines(&trial), [is("between the hosts", "", 500)], "{tx} → {rx}: {trial:#}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{tx} → {rx}: {trial:#}");
+        assert_eq!(
+            (&trial["wire"]["left"], &trial["wire"]["seen"]),
+            (&2000.into(), &1500.into()),
+            "{trial:#}"
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Counted instructions: known answers, and `linerate bench --exact`.
+
+use std::{env, fs, process::Command, time::Duration};
+
+use lab::{Accel, Kernel, VmPlan};
+use serde_json::Value;
+use trial::{CountNames, read_counts};
+
+use crate::{
+    inside::{FILLED_BYTES, REPEATS, XDP_MORE},
+    support::LINERATE,
+};
+
+/// What a thread executed by itself, without interrupts and softirqs.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    instructions: f64,
+    string_bytes: f64,
+}
+
+/// Kinds of work in `inside::known`, in its order.
+const WORK: [&str; 5] = ["loop", "system call", "string", "short XDP program", "long XDP program"];
+
+#[test]
+fn known_work_is_counted_to_the_instruction() {
+    let share = tempfile::tempdir().unwrap();
+    let plan = VmPlan {
+        kernel: Kernel::Latest,
+        cpus: 1,
+        accel: Accel::Counting,
+        time_limit: Duration::from_secs(240),
+        share: Some(share.path().into()),
+        kernel_options: vec!["norandmaps".into()],
+        ..VmPlan::default()
+    };
+    let Some(vm) = testing::machine(&plan) else { return };
+    let this = env::current_exe().unwrap();
+    let script = format!(
+        "grep -E 'asm_|irq_entries' /proc/kallsyms > /share/symbols
+        INSIDE=known {} --exact inside::called --nocapture --quiet && cat /proc/kallsyms > /share/kallsyms",
+        this.display()
+    );
+    testing::run_in(&vm, &script);
+    let text = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
+    let counts = read_counts(&text("counts")).unwrap();
+    let names = CountNames::of(&text("kallsyms"), &this).unwrap();
+    assert_eq!(counts.len(), 3 * REPEATS * WORK.len());
+    let counted: Vec<Counted> = counts
+        .iter()
+        .map(|counts| {
+            let found = counts.fold(&names, 1, 1);
+            let instructions =
+                found.sender_user_per_packet.unwrap() + found.sender_kernel_per_packet.unwrap();
+            Counted { instructions, string_bytes: found.string_bytes_per_packet.unwrap() }
+        })
+        .collect();
+    // Whatever comes between, an exception or a tick, adds instructions: the least of the repeats is the work.
+    let least = |times: usize, work: usize, of: fn(&Counted) -> f64| {
+        let repeats = counted.chunks(REPEATS * WORK.len()).nth(times).unwrap();
+        repeats.chunks(WORK.len()).map(|round| of(&round[work])).fold(f64::INFINITY, f64::min)
+    };
+    // A thousand times more of each, twice.
+    let each = |work: usize, of: fn(&Counted) -> f64| {
+        let by_times = [0, 1, 2].map(|times| least(times, work, of));
+        let (first, second) = (by_times[1] - by_times[0], by_times[2] - by_times[1]);
+        // What the kernel does once for all runs of a program differs by how its memory lies, and is less than an
+        // instruction a run.
+        let once = if WORK[work].ends_with("XDP program") { 1000.0 } else { 0.0 };
+        assert!((first - second).abs() <= once, "{}: {by_times:?}", WORK[work]);
+        assert!(once > 0.0 || second % 1000.0 == 0.0, "{}: {second} a thousand times", WORK[work]);
+        ((first + second) / 2000.0).round()
+    };
+    let instructions = |work: usize| each(work, |counted| counted.instructions);
+    assert_eq!(instructions(0), 2.0, "dec and jnz");
+    let call = instructions(1);
+    assert!((50.0..1000.0).contains(&call), "into the kernel and back: {call}");
+    assert_eq!(each(2, |counted| counted.string_bytes), FILLED_BYTES as f64);
+    // With the loop around it, which a debug build makes long.
+    assert!(instructions(2) < FILLED_BYTES as f64, "a string instruction counts once: {}", instructions(2));
+    assert_eq!(instructions(4) - instructions(3), XDP_MORE as f64);
+}
+
+/// Runs `linerate` on this host.
+fn bench(words: &str) -> Value {
+    let output = Command::new(LINERATE).args(words.split(' ')).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {told}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {told}"))
+}
+
+#[test]
+fn a_ladder_s_instructions_are_those_of_its_stages_and_of_the_emulated_clock() {
+    if testing::machine(&VmPlan::default()).is_none() {
+        return;
+    }
+    let run = bench("bench --exact --tx xdp --rx xdp --duration 20ms --json --no-save");
+    assert_eq!(run["start"]["origin"], "exact");
+    let trial = &run["end"]["trials"][0];
+    assert_eq!(trial["kernel"], run["start"]["machine"]["kernel"]);
+    assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} in {trial:#}"));
+    let counts = &trial["instructions"];
+    let stages = counts["stages"].as_array().unwrap().iter();
+    let (sent, delivered) = (number(&trial["sent"]), number(&trial["delivered"]));
+    let packets = |stage: &Value| if stage["side"] == "receiver" { delivered } else { sent };
+    let sum: f64 = stages.map(|stage| number(&stage["per_packet"]) * packets(stage)).sum();
+    assert!((sum - number(&counts["total"])).abs() < 1.0, "{sum} of {}", counts["total"]);
+    // The run compares the counts with the clock of the sender's thread.
+    let notes = run["end"]["notes"].as_array().unwrap();
+    assert!(!notes.iter().any(|note| note.as_str().unwrap().contains("clock advanced")), "{notes:#?}");
+    assert!(trial["tx_cost"]["ns_per_packet"].is_null(), "an emulated machine has no times");
+}

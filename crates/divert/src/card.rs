@@ -1,0 +1,75 @@
+//! What a plan has to know about the card.
+
+use nic::Setting;
+use serde::Serialize;
+use sys::{
+    ethtool::{EthtoolSocket, rx_queues},
+    rtnetlink::RouteSocket,
+};
+
+use crate::error::DivertError;
+
+/// An interface's driver, queues and settings, as far as a diversion depends on them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Card {
+    /// The driver, such as `igb` or `veth`.
+    pub driver: String,
+    /// Its receive queues.
+    pub queues: u32,
+    /// Whether large receive offload joins packets before XDP sees them.
+    pub lro: bool,
+    /// Whether the card takes VLAN tags off before a program sees them, and could leave them.
+    pub strips_tags: bool,
+    /// Whether the card has rules that steer flows to queues.
+    pub flow_rules: bool,
+    /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
+    pub hands_on: Vec<Setting>,
+    /// The XDP program that it carries already: the kernel's number and the name, if it may be known.
+    pub program: Option<(u32, String)>,
+    /// The interface's number.
+    pub(crate) index: u32,
+}
+
+impl Card {
+    /// Asks the kernel about an interface.
+    ///
+    /// # Errors
+    /// [`DivertError::Interface`].
+    pub fn read(interface: &str) -> Result<Self, DivertError> {
+        let missing = |source| DivertError::Interface { interface: interface.into(), source };
+        let link =
+            RouteSocket::open().and_then(|mut route| route.link_by_name(interface)).map_err(missing)?;
+        let queues = rx_queues(&link);
+        let ethtool = EthtoolSocket::open().ok();
+        let driver = ethtool.as_ref().and_then(|ethtool| ethtool.driver(interface).ok());
+        let features =
+            ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
+        let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
+        Ok(Self {
+            // What a veth's peer put beside a packet stays there whatever this end is told.
+            strips_tags: driver != "veth"
+                && feature("rx-vlan-hw-parse").is_some_and(|feature| feature.active && feature.changeable),
+            driver,
+            queues,
+            lro: feature("rx-lro").is_some_and(|feature| feature.active),
+            flow_rules: feature("rx-ntuple-filter")
+                .is_some_and(|feature| feature.active || feature.changeable),
+            hands_on: hands_on(interface),
+            program: bpf::foreign_program(link.index),
+            index: link.index,
+        })
+    }
+}
+
+fn hands_on(interface: &str) -> Vec<Setting> {
+    let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
+    let settings = read.map(|reading| reading.settings).unwrap_or_default();
+    let is_on = |name: &str, value: &str| match name.split_once('.') {
+        Some(("rps", _)) => value != "none",
+        Some(("rfs", _)) => value != "0",
+        _ => false,
+    };
+    let on = settings.iter().filter(|(name, value)| is_on(name, value));
+    on.map(|(name, value)| Setting::new(name.clone(), value)).collect()
+}

@@ -1,0 +1,83 @@
+//! Why a session cannot begin, change or undo.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use super::bring::Left;
+use crate::{NicError, owner::Owner};
+
+/// Why a card could not be changed, or not be put back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The card.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// Settings that cannot be used; nothing was changed.
+    #[error("{} of the settings cannot be used", .problems.len())]
+    Problems {
+        /// All of them.
+        problems: Vec<NicError>,
+    },
+    /// Somebody else is at it.
+    #[error("{interface} is being changed by {}", by(.pid))]
+    Busy {
+        /// The interface's name.
+        interface: String,
+        /// By this process, as its journal says.
+        pid: Option<u32>,
+    },
+    /// An earlier command was killed, or could not undo everything.
+    #[error("{owner} ended without undoing its changes of {interface}")]
+    Unfinished {
+        /// The interface's name.
+        interface: String,
+        /// The command.
+        owner: Owner,
+    },
+    /// There is no journal, or it has no entry of the wanted kind.
+    #[error("no saved settings for {interface}")]
+    NothingToRestore {
+        /// The interface's name.
+        interface: String,
+    },
+    /// The journal.
+    #[error("cannot {action} {}", .path.display())]
+    Journal {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A change was refused and all others were taken back.
+    #[error("{cause}; {}", outcome(.left))]
+    RolledBack {
+        /// The refusal.
+        cause: Box<NicError>,
+        /// What could not be taken back.
+        left: Vec<Left>,
+    },
+    /// No lock could be had.
+    #[error("cannot lock {interface}")]
+    Lock {
+        /// The interface's name.
+        interface: String,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn by(pid: &Option<u32>) -> String {
+    pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
+}
+
+fn outcome(left: &[Left]) -> String {
+    if left.is_empty() {
+        return "everything is as it was".into();
+    }
+    let commands: Vec<String> = left.iter().map(Left::to_string).collect();
+    format!("what could not be taken back: {}", commands.join("; "))
+}

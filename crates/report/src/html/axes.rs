@@ -1,0 +1,92 @@
+//! A line chart as data: its axes, its lines, and where their points are.
+
+use super::scale::Scale;
+use crate::points::Series;
+
+/// One axis: what it shows, and its round values in words.
+pub(super) struct Axis {
+    pub(super) title: String,
+    scale: Scale,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+/// Lines over two axes.
+pub(super) struct LineChart<'c> {
+    /// What a screen reader says first.
+    pub(super) title: &'c str,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) series: &'c [Series],
+    /// Draws y = x for comparison.
+    pub(super) diagonal: Option<&'c str>,
+    /// What the intervals are.
+    pub(super) interval: &'c str,
+}
+
+/// Lines that a chart can tell apart.
+pub(super) const MOST_SERIES: usize = 8;
+/// Lines with more points than this have no marks.
+const MOST_MARKS: usize = 40;
+
+impl Axis {
+    /// Round values of the scale, each in words.
+    pub(super) fn new(title: &str, scale: Scale, shown: impl Fn(f64) -> String) -> Self {
+        let ticks =
+            scale.ticks().into_iter().filter_map(|tick| Some((scale.position(tick)?, shown(tick)))).collect();
+        Self { title: title.into(), scale, ticks }
+    }
+
+    /// From 0 to a whole number, with words at whole ones.
+    pub(super) fn whole(title: &str, most: f64, shown: impl Fn(f64) -> String) -> Self {
+        let last = most.ceil().clamp(1.0, 12.0);
+        let scale = Scale::Linear { min: 0.0, max: last };
+        // On a phone there is room for five words.
+        let every = if last > 4.0 { 2 } else { 1 };
+        let ticks =
+            (0..=last as u32).step_by(every).map(|at| (f64::from(at) / last, shown(at.into()))).collect();
+        Self { title: title.into(), scale, ticks }
+    }
+
+    /// Names at 0, 1, 2 ...
+    pub(super) fn names(title: &str, names: &[&str]) -> Self {
+        let last = names.len().max(2) - 1;
+        let scale = Scale::Linear { min: 0.0, max: last as f64 };
+        let ticks =
+            names.iter().enumerate().map(|(at, name)| (at as f64 / last as f64, name.to_string())).collect();
+        Self { title: title.into(), scale, ticks }
+    }
+}
+
+impl LineChart<'_> {
+    /// The lines that can be told apart.
+    pub(super) fn drawn(&self) -> &[Series] {
+        &self.series[..self.series.len().min(MOST_SERIES)]
+    }
+
+    /// Whether each point is marked.
+    pub(super) fn has_marks(&self, series: &Series) -> bool {
+        series.points.len() <= MOST_MARKS
+    }
+
+    pub(super) fn description(&self, drawn: &[Series]) -> String {
+        let mut text = format!("{} against {}.", self.y.title, self.x.title);
+        for series in drawn {
+            if let (Some(first), Some(last)) = (series.points.first(), series.points.last()) {
+                let [x0, y0, x1, y1] = [first.0, first.1, last.0, last.1].map(crate::number::plain);
+                text += &format!(" {}: from {y0} at {x0} to {y1} at {x1}.", series.name);
+            }
+        }
+        text
+    }
+
+    /// Where a point stands, both from 0 to 1.
+    pub(super) fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        Some((self.x.scale.position(x)?, self.y.scale.position(y)?))
+    }
+
+    /// y = x; both axes have the same scale where it is drawn.
+    pub(super) fn diagonal_points(&self) -> [(f64, f64); 2] {
+        let (Scale::Linear { min, max } | Scale::Log { min, max }) = self.x.scale;
+        [(min, min), (max, max)]
+    }
+}

@@ -1,0 +1,85 @@
+//! A search for the best settings: its waterfall, its history, what was not taken, and what to do with it.
+
+use measure::Run;
+
+use super::{
+    axes::{Axis, LineChart},
+    bars,
+    page::Page,
+    scale::Scale,
+};
+use crate::{number, points::Series, table::Table, tuned};
+
+/// Writes the section, where the run is of such a search.
+pub(super) fn write(run: &Run, page: &mut Page) {
+    let Some(tuning) = &run.end.tuning else { return };
+    page.section("waterfall", "The steps to the best settings", |page| {
+        if let Some(baseline) = run.end.baseline.as_ref().filter(|_| !run.end.steps.is_empty()) {
+            let most =
+                run.end.steps.iter().flat_map(|step| [step.from, step.to]).fold(baseline.value, f64::max);
+            let table = tuned::waterfall(run);
+            page.figure(&table.title, &table, |page| {
+                page.legend([("track", "before"), ("delivered", "after")]);
+                page.raw("<div class=\"bars\">\n");
+                for step in &run.end.steps {
+                    let sets: Vec<String> =
+                        step.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                    let [from, to] = [step.from, step.to].map(|value| tuned::figure(value, &tuning.unit));
+                    let words = format!("{from} → {to}, {}", number::change(step.effect.estimate));
+                    let lengths = [("track", step.from / most), ("delivered", step.to / most)];
+                    bars::write_pair(&sets.join(" "), &words, lengths, page);
+                }
+                page.raw("</div>\n");
+            });
+            page.table(&table);
+        }
+        page.table(&tuned::rejected(run));
+        for (title, lines) in tuned::lines(run) {
+            page.element("h3", "", title);
+            page.element("pre", "", &lines.join("\n"));
+        }
+    });
+    let [measured, best] = tuned::history(tuning);
+    if measured.is_empty() {
+        return;
+    }
+    let series = [Series::new("each measurement", measured.clone()), Series::new("best so far", best)];
+    let unit = if tuning.unit == "ns" { "µs" } else { "Mpps" };
+    let last = measured.last().map_or(1.0, |point| point.0);
+    page.section("history", "The search's history", |page| {
+        let chart = LineChart {
+            title: "Every measurement, in the order they ran",
+            x: Axis::new("measurement", Scale::linear([0.0, last]), number::tick),
+            y: Axis::new(unit, Scale::linear(measured.iter().map(|point| point.1)), number::tick),
+            series: &series,
+            diagonal: None,
+            interval: "",
+        };
+        page.figure(chart.title, &table(run), |page| chart.write(page));
+    });
+}
+
+/// Every measurement, a row each.
+fn table(run: &Run) -> Table {
+    use crate::table::{Cell, Column};
+    let mut table = Table::titled("Measurements");
+    let Some(tuning) = &run.end.tuning else { return table };
+    let history = || tuning.history.iter();
+    table.push(Column::words("phase", history().map(|attempt| Cell::words(&attempt.phase))));
+    table.push(Column::words(
+        "sets",
+        history().map(|attempt| {
+            let sets: Vec<String> =
+                attempt.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            Cell::words(sets.join(" "))
+        }),
+    ));
+    let values =
+        history().map(|attempt| Cell::figure(attempt.value, |value| tuned::figure(value, &tuning.unit)));
+    table.push(Column::figures("figure", "", values));
+    table.push(Column::words(
+        "did not run",
+        history().map(|attempt| Cell::words(attempt.failure.clone().unwrap_or_default())),
+    ));
+    table
+}

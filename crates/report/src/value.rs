@@ -1,0 +1,11 @@
+//! A value of a record as words.
+
+use serde_json::Value;
+
+/// A value without the quotes of JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,396 @@
+//! An engine as the rest of the program sees it: an object with settings, and plain facts about it.
+//!
+//! What is particular to one engine is in its file in `engines/`; everything else asks the object, once per worker at
+//! most, and never per packet.
+
+use std::{fmt, sync::Arc};
+
+use measure::Place;
+use port::{ReturnList, TimeSource};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use wire::StreamTags;
+
+use crate::{
+    error::EngineError,
+    plan::{RxTraffic, TxTraffic},
+    receiver::{Receiver, RxContext},
+    sender::Sender,
+    worker::Placement,
+};
+
+/// A sending engine with its settings, which are saved whole and read back.
+pub(crate) trait TxEngine:
+    fmt::Debug + Clone + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The name without switches.
+    const NAME: &'static str;
+
+    /// The switches that are on, in the order of the registry.
+    fn switches(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// The same engine with the options that were given; the engine drops those that it does not have.
+    #[must_use]
+    fn configured(&self, _: &TxOptions) -> Self {
+        self.clone()
+    }
+
+    /// The options that [`TxEngine::configured`] uses.
+    fn options(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What it is like.
+    fn facts(&self) -> TxFacts;
+
+    /// Why it cannot run under these conditions, if so.
+    fn why_not(&self, _: &Conditions) -> Option<String> {
+        None
+    }
+
+    /// Opens a port per worker and makes the workers ready; nothing is sent before [`Sender::begin`].
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    fn open(&self, plan: &TxTraffic, placement: &Placement) -> Result<Sender, EngineError>;
+}
+
+/// A receiving engine with its settings, which are saved whole and read back.
+pub(crate) trait RxEngine:
+    fmt::Debug + Clone + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The name without switches.
+    const NAME: &'static str;
+
+    /// The switches that are on, in the order of the registry.
+    fn switches(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// The same engine with the options that were given; the engine drops those that it does not have.
+    #[must_use]
+    fn configured(&self, _: &RxOptions) -> Self {
+        self.clone()
+    }
+
+    /// The options that [`RxEngine::configured`] uses.
+    fn options(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What it is like.
+    fn facts(&self) -> RxFacts;
+
+    /// Why it cannot run under these conditions, if so.
+    fn why_not(&self, _: &Conditions) -> Option<String> {
+        None
+    }
+
+    /// Opens all ports and starts the workers; packets are counted from now on. Probes of those on the context's list
+    /// are returned to them.
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    fn open(&self, plan: &RxTraffic, context: &RxContext<'_>) -> Result<Receiver, EngineError>;
+}
+
+/// A sending engine with its settings. Its text form is the ladder's label, `udp+gso`; serialised it holds all settings.
+#[derive(Debug, Clone)]
+pub struct TxSpec(Arc<dyn AnyTxEngine>);
+
+/// A receiving engine with its settings. Its text form is the ladder's label, `udp+gro`; serialised it holds all settings.
+#[derive(Debug, Clone)]
+pub struct RxSpec(Arc<dyn AnyRxEngine>);
+
+/// Options of sending engines that users give beside the engine's name; `None` and `false` are not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxOptions {
+    /// `SO_SNDBUF` in bytes.
+    pub send_buffer_bytes: Option<usize>,
+    /// Bytes per message of a stream.
+    pub message_bytes: Option<u32>,
+    /// Receive the probes that targets return ([`Sender::take_returns`]).
+    pub returns: bool,
+}
+
+/// Options of receiving engines that users give beside the engine's name; `None` is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxOptions {
+    /// `SO_RCVBUF` in bytes.
+    pub receive_buffer_bytes: Option<usize>,
+    /// `SO_BUSY_POLL` in microseconds.
+    pub busy_poll_micros: Option<u32>,
+    /// Bytes per message of a stream.
+    pub message_bytes: Option<u32>,
+}
+
+/// What a sending engine is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxFacts {
+    /// It makes whole frames, and so needs MAC addresses and an interface.
+    pub makes_frames: bool,
+    /// It moves streams: its packets are messages of so many bytes.
+    pub message_bytes: Option<u32>,
+    /// It hands over messages of many packets, which the kernel or the interface cuts (UDP GSO).
+    pub hands_over_many: bool,
+    /// It needs an interface with a queue per worker.
+    pub queue_per_worker: bool,
+    /// Its frames reach a veth's peer only through a ring, which NAPI or a native XDP program there provides.
+    pub needs_ring_at_peer: bool,
+    /// Its frames return to it once a receiver has freed them, which takes time of its own where that is another CPU.
+    pub frames_come_back: bool,
+    /// Frames that the interface refused were counted there as drops, and sent later.
+    pub retries_interface_drops: bool,
+    /// Each of its frames takes a whole page of the receiver's socket buffer.
+    pub page_per_frame: bool,
+    /// The kernel frees what it sent as if it had been dropped.
+    pub frees_look_like_drops: bool,
+    /// It receives the probes that targets return.
+    pub returns: bool,
+    /// It writes no stream tag into its packets.
+    pub is_untagged: bool,
+    /// Its packets pass tc on their way out; others are handed to the driver.
+    pub passes_tc: bool,
+}
+
+/// What a receiving engine is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RxFacts {
+    /// Where it takes packets from.
+    pub reads: RxLayer,
+    /// It is opened on one interface.
+    pub needs_interface: bool,
+    /// How many workers it has.
+    pub workers: RxWorkers,
+    /// The kernel joins datagrams for it (GRO).
+    pub joins_datagrams: bool,
+    /// It attaches a native XDP program, which provides a veth's rings.
+    pub brings_ring: bool,
+    /// It may ask the kernel to choose a port.
+    pub chooses_port: bool,
+    /// It can return probes to their senders.
+    pub reflects: bool,
+    /// The most time, in nanoseconds, that each packet may keep it busy in place of an application; 0 is none.
+    pub work_at_most_ns: u64,
+    /// Sources of receive timestamps.
+    pub stamps: &'static [TimeSource],
+    /// Where its own ring or socket loses packets, and the kernel's counter of them.
+    pub own_loss: Option<(Place, &'static str)>,
+}
+
+/// Where a receiving engine takes packets from, as the ledger needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxLayer {
+    /// A UDP socket: packets pass all of the kernel's protocols.
+    Socket,
+    /// A packet socket: it gets copies, and the kernel still gets the packets.
+    Copies,
+    /// An AF_XDP socket.
+    XdpSocket,
+    /// An XDP program, which drops what it counted.
+    XdpProgram,
+    /// TCP streams.
+    Stream,
+}
+
+/// How many workers a receiving engine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxWorkers {
+    /// As many as asked for.
+    Asked,
+    /// One per receive queue of the interface.
+    PerQueue,
+    /// One.
+    One,
+}
+
+/// What a run asks of engines, and what this process may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conditions {
+    /// All packets are of one size.
+    pub is_one_size: bool,
+    /// No packet is larger than the MTU.
+    pub fits_mtu: bool,
+    /// It may open raw sockets in the lab.
+    pub raw_sockets: bool,
+    /// It may load and attach BPF programs.
+    pub bpf: bool,
+    /// It is root of the machine.
+    pub root: bool,
+}
+
+/// Why frames must fit the MTU.
+pub(crate) const NEEDS_MTU: &str =
+    "packets are larger than the MTU, and only sockets cut them into fragments and join them";
+/// What BPF programs need.
+pub(crate) const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
+/// What raw sockets need.
+pub(crate) const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
+
+impl Conditions {
+    /// What keeps an engine that makes or reads whole frames from running; `rest` is asked next.
+    pub(crate) fn of_frames(&self, rest: impl FnOnce() -> Option<&'static str>) -> Option<String> {
+        (!self.fits_mtu).then_some(NEEDS_MTU).or_else(rest).map(str::to_owned)
+    }
+}
+
+/// What a sender does; complete and printable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SenderPlan {
+    /// The engine.
+    pub engine: TxSpec,
+    /// What it sends.
+    #[serde(flatten)]
+    pub traffic: TxTraffic,
+}
+
+/// What a receiver does; complete and printable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReceiverPlan {
+    /// The engine.
+    pub engine: RxSpec,
+    /// What it takes.
+    #[serde(flatten)]
+    pub traffic: RxTraffic,
+}
+
+impl SenderPlan {
+    /// Opens all ports and makes the workers ready; nothing is sent before [`Sender::begin`].
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    pub fn prepare(&self, placement: &Placement) -> Result<Sender, EngineError> {
+        self.engine.0.open(&self.traffic, placement)
+    }
+}
+
+impl ReceiverPlan {
+    /// Opens all ports and starts the workers; packets are counted from now on.
+    ///
+    /// # Errors
+    /// The first port or worker that could not be made; then nothing is left open.
+    pub fn start(&self, placement: &Placement) -> Result<Receiver, EngineError> {
+        self.start_tagged(placement, StreamTags::NUMBERED)
+    }
+
+    /// The same, of streams with these tags. Packets with tags of no stream are foreign.
+    ///
+    /// # Errors
+    /// As [`ReceiverPlan::start`].
+    pub fn start_tagged(&self, placement: &Placement, tags: StreamTags) -> Result<Receiver, EngineError> {
+        let returns = self.traffic.reflect.then(Arc::<ReturnList>::default);
+        let context = RxContext { placement, tags, returns: returns.as_ref() };
+        Ok(self.engine.0.open(&self.traffic, &context)?.returning(returns))
+    }
+}
+
+macro_rules! spec {
+    ($spec:ident, $engine:ident, $any:ident, $options:ident, $facts:ident, open($($what:ident: $of:ty),+) -> $opened:ty) => {
+        /// Any engine of this side.
+        trait $any: fmt::Debug + Send + Sync {
+            fn name(&self) -> &'static str;
+            fn switches(&self) -> Vec<&'static str>;
+            fn settings(&self) -> Value;
+            fn configured(&self, options: &$options) -> $spec;
+            fn options(&self) -> &'static [&'static str];
+            fn facts(&self) -> $facts;
+            fn why_not(&self, conditions: &Conditions) -> Option<String>;
+            fn open(&self, $($what: $of),+) -> Result<$opened, EngineError>;
+        }
+
+        impl<E: $engine> $any for E {
+            fn name(&self) -> &'static str {
+                E::NAME
+            }
+
+            fn switches(&self) -> Vec<&'static str> {
+                $engine::switches(self)
+            }
+
+            fn settings(&self) -> Value {
+                json!(self)
+            }
+
+            fn configured(&self, options: &$options) -> $spec {
+                $spec::of($engine::configured(self, options))
+            }
+
+            fn options(&self) -> &'static [&'static str] {
+                $engine::options(self)
+            }
+
+            fn facts(&self) -> $facts {
+                $engine::facts(self)
+            }
+
+            fn why_not(&self, conditions: &Conditions) -> Option<String> {
+                $engine::why_not(self, conditions)
+            }
+
+            fn open(&self, $($what: $of),+) -> Result<$opened, EngineError> {
+                $engine::open(self, $($what),+)
+            }
+        }
+
+        impl $spec {
+            /// An engine with these settings.
+            pub(crate) fn of(engine: impl $engine) -> Self {
+                Self(Arc::new(engine))
+            }
+
+            /// An engine with settings that were saved.
+            pub(crate) fn saved<E: $engine>(settings: Value) -> Result<Self, serde_json::Error> {
+                Ok(Self::of(serde_json::from_value::<E>(settings)?))
+            }
+
+            /// The engine's name without switches.
+            pub fn name(&self) -> &'static str {
+                self.0.name()
+            }
+
+            /// All settings, by name.
+            pub fn settings(&self) -> Value {
+                self.0.settings()
+            }
+
+            /// The same engine with the options that were given; the engine drops those that it does not have.
+            #[must_use]
+            pub fn configured(&self, options: &$options) -> Self {
+                self.0.configured(options)
+            }
+
+            /// The options that [`Self::configured`] uses.
+            pub fn options(&self) -> &'static [&'static str] {
+                self.0.options()
+            }
+
+            /// What the engine is like.
+            pub fn facts(&self) -> $facts {
+                self.0.facts()
+            }
+
+            /// Why the engine cannot run under these conditions, if so.
+            pub fn why_not(&self, conditions: &Conditions) -> Option<String> {
+                self.0.why_not(conditions)
+            }
+        }
+
+        impl PartialEq for $spec {
+            fn eq(&self, other: &Self) -> bool {
+                self.name() == other.name() && self.settings() == other.settings()
+            }
+        }
+
+        impl fmt::Display for $spec {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())?;
+                self.0.switches().iter().try_for_each(|switch| write!(f, "+{switch}"))
+            }
+        }
+    };
+}
+
+spec!(TxSpec, TxEngine, AnyTxEngine, TxOptions, TxFacts, open(plan: &TxTraffic, placement: &Placement) -> Sender);
+spec!(RxSpec, RxEngine, AnyRxEngine, RxOptions, RxFacts, open(plan: &RxTraffic, context: &RxContext<'_>) -> Receiver);

@@ -1,0 +1,69 @@
+//! What a receiver's workers received.
+
+use measure::ReceptionStatistics;
+use port::Loss;
+
+use crate::{
+    collect::{LatencyMeans, Readings, reception},
+    error::EngineError,
+    publish::{RxSnapshot, StreamCount},
+    worker::WorkerCost,
+};
+
+/// What one worker received.
+#[derive(Debug)]
+pub struct RxResult {
+    /// Packets, bytes and losses.
+    pub tally: RxSnapshot,
+    /// When the first packet was seen, in monotonic nanoseconds; `None` without packets.
+    pub first_ns: Option<u64>,
+    /// When the last packet was seen.
+    pub last_ns: Option<u64>,
+    /// Packets lost at this worker's port, by place; their sum is the tally's `lost`.
+    pub losses: Vec<Loss>,
+    /// CPU time and cycles.
+    pub cost: WorkerCost,
+    /// What it measured, when it was asked to: an entry a reader.
+    pub statistics: Vec<Readings>,
+    /// What ended it before its time.
+    pub error: Option<EngineError>,
+}
+
+/// What a receiver received.
+#[derive(Debug)]
+pub struct ReceiverResult {
+    /// One entry a worker.
+    pub workers: Vec<RxResult>,
+    /// Packets of each stream, by its number.
+    pub streams: Vec<StreamCount>,
+}
+
+impl ReceiverResult {
+    /// What each reader measured; empty when nothing was to be measured.
+    pub fn readings(&self) -> Vec<Readings> {
+        self.workers.iter().flat_map(|worker| worker.statistics.iter().cloned()).collect()
+    }
+
+    /// What all workers measured together; `None` when nothing was to be measured.
+    pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
+        let readers = self.readings();
+        (!readers.is_empty()).then(|| reception(&readers, latency))
+    }
+
+    /// Packets lost at all ports, by place.
+    pub fn losses(&self) -> Vec<Loss> {
+        let mut all: Vec<Loss> = Vec::new();
+        for loss in self.workers.iter().flat_map(|worker| &worker.losses) {
+            match all.iter_mut().find(|other| other.place == loss.place) {
+                Some(same) => same.packets += loss.packets,
+                None => all.push(*loss),
+            }
+        }
+        all
+    }
+
+    /// Counters of all workers together.
+    pub fn tally(&self) -> RxSnapshot {
+        self.workers.iter().map(|worker| worker.tally).fold(RxSnapshot::default(), RxSnapshot::plus)
+    }
+}

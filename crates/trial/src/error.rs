@@ -1,0 +1,121 @@
+//! Why a trial in a lab could not be run.
+
+use std::{io, process::ExitStatus, time::Duration};
+
+use lab::LabError;
+use ledger::{CounterError, DropError};
+use sys::procfs;
+use thiserror::Error;
+use traffic::EngineError;
+
+use crate::profile::ProfileError;
+
+/// Why a trial could not be run.
+#[derive(Debug, Error)]
+pub enum TrialError {
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The socket that takes the packets of which a packet socket gets copies.
+    #[error("cannot open a socket that drops all")]
+    Sink(#[source] io::Error),
+    /// The network namespace of one end.
+    #[error("cannot use the network namespace of {interface}")]
+    Namespace {
+        /// The end's interface.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Another generator.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// Counters of an end.
+    #[error(transparent)]
+    Counters(#[from] CounterError),
+    /// The kernel's drop reasons.
+    #[error(transparent)]
+    Drops(#[from] DropError),
+    /// The settings of a real interface.
+    #[error(transparent)]
+    Settings(#[from] nic::SessionError),
+    /// The machine's CPU times.
+    #[error(transparent)]
+    Cpus(#[from] procfs::ProcError),
+}
+
+/// Why another program did not send or receive.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    /// The program could not be started.
+    #[error("cannot start {program}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// It ended with an error of its own.
+    #[error("{peer} failed ({status}): {words}")]
+    Failed {
+        /// The peer's name.
+        peer: &'static str,
+        /// Its exit status.
+        status: ExitStatus,
+        /// The last line of its output.
+        words: String,
+    },
+    /// Its receiver never listened.
+    #[error("{peer}'s receiver does not listen after {after:?}")]
+    NotListening {
+        /// The peer's name.
+        peer: &'static str,
+        /// How long the trial waited for it.
+        after: Duration,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{error::Error, os::unix::process::ExitStatusExt};
+
+    use super::*;
+
+    #[test]
+    fn every_message_says_what_failed_and_on_what() {
+        let cause = || io::Error::from_raw_os_error(2);
+        let peer = "iperf3";
+        let errors: [(Box<dyn Error>, &str); 5] = [
+            (Box::new(TrialError::Sink(cause())), "cannot open a socket that drops all"),
+            (
+                Box::new(TrialError::Namespace { interface: "lab-rx".into(), source: cause() }),
+                "cannot use the network namespace of lab-rx",
+            ),
+            (
+                Box::new(PeerError::NotStarted { program: "unshare".into(), source: cause() }),
+                "cannot start unshare",
+            ),
+            (
+                Box::new(PeerError::Failed {
+                    peer,
+                    status: ExitStatus::from_raw(1 << 8),
+                    words: "unable to connect".into(),
+                }),
+                "iperf3 failed (exit status: 1): unable to connect",
+            ),
+            (
+                Box::new(PeerError::NotListening { peer, after: Duration::from_secs(15) }),
+                "iperf3's receiver does not listen after 15s",
+            ),
+        ];
+        for (error, message) in errors {
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

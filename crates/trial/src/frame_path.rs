@@ -1,0 +1,304 @@
+//! How whole frames get to a receiver on another host: the interface, both hardware addresses and the tags, by the kernel's
+//! own routes and neighbours.
+//!
+//! The kernel resolves and confirms neighbours; this side only asks for it, and reads what it found. Frames of a VLAN
+//! interface leave by the interface below with the tag in the frame, and those of a bond by the port it sends with.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use sys::{
+    NetlinkError,
+    rtnetlink::{Link, Route, RouteKind, RouteQuestion, RouteSocket},
+};
+use thiserror::Error;
+use traffic::TxTraffic;
+use wire::{MacAddr, Template, VlanProtocol, VlanTag};
+
+/// How long the kernel may ask for a neighbour: it asks three times, a second apart, and does not always begin at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// VLAN on bond on VLAN: no machine has more.
+const MOST_LAYERS: usize = 8;
+/// Bytes of the frame in front of the IP header, without tags.
+const ETHERNET_BYTES: usize = 14;
+
+/// Hardware addresses that the user gave; the kernel is asked for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GivenMacs {
+    /// The source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<MacAddr>,
+    /// The next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<MacAddr>,
+}
+
+/// The way of frames to a receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FramePath {
+    /// The interface whose driver gets the frames.
+    pub interface: String,
+    /// The interface's number.
+    pub index: u32,
+    /// The interface that the route names; another one for VLANs and bonds.
+    pub route_interface: String,
+    /// The source MAC address.
+    pub src_mac: MacAddr,
+    /// The next hop's.
+    pub dst_mac: MacAddr,
+    /// VLAN tags, outermost first.
+    pub vlan: Vec<VlanTag>,
+    /// The source address.
+    pub local: IpAddr,
+    /// The next hop: the receiver, or a router.
+    pub next_hop: IpAddr,
+    /// The largest IP packet in bytes.
+    pub mtu: u32,
+}
+
+/// Why frames cannot get to a receiver.
+#[derive(Debug, Error)]
+pub enum FramePathError {
+    /// The kernel has no route.
+    #[error("no route to {target}{}", by(.interface.as_deref()))]
+    NoRoute {
+        /// The receiver.
+        target: IpAddr,
+        /// The interface asked for.
+        interface: Option<String>,
+    },
+    /// The receiver is this host.
+    #[error("{target} is an address of this host, and whole frames leave by an interface")]
+    Local {
+        /// The receiver.
+        target: IpAddr,
+    },
+    /// A group of hosts.
+    #[error("{target} is a broadcast or multicast address: frames go to one receiver")]
+    Many {
+        /// The receiver.
+        target: IpAddr,
+    },
+    /// A tunnel, a point-to-point link or the like.
+    #[error("the route to {target} leaves by {interface}, which has no Ethernet header")]
+    NotEthernet {
+        /// The receiver.
+        target: IpAddr,
+        /// The route's interface.
+        interface: String,
+    },
+    /// No source address fits.
+    #[error("{interface} has no address to send to {target} from")]
+    NoSource {
+        /// The receiver.
+        target: IpAddr,
+        /// The route's interface.
+        interface: String,
+    },
+    /// Nobody answered ARP or neighbour discovery.
+    #[error("{next_hop} does not answer on {interface}: its MAC address is unknown")]
+    NoNeighbour {
+        /// The receiver or the router.
+        next_hop: IpAddr,
+        /// The route's interface.
+        interface: String,
+    },
+    /// The tag of a VLAN interface.
+    #[error("frames by {interface} would need more than two VLAN tags")]
+    TooManyTags {
+        /// The route's interface.
+        interface: String,
+    },
+    /// A packet that the path does not take.
+    #[error("IP packets of {bytes} bytes are larger than the MTU {mtu} of the path to {target}")]
+    TooLarge {
+        /// The receiver.
+        target: IpAddr,
+        /// The largest packet.
+        bytes: usize,
+        /// The path's MTU.
+        mtu: u32,
+    },
+    /// One sender, two ways.
+    #[error("frames to {first} and {second} take different paths, and a sender has one")]
+    SeveralPaths {
+        /// A receiver.
+        first: IpAddr,
+        /// Another.
+        second: IpAddr,
+    },
+    /// The packets' description.
+    #[error(transparent)]
+    Frames(#[from] wire::SpecError),
+    /// The kernel was asked in vain.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+fn by(interface: Option<&str>) -> String {
+    interface.map(|interface| format!(" by {interface}")).unwrap_or_default()
+}
+
+impl FramePath {
+    /// The way to `target` in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`FramePathError`].
+    pub fn find(
+        target: SocketAddr,
+        bind: Option<IpAddr>,
+        interface: Option<&str>,
+        given: GivenMacs,
+    ) -> Result<Self, FramePathError> {
+        let mut kernel = RouteSocket::open()?;
+        let to = target.ip();
+        let asked = interface.map(|name| kernel.link_by_name(name)).transpose()?.map(|link| link.index);
+        let scope = if let SocketAddr::V6(v6) = target { Some(v6.scope_id()) } else { None };
+        let asked = asked.or(scope.filter(|scope| *scope > 0));
+        let question = RouteQuestion { to, from: bind, interface: asked };
+        let route = kernel.route(&question)?.filter(|route| route.kind != RouteKind::Refused);
+        let route =
+            route.ok_or(FramePathError::NoRoute { target: to, interface: interface.map(str::to_owned) })?;
+        match route.kind {
+            RouteKind::Local => return Err(FramePathError::Local { target: to }),
+            RouteKind::Many => return Err(FramePathError::Many { target: to }),
+            RouteKind::Unicast | RouteKind::Refused => {}
+        }
+        Self::along(&mut kernel, &route, (to, bind), given)
+    }
+
+    fn along(
+        kernel: &mut RouteSocket,
+        route: &Route,
+        (target, bind): (IpAddr, Option<IpAddr>),
+        given: GivenMacs,
+    ) -> Result<Self, FramePathError> {
+        let link = kernel.link_by_index(route.interface)?;
+        let interface = link.name.clone();
+        let not_ethernet = || FramePathError::NotEthernet { target, interface: interface.clone() };
+        let own = link.mac.filter(|mac| *mac != [0; 6]).ok_or_else(not_ethernet)?;
+        let next_hop = route.gateway.unwrap_or(target);
+        let dst_mac = match given.dst {
+            Some(mac) => mac,
+            None => resolve(kernel, &link, next_hop)?,
+        };
+        let local = bind
+            .or(route.source)
+            .ok_or_else(|| FramePathError::NoSource { target, interface: interface.clone() })?;
+        let mtu = route.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
+        let (port, vlan) = port_below(kernel, link)?;
+        if vlan.len() > 2 {
+            return Err(FramePathError::TooManyTags { interface });
+        }
+        Ok(Self {
+            interface: port.name,
+            index: port.index,
+            route_interface: interface,
+            src_mac: given.src.unwrap_or(MacAddr(own)),
+            dst_mac,
+            vlan,
+            local,
+            next_hop,
+            mtu,
+        })
+    }
+
+    /// Puts the way into what a sender sends. Payloads stay as they are: tags make frames larger.
+    ///
+    /// # Errors
+    /// [`FramePathError::TooLarge`], and tags beside those of the user's own.
+    pub fn apply(&self, traffic: &mut TxTraffic) -> Result<(), FramePathError> {
+        let own_tags = !traffic.frames.vlan.is_empty();
+        if !self.vlan.is_empty() {
+            if own_tags {
+                return Err(FramePathError::TooManyTags { interface: self.route_interface.clone() });
+            }
+            traffic.frames.sizes = traffic.frames.sizes.behind((self.vlan.len() * VlanTag::LEN) as u32);
+            traffic.frames.vlan.clone_from(&self.vlan);
+        }
+        traffic.interface = Some(self.interface.clone());
+        (traffic.frames.src_mac, traffic.frames.dst_mac) = (self.src_mac, self.dst_mac);
+        for worker in &mut traffic.workers {
+            worker.local = (self.local, worker.local.port()).into();
+        }
+        let tags = traffic.frames.vlan.len() * VlanTag::LEN;
+        let longest = Template::new(&traffic.frames)?.max_frame_len();
+        let bytes = longest.saturating_sub(ETHERNET_BYTES + tags);
+        if bytes > self.mtu as usize {
+            let target = traffic.workers.first().map_or(self.next_hop, |worker| worker.target.ip());
+            return Err(FramePathError::TooLarge { target, bytes, mtu: self.mtu });
+        }
+        Ok(())
+    }
+}
+
+/// Finds the way of frames to the workers' targets, and puts it into what they send.
+///
+/// # Errors
+/// [`FramePathError`].
+pub(crate) fn give_way(
+    traffic: &mut TxTraffic,
+    interface: Option<&str>,
+    given: GivenMacs,
+) -> Result<FramePath, FramePathError> {
+    let target_of = |at: usize| traffic.workers[at].target;
+    let bound = Some(traffic.workers[0].local.ip()).filter(|address| !address.is_unspecified());
+    let first = target_of(0);
+    let path = FramePath::find(first, bound, interface, given)?;
+    for other in (1..traffic.workers.len()).map(target_of).filter(|target| target.ip() != first.ip()) {
+        let way = FramePath::find(other, bound, interface, given)?;
+        if (&way.interface, way.dst_mac, &way.vlan, way.local)
+            != (&path.interface, path.dst_mac, &path.vlan, path.local)
+        {
+            return Err(FramePathError::SeveralPaths { first: first.ip(), second: other.ip() });
+        }
+    }
+    path.apply(traffic)?;
+    Ok(path)
+}
+
+/// The next hop's hardware address, for which the kernel asks. One that it has not confirmed for a while is used and
+/// confirmed again, as for the kernel's own packets.
+fn resolve(kernel: &mut RouteSocket, link: &Link, next_hop: IpAddr) -> Result<MacAddr, FramePathError> {
+    let index = link.index;
+    let missing = || FramePathError::NoNeighbour { next_hop, interface: link.name.clone() };
+    kernel.use_neighbour(index, next_hop)?;
+    let found = kernel.wait_for_neighbour(index, next_hop, Instant::now() + PATIENCE)?;
+    let valid = found.filter(|neighbour| neighbour.is_valid());
+    valid.and_then(|neighbour| neighbour.mac).map(MacAddr).ok_or_else(missing)
+}
+
+/// The interface whose driver sends what `link` sends, and the tags that are put in front on the way there.
+fn port_below(kernel: &mut RouteSocket, link: Link) -> Result<(Link, Vec<VlanTag>), NetlinkError> {
+    let mut at = link;
+    let mut tags = Vec::new();
+    for _ in 0..MOST_LAYERS {
+        let below = match (at.vlan, at.lower, at.kind.as_deref()) {
+            (Some((protocol, id)), Some(lower), _) => {
+                let protocol = VlanProtocol::from_ethertype(protocol).unwrap_or(VlanProtocol::Customer);
+                tags.insert(0, VlanTag::from_wire(protocol, id));
+                Some(kernel.link_by_index(lower)?)
+            }
+            (_, _, Some("bond")) => match at.active_port {
+                Some(port) => Some(kernel.link_by_index(port)?),
+                // Every port sends: any of them will do.
+                None => {
+                    let ports = kernel.links()?;
+                    ports.into_iter().find(|port| port.master == Some(at.index) && port.operational)
+                }
+            },
+            _ => None,
+        };
+        match below {
+            Some(below) => at = below,
+            None => break,
+        }
+    }
+    Ok((at, tags))
+}
+
+#[cfg(test)]
+mod tests;

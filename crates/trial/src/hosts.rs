@@ -1,0 +1,519 @@
+//! A trial towards receivers on other hosts: consent first, then traffic, then one summary on both ends.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bpf::Streams;
+use measure::{
+    Endpoint, Histogram, HostSide, Interval, Ledger, LedgerLine, LossPlace, Receipt, RoundTrips, Trial,
+};
+use serde::{Deserialize, Serialize};
+use session::{Guest, InFlight, Key, Offer, PROTOCOL, Progress, Report, SessionError, Wanted, in_flight};
+use sys::procfs;
+use thiserror::Error;
+use traffic::{EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, SenderResult, TxSnapshot};
+use wire::PROBE_LEN;
+
+use crate::{
+    across::{SenderSide, across},
+    ends::{Ends, Outcome},
+    frame_path::{FramePathError, GivenMacs, give_way},
+    record::{RxOutcome, TrialSettings, TxOutcome},
+    run::{TrialRun, run_trial},
+    stream_watch::{StreamScope, StreamWatch, interface_towards},
+    timing::{ClockClaim, timed_reception},
+    watch::{Look, WatchPlan},
+};
+
+/// Time between two progress reports to a receiver.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// A trial towards other hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostPlan {
+    /// The sender. With consent, targets are the receivers' control addresses, and stream tags and data ports
+    /// come from them.
+    pub sender: SenderPlan,
+    /// Ask the receivers for consent first.
+    pub handshake: bool,
+    /// CPUs of the workers.
+    pub cpus: Vec<u32>,
+    /// The sending side as the record names it.
+    pub endpoint: Endpoint,
+    /// Mean frame size, Ethernet header to FCS.
+    pub frame_size_bytes: u32,
+    /// Mean UDP payload.
+    pub payload_bytes: u32,
+    /// The smallest UDP payload: whether it has room for a stream tag decides how the receiver distinguishes senders.
+    pub smallest_payload_bytes: u32,
+    /// Nanoseconds between recorded intervals.
+    pub interval_ns: u64,
+    /// Ask the receivers where receiving takes its time.
+    #[serde(default)]
+    pub profile: bool,
+    /// Hardware addresses for engines that make whole frames; the kernel is asked for those that are not given.
+    #[serde(default)]
+    pub macs: GivenMacs,
+    /// The engine that receivers are asked for; `None` takes what they were started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<Wanted>,
+    /// Count these packets alone at both hosts' drivers.
+    #[serde(default)]
+    pub witness: bool,
+    /// The secret that receivers must have; no record has it.
+    #[serde(skip)]
+    pub key: Option<Key>,
+}
+
+/// Why a trial towards other hosts could not be run.
+#[derive(Debug, Error)]
+pub enum HostTrialError {
+    /// A receiver.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A worker or its port.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Packets would leave from another address than the one that they come back to.
+    #[error("{receiver} sends packets back to {known}, and they would leave from {bound}")]
+    OtherWayBack {
+        /// The receiver.
+        receiver: SocketAddr,
+        /// The address that shook hands.
+        known: IpAddr,
+        /// The address that packets leave from.
+        bound: IpAddr,
+    },
+    /// The way of whole frames to a receiver.
+    #[error(transparent)]
+    Path(#[from] FramePathError),
+    /// The machine's counters.
+    #[error(transparent)]
+    Counters(#[from] procfs::ProcError),
+}
+
+/// A finished trial, and what cut it short: a path that broke, or a receiver that went away.
+pub type HostTrial = TrialRun<HostTrialError>;
+
+/// Runs one trial; `number` is its number from 1, `each` gets every recorded interval, and `go_on` says whether to go on.
+///
+/// # Errors
+/// What kept it from starting. What breaks later ends the trial early, with what was measured.
+pub fn run_host_trial(
+    plan: &HostPlan,
+    number: u32,
+    go_on: impl Fn() -> bool,
+    mut each: impl FnMut(&Interval),
+) -> Result<HostTrial, HostTrialError> {
+    let watch = WatchPlan {
+        duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
+        interval_ns: Some(plan.interval_ns),
+    };
+    run_trial(HostEnds::prepare(plan, number)?, watch, None, |_, interval| {
+        interval.into_iter().for_each(&mut each);
+        go_on()
+    })
+}
+
+/// A sender here, and receivers on other hosts that agreed; without a handshake no receiver reports.
+struct HostEnds<'p> {
+    plan: &'p HostPlan,
+    number: u32,
+    guests: Vec<Joined>,
+    sender: Option<Sender>,
+    returns: Option<Receiver>,
+    beat: Instant,
+    /// A receiver that went away.
+    gone: Option<SessionError>,
+    sent: Option<(TxOutcome, RxOutcome)>,
+    /// What each worker was due and handed over.
+    workers: Vec<Handed>,
+    /// What each receiver reported, in the order of `guests`.
+    reports: Vec<Option<Report>>,
+    /// What this host sees of the streams.
+    watch: Option<StreamWatch>,
+}
+
+/// Packets of one worker.
+#[derive(Debug, Clone, Copy)]
+struct Handed {
+    scheduled: u64,
+    sent: u64,
+}
+
+impl<'p> HostEnds<'p> {
+    fn prepare(plan: &'p HostPlan, number: u32) -> Result<Self, HostTrialError> {
+        let mut sender_plan = plan.sender.clone();
+        let makes_frames = plan.sender.engine.facts().makes_frames;
+        if makes_frames {
+            // Before anybody is asked: a receiver that cannot be reached need not agree.
+            give_way(&mut sender_plan.traffic.clone(), plan.sender.traffic.interface.as_deref(), plan.macs)?;
+        }
+        let guests = if plan.handshake { join(&mut sender_plan, plan)? } else { Vec::new() };
+        if makes_frames {
+            give_way(&mut sender_plan.traffic, plan.sender.traffic.interface.as_deref(), plan.macs)?;
+        }
+        let watch = if plan.handshake && plan.witness { watch(&sender_plan) } else { None };
+        let placement = Placement { enter: None, cpus: plan.cpus.clone() };
+        let mut sender = sender_plan.prepare(&placement)?;
+        let returns = sender.take_returns();
+        Ok(Self {
+            plan,
+            number,
+            guests,
+            sender: Some(sender),
+            returns,
+            beat: Instant::now(),
+            gone: None,
+            sent: None,
+            workers: Vec::new(),
+            reports: Vec::new(),
+            watch,
+        })
+    }
+
+    fn sender(&self) -> &Sender {
+        self.sender.as_ref().expect("it sends until end_sending")
+    }
+
+    fn sent(&self) -> &(TxOutcome, RxOutcome) {
+        self.sent.as_ref().expect("end_sending comes first")
+    }
+}
+
+impl Ends for HostEnds<'_> {
+    type Error = HostTrialError;
+    type Seen = u64;
+
+    const LOOK: Duration = Duration::from_millis(20);
+    // The receiver waits for the summary twice as long.
+    const LONGEST_DRAIN: Duration = Duration::from_secs(5);
+
+    fn read_counters(&mut self) -> Result<(), HostTrialError> {
+        // The receivers read theirs when a sender joins.
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<u64, HostTrialError> {
+        self.beat = Instant::now();
+        Ok(self.sender().begin())
+    }
+
+    fn look(&mut self) -> Result<Look, HostTrialError> {
+        if self.beat.elapsed() >= BEAT {
+            self.beat = Instant::now();
+            let snapshots = self.sender().snapshots();
+            if let Err(gone) = report_progress(&mut self.guests, &snapshots) {
+                self.gone = Some(gone);
+                self.sender().stop();
+            }
+        }
+        let progress = self.guests.iter().map(|guest| guest.guest.progress()).fold(Progress::default(), sum);
+        let reported = self.plan.handshake.then_some(progress);
+        let sent = self.sender().snapshot();
+        Ok(Look {
+            sent: sent.packets,
+            delivered: reported.map(|progress| progress.packets),
+            payload_bytes: sent.payload_bytes,
+            rx_dropped: reported.map(|progress| progress.dropped),
+            load_s: None,
+        })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.gone.is_some() || self.sender().is_finished()
+    }
+
+    fn stop(&mut self) {
+        self.sender().stop();
+    }
+
+    fn end_sending(&mut self) -> Result<(), HostTrialError> {
+        let results = self.sender.take().expect("it sends until here").join();
+        let handed =
+            |result: &SenderResult| Handed { scheduled: result.scheduled, sent: result.tally.packets };
+        self.workers = results.iter().map(handed).collect();
+        let per_worker: Vec<u64> = self.workers.iter().map(|worker| worker.sent).collect();
+        let sent = TxOutcome::of(results);
+        let rx = if self.plan.handshake {
+            let (mut reports, failed) = finish(&mut self.guests, &per_worker);
+            self.gone = self.gone.take().or(failed);
+            // That of the first receiver, as its endpoint and cost are.
+            let first = reports.iter_mut().flatten().next();
+            let profile = first.and_then(|report| report.profile.take()).filter(|_| self.plan.profile);
+            let rx = merge(&reports, &per_worker, self.gone.is_some());
+            self.reports = reports;
+            RxOutcome { profile, ..rx }
+        } else {
+            unobserved(sent.tally.packets)
+        };
+        self.sent = Some((sent, rx));
+        Ok(())
+    }
+
+    fn delivered(&mut self) -> Result<u64, HostTrialError> {
+        Ok(self.sent().1.delivered)
+    }
+
+    /// The receivers have drained before they report: what may still come are the probes that they return.
+    fn in_flight(&mut self) -> Result<InFlight<u64>, HostTrialError> {
+        let delivered = self.sent().1.delivered;
+        let Some(returns) = &self.returns else {
+            return Ok(InFlight { is_complete: true, quiet: Duration::ZERO, seen: 0 });
+        };
+        let RxSnapshot { packets, payload_bytes, lost: dropped, .. } = returns.snapshot();
+        Ok(in_flight(delivered, Progress { packets, payload_bytes, dropped }))
+    }
+
+    fn close(&mut self) -> Result<Outcome<HostTrialError>, HostTrialError> {
+        let (mut tx, mut rx) = self.sent.take().expect("end_sending comes first");
+        if let Some(watch) = self.watch.take() {
+            let facts = self.plan.sender.engine.facts();
+            let sender = SenderSide {
+                sent: tx.tally.packets,
+                refused: if facts.retries_interface_drops { tx.tally.turned_away } else { 0 },
+                is_at_driver: !facts.passes_tc,
+                seen: watch.seen(),
+            };
+            let wires: Vec<_> = self
+                .reports
+                .iter()
+                .map(|report| report.as_ref().and_then(|report| report.wire.as_ref()))
+                .collect();
+            let (mut lines, wire) = across(&sender, &wires);
+            // What this host lost need not be observed by a receiver.
+            let lost_here = lines.iter().fold(0u64, |sum, line| sum.saturating_add(line.packets));
+            for line in rx.lines.iter_mut().filter(|line| line.place == LossPlace::Unobserved) {
+                line.packets = line.packets.saturating_sub(lost_here);
+            }
+            lines.append(&mut rx.lines);
+            (rx.lines, rx.wire) = (lines, Some(wire));
+        }
+        rx.round_trips = self.returns.take().map(|returns| round_trips(returns, tx.tally.packets));
+        let settings = TrialSettings {
+            trial: self.number,
+            tx: self.plan.endpoint.clone(),
+            frame_size_bytes: self.plan.frame_size_bytes,
+            payload_bytes: self.plan.payload_bytes,
+            asked_pps: self.plan.sender.traffic.rate_pps,
+        };
+        let error = self.gone.take().map(HostTrialError::from);
+        let error = error.or_else(|| tx.error.take().map(HostTrialError::from));
+        Ok(Outcome { settings, tx, rx, error })
+    }
+
+    fn conclude(self, trial: &Trial) {
+        let is_alone = self.guests.len() == 1;
+        for (Joined { guest, workers }, report) in self.guests.into_iter().zip(&self.reports) {
+            match report {
+                Some(_) if is_alone => guest.summarise(trial),
+                Some(report) => {
+                    let of_workers =
+                        |each: fn(&Handed) -> u64| workers.iter().map(|at| each(&self.workers[*at])).sum();
+                    let share = workers.len() as f64 / self.workers.len() as f64;
+                    let handed =
+                        (of_workers(|worker| worker.scheduled), of_workers(|worker| worker.sent), share);
+                    guest.summarise(&part(trial, handed, report));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// A session and the workers that send in it.
+struct Joined {
+    guest: Guest,
+    workers: Vec<usize>,
+}
+
+/// Asks every receiver, and puts the stream tags and ports it gave into the plan.
+fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, HostTrialError> {
+    let mut by_receiver: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
+    for (worker, planned) in sender.traffic.workers.iter().enumerate() {
+        by_receiver.entry(planned.target).or_default().push(worker);
+    }
+    let mut joined = Vec::new();
+    for (receiver, workers) in by_receiver {
+        let share = workers.len() as f64 / sender.traffic.workers.len() as f64;
+        let offer = Offer {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            streams: workers.len() as u16,
+            payload_bytes: if plan.sender.engine.facts().is_untagged {
+                plan.smallest_payload_bytes.min(PROBE_LEN as u32)
+            } else {
+                plan.smallest_payload_bytes
+            },
+            rate_pps: sender.traffic.rate_pps.map(|pps| pps * share),
+            duration_s: sender.traffic.limit.duration_ns.map(|ns| ns as f64 / 1e9),
+            count: sender.traffic.limit.count,
+            reflect: plan.reflects(),
+            profile: plan.profile,
+            receiver: plan.receiver.clone(),
+            witness: plan.witness && interface_towards(receiver).is_some(),
+        };
+        let (guest, accepted) = Guest::join_with(receiver, &offer, plan.key.as_ref())?;
+        check_way_back(plan, &guest)?;
+        for (worker, stream) in workers.iter().zip(accepted.streams) {
+            sender.traffic.workers[*worker].stream = stream;
+            sender.traffic.workers[*worker].target = accepted.data;
+        }
+        joined.push(Joined { guest, workers });
+    }
+    Ok(joined)
+}
+
+/// A watch over the streams of a sender where they leave this host; `None` where they do not leave it.
+fn watch(plan: &SenderPlan) -> Option<StreamWatch> {
+    let workers = &plan.traffic.workers;
+    let target = workers.first()?.target;
+    let towards = interface_towards(target)?;
+    let facts = plan.engine.facts();
+    let interface = plan.traffic.interface.clone().unwrap_or(towards);
+    let mut tags: Vec<u16> = workers.iter().map(|worker| worker.stream).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    let streams = Streams { port: target.port(), tags };
+    Some(StreamWatch::start(StreamScope {
+        interface,
+        streams,
+        host: HostSide::Sender,
+        passes_tc: facts.passes_tc,
+        names_drops: !facts.frees_look_like_drops,
+        reads: None,
+    }))
+}
+
+impl HostPlan {
+    /// Whether packets are to come back.
+    fn reflects(&self) -> bool {
+        self.sender.engine.facts().returns
+    }
+}
+
+/// Packets come back to the address that shook hands: they must leave from it.
+fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> {
+    let bound = plan.sender.traffic.workers[0].local.ip();
+    match guest.local_ip() {
+        Ok(known) if plan.reflects() && !bound.is_unspecified() && bound.to_canonical() != known => {
+            Err(HostTrialError::OtherWayBack { bound, known, receiver: guest.peer() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What came back, of the probes that were sent.
+fn round_trips(returns: Receiver, sent: u64) -> RoundTrips {
+    let result = returns.stop();
+    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, None);
+    let duplicates = statistics.sequence.as_ref().map_or(0, |sequence| sequence.duplicates);
+    let returned = statistics.total.packets.saturating_sub(duplicates);
+    let timing = statistics.timing.unwrap_or_default();
+    RoundTrips {
+        returned,
+        missing: sent.saturating_sub(returned),
+        dropped_here: result.tally().lost,
+        sequence: statistics.sequence,
+        round_trip: statistics.total.latency,
+        jitter: statistics.total.jitter,
+        send_times: statistics.senders.iter().map(|sender| sender.send_times).sum(),
+        rx_stamp: timing.rx_stamp,
+        rx_stamp_means: timing.rx_stamp_means,
+        clock_resolution_ns: timing.clock_resolution_ns,
+        clock_read_ns: timing.clock_read_ns,
+    }
+}
+
+/// Sends every receiver how much was sent to it.
+fn report_progress(guests: &mut [Joined], snapshots: &[TxSnapshot]) -> Result<(), SessionError> {
+    for Joined { guest, workers } in guests {
+        let sent =
+            workers.iter().map(|worker| snapshots[*worker]).fold(TxSnapshot::default(), TxSnapshot::plus);
+        guest.tell(Progress { packets: sent.packets, payload_bytes: sent.payload_bytes, dropped: 0 })?;
+    }
+    Ok(())
+}
+
+/// One of several receivers' part of a trial: of what was due and sent to it, of so much of the load.
+fn part(trial: &Trial, (scheduled, sent, share): (u64, u64, f64), report: &Report) -> Trial {
+    let seconds = trial.duration_s;
+    let per_second = |packets: u64| if seconds > 0.0 { packets as f64 / seconds } else { 0.0 };
+    let asked_pps = trial.asked_pps.map(|pps| pps * share);
+    let judged = Receipt::judge(asked_pps, scheduled, sent, seconds, &Histogram::new());
+    let Receipt { lateness, largest_gap_ns, .. } = trial.receipt.clone();
+    let receipt = Receipt { delivered: report.delivered, lateness, largest_gap_ns, ..judged };
+    let ledger = Ledger::close(sent, report.delivered, report.lines.clone());
+    Trial {
+        rx: report.rx.clone(),
+        rx_cost: report.cost.clone(),
+        asked_pps,
+        sent,
+        sent_pps: per_second(sent),
+        delivered: report.delivered,
+        delivered_pps: per_second(report.delivered),
+        loss_ratio: ledger.loss_ratio(),
+        ledger,
+        receipt,
+        round_trips: None,
+        profile: None,
+        wire: None,
+        ..trial.clone()
+    }
+}
+
+/// The reports of all receivers; `None` of those that were lost, and how the last of them was.
+fn finish(guests: &mut [Joined], sent: &[u64]) -> (Vec<Option<Report>>, Option<SessionError>) {
+    let mut reports = Vec::new();
+    let mut failed = None;
+    for Joined { guest, workers } in guests {
+        match guest.finish(workers.iter().map(|worker| sent[*worker]).sum()) {
+            Ok(report) => reports.push(Some(report)),
+            Err(error) => {
+                reports.push(None);
+                failed = Some(error);
+            }
+        }
+    }
+    (reports, failed)
+}
+
+/// All receivers as one; what a lost receiver got stays unobserved.
+fn merge(reports: &[Option<Report>], sent: &[u64], lost_one: bool) -> RxOutcome {
+    let reports: Vec<&Report> = reports.iter().flatten().collect();
+    let endpoint = reports.first().map(|report| report.rx.clone()).unwrap_or_default();
+    let delivered = reports.iter().map(|report| report.delivered).sum();
+    let mut lines: Vec<LedgerLine> = Vec::new();
+    for line in reports.iter().flat_map(|report| &report.lines) {
+        match lines.iter_mut().find(|other| (&other.place, other.host) == (&line.place, line.host)) {
+            Some(same) => same.packets = same.packets.saturating_add(line.packets),
+            None => lines.push(line.clone()),
+        }
+    }
+    if lost_one {
+        let known = lines.iter().fold(delivered, |sum: u64, line| sum.saturating_add(line.packets));
+        lines.push(LedgerLine::unobserved(
+            sent.iter().sum::<u64>().saturating_sub(known),
+            "a receiver was lost",
+        ));
+    }
+    let cost = reports.first().map(|report| report.cost.clone()).unwrap_or_default();
+    RxOutcome { delivered, cost, lines, ..RxOutcome::of(endpoint) }
+}
+
+fn unobserved(sent: u64) -> RxOutcome {
+    let endpoint = Endpoint { engine: "none".into(), label: "unobserved".into(), ..Endpoint::default() };
+    let lines = vec![LedgerLine::unobserved(sent, "no handshake: no receiver reported")];
+    RxOutcome { lines, ..RxOutcome::of(endpoint) }
+}
+
+fn sum(a: Progress, b: Progress) -> Progress {
+    Progress {
+        packets: a.packets + b.packets,
+        payload_bytes: a.payload_bytes + b.payload_bytes,
+        dropped: a.dropped + b.dropped,
+    }
+}

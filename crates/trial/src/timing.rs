@@ -1,0 +1,305 @@
+//! How a sender's clock relates to ours, and which statements about latency that allows.
+
+use std::{
+    io,
+    net::{IpAddr, UdpSocket},
+    path::Path,
+};
+
+use measure::{ClockRelation, ReceptionStatistics, StatisticsLevel, Timing};
+use serde::{Deserialize, Serialize};
+use sys::{
+    clock::{self, Discipline},
+    ptp::{self, Following, PtpClock},
+};
+use traffic::{LatencyMeans, Readings, TimeSource, reception};
+
+/// What the user knows about senders' clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockClaim {
+    /// Nothing: they are ours when all senders have addresses of this host.
+    #[default]
+    Auto,
+    /// They are ours.
+    SameHost,
+    /// They are kept together with ours by PTP or NTP.
+    Synchronised,
+    /// The same, with a bound that the user gives.
+    Within {
+        /// Nanoseconds that the two clocks are apart, at most.
+        bound_ns: u64,
+    },
+    /// They have nothing to do with ours.
+    None,
+}
+
+/// All readers' statistics, with latency where the clocks allow it; `ptp4l` is the socket of linuxptp's daemon, asked about
+/// clocks that are synchronised.
+pub fn timed_reception(
+    readings: &[Readings],
+    claim: ClockClaim,
+    ptp4l: Option<&Path>,
+) -> ReceptionStatistics {
+    let kept = match claim {
+        ClockClaim::Synchronised | ClockClaim::Within { .. } => Kept::found(ptp4l),
+        _ => Kept::default(),
+    };
+    let Relation { clocks, known_by, offset_ns, bound_ns } = relation(readings, claim, &kept);
+    let latency = if clocks == ClockRelation::None { LatencyMeans::Nothing } else { LatencyMeans::Time };
+    let mut statistics = reception(readings, latency);
+    if statistics.level == StatisticsLevel::Time {
+        let stamp = readings.first().map_or(TimeSource::Loop, Readings::stamp);
+        let cost = clock::look_cost();
+        let measuring = readings.iter().find_map(Readings::cost);
+        statistics.timing = Some(Timing {
+            rx_stamp: stamp_name(stamp).into(),
+            rx_stamp_means: stamp_means(stamp).into(),
+            unstamped: readings.iter().map(Readings::unstamped).sum(),
+            clocks,
+            clocks_known_by: known_by,
+            clock_offset_ns: offset_ns,
+            clock_bound_ns: bound_ns,
+            clock_resolution_ns: cost.resolution_ns,
+            clock_read_ns: cost.read_ns,
+            measuring_ns: measuring.map(|cost| cost.alone_ns),
+            measuring_together_ns: measuring.map(|cost| cost.together_ns),
+        });
+    }
+    statistics
+}
+
+/// How two clocks relate, and how that is known.
+#[derive(Debug, PartialEq)]
+struct Relation {
+    clocks: ClockRelation,
+    known_by: String,
+    offset_ns: Option<i64>,
+    bound_ns: Option<u64>,
+}
+
+impl Relation {
+    fn of(clocks: ClockRelation, known_by: &str) -> Self {
+        Self { clocks, known_by: known_by.into(), offset_ns: None, bound_ns: None }
+    }
+}
+
+/// What is known here of how this host's clocks are kept.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The kernel's knowledge of its clock, when a daemon disciplines it.
+    kernel: Option<Discipline>,
+    hardware: Vec<PtpClock>,
+    ptp4l: Option<io::Result<Following>>,
+}
+
+impl Kept {
+    fn found(ptp4l: Option<&Path>) -> Self {
+        Self {
+            kernel: clock::discipline().filter(|discipline| discipline.is_synchronised),
+            hardware: ptp::clocks(),
+            ptp4l: ptp4l.map(ptp::following),
+        }
+    }
+
+    /// How far the wall clock is ahead of what PTP follows, and by how much that may be wrong: the two ways of PTP's messages
+    /// may differ, up to their mean, and a card's clock is only as near as it was just seen. `None` where none is known.
+    fn by_ptp(&self) -> Option<(i64, u64)> {
+        let Some(Ok(following)) = &self.ptp4l else { return None };
+        let Following { steps, ahead_ns, path_delay_ns, is_card } = *following;
+        let (card_ahead_ns, seen_within_ns) = match (is_card, &self.hardware[..]) {
+            (false, _) => (0, 0),
+            (true, [card]) => (card.ahead_ns, card.within_ns.div_ceil(2)),
+            (true, _) => return None,
+        };
+        (steps > 0)
+            .then(|| (ahead_ns.saturating_sub(card_ahead_ns), path_delay_ns.saturating_add(seen_within_ns)))
+    }
+
+    fn in_words(&self) -> String {
+        let ptp4l = match &self.ptp4l {
+            None => String::new(),
+            Some(Err(error)) => format!("; ptp4l was asked and said nothing ({error})"),
+            Some(Ok(Following { steps: 0, .. })) => "; ptp4l follows no other clock".into(),
+            Some(Ok(Following { ahead_ns, path_delay_ns, is_card, .. })) => {
+                let whose = if *is_card { "a card's clock" } else { "the wall clock" };
+                format!(
+                    "; ptp4l says {whose} is {ahead_ns} ns ahead of the one it follows, give or take {path_delay_ns} ns"
+                )
+            }
+        };
+        ptp4l + &hardware_clocks(&self.hardware)
+    }
+}
+
+fn relation(readings: &[Readings], claim: ClockClaim, kept: &Kept) -> Relation {
+    use ClockRelation::{None as Unrelated, SameHost};
+    let senders = || readings.iter().flat_map(Readings::sender_addresses);
+    let is_card = readings.first().map(Readings::stamp) == Some(TimeSource::Card);
+    if is_card {
+        return Relation::of(Unrelated, "packets are stamped by the card's own clock");
+    }
+    match claim {
+        ClockClaim::SameHost => Relation::of(SameHost, "said so with --clocks same-host"),
+        ClockClaim::None => Relation::of(Unrelated, "said so with --clocks none"),
+        ClockClaim::Auto if senders().next().is_none() => Relation::of(Unrelated, "nobody has sent"),
+        ClockClaim::Auto if senders().all(is_ours) => {
+            Relation::of(SameHost, "every sender's address is this host's own")
+        }
+        ClockClaim::Auto => Relation::of(
+            Unrelated,
+            "nobody says how: give --clocks same-host or synchronised where you know; --reflect needs none",
+        ),
+        ClockClaim::Synchronised | ClockClaim::Within { .. } => {
+            let tell_uptime = readings.iter().any(|readings| readings.sent_by_uptime() > 0);
+            synchronised(tell_uptime, claim, kept)
+        }
+    }
+}
+
+/// Wall clocks can be kept together; clocks that count from a host's start cannot be compared.
+fn synchronised(tell_uptime: bool, claim: ClockClaim, kept: &Kept) -> Relation {
+    if tell_uptime {
+        let why = "senders write the time since their host's start: send with --probe-clock micros";
+        return Relation::of(ClockRelation::None, why);
+    }
+    let by_ptp = kept.by_ptp().map(|(ahead_ns, give_or_take_ns)| {
+        (ahead_ns, ahead_ns.unsigned_abs().saturating_add(give_or_take_ns), "ptp4l says so too")
+    });
+    let by_kernel = || {
+        kept.kernel.map(|Discipline { offset_ns, most_error_ns, .. }| {
+            (offset_ns, most_error_ns, "the kernel's clock says so too")
+        })
+    };
+    let known = by_ptp.or_else(by_kernel);
+    let offset_ns = known.map(|(offset_ns, ..)| offset_ns);
+    let (bound_ns, how_well) = match (claim, known) {
+        (ClockClaim::Within { bound_ns }, _) => {
+            (Some(bound_ns), "the bound was said with --clock-bound".into())
+        }
+        (_, Some((_, bound_ns, who))) => (Some(bound_ns), format!("{who}, with this bound on our side")),
+        _ => (None, "the kernel's clock is not told how well: the bound is not known".into()),
+    };
+    let known_by = format!("said so with --clocks synchronised; {how_well}{}", kept.in_words());
+    Relation { offset_ns, bound_ns, ..Relation::of(ClockRelation::Synchronised, &known_by) }
+}
+
+/// Where PTP keeps a card's clock, the wall clock should be near it.
+fn hardware_clocks(clocks: &[PtpClock]) -> String {
+    if clocks.is_empty() {
+        return "; this host has no hardware clock for PTP that can be read (/dev/ptp*)".into();
+    }
+    let words = clocks.iter().map(|PtpClock { device, name, ahead_ns, within_ns }| {
+        format!(
+            "; {device} ({name}) is {ahead_ns} ns ahead of the wall clock, give or take {} ns",
+            within_ns.div_ceil(2)
+        )
+    });
+    words.collect()
+}
+
+/// Whether this host has the address: only then can it be bound.
+fn is_ours(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+fn stamp_name(stamp: TimeSource) -> &'static str {
+    match stamp {
+        TimeSource::Loop => "loop",
+        TimeSource::Kernel => "kernel",
+        TimeSource::Program => "program",
+        TimeSource::Poll => "poll",
+        TimeSource::Card => "card",
+    }
+}
+
+fn stamp_means(stamp: TimeSource) -> &'static str {
+    match stamp {
+        TimeSource::Loop => "by the reading loop's clock, once a batch: gaps within a batch are 0",
+        TimeSource::Kernel => "by the kernel, when the driver handed the packet over",
+        TimeSource::Program => "by a program in XDP, before the kernel's buffers",
+        TimeSource::Poll => {
+            "by a program in XDP, once a poll of the device: gaps within a poll, of up to 64 packets, are 0"
+        }
+        TimeSource::Card => "by the card's own clock",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(kernel: Option<Discipline>, ptp4l: Option<Following>) -> Kept {
+        Kept { kernel, hardware: Vec::new(), ptp4l: ptp4l.map(Ok) }
+    }
+
+    const DISCIPLINED: Discipline =
+        Discipline { is_synchronised: true, offset_ns: -350, most_error_ns: 4200 };
+    const FOLLOWING: Following = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+
+    #[test]
+    fn synchronised_clocks_have_an_offset_and_a_bound_where_somebody_says_so() {
+        let told = |claim, kept: &Kept| {
+            let Relation { clocks, offset_ns, bound_ns, .. } = synchronised(false, claim, kept);
+            assert_eq!(clocks, ClockRelation::Synchronised);
+            (offset_ns, bound_ns)
+        };
+        let within = ClockClaim::Within { bound_ns: 100 };
+        let by_kernel = kept(Some(DISCIPLINED), None);
+        assert_eq!(told(ClockClaim::Synchronised, &by_kernel), (Some(-350), Some(4200)));
+        assert_eq!(told(ClockClaim::Synchronised, &kept(None, None)), (None, None));
+        assert_eq!(told(within, &by_kernel), (Some(-350), Some(100)));
+        assert_eq!(told(within, &kept(None, None)), (None, Some(100)));
+        let by_both = kept(Some(DISCIPLINED), Some(FOLLOWING));
+        assert_eq!(told(ClockClaim::Synchronised, &by_both), (Some(-253), Some(253 + 2427)));
+        assert_eq!(told(within, &by_both), (Some(-253), Some(100)));
+        let alone = Following { steps: 0, ..FOLLOWING };
+        assert_eq!(told(ClockClaim::Synchronised, &kept(None, Some(alone))), (None, None));
+        let uptime = synchronised(true, within, &by_kernel);
+        assert_eq!((uptime.clocks, uptime.bound_ns), (ClockRelation::None, None));
+        assert!(uptime.known_by.contains("--probe-clock micros"), "{uptime:?}");
+    }
+
+    #[test]
+    fn a_cards_clock_is_as_near_as_it_was_seen() {
+        let card =
+            PtpClock { device: "/dev/ptp0".into(), name: "igb".into(), ahead_ns: 1000, within_ns: 901 };
+        let on_card = Following { is_card: true, ..FOLLOWING };
+        let one = Kept { hardware: vec![card.clone()], ..kept(None, Some(on_card)) };
+        assert_eq!(one.by_ptp(), Some((-1253, 2427 + 451)));
+        let two = Kept { hardware: vec![card.clone(), card], ..kept(None, Some(on_card)) };
+        assert_eq!((two.by_ptp(), kept(None, Some(on_card)).by_ptp()), (None, None), "which, nobody says");
+    }
+
+    #[test]
+    fn what_ptp4l_says_is_said() {
+        let says = |ptp4l| Kept { ptp4l: Some(ptp4l), ..Kept::default() }.in_words();
+        let ahead =
+            "; ptp4l says the wall clock is -253 ns ahead of the one it follows, give or take 2427 ns";
+        assert!(says(Ok(FOLLOWING)).starts_with(ahead), "{}", says(Ok(FOLLOWING)));
+        assert!(says(Ok(Following { is_card: true, ..FOLLOWING })).contains("a card's clock is -253 ns"));
+        assert!(says(Ok(Following { steps: 0, ..FOLLOWING })).contains("ptp4l follows no other clock"));
+        let silent = says(Err(io::ErrorKind::TimedOut.into()));
+        assert!(silent.contains("ptp4l was asked and said nothing (timed out)"), "{silent}");
+        assert!(!Kept::default().in_words().contains("ptp4l"));
+    }
+
+    #[test]
+    fn hardware_clocks_are_shown_with_their_offset_and_its_bound() {
+        let clock =
+            PtpClock { device: "/dev/ptp0".into(), name: "igb".into(), ahead_ns: -120, within_ns: 901 };
+        let words = "; /dev/ptp0 (igb) is -120 ns ahead of the wall clock, give or take 451 ns";
+        assert_eq!(hardware_clocks(&[clock]), words);
+        assert!(hardware_clocks(&[]).contains("no hardware clock for PTP"));
+    }
+
+    #[test]
+    fn unrelated_clocks_are_the_rule_without_senders_or_without_a_word() {
+        for (claim, why) in [(ClockClaim::Auto, "nobody has sent"), (ClockClaim::None, "--clocks none")] {
+            let Relation { clocks, known_by, .. } = relation(&[], claim, &Kept::default());
+            assert_eq!(clocks, ClockRelation::None);
+            assert!(known_by.contains(why), "{known_by}");
+        }
+        assert_eq!(relation(&[], ClockClaim::SameHost, &Kept::default()).clocks, ClockRelation::SameHost);
+    }
+}

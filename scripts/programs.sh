@@ -1,0 +1,158 @@
+# Sourced by test, test-nic and test-vm: builds the test programs once, runs each with a log of its own, and reports.
+#
+# A run has one folder, which goes when the outermost script ends:
+#   programs  crate, kind, name and executable of each test program, separated by tabs
+#   notes     skips and repeats (LINERATE_TEST_LOG, see crates/testing)
+#   logs/     the output of each program and each check
+#   ended/    how each ended: label, exit status, kind (tests, docs, check), how many tests it had to run or "-"
+#   tmp/      the temporary folder of everything that runs; empty at the end
+# shellcheck shell=sh
+
+tab=$(printf '\t')
+
+# Starts a run, or takes part in that of the calling script.
+begin() {
+    is_outermost=
+    began=$(date +%s)
+    if [ -z "${LINERATE_TEST_RUN:-}" ]; then
+        is_outermost=yes
+        LINERATE_TEST_RUN=$(mktemp -d)
+        trap 'rm -rf "$LINERATE_TEST_RUN"' EXIT
+        trap 'exit 130' INT TERM
+        mkdir "$LINERATE_TEST_RUN/logs" "$LINERATE_TEST_RUN/ended" "$LINERATE_TEST_RUN/tmp"
+        # Some tests become users without rights.
+        chmod 711 "$LINERATE_TEST_RUN"
+        chmod 1777 "$LINERATE_TEST_RUN/tmp"
+        export LINERATE_TEST_RUN TMPDIR="$LINERATE_TEST_RUN/tmp" LINERATE_TEST_LOG="$LINERATE_TEST_RUN/notes"
+        : >"$LINERATE_TEST_LOG"
+        chmod 666 "$LINERATE_TEST_LOG"
+    fi
+    run=$LINERATE_TEST_RUN
+}
+
+stage() { echo "== $1 (after $(($(date +%s) - began)) s)"; }
+
+# Builds all test programs with the features of the whole workspace. A build of some crates alone has other features, and
+# makes most of them once more.
+build_programs() {
+    [ ! -e "$run/programs" ] || return 0
+    # Those named vm are built by name only.
+    for which in "" "--test=vm"; do
+        cargo test --workspace --locked --no-run $which --message-format=json-render-diagnostics >>"$run/built" ||
+            stop building "the test programs cannot be built"
+    done
+    sed -n 's|^{"reason":"compiler-artifact".*"manifest_path":"[^"]*/crates/\([^"/]*\)/Cargo.toml","target":{"kind":\["\([a-z]*\)".*"name":"\([^"]*\)","src_path".*"test":true},"features".*"executable":"\([^"]*\)".*|\1'"$tab"'\2'"$tab"'\3'"$tab"'\4|p' \
+        "$run/built" | sort >"$run/programs.new"
+    [ -s "$run/programs.new" ] || stop building "cargo listed no test program"
+    mv "$run/programs.new" "$run/programs"
+}
+
+# The executable of a crate's folder of tests.
+program() { # crate name
+    awk -F "$tab" -v crate="$1" -v name="$2" '
+        $1 == crate && $2 == "test" && $3 == name { print $4; found++ }
+        END { if (found != 1) { print "error: cargo built no test program " name " of " crate >"/dev/stderr"; exit 1 } }
+    ' "$run/programs"
+}
+
+# The built command lab vm, from the same build.
+lab() {
+    beside=$(program cli vm)
+    "${beside%/deps/*}/linerate" lab vm "$@"
+}
+
+# How many of a program's tests its arguments choose.
+chosen() { # executable argument...
+    "$@" --list </dev/null | grep -c ': test$' || true
+}
+
+# Words before each test program, for example: nice -n 10.
+with=
+# So many failed tests of a run are run again, and so many of a program: more is no starved machine.
+repeats=5
+repeats_of_a_program=2
+# Runs a test program in its crate's folder, as cargo does.
+run_program() { # label tests-or-"-" crate executable argument...
+    label=$1 expected=$2 folder=crates/$3
+    shift 3
+    status=0
+    (
+        echo "program: $(basename "$1")"
+        cd "$folder"
+        # shellcheck disable=SC2086
+        exec $with "$@" </dev/null
+    ) >"$run/logs/$label" 2>&1 || status=$?
+    [ "$status" -ne 101 ] || run_again "$label" "$folder" "$1"
+    ended "$label" "$status" tests "$expected"
+}
+
+# Runs the failed tests of a program once more, each alone. Where all pass, the status is 0, and each is shown with its
+# first failure and counted as repeated: what fails every time fails here too, and what a busy machine broke does not.
+run_again() { # label folder executable
+    failed=$(sed -n 's/ - should panic \.\.\. FAILED$/ ... FAILED/; s/^test \(.*\) \.\.\. FAILED$/\1/p' "$run/logs/$1")
+    number=$(echo "$failed" | grep -c . || true)
+    [ "$number" -gt 0 ] && [ "$number" -le "$repeats_of_a_program" ] && [ "$number" -le "$repeats" ] || return 0
+    repeats=$((repeats - number))
+    for test in $failed; do
+        (cd "$2" && exec "$3" --exact "$test" </dev/null) >>"$run/logs/$1.again" 2>&1 || return 0
+    done
+    echo "== $1: failed at first, and passed when run again alone:"
+    cat "$run/logs/$1"
+    for test in $failed; do
+        printf 'REPEATED\t%s\t%s\tfailed at first, passed alone\n' "$(basename "$3")" "$test" | tee -a "$LINERATE_TEST_LOG"
+    done
+    status=0
+}
+
+# The same for those tests of a program that its arguments choose: none is an error.
+run_chosen() { # label crate name argument...
+    label=$1 crate=$2
+    executable=$(program "$2" "$3")
+    shift 3
+    number=$(chosen "$executable" "$@")
+    if [ "$number" -eq 0 ]; then
+        fail "$label" "$* chooses no test of $executable"
+    else
+        run_program "$label" "$number" "$crate" "$executable" "$@"
+    fi
+}
+
+# Runs a command that is no test program.
+run_check() { # label kind command...
+    label=$1 kind=$2
+    shift 2
+    status=0
+    "$@" >"$run/logs/$label" 2>&1 </dev/null || status=$?
+    ended "$label" "$status" "$kind" -
+}
+
+# Writes down how something ended. Only what failed is shown, and that at once and in full.
+ended() { # label status kind tests
+    echo "$1$tab$2$tab$3$tab$4" >"$run/ended/$1"
+    [ "$2" -ne 0 ] || return 0
+    echo "== $1 failed with status $2:"
+    cat "$run/logs/$1"
+}
+
+# A failure that no program reports.
+fail() { # label words
+    echo "error: $2" >"$run/logs/$1"
+    ended "$1" 1 check -
+}
+
+# The same, and nothing more can be done.
+stop() { # label words
+    fail "$@"
+    finish || true
+    exit 1
+}
+
+# At the end of a run: fails when something is left in the temporary folder, and prints the counts as the last line.
+finish() {
+    [ -n "$is_outermost" ] || return 0
+    left=$(cd "$run/tmp" && find . -mindepth 1 -maxdepth 2 | head -n 50)
+    [ -z "$left" ] || fail temporary-folder "left in the temporary folder:
+$left"
+    stage "done"
+    scripts/count-tests "$run"
+}
