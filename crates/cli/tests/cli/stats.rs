@@ -29,7 +29,8 @@ fn trial_of(command: Command) -> Value {
 fn before_sent(rx: &str, total: &Value) -> u64 {
     let before_sent = total["before_sent"].as_u64().unwrap();
     let by_poll = rx.starts_with("xdp") || rx.starts_with("xsk");
-    assert!(by_poll || before_sent == 0, "{rx} {total:#}");
+    let bound = if by_poll { 5 + total["packets"].as_u64().unwrap() / 100 } else { 0 };
+    assert!(before_sent <= bound, "{rx} {total:#}");
     before_sent
 }
 

@@ -129,11 +129,24 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
             return status;
         }
         if since.elapsed() > Duration::from_secs(60) {
+            let threads = threads(child);
             child.kill().ok();
-            panic!("still running after a minute");
+            panic!("still running after a minute: {threads}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What each thread of a process is doing: name, state, and where it is in the kernel (root only).
+fn threads(child: &Child) -> String {
+    let mut all = String::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten().flatten() {
+        for file in ["comm", "stat", "syscall", "stack"] {
+            let text = std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            all.push_str(&format!("\n{file}: {}", text.trim()));
+        }
+    }
+    all
 }
 
 pub(crate) fn signal(child: &Child, name: &str) {

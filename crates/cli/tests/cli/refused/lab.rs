@@ -12,7 +12,11 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["1 to 16 queues by choice where it is virtio, not 99 of virtio", "not 2 of igb"],
     ),
-    (&["lab", "vm", "--accel", "hvf", "--", "true"], 2, &["unknown accelerator hvf: expected tcg, kvm or counting"]),
+    (
+        &["lab", "vm", "--accel", "hvf", "--", "true"],
+        2,
+        &["unknown accelerator hvf: expected tcg, kvm or counting"],
+    ),
     (
         &["lab", "vm", "--cpus", "0", "--memory", "1", "--share", "/nowhere", "--", "true"],
         2,
