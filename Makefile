@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact bless-exact bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact bless-exact bpf bless man completions fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ test-nic: ## cards' settings on real network drivers, in virtual machines (downl
 
 test-vm: ## the other commands on real drivers, and XDP on Linux 6.1, 6.12 and the newest, in virtual machines
 	@scripts/test-vm
+
+test-steer: ## the steering of linerate divert on a real card, undone afterwards: IF=eth1 (root)
+	@test -n "$(IF)" || { echo "say which card: make test-steer IF=eth1" >&2; exit 2; }
+	LINERATE_STEER_IF=$(IF) $(CARGO) test --locked -p linerate-divert --test steer -- --nocapture a_real_card
 
 test-quick: ## unit tests only
 	$(CARGO) test --workspace --lib --bins

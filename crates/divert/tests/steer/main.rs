@@ -71,6 +71,7 @@ impl Bed {
             sample_file: None,
             keep_file: None,
             steering: None,
+            shadow: false,
         };
         plan.steered(&self.card(), steer, state.to_owned())
     }
