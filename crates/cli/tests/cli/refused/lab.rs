@@ -4,8 +4,12 @@ use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
     (&["lab", "vm"], 2, &["CMD"]),
-    (&["lab", "vm", "--kernel", "5.10", "--", "true"], 2, &["no such kernel here: 5.10"]),
-    (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["no such card: i40e"]),
+    (
+        &["lab", "vm", "--kernel", "5.10", "--", "true"],
+        2,
+        &["unknown kernel '5.10': expected 6.1, 6.12 or latest"],
+    ),
+    (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["unknown card 'i40e': expected"]),
     (&["lab", "vm", "--pair", "virtio:x", "--", "true"], 2, &["no number of queues: x", "virtio:4"]),
     (
         &["lab", "vm", "--pair", "virtio:99", "--pair", "igb:2", "--", "true"],
@@ -15,7 +19,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["lab", "vm", "--accel", "hvf", "--", "true"],
         2,
-        &["unknown accelerator hvf: expected tcg, kvm or counting"],
+        &["unknown accelerator 'hvf': expected tcg, kvm or counting"],
     ),
     (
         &["lab", "vm", "--cpus", "0", "--memory", "1", "--share", "/nowhere", "--", "true"],
