@@ -16,11 +16,13 @@ pub(crate) enum LabCommand {
     /// Run a command in a virtual machine with real network drivers
     ///
     /// A stock Debian kernel runs in an emulated machine whose network cards are wired back to back in pairs: pair1a
-    /// and pair1b, pair2a and pair2b, and so on. The command sees this host's files; what it writes stays in the
-    /// machine's memory, except in /share. Its output and exit status are passed on; 124: the time limit was
+    /// and pair1b, pair2a and pair2b, and so on. The command sees this host's files, and this program as linerate; what
+    /// it writes stays in the machine's memory, except in /share. Runs that linerate saves are in this host's usual
+    /// folder (with --share, in FOLDER where they were told to go). Its output and exit status are passed on; 124: the time limit was
     /// reached; 125: the machine ended without a status.
     #[command(
-        after_help = "Exit status: the command's; 124 the time limit was reached; 125 the machine ended without a \
+        after_help = "Examples:\n  linerate lab vm --get\n  linerate lab vm --pair igb -- linerate bench \
+                      --tx-interface pair1a --rx-interface pair1b\n\nExit status: the command's; 124 the time limit was reached; 125 the machine ended without a \
                       status; 2 wrong usage; 3 the packages are missing (--get downloads them), or no right to \
                       create a network namespace; 4 the environment refused."
     )]
@@ -42,9 +44,9 @@ pub(crate) struct VmArgs {
     /// Memory of the guest in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub(crate) memory: u32,
-    /// How long it may take, with the guest's start
-    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = wire::parse_duration)]
-    pub(crate) timeout: Duration,
+    /// How long it may take, with the guest's start [default: 2m; 30m where the command is linerate]
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
     /// Who executes the guest's instructions: tcg (the emulator), kvm (needs /dev/kvm) or counting (the emulator with one
     /// CPU, whose clock advances by 1 ns an instruction)
     #[arg(long, default_value = "tcg", value_name = "NAME")]

@@ -1,8 +1,11 @@
 //! `linerate lab vm`: a command in a virtual machine with real network drivers.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     io::{self, Write},
+    path::PathBuf,
+    time::Duration,
 };
 
 use lab::{Vm, VmError, VmPlan, VmStatus, VmStore, VmStreams};
@@ -12,7 +15,7 @@ use crate::{
     access::gain_access,
     args::{LabArgs, LabCommand, VmArgs},
     failure::{Failure, Status},
-    output::printed,
+    output::{printed, state_folder},
 };
 
 /// As of timeout(1).
@@ -47,12 +50,12 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     gain_access()?;
     let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
     let streams = VmStreams { stdout: &mut stdout, stderr: &mut stderr };
-    let ended = vm.run(&script(&args.command), streams, || signal::caught() == 0);
+    let ended = vm.run(&script(args), streams, || signal::caught() == 0);
     let status = match ended {
         Ok(VmStatus::Exited(status)) => status,
         Ok(VmStatus::TimedOut(words)) => {
             eprint!("{words}");
-            eprintln!("the virtual machine was ended after {:?} (--timeout)", args.timeout);
+            eprintln!("the virtual machine was ended after {:?} (--timeout)", time_limit(args));
             TIMED_OUT
         }
         Ok(VmStatus::Stopped) => INTERRUPTED,
@@ -69,15 +72,20 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     std::process::exit(status.into())
 }
 
+/// Whether the guest runs linerate itself, by its name.
+fn runs_linerate(args: &VmArgs) -> bool {
+    args.command.first().is_some_and(|program| program == "linerate")
+}
+
 fn plan(args: &VmArgs) -> VmPlan {
     VmPlan {
         kernel: args.kernel,
         pairs: args.pairs.clone(),
         cpus: args.cpus,
         memory_mib: args.memory,
-        time_limit: args.timeout,
+        time_limit: time_limit(args),
         accel: args.accel,
-        share: args.share.clone(),
+        share: args.share.clone().or_else(|| runs_linerate(args).then(runs_folder)),
         kernel_options: args.kernel_options.clone(),
         image: None,
     }
@@ -97,8 +105,39 @@ fn explain(error: &VmError, args: &VmArgs) -> Failure {
     }
 }
 
+/// How long the machine may run. A ladder takes minutes where everything is emulated.
+fn time_limit(args: &VmArgs) -> Duration {
+    const OF_LINERATE: Duration = Duration::from_secs(30 * 60);
+    const OF_OTHERS: Duration = Duration::from_secs(2 * 60);
+    args.timeout.unwrap_or(if runs_linerate(args) { OF_LINERATE } else { OF_OTHERS })
+}
+
+/// Makes the folder of saved runs, which the guest shares: what it saves is this host's, also when it is cut off.
+fn runs_folder() -> PathBuf {
+    let folder = state_folder().join("runs");
+    // Without the folder the plan says what is wrong.
+    std::fs::create_dir_all(&folder).ok();
+    folder
+}
+
+/// The guest's script: this very program under its name, and what it saves in this host's folder of runs.
+fn script(args: &VmArgs) -> String {
+    let mut lines = String::new();
+    if let Ok(program) = env::current_exe() {
+        lines += &format!("mkdir -p /run/bin && ln -s {} /run/bin/linerate\n", quoted(program.as_os_str()));
+        lines += "PATH=/run/bin:$PATH && export PATH\n";
+    }
+    if runs_linerate(args) && args.share.is_none() {
+        let state = state_folder();
+        let (parent, runs) = (state.parent().unwrap_or(&state), state.join("runs"));
+        lines += &format!("mkdir -p {0} && mount --bind /share {0}\n", quoted(runs.as_os_str()));
+        lines += &format!("XDG_STATE_HOME={} && export XDG_STATE_HOME\n", quoted(parent.as_os_str()));
+    }
+    lines + &line(&args.command)
+}
+
 /// The command as a line of a shell script.
-fn script(command: &[OsString]) -> String {
+fn line(command: &[OsString]) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     format!("exec {}\n", words.join(" "))
 }
@@ -114,7 +153,7 @@ mod tests {
     #[test]
     fn a_shell_reads_the_words_of_a_command_as_they_were() {
         let words = ["printf", "%s|", "it's", "a b", "$HOME", "", "\\"].map(OsString::from);
-        let output = std::process::Command::new("sh").arg("-c").arg(script(&words)).output().unwrap();
+        let output = std::process::Command::new("sh").arg("-c").arg(line(&words)).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's|a b|$HOME||\\|");
     }
 }
