@@ -21,6 +21,13 @@ pub(crate) struct PathArgs {
     /// Bytes a message of a tcp engine: of one call to send
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub(crate) send_size: u32,
+    /// Frames that the engine pktgen hands over before the driver tells the card (xmit_more); they are one packet, sent so
+    /// often [default: 1]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) burst: Option<u32>,
+    /// How often the engine pktgen sends each packet again before it makes the next (clone_skb) [default: 0]
+    #[arg(long = "clone", hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) clones: Option<u32>,
     /// Sending threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
@@ -100,10 +107,17 @@ pub(crate) struct SettingArgs {
     /// Receive on this real interface
     #[arg(long, value_name = "IF", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
-    /// Its interrupt moderation in microseconds, put back afterwards
+    /// Interrupt moderation of the sending interface in microseconds, put back afterwards: its rx-usecs, the interrupt that on
+    /// most cards also frees the packets sent
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "tx_interface")]
+    pub(crate) tx_usecs: Option<u32>,
+    /// Transmit descriptors of the sending interface, put back afterwards
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "tx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tx_ring: Option<u32>,
+    /// Interrupt moderation of the receiving interface in microseconds, put back afterwards
     #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "rx_interface")]
     pub(crate) rx_usecs: Option<u32>,
-    /// Its receive descriptors, put back afterwards
+    /// Receive descriptors of the receiving interface, put back afterwards
     #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
 }
