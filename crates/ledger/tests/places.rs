@@ -5,6 +5,8 @@
 mod live;
 #[path = "places/scene.rs"]
 mod scene;
+#[path = "places/ways.rs"]
+mod ways;
 
 use std::{net::UdpSocket, process::Command};
 

@@ -131,6 +131,11 @@ places! {
     IpProtocol = "ip-protocol", "no transport protocol", Packets, "nstat -az Ip*InUnknownProtos; tcpdump -ni DEV -v";
     /// A firewall rule dropped it: nftables, iptables, conntrack.
     Firewall = "firewall", "firewall", Packets, "nft list ruleset; iptables -L -v; nft monitor trace";
+    /// IPsec refused it: a policy blocks it, wants it encrypted, or there is no state for it.
+    Ipsec = "ipsec", "IPsec", Packets, "cat /proc/net/xfrm_stat; ip -s xfrm policy; ip -s xfrm state";
+    /// UDP or TCP refused its header: a length that does not fit the packet.
+    TransportHeader = "transport-header", "transport header", Packets,
+        "nstat -az UdpInErrors TcpInErrs; tcpdump -ni DEV -v";
     /// Nobody listens on that address and port.
     NoSocket = "no-socket", "no socket", Packets, "ss -lunp: start the receiver, or stop the sender";
     /// A checksum is wrong.

@@ -159,7 +159,7 @@ impl Scene {
 
 /// Looks until what is seen is as wanted, or for ten seconds, and returns the last look.
 pub(crate) fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(std::env::var("WAY_WAIT").map_or(10, |text| text.parse().unwrap()));
     loop {
         let seen = look();
         if wanted(&seen) || Instant::now() > deadline {
