@@ -425,6 +425,26 @@ mod tests {
     }
 
     #[test]
+    fn a_bus_that_stalls_is_the_cause_of_what_a_port_discards_and_counts_nothing_itself() {
+        // Made up, after the meaning of the counters in the documentation of the driver.
+        let mut card = HostCounters { driver: "mlx5_core".into(), ..HostCounters::default() };
+        let moved = [
+            ("rx_packets", 40_960_000),
+            ("rx_discards_phy", 818_217),
+            ("outbound_pci_stalled_wr", 37),
+            ("outbound_pci_stalled_wr_events", 9),
+            ("outbound_pci_buffer_overflow", 818_217),
+        ];
+        card.driver_counters = moved.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let growth = growth(card, Vec::new());
+        let lines = growth.lines(&Drivers::built_in());
+        assert_eq!(lost(&growth), [is(Place::NicMissed, 818_217)]);
+        let source = "eth0 rx_discards_phy (outbound_pci_stalled_wr_events +9, outbound_pci_buffer_overflow +818217)";
+        assert_eq!(lines[0].source, source);
+        assert!(growth.unknown_counters(&Drivers::built_in()).is_empty());
+    }
+
+    #[test]
     fn what_the_driver_names_is_taken_off_rx_dropped() {
         let mut card = HostCounters { driver: "virtio_net".into(), ..HostCounters::default() };
         card.driver_counters = vec![("rx_queue_0_drops".into(), 7)];

@@ -93,7 +93,7 @@ places! {
     XdpAborted = "xdp-aborted", "XDP aborted", Frames, "bpftool prog tracelog; the program has a fault";
     /// An XDP redirect failed, by the errno beside it.
     XdpRedirect = "xdp-redirect", "XDP redirect failed", Frames,
-        "the target needs NAPI (ethtool -K PEER gro on) or an XDP program, and room in its ring";
+        "the target needs NAPI (ethtool -K PEER gro on) or an XDP program, room in its ring, and on some cards a queue for each CPU (ENXIO: ethtool -L DEV combined N)";
     /// The driver could not send what an XDP program bounced.
     XdpTx = "xdp-tx", "XDP transmit failed", Frames, "ethtool -G DEV tx 4096; a queue a CPU: ethtool -L DEV";
     /// The fill ring of an AF_XDP socket had no frame for the packet.
