@@ -29,6 +29,7 @@ pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQu
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, PlaceArg, QueueList,
+    SteerArg,
 };
 pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
