@@ -262,6 +262,12 @@ pub enum VmPlanError {
         /// What was asked.
         cpus: u32,
     },
+    /// None, or more than the emulated machine has slots for.
+    #[error("two virtual machines have 1 to 8 cables between them, not {cables}")]
+    Cables {
+        /// What was asked.
+        cables: usize,
+    },
     /// Too little for a kernel and its files in RAM.
     #[error("a virtual machine has at least {} MiB of memory, not {memory_mib}", VmPlan::LEAST_MEMORY_MIB)]
     Memory {

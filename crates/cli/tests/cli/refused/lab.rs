@@ -17,6 +17,21 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["1 to 16 queues by choice where it is virtio, not 99 of virtio", "not 2 of igb"],
     ),
     (
+        &["lab", "vm", "--wire", "igb", "--", "true"],
+        2,
+        &["--wire and --other are for two machines: --hosts 2"],
+    ),
+    (
+        &["lab", "vm", "--hosts", "2", "--other", "true", "--", "true"],
+        2,
+        &["two machines need a cable between them, for example --wire igb"],
+    ),
+    (
+        &["lab", "vm", "--hosts", "2", "--wire", "igb", "--", "true"],
+        2,
+        &["two machines need the second one's command: --other LINE"],
+    ),
+    (
         &["lab", "vm", "--accel", "hvf", "--", "true"],
         2,
         &["unknown accelerator 'hvf': expected tcg, kvm or counting"],
