@@ -97,7 +97,6 @@ pub(crate) enum Command {
     /// Compare runs statistically; the exit status is a regression gate
     Compare(CompareArgs),
     /// Print the manual page (troff)
-    #[command(hide = true)]
     Man,
     /// Print a completion script for a shell
     Completions {
