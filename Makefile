@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact bless-exact bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,8 +85,12 @@ bench-search: ## trials and errors of the search beside the reference MLRsearch,
 exact: build ## instructions per packet that linerate itself executes, against benches/exact.toml (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact
 
-bless-exact: build ## accept what make exact counts; say why in the commit's message
+exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3 and plain C loops in one emulated machine (root)
+	$(CARGO) bench --locked -p linerate-bench --bench exact_peers
+
+bless-exact: build ## accept what make exact and CI count; say why in the commit's message
 	$(CARGO) bench --locked -p linerate-bench --bench exact -- --bless
+	scripts/test-exact --bless
 
 bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
 	@scripts/bpf-objects
