@@ -64,11 +64,14 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
 
 /// What the driver counts of why it lost packets at a place.
 fn causes(counters: &HostCounters, place: Place, drivers: &Drivers) -> String {
-    let is_one = |(name, value): &&(String, u64)| {
-        *value > 0 && drivers.cause(&counters.driver, name) == Some(place)
-    };
-    let causes: Vec<String> =
-        counters.driver_counters.iter().filter(is_one).map(|(name, value)| format!("{name} +{value}")).collect();
+    let is_one =
+        |(name, value): &&(String, u64)| *value > 0 && drivers.cause(&counters.driver, name) == Some(place);
+    let causes: Vec<String> = counters
+        .driver_counters
+        .iter()
+        .filter(is_one)
+        .map(|(name, value)| format!("{name} +{value}"))
+        .collect();
     if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) }
 }
 

@@ -439,7 +439,8 @@ mod tests {
         let growth = growth(card, Vec::new());
         let lines = growth.lines(&Drivers::built_in());
         assert_eq!(lost(&growth), [is(Place::NicMissed, 818_217)]);
-        let source = "eth0 rx_discards_phy (outbound_pci_stalled_wr_events +9, outbound_pci_buffer_overflow +818217)";
+        let source =
+            "eth0 rx_discards_phy (outbound_pci_stalled_wr_events +9, outbound_pci_buffer_overflow +818217)";
         assert_eq!(lines[0].source, source);
         assert!(growth.unknown_counters(&Drivers::built_in()).is_empty());
     }

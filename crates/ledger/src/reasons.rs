@@ -102,7 +102,9 @@ pub(crate) fn place_by_packet(reason: &str, function: &str, packet: &[u8]) -> Op
             let (header, total) = (u16::from(packet[0] & 15) * 4, [*packet.get(2)?, *packet.get(3)?]);
             Some(datagram_of(u16::from_be_bytes(total).saturating_sub(header)))
         }
-        "__udp6_lib_rcv" if !is_four => Some(datagram_of(u16::from_be_bytes([*packet.get(4)?, *packet.get(5)?]))),
+        "__udp6_lib_rcv" if !is_four => {
+            Some(datagram_of(u16::from_be_bytes([*packet.get(4)?, *packet.get(5)?])))
+        }
         "__udp4_lib_mcast_deliver" | "__udp6_lib_mcast_deliver" => Some(Place::NoSocket),
         _ => None,
     }

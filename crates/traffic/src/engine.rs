@@ -113,6 +113,10 @@ pub struct TxOptions {
     pub message_bytes: Option<u32>,
     /// Receive the probes that targets return ([`Sender::take_returns`]).
     pub returns: bool,
+    /// Frames that the kernel's generator hands over before it tells the card.
+    pub burst: Option<u32>,
+    /// How often the kernel's generator sends each packet again before it makes the next.
+    pub clones: Option<u32>,
 }
 
 /// Options of receiving engines that users give beside the engine's name; `None` is not given.

@@ -384,8 +384,8 @@ impl Way {
         let Some(scene) = Scene::unwatched(&LabPlan::default()) else { return Vec::new() };
         let (tx, rx) = (scene.lab.tx(), scene.lab.rx());
         let is_router = self.rx.contains("tap");
-        let _tap: Option<File> =
-            is_router.then(|| OwnedFd::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap()).into());
+        let _tap: Option<File> = is_router
+            .then(|| OwnedFd::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap()).into());
         for (side, script) in [(tx, self.tx), (rx, self.rx)] {
             if !script.is_empty() {
                 side.run(|| run(Command::new("sh").args(["-ec", script]))).unwrap();
@@ -477,7 +477,8 @@ impl Traffic {
             }
             Self::Six(change) => {
                 let (tx, rx) = (scene.lab.tx(), scene.lab.rx());
-                let mut frame = [&rx.mac()[..], &tx.mac(), &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 28, 17, 64]].concat();
+                let mut frame =
+                    [&rx.mac()[..], &tx.mac(), &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 28, 17, 64]].concat();
                 frame.extend(tx.ipv6()[0].octets().iter().chain(&rx.ipv6()[0].octets()));
                 frame.extend([0x10, 0, PORT.to_be_bytes()[0], PORT.to_be_bytes()[1], 0, 28, 0, 0]);
                 frame.resize(54 + 28, 0);

@@ -44,7 +44,13 @@ fn every_row_of_the_ladder_is_an_engine() {
 
 #[test]
 fn saved_engines_keep_all_settings() {
-    let given = TxOptions { send_buffer_bytes: Some(77), message_bytes: Some(9), returns: true };
+    let given = TxOptions {
+        send_buffer_bytes: Some(77),
+        message_bytes: Some(9),
+        returns: true,
+        burst: Some(32),
+        clones: Some(1000),
+    };
     let taken =
         RxOptions { receive_buffer_bytes: Some(78), busy_poll_micros: Some(5), message_bytes: Some(9) };
     for engine in engines() {

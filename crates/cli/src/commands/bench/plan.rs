@@ -122,6 +122,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         parameters: BTreeMap::new(),
         trials: args.trials,
         rate: args.rate,
+        tx_settings: args.lab.tx_settings(),
         rx_settings: args.lab.rx_settings(),
         state: state_folder(),
         lossless: None,
@@ -188,6 +189,8 @@ fn engines(
         send_buffer_bytes: args.sockets.send_buffer,
         message_bytes: Some(args.paths.send_size),
         returns: false,
+        burst: args.paths.burst,
+        clones: args.paths.clones,
     };
     let receiving = RxOptions {
         receive_buffer_bytes: args.sockets.receive_buffer,
@@ -229,6 +232,13 @@ fn may_use_bpf(access: Access) -> bool {
 }
 
 impl SettingArgs {
+    /// What is to be set of the sending card, as `linerate nic apply` takes it.
+    fn tx_settings(&self) -> Vec<String> {
+        let moderation = self.tx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
+        let ring = self.tx_ring.map(|slots| format!("ring.tx={slots}"));
+        moderation.into_iter().chain(ring).collect()
+    }
+
     /// What is to be set of the receiving card, as `linerate nic apply` takes it.
     fn rx_settings(&self) -> Vec<String> {
         let moderation = self.rx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
