@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,15 @@ man: build ## write the manual page to target/linerate.1
 completions: build ## write shell completions to target/completions
 	mkdir -p target/completions
 	for shell in bash zsh fish; do $(LINERATE) completions $$shell > target/completions/linerate.$$shell; done
+
+install: build ## install below $$DESTDIR$$PREFIX (/usr/local): program, manual page, completions, unit files
+	@scripts/install $(LINERATE)
+
+deb: build ## make a Debian package in target/deb
+	@scripts/deb $(LINERATE) target/deb
+
+test-deb: build ## install, use, upgrade, remove and purge the package, over a copy of this machine's root in memory (root)
+	@scripts/test-deb $(LINERATE)
 
 fuzz: ## run each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=60; done
