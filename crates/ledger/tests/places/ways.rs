@@ -5,7 +5,6 @@ use std::{
     cell::Cell,
     fs::File,
     net::{SocketAddr, TcpListener, UdpSocket},
-    os::fd::OwnedFd,
     process::Command,
     sync::{
         Mutex,
@@ -93,11 +92,11 @@ macro_rules! router {
 }
 
 /// The same frames to the router's neighbours.
-fn forwarded_4(frame: &mut Vec<u8>) {
+fn forwarded_4(frame: &mut [u8]) {
     frame[30..34].copy_from_slice(&[192, 0, 2, 9]);
 }
 
-fn forwarded_6(frame: &mut Vec<u8>) {
+fn forwarded_6(frame: &mut [u8]) {
     frame[38..54].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
 }
 
@@ -384,8 +383,8 @@ impl Way {
         let Some(scene) = Scene::unwatched(&LabPlan::default()) else { return Vec::new() };
         let (tx, rx) = (scene.lab.tx(), scene.lab.rx());
         let is_router = self.rx.contains("tap");
-        let _tap: Option<File> = is_router
-            .then(|| OwnedFd::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap()).into());
+        let _tap: Option<File> =
+            is_router.then(|| rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap().into());
         for (side, script) in [(tx, self.tx), (rx, self.rx)] {
             if !script.is_empty() {
                 side.run(|| run(Command::new("sh").args(["-ec", script]))).unwrap();
