@@ -6,6 +6,7 @@ mod exact;
 mod inside;
 mod ledger;
 mod nic;
+mod pci;
 mod probe;
 mod stats;
 mod support;
