@@ -29,6 +29,9 @@ pub struct BenchPlan {
     pub trials: u32,
     /// The rate as given.
     pub rate: Rate,
+    /// Settings of the sending interface, where it is a real one, in the words of `linerate nic apply`; put back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tx_settings: Vec<String>,
     /// Settings of the receiving interface, where it is a real one, in the words of `linerate nic apply`; put back
     /// afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,6 +97,7 @@ impl BenchPlan {
             parameters: BTreeMap::new(),
             trials: 1,
             rate: Rate::Max,
+            tx_settings: Vec::new(),
             rx_settings: Vec::new(),
             state: std::path::PathBuf::new(),
             lossless: None,

@@ -47,32 +47,41 @@ pub(crate) struct Recorder<'w, W> {
     lab: Option<BorrowedInterfaces>,
 }
 
-/// A lab of borrowed interfaces, and the changed settings of the receiving one. Dropped, it returns the interfaces first and
-/// then restores their settings.
+/// A lab of borrowed interfaces, and what was changed of them. Dropped, it returns the interfaces first and then restores
+/// their settings.
 struct BorrowedInterfaces {
     plan: LabPlan,
-    settings: Vec<String>,
+    /// Of the sending and of the receiving one.
+    settings: [Vec<String>; 2],
     lab: Lab,
-    _changed: Option<Session>,
+    _changed: Vec<Session>,
 }
 
 impl BorrowedInterfaces {
     fn new(plan: &BenchPlan, lab: LabPlan) -> Result<Self, TrialError> {
-        let changed = match &plan.trial.lab.interfaces {
-            Some(interfaces) if !plan.rx_settings.is_empty() => {
-                let mut session = Session::begin(&interfaces.rx, &plan.state)?;
-                let wanted = plan.rx_settings.iter().map(|text| text.parse::<Setting>());
+        let settings = Self::settings(plan);
+        let mut changed = Vec::new();
+        if let Some(interfaces) = &plan.trial.lab.interfaces {
+            for (name, settings) in [&interfaces.tx, &interfaces.rx].into_iter().zip(&settings) {
+                if settings.is_empty() {
+                    continue;
+                }
+                let mut session = Session::begin(name, &plan.state)?;
+                let wanted = settings.iter().map(|text| text.parse::<Setting>());
                 session.apply(&wanted.collect::<Result<Vec<Setting>, _>>().map_err(SessionError::from)?)?;
-                Some(session)
+                changed.push(session);
             }
-            _ => None,
-        };
+        }
         let made = Lab::create(&lab)?;
-        Ok(Self { plan: lab, settings: plan.rx_settings.clone(), lab: made, _changed: changed })
+        Ok(Self { plan: lab, settings, lab: made, _changed: changed })
     }
 
     fn is_for(&self, plan: &BenchPlan, lab: &LabPlan) -> bool {
-        self.plan == *lab && self.settings == plan.rx_settings
+        self.plan == *lab && self.settings == Self::settings(plan)
+    }
+
+    fn settings(plan: &BenchPlan) -> [Vec<String>; 2] {
+        [plan.tx_settings.clone(), plan.rx_settings.clone()]
     }
 }
 
@@ -169,7 +178,8 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             Row::Ours(pair) if plan.trial.lab.interfaces.is_some() => Some(plan.trial.lab_for(pair)),
             _ => None,
         };
-        let fits = |borrowed: &BorrowedInterfaces| ours.as_ref().is_some_and(|lab| borrowed.is_for(plan, lab));
+        let fits =
+            |borrowed: &BorrowedInterfaces| ours.as_ref().is_some_and(|lab| borrowed.is_for(plan, lab));
         if !self.lab.as_ref().is_some_and(fits) {
             // The interfaces return before they are borrowed again.
             self.lab = None;

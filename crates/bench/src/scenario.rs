@@ -296,8 +296,13 @@ fn unknown<'k>(table: &str, key: &str, known: impl Iterator<Item = &'k str>) -> 
 
 /// The candidate most like a word, if any is like it at all.
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    // Of short words with two letters exchanged (upd), Jaro finds nothing alike.
+    let is_a_slip = |candidate: &str| word.len() > 2 && strsim::damerau_levenshtein(word, candidate) == 1;
+    let likeness = |candidate: &str| {
+        strsim::jaro_winkler(word, candidate).max(if is_a_slip(candidate) { 0.9 } else { 0.0 })
+    };
     candidates
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .map(|candidate| (likeness(candidate), candidate))
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)

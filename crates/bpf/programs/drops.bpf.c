@@ -50,6 +50,10 @@ struct net_device {
 	possible_net_t nd_net;
 } CORE;
 
+struct dst_entry {
+	struct net_device *dev;
+} CORE;
+
 struct inode {
 	unsigned long i_ino;
 } CORE;
@@ -79,6 +83,7 @@ struct sock {
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
+	unsigned long _skb_refdst;
 	unsigned int len;
 	unsigned int data_len;
 	__u8 ip_summed : 2;
@@ -337,6 +342,23 @@ static ALWAYS_INLINE int is_of_streams(struct sk_buff *skb)
 	return bits && *bits >> (tag & 63) & 1;
 }
 
+/*
+ * Whether it came in by the interface, or was to go out by it: what IP sends has no device before it is past its
+ * firewall, and only its route says which it would have got.
+ */
+static ALWAYS_INLINE int is_of_interface(struct sk_buff *skb, struct net_device *dev)
+{
+	struct dst_entry *route = (void *)(skb->_skb_refdst & ~1ul); /* the lowest bit says whether it is counted */
+	int index = 0;
+
+	if (skb->skb_iif == interface || (dev && dev->ifindex == interface))
+		return 1;
+	if (!route || bpf_probe_read_kernel(&dev, sizeof(dev), &route->dev) || !dev)
+		return 0;
+	bpf_probe_read_kernel(&index, sizeof(index), &dev->ifindex);
+	return index == interface;
+}
+
 static ALWAYS_INLINE int carries_packets(__u16 family)
 {
 	return family == AF_INET || family == AF_INET6 || family == AF_PACKET;
@@ -414,7 +436,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 	key.namespace = watched(net, cpu);
 	if (key.namespace == NAMESPACES)
 		return;
-	if (interface && skb->skb_iif != interface && (!dev || dev->ifindex != interface))
+	if (interface && !is_of_interface(skb, dev))
 		return;
 	mine = slot(&key, cpu);
 	is_mine = is_of(mine, &key);

@@ -29,6 +29,7 @@ pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQu
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, PlaceArg, QueueList,
+    SteerArg,
 };
 pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
@@ -96,7 +97,6 @@ pub(crate) enum Command {
     /// Compare runs statistically; the exit status is a regression gate
     Compare(CompareArgs),
     /// Print the manual page (troff)
-    #[command(hide = true)]
     Man,
     /// Print a completion script for a shell
     Completions {

@@ -11,6 +11,7 @@ mod progress;
 mod scenario;
 mod screen;
 mod start;
+mod usage;
 mod work;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser};
 use crate::{
     args::{BenchCommand, Cli, Command},
     failure::{Failure, Status, in_words},
+    usage,
 };
 
 /// What scenarios can run: a table's name, and the words that start it.
@@ -34,13 +35,13 @@ pub(crate) struct Steps {
     pub(crate) commands: Vec<Cli>,
 }
 
-/// Parses the command line; wrong usage and help end the process here, as clap does it.
+/// Parses the command line. Help and the version are printed here and end the process.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     let is_bench = arguments.get(1).is_some_and(|word| word == "bench");
     if let Some(name) = is_bench.then(|| scenario_of(&arguments[2..])).flatten() {
         return with_options(find(&name)?, arguments, &name);
     }
-    let cli = parsed(arguments.clone());
+    let cli = parsed(arguments.clone())?;
     let name = match &cli.command {
         Command::Bench(bench) => bench.scenario.clone(),
         _ => None,
@@ -87,10 +88,10 @@ fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) ->
         parsed(all)
     });
     if scenario.steps[0].name.is_none() {
-        let only = commands.next().expect("a scenario has a step");
+        let only = commands.next().expect("a scenario has a step")?;
         return Ok(Invocation::Command(Box::new(only)));
     }
-    let commands = commands.collect();
+    let commands = commands.collect::<Result<_, _>>()?;
     Ok(Invocation::Steps(Box::new(Steps { name: name.into(), scenario, commands })))
 }
 
@@ -168,8 +169,8 @@ fn own_options(words: Vec<OsString>, programs: &[&clap::Command]) -> Vec<Own> {
 }
 
 /// Parses; a sweep makes other command lines from this one.
-fn parsed(arguments: Vec<OsString>) -> Cli {
-    let mut cli = Cli::parse_from(&arguments);
+fn parsed(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+    let mut cli = Cli::try_parse_from(&arguments).map_err(|error| usage::failure(&error))?;
     if let Command::Bench(bench) = &mut cli.command {
         let sweep = match &mut bench.command {
             Some(BenchCommand::Ndr(ndr)) => &mut ndr.sweep,
@@ -179,7 +180,7 @@ fn parsed(arguments: Vec<OsString>) -> Cli {
     } else if let Command::Tune(tune) = &mut cli.command {
         tune.raw = arguments;
     }
-    cli
+    Ok(cli)
 }
 
 fn words(program: &str) -> &'static [&'static str] {

@@ -1,6 +1,6 @@
 //! What a plan has to know about the card.
 
-use nic::Setting;
+use nic::{Setting, Settings};
 use serde::Serialize;
 use sys::{
     ethtool::{EthtoolSocket, rx_queues},
@@ -22,6 +22,12 @@ pub struct Card {
     pub strips_tags: bool,
     /// Whether the card has rules that steer flows to queues.
     pub flow_rules: bool,
+    /// Whether they have to be switched on first.
+    pub rules_are_off: bool,
+    /// Those that it has already.
+    pub rules: Vec<String>,
+    /// Whether its table of receive side scaling can be read.
+    pub has_table: bool,
     /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
     pub hands_on: Vec<Setting>,
     /// The XDP program that it carries already: the kernel's number and the name, if it may be known.
@@ -45,6 +51,8 @@ impl Card {
         let features =
             ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
+        let settings = read.map(|reading| reading.settings).unwrap_or_default();
         let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
         Ok(Self {
             // What a veth's peer put beside a packet stays there whatever this end is told.
@@ -55,16 +63,22 @@ impl Card {
             lro: feature("rx-lro").is_some_and(|feature| feature.active),
             flow_rules: feature("rx-ntuple-filter")
                 .is_some_and(|feature| feature.active || feature.changeable),
-            hands_on: hands_on(interface),
+            rules_are_off: feature("rx-ntuple-filter")
+                .is_some_and(|feature| !feature.active && feature.changeable),
+            rules: settings
+                .iter()
+                .filter(|(name, _)| name.starts_with("rule."))
+                .map(|(_, rule)| rule.clone())
+                .collect(),
+            has_table: settings.contains_key("rss.table"),
+            hands_on: hands_on(&settings),
             program: bpf::foreign_program(link.index),
             index: link.index,
         })
     }
 }
 
-fn hands_on(interface: &str) -> Vec<Setting> {
-    let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
-    let settings = read.map(|reading| reading.settings).unwrap_or_default();
+fn hands_on(settings: &Settings) -> Vec<Setting> {
     let is_on = |name: &str, value: &str| match name.split_once('.') {
         Some(("rps", _)) => value != "none",
         Some(("rfs", _)) => value != "0",

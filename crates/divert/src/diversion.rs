@@ -12,10 +12,10 @@ use std::{
 
 use bpf::{BpfError, Divert, Mode, Passed, RuleCount};
 use measure::{
-    DivertLedger, DivertQueue as QueueStatus, DivertRule as RuleStatus, DivertStatus as Status, Fate,
-    FilterAt,
+    DivertLedger, DivertQueue as QueueStatus, DivertRule as RuleStatus, DivertStatus as Status,
+    DivertSteering, Fate, FilterAt,
 };
-use nic::Session;
+use nic::Repaired;
 use sys::{rtnetlink::RouteSocket, xsk::XskStatistics};
 
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     record::Recording,
     rules::{Rule, RuleVerdict},
     select::Selection,
+    steering::{Left, Steered},
     verdict::{Frame, Verdict, Verdicts},
     worker::{OpenQueue, Recorders, Tally, Worker},
 };
@@ -63,10 +64,10 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     reloads: u64,
     /// Queues that were diverted at the last beat.
     diverted: Vec<u32>,
-    /// Why the card was not told what the plan says.
-    not_steered: Option<String>,
+    /// What resets changed and was put back.
+    repaired: Vec<String>,
     /// What the card was told is undone last.
-    _steered: Option<Session>,
+    steered: Option<Steered>,
 }
 
 #[derive(Default)]
@@ -171,10 +172,12 @@ impl<V: Verdicts + 'static> Diversion<V> {
         let part = plan.kernel_part(&card).map_err(first)?;
         let recording = |path: &Option<_>| path.as_deref().map(Recording::create).transpose();
         let (samples, kept) = (recording(&plan.sample_file)?, recording(&plan.keep_file)?);
-        let (steered, not_steered) = match &plan.steering {
-            Some(steering) => steering.apply(&plan.interface)?,
-            None => (None, None),
-        };
+        let steered = plan.steering.as_ref().map(|steering| steering.apply(&plan.interface)).transpose()?;
+        let mut plan = plan.clone();
+        if steered.as_ref().is_some_and(|steered| !steered.left.is_empty()) {
+            plan.divert_all(&card);
+        }
+        let plan = &plan;
         let (mut program, kernel_rules) = plan.program(&card, part)?;
         let mode = attach(&mut program, plan, &card)?;
         let queues = plan.queues.clone();
@@ -194,23 +197,37 @@ impl<V: Verdicts + 'static> Diversion<V> {
             began: Instant::now(),
             reloads: 0,
             diverted: Vec::new(),
-            not_steered,
-            _steered: steered,
+            repaired: Vec::new(),
+            steered,
         };
         for queue in queues {
-            diversion.add_queue(queue)?;
+            diversion.open_queue(queue)?;
         }
-        if let (Some(session), Some(steering)) = (&mut diversion._steered, &plan.steering) {
-            steering.remind(&plan.interface, session)?;
-        }
+        diversion.repair()?;
         Ok(diversion)
     }
 
-    /// Diverts one more queue; nothing is lost on the others.
+    /// A card that starts anew for a program or a zero-copy socket may forget its tables and rules.
+    fn repair(&mut self) -> Result<(), DivertError> {
+        let Some(steered) = &mut self.steered else { return Ok(()) };
+        let interface = &self.plan.interface;
+        let refused = |source| DivertError::Card { interface: interface.clone(), source: Box::new(source) };
+        let Repaired { changes, left } = steered.repair().map_err(refused)?;
+        self.repaired.extend(changes.iter().map(ToString::to_string));
+        steered.refused.extend(left.iter().map(|left| format!("after a reset, {left}")));
+        Ok(())
+    }
+
+    /// Diverts one more queue; nothing is lost on the others. What a reset of the card changes on the way is put back.
     ///
     /// # Errors
     /// [`DivertError::NoQueue`], [`DivertError::Diverted`], [`DivertError::Port`] and others.
     pub fn add_queue(&mut self, queue: u32) -> Result<(), DivertError> {
+        self.open_queue(queue)?;
+        self.repair()
+    }
+
+    fn open_queue(&mut self, queue: u32) -> Result<(), DivertError> {
         let interface = self.plan.interface.clone();
         if queue >= self.card.queues {
             return Err(DivertError::NoQueue { interface, queue, queues: self.card.queues });
@@ -298,10 +315,15 @@ impl<V: Verdicts + 'static> Diversion<V> {
         while self.status()?.ledger.unexplained != 0 && Instant::now() < patience {
             thread::sleep(LOOK_AGAIN);
         }
+        let mut ended = Vec::new();
         for queue in queues {
+            if let Some(at) = self.workers.iter().position(|worker| worker.queue() == queue) {
+                self.workers[at].finish();
+            }
+            ended.extend(self.queue_statuses().into_iter().filter(|status| status.queue == queue));
             self.remove_queue(queue)?;
         }
-        self.status()
+        Ok(Status { queues: ended, ..self.status()? })
     }
 
     /// What was done so far.
@@ -316,23 +338,15 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
         total.keep_program(&self.program, &self.kernel_rules)?;
         self.workers.iter().for_each(|worker| total.keep_worker(worker));
-        let queues = self.plan.queues.iter().map(|queue| {
-            let worker = self.workers.iter().find(|worker| worker.queue() == *queue);
-            QueueStatus {
-                queue: *queue,
-                cpu: worker.and_then(Worker::cpu),
-                diverted: self.diverted.contains(queue),
-                received: worker.map_or(0, |worker| worker.tally().received),
-                zero_copy: worker.map(Worker::is_zero_copy),
-            }
-        });
         let recorders = || self.samples.iter().chain(&self.kept).map(Recording::recorder);
         Ok(Status {
             interface: self.plan.interface.clone(),
             selection: self.plan.selection.as_ref().map(ToString::to_string),
             place: self.plan.place,
             duration_s: self.began.elapsed().as_secs_f64(),
-            queues: queues.collect(),
+            mode: self.mode.to_string(),
+            queues: self.queue_statuses(),
+            steering: self.steering(),
             rules: self.rule_statuses(&total),
             ledger: self.ledger(&total),
             reloads: self.reloads,
@@ -341,9 +355,28 @@ impl<V: Verdicts + 'static> Diversion<V> {
         })
     }
 
-    /// Why the card was not told what the plan says: the program picks the packets then.
-    pub fn not_steered(&self) -> Option<&str> {
-        self.not_steered.as_deref()
+    /// What the card does of the diversion; `None` where it was asked for nothing.
+    pub fn steering(&self) -> Option<DivertSteering> {
+        self.steered.as_ref().map(|steered| DivertSteering {
+            rules: steered.rules.clone(),
+            program: steered.left.iter().map(Left::told).collect(),
+            refused: steered.refused.clone(),
+            repaired: self.repaired.clone(),
+        })
+    }
+
+    fn queue_statuses(&self) -> Vec<QueueStatus> {
+        let status = |queue: &u32| {
+            let worker = self.workers.iter().find(|worker| worker.queue() == *queue);
+            QueueStatus {
+                queue: *queue,
+                cpu: worker.and_then(Worker::cpu),
+                diverted: self.diverted.contains(queue),
+                received: worker.map_or(0, |worker| worker.tally().received),
+                zero_copy: worker.map(Worker::is_zero_copy),
+            }
+        };
+        self.plan.queues.iter().map(status).collect()
     }
 
     /// Whether the interface is still there, in the calling thread's namespace. Without it there is nothing to divert, and

@@ -55,11 +55,11 @@ pub use error::{DivertError, RuleError};
 pub use exclude::{Exclusions, Network, Session};
 pub use expression::{ALL, Expression};
 pub use measure::{
-    DivertLedger, DivertLine, DivertQueue as QueueStatus, DivertRule as RuleStatus, DivertStatus as Status,
-    Fate, FilterAt,
+    DivertLedger, DivertLeft, DivertLine, DivertQueue as QueueStatus, DivertRule as RuleStatus,
+    DivertStatus as Status, DivertSteering, Fate, FilterAt,
 };
 pub use nic::Setting;
 pub use plan::{DivertPlan, Step};
 pub use rules::{RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
-pub use steering::Steering;
+pub use steering::{Left, Steer, Steered, Steering};
 pub use verdict::{Frame, Verdict, Verdicts};

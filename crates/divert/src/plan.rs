@@ -15,7 +15,7 @@ use crate::{
     expression::Expression,
     rules::{Rule, RuleVerdict},
     select::Selection,
-    steering::{LRO, Steering, VLAN},
+    steering::{LRO, Left, SWITCH, Steering, VLAN},
 };
 
 /// Everything that a diversion is asked for.
@@ -145,10 +145,19 @@ impl DivertPlan {
         let Self { interface, queues, .. } = self;
         let list = list(queues);
         let mut steps = Vec::new();
-        for setting in self.steering.iter().flat_map(|steering| &steering.settings) {
+        for setting in self.steering.iter().flat_map(Steering::asks) {
+            let ends = self.steering.as_ref().and_then(|steering| steering.switch_ends.as_ref());
+            let ends = ends.filter(|_| setting.name == SWITCH);
+            let ends = ends.map_or(String::new(), |ends| format!(", which ends {ends} meanwhile"));
             steps.push(step(
-                format!("{interface} is told {}={}, in the journal first", setting.name, setting.value),
+                format!("{interface} is told {}={}{ends}, in the journal first", setting.name, setting.value),
                 "the end of the diversion; after a kill, linerate nic restore",
+            ));
+        }
+        for Left { packets, why } in self.steering.iter().flat_map(|steering| &steering.left) {
+            steps.push(step(
+                format!("the program picks {packets} on every queue, not the card: {why}"),
+                "nothing is done",
             ));
         }
         let told =
@@ -186,9 +195,18 @@ impl DivertPlan {
                     _ => "; many cards restart their link when the first XDP program comes or the last one goes",
                 },
                 match &self.steering {
-                    Some(_) => "; the card brings it little else on that queue",
-                    None if card.flow_rules => "; the card's own flow rules are left as they are",
-                    None => "; the driver takes no flow rules, so the program picks them itself",
+                    Some(Steering { rules, drops: true, .. }) if !rules.is_empty() => {
+                        "; the card drops before it, and what it drops is in no counter here"
+                    }
+                    Some(Steering { rules, left, table, .. }) if !rules.is_empty() => {
+                        match (left.is_empty(), table) {
+                            (true, Some(_)) => "; the card brings them there, and little else",
+                            (true, None) => "; the card brings them there, beside what its table does",
+                            (false, _) => "; the card brings some of them to its queue, the others come anywhere",
+                        }
+                    }
+                    _ if card.flow_rules => "; the card's own flow rules are left as they are",
+                    _ => "; the driver takes no flow rules, so the program picks them itself",
                 },
                 excluded.join(", ")
             ),
@@ -349,6 +367,9 @@ mod tests {
             lro: false,
             strips_tags: false,
             flow_rules: false,
+            rules_are_off: false,
+            rules: Vec::new(),
+            has_table: false,
             hands_on: Vec::new(),
             program: None,
             index: 0,

@@ -36,7 +36,11 @@ impl Lab {
                 let tx = lab.tx.find(&interfaces.tx, plan)?;
                 let rx = lab.rx.find(&interfaces.rx, plan)?;
                 let taken = interfaces.taken;
-                if taken.tx { lab.tx.leave(tx)? } else { lab.tx.borrow(tx)? }
+                if taken.tx {
+                    lab.tx.leave(tx)?
+                } else {
+                    lab.tx.borrow(tx)?
+                }
                 if taken.rx { lab.rx.leave(rx)? } else { lab.rx.borrow(rx)? }
             }
             None => lab.tx.netlink(|route| {

@@ -44,6 +44,6 @@ pub use lab::Lab;
 pub use plan::{Interfaces, LabPlan, PlanError, Taken};
 pub use side::Side;
 pub use vm::{
-    Accel, Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmOutcome, VmPlan, VmPlanError, VmStatus,
-    VmStore, VmStreams,
+    Accel, Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmHost, VmHosts, VmOutcome, VmPlan,
+    VmPlanError, VmStatus, VmStore, VmStreams,
 };

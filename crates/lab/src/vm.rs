@@ -24,10 +24,12 @@
 //! ```
 
 mod apt;
+mod cables;
 mod counter;
 mod cpio;
 mod error;
 mod guest;
+mod hosts;
 mod image;
 mod modules;
 mod plan;
@@ -37,6 +39,7 @@ mod store;
 mod wires;
 
 pub use error::VmError;
+pub use hosts::{VmHost, VmHosts};
 pub use plan::{Accel, Kernel, KernelImage, NicModel, NicPair, VmPlan, VmPlanError};
 pub use run::{Vm, VmOutcome, VmStatus, VmStreams};
 pub use store::VmStore;

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::{
     drivers::{CounterKind, Drivers},
+    emulated,
     evidence::grown,
 };
 
@@ -51,12 +52,17 @@ impl HostCounters {
         let mut route = RouteSocket::open()?;
         let link = route.link_by_name(interface)?;
         let qdisc_drops = route.root_qdisc(link.index)?.map_or(0, |qdisc| qdisc.drops.into());
-        let (mut driver, mut driver_counters) = (String::new(), Vec::new());
+        let mut counters = Self { link: link.stats, qdisc_drops, protocols, ..Self::default() };
         if let Ok(ethtool) = EthtoolSocket::open() {
-            driver = ethtool.driver(interface).map(|driver| driver.name).unwrap_or_default();
-            driver_counters = ethtool.statistics(interface).unwrap_or_default();
+            let statistics = || ethtool.statistics(interface).unwrap_or_default();
+            let driver = ethtool.driver(interface).unwrap_or_default();
+            counters.driver_counters = statistics();
+            if emulated::adds_up_what_it_missed(&driver) {
+                emulated::correct(&mut counters, statistics);
+            }
+            counters.driver = driver.name;
         }
-        Ok(Self { link: link.stats, driver, driver_counters, qdisc_drops, protocols })
+        Ok(counters)
     }
 
     /// What was counted since an earlier reading of the same interface.

@@ -46,6 +46,7 @@ pub struct LossCounter {
 #[derive(Debug, Clone, Default)]
 struct Driver {
     losses: Vec<LossCounter>,
+    causes: Vec<LossCounter>,
     traffic: Vec<String>,
 }
 
@@ -78,6 +79,8 @@ struct DriverFile {
     also: Vec<String>,
     #[serde(default)]
     losses: Vec<LossFile>,
+    #[serde(default)]
+    causes: Vec<LossFile>,
     #[serde(default)]
     traffic: Vec<String>,
 }
@@ -118,15 +121,18 @@ impl Drivers {
         let files: BTreeMap<String, DriverFile> = toml::from_str(text)?;
         let mut read = Vec::new();
         for (name, file) in files {
-            let losses =
-                file.losses.into_iter().map(|loss| loss.checked(&name)).collect::<Result<Vec<_>, _>>()?;
-            let driver = Driver { losses, traffic: file.traffic };
+            let checked = |counters: Vec<LossFile>| {
+                counters.into_iter().map(|loss| loss.checked(&name)).collect::<Result<Vec<_>, _>>()
+            };
+            let (losses, causes) = (checked(file.losses)?, checked(file.causes)?);
+            let driver = Driver { losses, causes, traffic: file.traffic };
             read.extend(file.also.into_iter().map(|also| (also, driver.clone())));
             read.push((name, driver));
         }
         for (name, mut driver) in read {
             let known = self.by_name.entry(name).or_default();
             driver.losses.append(&mut known.losses);
+            driver.causes.append(&mut known.causes);
             driver.traffic.append(&mut known.traffic);
             *known = driver;
         }
@@ -143,6 +149,7 @@ impl Drivers {
         let Some(known) = self.by_name.get(driver) else { return CounterKind::Unknown };
         match known.losses.iter().find(|loss| matches(&loss.pattern, counter)) {
             Some(loss) => CounterKind::Loss(loss),
+            None if known.causes.iter().any(|cause| cause.is(counter)) => CounterKind::Traffic,
             None if known.traffic.iter().any(|pattern| matches(pattern, counter)) => CounterKind::Traffic,
             None => CounterKind::Unknown,
         }
@@ -151,6 +158,12 @@ impl Drivers {
     /// The counters of losses that a driver is said to have.
     pub fn losses(&self, driver: &str) -> &[LossCounter] {
         self.by_name.get(driver).map_or(&[], |known| &known.losses)
+    }
+
+    /// The place whose losses a counter explains without counting any.
+    pub fn cause(&self, driver: &str, counter: &str) -> Option<Place> {
+        let causes = &self.by_name.get(driver)?.causes;
+        causes.iter().find(|cause| cause.is(counter)).map(|cause| cause.place)
     }
 
     /// The drivers' names.

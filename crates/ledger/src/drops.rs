@@ -11,7 +11,7 @@ use measure::Place;
 use sys::{btf::KernelTypes, netns::NetNs, profile::KernelSymbols};
 use thiserror::Error;
 
-use crate::reasons::{errno_name, place_of};
+use crate::reasons::{errno_name, place_by_packet, place_of};
 
 /// A program that counts the kernel's drops, attached until this value is dropped.
 #[derive(Debug)]
@@ -199,7 +199,11 @@ impl Dropped {
     /// Where that is; `None` for a reason that has no place of its own.
     pub fn place(&self) -> Option<Place> {
         match self.kind {
-            DropKind::Reason(_) => place_of(&self.reason, &self.function),
+            DropKind::Reason(_) => {
+                let packet = self.sample.as_ref().map_or(&[][..], |sample| &sample.bytes);
+                place_by_packet(&self.reason, &self.function, packet)
+                    .or_else(|| place_of(&self.reason, &self.function))
+            }
             DropKind::XdpException(0) => Some(Place::XdpAborted),
             DropKind::XdpException(XDP_TX) | DropKind::XdpBounce(_) => Some(Place::XdpTx),
             DropKind::XdpException(XDP_REDIRECT) | DropKind::XdpRedirect(_) | DropKind::XdpTransmit(_) => {

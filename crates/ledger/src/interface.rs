@@ -16,7 +16,7 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
     let mut missed_elsewhere = false;
     for (counter, value) in &counters.driver_counters {
         if let CounterKind::Loss(loss) = drivers.kind(&counters.driver, counter) {
-            let source = format!("{name} {counter}");
+            let source = format!("{name} {counter}{}", causes(counters, loss.place, drivers));
             missed_elsewhere |= loss.place == Place::NicMissed && *value > 0;
             if loss.also_in.as_deref() == Some("rx_dropped") {
                 in_rx_dropped = in_rx_dropped.saturating_add(*value);
@@ -62,6 +62,19 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
     evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
 }
 
+/// What the driver counts of why it lost packets at a place.
+fn causes(counters: &HostCounters, place: Place, drivers: &Drivers) -> String {
+    let is_one =
+        |(name, value): &&(String, u64)| *value > 0 && drivers.cause(&counters.driver, name) == Some(place);
+    let causes: Vec<String> = counters
+        .driver_counters
+        .iter()
+        .filter(is_one)
+        .map(|(name, value)| format!("{name} +{value}"))
+        .collect();
+    if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) }
+}
+
 impl HostCounters {
     /// Whether these are of a network card, whose counters mean what its data sheet says.
     pub(crate) fn is_card(&self) -> bool {
@@ -88,7 +101,7 @@ impl HostCounters {
     fn only(&self, link: LinkStats, is_of: impl Fn(Place) -> bool, drivers: &Drivers) -> Self {
         let is_kept = |name: &str| match drivers.kind(&self.driver, name) {
             CounterKind::Loss(loss) => is_of(loss.place),
-            _ => false,
+            _ => drivers.cause(&self.driver, name).is_some_and(&is_of),
         };
         let counters = self.driver_counters.iter().filter(|(name, _)| is_kept(name));
         Self {

@@ -17,6 +17,7 @@
 mod counters;
 mod drivers;
 mod drops;
+mod emulated;
 mod evidence;
 mod interface;
 mod live;

@@ -181,7 +181,7 @@ impl MachineGrowth {
             interface_saw(name, counters, drivers, &mut evidence);
         }
         evidence.saw(Place::Backlog, Witness::Softnet, self.backlog_dropped, "softnet_stat dropped");
-        protocols_saw(&self.protocols, self.drops.is_some(), &mut evidence);
+        protocols_saw(&self.protocols, self.drops.as_ref(), &mut evidence);
         self.xdp_sockets.iter().flatten().for_each(|socket| xdp_socket_saw(socket, &mut evidence));
         for drop in self.drops.iter().flat_map(|drops| &drops.places) {
             match drop.place() {
@@ -201,6 +201,12 @@ impl MachineGrowth {
                 }
                 // A packet may have been many fragments; IP counts packets.
                 Some(Place::Reassembly) if not_reassembled(&self.protocols) > 0 => {}
+                // IPsec sends nowhere what it has no state for, and counts it; so goes what a blackhole takes.
+                Some(Place::NoRoute) if drop.function == "dst_discard_out" => {
+                    let without_state = self.protocols.protocols.value("XfrmOutNoStates").unwrap_or(0);
+                    let packets = drop.packets.saturating_sub(without_state);
+                    evidence.saw(Place::NoRoute, Witness::Reason, packets, drop.source());
+                }
                 Some(Place::Qdisc) => {
                     let packets = drop.packets - self.not_running(drop.packets);
                     evidence.saw(Place::Qdisc, Witness::Reason, packets, drop.source());
@@ -325,8 +331,22 @@ fn not_reassembled(counters: &HostCounters) -> u64 {
     counters.both("IpReasmFails", "Ip6ReasmFails")
 }
 
-/// The protocols of the namespace. `reasons` says whether the kernel names its drops.
-fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence) {
+/// What IPsec did not let IPv6 forward, says the kernel.
+fn not_forwarded(drops: &DropReading) -> u64 {
+    let is_it = |drop: &&Dropped| drop.place() == Some(Place::Ipsec) && drop.function == "ip6_forward";
+    drops.places.iter().filter(is_it).fold(0, |sum, drop| sum.saturating_add(drop.packets))
+}
+
+/// What IPsec's policies refused or had no state for: each counter is of another error, but the one of requests for a
+/// state, which are no packets.
+fn ipsec_refused(counters: &HostCounters) -> u64 {
+    let is_loss = |name: &str| name.starts_with("Xfrm") && name != "XfrmAcquireError";
+    let errors = counters.protocols.iter().filter(|(name, _)| is_loss(name));
+    errors.fold(0, |sum, (_, value)| sum.saturating_add(value))
+}
+
+/// The protocols of the namespace, beside what the kernel named.
+fn protocols_saw(counters: &HostCounters, drops: Option<&DropReading>, evidence: &mut Evidence) {
     let one = |name: &str| counters.protocols.value(name).unwrap_or(0);
     let of = |v4: &str, v6: &str| counters.both(v4, v6);
     let mut saw = |place, packets, source: &str, contains| {
@@ -338,13 +358,19 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
     saw(Place::SocketSend, of("UdpSndbufErrors", "Udp6SndbufErrors"), "Udp SndbufErrors", BELOW);
     saw(Place::NoRoute, of("IpOutNoRoutes", "Ip6OutNoRoutes"), "Ip OutNoRoutes", &[]);
     saw(Place::NoRoute, of("IpExtInNoRoutes", "Ip6InNoRoutes"), "Ip InNoRoutes", &[]);
-    saw(Place::TooBig, of("IpFragFails", "Ip6FragFails"), "Ip FragFails", &[]);
-    saw(Place::TooBig, one("Ip6InTooBigErrors"), "Ip6 InTooBigErrors", &[]);
+    // IPv6 counts what it does not forward for its size in both of its own.
+    let too_big = one("IpFragFails").saturating_add(one("Ip6FragFails").max(one("Ip6InTooBigErrors")));
+    saw(Place::TooBig, too_big, "Ip FragFails, Ip6 InTooBigErrors", &[]);
     saw(Place::Reassembly, not_reassembled(counters), "Ip ReasmFails", &[]);
     saw(Place::IpProtocol, of("IpInUnknownProtos", "Ip6InUnknownProtos"), "Ip InUnknownProtos", &[]);
-    saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards", &[]);
+    // IPv6 discards what IPsec does not let it forward.
+    let discarded = of("IpInDiscards", "Ip6InDiscards").saturating_sub(drops.map_or(0, not_forwarded));
+    let ipsec: &[Place] = if drops.is_some() { &[] } else { &[Place::Ipsec] };
+    saw(Place::IpInput, discarded, "Ip InDiscards", ipsec);
     saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors", &[]);
-    saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts", &[]);
+    saw(Place::Ipsec, ipsec_refused(counters), "xfrm_stat", &[]);
+    let ports = of("UdpNoPorts", "Udp6NoPorts").saturating_add(of("UdpIgnoredMulti", "Udp6IgnoredMulti"));
+    saw(Place::NoSocket, ports, "Udp NoPorts + IgnoredMulti", &[]);
     let ip_checksum = one("IpExtInCsumErrors");
     let header = of("IpInHdrErrors", "Ip6InHdrErrors").saturating_sub(ip_checksum);
     saw(Place::IpHeader, header, "Ip InHdrErrors", &[]);
@@ -356,7 +382,7 @@ fn protocols_saw(counters: &HostCounters, reasons: bool, evidence: &mut Evidence
     let buffers = of("UdpRcvbufErrors", "Udp6RcvbufErrors") + of("UdpMemErrors", "Udp6MemErrors");
     saw(Place::ReceiveBuffer, buffers, "Udp RcvbufErrors + MemErrors", &[]);
     saw(Place::ReceiveBuffer, one("TcpExtTCPRcvQDrop"), "TcpExt TCPRcvQDrop", &[]);
-    if !reasons {
+    if drops.is_none() {
         let rest = of("UdpInErrors", "Udp6InErrors").saturating_sub(buffers).saturating_sub(udp_checksum);
         saw(Place::SocketFilter, rest, "Udp InErrors − RcvbufErrors − MemErrors − InCsumErrors", &[]);
     }
@@ -396,6 +422,27 @@ mod tests {
         card.driver_counters = vec![("rx_missed_errors".into(), 30), ("rx_queue_0_drops".into(), 5)];
         (card.link.rx_missed_errors, card.link.rx_fifo_errors) = (30, 5);
         assert_eq!(lost(&growth(card, Vec::new())), [is(Place::NicMissed, 35)]);
+    }
+
+    #[test]
+    fn a_bus_that_stalls_is_the_cause_of_what_a_port_discards_and_counts_nothing_itself() {
+        // Made up, after the meaning of the counters in the documentation of the driver.
+        let mut card = HostCounters { driver: "mlx5_core".into(), ..HostCounters::default() };
+        let moved = [
+            ("rx_packets", 40_960_000),
+            ("rx_discards_phy", 818_217),
+            ("outbound_pci_stalled_wr", 37),
+            ("outbound_pci_stalled_wr_events", 9),
+            ("outbound_pci_buffer_overflow", 818_217),
+        ];
+        card.driver_counters = moved.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let growth = growth(card, Vec::new());
+        let lines = growth.lines(&Drivers::built_in());
+        assert_eq!(lost(&growth), [is(Place::NicMissed, 818_217)]);
+        let source =
+            "eth0 rx_discards_phy (outbound_pci_stalled_wr_events +9, outbound_pci_buffer_overflow +818217)";
+        assert_eq!(lines[0].source, source);
+        assert!(growth.unknown_counters(&Drivers::built_in()).is_empty());
     }
 
     #[test]

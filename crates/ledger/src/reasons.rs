@@ -12,8 +12,11 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         "SOCKET_RCVBUFF" | "PROTO_MEM" => Place::ReceiveBuffer,
         "SOCKET_BACKLOG" => Place::SocketBacklog,
         "UDP_CSUM" | "TCP_CSUM" | "IP_CSUM" | "ICMP_CSUM" | "SKB_CSUM" => Place::Checksum,
-        "NETFILTER_DROP" | "XFRM_POLICY" => Place::Firewall,
+        "NETFILTER_DROP" => Place::Firewall,
+        "XFRM_POLICY" => Place::Ipsec,
         "OTHERHOST" => Place::OtherHost,
+        // IP's and the transports' functions give the same reason.
+        "PKT_TOO_SMALL" | "HDR_TRUNC" if is_of_transport(function) => Place::TransportHeader,
         "PKT_TOO_SMALL" | "IP_INHDR" | "IPV6_BAD_EXTHDR" | "HDR_TRUNC" | "TCP_MINTTL" => Place::IpHeader,
         "IP_RPFILTER"
         | "IP_INADDRERRORS"
@@ -24,6 +27,8 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         | "UNICAST_IN_L2_MULTICAST"
         | "MAC_INVALID_SOURCE" => Place::IpAddress,
         "IP_INNOROUTES" | "IP_OUTNOROUTES" => Place::NoRoute,
+        // IPv6 says so of a wrong version and of an unknown option.
+        "UNHANDLED_PROTO" if function.starts_with("ip6_") => Place::IpHeader,
         "UNHANDLED_PROTO" | "INVALID_PROTO" => Place::NoHandler,
         "IP_NOPROTO" => Place::IpProtocol,
         "IPV6DISABLED" => Place::IpInput,
@@ -38,6 +43,9 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         "FULL_RING" | "DEV_READY" | "DEV_HDR" | "TAP_FILTER" | "TAP_TXFILTER" | "SKB_GSO_SEG" => {
             Place::DriverTx
         }
+        // A bridge has no port for it; a tunnel has no end.
+        "NO_TX_TARGET" if function.starts_with("br_") => Place::OtherHost,
+        "NO_TX_TARGET" => Place::DriverTx,
         "PKT_TOO_BIG" => Place::TooBig,
         "DUP_FRAG" | "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => Place::Reassembly,
         "PACKET_SOCK_ERROR" => Place::PacketRing,
@@ -47,6 +55,10 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         _ if reason.starts_with("TCP_") => Place::Tcp,
         _ => return None,
     })
+}
+
+fn is_of_transport(function: &str) -> bool {
+    ["udp", "tcp_v"].iter().any(|name| function.contains(name))
 }
 
 /// Code that gives no reason, by its function.
@@ -59,12 +71,48 @@ fn unspecified(function: &str) -> Option<Place> {
         "__dev_direct_xmit" => Some(Place::DriverTx),
         // Multicast that nobody here joined: what other hosts say when an interface comes up, mostly.
         "ip6_mc_input" => Some(Place::OtherHost),
+        // A blackhole.
+        "dst_discard_out" | "ip_error" => Some(Place::NoRoute),
+        // A policy of IPsec refused to forward it; other faults there have their reasons.
+        "ip6_forward" => Some(Place::Ipsec),
+        _ if function.starts_with("xfrm") => Some(Place::Ipsec),
+        "ipv6_rthdr_rcv" => Some(Place::IpHeader),
+        _ if function.contains("udp") => Some(Place::TransportHeader),
+        _ if function.starts_with("neigh_") => Some(Place::Neighbour),
         "ip_defrag" | "ip6_frag_queue" | "ipv6_frag_rcv" => Some(Place::Reassembly),
         "ip_fragment" | "ip_do_fragment" | "ip6_fragment" => Some(Place::TooBig),
         // Drivers name the function that sends so: igb_xmit_frame, mlx5e_xmit, start_xmit.
         _ if function.contains("_xmit") => Some(Place::DriverTx),
         _ => None,
     }
+}
+
+/// Code that gives no reason and drops for two: then a packet of them, from its IP header on, tells them apart.
+pub(crate) fn place_by_packet(reason: &str, function: &str, packet: &[u8]) -> Option<Place> {
+    if reason != "NOT_SPECIFIED" {
+        return None;
+    }
+    let is_four = packet.first()? >> 4 == 4;
+    match function {
+        // IP looked for a way, and at options that name one.
+        "ip_rcv_finish_core" if is_four && packet[0] & 15 > 5 => Some(Place::IpHeader),
+        "ip_rcv_finish_core" if is_four && packet.get(16)? >> 4 == 14 => Some(Place::OtherHost),
+        // Broadcast and multicast that no socket takes, and what is too short for a header.
+        "__udp4_lib_rcv" if is_four => {
+            let (header, total) = (u16::from(packet[0] & 15) * 4, [*packet.get(2)?, *packet.get(3)?]);
+            Some(datagram_of(u16::from_be_bytes(total).saturating_sub(header)))
+        }
+        "__udp6_lib_rcv" if !is_four => {
+            Some(datagram_of(u16::from_be_bytes([*packet.get(4)?, *packet.get(5)?])))
+        }
+        "__udp4_lib_mcast_deliver" | "__udp6_lib_mcast_deliver" => Some(Place::NoSocket),
+        _ => None,
+    }
+}
+
+fn datagram_of(bytes: u16) -> Place {
+    const HEADER: u16 = 8;
+    if bytes < HEADER { Place::TransportHeader } else { Place::NoSocket }
 }
 
 /// The name of an error number as `errno.h` has it, for those that XDP gives.
@@ -109,5 +157,23 @@ mod tests {
         assert_eq!(place_of("NOT_SPECIFIED", "igb_xmit_frame"), Some(Place::DriverTx));
         assert_eq!(place_of("NOT_SPECIFIED", "ip6_mc_input"), Some(Place::OtherHost));
         assert_eq!(place_of("NOT_SPECIFIED", "some_function"), None);
+        assert_eq!(place_of("PKT_TOO_SMALL", "ip_rcv_core"), Some(Place::IpHeader));
+        assert_eq!(place_of("PKT_TOO_SMALL", "__udp4_lib_rcv"), Some(Place::TransportHeader));
+    }
+
+    #[test]
+    fn where_a_function_drops_for_two_reasons_a_packet_tells() {
+        let place = |function, packet: &[u8]| place_by_packet("NOT_SPECIFIED", function, packet);
+        let mut packet = [0; 20];
+        (packet[0], packet[3], packet[16]) = (0x45, 40, 239);
+        assert_eq!(place("ip_rcv_finish_core", &packet), Some(Place::OtherHost));
+        assert_eq!(place("__udp4_lib_rcv", &packet), Some(Place::NoSocket));
+        packet[3] = 27;
+        assert_eq!(place("__udp4_lib_rcv", &packet), Some(Place::TransportHeader));
+        packet[0] = 0x46;
+        assert_eq!(place("ip_rcv_finish_core", &packet), Some(Place::IpHeader));
+        assert_eq!(place("ip_rcv_finish_core", &[0x45]), None);
+        assert_eq!(place("ip_rcv_finish_core", &[]), None, "nothing was copied");
+        assert_eq!(place_by_packet("NO_SOCKET", "__udp4_lib_rcv", &packet), None);
     }
 }

@@ -5,6 +5,8 @@
 mod live;
 #[path = "places/scene.rs"]
 mod scene;
+#[path = "places/ways.rs"]
+mod ways;
 
 use std::{net::UdpSocket, process::Command};
 
@@ -44,7 +46,7 @@ fn the_documentation_names_a_test_for_each_place_or_says_why_there_is_none() {
         for (file, tests) in told.split("; ").map(|part| part.split_once(": ").unwrap()) {
             let source = match file {
                 "places.rs" => read("tests/places.rs"),
-                "live.rs" => read("tests/places/live.rs"),
+                "live.rs" | "ways.rs" => read(&format!("tests/places/{file}")),
                 _ => read(&format!("../cli/tests/{file}")),
             };
             for test in tests.split(", ").filter_map(|test| test.split(' ').next()) {

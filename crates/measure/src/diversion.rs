@@ -18,8 +18,14 @@ pub struct DivertStatus {
     pub place: FilterAt,
     /// Seconds since it began.
     pub duration_s: f64,
-    /// The queues that are diverted now.
+    /// Where the kernel's program runs: `native` or `generic`.
+    #[serde(default)]
+    pub mode: String,
+    /// The queues that are diverted; of a diversion that has ended, those that were.
     pub queues: Vec<DivertQueue>,
+    /// What the card does of it; `None` where it was asked for nothing.
+    #[serde(default)]
+    pub steering: Option<DivertSteering>,
     /// The rules of now, in their order.
     pub rules: Vec<DivertRule>,
     /// Every packet that the program saw, and what became of it.
@@ -65,6 +71,35 @@ pub struct DivertQueue {
     /// Whether the card puts packets where the thread reads them; `None` where no thread does.
     #[serde(default)]
     pub zero_copy: Option<bool>,
+}
+
+impl DivertQueue {
+    /// How packets come to its thread, in a word; `None` where no thread takes them.
+    pub fn copy_mode(&self) -> Option<&'static str> {
+        self.zero_copy.map(|zero_copy| if zero_copy { "zero-copy" } else { "copy" })
+    }
+}
+
+/// What a card was told for a diversion, and what it does not do.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DivertSteering {
+    /// The rules that it has, such as `rule.9=udp4 dst-port 53 queue 2`.
+    pub rules: Vec<String>,
+    /// Packets that the program picks instead, on every queue.
+    pub program: Vec<DivertLeft>,
+    /// What else it refused, in words.
+    pub refused: Vec<String>,
+    /// What a reset had changed and was put back, such as `rss.table: equal:4 -> queues:0,0,1,3`.
+    pub repaired: Vec<String>,
+}
+
+/// Packets that a card does not steer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DivertLeft {
+    /// Which.
+    pub packets: String,
+    /// Why not.
+    pub why: String,
 }
 
 /// What a rule did.

@@ -110,6 +110,21 @@ impl Effect {
     }
 }
 
+impl EffectScale {
+    /// The centre of the values that an effect on this scale compares: their geometric mean for a ratio, their mean for a
+    /// difference. `None` of no values, or for a ratio of values that are not all positive.
+    pub fn centre(self, values: &[f64]) -> Option<f64> {
+        let mean = |sum: f64| (!values.is_empty()).then(|| sum / values.len() as f64);
+        match self {
+            Self::Difference => mean(values.iter().sum()),
+            Self::Ratio if values.iter().all(|value| *value > 0.0) => {
+                mean(values.iter().map(|value| value.ln()).sum()).map(f64::exp)
+            }
+            Self::Ratio => None,
+        }
+    }
+}
+
 impl Question {
     /// Judges B against A; the effect is `None` where none can be estimated.
     pub fn judge(&self, a: &[f64], b: &[f64]) -> (Option<Effect>, Conclusion) {

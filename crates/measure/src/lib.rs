@@ -43,7 +43,10 @@ pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use distribution::{Distribution, NanosSummary};
-pub use diversion::{DivertLedger, DivertLine, DivertQueue, DivertRule, DivertStatus, Fate, FilterAt};
+pub use diversion::{
+    DivertLedger, DivertLeft, DivertLine, DivertQueue, DivertRule, DivertStatus, DivertSteering, Fate,
+    FilterAt,
+};
 pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
 pub use histogram::Histogram;

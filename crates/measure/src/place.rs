@@ -93,7 +93,7 @@ places! {
     XdpAborted = "xdp-aborted", "XDP aborted", Frames, "bpftool prog tracelog; the program has a fault";
     /// An XDP redirect failed, by the errno beside it.
     XdpRedirect = "xdp-redirect", "XDP redirect failed", Frames,
-        "the target needs NAPI (ethtool -K PEER gro on) or an XDP program, and room in its ring";
+        "the target needs NAPI (ethtool -K PEER gro on) or an XDP program, room in its ring, and on some cards a queue for each CPU (ENXIO: ethtool -L DEV combined N)";
     /// The driver could not send what an XDP program bounced.
     XdpTx = "xdp-tx", "XDP transmit failed", Frames, "ethtool -G DEV tx 4096; a queue a CPU: ethtool -L DEV";
     /// The fill ring of an AF_XDP socket had no frame for the packet.
@@ -131,6 +131,11 @@ places! {
     IpProtocol = "ip-protocol", "no transport protocol", Packets, "nstat -az Ip*InUnknownProtos; tcpdump -ni DEV -v";
     /// A firewall rule dropped it: nftables, iptables, conntrack.
     Firewall = "firewall", "firewall", Packets, "nft list ruleset; iptables -L -v; nft monitor trace";
+    /// IPsec refused it: a policy blocks it, wants it encrypted, or there is no state for it.
+    Ipsec = "ipsec", "IPsec", Packets, "cat /proc/net/xfrm_stat; ip -s xfrm policy; ip -s xfrm state";
+    /// UDP or TCP refused its header: a length that does not fit the packet.
+    TransportHeader = "transport-header", "transport header", Packets,
+        "nstat -az UdpInErrors TcpInErrs; tcpdump -ni DEV -v";
     /// Nobody listens on that address and port.
     NoSocket = "no-socket", "no socket", Packets, "ss -lunp: start the receiver, or stop the sender";
     /// A checksum is wrong.

@@ -59,7 +59,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// A preset that does not exist.
-    #[error("no preset is called '{name}': there are {known}")]
+    #[error("unknown preset '{name}': expected {known}")]
     UnknownPreset {
         /// What was written.
         name: String,

@@ -37,6 +37,15 @@ impl Card {
     /// # Errors
     /// When there is no such interface, or no socket.
     pub fn open(name: &str) -> Result<Self, NicError> {
+        let ethtool = EthtoolSocket::open()?;
+        Ok(Self { netlink: EthtoolNetlink::open().ok(), ..Self::over(name, ethtool)? })
+    }
+
+    /// The interface of this name, of whose card this socket knows all: nobody is asked by ethtool's netlink.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn over(name: &str, ethtool: EthtoolSocket) -> Result<Self, NicError> {
         let mut route = RouteSocket::open()?;
         let link = route.link_by_name(name)?;
         let own = if shows("/sys".as_ref(), &link) { None } else { own_sysfs() };
@@ -46,8 +55,8 @@ impl Card {
             name: link.name,
             index: link.index,
             route,
-            ethtool: EthtoolSocket::open()?,
-            netlink: EthtoolNetlink::open().ok(),
+            ethtool,
+            netlink: None,
             netdev: None,
             sysfs,
             _own_sysfs: own,

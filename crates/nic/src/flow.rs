@@ -1,9 +1,9 @@
 //! Where a flow's packets go: rule, or fields → hash → bucket → queue, then interrupt → CPU → NUMA node; each step
 //! with its source.
 
-use std::{fs, path::Path};
+use std::{fs, net::IpAddr, path::Path};
 
-use sys::ethtool::{FlowAction, FlowRule, Rss};
+use sys::ethtool::{FlowAction, FlowKind, FlowRule, Rss};
 use thiserror::Error;
 use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
@@ -179,12 +179,30 @@ fn by_rule(rule: &FlowRule, flow: &FlowKey) -> Option<Prediction> {
 /// Whether a rule says all that it matches, and the flow is that. The kernel lists rules by place, lower ones win.
 fn rule_matches(rule: &FlowRule, flow: &FlowKey) -> bool {
     let Some(matches) = rule.matches() else { return false };
-    let is = |wanted: Option<std::net::IpAddr>, got| wanted.is_none_or(|wanted| wanted == got);
-    Some(matches.flow) == flow_type(flow)
-        && is(matches.src, flow.addresses.src())
-        && is(matches.dst, flow.addresses.dst())
-        && matches.src_port.is_none_or(|port| port == flow.src_port)
-        && matches.dst_port.is_none_or(|port| port == flow.dst_port)
+    let begins = |prefix: Option<(IpAddr, u8)>, address: IpAddr| match (prefix, address) {
+        (None, _) => true,
+        (Some((IpAddr::V4(wanted), len)), IpAddr::V4(got)) => {
+            (wanted.to_bits() ^ got.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        (Some((IpAddr::V6(wanted), len)), IpAddr::V6(got)) => {
+            (wanted.to_bits() ^ got.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        _ => false,
+    };
+    let is_in =
+        |ports: Option<(u16, u16)>, port| ports.is_none_or(|(first, last)| (first..=last).contains(&port));
+    let is_kind = match matches.kind {
+        FlowKind::Ip4 | FlowKind::Ip6 => {
+            matches.kind.is_v6() == flow.addresses.src().is_ipv6()
+                && matches.protocol.is_none_or(|protocol| protocol == flow.protocol)
+        }
+        kind => flow_type(flow).is_some_and(|flow| flow.name() == kind.name()),
+    };
+    is_kind
+        && begins(matches.src, flow.addresses.src())
+        && begins(matches.dst, flow.addresses.dst())
+        && is_in(matches.src_port, flow.src_port)
+        && is_in(matches.dst_port, flow.dst_port)
 }
 
 /// The NUMA node of a CPU, by the folder's link to it.

@@ -49,8 +49,8 @@ pub use owner::Owner;
 pub use page::{Driver, Link, Page, Pcie, Table};
 pub use queues::{QueueInterrupt, queue_interrupts};
 pub use session::{
-    Applied, Left, Outcome, Readback, Restored, Saved, Session, SessionError, restore, restore_killed,
-    set_without_journal,
+    Applied, Left, Outcome, Readback, Repaired, Restored, Saved, Session, SessionError, restore,
+    restore_killed, restore_killed_of, set_without_journal,
 };
 pub use setting::{Change, Setting, Settings, changes};
 pub use settings::{

@@ -34,6 +34,8 @@ pub struct Session {
     state: PathBuf,
     /// As it was when this session began.
     start: Settings,
+    /// As it was after the last change.
+    reached: Settings,
     /// What earlier sessions left on purpose.
     journal: Journal,
     /// What this one changed; on disk behind the others once something has changed.
@@ -79,6 +81,15 @@ pub struct Applied {
     pub link_is_up: Option<bool>,
 }
 
+/// What a repair did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Repaired {
+    /// Settings that were put back.
+    pub changes: Vec<Change>,
+    /// Settings that could not be.
+    pub left: Vec<Left>,
+}
+
 /// A command whose changes are saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Saved {
@@ -114,7 +125,14 @@ impl Session {
     /// # Errors
     /// [`SessionError::Busy`] while another process changes it, [`SessionError::Unfinished`] when one was cut off.
     pub fn begin(interface: &str, state: &Path) -> Result<Self, SessionError> {
-        let mut card = Card::open(interface)?;
+        Self::with(Card::open(interface)?, state)
+    }
+
+    /// As [`Session::begin`], of a card that is open already.
+    ///
+    /// # Errors
+    /// As [`Session::begin`].
+    pub fn with(mut card: Card, state: &Path) -> Result<Self, SessionError> {
         let lock = lock(&card, state)?;
         let journal = match Journal::find(state, card.index())? {
             Some(journal) => journal,
@@ -126,7 +144,8 @@ impl Session {
         }
         let start = read_settings(&mut card)?.settings;
         let own = Entry::new(start.clone());
-        Ok(Self { card, state: state.into(), start, journal, own, changed: false, _lock: lock })
+        let reached = start.clone();
+        Ok(Self { card, state: state.into(), start, reached, journal, own, changed: false, _lock: lock })
     }
 
     /// The card.
@@ -189,7 +208,27 @@ impl Session {
         let (put_back, side_effects) = self.after_a_reset(&before, &changes)?;
         let now = read_settings(&mut self.card)?.settings;
         let outcomes = changes.into_iter().map(|change| judge(change, &before, &now)).collect();
+        self.reached = now;
         Ok(Applied { outcomes, put_back, side_effects, link_is_up })
+    }
+
+    /// Puts back what somebody else's reset of the card changed since this session's last change: tables, contexts and rules.
+    /// Drivers reset a card for a program or a zero-copy socket. What others added meanwhile stays.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn repair(&mut self) -> Result<Repaired, SessionError> {
+        let now = read_settings(&mut self.card)?.settings;
+        let is_steering =
+            |name: &str| ["rss.", "context.", "rule."].iter().any(|kind| name.starts_with(kind));
+        let lost = self.reached.iter().filter(|(name, was)| is_steering(name) && now.get(*name) != Some(was));
+        let wanted: Settings = lost.map(|(name, was)| (name.clone(), was.clone())).collect();
+        if wanted.is_empty() {
+            return Ok(Repaired::default());
+        }
+        let names: Vec<String> = wanted.keys().cloned().collect();
+        let (changes, left) = bring(&mut self.card, &wanted, &names, &[])?;
+        Ok(Repaired { changes, left })
     }
 
     /// Writes changes in the order of kinds. Where one is refused that can be made first, it goes first: a queue's
@@ -342,14 +381,30 @@ pub fn restore_killed(interface: &str, state: &Path) -> Result<Restored, Session
     restore_newest(interface, state, Entry::was_killed)
 }
 
+/// As [`restore_killed`], of a card that is open already.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_killed_of(card: Card, state: &Path) -> Result<Restored, SessionError> {
+    restore_newest_of(card, state, Entry::was_killed)
+}
+
 fn restore_newest(
     interface: &str,
     state: &Path,
     shall_end: impl Fn(&Entry) -> bool,
 ) -> Result<Restored, SessionError> {
-    let mut card = Card::open(interface)?;
+    restore_newest_of(Card::open(interface)?, state, shall_end)
+}
+
+fn restore_newest_of(
+    mut card: Card,
+    state: &Path,
+    shall_end: impl Fn(&Entry) -> bool,
+) -> Result<Restored, SessionError> {
+    let interface = card.name().to_owned();
     let _lock = lock(&card, state)?;
-    let nothing = || SessionError::NothingToRestore { interface: interface.into() };
+    let nothing = || SessionError::NothingToRestore { interface: interface.clone() };
     let mut journal = Journal::find(state, card.index())?.ok_or_else(nothing)?;
     let ending = journal.entries.iter().rev().take_while(|entry| shall_end(entry)).count();
     let entries = journal.entries.split_off(journal.entries.len() - ending);

@@ -24,6 +24,10 @@ pub struct PktgenTxOptions {
     pub frame_bytes: usize,
     /// The VLAN that frames are tagged for.
     pub vlan: Option<u16>,
+    /// Frames handed to the driver before it tells the card (`xmit_more`); from 1. They are the same packet.
+    pub burst: u32,
+    /// Times that a packet is sent again before the next one is made.
+    pub clones: u32,
     /// What each of the kernel's threads sends.
     pub threads: Vec<PktgenThread>,
 }
@@ -178,7 +182,8 @@ fn commands(options: &PktgenTxOptions, thread: &PktgenThread) -> Vec<String> {
     let last_port = thread.src.port().saturating_add(thread.src_ports.max(1) - 1);
     let mut lines = vec![
         format!("count {}", thread.count),
-        "clone_skb 0".into(),
+        format!("clone_skb {}", options.clones),
+        format!("burst {}", options.burst.max(1)),
         format!("pkt_size {}", options.frame_bytes),
         format!("dst_mac {}", mac(options.dst_mac)),
         format!("src_mac {}", mac(options.src_mac)),
@@ -258,6 +263,8 @@ mod tests {
             dst_mac: [2, 0, 0, 0, 0, 2],
             frame_bytes: 60,
             vlan: Some(42),
+            burst: 32,
+            clones: 1000,
             threads: vec![PktgenThread {
                 cpu: 3,
                 src: src.parse().unwrap(),
@@ -283,6 +290,8 @@ mod tests {
             "udp_src_max 20004",
             "udp_dst_min 4321",
             "vlan_id 42",
+            "burst 32",
+            "clone_skb 1000",
             "ratep 5000",
         ] {
             assert!(lines.iter().any(|told| told == line), "{line} in {lines:?}");

@@ -6,7 +6,7 @@ mod history;
 mod instructions;
 mod write;
 
-use measure::{Conclusion, Effect, EffectScale, PairSummary, Question, Summary, Trial};
+use measure::{Conclusion, Effect, EffectScale, PairSummary, Question, Run, Summary, Trial};
 
 use comparison::whole_pairs;
 
@@ -31,6 +31,9 @@ pub use write::{
 pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions) -> Comparison {
     let runs: Vec<NamedRun> = std::iter::once(baseline).chain(others.iter().copied()).collect();
     let mut notes: Vec<String> = runs.iter().filter_map(early).collect();
+    notes.extend(others.iter().filter(|other| is_same(baseline.run, other.run)).map(|other| {
+        format!("{} is the same run as {}: no effect can be found.", other.name, baseline.name)
+    }));
     let mut matches = Vec::new();
     for other in others {
         matches.extend(matching(baseline, *other, &mut notes));
@@ -47,6 +50,11 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
         metrics,
         notes,
     }
+}
+
+/// Whether two records are of one run: no two start and end in the same nanoseconds with the same trials.
+fn is_same(a: &Run, b: &Run) -> bool {
+    a.start == b.start && a.end == b.end
 }
 
 /// A pair that two runs have in common.
@@ -103,7 +111,20 @@ fn of_metric(metric: Metric, matches: &[Match], options: &CompareOptions) -> Vec
         .map(|(found, baseline, other, a, b)| {
             let (effect, verdict) = judged(question, &a, &b);
             let (run, pair) = (found.run.to_string(), found.pair.clone());
-            MetricComparison { run, pair, metric, baseline, other, effect, verdict }
+            let scale = effect.map_or(question.scale, |effect| effect.scale);
+            let centre = |values: &[f64], summary: &Summary| scale.centre(values).unwrap_or(summary.median);
+            let (baseline_centre, other_centre) = (centre(&a, &baseline), centre(&b, &other));
+            MetricComparison {
+                run,
+                pair,
+                metric,
+                baseline,
+                other,
+                baseline_centre,
+                other_centre,
+                effect,
+                verdict,
+            }
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use measure::{DivertStatus, Fate};
+use measure::{DivertLeft, DivertQueue, DivertStatus, DivertSteering, Fate};
 use serde_json::{Value, json};
 
 use crate::number;
@@ -22,22 +22,45 @@ pub fn diversion_document(status: &DivertStatus) -> Value {
 
 /// Writes where and for how long, in one line.
 pub fn write_diversion_heading(pid: u32, status: &DivertStatus, out: &mut impl Write) -> io::Result<()> {
-    let queues: Vec<String> = status
-        .queues
-        .iter()
-        .map(
-            |queue| if queue.diverted { queue.queue.to_string() } else { format!("{} (hangs)", queue.queue) },
-        )
-        .collect();
-    let queues = match &queues[..] {
-        [] => "no queue".to_owned(),
-        some => format!("queue {}", some.join(", ")),
-    };
+    let queues = diversion_queues(status);
     writeln!(
         out,
         "{} in {}, {queues}, for {:.0} s, process {pid}",
         status.interface, status.place, status.duration_s
     )
+}
+
+/// The queues of a diversion, and how packets come to the threads of those that have one: `queue 1 (zero-copy), 2 (hangs)`.
+pub fn diversion_queues(status: &DivertStatus) -> String {
+    let words = |queue: &DivertQueue| {
+        let notes = [queue.copy_mode(), (!queue.diverted).then_some("hangs")];
+        let notes: Vec<&str> = notes.into_iter().flatten().collect();
+        match notes[..] {
+            [] => queue.queue.to_string(),
+            _ => format!("{} ({})", queue.queue, notes.join(", ")),
+        }
+    };
+    let queues: Vec<String> = status.queues.iter().map(words).collect();
+    match queues[..] {
+        [] => "no queue".to_owned(),
+        _ => format!("queue {}", queues.join(", ")),
+    }
+}
+
+/// What the card does of a diversion and what it does not, a line each; nothing where it was asked for nothing.
+pub fn diversion_steering(status: &DivertStatus) -> String {
+    let Some(DivertSteering { rules, program, refused, repaired }) = &status.steering else {
+        return String::new();
+    };
+    let line = |text: String| format!("{text}\n");
+    let rules = rules.iter().map(|rule| line(format!("steered by the card: {rule}")));
+    let program = program.iter().map(|DivertLeft { packets, why }| {
+        line(format!("picked by the program on every queue: {packets}: {why}"))
+    });
+    let refused = refused.iter().map(|why| line(format!("refused by the card: {why}")));
+    let repaired =
+        repaired.iter().map(|change| line(format!("put back after a reset of the card: {change}")));
+    rules.chain(program).chain(refused).chain(repaired).collect()
 }
 
 /// Writes the rules and the ledger.
@@ -70,7 +93,7 @@ pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Resul
             number::count(status.not_recorded)
         )?;
     }
-    Ok(())
+    write!(out, "{}", diversion_steering(status))
 }
 
 /// Packets per second between two statuses, in one line.

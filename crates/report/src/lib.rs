@@ -62,7 +62,8 @@ pub use compare::{
 };
 pub use csv::{write_csv, write_points_csv};
 pub use diversion::{
-    DIVERSION_SCHEMA, diversion_document, diversion_interval, write_diversion, write_diversion_heading,
+    DIVERSION_SCHEMA, diversion_document, diversion_interval, diversion_queues, diversion_steering,
+    write_diversion, write_diversion_heading,
 };
 pub use html::{Drawing, drawings, write_html};
 pub use iperf3::write_iperf3;

@@ -3,8 +3,11 @@
 //!
 //! Formats: `linux/ethtool.h`, <https://docs.kernel.org/networking/statistics.html>.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::{
+    fmt, io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::Arc,
+};
 
 use crate::rtnetlink::Link;
 
@@ -21,7 +24,7 @@ pub use netlink::{EthtoolNetlink, LinkMode, Rss, is_unsupported};
 pub use parameters::{CHANNELS, COALESCING, Group, PAUSE, Parameter, RINGS, Values};
 pub use reply::{Driver, Feature, parse_driver, parse_features, parse_names, parse_places, parse_statistics};
 pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
-pub use rxnfc::{FlowAction, FlowMatch, FlowRule};
+pub use rxnfc::{FlowAction, FlowKind, FlowMatch, FlowRule};
 
 /// Receive queues in use on an interface of the calling thread's namespace, which may be fewer than its driver made: its
 /// channels, else the rings that its driver counts, else all that it made.
@@ -76,7 +79,23 @@ fn on_or_off(on: bool) -> &'static str {
 /// A socket in the namespace of the thread that opened it; from there any thread may use it.
 #[derive(Debug)]
 pub struct EthtoolSocket {
-    fd: OwnedFd,
+    end: End,
+}
+
+/// Who answers.
+#[derive(Debug)]
+enum End {
+    Kernel(OwnedFd),
+    Other(Arc<dyn EthtoolEnd>),
+}
+
+/// Answers ethtool requests in the kernel's place: a card that is not there, for tests.
+pub trait EthtoolEnd: fmt::Debug + Send + Sync {
+    /// Answers one request in its own bytes, as the ioctl `SIOCETHTOOL` does: its command is the first word.
+    ///
+    /// # Errors
+    /// The refusal that a driver would give, with its number.
+    fn answer(&self, interface: &str, request: &mut [u8]) -> io::Result<()>;
 }
 
 /// `enum ethtool_stringset`.
@@ -97,7 +116,12 @@ impl EthtoolSocket {
             return Err(EthtoolError::Open { source: io::Error::last_os_error() });
         }
         // SAFETY: `socket` just made this descriptor and nobody else knows it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { end: End::Kernel(unsafe { OwnedFd::from_raw_fd(fd) }) })
+    }
+
+    /// One whose requests something else than the kernel answers.
+    pub fn over(end: Arc<dyn EthtoolEnd>) -> Self {
+        Self { end: End::Other(end) }
     }
 
     /// Every feature that this kernel knows, as it is on `interface`.
@@ -210,11 +234,11 @@ impl EthtoolSocket {
     }
 
     fn ask(&self, interface: &str, request: &mut Buffer, action: &'static str) -> Result<(), EthtoolError> {
-        buffer::ioctl(self.fd.as_raw_fd(), interface, request).map_err(|source| EthtoolError::Refused {
-            action,
-            interface: interface.to_owned(),
-            source,
-        })
+        let answered = match &self.end {
+            End::Kernel(fd) => buffer::ioctl(fd.as_raw_fd(), interface, request),
+            End::Other(end) => request.answered_by(|bytes| end.answer(interface, bytes)),
+        };
+        answered.map_err(|source| EthtoolError::Refused { action, interface: interface.to_owned(), source })
     }
 }
 

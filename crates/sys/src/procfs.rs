@@ -68,17 +68,20 @@ pub fn softirqs() -> Result<Softirqs, ProcError> {
     read("/proc/softirqs", parse_softirqs)
 }
 
-/// The protocol counters of the calling thread's namespace: `snmp`, `netstat` and `snmp6` together.
+/// The protocol counters of the calling thread's namespace: `snmp`, `netstat`, `snmp6` and `xfrm_stat` together.
 ///
-/// Names are those of `nstat`: `UdpRcvbufErrors`, `IpExtInNoRoutes`, `Udp6InDatagrams`, ….
+/// Names are those of `nstat`, and the kernel's of `xfrm_stat`: `UdpRcvbufErrors`, `IpExtInNoRoutes`, `Udp6InDatagrams`,
+/// `XfrmOutPolBlock`, ….
 pub fn net_counters() -> Result<NetCounters, ProcError> {
     let mut counters = read("/proc/thread-self/net/snmp", parse_snmp)?;
     counters.extend(read("/proc/thread-self/net/netstat", parse_snmp)?);
-    match read("/proc/thread-self/net/snmp6", parse_snmp6) {
-        Ok(six) => counters.extend(six),
-        // A kernel without IPv6 has no such file.
-        Err(ProcError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    // A kernel without IPv6 or without IPsec lacks one of them.
+    for path in ["/proc/thread-self/net/snmp6", "/proc/thread-self/net/xfrm_stat"] {
+        match read(path, parse_snmp6) {
+            Ok(more) => counters.extend(more),
+            Err(ProcError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(counters)
 }

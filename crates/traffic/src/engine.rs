@@ -115,6 +115,10 @@ pub struct TxOptions {
     pub returns: bool,
     /// Of rings without a kernel driver.
     pub rings: RingOptions,
+    /// Frames that the kernel's generator hands over before it tells the card.
+    pub burst: Option<u32>,
+    /// How often the kernel's generator sends each packet again before it makes the next.
+    pub clones: Option<u32>,
 }
 
 /// Options of receiving engines that users give beside the engine's name; `None` is not given.

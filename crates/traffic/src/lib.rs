@@ -42,8 +42,8 @@ mod worker;
 
 pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use engine::{
-    Conditions, ReceiverPlan, RingOptions, RxFacts, RxLayer, RxOptions, RxSpec, RxWorkers, SenderPlan, TxFacts,
-    TxOptions, TxSpec,
+    Conditions, ReceiverPlan, RingOptions, RxFacts, RxLayer, RxOptions, RxSpec, RxWorkers, SenderPlan,
+    TxFacts, TxOptions, TxSpec,
 };
 pub use engines::{SpecError, engines};
 pub use error::EngineError;

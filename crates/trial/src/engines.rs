@@ -284,7 +284,8 @@ impl Ends for EngineEnds {
             cost: receive_cost(&result),
             lines,
             // A message is not a packet.
-            on_wire: (!self.is_stream() && self.at.tx.counted().is_some()).then_some(growth.tx.link.tx_packets),
+            on_wire: (!self.is_stream() && self.at.tx.counted().is_some())
+                .then_some(growth.tx.link.tx_packets),
             stream: self.moved(&tx, tally, &growth),
             // Both ends are of this machine, and so are their clocks.
             statistics: Some(result.readings())

@@ -139,7 +139,10 @@ impl TrialPlan {
         let (tx, rx) = (pair.tx.facts(), pair.rx.facts());
         if let Some(interfaces) = &self.lab.interfaces {
             let taken = Taken { tx: tx.takes_device, rx: rx.reads == RxLayer::Card };
-            return LabPlan { interfaces: Some(Interfaces { taken, ..interfaces.clone() }), ..self.lab.clone() };
+            return LabPlan {
+                interfaces: Some(Interfaces { taken, ..interfaces.clone() }),
+                ..self.lab.clone()
+            };
         }
         // Plain datagrams are not joined by the GRO that is on for its NAPI.
         let needs_rings = tx.needs_ring_at_peer && !rx.brings_ring;

@@ -50,6 +50,14 @@ pub enum MixError {
     /// Neither weights nor values.
     #[error(transparent)]
     Values(#[from] ValuesError),
+    /// A word that names no mix.
+    #[error(
+        "unknown mix of sizes '{text}': expected imix, or sizes: 64, 64-1518, 64:28,594:16,1518:4, inc:64-1518"
+    )]
+    UnknownMix {
+        /// What was written.
+        text: String,
+    },
     /// A part that is no `size:weight`.
     #[error("'{text}' is not a size and its weight: write 64:28,594:16,1518:4 or imix")]
     NotAWeight {
@@ -142,6 +150,9 @@ impl FromStr for SizeMix {
     fn from_str(text: &str) -> Result<Self, MixError> {
         if text.eq_ignore_ascii_case("imix") {
             return Ok(Self::imix());
+        }
+        if !text.is_empty() && text.chars().all(char::is_alphabetic) {
+            return Err(MixError::UnknownMix { text: text.into() });
         }
         let is_weighted = text.contains(':') && text.starts_with(|c: char| c.is_ascii_digit());
         if !is_weighted {
@@ -263,6 +274,9 @@ mod tests {
             message("64:5000,65:1"),
             "weights that sum to 5001, their common divisor taken out: from 1 to 4096 are possible, each at least 1"
         );
-        assert!(message("big").starts_with("'big' is not a size in bytes: write 64, 64-1518"));
+        assert!(
+            message("big").starts_with("unknown mix of sizes 'big': expected imix, or sizes: 64, 64-1518")
+        );
+        assert!(message("64x").starts_with("'64x' is not a size in bytes: write 64, 64-1518"));
     }
 }

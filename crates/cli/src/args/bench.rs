@@ -12,7 +12,17 @@ use super::{
     trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
+/// Headings of the help page.
+const MEASUREMENTS: &str = "Measurements";
+const TRIALS: &str = "Trials";
+
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  linerate bench                                     what this machine can do, in a private lab
+  linerate bench --tx udp,xdp --rx udp --stats time  two pairs, with latency and jitter
+  linerate bench --sweep frame-size=64,512,1518      the same at several sizes
+  linerate bench --peer HOST                         towards linerate recv on another host
+  linerate bench pktgen-rx                           a scenario that ships")]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -26,30 +36,32 @@ pub(crate) struct BenchArgs {
     /// Also run generators that other people wrote, on the same lab: all that are installed, or those named
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "LIST",
         num_args = 0..=1,
         require_equals = true,
         value_delimiter = ',',
+        help_heading = "Engines",
         default_missing_value = "iperf3,netperf,sockperf,trafgen,testpmd"
     )]
     pub(crate) peers: Vec<Peer>,
     /// Sample what the CPUs do, and count polls of devices: where receiving takes its time, by stage; with --peer the
     /// receiver's, which linerate recv --profile looks at
-    #[arg(long)]
+    #[arg(long, help_heading = MEASUREMENTS)]
     pub(crate) profile: bool,
     /// What receivers measure besides their counters, into each trial of the record; it costs them time
-    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer")]
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "peer", help_heading = MEASUREMENTS)]
     pub(crate) stats: Option<LevelArg>,
-    #[arg(long, value_enum, value_name = "WHO", requires = "stats", help = engines::stamp_of_a_ladder())]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "WHO", requires = "stats", help_heading = MEASUREMENTS, help = engines::stamp_of_a_ladder())]
     pub(crate) stamp: Option<StampArg>,
     /// Time of a trial
-    #[arg(long, default_value = "300ms", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, default_value = "300ms", value_name = "TIME", help_heading = TRIALS, value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     /// Trials of each pair
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 3, value_name = "N", help_heading = TRIALS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) trials: u32,
     /// Send for so long before each trial without counting
-    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, hide_short_help = true, default_value = "0s", value_name = "TIME", help_heading = TRIALS, value_parser = wire::parse_duration)]
     pub(crate) omit: Duration,
     #[command(flatten)]
     pub(crate) stages: StageArgs,
@@ -57,7 +69,7 @@ pub(crate) struct BenchArgs {
     pub(crate) sweep: SweepArgs,
     /// Go on with a run that ended before its time: a saved run, or the .partial file of one that was killed;
     /// everything else is as it was asked then
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep"])]
+    #[arg(long, value_name = "FILE", help_heading = TRIALS, conflicts_with_all = ["scenario", "sweep"])]
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) packets: PacketArgs,
@@ -77,6 +89,7 @@ pub(crate) struct BenchArgs {
 
 /// What follows the ladder. Both stages run where all engines were asked for, at one thread a side and the maximum rate.
 #[derive(Debug, Args)]
+#[command(next_help_heading = TRIALS)]
 pub(crate) struct StageArgs {
     /// After the ladder, run the best sender towards each receiver over 1, 2, 4 and so on to all CPUs, whatever was chosen
     #[arg(long, conflicts_with_all = ["sweep", "peer", "resume", "no_scale"])]
@@ -85,7 +98,7 @@ pub(crate) struct StageArgs {
     #[arg(long)]
     pub(crate) no_scale: bool,
     /// Leave out the short search for each receiver's highest rate without loss
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) no_lossless: bool,
 }
 
@@ -153,7 +166,7 @@ pub(crate) struct ListArgs {
 
 /// Real interfaces instead of the lab.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Real interfaces instead of the lab")]
+#[command(next_help_heading = "Another host instead of the lab")]
 pub(crate) struct HostArgs {
     /// Send from this interface
     #[arg(long, value_name = "IF", requires = "peer")]

@@ -26,7 +26,7 @@ pub(crate) struct DivertArgs {
     #[arg(long = "match", value_name = "EXPR", required_unless_present = "rules")]
     pub(crate) matching: Option<String>,
     /// The queues, for example 0,2-3; auto for all
-    #[arg(long, value_name = "LIST", default_value = "auto")]
+    #[arg(long, alias = "queues", value_name = "LIST", default_value = "auto")]
     pub(crate) queue: QueueList,
     /// Of the packets that match, pass those and drop the others
     #[arg(long, value_name = "EXPR", group = "verdict")]
@@ -44,12 +44,12 @@ pub(crate) struct DivertArgs {
     /// is drop, pass or keep, and limit and per may be left out
     #[arg(long, value_name = "FILE", group = "verdict")]
     pub(crate) rules: Option<PathBuf>,
-    /// Have the card bring the packets to the one diverted queue: a flow rule for them, and the queue out of the card's
-    /// table; undone at the end, after a kill by linerate nic restore. Where the card takes no such rule, the program
-    /// picks them on every queue, as without this. Large receive offload and taking VLAN tags off are switched off, and
-    /// RPS and RFS lead no other packets to the CPUs of --cpus
-    #[arg(long)]
-    pub(crate) steer: bool,
+    /// Have the card help as far as it can: queue brings the packets to the queues of --queue by rules of the card, and all
+    /// others elsewhere by its table; drop has the card drop what rules only drop. What the card does not take, the program
+    /// picks, then on every queue; --dry-run says which. Undone at the end, after a kill by linerate nic restore. Large receive
+    /// offload and taking VLAN tags off are switched off, and RPS and RFS lead no other packets to the CPUs of --cpus
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "queue")]
+    pub(crate) steer: Option<SteerArg>,
     /// A setting of the card for the time of the diversion, as linerate nic apply takes it, such as
     /// rss.table=weights:1,0; repeatable
     #[arg(long = "card", value_name = "NAME=VALUE", conflicts_with = "steer")]
@@ -139,6 +139,15 @@ pub(crate) struct DivertStopArgs {
     /// Which diversion, when several run
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
+}
+
+/// What a card does of a diversion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SteerArg {
+    /// It brings the packets to the diverted queues
+    Queue,
+    /// It drops what rules only drop
+    Drop,
 }
 
 /// Where packets are decided about.

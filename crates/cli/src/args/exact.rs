@@ -17,13 +17,13 @@ pub(crate) struct ExactArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "exact")]
     pub(crate) kernel: Vec<Kernel>,
     /// Count on a kernel of your own: a bzImage or vmlinux
-    #[arg(long, value_name = "FILE", requires = "modules")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "modules")]
     pub(crate) kernel_image: Option<PathBuf>,
     /// The folder of its modules
-    #[arg(long, value_name = "FOLDER", requires = "kernel_image")]
+    #[arg(long, hide_short_help = true, value_name = "FOLDER", requires = "kernel_image")]
     pub(crate) modules: Option<PathBuf>,
     /// Send and receive on two emulated cards wired to each other instead of a veth pair: igb, e1000, e1000e, vmxnet3 or
     /// virtio
-    #[arg(long, value_name = "MODEL", requires = "exact")]
+    #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact")]
     pub(crate) card: Option<NicModel>,
 }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use lab::{Accel, Kernel, NicPair};
+use lab::{Accel, Kernel, NicModel, NicPair};
 
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
@@ -16,11 +16,16 @@ pub(crate) enum LabCommand {
     /// Run a command in a virtual machine with real network drivers
     ///
     /// A stock Debian kernel runs in an emulated machine whose network cards are wired back to back in pairs: pair1a
-    /// and pair1b, pair2a and pair2b, and so on. The command sees this host's files; what it writes stays in the
-    /// machine's memory, except in /share. Its output and exit status are passed on; 124: the time limit was
-    /// reached; 125: the machine ended without a status.
+    /// and pair1b, pair2a and pair2b, and so on. The command sees this host's files, and this program as linerate; what
+    /// it writes stays in the machine's memory, except in /share. Runs that linerate saves are in this host's usual
+    /// folder (with --share, in FOLDER where they were told to go). Its output and exit status are passed on; 124: the time limit was
+    /// reached; 125: the machine ended without a status. With --hosts 2 there are two machines, wired to each other:
+    /// CMD runs in the first one, --other in the second; the exit status is the first one's, or the second one's when
+    /// the first one's is 0.
     #[command(
-        after_help = "Exit status: the command's; 124 the time limit was reached; 125 the machine ended without a \
+        after_help = "Examples:\n  linerate lab vm --get\n  linerate lab vm --pair igb -- linerate bench \
+                      --tx-interface pair1a --rx-interface pair1b\n  linerate lab vm --hosts 2 --wire igb --other 'linerate recv' -- \
+                      linerate bench --peer 198.18.1.2\n\nExit status: the command's; 124 the time limit was reached; 125 the machine ended without a \
                       status; 2 wrong usage; 3 the packages are missing (--get downloads them), or no right to \
                       create a network namespace; 4 the environment refused."
     )]
@@ -36,15 +41,26 @@ pub(crate) struct VmArgs {
     /// /dev/net/tun); may be repeated
     #[arg(long = "pair", value_name = "MODEL")]
     pub(crate) pairs: Vec<NicPair>,
+    /// Machines: 1, or 2 with --wire and --other
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) hosts: u8,
+    /// A cable between two machines, with a card of this kind at both ends: wire1 with the addresses 198.18.1.1 and
+    /// 198.18.1.2, and so on; `cable 1 off` and `cable 1 on` in either machine pull and plug it in; may be repeated
+    #[arg(long = "wire", value_name = "MODEL")]
+    pub(crate) wires: Vec<NicModel>,
+    /// The second machine's command, a line of /bin/sh; its output goes to standard error. When CMD has ended, what runs
+    /// there gets SIGTERM
+    #[arg(long, value_name = "LINE")]
+    pub(crate) other: Option<String>,
     /// Virtual CPUs; igb and vmxnet3 use a queue for each
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) cpus: u32,
     /// Memory of the guest in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub(crate) memory: u32,
-    /// How long it may take, with the guest's start
-    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = wire::parse_duration)]
-    pub(crate) timeout: Duration,
+    /// How long it may take, with the guest's start [default: 2m; 30m where the command is linerate]
+    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
     /// Who executes the guest's instructions: tcg (the emulator), kvm (needs /dev/kvm) or counting (the emulator with one
     /// CPU, whose clock advances by 1 ns an instruction)
     #[arg(long, default_value = "tcg", value_name = "NAME")]

@@ -26,7 +26,7 @@ pub(crate) struct PatternArgs {
     #[arg(long, default_value_t = Departures::Constant, value_name = "PATTERN")]
     pub(crate) departures: Departures,
     /// Packets a system call, at most
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(long, hide_short_help = true, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) batch_size: u32,
 }
 

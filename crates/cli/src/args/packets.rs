@@ -23,10 +23,10 @@ pub(crate) struct PacketArgs {
     #[arg(long, value_name = "N", value_parser = parse_flows)]
     pub(crate) flows: Option<usize>,
     /// Seed of everything random
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, hide_short_help = true, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
     /// How the time stands in the probe header
-    #[arg(long, value_enum, default_value_t = ClockArg::Nanos, value_name = "CLOCK")]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = ClockArg::Nanos, value_name = "CLOCK")]
     pub(crate) probe_clock: ClockArg,
 }
 
@@ -35,28 +35,28 @@ pub(crate) struct PacketArgs {
 #[command(next_help_heading = "Frames (headers and what varies)")]
 pub(crate) struct FrameArgs {
     /// Source MAC address, for engines that make whole frames
-    #[arg(long, value_name = "MAC")]
+    #[arg(long, hide_short_help = true, value_name = "MAC")]
     pub(crate) src_mac: Option<wire::MacAddr>,
     /// Destination MAC address, for engines that make whole frames
-    #[arg(long, value_name = "MAC")]
+    #[arg(long, hide_short_help = true, value_name = "MAC")]
     pub(crate) dst_mac: Option<wire::MacAddr>,
     /// VLAN tag(s), outermost first, for engines that make whole frames
-    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    #[arg(long, hide_short_help = true, value_name = "TAG", value_delimiter = ',')]
     pub(crate) vlan: Vec<wire::VlanTag>,
     /// Source address: ADDRESS, or inc:, random: of a range or CIDR, or list:a,b
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, hide_short_help = true, value_name = "ADDR")]
     pub(crate) src_addr: Option<Values<IpAddr>>,
     /// Destination address, likewise [default: the first target's]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, hide_short_help = true, value_name = "ADDR")]
     pub(crate) dst_addr: Option<Values<IpAddr>>,
     /// Source port: PORT, or inc:1024-2047, random:1024-2047,seed=7, list:53,123
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, hide_short_help = true, value_name = "PORT")]
     pub(crate) src_port: Option<Values<u16>>,
     /// Destination port, likewise [default: the first target's]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, hide_short_help = true, value_name = "PORT")]
     pub(crate) dst_port: Option<Values<u16>>,
     /// Time to live (hop limit), for engines that make whole frames
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, hide_short_help = true, default_value_t = 64, value_name = "N")]
     pub(crate) ttl: u8,
 }
 

@@ -12,6 +12,7 @@ use super::{
 
 /// What sends and what receives.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Engines")]
 pub(crate) struct PathArgs {
     #[arg(long, value_name = "ENGINE", value_delimiter = ',', help = engines::senders_of_a_ladder())]
     pub(crate) tx: Vec<TxSpec>,
@@ -20,6 +21,13 @@ pub(crate) struct PathArgs {
     /// Bytes a message of a tcp engine: of one call to send
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub(crate) send_size: u32,
+    /// Frames that the engine pktgen hands over before the driver tells the card (xmit_more); they are one packet, sent so
+    /// often [default: 1]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) burst: Option<u32>,
+    /// How often the engine pktgen sends each packet again before it makes the next (clone_skb) [default: 0]
+    #[arg(long = "clone", hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) clones: Option<u32>,
     /// Sending threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
@@ -33,6 +41,7 @@ pub(crate) struct PathArgs {
 
 /// The same at several settings.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Trials")]
 pub(crate) struct SweepArgs {
     /// Measure at every value of another option, in random order; several sweeps make every combination
     #[arg(long, value_name = "OPTION=A,B,...")]
@@ -47,10 +56,10 @@ pub(crate) struct SweepArgs {
 #[command(next_help_heading = "Sockets and workers")]
 pub(crate) struct SocketArgs {
     /// SO_SNDBUF in bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     pub(crate) send_buffer: Option<usize>,
     /// SO_RCVBUF in bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     pub(crate) receive_buffer: Option<usize>,
     /// CPUs of the sending workers, for example 0,2-3 [default: a core each, near the card first; all of
     /// them where the receiver needs none]
@@ -60,17 +69,17 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) rx_cpus: Option<CpuList>,
     /// Leave workers to the scheduler
-    #[arg(long, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
     pub(crate) no_pin: bool,
     /// SO_BUSY_POLL of receiving UDP sockets: a call that would wait polls the card itself for so long first
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) busy_poll: Option<u32>,
     /// Receivers look again at once instead of sleeping until a packet comes
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) spin: bool,
     /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
     /// the engine xdp that is the program in the kernel, for 10us at most
-    #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
 }
 
@@ -79,10 +88,10 @@ pub(crate) struct SocketArgs {
 #[command(next_help_heading = "Lab")]
 pub(crate) struct SettingArgs {
     /// Queues of the lab's veth pair
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, hide_short_help = true, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queues: u16,
     /// MTU of the lab [default: 1500, or as large as the packets need]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub(crate) mtu: Option<u32>,
     /// What the lab's interfaces take over from the kernel
     #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
@@ -98,11 +107,18 @@ pub(crate) struct SettingArgs {
     /// Receive on this real interface
     #[arg(long, value_name = "IF", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
-    /// Its interrupt moderation in microseconds, put back afterwards
-    #[arg(long, value_name = "MICROSECONDS", requires = "rx_interface")]
+    /// Interrupt moderation of the sending interface in microseconds, put back afterwards: its rx-usecs, the interrupt that on
+    /// most cards also frees the packets sent
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "tx_interface")]
+    pub(crate) tx_usecs: Option<u32>,
+    /// Transmit descriptors of the sending interface, put back afterwards
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "tx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tx_ring: Option<u32>,
+    /// Interrupt moderation of the receiving interface in microseconds, put back afterwards
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "rx_interface")]
     pub(crate) rx_usecs: Option<u32>,
-    /// Its receive descriptors, put back afterwards
-    #[arg(long, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Receive descriptors of the receiving interface, put back afterwards
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
     #[command(flatten)]
     pub(crate) rings: RingArgs,
@@ -114,17 +130,17 @@ pub(crate) struct SettingArgs {
 pub(crate) struct RingArgs {
     /// Allow taking the card from its kernel driver for the time of a trial; the driver is bound again afterwards, also
     /// after a kill
-    #[arg(long, requires = "rx_interface")]
+    #[arg(long, hide_short_help = true, requires = "rx_interface")]
     pub(crate) take_device: bool,
     /// Descriptors of a ring: a multiple of 8, 16 to 4096 [default: 256]
-    #[arg(long, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
     pub(crate) ring_slots: Option<u32>,
     /// Descriptors handed to the card by one write of its tail register [default: 16]
-    #[arg(long, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(1..=2048))]
     pub(crate) tail_batch: Option<u32>,
     /// What becomes of a received frame's buffer: freed and allocated anew (realloc), handed back as it is (recycle), or
     /// exchanged with one of a cache (pool) [default: recycle]
-    #[arg(long, value_name = "POLICY", requires = "take_device")]
+    #[arg(long, hide_short_help = true, value_name = "POLICY", requires = "take_device")]
     pub(crate) buffers: Option<Buffers>,
 }
 

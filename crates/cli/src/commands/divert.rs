@@ -9,14 +9,14 @@ use std::{
 
 use divert::{
     BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit,
-    Rule, RuleError, RuleVerdict, Status, Steering, parse_rules,
+    Rule, RuleError, RuleVerdict, Status, Steer, Steering, parse_rules,
 };
 use serde_json::json;
 use session::{ControlRequest, ControlSocket, MetricsPage};
 use sys::{cpu, signal};
 
 use crate::{
-    args::{DivertArgs, DivertCommand, PlaceArg, QueueList},
+    args::{DivertArgs, DivertCommand, PlaceArg, QueueList, SteerArg},
     failure::{self, Failure, in_words},
     output::{print_line, printed, state_folder},
 };
@@ -45,16 +45,14 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     let metrics = args.prometheus.map(MetricsPage::open).transpose();
     let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
-    let queues: Vec<String> = plan.queues.iter().map(u32::to_string).collect();
-    if let Some(reason) = diversion.not_steered() {
-        eprintln!("not steered by the card: {reason}; the program picks the packets on every queue");
-    }
+    let begun = diversion.status().map_err(|error| explain(&error))?;
     eprintln!(
-        "diverting queue {} of {} in {} XDP; Ctrl-C ends and undoes it",
-        queues.join(", "),
+        "diverting {} of {} in {} XDP; Ctrl-C ends and undoes it",
+        report::diversion_queues(&begun),
         plan.interface,
         diversion.mode()
     );
+    eprint!("{}", report::diversion_steering(&begun));
     if plan.place == FilterAt::User && !plan.reinject && plan.keep_file.is_none() {
         eprintln!(
             "packets that pass are counted and go no further; --reinject gives them back to the kernel"
@@ -253,20 +251,14 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         sample_one_in: args.sample.unwrap_or(0),
         sample_file: args.sample_to.clone(),
         keep_file: args.keep_to.clone(),
-        steering: (!args.card.is_empty()).then(|| Steering {
-            settings: args.card.clone(),
-            may_fail: false,
-            state: state_folder(),
-        }),
+        steering: (!args.card.is_empty()).then(|| Steering::of_settings(args.card.clone(), state_folder())),
     };
-    if args.steer {
-        match Steering::to_the_queue(&plan, &card, state_folder()) {
-            Ok(steering) => plan.steering = Some(steering),
-            Err(reason) => {
-                eprintln!("not steered by the card: {reason}; the program picks the packets on every queue");
-                plan.steering = Steering::clearing_the_way(&plan, &card, state_folder());
-            }
-        }
+    if let Some(steer) = args.steer {
+        let steer = match steer {
+            SteerArg::Queue => Steer::ToQueues,
+            SteerArg::Drop => Steer::Drop,
+        };
+        plan = plan.steered(&card, steer, state_folder());
     }
     problems.extend(plan.problems(&card).iter().map(explain));
     Failure::all(problems).map_or(Ok((plan, card)), Err)

@@ -1,18 +1,21 @@
 //! `linerate lab vm`: a command in a virtual machine with real network drivers.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     io::{self, Write},
+    path::PathBuf,
+    time::Duration,
 };
 
-use lab::{Vm, VmError, VmPlan, VmStatus, VmStore, VmStreams};
+use lab::{Accel, Vm, VmError, VmHost, VmHosts, VmPlan, VmStatus, VmStore, VmStreams};
 use sys::signal;
 
 use crate::{
     access::gain_access,
     args::{LabArgs, LabCommand, VmArgs},
     failure::{Failure, Status},
-    output::printed,
+    output::{printed, state_folder},
 };
 
 /// As of timeout(1).
@@ -30,7 +33,9 @@ pub(crate) fn run(args: &LabArgs) -> Result<bool, Failure> {
 fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     let plan = plan(args);
     let problems = plan.problems();
-    let problems = problems.iter().map(|problem| Failure::new(Status::Usage, problem)).collect();
+    let problems = problems.iter().map(|problem| Failure::new(Status::Usage, problem));
+    let problems =
+        problems.chain(hosts_problem(args).map(|said| Failure::new(Status::Usage, said))).collect();
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
@@ -42,31 +47,104 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     if args.command.is_empty() {
         return Ok(true);
     }
+    if let Some(other) = args.other.as_deref() {
+        return run_hosts(args, &plan, other);
+    }
     let vm = Vm::prepare(&plan).map_err(|error| explain(&error, args))?;
     // The files are found by the rights of the user who asked, so before becoming somebody else.
     gain_access()?;
     let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
     let streams = VmStreams { stdout: &mut stdout, stderr: &mut stderr };
-    let ended = vm.run(&script(&args.command), streams, || signal::caught() == 0);
+    let ended = vm.run(&script(args, &line(&args.command)), streams, || signal::caught() == 0);
     let status = match ended {
-        Ok(VmStatus::Exited(status)) => status,
-        Ok(VmStatus::TimedOut(words)) => {
+        Ok(status) => exit_status(status, "the virtual machine", args),
+        Err(error) => return not_run(error, args),
+    };
+    exit(status)
+}
+
+/// The commands of both machines at once; the exit status is the first one's, or the second one's when the first one's is 0.
+fn run_hosts(args: &VmArgs, plan: &VmPlan, other: &str) -> Result<bool, Failure> {
+    let hosts = VmHosts::prepare(plan, &args.wires).map_err(|error| explain(&error, args))?;
+    gain_access()?;
+    let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
+    let (mut other_stdout, mut other_stderr) = (io::stderr(), io::stderr());
+    let ended = hosts.run(
+        [
+            VmHost {
+                script: &script(args, &line(&args.command)),
+                streams: VmStreams { stdout: &mut stdout, stderr: &mut stderr },
+            },
+            VmHost {
+                script: &script(args, &format!("{other}\n")),
+                streams: VmStreams { stdout: &mut other_stdout, stderr: &mut other_stderr },
+            },
+        ],
+        || signal::caught() == 0,
+    );
+    match ended {
+        Ok([first, second]) => {
+            let first = exit_status(first, "the first virtual machine", args);
+            let second = exit_status(second, "the second virtual machine", args);
+            exit(if first == 0 { second } else { first })
+        }
+        Err(error) => not_run(error, args),
+    }
+}
+
+/// What a user of one or two machines has to change.
+fn hosts_problem(args: &VmArgs) -> Option<&'static str> {
+    let is_pair = args.hosts == 2;
+    match (is_pair, args.wires.is_empty(), args.other.is_none()) {
+        _ if args.command.is_empty() => None,
+        (false, true, true) => None,
+        (false, ..) => Some("--wire and --other are for two machines: --hosts 2"),
+        (true, true, _) => Some("two machines need a cable between them, for example --wire igb"),
+        (true, _, true) => Some("two machines need the second one's command: --other LINE"),
+        (true, ..) if args.wires.len() > VmHosts::MAX_CABLES => Some("two machines have at most 8 cables"),
+        (true, ..) if args.accel == Accel::Counting => Some("a machine that counts instructions runs alone"),
+        (true, ..) => None,
+    }
+}
+
+/// The command's own status, whatever it means, in the words of a shell.
+fn exit_status(status: VmStatus, machine: &str, args: &VmArgs) -> u8 {
+    match status {
+        VmStatus::Exited(status) => status,
+        VmStatus::TimedOut(words) => {
             eprint!("{words}");
-            eprintln!("the virtual machine was ended after {:?} (--timeout)", args.timeout);
+            eprintln!("{machine} was ended after {:?} (--timeout)", time_limit(args));
             TIMED_OUT
         }
-        Ok(VmStatus::Stopped) => INTERRUPTED,
-        Ok(VmStatus::Lost(words)) => {
+        VmStatus::Stopped if signal::caught() == 0 => {
+            eprintln!("{machine} did not end with the other one");
+            TIMED_OUT
+        }
+        VmStatus::Stopped => INTERRUPTED,
+        VmStatus::Lost(words) => {
             eprint!("{words}");
-            eprintln!("the virtual machine ended without a status");
+            eprintln!("{machine} ended without a status");
             LOST
         }
-        Err(VmError::Output { source }) => return printed(Err(source)).map(|()| true),
-        Err(error) => return Err(explain(&error, args)),
-    };
-    // The command's own status, whatever it means: nothing is left to undo here.
+    }
+}
+
+fn not_run(error: VmError, args: &VmArgs) -> Result<bool, Failure> {
+    match error {
+        VmError::Output { source } => printed(Err(source)).map(|()| true),
+        error => Err(explain(&error, args)),
+    }
+}
+
+/// Nothing is left to undo here.
+fn exit(status: u8) -> ! {
     io::stdout().flush().ok();
     std::process::exit(status.into())
+}
+
+/// Whether the guest runs linerate itself, by its name.
+fn runs_linerate(args: &VmArgs) -> bool {
+    args.command.first().is_some_and(|program| program == "linerate")
 }
 
 fn plan(args: &VmArgs) -> VmPlan {
@@ -75,9 +153,9 @@ fn plan(args: &VmArgs) -> VmPlan {
         pairs: args.pairs.clone(),
         cpus: args.cpus,
         memory_mib: args.memory,
-        time_limit: args.timeout,
+        time_limit: time_limit(args),
         accel: args.accel,
-        share: args.share.clone(),
+        share: args.share.clone().or_else(|| runs_linerate(args).then(runs_folder)),
         kernel_options: args.kernel_options.clone(),
         image: None,
     }
@@ -97,8 +175,39 @@ fn explain(error: &VmError, args: &VmArgs) -> Failure {
     }
 }
 
+/// How long the machine may run. A ladder takes minutes where everything is emulated.
+fn time_limit(args: &VmArgs) -> Duration {
+    const OF_LINERATE: Duration = Duration::from_secs(30 * 60);
+    const OF_OTHERS: Duration = Duration::from_secs(2 * 60);
+    args.timeout.unwrap_or(if runs_linerate(args) { OF_LINERATE } else { OF_OTHERS })
+}
+
+/// Makes the folder of saved runs, which the guest shares: what it saves is this host's, also when it is cut off.
+fn runs_folder() -> PathBuf {
+    let folder = state_folder().join("runs");
+    // Without the folder the plan says what is wrong.
+    std::fs::create_dir_all(&folder).ok();
+    folder
+}
+
+/// The guest's script: this very program under its name, and what it saves in this host's folder of runs.
+fn script(args: &VmArgs, command: &str) -> String {
+    let mut lines = String::new();
+    if let Ok(program) = env::current_exe() {
+        lines += &format!("mkdir -p /run/bin && ln -s {} /run/bin/linerate\n", quoted(program.as_os_str()));
+        lines += "PATH=/run/bin:$PATH && export PATH\n";
+    }
+    if runs_linerate(args) && args.share.is_none() {
+        let state = state_folder();
+        let (parent, runs) = (state.parent().unwrap_or(&state), state.join("runs"));
+        lines += &format!("mkdir -p {0} && mount --bind /share {0}\n", quoted(runs.as_os_str()));
+        lines += &format!("XDG_STATE_HOME={} && export XDG_STATE_HOME\n", quoted(parent.as_os_str()));
+    }
+    lines + command
+}
+
 /// The command as a line of a shell script.
-fn script(command: &[OsString]) -> String {
+fn line(command: &[OsString]) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     format!("exec {}\n", words.join(" "))
 }
@@ -114,7 +223,7 @@ mod tests {
     #[test]
     fn a_shell_reads_the_words_of_a_command_as_they_were() {
         let words = ["printf", "%s|", "it's", "a b", "$HOME", "", "\\"].map(OsString::from);
-        let output = std::process::Command::new("sh").arg("-c").arg(script(&words)).output().unwrap();
+        let output = std::process::Command::new("sh").arg("-c").arg(line(&words)).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's|a b|$HOME||\\|");
     }
 }

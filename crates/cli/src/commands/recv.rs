@@ -302,7 +302,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let mut engine = measure.engine.clone();
     let mut problems = Vec::new();
     if engine.facts().reads == RxLayer::Card {
-        let said = format!("the engine {} receives in the lab alone: it takes the card from the kernel", engine.name());
+        let said = format!(
+            "the engine {} receives in the lab alone: it takes the card from the kernel",
+            engine.name()
+        );
         return Err(Failure::new(Status::Usage, said)
             .hint("linerate bench --rx pci --take-device with --tx-interface and --rx-interface"));
     }

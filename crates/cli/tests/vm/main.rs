@@ -4,6 +4,7 @@ mod bench;
 mod divert;
 mod exact;
 mod inside;
+mod lab_vm;
 mod ledger;
 mod nic;
 mod pci;

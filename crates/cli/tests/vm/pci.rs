@@ -6,7 +6,7 @@ use crate::support::Guest;
 
 #[test]
 fn a_ring_driver_counts_exactly_and_returns_the_card_also_after_a_kill() {
-    let Some(guest) = Guest::prepare(Kernel::V7_2, &[NicModel::E1000]) else { return };
+    let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::E1000]) else { return };
     let done = guest.run(
         "set -e
         ends='--tx-interface pair1a --rx-interface pair1b --no-save'
@@ -29,7 +29,11 @@ fn a_ring_driver_counts_exactly_and_returns_the_card_also_after_a_kill() {
     assert!(before.starts_with("e1000\n1500\n"), "{before}");
     assert_eq!(done.text("after.txt"), before);
     assert_eq!(done.text("recovered.txt"), before);
-    assert!(done.text("up.txt").contains("cannot use pair1b for the lab's receiving side: it is up"), "{}", done.text("up.txt"));
+    assert!(
+        done.text("up.txt").contains("cannot use pair1b for the lab's receiving side: it is up"),
+        "{}",
+        done.text("up.txt")
+    );
     let consent = done.text("consent.json");
     assert!(consent.contains("allow it with --take-device"), "{consent}");
     let run = done.json("pool.json");

@@ -25,7 +25,7 @@ fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
     let cards = [NicModel::Igb, NicModel::Virtio, NicModel::Vmxnet3, NicModel::E1000];
     let Some(guest) = Guest::prepare(Kernel::Latest, &cards) else { return };
     let bench = "linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json --tx pktgen --rx udp,xdp \
-                 --tx-interface pair1a --rx-interface pair1b > /share/pktgen.json || [ $? = 1 ] || exit 1\n";
+                 --burst 4 --clone 10 --tx-usecs 30 --tx-ring 512 --tx-interface pair1a --rx-interface pair1b > /share/pktgen.json || [ $? = 1 ] || exit 1\n";
     let done = guest.run(&(bench.to_owned() + &script(cards.len())));
     let detail = |pair: usize, path: &str| {
         let findings = done.json(&format!("{pair}.json"));
@@ -58,6 +58,8 @@ fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
     for trial in run["end"]["trials"].as_array().unwrap() {
         assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial}");
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial}");
+        let options = &trial["tx"]["options"];
+        assert_eq!((&options["burst"], &options["clones"]), (&4.into(), &10.into()), "{trial}");
     }
     assert_eq!(run["end"]["trials"].as_array().unwrap().len(), 2, "{run}");
 }

@@ -82,6 +82,12 @@ pub enum VmError {
         /// The cause.
         source: sys::NetlinkError,
     },
+    /// No streams for the frames between two machines.
+    #[error("cannot create the cables between the virtual machines")]
+    Cable {
+        /// The cause.
+        source: io::Error,
+    },
     /// What the guest wrote could not be passed on.
     #[error("cannot pass on what the virtual machine wrote")]
     Output {

@@ -3,18 +3,24 @@
 use std::fs;
 use std::path::Path;
 
+use super::cables::Seat;
 use super::cpio::{Archive, Device};
 use super::error::VmError;
-use super::plan::VmPlan;
+use super::plan::{NicModel, VmPlan};
 use super::store::Parts;
 
-/// Builds the archive; `script` is run by the host's `/bin/sh`, in `folder` where the guest has one.
-pub(crate) fn initramfs(
-    parts: &Parts,
-    plan: &VmPlan,
-    script: &str,
-    folder: &Path,
-) -> Result<Vec<u8>, VmError> {
+/// What the first process does once the machine is up.
+pub(crate) struct First<'f> {
+    /// Run by the host's `/bin/sh`.
+    pub(crate) script: &'f str,
+    /// Where the script starts, when the guest has that folder.
+    pub(crate) folder: &'f Path,
+    /// Which of two machines this is.
+    pub(crate) seat: Option<&'f Seat<'f>>,
+}
+
+/// Builds the archive.
+pub(crate) fn initramfs(parts: &Parts, plan: &VmPlan, first: &First<'_>) -> Result<Vec<u8>, VmError> {
     let read = |path: &Path| fs::read(path).map_err(|source| VmError::File { path: path.to_owned(), source });
     let mut archive = Archive::default();
     for name in ["bin", "sbin", "proc", "sys", "dev", "modules", "host", "new"] {
@@ -25,9 +31,14 @@ pub(crate) fn initramfs(
     archive.file("bin/busybox", &read(&parts.busybox)?);
     archive.file("init", include_bytes!("guest/init.sh"));
     archive.file("sbin/modprobe", include_bytes!("guest/modprobe.sh"));
-    archive.file("script", script.as_bytes());
-    archive.file("folder", folder.as_os_str().as_encoded_bytes());
-    let drivers: Vec<&str> = plan.pairs.iter().map(|pair| pair.model.driver()).collect();
+    archive.file("script", first.script.as_bytes());
+    archive.file("folder", first.folder.as_os_str().as_encoded_bytes());
+    let mut drivers: Vec<&str> = plan.pairs.iter().map(|pair| pair.model.driver()).collect();
+    if let Some(seat) = first.seat {
+        archive.file("side", format!("{}\n", seat.side().letter()).as_bytes());
+        archive.file("sbin/cable", include_bytes!("guest/cable.sh"));
+        drivers.extend(seat.models().map(NicModel::driver));
+    }
     archive.file("modules/at-start", parts.modules.at_start(&drivers).join("\n").as_bytes());
     let by_name = parts.modules.by_any_name();
     let by_name: String = by_name.map(|(name, order)| format!("{name} {}\n", order.join(" "))).collect();

@@ -110,7 +110,7 @@ impl FromStr for Kernel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
-        known.ok_or_else(|| format!("no such kernel here: {text}; there are 6.1, 6.12 and latest"))
+        known.ok_or_else(|| format!("unknown kernel '{text}': expected 6.1, 6.12 or latest"))
     }
 }
 
@@ -158,7 +158,7 @@ impl FromStr for NicModel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|model| model.name() == text);
-        known.ok_or_else(|| format!("no such card: {text}; there are igb, e1000, e1000e, vmxnet3 and virtio"))
+        known.ok_or_else(|| format!("unknown card '{text}': expected igb, e1000, e1000e, vmxnet3 or virtio"))
     }
 }
 
@@ -222,7 +222,7 @@ impl FromStr for Accel {
             "tcg" => Ok(Self::Tcg),
             "kvm" => Ok(Self::Kvm),
             "counting" => Ok(Self::Counting),
-            _ => Err(format!("unknown accelerator {text}: expected tcg, kvm or counting")),
+            _ => Err(format!("unknown accelerator '{text}': expected tcg, kvm or counting")),
         }
     }
 }
@@ -261,6 +261,12 @@ pub enum VmPlanError {
     CountingCpus {
         /// What was asked.
         cpus: u32,
+    },
+    /// None, or more than the emulated machine has slots for.
+    #[error("two virtual machines have 1 to 8 cables between them, not {cables}")]
+    Cables {
+        /// What was asked.
+        cables: usize,
     },
     /// Too little for a kernel and its files in RAM.
     #[error("a virtual machine has at least {} MiB of memory, not {memory_mib}", VmPlan::LEAST_MEMORY_MIB)]

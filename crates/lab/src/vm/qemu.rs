@@ -23,6 +23,19 @@ pub(crate) struct Descriptors {
     pub(crate) counter: Option<RawFd>,
     /// The queues of cards that are not wired by a hub, by card: `1a`.
     pub(crate) wires: Vec<(String, Vec<RawFd>)>,
+    /// The cables to another machine.
+    pub(crate) cables: Option<CableEnds>,
+}
+
+/// One machine's ends of the cables between two.
+#[derive(Debug, Clone)]
+pub(crate) struct CableEnds {
+    /// Which of the two it is.
+    pub(crate) side: Side,
+    /// A card and a stream of frames for each cable.
+    pub(crate) ends: Vec<(NicModel, RawFd)>,
+    /// The emulator's monitor, which pulls and plugs them.
+    pub(crate) monitor: RawFd,
 }
 
 /// The arguments of the emulator for this plan.
@@ -65,6 +78,17 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
             wire_up(pair.model, number, side, &at.wires, &mut add);
         }
     }
+    if let Some(cables) = &at.cables {
+        add("-chardev", format!("socket,id=monitor,fd={}", cables.monitor));
+        add("-mon", "chardev=monitor,mode=control".into());
+        for (number, (model, end)) in (1..).zip(&cables.ends) {
+            let id = cable_id(number);
+            add("-netdev", format!("stream,id={id},server=off,addr.type=fd,addr.str={end}"));
+            let mac = format!("52:54:00:01:{number:02x}:0{}", cables.side.letter());
+            let chassis = 2 * VmPlan::MAX_PAIRS + number;
+            plug_in(*model, Slot { netdev: &id, mac: &mac, chassis, queues: None }, &mut add);
+        }
+    }
     add("-initrd", format!("/proc/self/fd/{}", at.initramfs));
     add("-append", kernel_command_line(plan));
     if let Some(share) = &plan.share {
@@ -90,16 +114,31 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
 const COUNTS: &str = "counts";
 const SYMBOLS: &str = "symbols";
 
-#[derive(Debug, Clone, Copy)]
-enum Side {
+/// What the monitor calls a cable.
+pub(crate) fn cable_id(number: usize) -> String {
+    format!("cable{number}")
+}
+
+/// One of two cards, or of two machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
     A,
     B,
+}
+
+impl Side {
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::A => 'a',
+            Self::B => 'b',
+        }
+    }
 }
 
 /// One card, and its end of the wire: a hub with two ports, or descriptors of its queues.
 fn wire_up(
     model: NicModel,
-    pair: u32,
+    pair: usize,
     side: Side,
     wires: &[(String, Vec<RawFd>)],
     add: &mut impl FnMut(&str, String),
@@ -108,35 +147,49 @@ fn wire_up(
         Side::A => ('a', 2 * pair - 1),
         Side::B => ('b', 2 * pair),
     };
-    let id = format!("{pair}{letter}");
+    let card = format!("{pair}{letter}");
+    let netdev = format!("net{card}");
     let mac = format!("52:54:00:00:{pair:02x}:0{letter}");
-    let queues = wires.iter().find(|(card, _)| *card == id).map(|(_, queues)| queues);
+    let queues = wires.iter().find(|(wired, _)| *wired == card).map(|(_, queues)| queues);
     match queues {
         Some(queues) => {
             let queues: Vec<String> = queues.iter().map(RawFd::to_string).collect();
-            add("-netdev", format!("tap,id=net{id},fds={}", queues.join(":")));
+            add("-netdev", format!("tap,id={netdev},fds={}", queues.join(":")));
         }
-        None => add("-netdev", format!("hubport,id=net{id},hubid={pair}")),
+        None => add("-netdev", format!("hubport,id={netdev},hubid={pair}")),
     }
+    let slot = Slot { netdev: &netdev, mac: &mac, chassis, queues: queues.map(Vec::len) };
+    plug_in(model, slot, add);
+}
+
+/// Where a card is, and what is at its other side.
+struct Slot<'s> {
+    netdev: &'s str,
+    mac: &'s str,
+    chassis: usize,
+    queues: Option<usize>,
+}
+
+fn plug_in(model: NicModel, slot: Slot<'_>, add: &mut impl FnMut(&str, String)) {
+    let Slot { netdev, mac, chassis, queues } = slot;
     // igb needs a slot with all functions free, which only a port of its own has.
     let bus = if model == NicModel::E1000 {
         String::new()
     } else {
-        add("-device", format!("pcie-root-port,id=port{id},bus=pcie.0,chassis={chassis}"));
-        format!(",bus=port{id}")
+        add("-device", format!("pcie-root-port,id=port{chassis},bus=pcie.0,chassis={chassis}"));
+        format!(",bus=port{chassis}")
     };
     let (device, more) = match model {
         // AF_XDP without copies needs a device that goes by the platform's DMA rules.
         NicModel::Virtio => {
             // An interrupt for each queue of either direction, one for the settings and one for the control queue.
-            let several =
-                queues.map(|queues| format!(",mq=on,rss=on,hash=on,vectors={}", 2 * queues.len() + 2));
+            let several = queues.map(|queues| format!(",mq=on,rss=on,hash=on,vectors={}", 2 * queues + 2));
             let more = several.unwrap_or_default();
             ("virtio-net-pci", format!(",disable-legacy=on,iommu_platform=on{more}"))
         }
         other => (other.name(), String::new()),
     };
-    add("-device", format!("{device}{bus},netdev=net{id},mac={mac},romfile={more}"));
+    add("-device", format!("{device}{bus},netdev={netdev},mac={mac},romfile={more}"));
 }
 
 fn kernel_command_line(plan: &VmPlan) -> String {

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use sys::child::{self, Ties};
 use sys::netns::NetNs;
 
+use super::cables::{CableOrder, OpenCables, Seat};
 use super::counter;
 use super::error::VmError;
-use super::guest;
+use super::guest::{self, First};
 use super::plan::VmPlan;
 use super::qemu::{self, Descriptors};
 use super::store::{Parts, VmStore};
@@ -67,6 +68,8 @@ enum Event {
     Failed,
     /// The script ended with this status.
     Exited(u8),
+    /// It wants a cable between two machines pulled or plugged in.
+    Cable(CableOrder),
     /// The output could not be passed on.
     Unread,
     /// The emulator is gone.
@@ -104,31 +107,41 @@ impl Vm {
     pub fn run(
         &self,
         script: &str,
+        streams: VmStreams<'_>,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<VmStatus, VmError> {
+        self.run_at(None, script, streams, go_on)
+    }
+
+    /// The same, as one of two machines.
+    pub(crate) fn run_at(
+        &self,
+        seat: Option<&Seat<'_>>,
+        script: &str,
         mut streams: VmStreams<'_>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<VmStatus, VmError> {
+        let mut life = Life { seat, script, go_on: &mut go_on };
         let deadline = Instant::now() + self.plan.time_limit;
         // Of some hundred machines two stood still before their kernel's first word: nothing has run in them yet.
-        if let Some(status) =
-            self.run_once(script, &mut streams, deadline, Some(Self::UP_WITHIN), &mut go_on)?
-        {
+        if let Some(status) = self.run_once(&mut life, &mut streams, deadline, Some(Self::UP_WITHIN))? {
             return Ok(status);
         }
-        let again = self.run_once(script, &mut streams, deadline, None, &mut go_on)?;
+        let again = self.run_once(&mut life, &mut streams, deadline, None)?;
         Ok(again.unwrap_or(VmStatus::Stopped))
     }
 
     /// One machine's life; `None` when it was not up in time.
     fn run_once(
         &self,
-        script: &str,
+        life: &mut Life<'_>,
         streams: &mut VmStreams<'_>,
         deadline: Instant,
         up_within: Option<Duration>,
-        go_on: &mut impl FnMut() -> bool,
     ) -> Result<Option<VmStatus>, VmError> {
         let mut up_by = up_within.map(|within| Instant::now() + within);
-        let mut machine = self.start(script)?;
+        let mut machine = self.start(life.script, life.seat)?;
+        let mut request = life.seat.and_then(|seat| Some((seat, machine.console.try_clone().ok()?)));
         thread::scope(|scope| {
             let (tell, events) = mpsc::channel();
             let (console, marks, tell_marks) = (machine.console, machine.marks, tell.clone());
@@ -147,12 +160,17 @@ impl Vm {
                 if up_by.is_some_and(|up_by| now >= up_by) {
                     break None;
                 }
-                if !go_on() {
+                if !(life.go_on)() {
                     break Some(VmStatus::Stopped);
+                }
+                if let Some((_, mut console)) = request.take_if(|(seat, _)| seat.is_to_end()) {
+                    // Fails only when the machine has ended.
+                    console.write_all(b"end\n").ok();
                 }
                 match events.recv_timeout((deadline - now).min(Duration::from_millis(100))) {
                     Ok(Event::Up) => up_by = None,
                     Ok(Event::Exited(status)) => break Some(VmStatus::Exited(status)),
+                    Ok(Event::Cable(order)) => life.seat.into_iter().for_each(|seat| seat.carry_out(order)),
                     Ok(Event::Unread) => break Some(VmStatus::Stopped),
                     Ok(Event::Failed | Event::End) | Err(RecvTimeoutError::Disconnected) => {
                         break Some(VmStatus::Lost(String::new()));
@@ -185,11 +203,11 @@ impl Vm {
         Ok(VmOutcome { status, stdout: text(stdout), stderr: text(stderr) })
     }
 
-    fn start(&self, script: &str) -> Result<Machine, VmError> {
+    fn start(&self, script: &str, seat: Option<&Seat<'_>>) -> Result<Machine, VmError> {
         let program = self.parts.emulator.display().to_string();
         let refused = |source| VmError::Start { program: program.clone(), source };
         let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
-        let archive = guest::initramfs(&self.parts, &self.plan, script, &folder)?;
+        let archive = guest::initramfs(&self.parts, &self.plan, &First { script, folder: &folder, seat })?;
         let mut initramfs = tempfile::tempfile().map_err(refused)?;
         initramfs.write_all(&archive).and_then(|()| initramfs.rewind()).map_err(refused)?;
         let (console, console_end) = UnixStream::pair().map_err(refused)?;
@@ -199,6 +217,7 @@ impl Vm {
         let namespace = NetNs::create().map_err(|source| VmError::Namespace { source })?;
         let wires = Wires::lay(&self.plan, &namespace)?;
         let counter = counter::of(&self.plan).map_err(refused)?;
+        let cables = seat.map(Seat::open).transpose().map_err(refused)?;
         let at = Descriptors {
             console: console_end.as_raw_fd(),
             marks: marks_end.as_raw_fd(),
@@ -207,6 +226,7 @@ impl Vm {
             initramfs: initramfs.as_raw_fd(),
             counter: counter.as_ref().map(AsRawFd::as_raw_fd),
             wires: wires.numbers(),
+            cables: cables.as_ref().map(OpenCables::numbers),
         };
         let mut command = Command::new(&self.parts.emulator);
         command
@@ -217,13 +237,22 @@ impl Vm {
             .stderr(Stdio::piped());
         let lines = [console_end, marks_end, stdout_end, stderr_end].map(Into::into);
         let files = [Some(initramfs), counter].into_iter().flatten().map(Into::into);
-        let descriptors = lines.into_iter().chain(files).chain(wires.into_descriptors()).collect();
+        let descriptors = lines.into_iter().chain(files).chain(wires.into_descriptors());
+        let descriptors =
+            descriptors.chain(cables.into_iter().flat_map(OpenCables::into_descriptors)).collect();
         child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
         // A terminal's interrupt is for us; we end the emulator ourselves.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().map_err(refused)?;
         Ok(Machine { emulator: Emulator { child }, console, marks, stdout, stderr })
     }
+}
+
+/// What a machine is started for, and whether it goes on.
+struct Life<'l> {
+    seat: Option<&'l Seat<'l>>,
+    script: &'l str,
+    go_on: &'l mut dyn FnMut() -> bool,
 }
 
 /// A machine that runs, with our ends of its lines.
@@ -270,6 +299,7 @@ fn read_marks(marks: UnixStream, tell: &Sender<Event>) {
         let event = match mark {
             b'u' => Event::Up,
             b's' => marks.next().map_or(Event::End, Event::Exited),
+            order if order >= CableOrder::FIRST => Event::Cable(CableOrder::of(order)),
             _ => Event::Failed,
         };
         tell.send(event).ok();

@@ -25,7 +25,7 @@ fn every_preset_is_a_valid_machine() {
 #[test]
 fn unknown_presets_are_refused_with_the_ones_there_are() {
     let error = Preset::find("apu").unwrap_err().to_string();
-    assert!(error.starts_with("no preset is called 'apu': there are modern, rdr, apu4d4"), "{error}");
+    assert!(error.starts_with("unknown preset 'apu': expected modern, rdr, apu4d4"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::view::{Finding, Goal, View};
 use crate::{Setting, imbalance};
 
 /// All of them.
-pub(super) const RULES: [fn(&View<'_>) -> Option<Finding>; 17] = [
+pub(super) const RULES: [fn(&View<'_>) -> Option<Finding>; 18] = [
     ring_overflows,
     few_queues,
     table_leaves_queues_out,
@@ -22,6 +22,7 @@ pub(super) const RULES: [fn(&View<'_>) -> Option<Finding>; 17] = [
     backlog_is_full,
     merged_packets,
     no_steering_to_a_queue,
+    redirects_find_no_queue,
 ];
 
 fn setting(name: &str, value: impl ToString) -> Setting {
@@ -270,6 +271,35 @@ fn one_queue_many_cpus(view: &View<'_>) -> Option<Finding> {
             risk: "handing on costs: a light load gets slower".into(),
             cost: "an interrupt between CPUs for each batch".into(),
         }
+    })
+}
+
+/// Drivers that send redirected frames by the queue of the CPU's number, and have none for CPUs beyond their queues
+/// (`mlx5e_xdp_xmit`, `i40e_xdp_xmit`); others share their queues out.
+const A_QUEUE_EACH_CPU: [&str; 2] = ["mlx5_core", "i40e"];
+
+fn redirects_find_no_queue(view: &View<'_>) -> Option<Finding> {
+    let queues = view.page.number("channels.combined")?;
+    let driver = view.page.driver.name.as_str();
+    let last = u64::from(view.around.cpus.iter().map(|(cpu, _)| *cpu).max()?);
+    let limit = view.page.limit("channels.combined").map_or(last + 1, u64::from);
+    let wanted = limit.min(last + 1);
+    let is_hit = A_QUEUE_EACH_CPU.contains(&driver) && !view.page.xdp_programs.is_empty() && queues <= last;
+    is_hit.then(|| Finding {
+        effect: 60,
+        title: "XDP redirects to this card fail on CPUs that have no queue of it".into(),
+        reason: format!(
+            "{driver} sends a redirected frame by the queue of the CPU's number and drops it with ENXIO where there is none; \
+             no counter of the card shows that, and linerate ledger does (xdp_devmap_xmit ENXIO)"
+        ),
+        evidence: format!("an XDP program is attached, {queues} queues, CPUs 0 to {last}"),
+        change: if wanted > queues { vec![setting("channels.combined", wanted)] } else { Vec::new() },
+        risk: if wanted > last {
+            "the link may go down for a moment".into()
+        } else {
+            format!("the card has no more: keep interrupts that redirect to it off CPUs {wanted} to {last}")
+        },
+        cost: "memory for the rings".into(),
     })
 }
 

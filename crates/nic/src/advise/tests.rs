@@ -109,3 +109,23 @@ fn an_interface_that_tells_nothing_gets_no_advice_and_no_panic() {
         ["no rule can lead a flow to one queue"]
     );
 }
+
+#[test]
+fn fewer_queues_than_cpus_fail_redirects_only_with_a_program_and_where_the_driver_does_so() {
+    let title = "XDP redirects to this card fail on CPUs that have no queue of it";
+    let card = |driver: &str, queues: &str, programs: Vec<u32>| Page {
+        driver: Driver { name: driver.into(), ..Driver::default() },
+        xdp_programs: programs,
+        ..page(&[("channels.combined", queues)], &[])
+    };
+    let found = |page: &Page| {
+        let findings = advise(page, &four_cpus(), Goal::Bypass);
+        findings.into_iter().find(|finding| finding.title == title).map(|finding| finding.change)
+    };
+    assert_eq!(found(&card("mlx5_core", "2", vec![7])), Some(vec![Setting::new("channels.combined", "4")]));
+    assert_eq!(found(&card("mlx5_core", "4", vec![7])), None);
+    assert_eq!(found(&card("mlx5_core", "2", Vec::new())), None);
+    assert_eq!(found(&card("igb", "2", vec![7])), None);
+    let few = Page { limits: vec![("channels.combined".into(), 2)], ..card("i40e", "2", vec![7]) };
+    assert_eq!(found(&few), Some(Vec::new()), "the card has no more");
+}

@@ -1,7 +1,7 @@
 //! `context.*`: further tables of receive side scaling, to which flow rules can lead. `context.new` makes one, and
 //! `none` ends one.
 
-use sys::ethtool::RssChange;
+use sys::ethtool::{Rss, RssChange};
 
 use super::{
     kind::{Kind, Wrong},
@@ -10,6 +10,22 @@ use super::{
 use crate::{Card, NicError};
 
 pub(super) struct Contexts;
+
+/// Contexts have numbers from 1; drivers have fewer than these, or no more that a kernel without a list gives them.
+const MOST_TRIED: u32 = 32;
+
+fn tried(card: &Card) -> Vec<Rss> {
+    // A driver that has no contexts answers for its only table whatever the number, or refuses.
+    let own = card.ethtool.rss(card.name(), 0).ok();
+    let answers = (1..=MOST_TRIED).map_while(|number| match card.ethtool.rss(card.name(), number) {
+        Ok(rss) => Some(Some(rss)),
+        Err(error) => (!NicError::from(error).is_unsupported()).then_some(None),
+    });
+    let found: Vec<Rss> = answers.flatten().collect();
+    let is_deaf = found.len() == MOST_TRIED as usize
+        && found.iter().all(|rss| own.as_ref().is_some_and(|own| own.table == rss.table));
+    if is_deaf { Vec::new() } else { found }
+}
 
 impl Kind for Contexts {
     fn prefix(&self) -> &'static str {
@@ -21,7 +37,9 @@ impl Kind for Contexts {
         scaling(card)?;
         let index = card.index();
         let listed = card.netlink.as_mut().and_then(|netlink| netlink.rss_contexts(index).ok());
-        let contexts = listed.unwrap_or_default().into_iter().filter(|rss| rss.context != 0);
+        // Kernels before 6.11 list none, and answer for each.
+        let listed = listed.unwrap_or_else(|| tried(card));
+        let contexts = listed.into_iter().filter(|rss| rss.context != 0);
         Ok(contexts.map(|rss| (rss.context.to_string(), table_text(&rss.table))).collect())
     }
 

@@ -304,7 +304,9 @@ impl IntelCard {
 
     /// Waits for the link.
     pub(super) fn wait_for_link(&self) -> Result<(), PortError> {
-        self.wait("wait for the link of", LINK_AT_MOST, |registers| registers.read(STATUS).has(Status::LINK_UP))
+        self.wait("wait for the link of", LINK_AT_MOST, |registers| {
+            registers.read(STATUS).has(Status::LINK_UP)
+        })
     }
 
     /// Waits until the card takes frames, its receive control having been written just now.
@@ -333,7 +335,8 @@ impl IntelCard {
         registers.write(RDLEN, ring.slots() * 16);
         registers.write(RDH, 0u32);
         registers.write(RDT, 0u32);
-        let control = Receive::ENABLE.with(Receive::BROADCAST).with(Receive::STRIP_FCS).with(Receive::LONG_FRAMES);
+        let control =
+            Receive::ENABLE.with(Receive::BROADCAST).with(Receive::STRIP_FCS).with(Receive::LONG_FRAMES);
         registers.write(RCTL, control);
         registers.write(RDT, ring.tail());
         self.start_counters();

@@ -1,6 +1,6 @@
 //! A card that is not real, over the same rings: for tests, and for measuring what buffers cost on this CPU.
 
-use sys::pci::{Done, DmaMemory, Registers, rx};
+use sys::pci::{DmaMemory, Done, Registers, rx};
 
 use super::{
     PciOptions, PciRx, PciTx,

@@ -25,7 +25,8 @@ fn frames_are_received_in_order_over_many_wraps_with_every_policy() {
     let wraps = if cfg!(miri) { 3 } else { 1000 };
     for buffers in Buffers::ALL {
         for (slots, tail_batch) in [(16, 1), (16, 8), (64, 16), (256, 64)] {
-            let (mut card, mut port) = PretendedCard::receiving(&options(buffers, slots, tail_batch)).unwrap();
+            let (mut card, mut port) =
+                PretendedCard::receiving(&options(buffers, slots, tail_batch)).unwrap();
             let (mut sent, mut next) = (0, 0);
             while next < slots * wraps {
                 // Fewer than the card always has.
@@ -164,7 +165,8 @@ fn options_that_no_card_has_are_refused_in_words() {
         (64, 0, "one write of the tail hands over 1 to 32 descriptors of a ring of 64, not 0"),
         (64, 33, "one write of the tail hands over 1 to 32 descriptors of a ring of 64, not 33"),
     ] {
-        let error = PretendedCard::receiving(&options(Buffers::Recycle, ring_slots, tail_batch)).err().unwrap();
+        let error =
+            PretendedCard::receiving(&options(Buffers::Recycle, ring_slots, tail_batch)).err().unwrap();
         assert_eq!(error.to_string(), said);
     }
     let error = PciRx::open(&PciOptions::on("eth9")).err().unwrap().to_string();

@@ -91,8 +91,10 @@ fn title(comparison: &Comparison) -> String {
 fn conditions_sentence(comparison: &Comparison) -> String {
     match comparison.conditions.len() {
         0 => "The runs were made under the same conditions, as far as they are recorded.".into(),
-        1 => "One condition differs; an effect may be its.".into(),
-        n => format!("{n} conditions differ; an effect may be theirs."),
+        1 => "One condition differs and may be the cause of an effect: repeat one run under the other's to be sure.".into(),
+        n => format!(
+            "{n} conditions differ and may be the cause of an effect: repeat one run under the other's to be sure."
+        ),
     }
 }
 
@@ -116,11 +118,11 @@ fn effects(comparison: &Comparison) -> Table {
     }
     table.push(Column::words("pair", metrics.iter().map(|m| Cell::words(&m.pair))));
     table.push(Column::words("metric", metrics.iter().map(|m| Cell::words(m.metric.name()))));
-    let side = |of: fn(&MetricComparison) -> &Summary| {
-        metrics.iter().map(move |m| Cell::figure(of(m).median, |value| m.metric.shown(value)))
+    let side = |of: fn(&MetricComparison) -> f64| {
+        metrics.iter().map(move |m| Cell::figure(of(m), |value| m.metric.shown(value)))
     };
-    table.push(Column::figures("baseline", "median", side(|m| &m.baseline)));
-    table.push(Column::figures("other", "median", side(|m| &m.other)));
+    table.push(Column::figures("baseline", "mean", side(|m| m.baseline_centre)));
+    table.push(Column::figures("other", "mean", side(|m| m.other_centre)));
     let trials = metrics.iter().map(|m| Cell::words(format!("{}+{}", m.baseline.trials, m.other.trials)));
     table.push(Column::figures("trials", "", trials).gives_way(1));
     let effect = |m: &MetricComparison| {
@@ -131,7 +133,7 @@ fn effects(comparison: &Comparison) -> Table {
     table.push(Column::words("verdict", metrics.iter().map(|m| verdict(m.verdict))));
     let options = &comparison.options;
     table.legend = format!(
-        "Intervals hold the true effect {} % of the time, all pairs of a metric together. Effects below {} % do not \
+        "Means of rates and times are geometric. Intervals hold the true effect {} % of the time, all pairs of a metric together. Effects below {} % do not \
         count (loss: half a percentage point, lateness: {} %).",
         number::tick(options.confidence * 100.0),
         number::tick(options.matters_ratio * 100.0),

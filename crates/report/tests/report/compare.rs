@@ -45,6 +45,26 @@ fn a_run_compared_with_itself_has_no_regression_and_equal_conditions() {
     assert!(comparison.conditions.is_empty());
     assert_ne!(comparison.gate, Gate::Regressed);
     assert!(comparison.metrics.iter().all(|m| !matches!(m.verdict, Conclusion::Better | Conclusion::Worse)));
+    assert_eq!(comparison.notes, ["after is the same run as before: no effect can be found."]);
+    assert!(against(&run, &scaled(1.01)).notes.is_empty());
+}
+
+#[test]
+fn the_centres_shown_are_those_that_the_effect_compares() {
+    // Medians of these would say +35 %; the geometric means agree with the effect.
+    let (mut before, mut after) = (samples::ladder(), samples::ladder());
+    let set = |run: &mut Run, rates: [f64; 3]| {
+        run.end.trials.truncate(3);
+        for (trial, rate) in run.end.trials.iter_mut().zip(rates) {
+            trial.delivered_pps = rate;
+        }
+    };
+    set(&mut before, [100.0, 100.0, 140.0]);
+    set(&mut after, [100.0, 135.0, 110.0]);
+    let comparison = against(&before, &after);
+    let delivered = &comparison.metrics[0];
+    let ratio = delivered.other_centre / delivered.baseline_centre - 1.0;
+    assert!((ratio - delivered.effect.unwrap().estimate).abs() < 1e-9, "{delivered:#?}");
 }
 
 #[test]

@@ -51,6 +51,18 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// Has somebody else answer who reads and writes plain bytes.
+    pub(super) fn answered_by(&mut self, answer: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let outcome = answer(&mut bytes);
+        for (word, bytes) in self.words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+        }
+        outcome
+    }
+}
+
 /// `struct ifreq` as ethtool uses it: the name, then a pointer; 40 bytes on every 64-bit machine.
 #[repr(C)]
 struct Request {

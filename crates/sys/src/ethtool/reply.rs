@@ -18,7 +18,7 @@ pub struct Feature {
 }
 
 /// Who drives an interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
     /// The driver's name.
     pub name: String,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::layout::{COUNT, LEN};
-use super::{Buffer, EthtoolError, EthtoolSocket, FlowType, parse_places};
+use super::{Buffer, EthtoolError, EthtoolSocket, parse_places};
 
 /// Where `struct ethtool_rx_flow_spec` is in it, and how long.
 const SPEC: usize = 16;
@@ -13,6 +13,12 @@ const VALUES: usize = 4;
 const MASKS: usize = 76;
 const QUEUE: usize = 152;
 const LOCATION: usize = 160;
+
+/// Where `struct ethtool_rxnfc` says how many places there are.
+const DATA: usize = 8;
+/// `RX_CLS_LOC_SPECIAL` among those: the driver takes [`ANY_PLACE`].
+const CHOOSES_PLACES: u32 = 0x8000_0000;
+const LIST: &str = "list the flow rules";
 
 /// `RX_CLS_FLOW_DISC`.
 const DISCARD: u64 = u64::MAX;
@@ -28,20 +34,87 @@ pub struct FlowRule {
     context: u32,
 }
 
-/// What a rule matches: exactly these values, anything elsewhere.
+/// What a rule matches: these values, anything elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowMatch {
     /// The kind of packet.
-    pub flow: FlowType,
-    /// From this address.
-    pub src: Option<IpAddr>,
-    /// To this address.
-    pub dst: Option<IpAddr>,
-    /// From this port.
-    pub src_port: Option<u16>,
-    /// To this port.
-    pub dst_port: Option<u16>,
+    pub kind: FlowKind,
+    /// From this address, or one that begins with as many bits of it.
+    pub src: Option<(IpAddr, u8)>,
+    /// To this address, or one that begins with as many bits of it.
+    pub dst: Option<(IpAddr, u8)>,
+    /// From the first port to the last: a block that a mask can say, as long as a power of two and aligned to it.
+    pub src_port: Option<(u16, u16)>,
+    /// To such a block of ports.
+    pub dst_port: Option<(u16, u16)>,
+    /// The protocol over IP, where the kind does not say it.
+    pub protocol: Option<u8>,
 }
+
+/// A kind of packet that rules tell apart; the number is the kernel's (`*_FLOW` in `linux/ethtool.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum FlowKind {
+    /// TCP over IPv4.
+    Tcp4 = 0x01,
+    /// UDP over IPv4.
+    Udp4 = 0x02,
+    /// SCTP over IPv4.
+    Sctp4 = 0x03,
+    /// TCP over IPv6.
+    Tcp6 = 0x05,
+    /// UDP over IPv6.
+    Udp6 = 0x06,
+    /// SCTP over IPv6.
+    Sctp6 = 0x07,
+    /// Anything over IPv4.
+    Ip4 = 0x0d,
+    /// Anything over IPv6.
+    Ip6 = 0x0e,
+}
+
+impl FlowKind {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Tcp4, Self::Udp4, Self::Sctp4, Self::Tcp6, Self::Udp6, Self::Sctp6, Self::Ip4, Self::Ip6];
+
+    /// ethtool's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp4 => "tcp4",
+            Self::Udp4 => "udp4",
+            Self::Sctp4 => "sctp4",
+            Self::Tcp6 => "tcp6",
+            Self::Udp6 => "udp6",
+            Self::Sctp6 => "sctp6",
+            Self::Ip4 => "ip4",
+            Self::Ip6 => "ip6",
+        }
+    }
+
+    /// Whether its packets are IPv6.
+    pub fn is_v6(self) -> bool {
+        matches!(self, Self::Tcp6 | Self::Udp6 | Self::Sctp6 | Self::Ip6)
+    }
+
+    /// Whether its packets have ports.
+    pub fn has_ports(self) -> bool {
+        !matches!(self, Self::Ip4 | Self::Ip6)
+    }
+
+    /// Bytes of an address.
+    fn width(self) -> usize {
+        if self.is_v6() { 16 } else { 4 }
+    }
+
+    /// Where the protocol is: `proto` of `struct ethtool_usrip4_spec`, `l4_proto` of the one for IPv6.
+    fn protocol_at(self) -> usize {
+        if self.is_v6() { 37 } else { 14 }
+    }
+}
+
+/// Where `struct ethtool_usrip4_spec` says that it is IPv4, and how.
+const IP_VERSION: (usize, u8) = (13, 1);
 
 /// Where matching packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,17 +132,29 @@ impl FlowRule {
     pub fn new(matches: &FlowMatch, action: FlowAction, place: Option<u32>) -> Self {
         let mut rule = Self { spec: [0; SPEC_LEN], context: 0 };
         let flag = if matches!(action, FlowAction::Context(_)) { TO_CONTEXT } else { 0 };
-        rule.put(0, &(matches.flow as u32 | flag).to_ne_bytes());
-        let address = |at: usize, address: Option<IpAddr>, rule: &mut Self| match address {
-            Some(IpAddr::V4(address)) => rule.match_bytes(at, &address.octets()),
-            Some(IpAddr::V6(address)) => rule.match_bytes(at, &address.octets()),
-            None => {}
-        };
-        let width = address_width(matches.flow);
-        address(0, matches.src, &mut rule);
-        address(width, matches.dst, &mut rule);
-        for (at, port) in [(2 * width, matches.src_port), (2 * width + 2, matches.dst_port)] {
-            port.into_iter().for_each(|port| rule.match_bytes(at, &port.to_be_bytes()));
+        rule.put(0, &(matches.kind as u32 | flag).to_ne_bytes());
+        let width = matches.kind.width();
+        for (at, address) in [(0, matches.src), (width, matches.dst)] {
+            match address {
+                Some((IpAddr::V4(address), len)) => rule.match_prefix(at, &address.octets(), len),
+                Some((IpAddr::V6(address), len)) => rule.match_prefix(at, &address.octets(), len),
+                None => {}
+            }
+        }
+        if matches.kind.has_ports() {
+            for (at, ports) in [(2 * width, matches.src_port), (2 * width + 2, matches.dst_port)] {
+                let Some((first, last)) = ports else { continue };
+                rule.put(VALUES + at, &first.to_be_bytes());
+                rule.put(MASKS + at, &(!(first ^ last)).to_be_bytes());
+            }
+        } else {
+            if matches.kind == FlowKind::Ip4 {
+                rule.put(VALUES + IP_VERSION.0, &[IP_VERSION.1]);
+            }
+            if let Some(protocol) = matches.protocol {
+                rule.put(VALUES + matches.kind.protocol_at(), &[protocol]);
+                rule.put(MASKS + matches.kind.protocol_at(), &[0xff]);
+            }
         }
         let queue = match action {
             FlowAction::Queue(queue) => u64::from(queue),
@@ -105,55 +190,74 @@ impl FlowRule {
         let queue = u64::from_ne_bytes(self.get(QUEUE));
         match queue {
             DISCARD => FlowAction::Drop,
-            _ if self.kind() & TO_CONTEXT != 0 => FlowAction::Context(self.context),
+            _ if self.number() & TO_CONTEXT != 0 => FlowAction::Context(self.context),
             // The upper half names a virtual function.
             queue => FlowAction::Queue(queue as u32),
         }
     }
 
-    /// What it matches, where that can be said in whole addresses and ports; `None` for other rules.
+    /// What it matches, where that can be said in prefixes and blocks of ports; `None` for other rules.
     pub fn matches(&self) -> Option<FlowMatch> {
-        let flow = FlowType::ALL.into_iter().find(|flow| *flow as u32 == self.kind() & !TO_CONTEXT)?;
-        let width = address_width(flow);
+        let kind = FlowKind::ALL.into_iter().find(|kind| *kind as u32 == self.number() & !TO_CONTEXT)?;
+        let width = kind.width();
+        let with_ports = |at: usize| if kind.has_ports() { self.ports(at) } else { Some(None) };
         let found = FlowMatch {
-            flow,
-            src: self.address(0, width)?,
-            dst: self.address(width, width)?,
-            src_port: self.port(2 * width)?,
-            dst_port: self.port(2 * width + 2)?,
+            kind,
+            src: self.prefix(0, width)?,
+            dst: self.prefix(width, width)?,
+            src_port: with_ports(2 * width)?,
+            dst_port: with_ports(2 * width + 2)?,
+            protocol: (!kind.has_ports() && self.spec[MASKS + kind.protocol_at()] == 0xff)
+                .then(|| self.spec[VALUES + kind.protocol_at()]),
         };
         // Whatever else it matches would show as a difference.
         let again = Self::new(&found, self.action(), Some(self.place()));
         (again.spec[..QUEUE] == self.spec[..QUEUE]).then_some(found)
     }
 
-    fn kind(&self) -> u32 {
+    /// What the rule's masks are, all bits: cards may have one for all rules.
+    pub fn mask(&self) -> &[u8] {
+        &self.spec[MASKS..QUEUE]
+    }
+
+    fn number(&self) -> u32 {
         u32::from_ne_bytes(self.get(0))
     }
 
-    fn match_bytes(&mut self, at: usize, value: &[u8]) {
-        self.put(VALUES + at, value);
-        self.spec[MASKS + at..][..value.len()].fill(0xff);
+    fn match_prefix(&mut self, at: usize, value: &[u8], len: u8) {
+        for (index, byte) in value.iter().enumerate() {
+            let bits = usize::from(len).saturating_sub(index * 8).min(8);
+            let mask = !(0xff_u32 >> bits) as u8;
+            self.put(VALUES + at + index, &[byte & mask]);
+            self.put(MASKS + at + index, &[mask]);
+        }
     }
 
-    /// The whole address at a place: `Some(None)` where any matches, `None` where only a part has to.
-    fn address(&self, at: usize, width: usize) -> Option<Option<IpAddr>> {
+    /// The prefix at a place: `Some(None)` where any address matches, `None` where the mask is none of a prefix.
+    fn prefix(&self, at: usize, width: usize) -> Option<Option<(IpAddr, u8)>> {
         let (value, mask) = (&self.spec[VALUES + at..][..width], &self.spec[MASKS + at..][..width]);
-        if mask.iter().all(|byte| *byte == 0) {
+        let len: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
+        let leading = mask.iter().take_while(|byte| **byte == 0xff).count();
+        let is_prefix = mask.get(leading).is_none_or(|byte| byte.leading_ones() == byte.count_ones())
+            && mask.iter().skip(leading + 1).all(|byte| *byte == 0);
+        if len == 0 {
             return Some(None);
         }
-        let whole = mask.iter().all(|byte| *byte == 0xff);
         let address = match width {
             4 => Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).into(),
             _ => Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).into(),
         };
-        whole.then_some(Some(address))
+        is_prefix.then_some(Some((address, len as u8)))
     }
 
-    fn port(&self, at: usize) -> Option<Option<u16>> {
-        match self.get(MASKS + at) {
-            [0, 0] => Some(None),
-            [0xff, 0xff] => Some(Some(u16::from_be_bytes(self.get(VALUES + at)))),
+    fn ports(&self, at: usize) -> Option<Option<(u16, u16)>> {
+        let mask = u16::from_be_bytes(self.get(MASKS + at));
+        let first = u16::from_be_bytes(self.get(VALUES + at));
+        match mask {
+            0 => Some(None),
+            _ if mask.leading_ones() == mask.count_ones() && first & !mask == 0 => {
+                Some(Some((first, first | !mask)))
+            }
             _ => None,
         }
     }
@@ -167,25 +271,11 @@ impl FlowRule {
     }
 }
 
-fn address_width(flow: FlowType) -> usize {
-    if matches!(flow, FlowType::Tcp4 | FlowType::Udp4) { 4 } else { 16 }
-}
-
 impl EthtoolSocket {
     /// Every flow rule of the interface.
     pub fn flow_rules(&self, interface: &str) -> Result<Vec<FlowRule>, EthtoolError> {
-        const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
-        const ETHTOOL_GRXCLSRLALL: u32 = 0x30;
-        const ACTION: &str = "list the flow rules";
-        let mut answer = Buffer::new(&[ETHTOOL_GRXCLSRLCNT], LEN - 4);
-        self.ask(interface, &mut answer, ACTION)?;
-        let count = answer.u32(COUNT / 4) as usize;
-        if count > MOST_RULES {
-            return Err(self.odd(interface, ACTION));
-        }
-        let mut list = Buffer::new(&[ETHTOOL_GRXCLSRLALL], LEN - 4 + count * 4);
-        list.set_u32(COUNT / 4, count as u32);
-        self.ask(interface, &mut list, ACTION)?;
+        let (count, _) = self.count_rules(interface)?;
+        let list = self.list_places(interface, count)?;
         parse_places(list.bytes()).into_iter().map(|place| self.flow_rule(interface, place)).collect()
     }
 
@@ -198,14 +288,55 @@ impl EthtoolSocket {
         Ok(FlowRule { spec, context: answer.u32(COUNT / 4) })
     }
 
-    /// Adds a rule; returns the place it got. Needs CAP_NET_ADMIN.
+    /// Adds a rule; returns the place it got. Needs CAP_NET_ADMIN. Where a card does not choose places itself, a rule that
+    /// may be anywhere gets the last free one, behind all that have a reason for theirs.
     pub fn insert_flow_rule(&self, interface: &str, rule: &FlowRule) -> Result<u32, EthtoolError> {
         const ETHTOOL_SRXCLSRLINS: u32 = 0x32;
+        let mut rule = rule.clone();
+        if rule.place() == ANY_PLACE
+            && let Some(place) = self.last_free_place(interface)?
+        {
+            rule.put(LOCATION, &place.to_ne_bytes());
+        }
         let mut request = Buffer::new(&[ETHTOOL_SRXCLSRLINS], LEN - 4);
         request.set_bytes(SPEC, &rule.spec);
         request.set_u32(COUNT / 4, rule.context);
         self.ask(interface, &mut request, "add a flow rule")?;
         Ok(request.u32((SPEC + LOCATION) / 4))
+    }
+
+    /// The last place that has no rule; `None` where the card chooses itself, does not say how many it has, or has no free one.
+    fn last_free_place(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
+        let (count, data) = self.count_rules(interface)?;
+        if data & CHOOSES_PLACES != 0 {
+            return Ok(None);
+        }
+        let list = self.list_places(interface, count)?;
+        let places = u64::from(list.u32(DATA / 4)) | u64::from(list.u32(DATA / 4 + 1)) << 32;
+        let taken = parse_places(list.bytes());
+        let last = places.min(MOST_RULES as u64) as u32;
+        Ok((0..last).rev().find(|place| !taken.contains(place)))
+    }
+
+    /// How many rules there are, and what the driver says besides.
+    fn count_rules(&self, interface: &str) -> Result<(usize, u32), EthtoolError> {
+        const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
+        let mut answer = Buffer::new(&[ETHTOOL_GRXCLSRLCNT], LEN - 4);
+        self.ask(interface, &mut answer, LIST)?;
+        let count = answer.u32(COUNT / 4) as usize;
+        if count > MOST_RULES {
+            return Err(self.odd(interface, LIST));
+        }
+        Ok((count, answer.u32(DATA / 4)))
+    }
+
+    /// The answer that [`parse_places`] reads.
+    fn list_places(&self, interface: &str, count: usize) -> Result<Buffer, EthtoolError> {
+        const ETHTOOL_GRXCLSRLALL: u32 = 0x30;
+        let mut list = Buffer::new(&[ETHTOOL_GRXCLSRLALL], LEN - 4 + count * 4);
+        list.set_u32(COUNT / 4, count as u32);
+        self.ask(interface, &mut list, LIST)?;
+        Ok(list)
     }
 
     /// Deletes the rule at a place. Needs CAP_NET_ADMIN.
@@ -226,11 +357,12 @@ mod tests {
 
     fn dns() -> FlowMatch {
         FlowMatch {
-            flow: FlowType::Udp4,
+            kind: FlowKind::Udp4,
             src: None,
-            dst: Some("10.0.0.7".parse().unwrap()),
+            dst: Some(("10.0.0.7".parse().unwrap(), 32)),
             src_port: None,
-            dst_port: Some(53),
+            dst_port: Some((53, 53)),
+            protocol: None,
         }
     }
 
@@ -246,13 +378,31 @@ mod tests {
     }
 
     #[test]
+    fn prefixes_and_blocks_of_ports_are_masks() {
+        let matches =
+            FlowMatch { src: Some(("10.1.2.3".parse().unwrap(), 20)), dst_port: Some((1024, 2047)), ..dns() };
+        let rule = FlowRule::new(&matches, FlowAction::Drop, None);
+        assert_eq!(rule.spec[4..8], [10, 1, 0, 0], "bits behind the prefix are not the card's");
+        assert_eq!(rule.spec[76..80], [255, 255, 240, 0]);
+        assert_eq!((&rule.spec[14..16], &rule.spec[86..88]), (&[4, 0][..], &[0xfc, 0][..]));
+        let icmp = FlowMatch { kind: FlowKind::Ip4, dst_port: None, protocol: Some(1), ..dns() };
+        let rule = FlowRule::new(&icmp, FlowAction::Drop, None);
+        assert_eq!((rule.spec[17], rule.spec[18], rule.spec[90]), (1, 1, 0xff), "ip_ver, proto and its mask");
+        let six = FlowMatch { kind: FlowKind::Ip6, dst: None, protocol: Some(58), ..icmp };
+        let rule = FlowRule::new(&six, FlowAction::Drop, None);
+        assert_eq!((rule.spec[41], rule.spec[113]), (58, 0xff), "l4_proto and its mask");
+        assert_eq!(rule.matches(), Some(six));
+    }
+
+    #[test]
     fn a_rule_reads_back_and_keeps() {
         let six = FlowMatch {
-            flow: FlowType::Udp6,
-            src: Some("2001:db8::1".parse().unwrap()),
-            src_port: Some(7),
+            kind: FlowKind::Udp6,
+            src: Some(("2001:db8::".parse().unwrap(), 33)),
+            src_port: Some((8, 15)),
             dst: None,
             dst_port: None,
+            protocol: None,
         };
         for matches in [dns(), six] {
             for action in [FlowAction::Queue(2), FlowAction::Drop, FlowAction::Context(4)] {
@@ -265,9 +415,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_in_whole_addresses_is_not_said() {
+    fn what_is_no_prefix_is_not_said() {
         let mut rule = FlowRule::new(&dns(), FlowAction::Drop, None);
-        rule.spec[MASKS + 7] = 0;
+        rule.spec[MASKS + 5] = 0;
         assert_eq!(rule.matches(), None);
         let mut vlan = FlowRule::new(&dns(), FlowAction::Drop, None);
         vlan.spec[VALUES + 52 + 8] = 1;

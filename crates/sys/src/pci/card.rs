@@ -65,8 +65,7 @@ impl Card {
         let driver = device.join("driver").canonicalize().map_err(not_pci)?;
         let mac = text(&net.join("address"))?;
         let iommu = device.join("iommu_group").canonicalize().ok();
-        let iommu =
-            iommu.map(|group| text(&group.join("type")).unwrap_or_else(|_| "of unknown type".into()));
+        let iommu = iommu.map(|group| text(&group.join("type")).unwrap_or_else(|_| "of unknown type".into()));
         Ok(Self {
             interface: interface.into(),
             id: CardId {
@@ -129,9 +128,7 @@ fn number(path: &Path) -> Result<u32, PciError> {
         Some(hex) => u32::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| {
-        PciError::step("read", path.display().to_string())(io::ErrorKind::InvalidData.into())
-    })
+    parsed.map_err(|_| PciError::step("read", path.display().to_string())(io::ErrorKind::InvalidData.into()))
 }
 
 fn mac_of(text: &str) -> Option<[u8; 6]> {
@@ -216,7 +213,10 @@ mod tests {
             let error = card.check_free(&[]).err().map(|error| error.to_string());
             assert_eq!(error.is_none(), is_free, "{error:?}");
             if let Some(error) = error {
-                let begin = format!("cannot take eth7 by sysfs: the IOMMU translates the card's DMA ({})", kind.trim());
+                let begin = format!(
+                    "cannot take eth7 by sysfs: the IOMMU translates the card's DMA ({})",
+                    kind.trim()
+                );
                 assert!(error.starts_with(&begin), "{error}");
             }
         }

@@ -49,7 +49,9 @@ pub enum PciError {
         kind: String,
     },
     /// Nobody would bind the driver again.
-    #[error("cannot take {interface} from the kernel: this program has no guard that would bind its driver again")]
+    #[error(
+        "cannot take {interface} from the kernel: this program has no guard that would bind its driver again"
+    )]
     NoGuard {
         /// The interface.
         interface: String,

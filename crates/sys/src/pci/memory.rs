@@ -64,7 +64,10 @@ impl DmaMemory {
         let no_pages = |source| PciError::NoHugePages { pages, source };
         // SAFETY: the name ends with a zero byte.
         let descriptor = unsafe {
-            libc::memfd_create(c"linerate-dma".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)
+            libc::memfd_create(
+                c"linerate-dma".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB,
+            )
         };
         if descriptor < 0 {
             return Err(no_pages(io::Error::last_os_error()));

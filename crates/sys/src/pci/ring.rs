@@ -148,7 +148,9 @@ impl RxRing {
 
     #[inline]
     fn hand_over(&self, slot: u32) {
-        self.table.atomic(slot, 0).store(self.buffers[slot as usize].device_address().to_le(), Ordering::Relaxed);
+        self.table
+            .atomic(slot, 0)
+            .store(self.buffers[slot as usize].device_address().to_le(), Ordering::Relaxed);
         self.table.atomic(slot, 1).store(0, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! `/proc/net/snmp`, `netstat` and `snmp6`: protocol counters. Meaning of the names: RFC 4293, RFC 4113 and
+//! `/proc/net/snmp`, `netstat`, `snmp6` and `xfrm_stat`: protocol counters. Meaning of the names: RFC 4293, RFC 4113 and
 //! <https://docs.kernel.org/networking/snmp_counter.html>.
 
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub fn parse_snmp(text: &str) -> Result<NetCounters, ParseError> {
     Ok(counters)
 }
 
-/// Reads `snmp6`: a name and a value on each line.
+/// Reads `snmp6` or `xfrm_stat`: a name and a value on each line.
 pub fn parse_snmp6(text: &str) -> Result<NetCounters, ParseError> {
     let mut counters = NetCounters::default();
     for (line, bad) in lines(text) {

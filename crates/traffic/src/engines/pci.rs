@@ -1,7 +1,7 @@
 //! A card's own descriptor rings, without its kernel driver: for the RDR paper's experiment, and for learning.
 
 use measure::Place;
-use port::{Buffers, PciOptions, PciRx, PciTx, PortError, TimeSource};
+use port::{Buffers, PciOptions, PciRx, PciTx, PortError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -28,8 +28,8 @@ pub(super) const ENGINE: Engine = Engine {
         // It takes a card away from the kernel: on request alone.
         ladder: &[],
         ladder_of_threads: &[],
-        with_switches: |_| TxSpec::of(Rings::default()),
-        with_settings: TxSpec::saved::<Rings>,
+        with_switches: |_| TxSpec::of(CardRings::default()),
+        with_settings: TxSpec::saved::<CardRings>,
     }),
     rx: Some(EngineSide {
         about: "the same, with buffers recycled, pooled or allocated anew",
@@ -37,8 +37,8 @@ pub(super) const ENGINE: Engine = Engine {
         is_exclusive: false,
         ladder: &[],
         ladder_of_threads: &[],
-        with_switches: |_| RxSpec::of(Rings::default()),
-        with_settings: RxSpec::saved::<Rings>,
+        with_switches: |_| RxSpec::of(CardRings::default()),
+        with_settings: RxSpec::saved::<CardRings>,
     }),
     // To try it is to take the card.
     probe: |_| Vec::new(),
@@ -47,7 +47,7 @@ pub(super) const ENGINE: Engine = Engine {
 /// Settings of a card's ring.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
-struct Rings {
+struct CardRings {
     /// Consent to take the card from the kernel.
     take_device: bool,
     /// Descriptors of the ring.
@@ -58,7 +58,7 @@ struct Rings {
     buffers: Buffers,
 }
 
-impl Default for Rings {
+impl Default for CardRings {
     fn default() -> Self {
         let PciOptions { take_device, ring_slots, tail_batch, buffers, .. } = PciOptions::on("");
         Self { take_device, ring_slots, tail_batch, buffers }
@@ -70,7 +70,7 @@ const OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch"];
 /// Options of the receiving side.
 const RX_OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch", "buffers"];
 
-impl Rings {
+impl CardRings {
     fn options(&self, interface: Option<&str>, batch_size: usize) -> PciOptions {
         PciOptions {
             take_device: self.take_device,
@@ -105,7 +105,7 @@ const NEEDS_CARD: &str = "needs a card: --tx-interface and --rx-interface";
 const NEEDS_CONSENT: &str =
     "takes the card from its kernel driver for the time of the run: allow it with --take-device";
 
-impl TxEngine for Rings {
+impl TxEngine for CardRings {
     const NAME: &'static str = ENGINE.name;
 
     fn configured(&self, options: &TxOptions) -> Self {
@@ -130,7 +130,7 @@ impl TxEngine for Rings {
             let (Some(template), true) = (templates.pop(), templates.is_empty()) else {
                 return Err(PortError::OneRing.into());
             };
-            let options = Rings::options(self, plan.interface.as_deref(), plan.batch_size);
+            let options = CardRings::options(self, plan.interface.as_deref(), plan.batch_size);
             let port = PciTx::open(&options, template.max_frame_len())?;
             Ok::<_, EngineError>(vec![Stamped::new(port, template)])
         })?;
@@ -138,7 +138,7 @@ impl TxEngine for Rings {
     }
 }
 
-impl RxEngine for Rings {
+impl RxEngine for CardRings {
     const NAME: &'static str = ENGINE.name;
 
     fn configured(&self, options: &RxOptions) -> Self {
@@ -159,7 +159,7 @@ impl RxEngine for Rings {
             chooses_port: false,
             reflects: false,
             work_at_most_ns: u64::MAX,
-            stamps: &[TimeSource::Loop],
+            stamps: &[],
             own_loss: Some((Place::NicMissed, "MPC")),
         }
     }
@@ -169,7 +169,7 @@ impl RxEngine for Rings {
     }
 
     fn open(&self, plan: &RxTraffic, context: &RxContext<'_>) -> Result<Receiver, EngineError> {
-        let options = Rings::options(self, plan.interface.as_deref(), plan.batch_size);
+        let options = CardRings::options(self, plan.interface.as_deref(), plan.batch_size);
         let port = context.placement.inside(|| Ok::<_, EngineError>(PciRx::open(&options)?))?;
         Receiver::over(plan, vec![port], (context, plan.local), Queues::Only(0))
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use wire::Template;
 
 use crate::{
-    engine::{Conditions, TxEngine, TxFacts, TxSpec},
+    engine::{Conditions, TxEngine, TxFacts, TxOptions, TxSpec},
     error::EngineError,
     generate::SenderResult,
     plan::TxTraffic,
@@ -26,7 +26,7 @@ pub(super) const ENGINE: Engine = Engine {
         is_exclusive: false,
         ladder: &["pktgen"],
         ladder_of_threads: &["pktgen"],
-        with_switches: |_| TxSpec::of(KernelPktgen {}),
+        with_switches: |_| TxSpec::of(KernelPktgen::default()),
         with_settings: TxSpec::saved::<KernelPktgen>,
     }),
     rx: None,
@@ -35,7 +35,19 @@ pub(super) const ENGINE: Engine = Engine {
 
 /// Settings of the kernel's generator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct KernelPktgen {}
+#[serde(default)]
+struct KernelPktgen {
+    /// Frames handed over before the card is told (`burst`, the driver's `xmit_more`). They are one packet, sent so often.
+    burst: u32,
+    /// Times that a packet is sent again before the next one is made (`clone_skb`).
+    clones: u32,
+}
+
+impl Default for KernelPktgen {
+    fn default() -> Self {
+        Self { burst: 1, clones: 0 }
+    }
+}
 
 /// Bytes of the frame check sequence, which sizes of frames include.
 const FCS: usize = 4;
@@ -48,6 +60,14 @@ const NEEDS_MODULE: &str = "needs the kernel module pktgen: modprobe pktgen";
 
 impl TxEngine for KernelPktgen {
     const NAME: &'static str = ENGINE.name;
+
+    fn configured(&self, options: &TxOptions) -> Self {
+        Self { burst: options.burst.unwrap_or(self.burst), clones: options.clones.unwrap_or(self.clones) }
+    }
+
+    fn options(&self) -> &'static [&'static str] {
+        &["burst", "clone"]
+    }
 
     fn facts(&self) -> TxFacts {
         TxFacts { makes_frames: true, frees_look_like_drops: true, is_untagged: true, ..TxFacts::default() }
@@ -68,7 +88,11 @@ impl TxEngine for KernelPktgen {
             duration_ns: plan.limit.duration_ns,
             rate_pps: plan.rate_pps,
         };
-        let options = pktgen_options(plan, &templates[0], &placement.cpus)?;
+        let options = PktgenTxOptions {
+            burst: self.burst,
+            clones: self.clones,
+            ..pktgen_options(plan, &templates[0], &placement.cpus)?
+        };
         let port = placement.inside(|| Ok(PktgenTx::open(&options)?))?;
         // One worker watches; the work is the kernel threads'.
         Sender::of_workers(vec![port], placement, move |port, context, published| {
@@ -105,6 +129,8 @@ fn pktgen_options(
         dst_mac: plan.frames.dst_mac.0,
         frame_bytes: template.max_frame_len(),
         vlan: plan.frames.vlan.first().map(|tag| tag.id()),
+        burst: 1,
+        clones: 0,
         threads: threads.collect(),
     })
 }

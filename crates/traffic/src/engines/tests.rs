@@ -51,14 +51,15 @@ fn saved_engines_keep_all_settings() {
         message_bytes: Some(9),
         returns: true,
         rings: RingOptions { ring_slots: Some(64), ..RingOptions::default() },
+        burst: Some(32),
+        clones: Some(1000),
     };
-    let taken =
-        RxOptions {
-            receive_buffer_bytes: Some(78),
-            busy_poll_micros: Some(5),
-            message_bytes: Some(9),
-            rings: RingOptions { buffers: Some(Buffers::Pool), ..RingOptions::default() },
-        };
+    let taken = RxOptions {
+        receive_buffer_bytes: Some(78),
+        busy_poll_micros: Some(5),
+        message_bytes: Some(9),
+        rings: RingOptions { buffers: Some(Buffers::Pool), ..RingOptions::default() },
+    };
     for engine in engines() {
         for label in engine.tx.iter().flat_map(|row| labels(engine.name, row)) {
             let spec = label.parse::<TxSpec>().unwrap().configured(&given);

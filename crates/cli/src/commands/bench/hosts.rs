@@ -253,7 +253,12 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
         is_kept
     });
     let flows = args.packets.flows.unwrap_or(threads).max(threads);
-    let options = TxOptions { send_buffer_bytes: args.sockets.send_buffer, ..TxOptions::default() };
+    let options = TxOptions {
+        send_buffer_bytes: args.sockets.send_buffer,
+        burst: args.paths.burst,
+        clones: args.paths.clones,
+        ..TxOptions::default()
+    };
     let ask = Ask { args, packets: &packets, peer, threads, flows, cpus: &cpus, key };
     let pairs = senders.iter().flat_map(|tx| receivers.iter().map(move |rx| (tx, rx)));
     let ladder = pairs.map(|(tx, rx)| ask.plan(tx.configured(&options), rx.as_ref(), rx_threads)).collect();

@@ -19,7 +19,8 @@ use wire::Rate;
 
 use crate::{
     args::{
-        LevelArg, NapiArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, RingArgs, SettingArgs, SocketArgs, StampArg,
+        LevelArg, NapiArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, RingArgs, SettingArgs, SocketArgs,
+        StampArg,
     },
     failure::{Failure, Status},
     output::state_folder,
@@ -81,12 +82,9 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         scatter_gather: args.lab.offload != OffloadArg::NoSg,
         threaded_napi,
         napi_cpus: if threaded_napi { napi_cpus.clone() } else { Vec::new() },
-        interfaces: args
-            .lab
-            .tx_interface
-            .as_ref()
-            .zip(args.lab.rx_interface.as_ref())
-            .map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6, taken: Taken::default() }),
+        interfaces: args.lab.tx_interface.as_ref().zip(args.lab.rx_interface.as_ref()).map(|(tx, rx)| {
+            Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6, taken: Taken::default() }
+        }),
         ..LabPlan::default()
     };
     problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
@@ -126,6 +124,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         parameters: BTreeMap::new(),
         trials: args.trials,
         rate: args.rate,
+        tx_settings: args.lab.tx_settings(),
         rx_settings: args.lab.rx_settings(),
         state: state_folder(),
         lossless: None,
@@ -193,6 +192,8 @@ fn engines(
         message_bytes: Some(args.paths.send_size),
         returns: false,
         rings: args.lab.rings.options(),
+        burst: args.paths.burst,
+        clones: args.paths.clones,
     };
     let receiving = RxOptions {
         receive_buffer_bytes: args.sockets.receive_buffer,
@@ -248,6 +249,13 @@ impl RingArgs {
 }
 
 impl SettingArgs {
+    /// What is to be set of the sending card, as `linerate nic apply` takes it.
+    fn tx_settings(&self) -> Vec<String> {
+        let moderation = self.tx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
+        let ring = self.tx_ring.map(|slots| format!("ring.tx={slots}"));
+        moderation.into_iter().chain(ring).collect()
+    }
+
     /// What is to be set of the receiving card, as `linerate nic apply` takes it.
     fn rx_settings(&self) -> Vec<String> {
         let moderation = self.rx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));

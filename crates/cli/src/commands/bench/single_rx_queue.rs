@@ -95,7 +95,12 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
     }
     let interfaces = args.tx_interface.as_ref().zip(args.rx_interface.as_ref());
     Ok(SingleRxQueuePlan {
-        interfaces: interfaces.map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: false, taken: Taken::default() }),
+        interfaces: interfaces.map(|(tx, rx)| Interfaces {
+            tx: tx.clone(),
+            rx: rx.clone(),
+            ipv6: false,
+            taken: Taken::default(),
+        }),
         tx: args.tx.clone(),
         valid_pps,
         transfer_bps,

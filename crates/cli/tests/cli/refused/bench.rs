@@ -3,6 +3,16 @@
 use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
+    (&["bench", "--tx", "upd"], 2, &["unknown sending engine 'upd'", "hint:  did you mean 'udp'?"]),
+    (&["bench", "--frame-size", "imx"], 2, &["unknown mix of sizes 'imx'", "hint:  did you mean 'imix'?"]),
+    (&["bench", "--rat", "5kpps"], 2, &["unexpected argument '--rat'", "hint:  did you mean '--rate'?"]),
+    (
+        &["bench", "--trials", "-5"],
+        2,
+        &["unexpected argument '-5'", "hint:  no number here can be below zero"],
+    ),
+    (&["bench", "--offload", "gsro"], 2, &["[possible values: no-sg", "hint:  did you mean 'gro'?"]),
+    (&["benhc"], 2, &["unrecognized subcommand 'benhc'", "hint:  did you mean 'bench'?"]),
     (
         &["bench", "single-rx-queue", "--duration", "0s"],
         2,

@@ -4,8 +4,12 @@ use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
     (&["lab", "vm"], 2, &["CMD"]),
-    (&["lab", "vm", "--kernel", "5.10", "--", "true"], 2, &["no such kernel here: 5.10"]),
-    (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["no such card: i40e"]),
+    (
+        &["lab", "vm", "--kernel", "5.10", "--", "true"],
+        2,
+        &["unknown kernel '5.10': expected 6.1, 6.12 or latest"],
+    ),
+    (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["unknown card 'i40e': expected"]),
     (&["lab", "vm", "--pair", "virtio:x", "--", "true"], 2, &["no number of queues: x", "virtio:4"]),
     (
         &["lab", "vm", "--pair", "virtio:99", "--pair", "igb:2", "--", "true"],
@@ -13,9 +17,24 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["1 to 16 queues by choice where it is virtio, not 99 of virtio", "not 2 of igb"],
     ),
     (
+        &["lab", "vm", "--wire", "igb", "--", "true"],
+        2,
+        &["--wire and --other are for two machines: --hosts 2"],
+    ),
+    (
+        &["lab", "vm", "--hosts", "2", "--other", "true", "--", "true"],
+        2,
+        &["two machines need a cable between them, for example --wire igb"],
+    ),
+    (
+        &["lab", "vm", "--hosts", "2", "--wire", "igb", "--", "true"],
+        2,
+        &["two machines need the second one's command: --other LINE"],
+    ),
+    (
         &["lab", "vm", "--accel", "hvf", "--", "true"],
         2,
-        &["unknown accelerator hvf: expected tcg, kvm or counting"],
+        &["unknown accelerator 'hvf': expected tcg, kvm or counting"],
     ),
     (
         &["lab", "vm", "--cpus", "0", "--memory", "1", "--share", "/nowhere", "--", "true"],

@@ -4,7 +4,7 @@ use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
     (&["model", "--from", "run.json", "--loss-ratio", "2"], 2, &["'2' is not a share"]),
-    (&["model", "--preset", "nope"], 2, &["no preset is called 'nope'", "hint:  linerate model --list"]),
+    (&["model", "--preset", "nope"], 2, &["unknown preset 'nope'", "hint:  linerate model --list"]),
     (&["model", "--set", "ring=0"], 2, &["ring.descriptors: 0 is not between 1"]),
     (&["model", "--set", "ring"], 2, &["'ring' sets nothing", "hint:  write --set NAME=VALUE"]),
     (&["model", "--from", "/nope"], 4, &["cannot read /nope"]),

@@ -23,7 +23,9 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 echo 3 >/proc/sys/kernel/printk
-hostname linerate-vm
+side=
+[ ! -f /side ] || read -r side </side
+hostname "linerate-vm${side:+-$side}"
 for line in ttyS0 ttyS1 ttyS2; do
     stty -F /dev/$line raw -echo 115200 || give_up "no serial line $line"
 done
@@ -58,17 +60,39 @@ for path in /sys/class/net/*; do
     read -r mac <"$path/address"
     case $mac in 52:54:00:00:*)
         pair=${mac#52:54:00:00:}
-        side=${pair#*:0}
-        ip link set "${path##*/}" name "pair$((0x${pair%:*}))$side"
+        ip link set "${path##*/}" name "pair$((0x${pair%:*}))${pair#*:0}"
+        ;;
+    52:54:00:01:*)
+        wire=${mac#52:54:00:01:}
+        wire=$((0x${wire%:*}))
+        ip link set "${path##*/}" name wire$wire
+        case $side in a) here=1 ;; *) here=2 ;; esac
+        ip address add 198.18.$wire.$here/24 dev wire$wire
+        ip link set wire$wire up
         ;;
     esac
 done
 
 tell u
+if [ -n "$side" ]; then
+    mkdir $root/run/vm
+    cp /sbin/cable $root/run/vm/cable
+    # The other machine starts at its own pace.
+    until ping -c 1 -W 1 198.18.1.$((3 - here)) >/dev/null 2>&1; do :; done
+    # A line on the console asks for the script's end: what it runs now is terminated, or itself where it runs nothing.
+    {
+        read -r _ </dev/ttyS0
+        read -r script <$root/run/script.pid
+        read -r children <"/proc/$script/task/$script/children"
+        # Several processes are several words.
+        # shellcheck disable=SC2086
+        kill -TERM ${children:-$script}
+    } &
+fi
 cp /script $root/run/script
 read -r folder </folder || [ -n "$folder" ]
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C
-/bin/busybox chroot $root /bin/sh -c 'cd "$1" 2>/dev/null || cd /; exec /bin/sh /run/script' sh "$folder" \
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin${side:+:/run/vm} HOME=/root TERM=dumb LC_ALL=C
+/bin/busybox chroot $root /bin/sh -c 'cd "$1" 2>/dev/null || cd /; echo $$ >/run/script.pid; exec /bin/sh /run/script' sh "$folder" \
     </dev/null >/dev/ttyS1 2>/dev/ttyS2
 status=$?
 PATH=/bin
