@@ -87,6 +87,10 @@ impl Refill for Recycle {
 /// Buffers and metadata of a cache that one worker has for itself: no lock, and nothing is mapped anew.
 pub(super) struct Pool {
     cache: Vec<Buffer>,
+    #[expect(
+        clippy::vec_box,
+        reason = "each packet's metadata is an allocation of its own, as the policies differ in that"
+    )]
     metadata: Vec<Box<Metadata>>,
 }
 
@@ -115,6 +119,10 @@ impl Refill for Pool {
 pub(super) struct Realloc {
     heap: Mutex<Vec<Buffer>>,
     /// Of the packet in each slot, allocated with its buffer.
+    #[expect(
+        clippy::vec_box,
+        reason = "each packet's metadata is an allocation of its own, as the policies differ in that"
+    )]
     slots: Vec<Box<Metadata>>,
     next: usize,
 }
