@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact bless-exact bpf bless man completions fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ test-nic: ## cards' settings on real network drivers, in virtual machines (downl
 
 test-vm: ## the other commands on real drivers, and XDP on Linux 6.1, 6.12 and the newest, in virtual machines
 	@scripts/test-vm
+
+test-steer: ## the steering of linerate divert on a real card, undone afterwards: IF=eth1 (root)
+	@test -n "$(IF)" || { echo "say which card: make test-steer IF=eth1" >&2; exit 2; }
+	LINERATE_STEER_IF=$(IF) $(CARGO) test --locked -p linerate-divert --test steer -- --nocapture a_real_card
 
 test-quick: ## unit tests only
 	$(CARGO) test --workspace --lib --bins
@@ -81,8 +85,12 @@ bench-search: ## trials and errors of the search beside the reference MLRsearch,
 exact: build ## instructions per packet that linerate itself executes, against benches/exact.toml (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact
 
-bless-exact: build ## accept what make exact counts; say why in the commit's message
+exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3 and plain C loops in one emulated machine (root)
+	$(CARGO) bench --locked -p linerate-bench --bench exact_peers
+
+bless-exact: build ## accept what make exact and CI count; say why in the commit's message
 	$(CARGO) bench --locked -p linerate-bench --bench exact -- --bless
+	scripts/test-exact --bless
 
 bpf: ## rebuild the BPF objects after a change to a program (needs clang; building linerate does not)
 	@scripts/bpf-objects
@@ -96,6 +104,15 @@ man: build ## write the manual page to target/linerate.1
 completions: build ## write shell completions to target/completions
 	mkdir -p target/completions
 	for shell in bash zsh fish; do $(LINERATE) completions $$shell > target/completions/linerate.$$shell; done
+
+install: build ## install below $$DESTDIR$$PREFIX (/usr/local): program, manual page, completions, unit files
+	@scripts/install $(LINERATE)
+
+deb: build ## make a Debian package in target/deb
+	@scripts/deb $(LINERATE) target/deb
+
+test-deb: build ## install, use, upgrade, remove and purge the package, over a copy of this machine's root in memory (root)
+	@scripts/test-deb $(LINERATE)
 
 fuzz: ## run each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=60; done

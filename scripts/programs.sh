@@ -36,8 +36,8 @@ stage() { echo "== $1 (after $(($(date +%s) - began)) s)"; }
 # makes most of them once more.
 build_programs() {
     [ ! -e "$run/programs" ] || return 0
-    # Those named vm are built by name only.
-    for which in "" "--test=vm"; do
+    # Those named vm are built by name only, and so is the bench that scripts/test-exact runs.
+    for which in "" "--test=vm" "--bench=exact"; do
         cargo test --workspace --locked --no-run $which --message-format=json-render-diagnostics >>"$run/built" ||
             stop building "the test programs cannot be built"
     done

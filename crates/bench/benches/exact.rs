@@ -1,50 +1,57 @@
 //! `make exact`: what linerate itself executes per packet, counted, against the values of `benches/exact.toml`.
 //!
 //! Two kinds of values: hot functions, each in a loop in an emulated machine, and workers, as the user-space instructions
-//! of the ladder's threads by engine and level of statistics. `-- --bless` rewrites the file; a growth of more than 1 % is a
-//! failure, as is a value that the file does not have or that nothing measures. The build that tests use has
-//! values of its own: `cargo test -p linerate-bench --bench exact`.
+//! of the ladder's threads by engine and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
+//! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or
+//! kernel; 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
 
 use std::{
-    collections::BTreeMap,
     env,
     error::Error,
-    fmt::Write as _,
     fs,
     hint::black_box,
+    io,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitCode, Stdio},
-    time::Duration,
+    process::{Command, ExitCode},
+    thread,
+    time::{Duration, Instant},
 };
 
+use bench::{
+    ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact, words_inside,
+    write_exact_tables,
+};
 use filter::{Filter, FilterSet};
-use lab::{Accel, VmPlan, VmStatus};
-use measure::{Histogram, Run, SequenceTracker};
+use lab::{Accel, Kernel, VmPlan, VmStatus};
+use measure::{Histogram, Machine, Origin, SequenceTracker, Start};
 use sys::counting::{Mark, mark};
 use trial::{CountNames, read_counts};
 use wire::{Addresses, FlowKey, FrameSpec, HashFields, PROTOCOL_UDP, RssKey, Template, Toeplitz, UdpFrame};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// Instructions per packet by name.
-type Values = BTreeMap<String, f64>;
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// In the environment of this program in the machine.
 const INSIDE: &str = "LINERATE_EXACT_LOOPS";
 
-/// More is a failure.
-const MOST_GROWTH: f64 = 0.01;
-/// And so much is no growth: a block more or less of a whole trial.
-const LEAST_GROWTH: f64 = 0.5;
+/// Exit statuses beside 0 and 1.
+const NOT_COMPARABLE: u8 = 3;
+const NOT_COUNTED: u8 = 4;
 
 /// The table of the file for how this program was built.
-const PROFILE: &str = if cfg!(debug_assertions) { "tests" } else { "release" };
+const BUILD: &str = if cfg!(debug_assertions) { "tests" } else { "release" };
 
 /// Each loop is counted at these numbers of rounds, and so often.
 const ROUNDS: [usize; 2] = [1000, 2000];
 const REPEATS: usize = 3;
 
-fn main() -> Outcome<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(NOT_COUNTED)
+    })
+}
+
+fn run() -> Outcome<ExitCode> {
     if env::var_os(INSIDE).is_some() {
         loops(&mut |_, work| {
             for rounds in ROUNDS {
@@ -55,66 +62,41 @@ fn main() -> Outcome<ExitCode> {
         });
         return Ok(ExitCode::SUCCESS);
     }
+    let began = Instant::now();
     lab::gain_access()?;
-    let ladders = [Ladder::start(SENDERS)?, Ladder::start(RECEIVERS)?, Ladder::start(STATISTICS)?];
-    let mut values = counted_loops()?;
-    for ladder in ladders {
-        ladder.values(&mut values)?;
-    }
+    let (loops, workers) = thread::scope(|scope| {
+        let loops = scope.spawn(counted_loops);
+        let workers = counted_workers();
+        (loops.join().expect("no panic"), workers)
+    });
+    let mut counted = workers?;
+    counted.values.extend(loops?);
+    let number = counted.values.len() + counted.of_kernel.len();
+    println!("{number} values counted in {} s", began.elapsed().as_secs());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/exact.toml");
-    let mut committed: BTreeMap<String, Values> =
-        toml::from_str(&fs::read_to_string(&file).unwrap_or_default())?;
+    let mut committed: ExactTables = toml::from_str(&fs::read_to_string(&file).unwrap_or_default())?;
+    let before = committed.get(BUILD).cloned().unwrap_or_default();
+    let verdict = judge_exact(&before, &counted, &mut io::stdout())?;
     if env::args().any(|word| word == "--bless") {
-        committed.insert(PROFILE.into(), values.clone());
-        fs::write(&file, written(&committed))?;
-        println!("{} values in {}", values.len(), file.display());
+        committed.insert(BUILD.into(), counted);
+        let mut text = Vec::new();
+        write_exact_tables(&committed, &mut text)?;
+        fs::write(&file, text)?;
+        println!("the counted values are in {}", file.display());
         return Ok(ExitCode::SUCCESS);
     }
-    let committed = committed.remove(PROFILE).unwrap_or_default();
-    Ok(if judged(&committed, &values) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match verdict {
+        ExactVerdict::Passed => ExitCode::SUCCESS,
+        ExactVerdict::Failed => ExitCode::FAILURE,
+        ExactVerdict::NotComparable => ExitCode::from(NOT_COMPARABLE),
+    })
 }
 
-/// Prints a row a value; whether none grew and all are known.
-fn judged(committed: &Values, values: &Values) -> bool {
-    let mut passed = true;
-    let names: std::collections::BTreeSet<&String> = committed.keys().chain(values.keys()).collect();
-    println!("{:<52} {:>10} {:>10} {:>8}", "instructions per packet", "committed", "counted", "change");
-    for name in names {
-        let (before, after) = (committed.get(name), values.get(name));
-        let grew =
-            |before: f64, after: f64| after > before * (1.0 + MOST_GROWTH) && after - before > LEAST_GROWTH;
-        let verdict = match (before, after) {
-            (Some(before), Some(after)) if grew(*before, *after) => "GREW",
-            (Some(_), Some(_)) => "",
-            (None, _) => "NOT COMMITTED",
-            (_, None) => "NOT COUNTED",
-        };
-        passed &= verdict.is_empty();
-        let shown = |value: Option<&f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.1}"));
-        let change =
-            before.zip(after).map(|(before, after)| format!("{:+.2} %", (after / before - 1.0) * 100.0));
-        let (before, after, change) = (shown(before), shown(after), change.unwrap_or_default());
-        println!("{name:<52} {before:>10} {after:>10} {change:>8} {verdict}");
-    }
-    if !passed {
-        println!("make bless-exact accepts the counted values; say why in the commit's message");
-    }
-    passed
-}
-
-fn written(all: &BTreeMap<String, Values>) -> String {
-    let mut text = String::from(
-        "# Instructions per packet that linerate itself executes; make exact compares, make bless-exact rewrites.\n\
-         # Hot functions are counted in a loop; the others are threads in user space, in the ladder of an emulated machine.\n\
-         # The table \"tests\" is of the build that tests use.\n",
-    );
-    for (profile, values) in all {
-        writeln!(text, "\n[{profile}]").expect("a string takes everything");
-        for (name, value) in values {
-            writeln!(text, "\"{name}\" = {value:.1}").expect("a string takes everything");
-        }
-    }
-    text
+/// Which compiler built this: cargo's own choice, asked again.
+fn compiler() -> Outcome<String> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn counted(work: impl FnOnce()) {
@@ -199,19 +181,20 @@ fn loops(each: &mut Loop<'_>) {
 }
 
 /// Runs the loops in a machine; what one round of each takes.
-fn counted_loops() -> Outcome<Values> {
+fn counted_loops() -> Outcome<Vec<(String, f64)>> {
     let share = tempfile::tempdir()?;
     let plan = VmPlan {
         cpus: 1,
         accel: Accel::Counting,
-        time_limit: Duration::from_secs(150),
+        time_limit: TIME_LIMIT,
         share: Some(share.path().into()),
         kernel_options: vec!["norandmaps".into()],
         ..VmPlan::default()
     };
     let this = env::current_exe()?;
+    // The loops are in user space, so that the kernel's names matter to nobody.
     let script = format!(
-        "grep -E 'asm_|irq_entries' /proc/kallsyms > /share/symbols\n{INSIDE}=1 '{}' && cat /proc/kallsyms > /share/kallsyms",
+        "grep -E 'asm_|irq_entries' /proc/kallsyms > /share/symbols\n{INSIDE}=1 '{}'",
         this.display()
     );
     let ended = lab::Vm::prepare(&plan)?.outcome(&script)?;
@@ -219,7 +202,7 @@ fn counted_loops() -> Outcome<Values> {
         return Err(format!("the machine of the loops: {ended:?}").into());
     }
     let counts = read_counts(&fs::read_to_string(share.path().join("counts"))?)?;
-    let names = CountNames::of(&fs::read_to_string(share.path().join("kallsyms"))?, &this)?;
+    let names = CountNames::of(&fs::read_to_string(share.path().join("symbols"))?, &this)?;
     let user: Vec<f64> =
         counts.iter().map(|counts| counts.fold(&names, 1, 1).sender_user_per_packet.unwrap_or(0.0)).collect();
     let mut all = Vec::new();
@@ -235,52 +218,59 @@ fn counted_loops() -> Outcome<Values> {
     Ok(all.into_iter().zip(user.chunks(ROUNDS.len() * REPEATS).map(of_loop)).collect())
 }
 
-/// Words of `linerate bench --exact`, and which thread of its trials is of interest.
-type Asked = (&'static str, &'static str);
+/// How long a machine may take where the host has other work.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-const SENDERS: Asked = ("--tx udp,packet,xsk,xdp,uring --rx xdp", "sender");
-const RECEIVERS: Asked = ("--tx packet --rx udp,packet,xsk,uring", "receiver");
-const STATISTICS: Asked = ("--tx packet --rx udp --sweep stats=counter,basic,time", "receiver");
+/// Ladders of one machine: senders where the receiver is in XDP, then receivers.
+const LADDERS: &[&str] = if cfg!(debug_assertions) {
+    // A slow build in CI: those receivers whose values repeat in short trials.
+    &["--tx udp,packet,xsk,xdp,uring --rx xdp --duration 20ms", "--tx packet --rx packet,xsk --duration 20ms"]
+} else {
+    &[
+        "--tx udp,packet,xsk,xdp,uring --rx xdp --duration 50ms",
+        "--tx packet --rx udp,packet,xsk,uring --duration 100ms",
+        "--tx packet --rx udp --sweep stats=counter,basic,time --duration 100ms",
+    ]
+};
 
-/// A ladder that runs in a process of its own.
-struct Ladder {
-    process: Child,
-    thread: &'static str,
-}
-
-impl Ladder {
-    fn start((words, thread): Asked) -> Outcome<Self> {
-        // Beside the folder that this program is in.
-        let this = env::current_exe()?;
-        let built: PathBuf =
-            this.parent().and_then(Path::parent).ok_or("no folder of builds")?.join("linerate");
-        let process = Command::new(built)
-            .args(["bench", "--exact", "--json", "--no-save"])
-            .args(words.split(' '))
-            .stdout(Stdio::piped())
-            .spawn()?;
-        Ok(Self { process, thread })
+/// Runs the ladders in a machine; what each worker's own code takes.
+fn counted_workers() -> Outcome<ExactTable> {
+    // Beside the folder that this program is in.
+    let this = env::current_exe()?;
+    let built: PathBuf = this.parent().and_then(Path::parent).ok_or("no folder of builds")?.join("linerate");
+    let ladder = |words: &&str| words_inside(&words.split(' ').map(Into::into).collect::<Vec<_>>());
+    let plan = ExactPlan {
+        kernels: vec![ExactKernel::Debian(Kernel::Latest)],
+        card: None,
+        ladders: LADDERS.iter().map(ladder).collect(),
+        program: Some(built),
+        time_limit_s: TIME_LIMIT.as_secs(),
+    };
+    let start = Start {
+        command: "exact".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        started_at: String::new(),
+        origin: Origin::Exact,
+        machine: Machine::default(),
+        asked: Default::default(),
+    };
+    let run = run_exact(&plan, start, &|_| {}, &|| true)?;
+    if let Some(skipped) = run.end.skipped.first() {
+        return Err(format!("{}: {}", skipped.engine, skipped.reason).into());
     }
-
-    fn values(self, values: &mut Values) -> Outcome<()> {
-        let output = self.process.wait_with_output()?;
-        if !matches!(output.status.code(), Some(0 | 1)) {
-            return Err(format!("linerate bench --exact: {}", output.status).into());
-        }
-        let run: Run = serde_json::from_slice(&output.stdout)?;
-        if let Some(skipped) = run.end.skipped.first() {
-            return Err(format!("{}: {}", skipped.engine, skipped.reason).into());
-        }
-        for trial in &run.end.trials {
-            let counts = trial.instructions.as_ref().ok_or("a trial without counts")?;
-            let (label, count) = match self.thread {
-                "sender" => (&trial.tx.label, counts.sender_user_per_packet),
-                _ => (&trial.rx.label, counts.receiver_user_per_packet),
-            };
+    let kernel = run.start.machine.kernel.clone();
+    let mut table = ExactTable { compiler: compiler()?, kernel, ..ExactTable::default() };
+    for trial in &run.end.trials {
+        let counts = trial.instructions.as_ref().ok_or("a trial without counts")?;
+        if trial.rx.label == "xdp" {
+            let name = format!("worker: {} sender", trial.tx.label);
+            table.of_kernel.insert(name, counts.sender_user_per_packet.ok_or("nothing was sent")?);
+        } else {
             let level = trial.parameters.get("stats").and_then(|level| level.as_str());
             let level = level.map(|level| format!(" with statistics: {level}")).unwrap_or_default();
-            values.insert(format!("worker: {label} {}{level}", self.thread), count.ok_or("no packets")?);
+            let name = format!("worker: {} receiver{level}", trial.rx.label);
+            table.of_kernel.insert(name, counts.receiver_user_per_packet.ok_or("nothing was delivered")?);
         }
-        Ok(())
     }
+    Ok(table)
 }

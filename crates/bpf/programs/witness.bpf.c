@@ -32,6 +32,9 @@ struct counts {
 _Static_assert(sizeof(struct counts) == 16, "read by witness.rs");
 
 const volatile __u16 port = 0; /* the datagrams' destination */
+/* The streams' tags where they follow each other: from `first_tag`, so many; 0: those of the map `tags`. */
+const volatile __u16 first_tag = 0;
+const volatile __u32 tag_count = 0;
 
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -52,6 +55,28 @@ struct tagged {
 	struct probe probe;
 	__u16 tag;
 } __attribute__((packed));
+
+/* A whole IPv4 datagram without options and VLAN tags, with a probe and a tag: what most packets are. */
+struct usual {
+	__u8 addresses[12];
+	__u16 ethertype;
+	__u8 version; /* and the header's length */
+	__u8 service;
+	__u16 length;
+	__u16 id;
+	__u16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 check;
+	__u32 source;
+	__u32 dest;
+	struct udp udp;
+	struct tagged payload;
+} __attribute__((packed));
+_Static_assert(__builtin_offsetof(struct usual, udp) == ETH_LEN + IPV4_LEN, "RFC 791");
+
+/* More fragments, or an offset. */
+#define IS_FRAGMENT htons(0x3fff)
 
 /* The UDP header of a packet or of its first fragment. */
 static ALWAYS_INLINE struct udp *first_udp(void *data, void *end)
@@ -101,20 +126,43 @@ static ALWAYS_INLINE struct udp *first_udp(void *data, void *end)
 static ALWAYS_INLINE int is_ours(__u16 tag)
 {
 	__u32 word = tag >> 6;
-	__u64 *bits = bpf_map_lookup_elem(&tags, &word);
+	__u64 *bits;
+
+	if (tag_count)
+		return (__u16)(tag - first_tag) < tag_count;
+	bits = bpf_map_lookup_elem(&tags, &word);
 
 	return bits && *bits >> (tag & 63) & 1;
+}
+
+static ALWAYS_INLINE void count(struct __sk_buff *skb, struct counts *counts)
+{
+	counts->packets += skb->gso_size && skb->gso_segs ? skb->gso_segs : 1;
 }
 
 SEC("classifier")
 int witness(struct __sk_buff *skb)
 {
 	void *data = (void *)(__u64)skb->data, *end = (void *)(__u64)skb->data_end;
-	struct udp *udp = first_udp(data, end);
+	struct usual *usual = data;
 	struct tagged copy, *tagged;
 	struct counts *counts;
 	__u32 zero = 0, len;
+	struct udp *udp;
 	__u16 tag = 0;
+
+	if ((void *)(usual + 1) <= end && usual->ethertype == htons(ETHERTYPE_IPV4) && usual->version == 0x45 &&
+	    usual->protocol == PROTOCOL_UDP && !(usual->fragment & IS_FRAGMENT) &&
+	    ntohs(usual->udp.len) >= UDP_LEN + sizeof(*tagged)) {
+		if (usual->udp.dest != htons(port) || usual->payload.probe.magic != htonl(PROBE_MAGIC) ||
+		    !is_ours(ntohs(usual->payload.tag)))
+			return NEXT;
+		counts = bpf_map_lookup_elem(&seen, &zero);
+		if (counts)
+			count(skb, counts);
+		return NEXT;
+	}
+	udp = first_udp(data, end);
 
 	if (!udp || udp->dest != htons(port))
 		return NEXT;
@@ -150,8 +198,14 @@ int witness(struct __sk_buff *skb)
 		if (len >= UDP_LEN + sizeof(*tagged))
 			tag = tagged->tag;
 	}
-	if (!is_ours(ntohs(tag)))
-		return NEXT;
-	counts->packets += skb->gso_size && skb->gso_segs ? skb->gso_segs : 1;
+	if (is_ours(ntohs(tag)))
+		count(skb, counts);
+	return NEXT;
+}
+
+/* What a measurement of the other one takes by itself. */
+SEC("classifier")
+int nothing(struct __sk_buff *skb)
+{
 	return NEXT;
 }

@@ -50,6 +50,15 @@ impl Streams {
     /// 64-bit words of a map with a bit a tag.
     pub(crate) const WORDS: u32 = 1024;
 
+    /// The first tag and their number, where they follow each other.
+    pub(crate) fn in_a_row(&self) -> Option<(u16, u32)> {
+        let mut tags = self.tags.clone();
+        tags.sort_unstable();
+        tags.dedup();
+        let (first, last) = (*tags.first()?, *tags.last()?);
+        (usize::from(last - first) + 1 == tags.len()).then_some((first, tags.len() as u32))
+    }
+
     /// Sets the bits of these tags in the object's map of them.
     pub(crate) fn mark(&self, ebpf: &mut Ebpf) -> Result<(), BpfError> {
         let unset = || BpfError::map("set the stream tags of a BPF program");

@@ -42,6 +42,8 @@ pub struct Witnessed {
 }
 
 const NAME: &str = "witness";
+/// A program that does nothing.
+const EMPTY: &str = "nothing";
 /// Runs that one measurement of the program's cost takes.
 const RUNS: u32 = 10_000;
 
@@ -51,14 +53,19 @@ impl Witness {
     /// # Errors
     /// [`BpfError`]: missing capabilities, or a kernel before 6.6.
     pub fn attach(interface: u32, way: Way, streams: &Streams) -> Result<Self, BpfError> {
+        let (first_tag, tag_count) = streams.in_a_row().unwrap_or_default();
         let mut ebpf = EbpfLoader::new()
             .verifier_log_level(VerifierLogLevel::DISABLE)
             .override_global("port", &streams.port, true)
+            .override_global("first_tag", &first_tag, true)
+            .override_global("tag_count", &tag_count, true)
             .load(object!("witness"))
             .map_err(|source| refused(source.into()))?;
         streams.mark(&mut ebpf)?;
         let map = ebpf.take_map("seen").expect("the object defines the map");
         let seen = PerCpuArray::try_from(map).map_err(BpfError::map("use the BPF map 'seen'"))?;
+        load(&mut ebpf, EMPTY)?;
+        load(&mut ebpf, NAME)?;
         let link = link(&mut ebpf, interface, way)?;
         Ok(Self { _link: link, ebpf, seen })
     }
@@ -75,19 +82,31 @@ impl Witness {
         }))
     }
 
-    /// The CPU time that the program takes for `frame`, which is counted as often as it was tried.
+    /// The CPU time that the program takes for `frame`, which is counted as often as it was tried: of a measurement, less what it
+    /// takes with an empty program.
     ///
     /// # Errors
     /// [`BpfError::ProgramRun`].
     pub fn cost(&self, frame: &[u8]) -> Result<Duration, BpfError> {
+        Ok(self.time(NAME, frame)?.saturating_sub(self.calling_cost(frame)?))
+    }
+
+    /// What the kernel takes in a measurement to run any program.
+    ///
+    /// # Errors
+    /// [`BpfError::ProgramRun`].
+    pub fn calling_cost(&self, frame: &[u8]) -> Result<Duration, BpfError> {
+        self.time(EMPTY, frame)
+    }
+
+    fn time(&self, name: &'static str, frame: &[u8]) -> Result<Duration, BpfError> {
         let mut options = TestRunOptions::new();
         options.data_in = Some(frame);
         options.repeat = RUNS;
-        let program = self.ebpf.program(NAME).expect("the object defines the program");
+        let program = self.ebpf.program(name).expect("the object defines the program");
         let program: &SchedClassifier = program.try_into().expect("the program's section is classifier");
-        let run = program.test_run(options);
-        let failed = |source| BpfError::ProgramRun { program: NAME, source };
-        Ok(run.map_err(|source| failed(source.into()))?.duration)
+        let failed = |source| BpfError::ProgramRun { program: name, source };
+        Ok(program.test_run(options).map_err(|source| failed(source.into()))?.duration)
     }
 }
 
@@ -97,10 +116,17 @@ impl fmt::Debug for Witness {
     }
 }
 
+fn classifier<'e>(ebpf: &'e mut Ebpf, name: &str) -> &'e mut SchedClassifier {
+    let program = ebpf.program_mut(name).expect("the object defines the program");
+    program.try_into().expect("the program's section is classifier")
+}
+
+fn load(ebpf: &mut Ebpf, name: &str) -> Result<(), BpfError> {
+    classifier(ebpf, name).load().map_err(|source| refused(source.into()))
+}
+
 fn link(ebpf: &mut Ebpf, interface: u32, way: Way) -> Result<FdLink, BpfError> {
-    let program = ebpf.program_mut(NAME).expect("the object defines the program");
-    let program: &mut SchedClassifier = program.try_into().expect("the program's section is classifier");
-    program.load().map_err(|source| refused(source.into()))?;
+    let program = classifier(ebpf, NAME);
     let name = interface_name(interface);
     let hook = match way {
         Way::Out => TcAttachType::Egress,

@@ -28,8 +28,8 @@ mod tune;
 pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQueueArgs, StageArgs};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
-    DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, PlaceArg, QueueList,
-    SteerArg,
+    DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
+    QueueList, SteerArg,
 };
 pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;

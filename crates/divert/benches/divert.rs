@@ -264,6 +264,7 @@ fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
         sample_file: None,
         keep_file: None,
         steering: None,
+        shadow: false,
     };
     let diversion = lab.rx().run(|| Diversion::start(&plan))??;
     let thread = (place == FilterAt::User).then(|| thread_called("divert-0")).flatten();

@@ -42,16 +42,27 @@ impl Card {
     /// # Errors
     /// [`DivertError::Interface`].
     pub fn read(interface: &str) -> Result<Self, DivertError> {
+        Self::over(interface, EthtoolSocket::open().ok(), nic::Card::open(interface).ok())
+    }
+
+    /// As [`Card::read`], with others to answer for the card.
+    ///
+    /// # Errors
+    /// As [`Card::read`].
+    pub fn over(
+        interface: &str,
+        ethtool: Option<EthtoolSocket>,
+        settings: Option<nic::Card>,
+    ) -> Result<Self, DivertError> {
         let missing = |source| DivertError::Interface { interface: interface.into(), source };
         let link =
             RouteSocket::open().and_then(|mut route| route.link_by_name(interface)).map_err(missing)?;
         let queues = rx_queues(&link);
-        let ethtool = EthtoolSocket::open().ok();
         let driver = ethtool.as_ref().and_then(|ethtool| ethtool.driver(interface).ok());
         let features =
             ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
-        let read = nic::Card::open(interface).and_then(|mut card| nic::read_settings(&mut card));
+        let read = settings.and_then(|mut card| nic::read_settings(&mut card).ok());
         let settings = read.map(|reading| reading.settings).unwrap_or_default();
         let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
         Ok(Self {

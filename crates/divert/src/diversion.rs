@@ -104,6 +104,7 @@ pub struct RuleVerdicts {
     touched: Vec<u32>,
     counters: Arc<Vec<RuleTally>>,
     reinject: bool,
+    shadow: bool,
 }
 
 /// Packets and bytes that a rule took in all queues' threads.
@@ -448,7 +449,11 @@ impl<V: Verdicts + 'static> Diversion<V> {
         ledger.add(Fate::Dropped, "above a limit", sum(|count| count.limited), program);
         if self.plan.place == FilterAt::Xdp {
             ledger.add(Fate::Passed, "a rule lets them pass", of_verdict(RuleVerdict::Pass), program);
-            ledger.add(Fate::Dropped, "a rule drops them", of_verdict(RuleVerdict::Drop), program);
+            let drops = of_verdict(RuleVerdict::Drop);
+            match self.plan.shadow {
+                true => ledger.add(Fate::Passed, "a rule would drop them (--shadow)", drops, program),
+                false => ledger.add(Fate::Dropped, "a rule drops them", drops, program),
+            }
             return ledger.close();
         }
         ledger.add(Fate::Passed, "no socket took them", sum(|count| count.unsent), program);
@@ -542,7 +547,7 @@ fn make_verdicts(plan: &DivertPlan) -> (MakeVerdicts<RuleVerdicts>, Arc<Vec<Rule
     let counters: Arc<Vec<RuleTally>> = Arc::new(plan.rules.iter().map(|_| RuleTally::default()).collect());
     let shared = counters.clone();
     let verdicts: Vec<RuleVerdict> = plan.rules.iter().map(|rule| rule.verdict).collect();
-    let reinject = plan.reinject;
+    let (reinject, shadow) = (plan.reinject, plan.shadow);
     let rules = if plan.place == FilterAt::User { &plan.rules[..] } else { &[] };
     let classifier = Classifier::new(&Selection::of(rules));
     let make = move |_queue| RuleVerdicts {
@@ -552,6 +557,7 @@ fn make_verdicts(plan: &DivertPlan) -> (MakeVerdicts<RuleVerdicts>, Arc<Vec<Rule
         verdicts: verdicts.clone(),
         counters: shared.clone(),
         reinject,
+        shadow,
     };
     (Box::new(make), counters)
 }
@@ -568,8 +574,8 @@ impl Verdicts for RuleVerdicts {
         *packets += 1;
         *bytes += frame.bytes().len() as u64;
         match self.verdicts[rule as usize] {
-            RuleVerdict::Drop => Verdict::Drop,
-            RuleVerdict::Pass => self.pass(),
+            RuleVerdict::Drop if !self.shadow => Verdict::Drop,
+            RuleVerdict::Drop | RuleVerdict::Pass => self.pass(),
             RuleVerdict::Keep => Verdict::Keep,
         }
     }

@@ -173,6 +173,12 @@ pub enum DivertError {
         /// Why.
         source: Box<SessionError>,
     },
+    /// A limit is decided about where packets are dropped.
+    #[error("a limit cannot be tried without dropping")]
+    ShadowLimits,
+    /// What leaves the kernel and does not go back is lost to it.
+    #[error("to decide in this process without dropping, packets have to go back")]
+    ShadowKeeps,
     /// Packets cannot be given back where generic XDP would take them again.
     #[error(
         "packets cannot be given back to {interface}, whose driver has no native XDP: generic XDP would divert them again"

@@ -299,6 +299,15 @@ fn blocks(first: u16, last: u16) -> Vec<(u16, u16)> {
     blocks
 }
 
+/// The mask of a card's rules.
+struct Chosen {
+    /// Of this kind of packet; `None`: of all.
+    of: Option<FlowKind>,
+    mask: (Vec<u8>, bool),
+    /// Why it is this one.
+    because: String,
+}
+
 /// Keeps the rules of one mask where the card has one: that of the rules that it has, else the one that most have.
 fn with_one_mask(candidates: &mut Vec<Candidate>, left: &mut Vec<Left>, card: &Card, one_mask: OneMask) {
     let group = |matches: &FlowMatch| match one_mask {
@@ -316,7 +325,7 @@ fn with_one_mask(candidates: &mut Vec<Candidate>, left: &mut Vec<Left>, card: &C
         .iter()
         .filter_map(|text| Some((text.clone(), parse_rule(text, None)?.matches()?)))
         .collect();
-    let mut chosen: Vec<(Option<FlowKind>, (Vec<u8>, bool), String)> = Vec::new();
+    let mut chosen: Vec<Chosen> = Vec::new();
     let mut groups: Vec<Option<FlowKind>> =
         candidates.iter().filter_map(|candidate| group(&candidate.matches)).collect();
     groups.dedup();
@@ -337,11 +346,13 @@ fn with_one_mask(candidates: &mut Vec<Candidate>, left: &mut Vec<Left>, card: &C
                 (mask(most), format!("'{text}' has another"))
             }
         };
-        chosen.push((of, mask_of, because));
+        chosen.push(Chosen { of, mask: mask_of, because });
     }
     candidates.retain(|candidate| {
         let Some(of) = group(&candidate.matches) else { return true };
-        let Some((_, wanted, because)) = chosen.iter().find(|(known, ..)| *known == of) else { return true };
+        let Some(Chosen { mask: wanted, because, .. }) = chosen.iter().find(|known| known.of == of) else {
+            return true;
+        };
         let fits = mask(&candidate.matches) == *wanted;
         if !fits {
             let text = nic::rule_text(&FlowRule::new(&candidate.matches, FlowAction::Drop, None));

@@ -39,6 +39,7 @@ mod error;
 mod exclude;
 mod expression;
 mod flow_rules;
+mod offline;
 mod plan;
 mod record;
 mod rules;
@@ -59,6 +60,7 @@ pub use measure::{
     DivertStatus as Status, DivertSteering, Fate, FilterAt,
 };
 pub use nic::Setting;
+pub use offline::{Met, RuleFinder};
 pub use plan::{DivertPlan, Step};
 pub use rules::{RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
 pub use steering::{Left, Steer, Steered, Steering};

@@ -48,6 +48,8 @@ pub struct DivertPlan {
     pub keep_file: Option<PathBuf>,
     /// What the card is told meanwhile; `None`: nothing.
     pub steering: Option<Steering>,
+    /// Whether packets that would be dropped pass instead: decided about and counted, and nothing else.
+    pub shadow: bool,
 }
 
 /// One thing that a diversion does to the machine.
@@ -89,6 +91,7 @@ impl DivertPlan {
             sample_file: None,
             keep_file: None,
             steering: None,
+            shadow: false,
         })
     }
 
@@ -131,6 +134,14 @@ impl DivertPlan {
         if let Some((id, program)) = &card.program {
             let (interface, program) = (self.interface.clone(), program.clone());
             problems.push(DivertError::Occupied { interface, program, id: *id });
+        }
+        if self.shadow {
+            if self.rules.iter().any(|rule| rule.limit.is_some()) {
+                problems.push(DivertError::ShadowLimits);
+            }
+            if self.place == FilterAt::User && !self.reinject {
+                problems.push(DivertError::ShadowKeeps);
+            }
         }
         if self.place == FilterAt::Xdp {
             let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
@@ -251,6 +262,12 @@ impl DivertPlan {
             ),
             "time: a process that hangs loses its queues by itself",
         ));
+        if self.shadow {
+            steps.push(step(
+                "what a rule would drop passes, and is counted as that".into(),
+                "nothing is done",
+            ));
+        }
         for (number, rule) in (1..).zip(&self.rules) {
             let of_those = if self.selects_some() { ", of those" } else { "" };
             steps.push(step(format!("rule {number}{of_those}: {rule}"), "the program's end"));
@@ -302,8 +319,8 @@ impl DivertPlan {
         let KernelPart { rules, selection, code } = part;
         let fate = |rule: &Rule| match (self.place, rule.verdict) {
             (FilterAt::User, _) => Fate::HandOver,
-            (FilterAt::Xdp, RuleVerdict::Drop) => Fate::Drop,
-            (FilterAt::Xdp, RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
+            (FilterAt::Xdp, RuleVerdict::Drop) if !self.shadow => Fate::Drop,
+            (FilterAt::Xdp, RuleVerdict::Drop | RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
         };
         let options = DivertOptions {
             queues: card.queues,
@@ -357,6 +374,7 @@ mod tests {
             sample_file: None,
             keep_file: None,
             steering: None,
+            shadow: false,
         }
     }
 

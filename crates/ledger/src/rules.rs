@@ -55,6 +55,8 @@ pub struct LabGrowth<'g> {
     pub drops: Option<&'g [Dropped]>,
     /// Frames that the sending interface or its queueing discipline dropped, told the sender so, and sent later.
     pub refused: u64,
+    /// Frames that were sent; `None` before that is known. A card that counts more losses than that is not believed.
+    pub sent: Option<u64>,
 }
 
 impl Received {
@@ -66,8 +68,10 @@ impl Received {
 
 /// The lines of a lab trial.
 pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers) -> Vec<LedgerLine> {
-    let &LabGrowth { tx, rx, drops, refused } = growth;
+    let &LabGrowth { tx, rx, drops, refused, sent } = growth;
     let mut evidence = Evidence::default();
+    let (believed, mut impossible) = believable(tx, rx, sent, drivers);
+    let (tx, rx) = (&believed[0], &believed[1]);
     // A refused frame is a drop of the interface, or of the queueing discipline above it.
     let refused_by_link = refused.min(tx.link.tx_dropped);
     let refused_by_qdisc = refused - refused_by_link;
@@ -104,9 +108,48 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     }
     let mut lines = evidence.lines();
     lines.append(&mut named);
+    lines.append(&mut impossible);
     lines.extend(unknown_counters("lab-tx", tx, drivers));
     lines.extend(unknown_counters("lab-rx", rx, drivers));
     lines
+}
+
+/// Both sides without what their cards cannot have lost, and a line for each counter that says so: more frames than were
+/// sent, by the sender's account and by the sending card's.
+fn believable(
+    tx: &HostCounters,
+    rx: &HostCounters,
+    sent: Option<u64>,
+    drivers: &Drivers,
+) -> ([HostCounters; 2], Vec<LedgerLine>) {
+    let mut sides = [tx.clone(), rx.clone()];
+    let mut lines = Vec::new();
+    let Some(sent) = sent.filter(|_| tx.is_card() || rx.is_card()) else { return (sides, lines) };
+    let most = sent.max(tx.link.tx_packets.saturating_add(tx.link.tx_dropped));
+    for (name, side) in ["lab-tx", "lab-rx"].into_iter().zip(&mut sides) {
+        let driver = side.driver.clone();
+        let mut take_out = |counter: &str, value: &mut u64| {
+            if *value > most {
+                lines.push(LedgerLine::unknown_counter(&format!(
+                    "{name} {driver} {counter} +{value}: more than the {most} frames sent, not counted"
+                )));
+                *value = 0;
+            }
+        };
+        for (counter, value) in &mut side.driver_counters {
+            if matches!(drivers.kind(&driver, counter), CounterKind::Loss(_)) {
+                take_out(counter, value);
+            }
+        }
+        let link = &mut side.link;
+        take_out("interface rx_missed_errors", &mut link.rx_missed_errors);
+        take_out("interface rx_fifo_errors", &mut link.rx_fifo_errors);
+        take_out("interface rx_dropped", &mut link.rx_dropped);
+        take_out("interface rx_crc_errors", &mut link.rx_crc_errors);
+        take_out("interface rx_frame_errors", &mut link.rx_frame_errors);
+        take_out("interface rx_length_errors", &mut link.rx_length_errors);
+    }
+    (sides, lines)
 }
 
 /// The two interfaces of the pair.

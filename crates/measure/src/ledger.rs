@@ -13,7 +13,9 @@ use crate::{
 pub struct Ledger {
     /// Packets that the kernel or the ring took from the sender.
     pub sent: u64,
-    /// Packets that the receiving engine saw.
+    /// Packets that the receiving engine saw; `null` in JSON, 0 here where nobody knows.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
     /// Places where packets were lost, in the order a packet meets them.
     pub lines: Vec<LedgerLine>,
@@ -84,9 +86,17 @@ impl Ledger {
     /// Packets sent and not delivered, 0 when more arrived than were sent. Packets that nobody observed are
     /// not called lost.
     pub fn lost(&self) -> u64 {
-        let unobserved = self.lines.iter().filter(|line| line.place == LossPlace::Unobserved);
-        let unobserved = unobserved.fold(0u64, |sum, line| sum.saturating_add(line.packets));
+        let unobserved = self.unobserved().fold(0u64, |sum, line| sum.saturating_add(line.packets));
         self.sent.saturating_sub(self.delivered).saturating_sub(unobserved)
+    }
+
+    /// Why nobody knows what was delivered and lost; `None` where it is known.
+    pub fn unknown_because(&self) -> Option<&str> {
+        self.unobserved().find(|line| line.packets > 0).map(|line| line.source.as_str())
+    }
+
+    fn unobserved(&self) -> impl Iterator<Item = &LedgerLine> {
+        self.lines.iter().filter(|line| line.place == LossPlace::Unobserved)
     }
 
     /// Lost share of the packets sent, 0..=1.

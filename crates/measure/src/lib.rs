@@ -38,6 +38,7 @@ mod throughput;
 mod timeline;
 mod tuned;
 mod unit;
+mod unknown;
 
 pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};

@@ -18,7 +18,9 @@ pub struct Receipt {
     pub handed_pps: f64,
     /// Frames that left, by the sending interface's own counter; `None` where other traffic shares it.
     pub on_wire: Option<u64>,
-    /// Packets that the receiver reports.
+    /// Packets that the receiver reports; `null` in JSON, 0 here where none did.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
     /// Packets due that were never handed over: the generator's shortfall, never the receiver's loss.
     pub shortfall: u64,

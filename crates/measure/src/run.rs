@@ -206,6 +206,8 @@ pub struct Point {
 /// One trial: one sender, one receiver, one load. The default is one in which nothing was sent and nothing measured, so
 /// that a figure that only some trials have is written by those that measure it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+// What the derived code writes, `unknown.rs` completes.
+#[serde(remote = "Self")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
     /// Number of the trial among those of the same pair, from 1.
@@ -229,11 +231,17 @@ pub struct Trial {
     pub sent: u64,
     /// Packets per second sent.
     pub sent_pps: f64,
-    /// Packets that the receiving engine saw.
+    /// Packets that the receiving engine saw; `null` in JSON, 0 here where nobody knows, as the next two.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
     /// Packets per second delivered, over the same time as `sent_pps`.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub delivered_pps: f64,
     /// Lost share of the packets sent.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub loss_ratio: f64,
     /// What the sending threads cost.
     pub tx_cost: Cost,

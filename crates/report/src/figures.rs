@@ -81,13 +81,18 @@ pub(crate) const FIGURES: &[Figure] = &[
         .at(LadderRates, 0)
         .on(Sent),
     row("", |t| real(frame_bps(t, t.sent_pps))).reads("sent", Unit::FrameBits).on(Sent),
-    row("delivered", |t| count(t.delivered)).csv("delivered").reads("delivered", Unit::Packets).on(Delivered),
-    row("delivered_pps", |t| real(t.delivered_pps))
+    row("delivered", |t| count(observed(t, t.delivered)?))
+        .csv("delivered")
+        .reads("delivered", Unit::Packets)
+        .on(Delivered),
+    row("delivered_pps", |t| real(observed(t, t.delivered_pps)))
         .csv("delivered_pps")
         .reads("delivered", Unit::Rate)
         .at(LadderRates, 0)
         .on(Delivered),
-    row("", |t| real(frame_bps(t, t.delivered_pps))).reads("delivered", Unit::FrameBits).on(Delivered),
+    row("", |t| real(observed(t, frame_bps(t, t.delivered_pps))))
+        .reads("delivered", Unit::FrameBits)
+        .on(Delivered),
     // Of streams the bytes count; their packets are messages.
     row("stream.message_bytes", |t| stream(t, |s| count(s.message_bytes))).csv("stream_message_bytes"),
     row("stream.sent_bytes", |t| stream(t, |s| count(s.sent_bytes))).csv("stream_sent_bytes"),
@@ -102,8 +107,8 @@ pub(crate) const FIGURES: &[Figure] = &[
         .csv("stream_acknowledging_packets"),
     row("stream.retransmitted_segments", |t| stream(t, |s| count(s.retransmitted_segments)))
         .csv("stream_retransmitted_segments"),
-    row("", |t| count(t.ledger.lost())).reads("lost", Unit::Packets).on(Lost),
-    row("loss_ratio", |t| real(t.loss_ratio))
+    row("", |t| count(observed(t, t.ledger.lost())?)).reads("lost", Unit::Packets).on(Lost),
+    row("loss_ratio", |t| real(observed(t, t.loss_ratio)))
         .csv("loss_ratio")
         .reads("loss", Unit::Percent)
         .at(LadderCosts, 0)
@@ -127,7 +132,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         .csv("on_wire")
         .reads("on wire", Unit::Packets)
         .at(Receipts, 4),
-    row("receipt.delivered", |t| count(t.receipt.delivered))
+    row("receipt.delivered", |t| count(observed(t, t.receipt.delivered)?))
         .reads("delivered", Unit::Packets)
         .at(Receipts, 5),
     row("receipt.shortfall", |t| count(t.receipt.shortfall))
@@ -340,6 +345,11 @@ fn words(text: &str) -> Option<Quantity> {
 
 fn cpus(cpus: &[u32]) -> Option<Quantity> {
     words(&cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))
+}
+
+/// A figure that depends on what was delivered, where somebody knows that.
+fn observed<T>(trial: &Trial, figure: T) -> Option<T> {
+    trial.ledger.unknown_because().is_none().then_some(figure)
 }
 
 fn counted(trial: &Trial, figure: fn(&Instructions) -> Option<Quantity>) -> Option<Quantity> {

@@ -162,7 +162,9 @@ fn entries(ledger: &Ledger) -> Vec<LedgerRow> {
     };
     rows.extend(ledger.lines.iter().filter(|line| line.packets > 0).map(lost));
     rows.push(row(UNEXPLAINED, ledger.unexplained, "", ""));
-    rows.push(row("delivered", packets(ledger.delivered), "", ""));
+    if ledger.unknown_because().is_none() {
+        rows.push(row("delivered", packets(ledger.delivered), "", ""));
+    }
     rows
 }
 

@@ -52,7 +52,12 @@ fn measured(run: &Run) -> String {
             _ => format!("{sentences} But {}.", ledgers(&rungs)),
         };
     }
-    format!("{}; {}, {}.", delivered(best, rungs.len()), ledgers(&rungs), rates(&rungs))
+    let known = delivered(best, rungs.len());
+    match unobserved(&rungs) {
+        0 => format!("{known}; {}, {}.", ledgers(&rungs), rates(&rungs)),
+        n if n == rungs.len() => format!("{known}; {}.", rates(&rungs)),
+        _ => format!("{known}; what some others delivered is unknown, {}.", rates(&rungs)),
+    }
 }
 
 fn of_points(points: &[Point]) -> String {
@@ -69,6 +74,13 @@ fn of_points(points: &[Point]) -> String {
 }
 
 fn delivered(best: &Rung, pairs: usize) -> String {
+    if let Some(why) = best.ledger().unknown_because() {
+        let sent = number::rate(best.pair.sent_pps.median);
+        return format!(
+            "{} sent {sent} in frames of {} bytes; what was delivered is unknown: {why}",
+            best.name, best.pair.frame_size_bytes
+        );
+    }
     let (rate, size) = (number::rate(best.pair.delivered_pps.median), best.pair.frame_size_bytes);
     let loss = number::percent(best.loss_ratio());
     if let Some(stream) = best.trials.first().and_then(|trial| trial.stream.as_ref()) {
@@ -86,6 +98,11 @@ fn delivered(best: &Rung, pairs: usize) -> String {
             best.name
         )
     }
+}
+
+/// Pairs of which nobody knows what was delivered.
+fn unobserved(rungs: &[Rung]) -> usize {
+    rungs.iter().filter(|rung| rung.ledger().unknown_because().is_some()).count()
 }
 
 fn ledgers(rungs: &[Rung]) -> String {

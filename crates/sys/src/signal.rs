@@ -33,6 +33,30 @@ pub fn catch() -> io::Result<()> {
     Ok(())
 }
 
+static HANGUPS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether SIGHUP came since this was asked last, after [`catch_hangup`].
+pub fn hung_up() -> bool {
+    HANGUPS.swap(0, Ordering::Relaxed) > 0
+}
+
+/// From now on notes every SIGHUP instead of dying of it: services take it as the wish to read their files again.
+///
+/// # Errors
+/// What the kernel said.
+pub fn catch_hangup() -> io::Result<()> {
+    // SAFETY: an all-zero sigaction is a valid value.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = note_hangup as *const () as libc::sighandler_t;
+    // SAFETY: `action` is valid, `note_hangup` does nothing but an atomic add, which is async-signal-safe.
+    let status = unsafe { libc::sigaction(libc::SIGHUP, &action, ptr::null_mut()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+extern "C" fn note_hangup(_signal: libc::c_int) {
+    HANGUPS.fetch_add(1, Ordering::Relaxed);
+}
+
 extern "C" fn count(_signal: libc::c_int) {
     CAUGHT.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,6 +1,7 @@
 //! What the tests of all crates have in common.
 #![forbid(unsafe_code)]
 
+mod cards;
 mod hosts;
 mod record;
 
@@ -12,6 +13,7 @@ use std::{
 
 use lab::{Access, Lab, LabPlan, Vm, VmError, VmOutcome, VmPlan, VmStatus};
 
+pub use cards::{FakeCard, FakeDriver};
 pub use hosts::{Hosts, in_namespace};
 use record::is_all_required;
 pub use record::{ATTEMPTS, repeat, skip};

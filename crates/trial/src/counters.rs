@@ -57,9 +57,15 @@ impl CounterWatch {
     }
 
     /// The ledger's lines. `refused` frames count as drops of the sending interface and were sent later.
-    pub fn lines(&self, growth: &Growth, refused: u64, received: &Received) -> Vec<LedgerLine> {
+    pub fn lines(
+        &self,
+        growth: &Growth,
+        refused: u64,
+        sent: Option<u64>,
+        received: &Received,
+    ) -> Vec<LedgerLine> {
         let drops = growth.drops.as_ref().map(|reading| &reading.places[..]);
-        let growth = LabGrowth { tx: &growth.tx, rx: &growth.rx, drops, refused };
+        let growth = LabGrowth { tx: &growth.tx, rx: &growth.rx, drops, refused, sent };
         lab_lines(&growth, received, &self.drivers)
     }
 

@@ -184,7 +184,8 @@ impl EngineEnds {
         if self.is_stream() {
             return Vec::new();
         }
-        self.counters().lines(growth, self.refused(), received)
+        let sent = self.sent.as_ref().map(|sent| sent.tally.packets);
+        self.counters().lines(growth, self.refused(), sent, received)
     }
 
     fn is_stream(&self) -> bool {

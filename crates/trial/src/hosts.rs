@@ -481,8 +481,9 @@ fn finish(guests: &mut [Joined], sent: &[u64]) -> (Vec<Option<Report>>, Option<S
     (reports, failed)
 }
 
-/// All receivers as one; what a lost receiver got stays unobserved.
+/// All receivers as one; what a lost receiver got is unknown.
 fn merge(reports: &[Option<Report>], sent: &[u64], lost_one: bool) -> RxOutcome {
+    let why = if reports.len() == 1 { "the receiver was lost" } else { "a receiver was lost" };
     let reports: Vec<&Report> = reports.iter().flatten().collect();
     let endpoint = reports.first().map(|report| report.rx.clone()).unwrap_or_default();
     let delivered = reports.iter().map(|report| report.delivered).sum();
@@ -495,10 +496,7 @@ fn merge(reports: &[Option<Report>], sent: &[u64], lost_one: bool) -> RxOutcome 
     }
     if lost_one {
         let known = lines.iter().fold(delivered, |sum: u64, line| sum.saturating_add(line.packets));
-        lines.push(LedgerLine::unobserved(
-            sent.iter().sum::<u64>().saturating_sub(known),
-            "a receiver was lost",
-        ));
+        lines.push(LedgerLine::unobserved(sent.iter().sum::<u64>().saturating_sub(known), why));
     }
     let cost = reports.first().map(|report| report.cost.clone()).unwrap_or_default();
     RxOutcome { delivered, cost, lines, ..RxOutcome::of(endpoint) }

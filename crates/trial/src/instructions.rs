@@ -211,6 +211,14 @@ impl TrialCounts {
         self.sum_of(SENDERS, |block| block.instructions + block.again)
     }
 
+    /// All instructions that the machine executed, and those of them in user space.
+    pub fn total(&self) -> [u64; 2] {
+        let sum = |of: fn(&Block) -> bool| {
+            self.blocks.iter().filter(|block| of(block)).map(|block| block.instructions).sum()
+        };
+        [sum(|_| true), sum(|block| is_user(block.address))]
+    }
+
     fn of_role(&self, role: usize) -> u64 {
         self.sum_of(role, |block| block.instructions)
     }

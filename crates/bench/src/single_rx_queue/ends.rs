@@ -164,7 +164,7 @@ impl<'p> FloodEnds<'p> {
             is_xdp: self.filter.is_in_xdp(),
             ..Received::default()
         };
-        let mut lines = self.counters().lines(growth, self.refused, &received);
+        let mut lines = self.counters().lines(growth, self.refused, None, &received);
         // The interface counts the filter's drops, too.
         let seen_twice = self.filter.seen_as();
         lines.retain(|line| !matches!(line.place, LossPlace::At(place) if seen_twice.contains(&place)));

@@ -207,6 +207,7 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         sample_file: None,
         keep_file: None,
         steering: None,
+        shadow: false,
     })
 }
 

@@ -8,3 +8,4 @@ mod send;
 mod settings;
 mod softirq;
 mod support;
+mod witness;

@@ -40,7 +40,7 @@ pub(crate) struct DivertArgs {
     /// Whose packets share the rate of --limit: source, destination or flow [default: all]
     #[arg(long, value_name = "KEY", value_parser = per)]
     pub(crate) per: Option<Per>,
-    /// A file of rules, read again whenever it changes; a line is VERDICT limit RATE per KEY EXPR, where the verdict
+    /// A file of rules, read again whenever it changes and at SIGHUP; one that cannot be used leaves the old rules; a line is VERDICT limit RATE per KEY EXPR, where the verdict
     /// is drop, pass or keep, and limit and per may be left out
     #[arg(long, value_name = "FILE", group = "verdict")]
     pub(crate) rules: Option<PathBuf>,
@@ -60,6 +60,9 @@ pub(crate) struct DivertArgs {
     /// With --where user: packets that pass go back to the kernel as if they had just arrived; else they are kept
     #[arg(long)]
     pub(crate) reinject: bool,
+    /// Decide and count, and drop nothing: what a rule would drop passes. With --where user only together with --reinject
+    #[arg(long, conflicts_with_all = ["limit", "steer"])]
+    pub(crate) shadow: bool,
     /// Networks whose packets are never diverted, besides the SSH session that this is started from
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub(crate) management: Vec<Network>,
@@ -109,6 +112,27 @@ pub(crate) enum DivertCommand {
     RemoveQueue(DivertQueueArgs),
     /// End a running diversion, undo what it changed and print its last status
     Stop(DivertStopArgs),
+    /// Say which rule each packet of a recording meets; needs no interface and no privilege
+    Test(DivertTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DivertTestArgs {
+    /// The file of rules
+    #[arg(value_name = "RULES")]
+    pub(crate) rules: PathBuf,
+    /// The packets: a pcap file of Ethernet frames
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: PathBuf,
+    /// Which packets the rules are about, as --match of a diversion
+    #[arg(long = "match", value_name = "EXPR")]
+    pub(crate) matching: Option<String>,
+    /// Only how many packets each rule took
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) summary: bool,
+    /// Print JSON: packets by rule, and the rule of each packet
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -48,8 +48,8 @@ pub(crate) struct VmArgs {
     /// 198.18.1.2, and so on; `cable 1 off` and `cable 1 on` in either machine pull and plug it in; may be repeated
     #[arg(long = "wire", value_name = "MODEL")]
     pub(crate) wires: Vec<NicModel>,
-    /// The second machine's command, a line of /bin/sh; its output goes to standard error. When CMD has ended, what runs
-    /// there gets SIGTERM
+    /// The second machine's command, a line of /bin/sh; its output goes to standard error. CMD starts once it
+    /// listens on a TCP port, or has had 10s to; when CMD has ended, what runs there gets SIGTERM
     #[arg(long, value_name = "LINE")]
     pub(crate) other: Option<String>,
     /// Virtual CPUs; igb and vmxnet3 use a queue for each

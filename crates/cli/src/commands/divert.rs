@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod ask;
+mod offline;
 mod view;
 
 /// How often the file of rules and the interface are looked at.
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         Some(DivertCommand::AddQueue(args)) => return ask::change("add-queue", args),
         Some(DivertCommand::RemoveQueue(args)) => return ask::change("remove-queue", args),
         Some(DivertCommand::Stop(args)) => return ask::stop(args),
+        Some(DivertCommand::Test(args)) => return offline::run(args),
         None => {}
     }
     let (plan, card) = plan(args)?;
@@ -44,6 +46,9 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     let metrics = args.prometheus.map(MetricsPage::open).transpose();
     let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
+    if args.rules.is_some() {
+        signal::catch_hangup().map_err(|error| Failure::of(failure::Status::Internal, &error))?;
+    }
     let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
     let begun = diversion.status().map_err(|error| explain(&error))?;
     eprintln!(
@@ -102,7 +107,7 @@ fn serve(
             looked_at = Instant::now();
             is_gone = !diversion.has_interface();
             if let Some(file) = &mut file
-                && file.has_changed()
+                && (file.has_changed() | signal::hung_up())
             {
                 reload(&mut diversion, &file.path);
             }
@@ -252,6 +257,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         sample_file: args.sample_to.clone(),
         keep_file: args.keep_to.clone(),
         steering: (!args.card.is_empty()).then(|| Steering::of_settings(args.card.clone(), state_folder())),
+        shadow: args.shadow,
     };
     if let Some(steer) = args.steer {
         let steer = match steer {
@@ -327,7 +333,10 @@ fn marked(error: &RuleError) -> Option<String> {
 fn explain(error: &DivertError) -> Failure {
     use failure::Status::{Missing, Refused, Usage};
     let status = match error {
-        DivertError::Rule(_) | DivertError::NoQueue { .. } => Usage,
+        DivertError::Rule(_)
+        | DivertError::NoQueue { .. }
+        | DivertError::ShadowLimits
+        | DivertError::ShadowKeeps => Usage,
         DivertError::GenericReinjection { .. } | DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             Missing
         }
@@ -336,6 +345,8 @@ fn explain(error: &DivertError) -> Failure {
     let failure = Failure::of(status, error);
     match error {
         DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
+        DivertError::ShadowLimits => failure.hint("leave --shadow away, or the rules with limit"),
+        DivertError::ShadowKeeps => failure.hint("add --reinject to --shadow --where user"),
         DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
         DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")

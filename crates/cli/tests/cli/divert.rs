@@ -340,3 +340,74 @@ fn a_diversion_ends_with_its_interface_and_says_so() {
     assert_eq!(wait(&mut running.child).code(), Some(4));
     running.complains("lab-rx is gone, and the diversion with it");
 }
+
+#[test]
+fn a_recording_shows_which_rule_each_packet_meets() {
+    let folder = own_folder();
+    let (rules, pcap) = (folder.join("rules"), folder.join("packets.pcap"));
+    fs::write(&rules, "drop udp and dst port 9\npass udp\n").unwrap();
+    let mut writer = wire::PcapWriter::new(Vec::new()).unwrap();
+    let udp = |port: u8| {
+        let mut frame = [0; 60];
+        (frame[12], frame[14], frame[23], frame[37]) = (8, 0x45, 17, port);
+        frame
+    };
+    let mut arp = [0; 60];
+    (arp[12], arp[13]) = (8, 6);
+    for (time, frame) in [udp(9), udp(10), arp, [0; 60], udp(9)].iter().enumerate() {
+        writer.write(time as u64, frame).unwrap();
+    }
+    fs::write(&pcap, writer.finish().unwrap()).unwrap();
+    let run = |more: &[&str]| {
+        let args = ["divert", "test", rules.to_str().unwrap(), "--pcap", pcap.to_str().unwrap()];
+        words(linerate(&[&args[..], more].concat()).output().unwrap())
+    };
+    let (status, out, err) = run(&[]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        "        1  rule 1: drop udp and dst port 9\n        2  rule 2: pass udp\n        \
+         3  ARP or neighbour discovery: never diverted\n        4  no rule: the kernel's\n        \
+         5  rule 1: drop udp and dst port 9\n         packets              bytes  rule\n               \
+         2                120  drop udp and dst port 9\n               1                 60  pass udp\n               \
+         1                     no rule takes them: the kernel's\n               \
+         1                     ARP or neighbour discovery: never diverted\n"
+    );
+    let (_, out, _) = run(&["--match", "port 10", "--json"]);
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["rules"][1]["packets"], 1);
+    assert_eq!(document["not_matched"], 3);
+    assert_eq!(document["packets"][1]["rule"], 2);
+    let (status, _, err) = run(&["--match", "udp["]);
+    assert_eq!(status, 2, "{err}");
+}
+
+#[test]
+fn a_shadow_counts_what_it_would_drop_and_the_kernel_gets_it() {
+    let Some((lab, folder)) = lab("shadow") else { return };
+    let interface = lab.rx().interface();
+    let before = delivered(&lab);
+    for place in [&["--where", "xdp"][..], &["--where", "user", "--reinject"]] {
+        let args = ["divert", interface, "--match", "udp", "--drop", "udp dst port 9", "--shadow", "--json"];
+        let mut command = linerate(&[&args[..], place].concat());
+        command.env("XDG_RUNTIME_DIR", &folder).env("XDG_STATE_HOME", &folder);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("diverting queue 0")));
+        send(&lab, FLOODED, 50);
+        let mut stop = linerate(&["divert", "stop"]);
+        stop.env("XDG_RUNTIME_DIR", &folder);
+        assert_eq!(words(lab.rx().run(|| stop.output()).unwrap().unwrap()).0, 0);
+        let output = child.wait_with_output().unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["ledger"]["unexplained"], 0, "{status:#}");
+        let lines = status["ledger"]["lines"].as_array().unwrap();
+        assert!(lines.iter().all(|line| line["fate"] != "dropped"), "{status:#}");
+        assert!(packets(&status, 0) + stale(&status) >= 50, "{status:#}");
+        assert_eq!(status["queues"][0]["queue"], 0, "a diversion that ended has its queues: {status:#}");
+        let zero_copy = &status["queues"][0]["zero_copy"];
+        assert_eq!(zero_copy.is_null(), place.len() == 2, "{status:#}");
+    }
+    assert!(delivered(&lab) - before >= 100);
+}

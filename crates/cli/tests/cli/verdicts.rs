@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use measure::Run;
+use measure::{End, Machine, Origin, Run, Start, Trial};
 
 use crate::support::{json, own_folder, run};
 
@@ -54,6 +54,70 @@ fn the_exit_status_says_whether_anything_got_worse_and_the_words_what_is_missing
     assert!(out.contains("needs 2 more trials"), "{out}");
     let (status, comparison) = json(&["compare", &before, &same, "--format=json"]);
     assert_eq!((status, &comparison["gate"]), (0, &"passed".into()));
+}
+
+/// A counted run: one pair with a trial each, saved under a name.
+fn counted(folder: &Path, name: &str, kernel: &str, sender: &[f64]) -> String {
+    let trial = |instructions: &f64| {
+        let mut trial =
+            Trial { sent: 1000, delivered: 1000, kernel: Some(kernel.into()), ..Trial::default() };
+        for (engine, label) in [(&mut trial.tx, "udp"), (&mut trial.rx, "xdp")] {
+            (engine.engine, engine.label) = (label.into(), label.into());
+        }
+        trial.tx_cost.instructions_per_packet = Some(*instructions);
+        trial.rx_cost.instructions_per_packet = Some(400.0);
+        trial
+    };
+    let mut end = End { trials: sender.iter().map(trial).collect(), ..End::default() };
+    end.pairs = measure::PairSummary::of(&end.trials);
+    let start = Start {
+        command: "bench".into(),
+        version: "0.0.0".into(),
+        started_at: "2026-05-10T03:00:00Z".into(),
+        origin: Origin::Exact,
+        machine: Machine { kernel: kernel.into(), ..Machine::default() },
+        asked: Default::default(),
+    };
+    let run = Run { schema: measure::SCHEMA.into(), start, intervals: Vec::new(), end };
+    let (file, mut text) = (folder.join(name), Vec::new());
+    report::write_json(&run, &mut text).unwrap();
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn counted_runs_fail_from_half_a_percent_more_instructions_on() {
+    let folder = folder("instructions");
+    let of = |name: &str, sender: &[f64]| counted(&folder, name, "7.3.4", sender);
+    let before = of("before.json", &[6800.0, 6790.0, 6810.0]);
+    let compare = |after: &str, more: &[&str]| {
+        let words = ["compare", &before, after, "--metric", "instructions-per-packet"];
+        run(&[&words[..], more].concat())
+    };
+    for (name, sender, status) in [
+        ("same.json", 6800.0, 0),
+        ("less.json", 6000.0, 0),
+        ("slightly-more.json", 6833.0, 0),
+        ("more.json", 6834.0, 1),
+    ] {
+        let (found, out, err) = compare(&of(name, &[sender]), &[]);
+        assert_eq!(found, status, "{name}: {out}{err}");
+        assert!(out.contains("6800.0") && out.contains(&format!("{sender:.1}")), "{out}");
+        let (words, other) = ("At least one thread takes more", "No thread takes more");
+        assert!(out.contains(if status == 1 { words } else { other }), "{out}");
+    }
+    let more = of("more.json", &[6834.0]);
+    assert_eq!(compare(&more, &["--matters", "0.01"]).0, 0, "another bound is the user's");
+    let words = ["compare", &before, &more, "--metric=instructions-per-packet", "--format=json"];
+    let (status, comparison) = json(&words);
+    assert_eq!((status, &comparison["gate"]), (1, &"regressed".into()));
+    assert_eq!(
+        (&comparison["pairs"][0]["thread"], &comparison["pairs"][0]["is_worse"]),
+        (&"sender".into(), &true.into())
+    );
+    let (status, out, _) = compare(&saved(&folder, "rates.json", &measured(), &[1000.0]), &[]);
+    assert_eq!(status, 1, "nothing compared is not passed: {out}");
+    assert!(out.contains("Nothing could be compared"), "{out}");
 }
 
 #[test]

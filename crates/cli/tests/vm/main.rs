@@ -3,6 +3,7 @@
 mod bench;
 mod divert;
 mod exact;
+mod hosts;
 mod inside;
 mod lab_vm;
 mod ledger;

@@ -36,6 +36,7 @@ fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {
         sample_file: None,
         keep_file: None,
         steering: None,
+        shadow: false,
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn plan(lab: &Lab, place: FilterAt, rules: &[&str]) -> DivertPlan {
         sample_file: None,
         keep_file: None,
         steering: None,
+        shadow: false,
     }
 }
 

@@ -10,7 +10,8 @@ use super::plan::{NicModel, VmPlan, VmPlanError};
 use super::run::{Vm, VmOutcome, VmStatus, VmStreams};
 
 /// Two machines that can be started together. Their cards are `wire1` and so on, with the addresses `198.18.N.1` in the first
-/// one and `198.18.N.2` in the second; scripts start once the two reach each other. `cable N off` and `cable N on` in either
+/// one and `198.18.N.2` in the second. The first one's script starts once the second one's listens on a TCP port, or has had ten
+/// seconds to. `cable N off` and `cable N on` in either
 /// one pull and plug in a cable at both ends.
 #[derive(Debug)]
 pub struct VmHosts {

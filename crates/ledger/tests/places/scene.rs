@@ -147,7 +147,7 @@ impl Scene {
             let (tx, rx) = (read(self.lab.tx()).since(tx, &drivers), read(self.lab.rx()).since(rx, &drivers));
             let watch = self.watch.as_ref().expect("a scene with a watch");
             let drops = watch.read().unwrap().since(drops).places;
-            let growth = LabGrowth { tx: &tx, rx: &rx, drops: Some(&drops), refused: 0 };
+            let growth = LabGrowth { tx: &tx, rx: &rx, drops: Some(&drops), refused: 0, sent: Some(sent) };
             let ledger = Ledger::close(sent, received.delivered, lab_lines(&growth, received, &drivers));
             let drops: Vec<_> = drops.iter().map(|drop| (drop.source(), drop.packets)).collect();
             let seen = format!("{:#?}\n{drops:?}\n{:?}\n{:?}", ledger.lines, tx.link, rx.link);

@@ -5,7 +5,6 @@ use std::{
     cell::Cell,
     fs::File,
     net::{SocketAddr, TcpListener, UdpSocket},
-    os::fd::OwnedFd,
     process::Command,
     sync::{
         Mutex,
@@ -93,11 +92,11 @@ macro_rules! router {
 }
 
 /// The same frames to the router's neighbours.
-fn forwarded_4(frame: &mut Vec<u8>) {
+fn forwarded_4(frame: &mut [u8]) {
     frame[30..34].copy_from_slice(&[192, 0, 2, 9]);
 }
 
-fn forwarded_6(frame: &mut Vec<u8>) {
+fn forwarded_6(frame: &mut [u8]) {
     frame[38..54].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
 }
 
@@ -315,18 +314,18 @@ fn ways() -> Vec<Way> {
             Four(|frame| { forwarded_4(frame); larger_4(frame, 1000); frame[20] = 0x40; }), TooBig SENT),
         way!("larger than the next MTU, v6", Receiver, tx "", rx router!("ip link set tap mtu 1280"), Nobody,
             Six(|frame| { forwarded_6(frame); larger_6(frame, 1400); }), TooBig SENT),
-        way!("nft forward, v4", Receiver, tx "", rx router!("nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; policy drop; }'"), Nobody, Four(forwarded_4), Firewall SENT),
-        way!("nft forward, v6", Receiver, tx "", rx router!("nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; policy drop; }'"), Nobody, Six(forwarded_6), Firewall SENT),
-        way!("xfrm blocks what is forwarded, v4", Receiver, tx "", rx router!("ip xfrm policy add src 198.18.0.1 dir fwd action block"), Nobody, Four(forwarded_4), Ipsec SENT),
-        way!("xfrm blocks what is forwarded, v6", Receiver, tx "", rx router!("ip xfrm policy add src 2001:2::1 dir fwd action block"), Nobody, Six(forwarded_6), Ipsec SENT),
-        way!("xfrm blocks what a router sends, v4", Receiver, tx "", rx router!("ip xfrm policy add dst 192.0.2.9 dir out action block"), Nobody, Four(forwarded_4), Ipsec SENT),
+        way!("nft forward, v4", Receiver, tx "", rx router!("nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; policy drop; }'"), Nobody, Four(|frame| forwarded_4(frame)), Firewall SENT),
+        way!("nft forward, v6", Receiver, tx "", rx router!("nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; policy drop; }'"), Nobody, Six(|frame| forwarded_6(frame)), Firewall SENT),
+        way!("xfrm blocks what is forwarded, v4", Receiver, tx "", rx router!("ip xfrm policy add src 198.18.0.1 dir fwd action block"), Nobody, Four(|frame| forwarded_4(frame)), Ipsec SENT),
+        way!("xfrm blocks what is forwarded, v6", Receiver, tx "", rx router!("ip xfrm policy add src 2001:2::1 dir fwd action block"), Nobody, Six(|frame| forwarded_6(frame)), Ipsec SENT),
+        way!("xfrm blocks what a router sends, v4", Receiver, tx "", rx router!("ip xfrm policy add dst 192.0.2.9 dir out action block"), Nobody, Four(|frame| forwarded_4(frame)), Ipsec SENT),
         // Smaller than these packets, and larger than the router's own.
         way!("a router's queueing discipline", Receiver, tx "", rx router!("tc qdisc add dev tap root tbf rate 1mbit burst 500 limit 4000"), Nobody,
             Four(|frame| { forwarded_4(frame); larger_4(frame, 600); }), Qdisc SENT),
         way!("a router's neighbour, v4", Receiver, tx "",
-            rx router!("echo 10 > /proc/sys/net/ipv4/neigh/tap/retrans_time_ms; ip neigh del 192.0.2.9 dev tap"), Nobody, Four(forwarded_4), Neighbour SENT),
+            rx router!("echo 10 > /proc/sys/net/ipv4/neigh/tap/retrans_time_ms; ip neigh del 192.0.2.9 dev tap"), Nobody, Four(|frame| forwarded_4(frame)), Neighbour SENT),
         way!("a router's neighbour, v6", Receiver, tx "",
-            rx router!("echo 10 > /proc/sys/net/ipv6/neigh/tap/retrans_time_ms; ip neigh del 2001:db8::9 dev tap"), Nobody, Six(forwarded_6), Neighbour SENT),
+            rx router!("echo 10 > /proc/sys/net/ipv6/neigh/tap/retrans_time_ms; ip neigh del 2001:db8::9 dev tap"), Nobody, Six(|frame| forwarded_6(frame)), Neighbour SENT),
     ]
 }
 
@@ -384,8 +383,8 @@ impl Way {
         let Some(scene) = Scene::unwatched(&LabPlan::default()) else { return Vec::new() };
         let (tx, rx) = (scene.lab.tx(), scene.lab.rx());
         let is_router = self.rx.contains("tap");
-        let _tap: Option<File> = is_router
-            .then(|| OwnedFd::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap()).into());
+        let _tap: Option<File> =
+            is_router.then(|| rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap().into());
         for (side, script) in [(tx, self.tx), (rx, self.rx)] {
             if !script.is_empty() {
                 side.run(|| run(Command::new("sh").args(["-ec", script]))).unwrap();

@@ -39,14 +39,17 @@ pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
 /// Counted instructions, pair by pair and by what they were spent on.
 pub(super) fn write_instructions(rungs: &[Rung], page: &mut Page) {
     let tables = instructions::tables(rungs);
+    let counts = rungs.iter().filter_map(|rung| {
+        let counts = rung.trials.iter().find_map(|trial| trial.instructions.as_ref());
+        Some((rung.name.as_str(), counts?))
+    });
+    let counts: Vec<_> = counts.collect();
+    page.keep("instructions", || standalone::instructions("Instructions per packet", &counts));
     page.section("instructions", "Instructions per packet", |page| {
         tables.iter().for_each(|table| page.table(table));
-        for rung in rungs.iter().take(MOST_FLAMES) {
-            let counts = rung.trials.iter().find_map(|trial| trial.instructions.as_ref());
-            if let Some(counts) = counts {
-                page.element("h3", "", &format!("Instructions by stack: {}", rung.name));
-                flame::write_instructions(&rung.name, counts, page);
-            }
+        for (name, counts) in counts.iter().take(MOST_FLAMES) {
+            page.element("h3", "", &format!("Instructions by stack: {name}"));
+            flame::write_instructions(name, counts, page);
         }
     });
 }

@@ -38,6 +38,10 @@ pub(super) fn write(name: &str, ledger: &Ledger, class_of: impl Fn(&str) -> Stri
     step(UNEXPLAINED, unexplained as f64, &number::signed_count(unexplained), words, page);
     let next = (left - lost).max(0.0);
     slice(name, UNEXPLAINED, [left, next], UNEXPLAINED, page);
+    if ledger.unknown_because().is_some() {
+        page.raw("</ol>\n");
+        return;
+    }
     let words = format!("{} % of sent", number::percent(share(ledger.delivered)));
     step("delivered", ledger.delivered as f64, &number::count(ledger.delivered), &words, page);
     slice(name, "delivered", [share(ledger.delivered); 2], "", page);

@@ -1,5 +1,7 @@
 //! Charts as images of their own, for documents: fixed size, light and dark, no script and no font of theirs.
 
+use measure::Instructions;
+
 use super::{axes::LineChart, scale::per_cent};
 use crate::{escape::html, ladder::Rung, number::RateUnit};
 
@@ -124,6 +126,53 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         }
         let (from, to) = (per_cent(delivered.min / most), per_cent(delivered.max / most));
         svg += &format!("<line class=\"whisker\" x1=\"{from}\" x2=\"{to}\" y1=\"50%\" y2=\"50%\"/></svg>\n");
+    }
+    svg + "</svg>\n"
+}
+
+/// Counted instructions: a bar a pair, of what executed them; the first three per packet sent, the receiver's per packet
+/// delivered.
+pub(super) fn instructions(title: &str, counted: &[(&str, &Instructions)]) -> String {
+    const PARTS: [&str; 5] =
+        ["sender, user", "sender, kernel", "softirq", "receiver, user", "receiver, kernel"];
+    let parts = |counts: &Instructions| {
+        [
+            counts.sender_user_per_packet,
+            counts.sender_kernel_per_packet,
+            counts.softirq_per_packet,
+            counts.receiver_user_per_packet,
+            counts.receiver_kernel_per_packet,
+        ]
+        .map(|part| part.unwrap_or(0.0))
+    };
+    let whole = |counts: &Instructions| parts(counts).iter().sum::<f64>();
+    let most = counted.iter().map(|(_, counts)| whole(counts)).fold(1.0, f64::max);
+    let words = counted.iter().map(|(name, counts)| format!("{name}: {:.0}", whole(counts)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    let step = 38.0;
+    let top = TOP + 8.0;
+    let mut svg = open(title, &words, top + step * counted.len() as f64 + 16.0);
+    for (at, part) in PARTS.iter().enumerate() {
+        let x = 16.0 + 148.0 * at as f64;
+        svg += &format!(
+            "<rect class=\"bar s{at}\" stroke=\"none\" x=\"{x}\" y=\"35\" width=\"12\" height=\"12\"/>"
+        );
+        svg += &text("soft", "start", (x + 18.0, 46.0), part);
+    }
+    for (at, (name, counts)) in counted.iter().enumerate() {
+        let y = top + step * at as f64;
+        svg += &text("", "start", (16.0, y + 12.0), name);
+        svg += &text("", "end", (WIDTH - 16.0, y + 12.0), &format!("{:.0}", whole(counts)));
+        svg += &format!("<svg x=\"16\" y=\"{:.1}\" width=\"{}\" height=\"12\">", y + 17.0, WIDTH - 32.0);
+        let mut from = 0.0;
+        for (at, part) in parts(counts).iter().enumerate() {
+            let (x, width) = (per_cent(from / most), per_cent(part / most));
+            svg += &format!(
+                "<rect class=\"bar s{at}\" stroke=\"none\" x=\"{x}\" width=\"{width}\" height=\"100%\"/>"
+            );
+            from += part;
+        }
+        svg += "</svg>\n";
     }
     svg + "</svg>\n"
 }

@@ -61,7 +61,11 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
 }
 
 fn known(line: Line, trial: &Trial) -> String {
-    figures::in_words(line, trial).join(", ")
+    let known = figures::in_words(line, trial);
+    match trial.ledger.unknown_because() {
+        Some(why) if known.is_empty() => format!("unknown: {}", escape::text(why)),
+        _ => known.join(", "),
+    }
 }
 
 /// What a host's driver saw of the trial's packets.

@@ -54,6 +54,29 @@ fn every_chart_is_an_image_of_its_own_too() {
 }
 
 #[test]
+fn counted_instructions_are_a_bar_a_pair() {
+    let mut run = samples::counted();
+    for (at, trial) in run.end.trials.iter_mut().enumerate() {
+        trial.instructions = Some(measure::Instructions {
+            sender_user_per_packet: Some(100.0),
+            sender_kernel_per_packet: Some(2000.0),
+            softirq_per_packet: Some(1000.0 + at as f64),
+            ..Default::default()
+        });
+    }
+    let drawings = report::drawings(&run);
+    let drawing = drawings.iter().find(|drawing| drawing.name == "instructions").unwrap();
+    assert!(
+        drawing.svg.contains(">3100</text>") && drawing.svg.contains("receiver, kernel"),
+        "{}",
+        drawing.svg
+    );
+    let rungs = measure::PairSummary::of(&run.end.trials).len();
+    assert_eq!(drawing.svg.matches("<svg x=").count(), rungs);
+    assert!(!report::drawings(&samples::counted()).iter().any(|drawing| drawing.name == "instructions"));
+}
+
+#[test]
 fn what_a_search_found_comes_before_the_loads_it_tried() {
     let page = html(&samples::searched());
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words} is missing"));

@@ -373,9 +373,9 @@ impl Receiving {
         match self {
             Self::Ours { receiver, facts } => {
                 let tally = RxSnapshot { packets: delivered, ..receiver.snapshot() };
-                counters.lines(growth, 0, &received(*facts, tally, None))
+                counters.lines(growth, 0, None, &received(*facts, tally, None))
             }
-            Self::Own(_) => counters.lines(growth, 0, &unseen(false)),
+            Self::Own(_) => counters.lines(growth, 0, None, &unseen(false)),
         }
     }
 
@@ -404,9 +404,9 @@ impl Ended {
         match self {
             Self::Ours { result, facts } => {
                 let tally = RxSnapshot { packets: delivered, ..result.tally() };
-                counters.lines(growth, 0, &received(*facts, tally, Some(result)))
+                counters.lines(growth, 0, None, &received(*facts, tally, Some(result)))
             }
-            Self::Own(_) => counters.lines(growth, 0, &unseen(true)),
+            Self::Own(_) => counters.lines(growth, 0, None, &unseen(true)),
         }
     }
 

@@ -40,7 +40,13 @@ fn plan(args: &BenchArgs) -> ExactPlan {
     }
     // The command's name and `bench` come first.
     let words = args.sweep.raw.get(2..).unwrap_or_default();
-    ExactPlan { kernels, card: asked.card, words: words_inside(words), time_limit_s: TIME_LIMIT_S }
+    ExactPlan {
+        kernels,
+        card: asked.card,
+        ladders: vec![words_inside(words)],
+        program: None,
+        time_limit_s: TIME_LIMIT_S,
+    }
 }
 
 fn explain(error: &ExactError) -> Failure {

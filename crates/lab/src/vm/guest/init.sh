@@ -77,8 +77,26 @@ tell u
 if [ -n "$side" ]; then
     mkdir $root/run/vm
     cp /sbin/cable $root/run/vm/cable
-    # The other machine starts at its own pace.
-    until ping -c 1 -W 1 198.18.1.$((3 - here)) >/dev/null 2>&1; do :; done
+    # The first machine's script starts once the second one's listens on a TCP port, or has had ten seconds to.
+    case $side in
+    a)
+        tries=0
+        until nc -w 1 198.18.1.2 9 </dev/null >/dev/null 2>&1 || [ $tries -ge 200 ]; do
+            sleep 0.1
+            tries=$((tries + 1))
+        done
+        ;;
+    *)
+        {
+            tries=0
+            until grep -q ': [0-9A-F:]* [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 || [ $tries -ge 50 ]; do
+                sleep 0.2
+                tries=$((tries + 1))
+            done
+            nc -l -p 9 </dev/null >/dev/null
+        } 2>/dev/null &
+        ;;
+    esac
     # A line on the console asks for the script's end: what it runs now is terminated, or itself where it runs nothing.
     {
         read -r _ </dev/ttyS0

@@ -1,0 +1,121 @@
+//! Two machines with real drivers and cables between them.
+
+use std::{fs, time::Duration};
+
+use lab::{NicModel, VmHosts, VmOutcome, VmPlan, VmStatus};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::LINERATE;
+
+/// Three drivers, igb both ways, then a cable that is pulled for half a second under traffic, then a receiver's machine that
+/// is reset under traffic.
+const SENDER: &str = r#"
+for wire in 1 2 3; do
+    until [ "$(cat /sys/class/net/wire$wire/carrier)" = 1 ]; do sleep 0.1; done
+    both=
+    [ $wire != 1 ] || both=--both-ways
+    linerate bench --peer 198.18.$wire.2 $both --tx udp,packet --rx udp --trials 1 --duration 100ms --rate 500pps \
+        --no-save --json >/share/wire$wire.json || [ $? = 1 ] || exit 1
+done
+linerate send 198.18.1.2 --duration 3s --rate 300pps --no-save --json >/share/flap.json &
+sleep 1
+cable 1 off
+sleep 0.5
+cat /sys/class/net/wire1/carrier >/share/carrier
+cable 1 on
+wait $! || [ $? = 1 ] || exit 2
+before=$(cat /sys/class/net/wire2/statistics/tx_packets)
+linerate send 198.18.2.2 --duration 60s --rate 300pps --no-save --json >/share/lost.json 2>/share/lost.err &
+until [ "$(cat /sys/class/net/wire2/statistics/tx_packets)" -gt $((before + 300)) ]; do sleep 0.1; done
+touch /share/reset
+wait $!
+echo $? >/share/lost.status
+linerate report /share/lost.json >/share/lost.txt
+"#;
+
+const RECEIVER: &str = r#"
+linerate recv --no-save --receive-buffer 32000000 >/dev/null 2>&1 &
+until [ -f /share/reset ]; do sleep 0.2; done
+echo b >/proc/sysrq-trigger
+sleep 60
+"#;
+
+fn both(hosts: &VmHosts, share: &TempDir) -> Result<[VmOutcome; 2], String> {
+    for file in fs::read_dir(share.path()).unwrap() {
+        fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let prologue = format!(
+        "export HOME=/root XDG_STATE_HOME=/run XDG_RUNTIME_DIR=/run TMPDIR=/run\nlinerate() {{ {LINERATE} \"$@\"; }}\n"
+    );
+    let [sender, receiver] = [SENDER, RECEIVER].map(|script| format!("{prologue}{script}"));
+    let outcomes = hosts.outcomes([&sender, &receiver]).expect("two machines start");
+    match &outcomes[0].status {
+        VmStatus::Exited(_) => Ok(outcomes),
+        status => Err(format!("{status:?}")),
+    }
+}
+
+#[test]
+fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_receiver() {
+    let share = tempfile::tempdir().unwrap();
+    let plan = VmPlan {
+        cpus: 2,
+        time_limit: Duration::from_secs(240),
+        share: Some(share.path().into()),
+        ..VmPlan::default()
+    };
+    if testing::machine(&plan).is_none() {
+        return;
+    }
+    let hosts = VmHosts::prepare(&plan, &[NicModel::Igb, NicModel::E1000e, NicModel::Virtio]).unwrap();
+    let [sender, receiver] =
+        testing::repeat("a virtual machine may stall or be lost", |_| both(&hosts, &share));
+    assert_eq!(
+        sender.status,
+        VmStatus::Exited(0),
+        "{}\n{}\n{}",
+        sender.stdout,
+        sender.stderr,
+        receiver.stderr
+    );
+    let text = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
+    let trials = |name: &str| -> Vec<Value> {
+        let run: Value = serde_json::from_str(&text(name)).unwrap();
+        run["end"]["trials"].as_array().unwrap_or_else(|| panic!("{name}: {run:#}")).clone()
+    };
+    let packets = |trial: &Value| -> u64 {
+        let lines = trial["ledger"]["lines"].as_array().unwrap();
+        lines.iter().map(|line| line["packets"].as_u64().unwrap()).sum()
+    };
+    let closes = |trial: &Value| {
+        let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{trial:#}"));
+        assert!(count(&trial["sent"]) > 0 && count(&trial["delivered"]) > 0, "{trial:#}");
+        assert_eq!(count(&trial["sent"]), count(&trial["delivered"]) + packets(trial), "{trial:#}");
+        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+        assert!(trial["wire"]["doubts"].is_null(), "{trial:#}");
+    };
+    // Of each engine; over igb either way alone, and both at once.
+    for (wire, expected) in [(1, 8), (2, 2), (3, 2)] {
+        let trials = trials(&format!("wire{wire}.json"));
+        assert_eq!(trials.len(), expected, "{trials:#?}");
+        trials.iter().for_each(closes);
+    }
+
+    assert_eq!(text("carrier"), "0\n");
+    trials("flap.json").iter().for_each(closes);
+
+    assert!(matches!(receiver.status, VmStatus::Lost(_)), "{receiver:?}");
+    assert_eq!(text("lost.status"), "1\n");
+    assert!(text("lost.err").contains("the receiver at 198.18.2.2:4321 went away"), "{}", text("lost.err"));
+    let [lost] = &trials("lost.json")[..] else { panic!("one trial") };
+    for member in ["delivered", "delivered_pps", "loss_ratio"] {
+        assert!(lost[member].is_null(), "{member}: {lost:#}");
+    }
+    assert!(lost["sent"].as_u64().unwrap() > 0);
+    let words = text("lost.txt");
+    assert!(
+        words.contains("the receiver was lost") && !words.contains("every packet is accounted for"),
+        "{words}"
+    );
+}
