@@ -141,7 +141,7 @@ fn layer(plan: &BenchPlan, rx: &str) -> Option<Layer> {
 fn layer_of(rx: &RxSpec) -> Option<Layer> {
     match rx.facts().reads {
         RxLayer::Socket => Some(Layer::Sockets),
-        RxLayer::Copies | RxLayer::XdpSocket => Some(Layer::PastSockets),
+        RxLayer::Copies | RxLayer::XdpSocket | RxLayer::Card => Some(Layer::PastSockets),
         RxLayer::XdpProgram => Some(Layer::Kernel),
         RxLayer::Stream => None,
     }

@@ -58,7 +58,7 @@ struct BorrowedInterfaces {
 }
 
 impl BorrowedInterfaces {
-    fn new(plan: &BenchPlan) -> Result<Self, TrialError> {
+    fn new(plan: &BenchPlan, lab: LabPlan) -> Result<Self, TrialError> {
         let settings = Self::settings(plan);
         let mut changed = Vec::new();
         if let Some(interfaces) = &plan.trial.lab.interfaces {
@@ -72,12 +72,12 @@ impl BorrowedInterfaces {
                 changed.push(session);
             }
         }
-        let lab = Lab::create(&plan.trial.lab)?;
-        Ok(Self { plan: plan.trial.lab.clone(), settings, lab, _changed: changed })
+        let made = Lab::create(&lab)?;
+        Ok(Self { plan: lab, settings, lab: made, _changed: changed })
     }
 
-    fn is_for(&self, plan: &BenchPlan) -> bool {
-        self.plan == plan.trial.lab && self.settings == Self::settings(plan)
+    fn is_for(&self, plan: &BenchPlan, lab: &LabPlan) -> bool {
+        self.plan == *lab && self.settings == Self::settings(plan)
     }
 
     fn settings(plan: &BenchPlan) -> [Vec<String>; 2] {
@@ -174,13 +174,18 @@ impl<'w, W: Watcher> Recorder<'w, W> {
 
     /// Makes the lab of real interfaces, unless it exists. Another program gets a lab of its own.
     fn borrow_interfaces(&mut self, plan: &BenchPlan, row: Row<'_>) -> Result<(), TrialError> {
-        let ours = plan.trial.lab.interfaces.is_some() && matches!(row, Row::Ours(_));
-        if !ours || !self.lab.as_ref().is_some_and(|borrowed| borrowed.is_for(plan)) {
+        let ours = match row {
+            Row::Ours(pair) if plan.trial.lab.interfaces.is_some() => Some(plan.trial.lab_for(pair)),
+            _ => None,
+        };
+        let fits =
+            |borrowed: &BorrowedInterfaces| ours.as_ref().is_some_and(|lab| borrowed.is_for(plan, lab));
+        if !self.lab.as_ref().is_some_and(fits) {
             // The interfaces return before they are borrowed again.
             self.lab = None;
         }
-        if ours && self.lab.is_none() {
-            self.lab = Some(BorrowedInterfaces::new(plan)?);
+        if let (Some(lab), None) = (ours, &self.lab) {
+            self.lab = Some(BorrowedInterfaces::new(plan, lab)?);
         }
         Ok(())
     }

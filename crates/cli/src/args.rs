@@ -50,7 +50,7 @@ pub(crate) use report::{CompareArgs, CompareForm, CompareMetric, ReportArgs, Rep
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
-pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, SettingArgs, SocketArgs, SweepArgs};
+pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, RingArgs, SettingArgs, SocketArgs, SweepArgs};
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other

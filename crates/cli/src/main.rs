@@ -19,6 +19,11 @@ use std::process::ExitCode;
 use failure::{Failure, Status};
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == sys::pci::GUARD) {
+        return guard();
+    }
+    // This program, also where its file has been replaced meanwhile.
+    sys::pci::set_guard_program("/proc/self/exe");
     let outcome = std::panic::catch_unwind(|| {
         let asked = scenario::parse(std::env::args_os().collect())?;
         sys::signal::catch()
@@ -38,6 +43,18 @@ fn main() -> ExitCode {
         // The panic itself has been printed where it happened.
         Err(_) => {
             eprintln!("error: this is a bug in linerate; please report it with the lines above");
+            ExitCode::from(Status::Internal as u8)
+        }
+    }
+}
+
+/// The process that returns a card to its kernel driver when the owner has ended.
+fn guard() -> ExitCode {
+    match sys::pci::run_guard() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let reason = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            eprintln!("error: {error}{}", reason.unwrap_or_default());
             ExitCode::from(Status::Internal as u8)
         }
     }

@@ -151,6 +151,12 @@ pub enum NotFree {
         /// As it has to be.
         needed: u32,
     },
+    /// Whoever uses them does so through the kernel's driver.
+    #[error("it has addresses ({})", .addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Addressed {
+        /// Its addresses.
+        addresses: Vec<std::net::IpAddr>,
+    },
     /// No Ethernet.
     #[error("it has no Ethernet address")]
     NoMac,

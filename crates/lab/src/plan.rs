@@ -49,6 +49,25 @@ pub struct Interfaces {
     pub rx: String,
     /// Whether they get IPv6 addresses; the kernel then sends a few packets of its own at the start.
     pub ipv6: bool,
+    /// Sides whose card is taken from the kernel: their interfaces stay where they are, down, until that happens.
+    #[serde(default, skip_serializing_if = "Taken::is_none")]
+    pub taken: Taken,
+}
+
+/// Sides whose card is taken from its kernel driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Taken {
+    /// The sending side's.
+    pub tx: bool,
+    /// The receiving side's.
+    pub rx: bool,
+}
+
+impl Taken {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for LabPlan {

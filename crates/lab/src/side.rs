@@ -32,6 +32,9 @@ pub struct Side {
     ethtool: EthtoolSocket,
     /// Of a real interface: the namespace it came from and goes back to.
     origin: Option<NetNs>,
+    /// Of a card that is taken from the kernel's driver: its interface and the driver's name as they were. There is no
+    /// interface here.
+    left: Option<(Link, String)>,
 }
 
 impl Side {
@@ -43,6 +46,11 @@ impl Side {
     /// The interface's name: `lab-tx` or `lab-rx`, or a real one's own.
     pub fn interface(&self) -> &str {
         &self.interface
+    }
+
+    /// Whether the card is taken from the kernel's driver: then there is no interface here to ask.
+    pub fn is_taken(&self) -> bool {
+        self.left.is_some()
     }
 
     /// The interface's number in this side's namespace; the other side's may be the same.
@@ -73,18 +81,28 @@ impl Side {
     /// The interface as it is now, with its counters.
     ///
     /// With NAPI at the peer (`gro` or `threaded_napi` in the plan, or an XDP program there), a packet is counted
-    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header.
+    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header. A card that is taken is as
+    /// it was before.
     pub fn link(&self) -> Result<Link, LabError> {
+        if let Some((link, _)) = &self.left {
+            return Ok(link.clone());
+        }
         self.netlink(|route| route.link_by_index(self.index))
     }
 
     /// The interface's driver: `veth`, or a card's.
     pub fn driver(&self) -> Result<String, LabError> {
+        if let Some((_, driver)) = &self.left {
+            return Ok(driver.clone());
+        }
         self.ethtool(|ethtool| ethtool.driver(&self.interface)).map(|driver| driver.name)
     }
 
     /// Receive queues in use; AF_XDP needs a socket for each.
     pub fn rx_queues(&self) -> Result<u32, LabError> {
+        if self.is_taken() {
+            return Ok(1);
+        }
         let link = self.link()?;
         self.run(|| ethtool::rx_queues(&link))
     }
@@ -101,6 +119,9 @@ impl Side {
 
     /// The interface's features (offloads) as they are now.
     pub fn features(&self) -> Result<Vec<Feature>, LabError> {
+        if self.is_taken() {
+            return Ok(Vec::new());
+        }
         self.ethtool(|ethtool| ethtool.features(&self.interface))
     }
 
@@ -137,6 +158,7 @@ impl Side {
             route,
             ethtool,
             origin: None,
+            left: None,
         })
     }
 
@@ -158,6 +180,22 @@ impl Side {
         }
     }
 
+    /// Leaves a real interface where it is, for an engine that takes its card from the kernel.
+    pub(crate) fn leave(&mut self, link: Link) -> Result<(), LabError> {
+        let addresses = RouteSocket::open().and_then(|mut route| route.addresses(link.index));
+        let addresses = addresses.map_err(|source| LabError::Netlink { side: self.name, source })?;
+        if !addresses.is_empty() {
+            let (side, reason) = (self.name, NotFree::Addressed { addresses });
+            return Err(LabError::NotFree { side, interface: link.name, reason });
+        }
+        self.mac = link.mac.unwrap_or_default();
+        let driver = EthtoolSocket::open().and_then(|ethtool| ethtool.driver(&link.name));
+        let driver = driver.map_err(|source| LabError::Ethtool { side: self.name, source })?;
+        self.interface.clone_from(&link.name);
+        self.left = Some((link, driver.name));
+        Ok(())
+    }
+
     /// Moves a real interface here, until this side ends. Its settings stay as they are.
     pub(crate) fn borrow(&mut self, link: Link) -> Result<(), LabError> {
         let origin = NetNs::current().map_err(|source| LabError::Namespace { side: self.name, source })?;
@@ -172,6 +210,9 @@ impl Side {
 
     /// Silences the interface, sets its offloads and puts it up; the order matters.
     pub(crate) fn bring_up(&mut self, plan: &LabPlan) -> Result<(), LabError> {
+        if self.is_taken() {
+            return Ok(());
+        }
         self.index = self.netlink(|route| route.link_by_name(&self.interface))?.index;
         // Without: a link-local address, hence router solicitations and multicast reports.
         self.netlink(|route| route.disable_address_generation(self.index))?;
@@ -187,6 +228,9 @@ impl Side {
 
     /// Gives the interface its addresses, and tells it where the other side's are.
     pub(crate) fn introduce(&self, peer: &Side) -> Result<(), LabError> {
+        if self.is_taken() {
+            return Ok(());
+        }
         self.netlink(|route| {
             for (address, prefix) in self.addresses() {
                 route.add_address(self.index, address, prefix)?;
@@ -200,6 +244,9 @@ impl Side {
 
     /// Waits for what the kernel does in workers of its own: until then it drops packets without a word.
     pub(crate) fn wait_until_ready(&self, at_most: Duration) -> Result<(), LabError> {
+        if self.is_taken() {
+            return Ok(());
+        }
         let deadline = Instant::now() + at_most;
         let ready = self.netlink(|route| {
             let mut ready = route.wait_until_up(self.index, deadline)?;

@@ -248,7 +248,7 @@ fn everything_wrong_is_said_at_once_and_nothing_changes() {
                 "there is no setting 'wings.span'",
                 "feature.rx-gro cannot be 'maybe': write on or off",
                 "rps.rx-0 cannot be '3-1': write a list like 0,2-3, or none",
-                "rule.1 cannot be 'x': write a rule like 'udp4 dst 10.0.0.7 dst-port 53 queue 2' (or drop, or \
+                "rule.1 cannot be 'x': write a rule like 'udp4 dst 10.0.0.0/24 dst-port 53 queue 2' (or drop, or \
                  context N), or none",
                 "near has no setting rule.any that can be changed",
                 "near has no setting context.new that can be changed",

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
-use sys::{NetlinkError, xsk::XskError};
+use sys::{NetlinkError, pci::PciError, xsk::XskError};
 use thiserror::Error;
 
 /// A port could not be opened, or broke.
@@ -179,6 +179,53 @@ pub enum PortError {
     /// A BPF program could not be loaded, attached, run or read.
     #[error(transparent)]
     Bpf(bpf::BpfError),
+    /// A card could not be taken from the kernel, or does not answer.
+    #[error(transparent)]
+    Pci(#[from] PciError),
+    /// Nobody agreed to take the card from the kernel.
+    #[error("cannot take {interface} from the kernel's driver without consent (--take-device)")]
+    NoConsent {
+        /// The interface.
+        interface: String,
+    },
+    /// A card that the driver here does not know.
+    #[error(
+        "cannot drive the card of {interface} ({vendor:04x}:{device:04x}): expected an Intel 82540EM (8086:100e) or \
+         82574L (8086:10d3)"
+    )]
+    UnknownCard {
+        /// The interface.
+        interface: String,
+        /// The vendor's number.
+        vendor: u16,
+        /// The device's number.
+        device: u16,
+    },
+    /// Cards have no such rings.
+    #[error("a ring has 16 to 4096 descriptors, a multiple of 8, not {slots}")]
+    RingSlots {
+        /// What was asked.
+        slots: u32,
+    },
+    /// The card would run dry before it gets descriptors again.
+    #[error(
+        "one write of the tail hands over 1 to {} descriptors of a ring of {slots}, not {descriptors}", slots / 2
+    )]
+    TailBatch {
+        /// What was asked.
+        descriptors: u32,
+        /// The ring's descriptors.
+        slots: u32,
+    },
+    /// The card has stopped sending.
+    #[error("the card did not send {frames} frames of its ring")]
+    NotSent {
+        /// How many it still has.
+        frames: u32,
+    },
+    /// A card has one ring here.
+    #[error("a card's ring has one thread: --threads 1")]
+    OneRing,
     /// The kernel's generator is not loaded.
     #[error("the pktgen path needs the kernel module pktgen (modprobe pktgen)")]
     NoPktgen {
@@ -236,12 +283,19 @@ impl PortError {
             | Self::NoPktgen { source }
             | Self::Pktgen { source, .. } => Some(source),
             Self::Xsk { source, .. } => Some(source.io()),
+            Self::Pci(source) => source.io(),
             Self::FrameTooLong { .. }
             | Self::Link { .. }
             | Self::NoQueue { .. }
             | Self::FrameBeyondSlot { .. }
             | Self::Bpf(_)
             | Self::PktgenInUse { .. }
+            | Self::NoConsent { .. }
+            | Self::UnknownCard { .. }
+            | Self::RingSlots { .. }
+            | Self::TailBatch { .. }
+            | Self::NotSent { .. }
+            | Self::OneRing
             | Self::NoReceiveRings { .. } => None,
         }
     }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 mod error;
 mod packet;
+mod pci;
 mod pktgen;
 mod reflector;
 mod returns;
@@ -43,6 +44,7 @@ pub use packet::{
     Fanout, FanoutMode, PacketReflector, PacketRx, PacketRxOptions, PacketStatistics, PacketTx,
     PacketTxOptions,
 };
+pub use pci::{Buffers, PciCounters, PciOptions, PciRx, PciTx, PretendedCard};
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use returns::ReturnList;
 /// Settings of sockets that poll their card.

@@ -149,7 +149,7 @@ impl UdpTx {
                     .map_err(|source| PortError::Option { option: "SO_SNDTIMEO", source })?;
                 Ok(socket)
             })
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Vec<_>, PortError>>()?;
         let messages = options.batch_size.div_ceil(segments);
         Ok(Self {
             sockets,

@@ -63,8 +63,9 @@ pub fn diversion_steering(status: &DivertStatus) -> String {
     rules.chain(program).chain(refused).chain(repaired).collect()
 }
 
-/// Writes the rules and the ledger.
+/// Writes what the card does, the rules and the ledger.
 pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{}", diversion_steering(status))?;
     let selection = status.selection.as_ref().filter(|selection| *selection != DivertStatus::ALL);
     let of = selection.map_or(String::new(), |selection| format!(", of packets that match '{selection}'"));
     writeln!(out, "{:>16} {:>18}  rule{of}", "packets", "bytes")?;
@@ -93,7 +94,7 @@ pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Resul
             number::count(status.not_recorded)
         )?;
     }
-    write!(out, "{}", diversion_steering(status))
+    Ok(())
 }
 
 /// Packets per second between two statuses, in one line.

@@ -21,6 +21,7 @@ mod netlink;
 pub mod netns;
 pub mod output;
 pub mod packet;
+pub mod pci;
 pub mod procfs;
 pub mod profile;
 pub mod ptp;

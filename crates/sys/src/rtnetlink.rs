@@ -216,6 +216,20 @@ impl RouteSocket {
         self.ask(move_request(index, to), "move", number(index))
     }
 
+    /// Gives a link another name; it has to be down.
+    pub fn rename_link(&mut self, index: u32, name: &str) -> Result<(), NetlinkError> {
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+        request.string(libc::IFLA_IFNAME, name);
+        self.ask(request, "rename", number(index))
+    }
+
+    /// Sets the largest packet of a link, without the link's own header.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
+        request.u32(libc::IFLA_MTU, mtu);
+        self.ask(request, "set the MTU of", number(index))
+    }
+
     /// Deletes a link; a veth takes its peer along.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0, 0)), "delete", number(index))

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use measure::Place;
-use port::{ReturnList, TimeSource};
+use port::{Buffers, ReturnList, TimeSource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use wire::StreamTags;
@@ -113,6 +113,8 @@ pub struct TxOptions {
     pub message_bytes: Option<u32>,
     /// Receive the probes that targets return ([`Sender::take_returns`]).
     pub returns: bool,
+    /// Of rings without a kernel driver.
+    pub rings: RingOptions,
     /// Frames that the kernel's generator hands over before it tells the card.
     pub burst: Option<u32>,
     /// How often the kernel's generator sends each packet again before it makes the next.
@@ -128,6 +130,21 @@ pub struct RxOptions {
     pub busy_poll_micros: Option<u32>,
     /// Bytes per message of a stream.
     pub message_bytes: Option<u32>,
+    /// Of rings without a kernel driver.
+    pub rings: RingOptions,
+}
+
+/// Options of engines that drive a card's rings themselves; `None` and `false` are not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RingOptions {
+    /// Consent to take the card from the kernel.
+    pub take_device: bool,
+    /// Descriptors of a ring.
+    pub ring_slots: Option<u32>,
+    /// Descriptors that one write of the tail register hands over.
+    pub tail_batch: Option<u32>,
+    /// What becomes of received frames' buffers.
+    pub buffers: Option<Buffers>,
 }
 
 /// What a sending engine is like.
@@ -157,6 +174,8 @@ pub struct TxFacts {
     pub is_untagged: bool,
     /// Its packets pass tc on their way out; others are handed to the driver.
     pub passes_tc: bool,
+    /// It takes the card from its kernel driver: there is no interface while it runs.
+    pub takes_device: bool,
 }
 
 /// What a receiving engine is like.
@@ -197,6 +216,8 @@ pub enum RxLayer {
     XdpProgram,
     /// TCP streams.
     Stream,
+    /// The card's descriptor ring: there is no kernel driver, and no interface, while it runs.
+    Card,
 }
 
 /// How many workers a receiving engine has.
@@ -223,6 +244,10 @@ pub struct Conditions {
     pub bpf: bool,
     /// It is root of the machine.
     pub root: bool,
+    /// The ends are interfaces of real cards.
+    pub real_interfaces: bool,
+    /// Cards may be taken from their kernel drivers.
+    pub take_device: bool,
 }
 
 /// Why frames must fit the MTU.

@@ -1,6 +1,7 @@
 //! The table of engines, and engines by their text form and their saved settings.
 
 mod packet;
+mod pci;
 mod pktgen;
 mod tcp;
 mod udp;
@@ -26,8 +27,16 @@ use crate::{
 };
 
 /// Every engine, in the order of the ladder.
-static ENGINES: [Engine; 7] =
-    [udp::ENGINE, uring::ENGINE, packet::ENGINE, xsk::ENGINE, xdp::ENGINE, pktgen::ENGINE, tcp::ENGINE];
+static ENGINES: [Engine; 8] = [
+    udp::ENGINE,
+    uring::ENGINE,
+    packet::ENGINE,
+    xsk::ENGINE,
+    xdp::ENGINE,
+    pktgen::ENGINE,
+    tcp::ENGINE,
+    pci::ENGINE,
+];
 
 /// Every engine, in the order of the ladder.
 pub fn engines() -> &'static [Engine] {

@@ -42,8 +42,8 @@ mod worker;
 
 pub use collect::{Arrival, Collector, LatencyMeans, ReaderPlace, Readings, reception};
 pub use engine::{
-    Conditions, ReceiverPlan, RxFacts, RxLayer, RxOptions, RxSpec, RxWorkers, SenderPlan, TxFacts, TxOptions,
-    TxSpec,
+    Conditions, ReceiverPlan, RingOptions, RxFacts, RxLayer, RxOptions, RxSpec, RxWorkers, SenderPlan,
+    TxFacts, TxOptions, TxSpec,
 };
 pub use engines::{SpecError, engines};
 pub use error::EngineError;
@@ -51,7 +51,7 @@ pub use generate::SenderResult;
 pub use pace::{Departures, Limit, Schedule};
 pub use plan::{RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
 /// What a receiving port joined and lost, the senders to return probes to, and the source of timestamps.
-pub use port::{Joined, Loss, ReturnList, TimeSource};
+pub use port::{Buffers, Joined, Loss, ReturnList, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use received::{ReceiverResult, RxResult};
 pub use receiver::{Receiver, RxContext};

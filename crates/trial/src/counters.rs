@@ -79,7 +79,7 @@ impl Growth {
     fn read(at: &Locations, drops: Option<&DropWatch>) -> Result<Self, TrialError> {
         let drops = drops.map(DropWatch::read).transpose()?;
         let counters = |at: &Location| -> Result<HostCounters, TrialError> {
-            Ok(at.run(|| HostCounters::read(Some(at.interface())))??)
+            Ok(at.run(|| HostCounters::read(at.counted()))??)
         };
         Ok(Self { tx: counters(&at.tx)?, rx: counters(&at.rx)?, drops })
     }

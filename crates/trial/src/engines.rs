@@ -285,7 +285,8 @@ impl Ends for EngineEnds {
             cost: receive_cost(&result),
             lines,
             // A message is not a packet.
-            on_wire: (!self.is_stream()).then_some(growth.tx.link.tx_packets),
+            on_wire: (!self.is_stream() && self.at.tx.counted().is_some())
+                .then_some(growth.tx.link.tx_packets),
             stream: self.moved(&tx, tally, &growth),
             // Both ends are of this machine, and so are their clocks.
             statistics: Some(result.readings())
@@ -344,6 +345,6 @@ pub(crate) fn ignored_reason(reads: RxLayer) -> Option<&'static str> {
         // The program drops what it counted, and the socket beside packet sockets what they copied.
         RxLayer::XdpProgram => Some("XDP"),
         RxLayer::Copies => Some("SOCKET_FILTER"),
-        RxLayer::Socket | RxLayer::XdpSocket | RxLayer::Stream => None,
+        RxLayer::Socket | RxLayer::XdpSocket | RxLayer::Stream | RxLayer::Card => None,
     }
 }

@@ -13,6 +13,8 @@ use crate::error::TrialError;
 pub struct Location {
     namespace: Arc<NetNs>,
     interface: String,
+    /// Without a kernel driver there is no interface.
+    is_taken: bool,
 }
 
 /// Where both ends are.
@@ -27,7 +29,7 @@ pub struct Locations {
 impl Location {
     /// An interface in a namespace of ours.
     pub fn new(namespace: Arc<NetNs>, interface: &str) -> Self {
-        Self { namespace, interface: interface.into() }
+        Self { namespace, interface: interface.into(), is_taken: false }
     }
 
     /// An interface in the calling thread's namespace.
@@ -45,12 +47,17 @@ impl Location {
     /// [`TrialError::Namespace`] when no descriptor is left.
     pub fn of(side: &Side) -> Result<Self, TrialError> {
         let copy = side.namespace().try_clone().map_err(namespace_error(side.interface()))?;
-        Ok(Self::new(Arc::new(copy), side.interface()))
+        Ok(Self { is_taken: side.is_taken(), ..Self::new(Arc::new(copy), side.interface()) })
     }
 
     /// The interface's name.
     pub fn interface(&self) -> &str {
         &self.interface
+    }
+
+    /// The interface, where the kernel has one to count at.
+    pub fn counted(&self) -> Option<&str> {
+        (!self.is_taken).then_some(&*self.interface)
     }
 
     /// Workers at this end, on these CPUs.

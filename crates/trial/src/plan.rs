@@ -1,6 +1,6 @@
 //! What one trial needs to know: complete, valid and printable.
 
-use lab::{LabError, LabPlan, Side};
+use lab::{Interfaces, LabError, LabPlan, Side, Taken};
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -136,10 +136,14 @@ impl fmt::Display for Pair {
 impl TrialPlan {
     /// The lab for a pair, as its engines need it.
     pub fn lab_for(&self, pair: &Pair) -> LabPlan {
-        if self.lab.interfaces.is_some() {
-            return self.lab.clone();
-        }
         let (tx, rx) = (pair.tx.facts(), pair.rx.facts());
+        if let Some(interfaces) = &self.lab.interfaces {
+            let taken = Taken { tx: tx.takes_device, rx: rx.reads == RxLayer::Card };
+            return LabPlan {
+                interfaces: Some(Interfaces { taken, ..interfaces.clone() }),
+                ..self.lab.clone()
+            };
+        }
         // Plain datagrams are not joined by the GRO that is on for its NAPI.
         let needs_rings = tx.needs_ring_at_peer && !rx.brings_ring;
         let per_queue = tx.queue_per_worker || rx.workers == RxWorkers::PerQueue;

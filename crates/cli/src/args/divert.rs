@@ -48,7 +48,7 @@ pub(crate) struct DivertArgs {
     /// others elsewhere by its table; drop has the card drop what rules only drop. What the card does not take, the program
     /// picks, then on every queue; --dry-run says which. Undone at the end, after a kill by linerate nic restore. Large receive
     /// offload and taking VLAN tags off are switched off, and RPS and RFS lead no other packets to the CPUs of --cpus
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "queue")]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "queue")]
     pub(crate) steer: Option<SteerArg>,
     /// A setting of the card for the time of the diversion, as linerate nic apply takes it, such as
     /// rss.table=weights:1,0; repeatable

@@ -33,9 +33,10 @@ pub(crate) fn senders_of_a_ladder() -> String {
     )
 }
 
-/// Whether an engine sends packets to other hosts: streams stay in the lab.
+/// Whether an engine sends packets to other hosts: streams and cards without a driver stay in the lab.
 pub(crate) fn sends_packets(engine: &TxSpec) -> bool {
-    engine.facts().message_bytes.is_none()
+    let facts = engine.facts();
+    facts.message_bytes.is_none() && !facts.takes_device
 }
 
 /// Engines that send packets to other hosts.
@@ -73,7 +74,7 @@ pub(crate) fn receivers_of_a_ladder() -> String {
 
 /// Help for the engine of a receiver of its own.
 pub(crate) fn receiver() -> String {
-    let packets = receivers().filter(|(_, facts)| facts.reads != RxLayer::Stream);
+    let packets = receivers().filter(|(_, facts)| !matches!(facts.reads, RxLayer::Stream | RxLayer::Card));
     let names: Vec<&str> = packets.map(|(name, _)| name).collect();
     format!(
         "Receiving engine: {}; those below the sockets take probe packets to any port and address, and need --device",

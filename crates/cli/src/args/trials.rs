@@ -3,7 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::{Args, ValueEnum};
-use traffic::{RxSpec, TxSpec};
+use traffic::{Buffers, RxSpec, TxSpec};
 
 use super::{
     cpus::{CpuList, parse_cpus},
@@ -120,6 +120,28 @@ pub(crate) struct SettingArgs {
     /// Receive descriptors of the receiving interface, put back afterwards
     #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
+    #[command(flatten)]
+    pub(crate) rings: RingArgs,
+}
+
+/// Rings that the engine pci drives.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Rings of the engine pci")]
+pub(crate) struct RingArgs {
+    /// Allow taking the card from its kernel driver for the time of a trial; the driver is bound again afterwards, also
+    /// after a kill
+    #[arg(long, hide_short_help = true, requires = "rx_interface")]
+    pub(crate) take_device: bool,
+    /// Descriptors of a ring: a multiple of 8, 16 to 4096 [default: 256]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
+    pub(crate) ring_slots: Option<u32>,
+    /// Descriptors handed to the card by one write of its tail register [default: 16]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub(crate) tail_batch: Option<u32>,
+    /// What becomes of a received frame's buffer: freed and allocated anew (realloc), handed back as it is (recycle), or
+    /// exchanged with one of a cache (pool) [default: recycle]
+    #[arg(long, hide_short_help = true, value_name = "POLICY", requires = "take_device")]
+    pub(crate) buffers: Option<Buffers>,
 }
 
 /// Where packets are received that cross the lab's veth pair.

@@ -301,6 +301,14 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let measure = &args.measure;
     let mut engine = measure.engine.clone();
     let mut problems = Vec::new();
+    if engine.facts().reads == RxLayer::Card {
+        let said = format!(
+            "the engine {} receives in the lab alone: it takes the card from the kernel",
+            engine.name()
+        );
+        return Err(Failure::new(Status::Usage, said)
+            .hint("linerate bench --rx pci --take-device with --tx-interface and --rx-interface"));
+    }
     if engine.facts().reads == RxLayer::Stream {
         // What else is missing or too much does not matter for it.
         return Err(Failure::new(

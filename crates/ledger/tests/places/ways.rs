@@ -5,7 +5,6 @@ use std::{
     cell::Cell,
     fs::File,
     net::{SocketAddr, TcpListener, UdpSocket},
-    os::fd::OwnedFd,
     process::Command,
     sync::{
         Mutex,
@@ -93,10 +92,12 @@ macro_rules! router {
 }
 
 /// The same frames to the router's neighbours.
+#[expect(clippy::ptr_arg, reason = "a row of the table takes functions of a frame that may grow")]
 fn forwarded_4(frame: &mut Vec<u8>) {
     frame[30..34].copy_from_slice(&[192, 0, 2, 9]);
 }
 
+#[expect(clippy::ptr_arg, reason = "a row of the table takes functions of a frame that may grow")]
 fn forwarded_6(frame: &mut Vec<u8>) {
     frame[38..54].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
 }
@@ -384,8 +385,8 @@ impl Way {
         let Some(scene) = Scene::unwatched(&LabPlan::default()) else { return Vec::new() };
         let (tx, rx) = (scene.lab.tx(), scene.lab.rx());
         let is_router = self.rx.contains("tap");
-        let _tap: Option<File> = is_router
-            .then(|| OwnedFd::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap()).into());
+        let tap = || File::from(rx.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap());
+        let _tap = is_router.then(tap);
         for (side, script) in [(tx, self.tx), (rx, self.rx)] {
             if !script.is_empty() {
                 side.run(|| run(Command::new("sh").args(["-ec", script]))).unwrap();

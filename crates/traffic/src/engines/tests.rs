@@ -1,4 +1,6 @@
-use crate::engine::{RxOptions, TxOptions};
+use port::Buffers;
+
+use crate::engine::{RingOptions, RxOptions, TxOptions};
 
 use super::*;
 
@@ -48,11 +50,16 @@ fn saved_engines_keep_all_settings() {
         send_buffer_bytes: Some(77),
         message_bytes: Some(9),
         returns: true,
+        rings: RingOptions { ring_slots: Some(64), ..RingOptions::default() },
         burst: Some(32),
         clones: Some(1000),
     };
-    let taken =
-        RxOptions { receive_buffer_bytes: Some(78), busy_poll_micros: Some(5), message_bytes: Some(9) };
+    let taken = RxOptions {
+        receive_buffer_bytes: Some(78),
+        busy_poll_micros: Some(5),
+        message_bytes: Some(9),
+        rings: RingOptions { buffers: Some(Buffers::Pool), ..RingOptions::default() },
+    };
     for engine in engines() {
         for label in engine.tx.iter().flat_map(|row| labels(engine.name, row)) {
             let spec = label.parse::<TxSpec>().unwrap().configured(&given);

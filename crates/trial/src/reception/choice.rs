@@ -48,7 +48,7 @@ impl EngineChoice {
             return Err(format!("this receiver does not allow the engine {name} (recv --allow-engines)"));
         }
         let facts = engine.facts();
-        if facts.reads == RxLayer::Stream {
+        if matches!(facts.reads, RxLayer::Stream | RxLayer::Card) {
             return Err(format!("the engine {name} receives in the lab alone"));
         }
         let attaches = matches!(facts.reads, RxLayer::XdpSocket | RxLayer::XdpProgram);

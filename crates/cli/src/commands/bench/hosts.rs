@@ -240,6 +240,9 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
         raw_sockets: Capability::NetRaw.held(),
         bpf: Capability::Bpf.held() && Capability::NetAdmin.held(),
         root: Capability::SysAdmin.held(),
+        // Cards are taken in the lab alone.
+        real_interfaces: false,
+        take_device: false,
     };
     let mut skipped = Vec::new();
     let mut senders = senders(args, threads);

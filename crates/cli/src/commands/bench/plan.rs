@@ -7,11 +7,11 @@ use std::{
 };
 
 use bench::BenchPlan;
-use lab::{Access, Interfaces, LabPlan};
+use lab::{Access, Interfaces, LabPlan, Taken};
 use measure::Skipped;
 use sys::{capability::Capability, cpu, netdev::NetdevSocket, topology};
 use traffic::{
-    Conditions, RxLayer, RxOptions, RxSpec, StatisticsPlan, TimeSource, TxOptions, TxSpec,
+    Conditions, RingOptions, RxLayer, RxOptions, RxSpec, StatisticsPlan, TimeSource, TxOptions, TxSpec,
     engines as all_engines,
 };
 use trial::{Cards, CpuPlan, Peer, PeerPair, TrialPlan, in_order, place_beside};
@@ -19,7 +19,8 @@ use wire::Rate;
 
 use crate::{
     args::{
-        LevelArg, NapiArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, SettingArgs, SocketArgs, StampArg,
+        LevelArg, NapiArg, OffloadArg, PacketArgs, PathArgs, PatternArgs, RingArgs, SettingArgs, SocketArgs,
+        StampArg,
     },
     failure::{Failure, Status},
     output::state_folder,
@@ -81,19 +82,20 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         scatter_gather: args.lab.offload != OffloadArg::NoSg,
         threaded_napi,
         napi_cpus: if threaded_napi { napi_cpus.clone() } else { Vec::new() },
-        interfaces: args
-            .lab
-            .tx_interface
-            .as_ref()
-            .zip(args.lab.rx_interface.as_ref())
-            .map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6 }),
+        interfaces: args.lab.tx_interface.as_ref().zip(args.lab.rx_interface.as_ref()).map(|(tx, rx)| {
+            Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: args.paths.ipv6, taken: Taken::default() }
+        }),
         ..LabPlan::default()
     };
     problems.extend(lab.problems().iter().map(|problem| Failure::new(Status::Usage, problem)));
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let conditions = conditions(packets.is_one_size, largest_ip_packet <= lab.mtu, access);
+    let conditions = Conditions {
+        real_interfaces: lab.interfaces.is_some(),
+        take_device: args.lab.rings.take_device,
+        ..conditions(packets.is_one_size, largest_ip_packet <= lab.mtu, access)
+    };
     let (tx, rx, mut skipped) = engines(args, (tx_threads, rx_threads), &conditions);
     let work_ns = work_ns(args.sockets.work, &rx)?;
     let mut pairs = BenchPlan::pair_up(&tx, &rx);
@@ -189,6 +191,7 @@ fn engines(
         send_buffer_bytes: args.sockets.send_buffer,
         message_bytes: Some(args.paths.send_size),
         returns: false,
+        rings: args.lab.rings.options(),
         burst: args.paths.burst,
         clones: args.paths.clones,
     };
@@ -196,6 +199,7 @@ fn engines(
         receive_buffer_bytes: args.sockets.receive_buffer,
         busy_poll_micros: args.sockets.busy_poll,
         message_bytes: Some(args.paths.send_size),
+        rings: args.lab.rings.options(),
     };
     let tx = tx.iter().map(|spec| spec.configured(&sending)).collect();
     let rx = rx.iter().map(|spec| spec.configured(&receiving)).collect();
@@ -219,6 +223,8 @@ fn conditions(is_one_size: bool, fits_mtu: bool, access: Access) -> Conditions {
         raw_sockets: may_use_raw_sockets(access),
         bpf: may_use_bpf(access),
         root: access == Access::Privileged,
+        real_interfaces: false,
+        take_device: false,
     }
 }
 
@@ -229,6 +235,17 @@ fn may_use_raw_sockets(access: Access) -> bool {
 
 fn may_use_bpf(access: Access) -> bool {
     access == Access::Privileged && Capability::Bpf.held() && Capability::NetAdmin.held()
+}
+
+impl RingArgs {
+    fn options(&self) -> RingOptions {
+        RingOptions {
+            take_device: self.take_device,
+            ring_slots: self.ring_slots,
+            tail_batch: self.tail_batch,
+            buffers: self.buffers,
+        }
+    }
 }
 
 impl SettingArgs {

@@ -10,7 +10,7 @@ use bench::{
     SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, read_lab_interfaces, run_single_rx_queue,
     single_rx_queue_figures,
 };
-use lab::{Access, Interfaces};
+use lab::{Access, Interfaces, Taken};
 use measure::{End, Origin, PairSummary, Run, SCHEMA, Skipped};
 use sys::signal;
 use trial::{TrialError, place};
@@ -95,7 +95,12 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
     }
     let interfaces = args.tx_interface.as_ref().zip(args.rx_interface.as_ref());
     Ok(SingleRxQueuePlan {
-        interfaces: interfaces.map(|(tx, rx)| Interfaces { tx: tx.clone(), rx: rx.clone(), ipv6: false }),
+        interfaces: interfaces.map(|(tx, rx)| Interfaces {
+            tx: tx.clone(),
+            rx: rx.clone(),
+            ipv6: false,
+            taken: Taken::default(),
+        }),
         tx: args.tx.clone(),
         valid_pps,
         transfer_bps,

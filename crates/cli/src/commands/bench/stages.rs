@@ -1,7 +1,7 @@
 //! What follows a ladder: the search for each receiver's highest rate without loss, and the best pairs over all CPUs.
 
 use bench::{BenchPlan, ScalePlan, ScaleStep, ScaledReceiver, short_goal};
-use traffic::{RxOptions, RxSpec};
+use traffic::{RingOptions, RxOptions, RxSpec};
 use trial::{CpuPlan, place};
 use wire::Rate;
 
@@ -52,6 +52,7 @@ fn scaling(args: &BenchArgs, plan: &BenchPlan) -> Option<ScalePlan> {
         receive_buffer_bytes: args.sockets.receive_buffer,
         busy_poll_micros: args.sockets.busy_poll,
         message_bytes: None,
+        rings: RingOptions::default(),
     };
     let mut receivers: Vec<ScaledReceiver> = Vec::new();
     for pair in plan.pairs.iter().filter(|pair| !pair.is_stream()) {

@@ -28,7 +28,7 @@ fn traits_of(trial: &Trial) -> PairTraits {
         path: match reads {
             RxLayer::Socket | RxLayer::Copies | RxLayer::Stream => model::Path::Kernel,
             RxLayer::XdpSocket => model::Path::AfXdp,
-            RxLayer::XdpProgram => model::Path::XdpDrop,
+            RxLayer::XdpProgram | RxLayer::Card => model::Path::XdpDrop,
         },
         frame_ring: reads == RxLayer::Copies,
         page_per_frame: trial.tx.engine.parse().is_ok_and(|engine: TxSpec| engine.facts().page_per_frame),

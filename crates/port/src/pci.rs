@@ -1,0 +1,335 @@
+//! The path through a card's own descriptor rings, without a kernel driver: Intel's e1000 and e1000e.
+//!
+//! The card is taken from the kernel with consent alone, and returned by a guard process however this one ends
+//! ([`sys::pci`]). Receiving polls: no interrupt is used.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use measure::Place;
+use sys::pci::{BUFFER_BYTES, Card, DmaMemory, DmaParts, RxRing, TakenCard, TxRing};
+
+use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TxPort, Wait};
+
+mod buffers;
+mod card;
+mod frames;
+mod pretended;
+
+pub use buffers::Buffers;
+pub use card::PciCounters;
+pub use pretended::PretendedCard;
+
+use buffers::{Policy, Refill};
+use card::{IntelCard, RDT, TDT, model};
+use frames::{Assembler, Part};
+
+/// How to open a [`PciRx`] or [`PciTx`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PciOptions {
+    /// The interface whose card is taken.
+    pub interface: String,
+    /// Consent to take the card from the kernel.
+    pub take_device: bool,
+    /// Descriptors of the ring: a multiple of 8, 16 to 4096.
+    pub ring_slots: u32,
+    /// Descriptors that the card gets by one write of the tail register.
+    pub tail_batch: u32,
+    /// Frames a call, at most.
+    pub batch_size: usize,
+    /// What becomes of received frames' buffers.
+    pub buffers: Buffers,
+}
+
+impl PciOptions {
+    /// As the kernel's driver has it: 256 descriptors, 16 a write of the tail.
+    pub fn on(interface: &str) -> Self {
+        Self {
+            interface: interface.into(),
+            take_device: false,
+            ring_slots: 256,
+            tail_batch: 16,
+            batch_size: 64,
+            buffers: Buffers::default(),
+        }
+    }
+
+    fn check(&self) -> Result<(), PortError> {
+        let slots = self.ring_slots;
+        if !(16..=4096).contains(&slots) || !slots.is_multiple_of(8) {
+            return Err(PortError::RingSlots { slots });
+        }
+        if self.tail_batch == 0 || self.tail_batch > slots / 2 {
+            return Err(PortError::TailBatch { descriptors: self.tail_batch, slots });
+        }
+        Ok(())
+    }
+
+    /// Takes the card from the kernel and resets it.
+    fn take(&self, spare: usize) -> Result<(IntelCard, DmaMemory), PortError> {
+        self.check()?;
+        if !self.take_device {
+            return Err(PortError::NoConsent { interface: self.interface.clone() });
+        }
+        let card = Card::of_interface(&self.interface)?;
+        model(&card)?;
+        let room = (self.ring_slots as usize, self.ring_slots as usize + spare);
+        let (taken, memory) = TakenCard::take(card, &[], room)?;
+        Ok((IntelCard::reset(taken)?, memory))
+    }
+}
+
+/// Receives from a card's ring.
+pub struct PciRx {
+    // Dropped first: the card is quiet and its driver back before the memory is gone.
+    card: IntelCard,
+    ring: RxRing,
+    policy: Policy,
+    frames: Assembler,
+    /// Slots handed back since the tail was written.
+    unwritten: u32,
+    tail_batch: u32,
+    batch_size: usize,
+    missed: u64,
+    /// A descriptor was claimed that the card cannot have filled.
+    interface: String,
+}
+
+impl PciRx {
+    /// Takes the card of an interface and receives with it; returns once its link is up.
+    ///
+    /// # Errors
+    /// [`PortError::NoConsent`], [`PortError::Pci`], [`PortError::UnknownCard`]: then the kernel has the card as before.
+    pub fn open(options: &PciOptions) -> Result<Self, PortError> {
+        let (card, memory) = options.take(options.buffers.spare(options.ring_slots))?;
+        let port = Self::over(card, memory, options);
+        port.card.wait_until_receiving()?;
+        Ok(port)
+    }
+
+    fn over(mut card: IntelCard, memory: DmaMemory, options: &PciOptions) -> Self {
+        let slots = options.ring_slots as usize;
+        let spare = options.buffers.spare(options.ring_slots);
+        let DmaParts { mut tables, mut buffers } = memory.into_parts(&[options.ring_slots], slots + spare);
+        let spare = buffers.split_off(slots);
+        let ring = RxRing::new(tables.remove(0), buffers);
+        card.receive(&ring);
+        Self {
+            card,
+            policy: Policy::new(options.buffers, spare, options.ring_slots),
+            ring,
+            frames: Assembler::new(),
+            unwritten: 0,
+            tail_batch: options.tail_batch,
+            batch_size: options.batch_size,
+            missed: 0,
+            interface: options.interface.clone(),
+        }
+    }
+
+    /// The interface whose card it is.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What the card counted of frames that it did not deliver.
+    pub fn counters(&mut self) -> PciCounters {
+        self.card.counters()
+    }
+}
+
+/// Looks at what the card has filled; returns how many frames there were.
+#[inline]
+fn take<R: Refill>(
+    (ring, frames, policy): (&mut RxRing, &mut Assembler, &mut R),
+    at_most: usize,
+    mut handed_back: impl FnMut(&RxRing),
+    mut sink: impl FnMut(Received<'_>),
+) -> usize {
+    let mut lend = |bytes: &[u8]| sink(Received { bytes, truncated: false, arrived_ns: None, source: None });
+    let mut received = 0;
+    // Not more descriptors than the ring has, whatever they say.
+    for _ in 0..at_most.min(ring.slots() as usize) {
+        let Some(done) = ring.done() else { break };
+        match frames.take(done, ring.bytes(done.length.into())) {
+            Part::Frame(bytes) => {
+                lend(bytes);
+                received += 1;
+            }
+            Part::Last => {
+                lend(frames.frame());
+                frames.done();
+                received += 1;
+            }
+            Part::Nothing => {}
+        }
+        policy.refill(ring, done.length.into());
+        handed_back(ring);
+    }
+    received
+}
+
+impl RxPort for PciRx {
+    const LAYER: Layer = Layer::Frame;
+
+    fn recv(&mut self, wait: Wait, sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
+        let Self { card, ring, policy, frames, unwritten, tail_batch, .. } = self;
+        let registers = card.registers();
+        let handed_back = |ring: &RxRing| {
+            *unwritten += 1;
+            if *unwritten >= *tail_batch {
+                *unwritten = 0;
+                registers.write(RDT, ring.tail());
+            }
+        };
+        let received = match policy {
+            Policy::Recycle(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
+            Policy::Pool(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
+            Policy::Realloc(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
+        };
+        if received == 0 && wait == Wait::Block {
+            thread::yield_now();
+        }
+        Ok(received)
+    }
+
+    fn queue(&self) -> Option<u32> {
+        Some(0)
+    }
+
+    fn lost_seen(&self) -> u64 {
+        self.missed + self.frames.dropped.all()
+    }
+
+    fn lost(&mut self) -> Result<u64, PortError> {
+        self.missed = self.card.missed();
+        Ok(self.lost_seen())
+    }
+
+    fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
+        let counters = self.card.counters();
+        self.missed = counters.missed;
+        let dropped = self.frames.dropped;
+        Ok(vec![
+            Loss {
+                place: Place::NicMissed,
+                packets: counters.missed,
+                source: "MPC (missed packets count)",
+                remedy: "--ring-slots 4096; --buffers recycle; a CPU of its own for the receiver",
+            },
+            Loss {
+                place: Place::BadFrame,
+                packets: counters.broken + dropped.broken,
+                source: "CRCERRS + RLEC + RUC + RFC + ROC + descriptors with errors",
+                remedy: Place::BadFrame.remedy(),
+            },
+            Loss {
+                place: Place::DriverRx,
+                packets: dropped.nonsense,
+                source: "descriptors without length, end or room",
+                remedy: "frames of at most 16384 bytes",
+            },
+        ])
+    }
+}
+
+/// Sends through a card's ring.
+pub struct PciTx {
+    // Dropped first, as in `PciRx`.
+    card: IntelCard,
+    ring: TxRing,
+    tail_batch: u32,
+    batch_size: usize,
+}
+
+/// How long the card may take to send what it has.
+const DRAIN_AT_MOST: Duration = Duration::from_secs(1);
+
+impl PciTx {
+    /// Takes the card of an interface and sends with it frames of at most `frame_bytes` without FCS; returns once its link is
+    /// up.
+    ///
+    /// # Errors
+    /// As [`PciRx::open`]; [`PortError::FrameBeyondSlot`].
+    pub fn open(options: &PciOptions, frame_bytes: usize) -> Result<Self, PortError> {
+        if frame_bytes > BUFFER_BYTES {
+            return Err(PortError::FrameBeyondSlot { bytes: frame_bytes, most: BUFFER_BYTES });
+        }
+        let (card, memory) = options.take(0)?;
+        let port = Self::over(card, memory, options);
+        port.card.wait_for_link()?;
+        Ok(port)
+    }
+
+    fn over(mut card: IntelCard, memory: DmaMemory, options: &PciOptions) -> Self {
+        let slots = options.ring_slots as usize;
+        let DmaParts { mut tables, buffers } = memory.into_parts(&[options.ring_slots], slots);
+        let ring = TxRing::new(tables.remove(0), buffers);
+        card.transmit(&ring);
+        let batch_size = options.batch_size.clamp(1, slots / 2);
+        Self { card, ring, tail_batch: options.tail_batch, batch_size }
+    }
+
+    /// Waits until the card has sent what it has, and returns its count of good frames sent (GPTC).
+    ///
+    /// # Errors
+    /// [`PortError::Pci`] when it does not.
+    pub fn finish(&mut self) -> Result<u64, PortError> {
+        let deadline = Instant::now() + DRAIN_AT_MOST;
+        loop {
+            self.ring.reclaim();
+            if self.ring.with_card() == 0 {
+                return Ok(self.card.sent());
+            }
+            if Instant::now() > deadline {
+                let left = self.ring.with_card();
+                return Err(PortError::NotSent { frames: left });
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+impl TxPort for PciTx {
+    const LAYER: Layer = Layer::Frame;
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn prime(&mut self, fill: impl FnMut(&mut [u8])) {
+        self.ring.buffers_mut().for_each(fill);
+    }
+
+    fn send(&mut self, packets: usize, mut fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError> {
+        self.ring.reclaim();
+        let fits = packets.min(self.ring.free() as usize);
+        let mut unwritten = 0;
+        for _ in 0..fits {
+            self.ring.push(&mut fill);
+            unwritten += 1;
+            if unwritten == self.tail_batch {
+                unwritten = 0;
+                self.card.registers().write(TDT, self.ring.tail());
+            }
+        }
+        if unwritten > 0 {
+            self.card.registers().write(TDT, self.ring.tail());
+        }
+        if fits == 0 && packets > 0 {
+            thread::yield_now();
+        }
+        let turned_away = usize::from(fits < packets);
+        Ok(Sent { filled: fits, taken: fits, turned_away, ..Sent::default() })
+    }
+}
+
+impl Drop for PciTx {
+    fn drop(&mut self) {
+        // What the card does not send in time was counted as sent; the trial's ledger shows it.
+        self.finish().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Why a card cannot be driven from here.
+
+use std::io;
+
+use thiserror::Error;
+
+/// A card could not be taken, or does not answer.
+#[derive(Debug, Error)]
+pub enum PciError {
+    /// Not a PCI card's interface, or of another network namespace.
+    #[error("cannot take {interface}: no PCI card is behind it in this network namespace")]
+    NotPci {
+        /// The interface.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// It carries traffic, or may do so.
+    #[error("cannot take {interface} from the kernel: it is up (ip link set dev {interface} down)")]
+    Up {
+        /// The interface.
+        interface: String,
+    },
+    /// Whoever uses it does so through the kernel's driver.
+    #[error("cannot take {interface} from the kernel: it has addresses ({addresses})")]
+    Addressed {
+        /// The interface.
+        interface: String,
+        /// Its addresses.
+        addresses: String,
+    },
+    /// The card is another interface's or function's part.
+    #[error("cannot take {interface} from the kernel: it belongs to {owner}")]
+    Enslaved {
+        /// The interface.
+        interface: String,
+        /// The bond, bridge or team.
+        owner: String,
+    },
+    /// Physical addresses mean nothing to a card behind an IOMMU.
+    #[error(
+        "cannot take {interface} by sysfs: the IOMMU translates the card's DMA ({kind}), and blocks physical addresses; \
+         boot with iommu=pt or intel_iommu=off"
+    )]
+    Iommu {
+        /// The interface.
+        interface: String,
+        /// The type of its IOMMU group's domain.
+        kind: String,
+    },
+    /// Nobody would bind the driver again.
+    #[error(
+        "cannot take {interface} from the kernel: this program has no guard that would bind its driver again"
+    )]
+    NoGuard {
+        /// The interface.
+        interface: String,
+    },
+    /// The guard did not start, or could not bind the driver again.
+    #[error("the guard of {address} failed: {said}")]
+    Guard {
+        /// The card's address.
+        address: String,
+        /// What it said.
+        said: String,
+    },
+    /// A step on the card failed.
+    #[error("cannot {tried} {object}")]
+    Step {
+        /// What was tried.
+        tried: &'static str,
+        /// On what: a file, mostly.
+        object: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Memory for the card's DMA.
+    #[error("cannot get {pages} huge pages of 2 MiB for the card's DMA (/proc/sys/vm/nr_hugepages)")]
+    NoHugePages {
+        /// How many.
+        pages: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The kernel hides physical addresses.
+    #[error("cannot read physical addresses in /proc/self/pagemap: needs CAP_SYS_ADMIN over the machine")]
+    NoPhysicalAddresses,
+}
+
+impl PciError {
+    /// The kernel's reason, where it gave one.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::NotPci { source, .. } | Self::Step { source, .. } | Self::NoHugePages { source, .. } => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn step(tried: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let object = object.into();
+        move |source| Self::Step { tried, object, source }
+    }
+}

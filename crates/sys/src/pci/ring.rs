@@ -1,0 +1,263 @@
+//! Rings of legacy descriptors, as Intel's 8254x and 82574 have them.
+//!
+//! Every receive slot has a buffer all the time. The card owns slots from its head to the tail, and this side the others:
+//! the one at [`RxRing::tail`] is a gap that tells a full ring from an empty one. Format: 8254x Software Developer's Manual,
+//! sections 3.2.3 and 3.3.3.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::memory::{BUFFER_BYTES, Buffer, Table};
+
+/// Bits of a receive descriptor.
+pub mod rx {
+    /// Status: the card has written the buffer.
+    pub const DONE: u8 = 1;
+    /// Status: the frame ends in this buffer.
+    pub const END_OF_PACKET: u8 = 2;
+    /// Errors that make a frame unusable: CRC, symbol, sequence, carrier extension, and the data's own.
+    pub const FRAME_ERRORS: u8 = 0b1001_0111;
+}
+
+/// Bits of a transmit descriptor.
+pub mod tx {
+    /// Command: the frame ends in this buffer.
+    pub const END_OF_PACKET: u8 = 1;
+    /// Command: append the frame check sequence.
+    pub const INSERT_FCS: u8 = 2;
+    /// Command: say when it is sent.
+    pub const REPORT_STATUS: u8 = 8;
+    /// Status: sent.
+    pub const DONE: u64 = 1;
+}
+
+/// What the card wrote into a receive descriptor; not to be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes written, as the card claims.
+    pub length: u16,
+    /// See [`rx`].
+    pub status: u8,
+    /// See [`rx::FRAME_ERRORS`].
+    pub errors: u8,
+}
+
+impl Done {
+    fn of(half: u64) -> Self {
+        let bytes = half.to_le_bytes();
+        Self { length: u16::from_le_bytes([bytes[0], bytes[1]]), status: bytes[4], errors: bytes[5] }
+    }
+}
+
+impl Table {
+    #[inline]
+    fn atomic(&self, slot: u32, half: usize) -> &AtomicU64 {
+        // SAFETY: the half is aligned to 8 bytes and mapped as long as the table is; the card writes whole descriptors, and
+        // nothing here reads or writes them but by this.
+        unsafe { AtomicU64::from_ptr(self.half(slot, half).as_ptr()) }
+    }
+}
+
+/// A receive ring.
+pub struct RxRing {
+    table: Table,
+    buffers: Box<[Buffer]>,
+    /// The slot that the card fills next, as far as this side has looked.
+    next: u32,
+}
+
+impl RxRing {
+    /// A ring with a buffer for every descriptor of the table; all but one are the card's once [`RxRing::tail`] is written.
+    ///
+    /// # Panics
+    /// When there are not as many buffers as descriptors.
+    pub fn new(table: Table, buffers: Vec<Buffer>) -> Self {
+        assert_eq!(buffers.len(), table.slots() as usize, "a buffer for each descriptor");
+        let ring = Self { table, buffers: buffers.into(), next: 0 };
+        for slot in 0..ring.slots() {
+            ring.hand_over(slot);
+        }
+        ring
+    }
+
+    /// Number of descriptors.
+    pub fn slots(&self) -> u32 {
+        self.table.slots()
+    }
+
+    /// The card's address of the table.
+    pub fn device_address(&self) -> u64 {
+        self.table.device_address()
+    }
+
+    /// What to write into the card's tail register: the slot before the next one.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.next.checked_sub(1).unwrap_or(self.slots() - 1)
+    }
+
+    /// The next slot, when the card has filled it.
+    #[inline]
+    pub fn done(&self) -> Option<Done> {
+        let done = Done::of(self.table.atomic(self.next, 1).load(Ordering::Acquire).to_le());
+        (done.status & rx::DONE != 0).then_some(done)
+    }
+
+    /// The first `len` bytes of the next slot's buffer, which the card has filled; at most all of them.
+    #[inline]
+    pub fn bytes(&self, len: usize) -> &[u8] {
+        self.buffers[self.next as usize].bytes(len.min(BUFFER_BYTES))
+    }
+
+    /// Hands the next slot back to the card with the same buffer: the descriptor is cleared, and nothing else happens.
+    #[inline]
+    pub fn recycle(&mut self) {
+        // The card left the address as it was.
+        self.table.atomic(self.next, 1).store(0, Ordering::Release);
+        self.advance();
+    }
+
+    /// Hands the next slot back to the card with another buffer, and returns the one that it filled.
+    #[inline]
+    pub fn replace(&mut self, buffer: Buffer) -> Buffer {
+        let filled = std::mem::replace(&mut self.buffers[self.next as usize], buffer);
+        self.hand_over(self.next);
+        self.advance();
+        filled
+    }
+
+    /// Does what a card does with a slot: writes bytes into the buffer, as many as fit, and the descriptor.
+    ///
+    /// # Panics
+    /// When there is a real card.
+    pub fn pretend(&mut self, slot: u32, bytes: &[u8], done: Done) {
+        assert!(self.table.is_pretended(), "a real card writes by itself");
+        let fits = bytes.len().min(BUFFER_BYTES);
+        self.buffers[slot as usize].bytes_mut()[..fits].copy_from_slice(&bytes[..fits]);
+        let [low, high] = done.length.to_le_bytes();
+        let half = u64::from_le_bytes([low, high, 0, 0, done.status, done.errors, 0, 0]);
+        self.table.atomic(slot, 1).store(half.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next += 1;
+        if self.next == self.slots() {
+            self.next = 0;
+        }
+    }
+
+    #[inline]
+    fn hand_over(&self, slot: u32) {
+        self.table
+            .atomic(slot, 0)
+            .store(self.buffers[slot as usize].device_address().to_le(), Ordering::Relaxed);
+        self.table.atomic(slot, 1).store(0, Ordering::Release);
+    }
+}
+
+/// A transmit ring, whose slots keep their buffers.
+pub struct TxRing {
+    table: Table,
+    buffers: Box<[Buffer]>,
+    /// The slot to fill next.
+    next: u32,
+    /// The oldest slot that the card has not reported.
+    oldest: u32,
+    /// Slots that the card has.
+    with_card: u32,
+}
+
+impl TxRing {
+    /// A ring with a buffer for every descriptor of the table.
+    ///
+    /// # Panics
+    /// When there are not as many buffers as descriptors.
+    pub fn new(table: Table, buffers: Vec<Buffer>) -> Self {
+        assert_eq!(buffers.len(), table.slots() as usize, "a buffer for each descriptor");
+        let ring = Self { table, buffers: buffers.into(), next: 0, oldest: 0, with_card: 0 };
+        for (slot, buffer) in ring.buffers.iter().enumerate() {
+            ring.table.atomic(slot as u32, 0).store(buffer.device_address().to_le(), Ordering::Relaxed);
+        }
+        ring
+    }
+
+    /// Number of descriptors.
+    pub fn slots(&self) -> u32 {
+        self.table.slots()
+    }
+
+    /// The card's address of the table.
+    pub fn device_address(&self) -> u64 {
+        self.table.device_address()
+    }
+
+    /// What to write into the card's tail register: the slot behind the last one filled.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.next
+    }
+
+    /// Every buffer, before the first is sent.
+    ///
+    /// # Panics
+    /// When the card has any of them.
+    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        assert_eq!(self.with_card, 0, "the card has buffers");
+        self.buffers.iter_mut().map(Buffer::bytes_mut)
+    }
+
+    /// Takes back what the card has sent; returns how many frames.
+    #[inline]
+    pub fn reclaim(&mut self) -> u32 {
+        let before = self.with_card;
+        while self.with_card > 0 {
+            let half = self.table.atomic(self.oldest, 1).load(Ordering::Acquire).to_le();
+            if half >> 32 & tx::DONE == 0 {
+                break;
+            }
+            self.oldest = if self.oldest + 1 == self.slots() { 0 } else { self.oldest + 1 };
+            self.with_card -= 1;
+        }
+        before - self.with_card
+    }
+
+    /// Slots that can be filled: one always stays empty.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.slots() - 1 - self.with_card
+    }
+
+    /// Frames that the card has.
+    #[inline]
+    pub fn with_card(&self) -> u32 {
+        self.with_card
+    }
+
+    /// Fills the next slot: `fill` writes a frame and returns its length. The card has it once [`TxRing::tail`] is written.
+    ///
+    /// # Panics
+    /// When no slot is free, or the frame is longer than a buffer.
+    #[inline]
+    pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) {
+        assert!(self.free() > 0, "the ring is full");
+        let len = fill(self.buffers[self.next as usize].bytes_mut());
+        assert!(len <= BUFFER_BYTES, "{len} bytes do not fit a buffer");
+        let command = u64::from(tx::END_OF_PACKET | tx::INSERT_FCS | tx::REPORT_STATUS);
+        self.table.atomic(self.next, 1).store((len as u64 | command << 24).to_le(), Ordering::Release);
+        self.next = if self.next + 1 == self.slots() { 0 } else { self.next + 1 };
+        self.with_card += 1;
+    }
+
+    /// Does what a card does with a slot: returns the frame's bytes and reports it as sent.
+    ///
+    /// # Panics
+    /// When there is a real card, or the card was not handed the slot.
+    pub fn pretend(&mut self, slot: u32) -> &[u8] {
+        assert!(self.table.is_pretended(), "a real card sends by itself");
+        let behind = (slot + self.slots() - self.oldest) % self.slots();
+        assert!(behind < self.with_card, "the card has not slot {slot}");
+        let half = self.table.atomic(slot, 1).load(Ordering::Acquire).to_le();
+        self.table.atomic(slot, 1).store((half | tx::DONE << 32).to_le(), Ordering::Release);
+        self.buffers[slot as usize].bytes((half & 0xffff) as usize)
+    }
+}

@@ -1,0 +1,71 @@
+//! A card that this process has instead of its kernel driver.
+
+use std::{fs, path::PathBuf};
+
+use super::{
+    card::Card,
+    error::PciError,
+    guard::{Guard, start_dma, stop_dma},
+    memory::DmaMemory,
+    registers::Registers,
+};
+
+/// A card without its kernel driver, which is bound again when this value is dropped or this process ends.
+pub struct TakenCard {
+    /// The card as it was.
+    pub card: Card,
+    /// Its registers.
+    pub registers: Registers,
+    folder: PathBuf,
+    guard: Guard,
+}
+
+impl TakenCard {
+    /// Takes a card from its driver, with memory for its DMA. `addresses` are its interface's. The card may do DMA from now
+    /// on, and has been told no address yet.
+    ///
+    /// # Errors
+    /// As [`Card::check_free`], before anything is changed; then what kept it from being taken.
+    pub fn take(
+        card: Card,
+        addresses: &[std::net::IpAddr],
+        (descriptors, buffers): (usize, usize),
+    ) -> Result<(Self, DmaMemory), PciError> {
+        card.check_free(addresses)?;
+        let mut guard = Guard::start(&card)?;
+        guard.reserve(DmaMemory::pages_for(descriptors, buffers))?;
+        let memory = DmaMemory::huge(descriptors, buffers)?;
+        guard.watch(&card, memory.file())?;
+        let folder = card.folder();
+        let unbind = format!("/sys/bus/pci/drivers/{}/unbind", card.driver);
+        fs::write(&unbind, &card.address).map_err(PciError::step("write", unbind))?;
+        let enable = folder.join("enable");
+        fs::write(&enable, "1").map_err(PciError::step("write", enable.display().to_string()))?;
+        start_dma(&folder)?;
+        let resource = folder.join("resource0");
+        let registers = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&resource)
+            .and_then(Registers::of)
+            .map_err(PciError::step("map", resource.display().to_string()))?;
+        Ok((Self { card, registers, folder, guard }, memory))
+    }
+
+    /// Gives the card back to its driver.
+    ///
+    /// # Errors
+    /// What the guard could not undo.
+    pub fn release(mut self) -> Result<(), PciError> {
+        stop_dma(&self.folder)?;
+        self.guard.finish()
+    }
+}
+
+impl Drop for TakenCard {
+    fn drop(&mut self) {
+        // Before the memory is gone; the guard does the same.
+        stop_dma(&self.folder).ok();
+        self.guard.finish().ok();
+    }
+}
