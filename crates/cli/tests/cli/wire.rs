@@ -172,7 +172,7 @@ fn losses_of_protocols_and_sockets_and_of_a_smaller_mtu_are_named_too() {
     hosts.ip(&hosts.b, &format!("xfrm policy add {policy} action block"));
     let blocked = trial(&hosts, &[]);
     hosts.ip(&hosts.b, &format!("xfrm policy delete {policy}"));
-    assert_eq!(lines(&blocked), [is("firewall", "receiver", 2000)], "{blocked:#}");
+    assert_eq!(lines(&blocked), [is("IPsec", "receiver", 2000)], "{blocked:#}");
     assert_eq!(blocked["wire"]["seen"], 2000);
     // The far end of the sender's veth is narrower than the near one.
     hosts.ip(&hosts.switch, "link set sa mtu 1400");
