@@ -55,7 +55,7 @@ pub struct Buffer {
 
 impl DmaMemory {
     /// Huge pages for so many descriptors and buffers. They stay where they are, and are there until the last user of
-    /// [`DmaMemory::file`] is gone.
+    /// the file behind it is gone.
     ///
     /// # Errors
     /// [`PciError::NoHugePages`]; [`PciError::NoPhysicalAddresses`] without CAP_SYS_ADMIN.
