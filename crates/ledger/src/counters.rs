@@ -58,7 +58,8 @@ impl HostCounters {
             let driver = ethtool.driver(interface).unwrap_or_default();
             counters.driver_counters = statistics();
             if emulated::adds_up_what_it_missed(&driver) {
-                emulated::correct(&mut counters, statistics);
+                let missed = emulated::correct(&mut counters.driver_counters, statistics);
+                counters.link.rx_missed_errors = missed.unwrap_or(counters.link.rx_missed_errors);
             }
             counters.driver = driver.name;
         }

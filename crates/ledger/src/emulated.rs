@@ -4,8 +4,6 @@ use std::fs;
 
 use sys::ethtool::Driver;
 
-use crate::counters::HostCounters;
-
 const MISSED: &str = "rx_missed_errors";
 /// The PCI subsystem of QEMU's devices (`PCI_SUBVENDOR_ID_REDHAT_QUMRANET`).
 const QEMU: &str = "0x1af4";
@@ -17,24 +15,25 @@ pub(crate) fn adds_up_what_it_missed(driver: &Driver) -> bool {
     driver.name == "e1000" && subsystem().is_ok_and(|vendor| vendor.trim() == QEMU)
 }
 
-/// Puts the register in place of the sums of it. `again` reads the driver's counters once more, and so makes the driver add
+/// Puts the register in place of the sums of it in the driver's counters, and returns it; `None` where the driver has no such
+/// counter. `again` reads the driver's counters once more, and so makes the driver add
 /// the register once: what it then has more is the register. The driver's own look, every two seconds, may come
 /// between and add it again, so that the least of a few is taken.
-pub(crate) fn correct(counters: &mut HostCounters, again: impl Fn() -> Vec<(String, u64)>) {
+pub(crate) fn correct(counters: &mut [(String, u64)], again: impl Fn() -> Vec<(String, u64)>) -> Option<u64> {
     const READINGS: usize = 3;
     let missed = |counters: &[(String, u64)]| {
         counters.iter().find(|(name, _)| name == MISSED).map(|(_, value)| *value)
     };
-    let Some(mut before) = missed(&counters.driver_counters) else { return };
+    let mut before = missed(counters)?;
     let mut register = u64::MAX;
     for _ in 0..READINGS {
-        let Some(now) = missed(&again()) else { return };
+        let now = missed(&again())?;
         register = register.min(now.saturating_sub(before));
         before = now;
     }
-    let of_driver = counters.driver_counters.iter_mut().find(|(name, _)| name == MISSED);
+    let of_driver = counters.iter_mut().find(|(name, _)| name == MISSED);
     of_driver.expect("it was there").1 = register;
-    counters.link.rx_missed_errors = register;
+    Some(register)
 }
 
 #[cfg(test)]
@@ -54,12 +53,10 @@ mod tests {
             sum.set(sum.get() + if looks.get() == 2 { 60 } else { 30 });
             vec![("rx_packets".to_owned(), 5), (MISSED.to_owned(), sum.get())]
         };
-        let mut counters =
-            HostCounters { driver_counters: vec![(MISSED.into(), sum.get())], ..HostCounters::default() };
-        counters.link.rx_missed_errors = sum.get();
-        correct(&mut counters, again);
-        assert_eq!(counters.driver_counters, [(MISSED.to_owned(), 30)]);
-        assert_eq!(counters.link.rx_missed_errors, 30);
+        let mut counters = [(MISSED.to_owned(), sum.get())];
+        assert_eq!(correct(&mut counters, again), Some(30));
+        assert_eq!(counters, [(MISSED.to_owned(), 30)]);
+        assert_eq!(correct(&mut [], Vec::new), None);
     }
 
     #[test]

@@ -44,10 +44,10 @@ pub(crate) fn packet_senders() -> Vec<&'static str> {
     senders().filter(|name| name.parse().is_ok_and(|engine| sends_packets(&engine))).collect()
 }
 
-/// Engines that make whole frames.
+/// Engines that make whole frames, and leave the interface to the kernel.
 pub(crate) fn frame_senders() -> String {
-    let is_one = |name: &&str| name.parse().is_ok_and(|engine: TxSpec| engine.facts().makes_frames);
-    let names: Vec<&str> = senders().filter(is_one).collect();
+    let is_one = |engine: TxSpec| engine.facts().makes_frames && !engine.facts().takes_device;
+    let names: Vec<&str> = senders().filter(|name| name.parse().is_ok_and(is_one)).collect();
     listed(&names, "or")
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use divert::{
     BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit,
-    Rule, RuleError, RuleVerdict, Status, Steer, Steering, parse_rules,
+    Rule, RuleVerdict, Status, Steer, Steering,
 };
 use serde_json::json;
 use session::{ControlRequest, ControlSocket, MetricsPage};
@@ -23,7 +23,10 @@ use crate::{
 
 mod ask;
 mod offline;
+mod rules;
 mod view;
+
+use rules::{expression, marked, read_rules};
 
 /// How often the file of rules and the interface are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -293,41 +296,6 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
     }
     Err(Failure::new(failure::Status::Usage, "nothing says what becomes of the packets that match")
         .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, or --rules FILE"))
-}
-
-/// An expression of the command line.
-fn expression(option: &str, text: &str) -> Result<Expression, Failure> {
-    text.parse().map_err(|error: RuleError| {
-        let failure = Failure::new(failure::Status::Usage, format!("{option}: {}", in_words(&error)));
-        marked(&error).into_iter().fold(failure, Failure::hint)
-    })
-}
-
-fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        Failure::new(failure::Status::Refused, format!("cannot read {}: {error}", path.display()))
-    })?;
-    parse_rules(&text).map_err(|errors| {
-        let words = |error: &RuleError| {
-            let failure =
-                Failure::new(failure::Status::Usage, format!("{}: {}", path.display(), in_words(error)));
-            marked(error).into_iter().fold(failure, Failure::hint)
-        };
-        Failure::all(errors.iter().map(words).collect()).expect("there is an error")
-    })
-}
-
-/// Where in an expression the mistake is.
-fn marked(error: &RuleError) -> Option<String> {
-    match error {
-        RuleError::Line { source, .. } => marked(source),
-        RuleError::Expression { expression, source } => {
-            let marked = source.marked(expression).replace('\n', "\n       ");
-            let hint = source.hint.as_ref().map(|hint| format!("\n       {hint}"));
-            Some(format!("here:\n       {marked}{}", hint.unwrap_or_default()))
-        }
-        _ => None,
-    }
 }
 
 fn explain(error: &DivertError) -> Failure {

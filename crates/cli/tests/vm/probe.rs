@@ -24,9 +24,15 @@ fn script(pairs: usize) -> String {
 fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
     let cards = [NicModel::Igb, NicModel::Virtio, NicModel::Vmxnet3, NicModel::E1000];
     let Some(guest) = Guest::prepare(Kernel::Latest, &cards) else { return };
-    let bench = "linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json --tx pktgen --rx udp,xdp \
-                 --burst 4 --clone 10 --tx-usecs 30 --tx-ring 512 --tx-interface pair1a --rx-interface pair1b > /share/pktgen.json || [ $? = 1 ] || exit 1\n";
-    let done = guest.run(&(bench.to_owned() + &script(cards.len())));
+    let bench = |rest: &str, file: &str| {
+        format!(
+            "linerate bench --trials 1 --duration 300ms --rate 2kpps --no-save --json --tx pktgen --tx-interface pair1a \
+             --rx-interface pair1b {rest} > /share/{file}.json || [ $? = 1 ] || exit 1\n"
+        )
+    };
+    let plain = bench("--rx udp,xdp", "pktgen");
+    let bursts = bench("--rx xdp --burst 4 --clone 10 --tx-usecs 30 --tx-ring 512", "bursts");
+    let done = guest.run(&(plain + &bursts + &script(cards.len())));
     let detail = |pair: usize, path: &str| {
         let findings = done.json(&format!("{pair}.json"));
         let finding = finding(&findings, path);
@@ -58,10 +64,13 @@ fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
     for trial in run["end"]["trials"].as_array().unwrap() {
         assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial}");
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial}");
-        let options = &trial["tx"]["options"];
-        assert_eq!((&options["burst"], &options["clones"]), (&4.into(), &10.into()), "{trial}");
     }
     assert_eq!(run["end"]["trials"].as_array().unwrap().len(), 2, "{run}");
+    // A burst may be more than the emulated card takes at once, which it does not count.
+    let trial = &done.json("bursts.json")["end"]["trials"][0];
+    let options = &trial["tx"]["options"];
+    assert_eq!((&options["burst"], &options["clones"]), (&4.into(), &10.into()), "{trial}");
+    assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
     let Rate::Bps(transfer_bps) = args.transfer_rate else {
         return Err(usage("the transfer is measured in bits", "try --transfer-rate 200Mbps"));
     };
-    if !args.tx.facts().makes_frames {
+    if !args.tx.facts().makes_frames || args.tx.facts().takes_device {
         return Err(usage(
             "a flood comes from an address that its sender does not have, so its frames have to be made",
             &format!("try --tx {}", frame_senders()),

@@ -9,7 +9,7 @@ use divert::{Met, Rule, RuleFinder};
 use serde_json::json;
 use wire::PcapReader;
 
-use super::{expression, read_rules};
+use super::rules::{expression, read_rules};
 use crate::{
     args::DivertTestArgs,
     failure::{Failure, Status},

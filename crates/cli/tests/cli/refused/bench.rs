@@ -36,6 +36,7 @@ pub(crate) const REFUSED: &[Refused] = &[
             "hint:  try --tx packet, xsk, xdp or pktgen",
         ],
     ),
+    (&["bench", "single-rx-queue", "--tx", "pci"], 2, &["hint:  try --tx packet, xsk, xdp or pktgen"]),
     (&["bench", "single-rx-queue", "--tx-interface", "a"], 2, &["--rx-interface <INTERFACE>"]),
     (&["bench", "--rate", "10m"], 2, &["rate '10m' has no unit", "10Mpps for packets"]),
     (&["bench", "--rate", "10Mpp"], 2, &["unknown unit 'Mpp'"]),

@@ -1,0 +1,41 @@
+//! Rules and expressions from the command line and from files.
+
+use std::{fs, path::Path};
+
+use divert::{Expression, Rule, RuleError, parse_rules};
+
+use crate::failure::{Failure, Status, in_words};
+
+/// An expression of the command line.
+pub(super) fn expression(option: &str, text: &str) -> Result<Expression, Failure> {
+    text.parse().map_err(|error: RuleError| {
+        let failure = Failure::new(Status::Usage, format!("{option}: {}", in_words(&error)));
+        marked(&error).into_iter().fold(failure, Failure::hint)
+    })
+}
+
+/// The rules of a file, or everything that is wrong with them.
+pub(super) fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display())))?;
+    parse_rules(&text).map_err(|errors| {
+        let words = |error: &RuleError| {
+            let failure = Failure::new(Status::Usage, format!("{}: {}", path.display(), in_words(error)));
+            marked(error).into_iter().fold(failure, Failure::hint)
+        };
+        Failure::all(errors.iter().map(words).collect()).expect("there is an error")
+    })
+}
+
+/// Where in an expression the mistake is.
+pub(super) fn marked(error: &RuleError) -> Option<String> {
+    match error {
+        RuleError::Line { source, .. } => marked(source),
+        RuleError::Expression { expression, source } => {
+            let marked = source.marked(expression).replace('\n', "\n       ");
+            let hint = source.hint.as_ref().map(|hint| format!("\n       {hint}"));
+            Some(format!("here:\n       {marked}{}", hint.unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
