@@ -63,7 +63,7 @@ impl Left {
     }
 }
 
-/// What the card did of a [`Steering`]; what it was told is undone when this is dropped.
+/// What the card did of a [`Steering`]; its settings are restored when this is dropped.
 #[derive(Debug)]
 pub struct Steered {
     session: Session,
@@ -251,7 +251,7 @@ impl Steered {
         self.session.repair()
     }
 
-    /// Undoes what the card was told.
+    /// Restores the settings of the card.
     ///
     /// # Errors
     /// As the session's.

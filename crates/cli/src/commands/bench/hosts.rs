@@ -81,7 +81,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
                     }
                 }
             }
-            // One engine less, with the reason of whoever cannot use it.
+            // One engine fewer, with the reason of the host that cannot use it.
             Err(error) => match missing.note(plan, &error) {
                 Some(skipped) => {
                     eprintln!("  skipped {}: {}", skipped.engine, skipped.reason);
