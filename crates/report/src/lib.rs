@@ -84,3 +84,4 @@ pub use reception::{write_reception_human, write_reception_script};
 pub use schema::RUN_SCHEMA;
 pub use style::{Style, wrap};
 pub use text::{write_text, write_trial};
+pub use verdict::verdict;

@@ -160,9 +160,10 @@ impl HeldOutput {
     pub fn begin() -> io::Result<Self> {
         let kept = memory_file(c"linerate-output", &[])?;
         let mut held = Self { kept, former: Vec::new(), shown_bytes: 0 };
-        for (stream, is_terminal) in
-            [(libc::STDOUT_FILENO, io::stdout().is_terminal()), (libc::STDERR_FILENO, io::stderr().is_terminal())]
-        {
+        for (stream, is_terminal) in [
+            (libc::STDOUT_FILENO, io::stdout().is_terminal()),
+            (libc::STDERR_FILENO, io::stderr().is_terminal()),
+        ] {
             if is_terminal {
                 held.former.push((stream, duplicate(stream)?));
                 replace(stream, held.kept.as_fd())?;

@@ -25,7 +25,7 @@ use crate::{
     run::{TrialRun, run_trial},
     stream_watch::{StreamScope, StreamWatch, interface_towards},
     timing::{ClockClaim, timed_reception},
-    watch::{Look, WatchPlan},
+    watch::{Look, Tick, WatchPlan},
 };
 
 /// Time between two progress reports to a receiver.
@@ -98,7 +98,7 @@ pub enum HostTrialError {
 /// A finished trial, and what cut it short: a path that broke, or a receiver that went away.
 pub type HostTrial = TrialRun<HostTrialError>;
 
-/// Runs one trial; `number` is its number from 1, `each` gets every recorded interval, and `go_on` says whether to go on.
+/// Runs one trial; `number` is its number from 1, `each` gets every look and the interval that it ends, and `go_on` says whether to go on.
 ///
 /// # Errors
 /// What kept it from starting. What breaks later ends the trial early, with what was measured.
@@ -106,14 +106,14 @@ pub fn run_host_trial(
     plan: &HostPlan,
     number: u32,
     go_on: impl Fn() -> bool,
-    mut each: impl FnMut(&Interval),
+    mut each: impl FnMut(Tick, Option<&Interval>),
 ) -> Result<HostTrial, HostTrialError> {
     let watch = WatchPlan {
         duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
         interval_ns: Some(plan.interval_ns),
     };
-    run_trial(HostEnds::prepare(plan, number)?, watch, None, |_, interval| {
-        interval.into_iter().for_each(&mut each);
+    run_trial(HostEnds::prepare(plan, number)?, watch, None, |tick, interval| {
+        each(tick, interval);
         go_on()
     })
 }

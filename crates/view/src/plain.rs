@@ -13,9 +13,7 @@ pub fn line(snapshot: &Snapshot) -> String {
     if let Some(traffic) = &snapshot.traffic {
         for name in ["sent", "delivered", "received"] {
             let rate = traffic.rates.iter().find(|rate| rate.name == name);
-            parts.extend(
-                rate.and_then(|rate| rate.pps).map(|pps| format!("{name} {}", words::rate(pps))),
-            );
+            parts.extend(rate.and_then(|rate| rate.pps).map(|pps| format!("{name} {}", words::rate(pps))));
         }
     }
     parts.extend(snapshot.waterfall.as_ref().and_then(lost));
@@ -40,7 +38,10 @@ mod tests {
         let mut snapshot = Snapshot {
             title: "trial 2/9  udp → packet".into(),
             left_s: Some(42.0),
-            traffic: Some(Traffic { rates: vec![rate("sent", 211e3), rate("delivered", 117e3)], ..Traffic::default() }),
+            traffic: Some(Traffic {
+                rates: vec![rate("sent", 211e3), rate("delivered", 117e3)],
+                ..Traffic::default()
+            }),
             ..Snapshot::default()
         };
         assert_eq!(

@@ -95,7 +95,10 @@ mod tests {
             end: End { trials: vec![trial.clone(), trial], ..End::default() },
         };
         let moments = moments(&run);
-        assert_eq!(moments.iter().map(|moment| moment.at_s).collect::<Vec<_>>(), [0.0, 1.0, 2.0, 2.0, 2.0, 4.0]);
+        assert_eq!(
+            moments.iter().map(|moment| moment.at_s).collect::<Vec<_>>(),
+            [0.0, 1.0, 2.0, 2.0, 2.0, 4.0]
+        );
         for moment in &moments[..3] {
             moment.tell(&mut story, 100.0 + moment.at_s);
         }

@@ -127,7 +127,7 @@ impl History {
     }
 }
 
-/// Where packets went: what came in, less every place of loss, is what came out and what is not accounted for.
+/// Where packets went: what came in, less every place of loss, is what came out and what is unexplained.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Waterfall {
     /// Whose: `trial 3`, `eth0`.
@@ -138,6 +138,8 @@ pub struct Waterfall {
     pub places: Vec<Place>,
     /// The last row: `delivered`; `None` where nobody counts what arrives.
     pub to: Option<(String, u64)>,
+    /// Why there is no last row, where there is none.
+    pub to_unknown: String,
     /// What the places do not explain: in flight while it is provisional.
     pub residual: i64,
     /// Whether packets may still be in flight.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use measure::{Ledger, LossPlace, Place as LedgerPlace, Receipt, Start, Trial};
 use report::words;
 
-use crate::snapshot::{
-    Cell, CellState, Family, Grid, Phase, Place, Rate, Snapshot, Traffic, Waterfall,
-};
+use crate::snapshot::{Cell, CellState, Family, Grid, Phase, Place, Rate, Snapshot, Traffic, Waterfall};
+
+/// Without a receiver that reports.
+const NOBODY_REPORTS: &str = "delivered: no receiver reports it";
 
 /// Packets of trials that are done, for metrics.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ pub struct Story {
     /// Delivered rates by cell.
     rates: BTreeMap<(usize, usize), Vec<f64>>,
     last: Option<(u32, Receipt)>,
-    /// Words for the lines `sent` and `delivered`: a receiver knows no sender.
+    /// A receiver knows no sender.
     counts_only_received: bool,
 }
 
@@ -112,7 +113,8 @@ impl Story {
         self.snapshot.phase = Phase::Running;
         self.snapshot.worker_cpus.clone_from(&self.ahead.worker_cpus);
         (self.seen, self.seen_at_s) = (Seen::default(), now_s);
-        let (row, column) = self.cell_of_trial();
+        self.settle_cells();
+        let (row, column, _) = self.cell_of_trial();
         self.cell(row, column).state = CellState::Running;
         self.provisional();
     }
@@ -142,7 +144,11 @@ impl Story {
         self.last = Some((index, trial.receipt.clone()));
         self.totals.add(trial);
         self.seen = Seen { sent_pps: trial.sent_pps, delivered_pps: trial.delivered_pps, ..Seen::default() };
-        let (row, column) = self.cell_of_trial();
+        self.settle_cells();
+        let (row, column, counts) = self.cell_of_trial();
+        if !counts {
+            return;
+        }
         let rates = self.rates.entry((row, column)).or_default();
         rates.push(trial.delivered_pps);
         let (median, spread) = (measure::median(rates).unwrap_or(0.0), spread(rates));
@@ -160,7 +166,12 @@ impl Story {
         self.say_verdict();
     }
 
-    /// Something that has a sender's or a table's words of its own.
+    /// A trial of a receiver, whose packets are among those that were looked at.
+    pub fn adds(&mut self, trial: &Trial) {
+        self.totals.add(trial);
+    }
+
+    /// What else a command shows.
     pub fn with(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
     }
@@ -168,8 +179,10 @@ impl Story {
     /// It is over, and this is the answer.
     pub fn ends(&mut self, verdict: String) {
         self.snapshot.phase = Phase::Ended;
-        if !verdict.is_empty() {
-            self.snapshot.verdict = verdict;
+        self.settle_cells();
+        match verdict.is_empty() {
+            true => self.snapshot.verdict = self.snapshot.verdict.replacen("Best so far", "Best", 1),
+            false => self.snapshot.verdict = verdict,
         }
     }
 
@@ -194,6 +207,8 @@ impl Story {
         if let Some(traffic) = &mut snapshot.traffic {
             (traffic.rates, traffic.receipt) = (self.rates_now(), self.receipt());
         }
+        // A single pair needs no grid.
+        snapshot.grid = snapshot.grid.filter(|_| self.ahead.of != Some(1));
         snapshot.families = self.families();
         snapshot
     }
@@ -225,7 +240,11 @@ impl Story {
             rate("asked", self.ahead.asked_pps, asked_note),
             rate("sent", Some(seen.sent_pps), ""),
             rate("on the wire", wire, if wire.is_some() { &of_last } else { "known when a trial ends" }),
-            rate("delivered", knows.then_some(seen.delivered_pps), if knows { "" } else { "nobody reports it" }),
+            rate(
+                "delivered",
+                knows.then_some(seen.delivered_pps),
+                if knows { "" } else { "no receiver reports it" },
+            ),
         ]
     }
 
@@ -264,22 +283,34 @@ impl Story {
                 .map_or(0, |delivered| sent as i64 - delivered as i64 - dropped_packets as i64),
             places: dropped.into_iter().collect(),
             to: delivered.map(|delivered| (last.into(), delivered)),
+            to_unknown: NOBODY_REPORTS.into(),
             provisional: true,
         });
     }
 
-    /// Row and column of the trial that is ahead: senders by receivers, or pairs by what is varied.
-    fn cell_of_trial(&mut self) -> (usize, usize) {
+    /// A trial of one that was running has ended, or could not be run.
+    fn settle_cells(&mut self) {
+        let cells = self.snapshot.grid.iter_mut().flat_map(|grid| &mut grid.cells);
+        for cell in cells.filter(|cell| cell.state == CellState::Running) {
+            cell.state = if cell.pps.is_some() { CellState::Measured } else { CellState::Failed };
+        }
+    }
+
+    /// Row and column of the trial that is ahead: senders by receivers, or settings by pairs; and whether its rate counts
+    /// there. What follows a ladder, such as a search, is seen in the ladder's cell, and its rates are not.
+    fn cell_of_trial(&mut self) -> (usize, usize, bool) {
         let Ahead { tx, rx, what, .. } = &self.ahead;
-        let ((row, row_axis), (column, column_axis)) = match what.is_empty() {
+        let is_ladder = |grid: &Grid| grid.axes.0 == "sender";
+        let follows = !what.is_empty() && self.snapshot.grid.as_ref().is_some_and(is_ladder);
+        let ((row, row_axis), (column, column_axis)) = match what.is_empty() || follows {
             true => ((tx.clone(), "sender"), (rx.clone(), "receiver")),
             false => ((what.clone(), "setting"), (format!("{tx} → {rx}"), "pair")),
         };
-        let grid = self.snapshot.grid.get_or_insert_with(|| Grid {
-            axes: (row_axis.into(), column_axis.into()),
-            ..Grid::default()
-        });
-        (index_of(&mut grid.rows, row), index_of(&mut grid.columns, column))
+        let grid = self
+            .snapshot
+            .grid
+            .get_or_insert_with(|| Grid { axes: (row_axis.into(), column_axis.into()), ..Grid::default() });
+        (index_of(&mut grid.rows, row), index_of(&mut grid.columns, column), !follows)
     }
 
     fn cell(&mut self, row: usize, column: usize) -> &mut Cell {
@@ -294,9 +325,11 @@ impl Story {
 
     fn say_verdict(&mut self) {
         let Some(grid) = &self.snapshot.grid else { return };
-        let best = grid.cells.iter().filter(|cell| cell.pps.is_some()).max_by(|a, b| {
-            a.pps.unwrap_or(0.0).total_cmp(&b.pps.unwrap_or(0.0))
-        });
+        let best = grid
+            .cells
+            .iter()
+            .filter(|cell| cell.pps.is_some())
+            .max_by(|a, b| a.pps.unwrap_or(0.0).total_cmp(&b.pps.unwrap_or(0.0)));
         let Some(best) = best else { return };
         let (row, column) = (&grid.rows[best.row], &grid.columns[best.column]);
         let rate = words::rate(best.pps.unwrap_or(0.0));
@@ -309,12 +342,19 @@ impl Story {
     fn families(&self) -> Vec<Family> {
         let totals = &self.totals;
         let is_running = matches!(self.snapshot.phase, Phase::Running | Phase::Draining);
-        let (sent, delivered) =
-            if is_running { (self.seen.sent, self.seen.delivered.unwrap_or(0)) } else { (0, 0) };
-        let mut lost =
-            Family::counter("lost_packets", "Packets lost by place, of trials that are done; docs/ledger.md.");
+        let seen = (self.seen.sent, self.seen.delivered.unwrap_or(0));
+        let (sent, delivered) = match (self.counts_only_received, is_running) {
+            (true, _) => (totals.sent, seen.1),
+            (false, true) => (totals.sent + seen.0, totals.delivered + seen.1),
+            (false, false) => (totals.sent, totals.delivered),
+        };
+        let mut lost = Family::counter(
+            "lost_packets",
+            "Packets lost by place, of trials that are done; docs/ledger.md.",
+        );
         for place in LedgerPlace::ALL {
-            lost = lost.with(&[("place", place.id())], totals.lost.get(place.id()).copied().unwrap_or(0) as f64);
+            lost =
+                lost.with(&[("place", place.id())], totals.lost.get(place.id()).copied().unwrap_or(0) as f64);
         }
         for (place, packets) in &totals.lost {
             if !LedgerPlace::ALL.iter().any(|known| known.id() == place) {
@@ -322,9 +362,8 @@ impl Story {
             }
         }
         vec![
-            Family::counter("sent_packets", "Packets sent.").with(&[], (totals.sent + sent) as f64),
-            Family::counter("delivered_packets", "Packets delivered.")
-                .with(&[], (totals.delivered + delivered) as f64),
+            Family::counter("sent_packets", "Packets sent.").with(&[], sent as f64),
+            Family::counter("delivered_packets", "Packets delivered.").with(&[], delivered as f64),
             lost,
             Family::gauge("unexplained_packets", "Packets that no place explains, of trials that are done.")
                 .with(&[], totals.unexplained as f64),
@@ -366,6 +405,7 @@ pub(crate) fn waterfall(ledger: &Ledger, of: String, provisional: bool) -> Water
             })
             .collect(),
         to: ledger.unknown_because().is_none().then(|| ("delivered".into(), ledger.delivered)),
+        to_unknown: NOBODY_REPORTS.into(),
         residual: ledger.unexplained,
         provisional,
     }

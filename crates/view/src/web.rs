@@ -99,7 +99,10 @@ impl Web {
         let (stop, open) = (AtomicBool::new(false), AtomicU32::new(0));
         let served = Arc::new(Served { hub: Arc::clone(hub), plan, token, stop, open });
         let shared = Arc::clone(&served);
-        thread::Builder::new().name("web".into()).spawn(move || listen(&listener, &shared)).map_err(cannot)?;
+        thread::Builder::new()
+            .name("web".into())
+            .spawn(move || listen(&listener, &shared))
+            .map_err(cannot)?;
         Ok(Self { address, served })
     }
 
@@ -125,7 +128,11 @@ impl Drop for Web {
         // Wakes the listener, which then sees `stop`.
         let mut at = self.address;
         if at.ip().is_unspecified() {
-            at.set_ip(if at.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            at.set_ip(if at.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
         }
         TcpStream::connect_timeout(&at, LAST).ok();
         let until = Instant::now() + LAST;
@@ -231,10 +238,15 @@ fn answer(mut visitor: TcpStream, served: &Served, bystander: &mut Bystander<'_>
     let is_known = served.plan.metrics_only || is_same(&request.token, &served.token);
     let metrics_only = served.plan.metrics_only;
     match request.path.as_str() {
-        _ if !request.is_get => reply(&mut visitor, "405 Method Not Allowed", WORDS, "only GET is answered\n"),
-        _ if !is_known => {
-            reply(&mut visitor, "403 Forbidden", WORDS, "the address that linerate printed has a token; use all of it\n")
+        _ if !request.is_get => {
+            reply(&mut visitor, "405 Method Not Allowed", WORDS, "only GET is answered\n")
         }
+        _ if !is_known => reply(
+            &mut visitor,
+            "403 Forbidden",
+            WORDS,
+            "the address that linerate printed has a token; use all of it\n",
+        ),
         "/metrics" => metrics_page(&mut visitor, served, &request),
         "/" if metrics_only => metrics_page(&mut visitor, served, &request),
         "/" => {
@@ -298,7 +310,8 @@ fn wait(served: &Served, after: u64) -> Arc<Published> {
 fn document(published: &Published, served: &Served) -> String {
     let mut snapshot = published.aged();
     snapshot.own = crate::snapshot::Own { published: published.number, ..served.hub.own() };
-    serde_json::to_string(&Numbered { number: published.number, snapshot: &snapshot }).expect("a snapshot is JSON")
+    serde_json::to_string(&Numbered { number: published.number, snapshot: &snapshot })
+        .expect("a snapshot is JSON")
 }
 
 fn reply(visitor: &mut TcpStream, status: &str, kind: &str, body: &str) -> io::Result<()> {

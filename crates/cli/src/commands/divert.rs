@@ -7,18 +7,20 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use ::view::{History, Phase, Snapshot};
 use divert::{
     BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit,
     Rule, RuleVerdict, Status, Steer, Steering,
 };
 use serde_json::json;
-use session::{ControlRequest, ControlSocket, MetricsPage};
+use session::{ControlRequest, ControlSocket};
 use sys::{cpu, signal};
 
 use crate::{
     args::{DivertArgs, DivertCommand, PlaceArg, QueueList, SteerArg},
     failure::{self, Failure, in_words},
-    output::{print_line, printed, state_folder},
+    live::Views,
+    output::{Form, print_line, printed, state_folder},
 };
 
 mod ask;
@@ -47,8 +49,6 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     }
     let control = ControlSocket::open(&session::runtime_folder(), ask::NAME)
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
-    let metrics = args.prometheus.map(MetricsPage::open).transpose();
-    let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     if args.rules.is_some() {
         signal::catch_hangup().map_err(|error| Failure::of(failure::Status::Internal, &error))?;
     }
@@ -66,7 +66,11 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
             "packets that pass are counted and go no further; --reinject gives them back to the kernel"
         );
     }
-    let (last, is_gone) = serve(diversion, args, &control, metrics.as_ref())?;
+    let form = if args.json { Form::Json } else { Form::Text };
+    let mut views = Views::open(&args.view, form)?;
+    let served = serve(diversion, args, &control, &mut views);
+    drop(views);
+    let (last, is_gone) = served?;
     if args.json {
         print_line(
             &serde_json::to_string_pretty(&report::diversion_document(&last)).expect("a status is JSON"),
@@ -89,7 +93,7 @@ fn serve(
     mut diversion: Diversion,
     args: &DivertArgs,
     control: &ControlSocket,
-    metrics: Option<&MetricsPage>,
+    views: &mut Views,
 ) -> Result<(Status, bool), Failure> {
     let began = Instant::now();
     let mut file = args.rules.as_deref().map(WatchedFile::new);
@@ -97,6 +101,8 @@ fn serve(
     let mut before = diversion.status().map_err(|error| explain(&error))?;
     let mut stops: Vec<ControlRequest> = Vec::new();
     let mut is_gone = false;
+    let run = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut history = History::default();
     loop {
         diversion.beat().map_err(|error| explain(&error))?;
         for request in control.requests() {
@@ -118,17 +124,22 @@ fn serve(
         if printed_at.elapsed() >= args.interval {
             printed_at = Instant::now();
             let now = diversion.status().map_err(|error| explain(&error))?;
-            if !args.json {
+            if !args.json && !views.has_screen() {
                 print_line(&report::diversion_interval(&before, &now))?;
             }
-            if let Some(metrics) = metrics {
-                metrics.publish(view::prometheus(&now));
+            if views.is_watched() {
+                let seen = view::snapshot(&before, &now, &mut history);
+                views.publish(Snapshot { run: run.clone(), ..seen });
             }
             before = now;
         }
         let is_over = args.duration.is_some_and(|duration| began.elapsed() >= duration);
         if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
             let last = diversion.finish().map_err(|error| explain(&error))?;
+            if views.is_watched() {
+                let seen = view::snapshot(&before, &last, &mut history);
+                views.publish(Snapshot { run: run.clone(), phase: Phase::Ended, ..seen });
+            }
             // Who asked for the end hears of it when all is undone.
             stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
             return Ok((last, is_gone));

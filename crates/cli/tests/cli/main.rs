@@ -7,6 +7,7 @@ mod hostile;
 mod hosts;
 mod keys;
 mod lab;
+mod live;
 mod ledger;
 mod nic;
 mod outputs;

@@ -7,7 +7,10 @@ use ratatui_core::{
 };
 use report::words;
 
-use super::{mask::masked, panes::{Pane, panes}};
+use super::{
+    mask::masked,
+    panes::{Pane, panes},
+};
 use crate::snapshot::{Phase, Snapshot};
 
 /// How the screen is looked at.

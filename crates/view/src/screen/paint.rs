@@ -24,7 +24,12 @@ impl Painter {
     }
 
     /// The bytes that turn the last frame into this one. Everything is cleared only after the terminal changed its size.
-    pub(super) fn frame(&mut self, snapshot: &Snapshot, look: &mut Look, (width, height): (u16, u16)) -> Vec<u8> {
+    pub(super) fn frame(
+        &mut self,
+        snapshot: &Snapshot,
+        look: &mut Look,
+        (width, height): (u16, u16),
+    ) -> Vec<u8> {
         let area = Rect::new(0, 0, width, height);
         let mut bytes = Vec::new();
         if self.on_it.area != area {

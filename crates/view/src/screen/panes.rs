@@ -60,15 +60,24 @@ impl Pane {
 /// All panes that the snapshot fills.
 pub(super) fn panes(snapshot: &Snapshot, by_size: bool, width: usize) -> Vec<Pane> {
     let mut panes = Vec::new();
-    panes.extend(snapshot.traffic.as_ref().filter(|traffic| !traffic.rates.is_empty()).map(|t| rates(t, width)));
+    panes.extend(
+        snapshot.traffic.as_ref().filter(|traffic| !traffic.rates.is_empty()).map(|t| rates(t, width)),
+    );
     panes.extend(snapshot.waterfall.as_ref().map(|fall| waterfall(fall, snapshot, by_size, width)));
-    panes.extend(snapshot.grid.as_ref().filter(|grid| !grid.cells.is_empty()).map(|g| grid(g, by_size, width)));
+    panes.extend(
+        snapshot.grid.as_ref().filter(|grid| !grid.cells.is_empty()).map(|g| grid(g, by_size, width)),
+    );
     panes.extend((!snapshot.queues.is_empty()).then(|| queues(snapshot, by_size, width)));
     panes.extend((snapshot.queues.is_empty() && !snapshot.cpus.is_empty()).then(|| cpus(snapshot, width)));
     panes.extend(snapshot.tables.iter().map(|t| table(t, by_size, width)));
     if !snapshot.messages.is_empty() {
         let rows = snapshot.messages.iter().map(|line| Line::raw(cut(line, width))).collect();
-        panes.push(Pane { title: heading("messages", "", width), rows, from_the_end: true, ..Pane::default() });
+        panes.push(Pane {
+            title: heading("messages", "", width),
+            rows,
+            from_the_end: true,
+            ..Pane::default()
+        });
     }
     panes
 }
@@ -88,7 +97,10 @@ fn rates(traffic: &Traffic, width: usize) -> Pane {
         Line::from(vec![
             Span::raw(format!("{:<12}", rate.name)),
             Span::styled(format!("{value:>12}  "), BOLD),
-            Span::styled(bar(rate.pps.unwrap_or(0.0) / most.max(1e-9), bar_width), Style::new().fg(Color::Blue)),
+            Span::styled(
+                bar(rate.pps.unwrap_or(0.0) / most.max(1e-9), bar_width),
+                Style::new().fg(Color::Blue),
+            ),
             Span::styled(cut(&format!(" {}", rate.note), 20), DIM),
         ])
     };
@@ -129,41 +141,62 @@ fn waterfall(fall: &Waterfall, snapshot: &Snapshot, by_size: bool, width: usize)
     for place in places {
         let next = if place.is_loss { (left - place.packets as f64).max(0.0) } else { left };
         let note = match place.pps {
-            Some(pps) if pps > 0.0 => format!("{}  {}/s", words::count(place.packets), words::count(pps as u64)),
+            Some(pps) if pps > 0.0 => {
+                format!("{}  {}/s", words::count(place.packets), words::count(pps as u64))
+            }
             _ => words::count(place.packets),
         };
         let sign = if place.is_loss { "−" } else { "" };
-        rows.push(row(&format!("  {}", place.name), format!("{sign}{note}"), next, left, Style::new().fg(Color::Red)));
+        rows.push(row(
+            &format!("  {}", place.name),
+            format!("{sign}{note}"),
+            next,
+            left,
+            Style::new().fg(Color::Red),
+        ));
         left = next;
     }
     let residual = fall.residual;
     let (name, color) = match (residual, fall.provisional) {
-        (0, _) => ("not accounted for", Color::Green),
-        (_, true) => ("not accounted for (yet)", Color::Yellow),
-        (_, false) => ("not accounted for", Color::Red),
+        (0, _) => ("unexplained", Color::Green),
+        (_, true) => ("unexplained (yet)", Color::Yellow),
+        (_, false) => ("unexplained", Color::Red),
     };
     let next = (left - residual.max(0) as f64).max(0.0);
-    let sign = if residual > 0 { "−" } else if residual < 0 { "+" } else { "" };
+    let sign = if residual > 0 {
+        "−"
+    } else if residual < 0 {
+        "+"
+    } else {
+        ""
+    };
     let packets = format!("{sign}{}", words::count(residual.unsigned_abs()));
     let mut after = vec![row(&format!("  {name}"), packets, next, left, Style::new().fg(color))];
     match &fall.to {
-        Some((name, packets)) => after.push(row(
-            name,
-            words::count(*packets),
-            0.0,
-            *packets as f64,
-            Style::new().fg(Color::Blue),
-        )),
-        None => after.push(Line::styled("delivered: nobody reports it", DIM)),
+        Some((name, packets)) => {
+            after.push(row(name, words::count(*packets), 0.0, *packets as f64, Style::new().fg(Color::Blue)))
+        }
+        None => after.push(Line::styled(cut(&fall.to_unknown, width), DIM)),
     }
     let age = match snapshot.phase {
         Phase::Ended => "final".into(),
         _ if fall.provisional => format!("provisional until drained, counters {:.1} s old", snapshot.age_s),
         _ => format!("counters {:.1} s old", snapshot.age_s),
     };
-    let before =
-        vec![row(&fall.from.0, words::count(fall.from.1), 0.0, fall.from.1 as f64, Style::new().fg(Color::Blue))];
-    Pane { title: heading(&format!("ledger of {}", fall.of), &age, width), before, rows, after, ..Pane::default() }
+    let before = vec![row(
+        &fall.from.0,
+        words::count(fall.from.1),
+        0.0,
+        fall.from.1 as f64,
+        Style::new().fg(Color::Blue),
+    )];
+    Pane {
+        title: heading(&format!("ledger of {}", fall.of), &age, width),
+        before,
+        rows,
+        after,
+        ..Pane::default()
+    }
 }
 
 fn grid(grid: &Grid, by_size: bool, width: usize) -> Pane {
@@ -251,7 +284,10 @@ fn queues(snapshot: &Snapshot, by_size: bool, width: usize) -> Pane {
             spans.push(Span::raw(format!("{:>4.0} %", cpu.busy * 100.0)));
         }
         if queue.drop_pps > 0.0 {
-            spans.push(Span::styled(format!(" −{}", words::rate(queue.drop_pps)), Style::new().fg(Color::Red)));
+            spans.push(Span::styled(
+                format!(" −{}", words::rate(queue.drop_pps)),
+                Style::new().fg(Color::Red),
+            ));
         }
         Line::from(spans)
     };
@@ -286,8 +322,9 @@ fn table(table: &Table, by_size: bool, width: usize) -> Pane {
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(widest).collect();
-    let is_number =
-        |column: usize| table.rows.iter().all(|row| row.get(column).is_none_or(|cell| starts_as_number(cell)));
+    let is_number = |column: usize| {
+        table.rows.iter().all(|row| row.get(column).is_none_or(|cell| starts_as_number(cell)))
+    };
     let line = |cells: &[String]| {
         let cells = cells.iter().zip(&widths).enumerate();
         let padded = cells.map(|(at, (cell, width))| match is_number(at) {

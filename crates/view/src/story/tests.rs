@@ -95,7 +95,10 @@ fn the_grid_has_a_cell_a_pair_with_its_state_and_spread() {
     story.trial_begins(ahead(2, "xdp"), 102.0);
     let snapshot = story.snapshot(102.0);
     let grid = snapshot.grid.unwrap();
-    assert_eq!((&grid.rows[..], &grid.columns[..]), (&["udp".into(), "xdp".into()][..], &["packet".into()][..]));
+    assert_eq!(
+        (&grid.rows[..], &grid.columns[..]),
+        (&["udp".into(), "xdp".into()][..], &["packet".into()][..])
+    );
     let done = &grid.cells[0];
     assert_eq!((done.state, done.trials, done.pps), (CellState::Measured, 2, Some(950.0)));
     assert!((done.spread_ratio.unwrap() - 100.0 / 950.0).abs() < 1e-9);

@@ -140,7 +140,10 @@ fn metrics_alone_need_no_token_and_come_in_the_form_that_is_asked_for() {
     hub.publish(snapshot(1));
     assert_eq!(web.url(), format!("http://{}/metrics", web.address()));
     let open = get(&web, "/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
-    assert!(open.contains("Content-Type: application/openmetrics-text; version=1.0.0") && open.ends_with("# EOF\n"));
+    assert!(
+        open.contains("Content-Type: application/openmetrics-text; version=1.0.0")
+            && open.ends_with("# EOF\n")
+    );
     let text = get(&web, "/metrics", "Accept: */*\r\n");
     assert!(text.contains("Content-Type: text/plain; version=0.0.4") && !text.contains("# EOF"));
     for path in ["/snapshot", "/events"] {
