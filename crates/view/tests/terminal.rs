@@ -62,7 +62,8 @@ fn on_a_terminal(case: &str, drive: impl FnOnce(&mut dyn Write, &str)) -> String
 
 /// The terminal has its modes again, and its main screen.
 fn check_restored(text: &str) {
-    let modes: Vec<&str> = text.lines().filter_map(|line| line.split("modes=").nth(1)).map(str::trim).collect();
+    let modes: Vec<&str> =
+        text.lines().filter_map(|line| line.split("modes=").nth(1)).map(str::trim).collect();
     assert_eq!(modes.len(), 2, "{text:?}");
     assert_eq!(modes[0], modes[1], "{text:?}");
     assert_eq!(text.matches(ENTER).count(), 1, "{text:?}");
@@ -150,7 +151,12 @@ fn a_second_signal_ends_the_process_and_gives_the_terminal_back() {
 fn signal_if_there(pid: &str) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let lives = !state.is_empty() && !state.contains(") Z ");
-    lives && Command::new("kill").args(["-TERM", pid]).stderr(Stdio::null()).status().is_ok_and(|done| done.success())
+    lives
+        && Command::new("kill")
+            .args(["-TERM", pid])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|done| done.success())
 }
 
 #[test]

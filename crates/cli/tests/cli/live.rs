@@ -57,8 +57,18 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
     let saved = own_folder().join("run.json");
     let saved = saved.to_str().unwrap();
     let (mut child, mut stderr) = start(&[
-        "send", &target, "--rate", "2kpps", "--duration", "1500ms", "--interval", "200ms", "--web", "--prometheus=0",
-        "--save", saved,
+        "send",
+        &target,
+        "--rate",
+        "2kpps",
+        "--duration",
+        "1500ms",
+        "--interval",
+        "200ms",
+        "--web",
+        "--prometheus=0",
+        "--save",
+        saved,
     ]);
     let (page, token) = served(&mut stderr, "live page at");
     let (metrics, none) = served(&mut stderr, "metrics at");
@@ -70,11 +80,17 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
     assert!(get(page, "/").starts_with("HTTP/1.1 403 "));
     assert!(get(page, &format!("/?token={token}")).contains("<!doctype html>"));
     let text = get(metrics, "/metrics");
-    assert!(text.contains("linerate_lost_packets_total{run=\"") && text.contains("place=\"qdisc\"} 0"), "{text}");
+    assert!(
+        text.contains("linerate_lost_packets_total{run=\"") && text.contains("place=\"qdisc\"} 0"),
+        "{text}"
+    );
     let snapshots = stream(page, &token);
     let last = snapshots.last().expect("snapshots");
     assert_eq!((&last["command"], &last["phase"]), (&"send".into(), &"ended".into()));
-    assert_eq!((&last["waterfall"]["residual"], &last["waterfall"]["provisional"]), (&0.into(), &false.into()));
+    assert_eq!(
+        (&last["waterfall"]["residual"], &last["waterfall"]["provisional"]),
+        (&0.into(), &false.into())
+    );
     assert!(last["waterfall"]["from"][1].as_u64().unwrap() > 0);
     assert!(snapshots.iter().any(|one| one["waterfall"]["provisional"] == true), "it ran meanwhile");
     assert!(child.wait().unwrap().success());
@@ -97,7 +113,8 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
 fn what_cannot_be_served_or_played_is_refused_before_anything_runs() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (status, _, err) = run(&["send", "127.0.0.1:9", "--no-handshake", "--no-save", &format!("--web={address}")]);
+    let (status, _, err) =
+        run(&["send", "127.0.0.1:9", "--no-handshake", "--no-save", &format!("--web={address}")]);
     assert!(status == 4 && err.contains(&format!("cannot serve the page at {address}")), "{err}");
     let (status, _, err) = run(&["model", "--web"]);
     assert!(status == 2 && err.contains("linerate replay"), "{err}");

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, thread, time::Instant};
 use measure::{End, Origin, PairSummary, Run, SCHEMA, Skipped, Trial};
 use serde::Serialize;
 use session::{Key, SessionError};
-use sys::{capability::Capability, clock, signal};
+use sys::{capability::Capability, clock, rtnetlink::RouteSocket, signal};
 use traffic::{
     Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan, engines,
 };
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let began = Instant::now();
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     run.end.skipped = skipped;
-    let turns = (1..=args.trials).flat_map(|number| ladder.iter().map(move |plan| (number, plan)));
+    let turns = (1..=args.trials()).flat_map(|number| ladder.iter().map(move |plan| (number, plan)));
     let mut failure = None;
     let mut first_refusal = None;
     let mut missing = Missing::default();
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
         if missing.has(plan) {
             continue;
         }
-        progress.begins(ahead(plan, turn as u32, args.trials * ladder.len() as u32));
+        progress.begins(ahead(plan, turn as u32, args.trials() * ladder.len() as u32));
         match run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick)) {
             Ok(mut finished) => {
                 progress.ends(&finished.trial);
@@ -248,6 +248,12 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
             .hint("linerate bench --tx tcp --rx tcp measures streams")
     }));
     let key = read_key(args.hosts.key.as_deref(), &mut problems);
+    let link = |name| RouteSocket::open().and_then(|mut route| route.link_by_name(name));
+    problems.extend(
+        args.hosts.interface.as_deref().and_then(|name| link(name).err()).map(|error| {
+            Failure::of(Status::Refused, &error).hint("ip link lists the interfaces of this host")
+        }),
+    );
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }

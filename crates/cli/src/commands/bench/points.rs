@@ -52,7 +52,7 @@ struct Combination {
 
 /// The plan of `linerate bench`: one point, or those of its sweeps.
 pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Failure> {
-    let (trials, seed) = (args.trials, args.packets.seed);
+    let (trials, seed) = (args.trials(), args.packets.seed);
     let mut points = points(&args.sweep, &["bench"], |cli| match (cli, &args.sweep.sweep[..]) {
         (None, _) => plan(&args.asked(), access),
         (Some(cli), _) => match &cli.command {
@@ -60,7 +60,9 @@ pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Fail
             _ => plan(&args.asked(), access),
         },
     })?;
-    if let [only] = &mut points[..] {
+    if let [only] = &mut points[..]
+        && !args.is_brief()
+    {
         stages::plan(args, only)?;
     }
     Ok(SweepPlan { points, trials, seed })
@@ -203,7 +205,7 @@ impl BenchArgs {
             rate: self.load.rate,
             duration: self.duration,
             omit: self.omit,
-            trials: self.trials,
+            trials: self.trials(),
             stats: self.stats,
             stamp: self.stamp,
             profile: self.profile,
