@@ -2,9 +2,11 @@
 
 mod draw;
 mod keys;
+mod look;
 mod mask;
 mod paint;
 mod panes;
+mod words;
 
 use std::{
     io::{self, Write},
@@ -22,7 +24,6 @@ use sys::{
 };
 
 use crate::hub::{Bystander, Hub};
-use draw::Look;
 use keys::Keys;
 use paint::Painter;
 

@@ -8,37 +8,16 @@ use ratatui_core::{
 use report::words;
 
 use super::{
+    look::Look,
     mask::masked,
     panes::{Pane, panes},
+    words::{BOLD, DIM, cut},
 };
 use crate::snapshot::{Phase, Snapshot};
-
-/// How the screen is looked at.
-#[derive(Debug, Default)]
-pub(super) struct Look {
-    pub(super) is_paused: bool,
-    pub(super) is_masked: bool,
-    pub(super) is_stopping: bool,
-    /// Rows are sorted by size and not in their own order.
-    pub(super) by_size: bool,
-    /// The pane that has the screen to itself; 0 shows all.
-    alone: usize,
-    panes: usize,
-}
-
-impl Look {
-    /// The next pane gets the screen; all of them after the last.
-    pub(super) fn next_pane(&mut self) {
-        self.alone = (self.alone + 1) % (self.panes + 1);
-    }
-}
 
 /// Rows of the head and the foot.
 const HEAD: u16 = 2;
 const FOOT: u16 = 1;
-
-pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
 /// Draws a frame.
 pub(super) fn draw(snapshot: &Snapshot, look: &mut Look, to: &mut Buffer) {
@@ -167,16 +146,4 @@ fn clock(seconds: f64) -> String {
         0 => format!("{:02}:{:02}", seconds / 60, seconds % 60),
         hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
     }
-}
-
-/// As much of a text as fits, with an ellipsis where it is cut.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width > 0 {
-        short.push('…');
-    }
-    short
 }

@@ -1,6 +1,6 @@
 //! Keys and what they change of the screen.
 
-use super::Look;
+use super::look::Look;
 
 /// What was pressed so far.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use ratatui_core::{
     style::{Color, Modifier},
 };
 
-use super::{Look, draw::draw};
+use super::{draw::draw, look::Look};
 use crate::snapshot::Snapshot;
 
 /// What is on the terminal.

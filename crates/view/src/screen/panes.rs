@@ -6,7 +6,7 @@ use ratatui_core::{
 };
 use report::words;
 
-use super::draw::{BOLD, DIM, cut};
+use super::words::{BOLD, DIM, cut};
 use crate::snapshot::{Cell, CellState, Grid, Phase, Queue, Snapshot, Table, Traffic, Waterfall};
 
 /// A part of the screen: a title, rows that are always seen before and behind those that may be left out.

@@ -1,6 +1,6 @@
 //! Frames go through a terminal's parser: what it shows, and what was written to get there.
 
-use super::*;
+use super::{look::Look, *};
 use crate::{
     snapshot::{Phase, Place, Snapshot, Waterfall},
     story,
