@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build bench test test-nic test-vm test-steer test-quick fmt lint words check-arm64 bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,9 +36,13 @@ test-quick: ## unit tests only
 fmt: ## format the sources
 	$(CARGO) fmt --all
 
-lint: ## formatting and clippy, as CI checks them
+lint: ## formatting, words and clippy, as CI checks them
 	$(CARGO) fmt --all --check
+	@scripts/words
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+words: ## sentences that read like a translation, with what to write instead
+	@scripts/words
 
 check-arm64: ## compile for 64-bit ARM, without running anything (rustup installs its standard library)
 	@scripts/check-arm64
