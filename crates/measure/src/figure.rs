@@ -12,12 +12,12 @@ pub struct Figure {
     pub unit: String,
     /// The published value.
     pub published: f64,
-    /// This run's; `None` when it has none.
+    /// This run's value; `None` when it has none.
     pub measured: Option<f64>,
-    /// Where the work says so.
+    /// The place in the published work.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// Which point of this run it was taken from.
+    /// The point of this run that it comes from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub measured_at: String,
 }

@@ -1,28 +1,28 @@
-//! What is refused, where the mark stands, and what the hint says.
+//! Rejected expressions: the marked part, the problem and the hint.
 
 use filter::{Filter, FilterErrorKind as Kind};
 
 /// Expression, kind, marked part, problem, hint (or "").
 const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
-    ("udp dst prot 53", Kind::Syntax, "prot", "'prot' is no keyword", "did you mean 'port'?"),
-    ("upd port 53", Kind::Syntax, "upd", "'upd' is no keyword", "did you mean 'udp'?"),
+    ("udp dst prot 53", Kind::Syntax, "prot", "unknown keyword 'prot'", "did you mean 'port'?"),
+    ("upd port 53", Kind::Syntax, "upd", "unknown keyword 'upd'", "did you mean 'udp'?"),
     (
         "example",
         Kind::Syntax,
         "example",
-        "'example' is no keyword",
-        "a host's name needs 'host' before it: host example",
+        "unknown keyword 'example'",
+        "a host name needs 'host' before it: host example",
     ),
     (
         "192.0.2.1",
         Kind::Syntax,
         "192.0.2.1",
-        "an address alone is no condition",
-        "say 'host', 'net' or 'ether host' before it",
+        "an address alone is not a condition",
+        "write 'host', 'net' or 'ether host' before it",
     ),
-    ("udp port", Kind::Syntax, "", "the expression ends where an address, name or number is wanted", ""),
-    ("udp and", Kind::Syntax, "", "the expression ends where a condition is wanted", ""),
-    ("(udp or tcp", Kind::Syntax, "", "the expression ends where ')' is wanted", ""),
+    ("udp port", Kind::Syntax, "", "the expression ends, expected an address, name or number", ""),
+    ("udp and", Kind::Syntax, "", "the expression ends, expected a condition", ""),
+    ("(udp or tcp", Kind::Syntax, "", "the expression ends, expected ')'", ""),
     ("udp)", Kind::Syntax, ")", "the expression ends before ')'", ""),
     (
         "udp tcp",
@@ -35,23 +35,11 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         "ip proto tcp",
         Kind::Syntax,
         "tcp",
-        "an address, name or number is wanted, not the keyword 'tcp'",
+        "expected an address, name or number, not the keyword 'tcp'",
         "a backslash makes it a name: \\tcp",
     ),
-    (
-        "udp port 53, 54",
-        Kind::Syntax,
-        ",",
-        "',' means nothing here",
-        "combine several with 'or': port 53 or 443",
-    ),
-    (
-        "host \"a\"",
-        Kind::Syntax,
-        "\"",
-        "'\"' means nothing here",
-        "names need no quotes inside an expression",
-    ),
+    ("udp port 53, 54", Kind::Syntax, ",", "unexpected ','", "join alternatives with 'or': port 53 or 443"),
+    ("host \"a\"", Kind::Syntax, "\"", "unexpected '\"'", "write names without quotes"),
     (
         "len-14 > 5",
         Kind::Syntax,
@@ -59,60 +47,54 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         "'len-14' is no keyword",
         "a name may have '-' in it: put spaces around a minus sign",
     ),
-    ("ip[0]", Kind::Syntax, "", "the expression ends where a comparison is wanted", ""),
+    ("ip[0]", Kind::Syntax, "", "the expression ends, expected a comparison", ""),
     (
         "less 5 or 6",
         Kind::Syntax,
         "6",
-        "nothing before says what this is",
-        "say 'host', 'net', 'port' or 'proto' before it",
+        "no qualifier says what this is",
+        "write 'host', 'net', 'port' or 'proto' before it",
     ),
-    ("089 = 1", Kind::Syntax, "089", "089 is no number: a leading 0 means octal", ""),
+    ("089 = 1", Kind::Syntax, "089", "089 is not a number: a leading 0 means octal", ""),
     (
         "host nowhere",
         Kind::UnknownName,
         "host nowhere",
-        "no host 'nowhere' is known here",
-        "its address does as well: host 192.0.2.1",
+        "unknown host 'nowhere'",
+        "or write its address: host 192.0.2.1",
     ),
-    (
-        "port 5-6",
-        Kind::UnknownName,
-        "port 5-6",
-        "no port '5-6' is known here",
-        "a range is written portrange 5-6",
-    ),
+    ("port 5-6", Kind::UnknownName, "port 5-6", "unknown port '5-6'", "write a range as portrange 5-6"),
     (
         "llc foo",
         Kind::UnknownName,
         "foo",
-        "'foo' is no kind of LLC frame",
-        "they are i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid and frmr",
+        "unknown kind of LLC frame 'foo'",
+        "expected i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid or frmr",
     ),
     (
         "net 192.0.2.1/24",
         Kind::Meaning,
         "net 192.0.2.1/24",
-        "the address has bits behind its mask",
+        "the address has bits set outside its mask",
         "the network is 192.0.2.0/24",
     ),
     (
         "ip6 net 2001:db8::1/64",
         Kind::Meaning,
         "ip6 net 2001:db8::1/64",
-        "the address has bits behind its mask",
+        "the address has bits set outside its mask",
         "the network is 2001:db8::/64",
     ),
-    ("net 10.0.0.0/33", Kind::Meaning, "net 10.0.0.0/33", "an IPv4 prefix has no 33 bits", ""),
+    ("net 10.0.0.0/33", Kind::Meaning, "net 10.0.0.0/33", "an IPv4 prefix has at most 32 bits, not 33", ""),
     (
         "host 10.0.0.0/8",
         Kind::Meaning,
         "host 10.0.0.0/8",
-        "a host has no prefix or mask",
+        "a host cannot have a prefix or mask",
         "write 'net' before it",
     ),
-    ("host 10.0.0.256", Kind::Meaning, "10.0.0.256", "'10.0.0.256' is no IPv4 address", ""),
-    ("port 70000", Kind::Meaning, "port 70000", "there is no port 70000", ""),
+    ("host 10.0.0.256", Kind::Meaning, "10.0.0.256", "'10.0.0.256' is not an IPv4 address", ""),
+    ("port 70000", Kind::Meaning, "port 70000", "port 70000 is out of range: must be at most 65535", ""),
     (
         "arp port 5",
         Kind::Meaning,
@@ -131,35 +113,35 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         "host 2:0:0:0:0:1",
         Kind::Meaning,
         "host 2:0:0:0:0:1",
-        "an Ethernet address without 'ether host' before it",
+        "an Ethernet address needs 'ether host' before it",
         "write ether host, ether src or ether dst",
     ),
-    ("vlan 4096", Kind::Meaning, "vlan 4096", "there is no VLAN 4096: the highest is 4095", ""),
+    ("vlan 4096", Kind::Meaning, "vlan 4096", "VLAN 4096 is out of range: must be at most 4095", ""),
     (
         "mpls and arp",
         Kind::Meaning,
         "arp",
         "only IPv4 and IPv6 are recognised behind MPLS labels",
-        "put what is about the outer headers before 'mpls'",
+        "put tests of the outer headers before 'mpls'",
     ),
-    ("ip[0:3] = 1", Kind::Meaning, "3", "a field has 1, 2 or 4 bytes, not 3", ""),
+    ("ip[0:3] = 1", Kind::Meaning, "3", "a field must have 1, 2 or 4 bytes, not 3", ""),
     ("ip[0] / 0 = 1", Kind::Meaning, "ip[0] / 0", "division by zero", ""),
-    ("ip[0] << 32 = 1", Kind::Meaning, "ip[0] << 32", "a shift by more than 31 bits", ""),
+    ("ip[0] << 32 = 1", Kind::Meaning, "ip[0] << 32", "a shift must be by at most 31 bits", ""),
     ("ip[0] = 4294967296", Kind::Meaning, "4294967296", "4294967296 does not fit 32 bits", ""),
-    ("gateway 10.0.0.1", Kind::Meaning, "gateway 10.0.0.1", "an IPv4 address is no gateway", ""),
+    ("gateway 10.0.0.1", Kind::Meaning, "gateway 10.0.0.1", "an IPv4 address is not a gateway", ""),
     ("byte 3 & 4", Kind::Meaning, "&", "'byte' cannot combine bits", "write ether[3] & 3 != 0"),
     (
         "inbound",
         Kind::NotOfFrames,
         "inbound",
-        "'inbound' is not written in a frame",
-        "XDP and receive queues see only what comes in",
+        "a frame does not contain 'inbound'",
+        "XDP and receive queues only see incoming frames",
     ),
     (
         "ip and ifname eth0",
         Kind::NotOfFrames,
         "ifname",
-        "'ifname' is not written in a frame",
+        "a frame does not contain 'ifname'",
         "choose the interface when starting linerate",
     ),
     (
@@ -167,10 +149,16 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         Kind::NotOfFrames,
         "type",
         "'type' is about 802.11",
-        "expressions here are about Ethernet frames",
+        "expressions here apply to Ethernet frames only",
     ),
-    ("vpi 3", Kind::NotOfFrames, "vpi", "'vpi' is about ATM", "expressions here are about Ethernet frames"),
-    ("geneve and geneve and geneve", Kind::TooLarge, "geneve", "'geneve' more than 2 times", ""),
+    (
+        "vpi 3",
+        Kind::NotOfFrames,
+        "vpi",
+        "'vpi' is about ATM",
+        "expressions here apply to Ethernet frames only",
+    ),
+    ("geneve and geneve and geneve", Kind::TooLarge, "geneve", "'geneve' is allowed at most 2 times", ""),
 ];
 
 #[test]
@@ -202,7 +190,7 @@ fn what_is_too_large_is_refused_before_it_costs_anything() {
         let error = Filter::compile(&expression).unwrap_err();
         assert_eq!(error.kind, Kind::TooLarge, "{error}");
     }
-    // Long but flat is no problem.
+    // A long but flat expression is accepted.
     let flat = (0..3000).map(|port| format!("port {port}")).collect::<Vec<_>>().join(" or ");
     assert!(Filter::compile(&flat).is_ok());
 }
