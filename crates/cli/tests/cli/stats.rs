@@ -167,8 +167,8 @@ fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
 }
 
 #[test]
-fn clocks_kept_together_show_their_bound_with_the_latency() {
-    let args = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "2ms"];
+fn clocks_kept_together_show_their_bound_with_the_latency_unless_it_is_a_tenth_of_it() {
+    let args = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1ns"];
     let asked = Asked::start("bound", &args);
     asked.send("200", &["--probe-clock", "micros"]);
     let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
@@ -176,11 +176,23 @@ fn clocks_kept_together_show_their_bound_with_the_latency() {
     let timing = &statistics["timing"];
     assert_eq!(
         (&timing["clocks"], &timing["clock_bound_ns"]),
-        (&Value::from("synchronised"), &Value::from(2_000_000))
+        (&Value::from("synchronised"), &Value::from(1))
     );
     assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
     let (_, human, _) = asked.ask(&["recv", "status"]);
-    assert!(human.contains("Latency may be wrong by 2000000 ns because of the clocks"), "{human}");
+    assert!(human.contains("\n    May be wrong by 1 ns because of the clocks\n"), "{human}");
+    assert_eq!(timing["latency_refused"], Value::Null);
+    // An hour is no tenth of any latency here.
+    let asked = Asked::start("wide", &["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1h"]);
+    asked.send("200", &["--probe-clock", "micros"]);
+    let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
+    let statistics = &serde_json::from_str::<Value>(&out).unwrap()["statistics"];
+    assert_eq!(statistics["total"]["latency"], Value::Null, "{statistics:#}");
+    let (_, human, _) = asked.ask(&["recv", "status"]);
+    assert!(
+        human.contains("One-way latency is refused: the clocks may be 3600000000000 ns apart"),
+        "{human}"
+    );
 }
 
 /// Two ends of a veth, one following the other, both of this host's one clock and setting it never: what is read as its
@@ -224,7 +236,11 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     let bound_ns = timing["clock_bound_ns"].as_u64().unwrap();
     assert!(bound_ns > offset_ns.unsigned_abs(), "the delay is part of it: {timing:#}");
     // As many as a socket's buffer holds: none is lost to a receiver that is kept waiting.
-    assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
+    let latency = &statistics["total"]["latency"];
+    let refused = timing["latency_refused"].as_str();
+    assert!(refused.is_some() || latency["samples"] == 200, "{statistics:#}");
+    assert_eq!(latency.is_null(), refused.is_some(), "shown, or refused in words: {statistics:#}");
+    assert!(latency.is_null() || latency["p50_ns"].as_u64().unwrap() > 10 * bound_ns, "{statistics:#}");
 }
 
 #[test]
