@@ -476,6 +476,6 @@ mod tests {
         v6[59] = 8;
         let message = UdpFrame::parse(&v6).unwrap().verify_checksums().unwrap_err().to_string();
         // 0011 + 0008 + 0008 = 0021; ~0021 = ffde.
-        assert_eq!(message, "the UDP checksum is 0x0000 expected 0xffde");
+        assert_eq!(message, "the UDP checksum is 0x0000, expected 0xffde");
     }
 }

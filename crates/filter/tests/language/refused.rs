@@ -44,7 +44,7 @@ const REFUSED: &[(&str, Kind, &str, &str, &str)] = &[
         "len-14 > 5",
         Kind::Syntax,
         "len-14",
-        "'len-14' is no keyword",
+        "unknown keyword 'len-14'",
         "a name may have '-' in it: put spaces around a minus sign",
     ),
     ("ip[0]", Kind::Syntax, "", "the expression ends, expected a comparison", ""),
