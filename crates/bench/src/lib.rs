@@ -50,3 +50,7 @@ pub use tune::{
     Ask, Assignment, Bed, Combination, Knob, KnobValue, LOOPBACK, LocalBed, Planner, Refusal, Surroundings,
     TuneGoal, TunePlace, TunePlan, TuneSpace, run_tune,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+struct Contributing;

@@ -14,6 +14,7 @@
 
 mod capacity;
 mod change;
+mod clocks;
 mod cpu;
 mod distribution;
 mod diversion;
@@ -43,6 +44,9 @@ mod unknown;
 
 pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};
+pub use clocks::{
+    ClockAgreement, ClockComparison, ClockExchange, ClockSight, ClockStage, ClockTrack, bound_allows,
+};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use distribution::{Distribution, NanosSummary};
 pub use diversion::{

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{distribution::NanosSummary, sequence::SequenceSummary};
+use crate::{clocks::ClockComparison, distribution::NanosSummary, sequence::SequenceSummary};
 
 /// How much a receiver measures; each level contains the ones before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -82,7 +82,8 @@ pub struct ReceptionShare {
     pub flow_inter_arrival: Option<NanosSummary>,
     /// Difference of the transit times of two packets of a sender one after another (the pktgen receiver's jitter).
     pub jitter: Option<NanosSummary>,
-    /// Time from departure to arrival; `null` when the two clocks are not known to be related.
+    /// Time from departure to arrival, wrong by `timing.clock_bound_ns` at most; `null` unless that bound is below a tenth of the
+    /// median, or both are one host's clock.
     pub latency: Option<NanosSummary>,
     /// Packets that arrived before they were sent, which the latency leaves out: the clocks disagree.
     pub before_sent: u64,
@@ -196,6 +197,8 @@ pub enum ClockRelation {
     SameHost,
     /// Two hosts kept together by PTP or NTP: one-way latency is right to within the bound.
     Synchronised,
+    /// Two hosts whose clocks the sessions between them compared: one-way latency is right to within the bound.
+    Measured,
     /// Nothing is known: only differences of times mean something, one-way latency is refused.
     #[default]
     None,
@@ -215,10 +218,17 @@ pub struct Timing {
     pub clocks: ClockRelation,
     /// How that is known.
     pub clocks_known_by: String,
-    /// By how much this host's clock is ahead of the reference at the time of the report, where something says so.
+    /// By how much this host's clock is ahead: of the reference that it is kept by at the time of the report, or of the only
+    /// sender's clock at its first packet.
     pub clock_offset_ns: Option<i64>,
     /// How wrong one-way latencies can be because of the clocks.
     pub clock_bound_ns: Option<u64>,
+    /// Why one-way latency is refused, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_refused: Option<String>,
+    /// What each session found out about its sender's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<ClockComparison>,
     /// The smallest step that the clock was seen to make.
     pub clock_resolution_ns: u64,
     /// What one look at the clock costs.

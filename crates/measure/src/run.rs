@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
+    clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
     instructions::Instructions,
@@ -268,6 +269,9 @@ pub struct Trial {
     /// What the drivers of two hosts saw of this trial's packets alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
+    /// How the two hosts' clocks were related, where the receiver timed packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<ClockComparison>,
     /// Whether it ended early.
     pub interrupted: bool,
     /// Where the receiving CPUs' time went, when that was asked for.

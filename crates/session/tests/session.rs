@@ -76,6 +76,7 @@ impl Counts for Invented {
             senders,
             profile: None,
             wire: None,
+            clocks: None,
         }
     }
 }
@@ -118,6 +119,7 @@ fn offer(streams: u16) -> Offer {
         profile: false,
         receiver: None,
         witness: false,
+        kept: None,
     }
 }
 

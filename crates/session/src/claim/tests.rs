@@ -15,6 +15,7 @@ fn report() -> Report {
         senders: 1,
         profile: None,
         wire: None,
+        clocks: None,
     }
 }
 
