@@ -12,7 +12,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["divert", "lo", "--match", "all"],
         2,
-        &["nothing says what becomes of the packets", "add --keep EXPR"],
+        &["say what to do with matching packets", "add --keep EXPR"],
     ),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--keep", "all"], 2, &["cannot be used with"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--queue", "x"], 2, &["no list of queues"]),
