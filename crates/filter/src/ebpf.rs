@@ -1,6 +1,6 @@
 //! Filters as eBPF, for XDP.
 //!
-//! What comes out is the body of `int chosen(void *data, void *data_end)`: it reads the frame directly, checks every
+//! What comes out is the body of `int chosen(void *data, void *data_end, __u64 in_sets)`: it reads the frame directly, checks every
 //! length before it reads, has no loops, calls nothing, and returns what belongs to the first filter that matches.
 //!
 //! XDP sees a frame before the kernel and after the card: a VLAN tag that the card took off is not in it, so switch
@@ -47,8 +47,8 @@ const FARTHEST: usize = i16::MAX as usize;
 const SLOTS: usize = 12;
 
 impl FilterSet {
-    /// The body of a BPF function that takes the two ends of an XDP frame. It returns the answer of the first filter
-    /// that matches, and `otherwise` when none does; registers 0 to 6 and 96 bytes of stack are its own.
+    /// The body of a BPF function that takes the two ends of an XDP frame and the bits of [`members`](Self::members). It returns the answer of the first filter
+    /// that matches, and `otherwise` when none does; registers 0 to 6 and 104 bytes of stack are its own.
     ///
     /// # Errors
     /// When the filters take more than `most` instructions, or too many intermediate results.
@@ -65,6 +65,9 @@ impl FilterSet {
         let graph = &self.graph;
         let mut code =
             Code { graph, assembler: Assembler::default(), checked: 0, fault: Target::Nothing, slots: 0 };
+        if !graph.values.members().is_empty() {
+            code.assembler.spill(values::MEMBERS_SLOT, R3);
+        }
         if !matches!(graph.start, Target::Step(_)) {
             code.assembler.jump(Label::Target(graph.start));
         }
