@@ -25,7 +25,7 @@ use crate::{
     error::DivertError,
     plan::DivertPlan,
     record::Recording,
-    rules::{Rule, RuleVerdict},
+    rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     steering::{Left, Steered},
     verdict::{Frame, Verdict, Verdicts},
@@ -62,6 +62,7 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     kept: Option<Recording>,
     began: Instant,
     reloads: u64,
+    rejected_reloads: u64,
     /// Queues that were diverted at the last beat.
     diverted: Vec<u32>,
     /// What resets changed and was put back.
@@ -123,9 +124,20 @@ impl Diversion {
     /// Replaces the rules between two packets.
     ///
     /// # Errors
-    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on.
+    /// As [`replace`](Self::replace).
     pub fn reload(&mut self, rules: Vec<Rule>) -> Result<(), DivertError> {
-        let plan = DivertPlan { rules, ..self.plan.clone() };
+        self.replace(Ruleset { rules, ..self.plan.ruleset() })
+    }
+
+    /// Replaces everything that says which packets are meant and what is done with them, between two packets.
+    ///
+    /// # Errors
+    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on. [`DivertError::Steered`] where the card
+    /// steers or drops by the old rules and would have to do so by others.
+    pub fn replace(&mut self, ruleset: Ruleset) -> Result<(), DivertError> {
+        let Ruleset { selection, rules } = ruleset;
+        let plan = DivertPlan { selection, rules, ..self.plan.clone() };
+        plan.keeps_steering(&self.card)?;
         let part = plan.kernel_part(&self.card).map_err(first)?;
         let (make, counters) = make_verdicts(&plan);
         let (mut program, kernel_rules) = plan.program(&self.card, part)?;
@@ -197,6 +209,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             kept,
             began: Instant::now(),
             reloads: 0,
+            rejected_reloads: 0,
             diverted: Vec::new(),
             repaired: Vec::new(),
             steered,
@@ -301,6 +314,16 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
     }
 
+    /// Whether every queue was diverted at the last [`beat`](Self::beat): no thread hangs.
+    pub fn is_well(&self) -> bool {
+        self.diverted.len() == self.plan.queues.len()
+    }
+
+    /// Counts new rules that were refused before they came here, for the status.
+    pub fn count_rejected_reload(&mut self) {
+        self.rejected_reloads += 1;
+    }
+
     /// Gives all queues back and waits for what was handed over; then the last numbers. Dropping what is left undoes
     /// the rest.
     ///
@@ -351,6 +374,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             rules: self.rule_statuses(&total),
             ledger: self.ledger(&total),
             reloads: self.reloads,
+            rejected_reloads: self.rejected_reloads,
             recorded: recorders().map(|recorder| recorder.written()).sum(),
             not_recorded: recorders().map(|recorder| recorder.missed()).sum(),
         })

@@ -173,6 +173,12 @@ pub enum DivertError {
         /// Why.
         source: Box<SessionError>,
     },
+    /// The card's own rules were made for the rules of the start.
+    #[error("{interface} steers or drops packets in the card by the old rules")]
+    Steered {
+        /// The interface.
+        interface: String,
+    },
     /// A limit is decided about where packets are dropped.
     #[error("a limit cannot be tried without dropping")]
     ShadowLimits,

@@ -62,6 +62,6 @@ pub use measure::{
 pub use nic::Setting;
 pub use offline::{Met, RuleFinder};
 pub use plan::{DivertPlan, Step};
-pub use rules::{RateLimit, Rule, RuleVerdict, parse_per, parse_rules};
+pub use rules::{RateLimit, Rule, RuleVerdict, Ruleset, parse_per, parse_rules};
 pub use steering::{Left, Steer, Steered, Steering};
 pub use verdict::{Frame, Verdict, Verdicts};

@@ -13,7 +13,7 @@ use crate::{
     error::{DivertError, RuleError},
     exclude::Exclusions,
     expression::Expression,
-    rules::{Rule, RuleVerdict},
+    rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     steering::{LRO, Left, SWITCH, Steering, VLAN},
 };
@@ -95,6 +95,11 @@ impl DivertPlan {
         })
     }
 
+    /// Which packets are meant, and what is done with them.
+    pub fn ruleset(&self) -> Ruleset {
+        Ruleset { selection: self.selection.clone(), rules: self.rules.clone() }
+    }
+
     /// Everything that is wrong with the plan on this card; nothing has been changed yet.
     pub fn problems(&self, card: &Card) -> Vec<DivertError> {
         self.kernel_part(card).err().unwrap_or_default()
@@ -161,7 +166,10 @@ impl DivertPlan {
             let ends = ends.filter(|_| setting.name == SWITCH);
             let ends = ends.map_or(String::new(), |ends| format!(", which ends {ends} meanwhile"));
             steps.push(step(
-                format!("{interface} is told {}={}{ends}, in the journal first", setting.name, setting.value),
+                format!(
+                    "set {}={} on {interface}{ends}, recorded in the journal first",
+                    setting.name, setting.value
+                ),
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }

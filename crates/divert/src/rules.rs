@@ -12,6 +12,15 @@ mod table;
 
 pub(crate) use table::table_entries;
 
+/// Which packets are meant, and what is done with them: what can be replaced while a diversion runs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ruleset {
+    /// Which packets leave the kernel at all; `None`: those that a rule takes.
+    pub selection: Option<Expression>,
+    /// What is done with them; the first rule that fits decides.
+    pub rules: Vec<Rule>,
+}
+
 /// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rule {

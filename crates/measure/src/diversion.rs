@@ -32,6 +32,9 @@ pub struct DivertStatus {
     pub ledger: DivertLedger,
     /// How often the rules were replaced.
     pub reloads: u64,
+    /// Times that new rules were refused and the old ones stayed.
+    #[serde(default)]
+    pub rejected_reloads: u64,
     /// Packets in the sample file and in the file of kept packets.
     pub recorded: u64,
     /// Packets missing from those files because the disk was too slow.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{distribution::NanosSummary, sequence::SequenceSummary};
+use crate::{clocks::ClockComparison, distribution::NanosSummary, sequence::SequenceSummary};
 
 /// How much a receiver measures; each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -82,7 +82,8 @@ pub struct ReceptionShare {
     pub flow_inter_arrival: Option<NanosSummary>,
     /// Difference of the transit times of consecutive packets of a sender (the pktgen receiver's jitter).
     pub jitter: Option<NanosSummary>,
-    /// Time from departure to arrival; `null` when the relation of the two clocks is unknown.
+    /// Time from departure to arrival, wrong by `timing.clock_bound_ns` at most; `null` unless that bound is below a tenth of the
+    /// median, or both are one host's clock.
     pub latency: Option<NanosSummary>,
     /// Packets that arrived before they were sent, because the clocks disagree; the latency excludes them.
     pub before_sent: u64,
@@ -196,7 +197,9 @@ pub enum ClockRelation {
     SameHost,
     /// Two hosts kept together by PTP or NTP: one-way latency is right to within the bound.
     Synchronised,
-    /// Unknown: only time differences are meaningful, and one-way latency is not reported.
+    /// Two hosts whose clocks the sessions between them compared: one-way latency is right to within the bound.
+    Measured,
+    /// Nothing is known: only differences of times mean something, one-way latency is refused.
     #[default]
     None,
 }
@@ -215,11 +218,18 @@ pub struct Timing {
     pub clocks: ClockRelation,
     /// How that is known.
     pub clocks_known_by: String,
-    /// By how much this host's clock is ahead of the reference at the time of the report, if known.
+    /// By how much this host's clock is ahead: of the reference that it is kept by at the time of the report, or of the only
+    /// sender's clock at its first packet.
     pub clock_offset_ns: Option<i64>,
     /// The error bound of one-way latencies due to the clocks.
     pub clock_bound_ns: Option<u64>,
-    /// The smallest observed step of the clock.
+    /// Why one-way latency is refused, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_refused: Option<String>,
+    /// What each session found out about its sender's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<ClockComparison>,
+    /// The smallest step that the clock was seen to make.
     pub clock_resolution_ns: u64,
     /// The cost of one clock read.
     pub clock_read_ns: f64,

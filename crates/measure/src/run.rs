@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
+    clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
     instructions::Instructions,
@@ -268,6 +269,9 @@ pub struct Trial {
     /// This trial's packets as counted at the drivers of two hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
+    /// How the two hosts' clocks were related, where the receiver timed packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<ClockComparison>,
     /// Whether it ended early.
     pub interrupted: bool,
     /// Where the receiving CPUs' time went, if requested.
@@ -361,6 +365,8 @@ pub struct Cost {
 
 /// Trials of one pair with the same settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+// What the derived code writes, `unknown.rs` completes.
+#[serde(remote = "Self")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairSummary {
     /// The sender's label.
@@ -380,9 +386,14 @@ pub struct PairSummary {
     pub parameters: BTreeMap<String, Value>,
     /// Sent packets per second.
     pub sent_pps: Summary,
-    /// Delivered packets per second.
+    /// Delivered packets per second, of the trials of which that is known; `null` in JSON, of no trial here where it is of none,
+    /// as the next.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Summary>"))]
     pub delivered_pps: Summary,
     /// Whether the trials agree (spread of delivered at most 10 % of its median).
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub agrees: bool,
 }
 
@@ -432,8 +443,10 @@ impl PairSummary {
             .filter_map(|first| {
                 let repeats = || trials.iter().filter(|trial| trial.settings() == first.settings());
                 let sent_pps = Summary::of(&repeats().map(|t| t.sent_pps).collect::<Vec<_>>())?;
-                let delivered_pps = Summary::of(&repeats().map(|t| t.delivered_pps).collect::<Vec<_>>())?;
-                let agrees = delivered_pps.agrees();
+                let known = repeats().filter(|t| t.ledger.unknown_because().is_none());
+                let delivered_pps =
+                    Summary::of(&known.map(|t| t.delivered_pps).collect::<Vec<_>>()).unwrap_or_default();
+                let agrees = delivered_pps.trials > 0 && delivered_pps.agrees();
                 Some(Self {
                     tx: first.tx.label.clone(),
                     rx: first.rx.label.clone(),

@@ -30,7 +30,7 @@ pub fn confidence_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)
 }
 
 /// Several trials of one quantity.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of values.

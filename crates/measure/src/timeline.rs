@@ -12,6 +12,9 @@ pub struct Timeline {
     pub unit: String,
     /// One track per kind of event.
     pub lanes: Vec<Lane>,
+    /// Quantities over the same axis: how full a buffer is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<Level>,
     /// Moments to compare: published ones and this run's.
     pub marks: Vec<Mark>,
     /// Parts of the axis to draw.
@@ -26,6 +29,20 @@ pub struct Lane {
     pub name: String,
     /// Start and length of each, ascending; something that takes no time has length 0.
     pub events: Vec<(f64, f64)>,
+}
+
+/// A quantity over the axis.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Level {
+    /// What it is.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its largest possible value.
+    pub most: f64,
+    /// When and how much, ascending; the value holds until the next.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A moment with a name.

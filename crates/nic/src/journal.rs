@@ -181,16 +181,16 @@ fn parse(path: &Path, text: &str) -> Result<Journal, SessionError> {
     Err(wrong(format!("its format is {}, expected {SCHEMA}", journal.schema)))
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> SessionError {
+pub(crate) fn failed(action: &'static str, path: &Path, source: io::Error) -> SessionError {
     SessionError::Journal { action, path: path.into(), source }
 }
 
-fn namespace() -> Result<u64, SessionError> {
+pub(crate) fn namespace() -> Result<u64, SessionError> {
     let path = Path::new("/proc/thread-self/ns/net");
     NetNs::current().and_then(|namespace| namespace.inode()).map_err(|source| failed("read", path, source))
 }
 
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 

@@ -190,6 +190,15 @@ pub trait TxPort {
     /// # Errors
     /// When the path is broken, not when it is merely full.
     fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError>;
+
+    /// To be called after the last [`TxPort::send`]: how many of the packets that stayed in the port the kernel takes
+    /// after all.
+    ///
+    /// # Errors
+    /// When the path is broken.
+    fn settle(&mut self) -> Result<usize, PortError> {
+        Ok(0)
+    }
 }
 
 /// Receives packets.

@@ -9,6 +9,7 @@
 //! A redirected packet appears on the queue that it arrived on. On a veth that is the queue that the sender
 //! transmitted on: [`XskTxOptions::queue`] chooses it.
 
+mod kick;
 mod napi;
 mod queue;
 mod reflect;

@@ -121,7 +121,7 @@ fn read(clock: libc::clockid_t) -> u64 {
 /// Sleeps until `deadline_ns` of the monotonic clock; a signal may wake it earlier.
 pub fn sleep_until(deadline_ns: u64) {
     let deadline = libc::timespec {
-        tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (deadline_ns / 1_000_000_000) as _,
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: `deadline` is a valid timespec, and no remainder is requested.

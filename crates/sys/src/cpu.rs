@@ -63,9 +63,11 @@ pub fn give_way() -> io::Result<()> {
 /// `EPERM` without CAP_SYS_NICE, `ESRCH`.
 pub fn go_first(thread: u32) -> io::Result<()> {
     let thread = libc::pid_t::try_from(thread).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let priority = libc::sched_param { sched_priority: 1 };
+    // The kernel's `struct sched_param`. The system call itself: musl's function always fails.
+    let priority: libc::c_int = 1;
     // SAFETY: the parameters live as long as the call.
-    let status = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
+    let status =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, libc::SCHED_FIFO, &raw const priority) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -10,7 +10,7 @@ use libc::ptp_clock_time as Time;
 
 mod daemon;
 
-pub use daemon::{Following, PTP4L_SOCKET, following};
+pub use daemon::{ClockIdentity, Following, PTP4L_SOCKET, PortState, following};
 
 /// A hardware clock compared to the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq)]

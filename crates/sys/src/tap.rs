@@ -28,7 +28,7 @@ pub fn create_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
     const IFF_MULTI_QUEUE: i16 = 0x100;
     const IFF_NO_PI: i16 = 0x1000;
     const IFF_VNET_HDR: i16 = 0x4000;
-    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+    const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     let mut request = Request {
         name: [0; NAME],
         flags: IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE | IFF_VNET_HDR,

@@ -410,7 +410,7 @@ impl Pool {
             // SAFETY: an all-zero msghdr is a valid value.
             let mut header: libc::msghdr = unsafe { mem::zeroed() };
             header.msg_namelen = NAME_ROOM as libc::socklen_t;
-            header.msg_controllen = CONTROL_BYTES;
+            header.msg_controllen = CONTROL_BYTES as _;
             Header(Box::new(header))
         });
         let before = if details { BEFORE_PAYLOAD } else { 0 };

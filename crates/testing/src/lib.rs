@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cards;
+mod documents;
 mod hosts;
 mod record;
 
@@ -14,6 +15,7 @@ use std::{
 use lab::{Access, Lab, LabPlan, Vm, VmError, VmOutcome, VmPlan, VmStatus};
 
 pub use cards::{FakeCard, FakeDriver};
+pub use documents::{Shown, repository, shown_commands};
 pub use hosts::{Hosts, in_namespace};
 use record::is_all_required;
 pub use record::{ATTEMPTS, repeat, skip};

@@ -4,10 +4,15 @@ mod program;
 mod summary;
 mod table;
 
+use std::sync::Arc;
+
 use measure::{Distribution, Placed, SequenceTracker, StatisticsLevel, TransitVariation};
 use wire::{FlowKey, ProbeHeader};
 
-use crate::publish::STREAMS;
+use crate::{
+    publish::STREAMS,
+    sender_clocks::{SenderAhead, SenderClocks},
+};
 use table::Table;
 
 pub(crate) use summary::OfQueues;
@@ -47,6 +52,9 @@ pub struct Collector {
     /// Rows recorded but not yet added: they are added in one go, with warm caches.
     later: Vec<(Arrival, u64)>,
     place: ReaderPlace,
+    /// Where senders' clocks are known, and which of its changes the senders here have.
+    clocks: Option<Arc<SenderClocks>>,
+    clock_changes: u64,
 }
 
 /// The most pending rows.
@@ -81,6 +89,9 @@ pub(crate) struct Counts {
     pub(crate) foreign: u64,
     pub(crate) unstamped: u64,
     pub(crate) before_sent: u64,
+    /// Packets that were timed and whose sender's clock was known, and of these: that arrived before they were sent.
+    pub(crate) related: u64,
+    pub(crate) before_sent_related: u64,
     pub(crate) sent_by_uptime: u64,
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: u64,
@@ -92,6 +103,8 @@ pub(crate) struct Times {
     pub(crate) flow_inter_arrival: Distribution,
     pub(crate) jitter: Distribution,
     pub(crate) latency: Distribution,
+    /// The same with senders' times put on this host's clock.
+    pub(crate) related: Distribution,
 }
 
 /// What is recorded of each packet: a gap after a packet of the same flow counts once for both inter-arrival times.
@@ -102,6 +115,7 @@ struct Recorded {
     flow_gap: Distribution,
     jitter: Distribution,
     latency: Distribution,
+    related: Distribution,
 }
 
 #[derive(Debug, Clone)]
@@ -116,6 +130,7 @@ struct SenderState {
     sequence: SequenceTracker,
     /// Its flow, while it has only one: then the flow's numbers are the sender's.
     only_flow: Option<usize>,
+    ahead: Option<SenderAhead>,
 }
 
 #[derive(Debug, Clone)]
@@ -153,12 +168,39 @@ impl Collector {
             last: None,
             later: Vec::with_capacity(MOST_LATER),
             place,
+            clocks: None,
+            clock_changes: 0,
         }
     }
 
-    /// Forgets everything.
+    /// The same, which puts senders' times on this host's clock where a session knows how.
+    #[must_use]
+    pub fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { clocks, ..self }
+    }
+
+    /// Forgets everything but how senders' clocks are related.
     pub fn reset(&mut self) {
-        *self = Self::new(self.level, self.place);
+        *self = Self::new(self.level, self.place).relating(self.clocks.take());
+    }
+
+    /// Looks whether more is known of senders' clocks; once a batch.
+    #[inline]
+    pub fn look_at_clocks(&mut self) {
+        if let Some(clocks) = &self.clocks
+            && clocks.changes() != self.clock_changes
+        {
+            self.take_clocks();
+        }
+    }
+
+    #[cold]
+    fn take_clocks(&mut self) {
+        // What came before was sent by the clock as it was known before.
+        self.settle();
+        let Some(clocks) = &self.clocks else { return };
+        self.clock_changes = clocks.changes();
+        self.senders.each_mut(|sender| sender.ahead = clocks.of(sender.stream));
     }
 
     /// How much it measures.
@@ -259,9 +301,17 @@ impl Collector {
         let Some(sent_ns) = first.sent_ns else { return };
         sender.variation.observe_same(packets);
         recorded.jitter.record_n(0, packets);
-        match u64::try_from(arrived_ns.wrapping_sub(sent_ns) as i64) {
+        let transit_ns = arrived_ns.wrapping_sub(sent_ns) as i64;
+        match u64::try_from(transit_ns) {
             Ok(latency_ns) => recorded.latency.record_n(latency_ns, packets),
             Err(_) => self.counts.before_sent += packets,
+        }
+        if let Some(ahead) = sender.ahead {
+            self.counts.related += packets;
+            match u64::try_from(transit_ns.wrapping_sub(ahead.of(first))) {
+                Ok(latency_ns) => recorded.related.record_n(latency_ns, packets),
+                Err(_) => self.counts.before_sent_related += packets,
+            }
         }
     }
 
@@ -308,6 +358,16 @@ impl Collector {
         {
             self.recorded.jitter.record(apart_ns);
         }
+        if is_timed
+            && let Some(transit_ns) = transit_ns
+            && let Some(ahead) = state.ahead
+        {
+            self.counts.related += 1;
+            match u64::try_from(transit_ns.wrapping_sub(ahead.of(arrival))) {
+                Ok(latency_ns) => self.recorded.related.record(latency_ns),
+                Err(_) => self.counts.before_sent_related += 1,
+            }
+        }
 
         let Some(at) = at else {
             self.beyond_tables += 1;
@@ -335,7 +395,11 @@ impl Collector {
         let &Arrival { header, flow, arrived_ns, .. } = arrival;
         let stream = header.stream;
         let key = Key::of_sender(flow.addresses.src(), stream);
-        let sender = self.senders.find_or_insert(key, || SenderState::new(flow, stream))?;
+        let clocks = self.clocks.as_ref();
+        let ahead = || clocks.and_then(|clocks| clocks.of(stream));
+        let sender = self
+            .senders
+            .find_or_insert(key, || SenderState { ahead: ahead(), ..SenderState::new(flow, stream) })?;
         let at = self.flows.find_or_insert(Key::of_flow(&flow, key), || {
             FlowState::new(flow, (key, sender), stream, arrived_ns)
         });
@@ -369,7 +433,14 @@ impl SenderState {
             variation: TransitVariation::default(),
             sequence: SequenceTracker::new(),
             only_flow: None,
+            ahead: None,
         }
+    }
+}
+
+impl SenderAhead {
+    fn of(self, arrival: &Arrival) -> i64 {
+        if arrival.is_sent_by_wall { self.wall_ns } else { self.uptime_ns }
     }
 }
 

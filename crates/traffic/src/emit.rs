@@ -13,6 +13,11 @@ pub(crate) trait Emit {
 
     /// Builds up to `packets` new ones, sent at `time_ns`; see [`TxPort::send`] about those that were not accepted.
     fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError>;
+
+    /// After the last call: see [`TxPort::settle`].
+    fn settle(&mut self) -> Result<usize, PortError> {
+        Ok(0)
+    }
 }
 
 /// The result of a call.
@@ -62,5 +67,9 @@ impl<P: TxPort> Emit for Stamped<P> {
             }
         })?;
         Ok(Emitted { sent, payload_bytes })
+    }
+
+    fn settle(&mut self) -> Result<usize, PortError> {
+        self.port.settle()
     }
 }

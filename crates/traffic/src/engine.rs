@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use measure::Place;
+use measure::{Place, StatisticsLevel};
 use port::{Buffers, ReturnList, TimeSource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::{
     plan::{RxTraffic, TxTraffic},
     receiver::{Receiver, RxContext},
     sender::Sender,
+    sender_clocks::SenderClocks,
     worker::Placement,
 };
 
@@ -310,8 +311,12 @@ impl ReceiverPlan {
     /// As [`ReceiverPlan::start`].
     pub fn start_tagged(&self, placement: &Placement, tags: StreamTags) -> Result<Receiver, EngineError> {
         let returns = self.traffic.reflect.then(Arc::<ReturnList>::default);
-        let context = RxContext { placement, tags, returns: returns.as_ref() };
-        Ok(self.engine.0.open(&self.traffic, &context)?.returning(returns))
+        let is_timed = self.traffic.statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
+        // A program in XDP measures by itself.
+        let relates = is_timed && self.engine.facts().reads != RxLayer::XdpProgram;
+        let clocks = relates.then(Arc::<SenderClocks>::default);
+        let context = RxContext { placement, tags, returns: returns.as_ref(), clocks: clocks.as_ref() };
+        Ok(self.engine.0.open(&self.traffic, &context)?.returning(returns).relating(clocks))
     }
 }
 

@@ -101,6 +101,13 @@ pub(crate) fn generate<E: Emit>(
         }
         published.store(&tally);
     };
+    if waiting > 0 && error.is_none() {
+        match emitter.settle() {
+            Ok(taken) => tally.packets += taken as u64,
+            Err(cause) => error = Some(cause.into()),
+        }
+        published.store(&tally);
+    }
     SenderResult {
         scheduled: schedule.scheduled(end_ns),
         tally,

@@ -1,6 +1,9 @@
 //! Between a worker's port and its statistics: which packet, sent when, received when.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use measure::StatisticsLevel;
 use port::{Layer, MeasuringCost, Received, TimeSource};
@@ -15,6 +18,7 @@ use crate::{
     plan::StatisticsPlan,
     publish::{RxSnapshot, StreamCount},
     queues::Queues,
+    sender_clocks::SenderClocks,
     tally::{Tally, Train},
     window::AfterReading,
 };
@@ -76,6 +80,11 @@ impl Observer {
         Self { queues, ..self }
     }
 
+    /// The same, which converts senders' times to this host's clock when a session relates the clocks.
+    pub(crate) fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { collector: self.collector.relating(clocks), ..self }
+    }
+
     /// The same, which also reports the cost of measuring.
     pub(crate) fn costing(self, cost: Option<MeasuringCost>) -> Self {
         Self { cost, ..self }
@@ -84,6 +93,7 @@ impl Observer {
     #[inline]
     pub(crate) fn begin_batch(&mut self) {
         self.batch_ns = None;
+        self.collector.look_at_clocks();
     }
 
     /// Whether only packets and bytes are requested: then [`Observer::count`] receives them once per batch.

@@ -19,6 +19,7 @@ use crate::{
     queues::Queues,
     reader::{RxOutput, receive},
     received::{ReceiverResult, RxResult},
+    sender_clocks::SenderClocks,
     tally::Probes,
     window::{AfterReading, StatisticsReader},
     worker::{Placement, WorkerContext, WorkerPool},
@@ -32,6 +33,7 @@ pub struct Receiver {
     tags: StreamTags,
     local: SocketAddr,
     returns: Option<Arc<ReturnList>>,
+    clocks: Option<Arc<SenderClocks>>,
 }
 
 /// The input of a receiver's engine besides its plan.
@@ -43,6 +45,8 @@ pub struct RxContext<'c> {
     pub(crate) tags: StreamTags,
     /// The senders to return probes to.
     pub(crate) returns: Option<&'c Arc<ReturnList>>,
+    /// What is known of senders' clocks.
+    pub(crate) clocks: Option<&'c Arc<SenderClocks>>,
 }
 
 impl Receiver {
@@ -62,7 +66,7 @@ impl Receiver {
         ports: Vec<P>,
         placement: &Placement,
     ) -> Result<Self, EngineError> {
-        let context = RxContext { placement, tags: StreamTags::ANY, returns: None };
+        let context = RxContext { placement, tags: StreamTags::ANY, returns: None, clocks: None };
         Self::of_probes((Probes::Returned, Queues::OfPorts), plan, ports, (&context, plan.local))
     }
 
@@ -80,13 +84,17 @@ impl Receiver {
         let own: Vec<Option<u32>> = ports.iter().map(|port| port.queue().or(only)).collect();
         // The counts of all queues are one reading, which the first worker publishes.
         let queues = Mutex::new(Some(queues));
+        let clocks = context.clocks.cloned();
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
         Self::of_workers(ports, (context, local), statistics.is_some(), move |mut port, context, output| {
             let worker = context.worker;
             let observer = statistics.map(|plan| {
                 let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: own[worker] };
                 let queues = queues.lock().expect("no holder panics").take();
-                Observer::new(plan, place, port.time_source(), local_ip).telling(queues).costing(cost)
+                Observer::new(plan, place, port.time_source(), local_ip)
+                    .telling(queues)
+                    .costing(cost)
+                    .relating(clocks.clone())
             });
             receive(&mut port, wait, (probes, observer), context, (output, work_ns))
         })
@@ -110,12 +118,23 @@ impl Receiver {
             result
         })?;
         pool.begin();
-        Ok(Self { pool, published, statistics, tags: context.tags, local, returns: None })
+        Ok(Self { pool, published, statistics, tags: context.tags, local, returns: None, clocks: None })
     }
 
     /// The same, which returns the probes of those on the list.
     pub(crate) fn returning(self, returns: Option<Arc<ReturnList>>) -> Self {
         Self { returns, ..self }
+    }
+
+    /// The same, whose workers use what is known of senders' clocks.
+    pub(crate) fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { clocks, ..self }
+    }
+
+    /// Where its workers look for what is known of senders' clocks; `None` where they time no packets, or a program in the
+    /// kernel does, which knows no clock but its own.
+    pub fn clocks(&self) -> Option<&Arc<SenderClocks>> {
+        self.clocks.as_ref()
     }
 
     /// The address packets are received on, with the port the kernel chose for 0.

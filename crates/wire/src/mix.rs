@@ -87,6 +87,17 @@ impl SizeMix {
     pub fn imix() -> Self {
         Self::Weighted(Weights(IMIX.to_vec()))
     }
+
+    /// The same mix with weighted sizes below `bytes` raised to it.
+    #[must_use]
+    pub fn at_least(mut self, bytes: u32) -> Self {
+        if let Self::Weighted(weights) = &mut self {
+            for size in &mut weights.0 {
+                size.bytes = size.bytes.max(bytes);
+            }
+        }
+        self
+    }
 }
 
 impl Weights {
@@ -217,6 +228,12 @@ impl fmt::Display for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_frames_of_a_mix_grow() {
+        assert_eq!(SizeMix::imix().at_least(84).to_string(), "84:28,594:16,1518:4");
+        assert_eq!(SizeMix::imix().at_least(64), SizeMix::imix());
+    }
 
     #[test]
     fn payloads_stay_when_headers_grow() {

@@ -12,18 +12,18 @@ use super::{
     interval::{parse_interval, parse_period},
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct DivertArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DivertCommand>,
     /// The interface whose queues are diverted
-    #[arg(value_name = "INTERFACE", required = true)]
+    #[arg(value_name = "INTERFACE", required_unless_present = "config")]
     pub(crate) interface: Option<String>,
     /// Which packets leave the kernel, in tcpdump's filter language; all for every packet [default: those that a
     /// rule of --rules takes]. This expression and those below each read a packet from its first byte: --match 'vlan 5'
     /// goes with --drop 'vlan and udp'
-    #[arg(long = "match", value_name = "EXPR", required_unless_present = "rules")]
+    #[arg(long = "match", value_name = "EXPR", required_unless_present_any = ["rules", "rule", "config"])]
     pub(crate) matching: Option<String>,
     /// The queues, for example 0,2-3; auto for all
     #[arg(long, alias = "queues", value_name = "LIST", default_value = "auto")]
@@ -44,6 +44,14 @@ pub(crate) struct DivertArgs {
     /// is drop, pass or keep, and limit and per may be left out
     #[arg(long, value_name = "FILE", group = "verdict")]
     pub(crate) rules: Option<PathBuf>,
+    /// One rule, as a line of --rules; repeatable, the first that takes a packet decides
+    #[arg(long, value_name = "RULE", group = "verdict", action = clap::ArgAction::Append)]
+    pub(crate) rule: Vec<String>,
+    /// Read the options from a TOML file, by their names: interface = "eth1", queue = "3", rules = ["drop udp and dst port 9"].
+    /// Options given here outrank it. SIGHUP reads it again: match and rules change between two packets; anything else
+    /// that changed, or a mistake, leaves the old rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Have the card help as far as it can: queue brings the packets to the queues of --queue by rules of the card, and all
     /// others elsewhere by its table; drop has the card drop what rules only drop. What the card does not take, the program
     /// picks, then on every queue; --dry-run says which. Undone at the end, after a kill by linerate nic restore. Large receive
@@ -102,7 +110,7 @@ pub(crate) struct DivertArgs {
     pub(crate) dry_run: bool,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub(crate) enum DivertCommand {
     /// Show what running diversions do
     Status(DivertStatusArgs),
@@ -116,7 +124,7 @@ pub(crate) enum DivertCommand {
     Test(DivertTestArgs),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct DivertTestArgs {
     /// The file of rules
     #[arg(value_name = "RULES")]
@@ -135,7 +143,7 @@ pub(crate) struct DivertTestArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct DivertStatusArgs {
     /// Only the one on this interface
     #[arg(value_name = "INTERFACE")]
@@ -148,7 +156,7 @@ pub(crate) struct DivertStatusArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct DivertQueueArgs {
     /// The queue
     #[arg(value_name = "QUEUE")]
@@ -158,7 +166,7 @@ pub(crate) struct DivertQueueArgs {
     pub(crate) interface: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct DivertStopArgs {
     /// Which diversion, when several run
     #[arg(value_name = "INTERFACE")]

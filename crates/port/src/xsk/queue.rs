@@ -13,7 +13,10 @@ use sys::xsk::{
     XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface};
+use super::{
+    XskGot, XskShape, interface,
+    kick::{Kick, push_through},
+};
 use crate::{PortError, Wait};
 
 /// How long a blocking turn waits before it returns.
@@ -181,15 +184,12 @@ impl XskQueue {
 
     /// Calls the kernel while it accepts packets: in copy mode it accepts a few per call.
     pub(super) fn push_through(&mut self) -> Result<(), PortError> {
-        let mut waiting = self.tx.waiting();
-        while waiting > 0 {
-            self.kick_tx()?;
-            let before = std::mem::replace(&mut waiting, self.tx.waiting());
-            if waiting >= before {
-                break;
-            }
-        }
-        Ok(())
+        let waiting = self.tx.waiting();
+        push_through(waiting, || {
+            let kicked = self.kick_tx()?;
+            Ok((kicked, self.tx.waiting()))
+        })
+        .map(drop)
     }
 
     /// Packets that could not be sent: the TX ring was full, or they did not fit their frame.
@@ -236,23 +236,12 @@ impl XskQueue {
         }
     }
 
-    fn kick_rx(&self) -> Result<(), PortError> {
-        self.kicked("receive on", self.socket.kick_rx())
+    fn kick_rx(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_rx()).map_err(|source| self.broken("receive on", source))
     }
 
-    fn kick_tx(&self) -> Result<(), PortError> {
-        self.kicked("send on", self.socket.kick_tx())
-    }
-
-    /// The kernel continues at the next call.
-    fn kicked(&self, action: &'static str, outcome: io::Result<()>) -> Result<(), PortError> {
-        match outcome {
-            Err(source) => match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
-                _ => Err(self.broken(action, source)),
-            },
-            Ok(()) => Ok(()),
-        }
+    fn kick_tx(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_tx()).map_err(|source| self.broken("send on", source))
     }
 
     fn broken(&self, action: &'static str, source: io::Error) -> PortError {

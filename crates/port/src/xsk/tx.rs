@@ -10,7 +10,11 @@ use sys::xsk::{
     BusyPoll, CopyMode, Frame, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket, XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface, napi::Polled};
+use super::{
+    XskGot, XskShape, interface,
+    kick::{Kick, push_through},
+    napi::Polled,
+};
 use crate::{Layer, PortError, Sent, TxPort, xdp::rings};
 
 /// How to open an [`XskTx`].
@@ -66,7 +70,7 @@ impl XskTxOptions {
 }
 
 impl XskTx {
-    /// How long closing a port waits for the card to fetch the packets in the ring.
+    /// How long closing a port waits for the kernel or the card to fetch the packets in the ring.
     const DRAIN: Duration = Duration::from_millis(100);
 
     /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK if the memory lock limit is low; zero-copy
@@ -158,30 +162,19 @@ impl XskTx {
         packets
     }
 
-    /// Calls the kernel; returns whether it completed the request.
-    fn kick(&self) -> Result<bool, PortError> {
-        match self.socket.kick_tx() {
-            Ok(()) => Ok(true),
-            Err(source) => match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
-                _ => Err(self.broken("send on", source)),
-            },
-        }
+    fn kick(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_tx()).map_err(|source| self.broken("send on", source))
     }
 
     /// Calls the kernel while it accepts packets; returns the number accepted.
     fn push_through(&mut self) -> Result<usize, PortError> {
-        let mut taken = 0;
-        loop {
-            self.kick()?;
-            let left = self.queue.waiting() as usize;
-            let now = self.waiting.saturating_sub(left);
-            self.waiting -= now;
-            taken += now;
-            if self.waiting == 0 || now == 0 {
-                return Ok(taken);
-            }
-        }
+        let left = push_through(self.waiting as u32, || {
+            let kicked = self.kick()?;
+            Ok((kicked, self.queue.waiting()))
+        })?;
+        let taken = self.waiting.saturating_sub(left as usize);
+        self.waiting -= taken;
+        Ok(taken)
     }
 
     fn takes_when_queued(&self) -> bool {
@@ -227,6 +220,17 @@ impl TxPort for XskTx {
         }
         sent.turned_away = usize::from(sent.taken == 0 && (packets > 0 || self.waiting > 0));
         Ok(sent)
+    }
+
+    /// Waits until the kernel has taken what is in the ring: of packets that wait there it may have taken some already.
+    fn settle(&mut self) -> Result<usize, PortError> {
+        let deadline = Instant::now() + Self::DRAIN;
+        let mut taken = 0;
+        while !self.takes_when_queued() && self.waiting > 0 && Instant::now() < deadline {
+            self.reclaim();
+            taken += self.push_through()?;
+        }
+        Ok(taken)
     }
 }
 

@@ -2,7 +2,7 @@
 //! (IEEE 1588-2008, 15).
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process,
@@ -24,6 +24,33 @@ pub struct Following {
     pub path_delay_ns: u64,
     /// The clock is a card's, which something else must synchronise with the wall clock.
     pub is_card: bool,
+    /// What its port does.
+    pub port: PortState,
+    /// The clock that all follow; `None` where the daemon does not name it.
+    pub reference: Option<ClockIdentity>,
+}
+
+/// A clock's name (IEEE 1588-2008, 7.5.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockIdentity(pub [u8; 8]);
+
+/// What a port does (8.2.5.3.1): only a clock that follows steadily is kept, or the one that all follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortState {
+    /// Others follow it.
+    Master,
+    /// It follows another clock.
+    Slave,
+    /// It is starting, listening, not calibrated yet, or broken.
+    Other,
+}
+
+impl fmt::Display for ClockIdentity {
+    /// As linuxptp writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i] = self.0;
+        write!(f, "{a:02x}{b:02x}{c:02x}.{d:02x}{e:02x}.{g:02x}{h:02x}{i:02x}")
+    }
 }
 
 /// Management message: header, target, and request (13.3, 15.4).
@@ -34,12 +61,20 @@ const VERSION: u8 = 2;
 const RESPONSE: u8 = 2;
 const TLV_MANAGEMENT: u16 = 1;
 const CURRENT_DATA_SET: u16 = 0x2001;
-/// linuxptp's extension: the port's interface, and its timestamping.
+const PARENT_DATA_SET: u16 = 0x2002;
+const PORT_DATA_SET: u16 = 0x2004;
+/// Of linuxptp's own: where the port is, and how its packets are stamped.
 const PORT_PROPERTIES: u16 = 0xc004;
 const CURRENT_BYTES: usize = 18;
 /// After the port's identity (10) and its state (1).
 const STAMPING_AT: usize = 11;
 const STAMPED_BY_SOFTWARE: u8 = 0;
+/// After the port's identity.
+const STATE_AT: usize = 10;
+const MASTER: u8 = 6;
+const SLAVE: u8 = 9;
+/// After the parent's identity and statistics, and the reference's quality (15.5.3.5.1).
+const REFERENCE_AT: usize = 24;
 
 /// Queries the daemon at this socket; it answers for domain 0.
 ///
@@ -51,7 +86,18 @@ pub fn following(socket: &Path) -> io::Result<Following> {
     let following = read_current(&current).ok_or(io::ErrorKind::InvalidData)?;
     // An older daemon does not know this request: then it is unknown whether it disciplines the wall clock itself.
     let properties = asking.ask(PORT_PROPERTIES).unwrap_or_default();
-    Ok(Following { is_card: properties.get(STAMPING_AT) != Some(&STAMPED_BY_SOFTWARE), ..following })
+    let port = asking.ask(PORT_DATA_SET).unwrap_or_default();
+    let parent = asking.ask(PARENT_DATA_SET).unwrap_or_default();
+    Ok(Following {
+        is_card: properties.get(STAMPING_AT) != Some(&STAMPED_BY_SOFTWARE),
+        port: match port.get(STATE_AT) {
+            Some(&MASTER) => PortState::Master,
+            Some(&SLAVE) => PortState::Slave,
+            _ => PortState::Other,
+        },
+        reference: parent.get(REFERENCE_AT..).and_then(|rest| rest.first_chunk()).copied().map(ClockIdentity),
+        ..following
+    })
 }
 
 /// A socket to receive answers; its file is removed with it.
@@ -131,6 +177,8 @@ fn read_current(data: &[u8]) -> Option<Following> {
         ahead_ns: scaled(2),
         path_delay_ns: scaled(10).unsigned_abs(),
         is_card: false,
+        port: PortState::Other,
+        reference: None,
     })
 }
 
@@ -144,6 +192,15 @@ mod tests {
     const CURRENT: [u8; CURRENT_BYTES] =
         [0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 9, 0x7b, 0, 0];
 
+    const FOLLOWING: Following = Following {
+        steps: 1,
+        ahead_ns: -253,
+        path_delay_ns: 2427,
+        is_card: false,
+        port: PortState::Other,
+        reference: None,
+    };
+
     fn answered(id: u16, data: &[u8]) -> Vec<u8> {
         let mut message = question(id).to_vec();
         message[46] = RESPONSE;
@@ -154,7 +211,7 @@ mod tests {
 
     #[test]
     fn offset_and_delay_are_read() {
-        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        let expected = FOLLOWING;
         let message = answered(CURRENT_DATA_SET, &CURRENT);
         assert_eq!(read_current(answer(&message, CURRENT_DATA_SET).unwrap()), Some(expected));
         assert_eq!(answer(&message, PORT_PROPERTIES), None);
@@ -171,7 +228,16 @@ mod tests {
         let daemon = UnixDatagram::bind(&file).unwrap();
         let serve = move || {
             let mut message = [0; 100];
-            for (id, data) in [(CURRENT_DATA_SET, &CURRENT[..]), (PORT_PROPERTIES, &[0; 13])] {
+            let mut port = [0; 26];
+            port[STATE_AT] = SLAVE;
+            let mut parent = [0; 32];
+            parent[REFERENCE_AT..].copy_from_slice(&[0, 27, 33, 255, 254, 1, 2, 171]);
+            for (id, data) in [
+                (CURRENT_DATA_SET, &CURRENT[..]),
+                (PORT_PROPERTIES, &[0; 13]),
+                (PORT_DATA_SET, &port),
+                (PARENT_DATA_SET, &parent),
+            ] {
                 let (len, from) = daemon.recv_from(&mut message).unwrap();
                 assert_eq!(message[..len], question(id));
                 let path = from.as_pathname().unwrap();
@@ -180,8 +246,10 @@ mod tests {
             }
         };
         let server = thread::spawn(serve);
-        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        let reference = ClockIdentity([0, 27, 33, 255, 254, 1, 2, 171]);
+        let expected = Following { port: PortState::Slave, reference: Some(reference), ..FOLLOWING };
         assert_eq!(following(&file).unwrap(), expected);
+        assert_eq!(reference.to_string(), "001b21.fffe.0102ab");
         server.join().unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!(following(&file).unwrap_err().kind(), io::ErrorKind::NotFound);

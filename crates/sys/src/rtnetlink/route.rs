@@ -169,8 +169,8 @@ impl Route {
             kind,
             interface: attributes.u32(libc::RTA_OIF).unwrap_or(0),
             gateway: attributes.find(libc::RTA_GATEWAY).and_then(address).or_else(|| {
-                // `struct rtvia`: a router of the other IP version; its family, then its address.
-                attributes.find(libc::RTA_VIA).and_then(|via| address(via.get(2..)?))
+                // `struct rtvia`: a router of the other version of IP; its family, then its address.
+                attributes.find(RTA_VIA).and_then(|via| address(via.get(2..)?))
             }),
             source: attributes.find(libc::RTA_PREFSRC).and_then(address),
             mtu: metrics.and_then(|metrics| metrics.u32(RTAX_MTU)).filter(|mtu| *mtu > 0),
@@ -180,6 +180,8 @@ impl Route {
 
 /// `RTAX_MTU` of `linux/rtnetlink.h`.
 const RTAX_MTU: u16 = 2;
+/// The same number with every C library; the `libc` crate has it for glibc only.
+const RTA_VIA: u16 = 18;
 
 impl Neighbour {
     fn parse(body: &[u8]) -> Option<Self> {

@@ -115,9 +115,9 @@ impl RecvBatch {
     /// `WouldBlock` when nothing arrived within the socket's timeout, `Interrupted` by a signal, or other errors of
     /// the kernel said.
     pub fn recv(&mut self, socket: &UdpSocket, wait: bool) -> io::Result<usize> {
-        self.headers[0].msg_hdr.msg_controllen = CONTROL_BYTES;
+        self.headers[0].msg_hdr.msg_controllen = CONTROL_BYTES as _;
         if self.wants.segments || self.wants.times {
-            self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = CONTROL_BYTES);
+            self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = CONTROL_BYTES as _);
         }
         if self.wants.sources {
             let len = NAME_BYTES as libc::socklen_t;
@@ -130,7 +130,7 @@ impl RecvBatch {
                 socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 self.headers.len() as u32,
-                flags,
+                flags as _,
                 ptr::null_mut(),
             )
         };
@@ -169,7 +169,8 @@ impl RecvBatch {
 
     /// The ancillary data of a message.
     fn controls(&self, index: usize) -> &[u8] {
-        let len = self.headers[index].msg_hdr.msg_controllen.min(CONTROL_BYTES);
+        #[cfg_attr(target_env = "gnu", expect(clippy::unnecessary_cast, reason = "musl has 32 bits here"))]
+        let len = (self.headers[index].msg_hdr.msg_controllen as usize).min(CONTROL_BYTES);
         &self.controls[index].0[..len]
     }
 }

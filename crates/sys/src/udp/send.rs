@@ -113,8 +113,9 @@ impl SendBatch {
         let headers = &mut self.headers[first..last];
         // SAFETY: the headers point to vectors, slots and addresses that live as long as `self`; the kernel reads them
         // and writes only `msg_len`.
-        let sent =
-            unsafe { libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL) };
+        let sent = unsafe {
+            libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL as _)
+        };
         match usize::try_from(sent) {
             Ok(messages) => Ok((messages * self.segments).min(to - from)),
             Err(_) => Err(io::Error::last_os_error()),

@@ -33,6 +33,8 @@ impl Readings {
             flow_inter_arrival: distribution(&measured.flow_inter_arrival),
             jitter: distribution(&measured.jitter),
             latency: distribution(&measured.latency),
+            // The program knows no clock but its own.
+            related: Distribution::new(),
         };
         Self {
             level,
@@ -44,6 +46,8 @@ impl Readings {
                 foreign: measured.foreign,
                 unstamped: 0,
                 before_sent: measured.before_sent,
+                related: 0,
+                before_sent_related: 0,
                 sent_by_uptime: measured.sent_by_uptime,
                 first_ns: (measured.packets > 0).then_some(first_ns),
                 last_ns,

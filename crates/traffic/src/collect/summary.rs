@@ -21,6 +21,8 @@ const L1_EXTRA_BYTES: u64 = 20;
 pub enum LatencyMeans {
     /// The clocks are related: it is reported.
     Time,
+    /// Sessions relate them: it is reported on this host's clock.
+    Related,
     /// They are not: it is not reported.
     Nothing,
 }
@@ -70,6 +72,11 @@ impl Readings {
     /// Packets that carry the time since their sender's boot, or none.
     pub fn sent_by_uptime(&self) -> u64 {
         self.counts.sent_by_uptime
+    }
+
+    /// Packets that were timed, and those of them whose sender's clock a session related to ours.
+    pub fn timed_and_related(&self) -> [u64; 2] {
+        [self.times.latency.histogram().samples() + self.counts.before_sent, self.counts.related]
     }
 
     /// The counters among them.
@@ -150,6 +157,7 @@ impl Recorded {
             flow_inter_arrival: both(&self.flow_gap),
             jitter: self.jitter.clone(),
             latency: self.latency.clone(),
+            related: self.related.clone(),
         }
     }
 }
@@ -243,6 +251,8 @@ impl Counts {
         self.foreign += other.foreign;
         self.unstamped += other.unstamped;
         self.before_sent += other.before_sent;
+        self.related += other.related;
+        self.before_sent_related += other.before_sent_related;
         self.sent_by_uptime += other.sent_by_uptime;
         self.first_ns = [self.first_ns, other.first_ns].into_iter().flatten().min();
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -255,6 +265,7 @@ impl Times {
         self.flow_inter_arrival.merge(&other.flow_inter_arrival);
         self.jitter.merge(&other.jitter);
         self.latency.merge(&other.latency);
+        self.related.merge(&other.related);
     }
 }
 
@@ -304,8 +315,16 @@ fn share(level: StatisticsLevel, counts: &Counts, times: &Times, latency: Latenc
         inter_arrival: timed(&times.inter_arrival),
         flow_inter_arrival: timed(&times.flow_inter_arrival),
         jitter: timed(&times.jitter),
-        latency: timed(&times.latency).filter(|_| latency == LatencyMeans::Time),
-        before_sent: if latency == LatencyMeans::Time { counts.before_sent } else { 0 },
+        latency: match latency {
+            LatencyMeans::Time => timed(&times.latency),
+            LatencyMeans::Related => timed(&times.related),
+            LatencyMeans::Nothing => None,
+        },
+        before_sent: match latency {
+            LatencyMeans::Time => counts.before_sent,
+            LatencyMeans::Related => counts.before_sent_related,
+            LatencyMeans::Nothing => 0,
+        },
         ..ReceptionShare::default()
     }
 }

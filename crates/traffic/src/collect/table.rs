@@ -57,6 +57,10 @@ impl<T> Table<T> {
         &mut self.entries[place].1
     }
 
+    pub(super) fn each_mut(&mut self, each: impl FnMut(&mut T)) {
+        self.entries.iter_mut().map(|(_, entry)| entry).for_each(each);
+    }
+
     /// The index of this key's entry, created if missing and if the table has room.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: Key, make: impl FnOnce() -> T) -> Option<usize> {

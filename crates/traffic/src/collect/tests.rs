@@ -231,3 +231,37 @@ fn packets_that_differ_in_nothing_but_their_numbers_are_measured_each() {
         assert!(together.sequence.unwrap().duplicates > 10);
     }
 }
+
+#[test]
+fn senders_times_are_put_on_this_hosts_clock_where_a_session_knows_how() {
+    let clocks = std::sync::Arc::<SenderClocks>::default();
+    let mut reader =
+        Collector::new(StatisticsLevel::Time, ReaderPlace::default()).relating(Some(clocks.clone()));
+    let measured = |reader: &mut Collector| {
+        let readings = reader.readings();
+        let both = readings.timed_and_related();
+        (both, reception(&[readings], LatencyMeans::Related).total)
+    };
+    let ahead = |uptime_ns| Some(SenderAhead { uptime_ns, wall_ns: uptime_ns + 7 });
+    // Stream 1's host started 5 s later than ours; nothing is known of stream 2.
+    clocks.set(&[1], ahead(5_000_000_000));
+    reader.add(&arrival(1, 7, 1, 0, 1_000, 5_000_001_300));
+    reader.add(&arrival(2, 7, 2, 0, 1_000, 5_000_001_300));
+    let (both, total) = measured(&mut reader);
+    assert_eq!((both, total.latency.unwrap().max_ns), ([2, 1], 300));
+    // It drifts: what came before keeps the latency that it had.
+    reader.add(&arrival(1, 7, 1, 1, 2_000, 5_000_002_300));
+    clocks.set(&[1, 2], ahead(5_000_000_100));
+    reader.look_at_clocks();
+    reader.add(&arrival(1, 7, 1, 2, 3_000, 5_000_003_300));
+    let by_wall = Arrival { is_sent_by_wall: true, ..arrival(2, 7, 2, 1, 3_000, 5_000_003_300) };
+    reader.add(&by_wall);
+    reader.add_row(&Arrival { arrived_ns: 5_000_003_000, ..arrival(2, 7, 2, 2, 3_000, 0) }, 3);
+    let (both, total) = measured(&mut reader);
+    let latency = total.latency.unwrap();
+    assert_eq!((both, latency.samples, total.before_sent), ([8, 7], 4, 3));
+    assert_eq!((latency.min_ns, latency.max_ns), (193, 300));
+    reader.reset();
+    reader.add(&arrival(1, 7, 1, 3, 4_000, 5_000_004_300));
+    assert_eq!(measured(&mut reader).1.latency.unwrap().max_ns, 200, "clocks are not forgotten");
+}

@@ -14,6 +14,14 @@ pub(super) fn expression(option: &str, text: &str) -> Result<Expression, Failure
     })
 }
 
+/// A rule of the command line.
+pub(super) fn one_rule(text: &str) -> Result<Rule, Failure> {
+    text.parse().map_err(|error: RuleError| {
+        let failure = Failure::new(Status::Usage, format!("rule '{text}': {}", in_words(&error)));
+        marked(&error).into_iter().fold(failure, Failure::hint)
+    })
+}
+
 /// The rules of a file, or everything that is wrong with them.
 pub(super) fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
     let text = fs::read_to_string(path)

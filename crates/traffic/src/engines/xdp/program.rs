@@ -29,7 +29,7 @@ pub(super) fn start(
     mode: XdpMode,
     context: &RxContext<'_>,
 ) -> Result<Receiver, EngineError> {
-    let &RxContext { placement, tags, returns } = context;
+    let &RxContext { placement, tags, returns, .. } = context;
     let level = plan.statistics.map(|statistics| statistics.level);
     let at = (context, plan.local);
     if returns.is_some() || level > Some(StatisticsLevel::Counter) {
