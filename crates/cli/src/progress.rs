@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Interval, Trial};
 use sys::signal;
 use trial::Tick;
-use view::{Ahead, Seen};
+use view::{Ahead, Seen, Snapshot};
 
 use crate::{
     failure::Failure,
@@ -42,7 +42,7 @@ impl Progress {
         Self { live, bar, form, journal, failure: None }
     }
 
-    /// Ends the display; what could not be printed meanwhile is told now.
+    /// Ends the display; what could not be printed meanwhile is reported now.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -55,11 +55,14 @@ impl Progress {
     pub(crate) fn begins(&mut self, ahead: Ahead) {
         self.live.story.trial_begins(ahead, self.live.now_s());
         self.live.show();
-        let line = view::line(&self.live.story.snapshot(self.live.now_s()));
         match &self.bar {
             Some(_) => self.draw(),
             None if self.live.views.has_screen() => {}
-            None => eprintln!("{line}"),
+            None => {
+                // Nothing was sent yet.
+                let now = self.live.story.snapshot(self.live.now_s());
+                eprintln!("{}", view::line(&Snapshot { traffic: None, waterfall: None, ..now }));
+            }
         }
     }
 

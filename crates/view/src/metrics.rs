@@ -1,4 +1,4 @@
-//! A snapshot as metrics: the OpenMetrics text format, or Prometheus' older one for those who do not ask for it.
+//! A snapshot as metrics: the OpenMetrics text format, or Prometheus' older one for clients that do not accept it.
 
 use std::fmt::Write;
 

@@ -20,7 +20,7 @@ enum What<'r> {
 }
 
 impl Moment<'_> {
-    /// Tells it; `now_s` is the story's own time.
+    /// Adds it to a story; `now_s` is the story's own time.
     pub fn tell(&self, story: &mut Story, now_s: f64) {
         match &self.what {
             What::Begins(ahead) => story.trial_begins(ahead.clone(), now_s),

@@ -52,7 +52,7 @@ pub struct Ahead {
     pub rx: String,
     /// The sweep's parameters or the load, in words; may be empty.
     pub what: String,
-    /// Packets per second asked for; `None` is the maximum or not known.
+    /// The requested packets per second; `None` is the maximum or not known.
     pub asked_pps: Option<f64>,
     /// CPUs that workers are pinned to.
     pub worker_cpus: Vec<u32>,

@@ -1,4 +1,4 @@
-//! The secret in a page's address: who does not know it sees nothing.
+//! The secret in a page's address: a request without it sees nothing.
 
 use std::{
     fs::File,

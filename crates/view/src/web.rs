@@ -45,7 +45,7 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 pub struct WebPlan {
     /// The address; port 0 lets the kernel choose.
     pub address: SocketAddr,
-    /// Connections at once; others are told to come later.
+    /// Connections at once; others get status 503.
     pub clients: u32,
     /// Only `/metrics`, without a token.
     pub metrics_only: bool,
@@ -106,7 +106,7 @@ impl Web {
         Ok(Self { address, served })
     }
 
-    /// Where it is; the port is the kernel's choice when 0 was asked for.
+    /// Where it is; the kernel chooses the port for 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

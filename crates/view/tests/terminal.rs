@@ -75,7 +75,7 @@ fn signal(pid: &str, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
 }
 
-/// A screen until a signal or a key asks for its end; `then` runs while it is on.
+/// A screen until a signal or a key ends it; `then` runs while it is on.
 fn screen(then: impl FnOnce()) {
     sys::signal::catch().unwrap();
     print!("pid={};", std::process::id());

@@ -56,7 +56,7 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
 }
 
 /// Sent and delivered of all pairs, which decide about the axis.
-pub(super) fn rates<'r>(rungs: &'r [Rung]) -> impl Iterator<Item = f64> + 'r {
+pub(super) fn rates(rungs: &[Rung]) -> impl Iterator<Item = f64> {
     rungs.iter().flat_map(|rung| [rung.pair.sent_pps.median, rung.pair.delivered_pps.median])
 }
 

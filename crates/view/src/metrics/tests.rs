@@ -34,7 +34,7 @@ fn parse(text: &str, form: Form) -> (BTreeMap<String, String>, BTreeMap<String, 
             Form::OpenMetrics if is_counter => format!("{current}_total"),
             _ => current.clone(),
         };
-        assert_eq!(name, expected, "series stand below their family");
+        assert_eq!(name, expected, "series follow their family");
         assert_eq!(name.ends_with("_total"), is_counter);
         let (labels, value) = rest.rsplit_once(' ').expect("a value");
         let value: f64 = value.parse().expect("a number");

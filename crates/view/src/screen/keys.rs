@@ -7,7 +7,7 @@ use super::look::Look;
 pub(super) struct Keys {
     pub(super) look: Look,
     is_quitting: bool,
-    /// Bytes of an escape sequence that is to be skipped.
+    /// Within an escape sequence, which means nothing here.
     in_escape: bool,
 }
 

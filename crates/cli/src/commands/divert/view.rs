@@ -116,6 +116,15 @@ fn families(status: &Status) -> Vec<Family> {
         }
         family
     };
+    let whole = |name: &str, help: &str, value: u64| Family::counter(name, help).with(&[], value as f64);
+    let mut received = Family::counter("divert_queue_packets", "Packets that came to a queue's thread.");
+    let mut diverted =
+        Family::gauge("divert_queue_diverted", "1 while the queue is diverted, 0 while its thread hangs.");
+    for queue in &status.queues {
+        let number = queue.queue.to_string();
+        received = received.with(&[("queue", &number)], queue.received as f64);
+        diverted = diverted.with(&[("queue", &number)], f64::from(u8::from(queue.diverted)));
+    }
     let mut fates = Family::counter("divert_packets", "What became of them.");
     for fate in Fate::ALL {
         let lines = status.ledger.lines.iter().filter(|entry| entry.fate == fate);
@@ -138,6 +147,11 @@ fn families(status: &Status) -> Vec<Family> {
         Family::counter("divert_arrived_packets", "Packets that the program saw.")
             .with(&[], status.ledger.arrived as f64),
         fates,
+        whole("divert_reloads", "Times that the rules were replaced.", status.reloads),
+        whole("divert_rejected_reloads", "Times that new rules were refused.", status.rejected_reloads),
+        whole("divert_recorded_packets", "Packets in sample and keep files.", status.recorded),
+        received,
+        diverted,
     ]
 }
 
@@ -149,7 +163,8 @@ mod tests {
 
     fn status() -> Status {
         serde_json::from_value(json!({
-            "interface": "eth0", "place": "xdp", "duration_s": 2.0, "queues": [],
+            "interface": "eth0", "place": "xdp", "duration_s": 2.0,
+            "queues": [{"queue": 3, "cpu": null, "diverted": true, "received": 0}],
             "rules": [{"rule": "drop \"x\"", "packets": 1_234_567, "bytes": 12, "limited_packets": 3}],
             "ledger": {"arrived": 9, "unexplained": 0, "lines": [
                 {"fate": "dropped", "place": "a rule drops them", "packets": 9, "source": "program"}]},
@@ -169,5 +184,12 @@ mod tests {
         }
         let fall = now.waterfall.unwrap();
         assert_eq!((fall.from.1, fall.places[0].packets, fall.to.unwrap().1, fall.residual), (9, 9, 0, 0));
+        let of_card = "{run=\"\",interface=\"eth0\"";
+        assert!(
+            page.contains(&format!("\nlinerate_divert_queue_diverted{of_card},queue=\"3\"}} 1\n")),
+            "{page}"
+        );
+        assert!(page.contains(&format!("\nlinerate_divert_rejected_reloads_total{of_card}}} 0\n")), "{page}");
+        assert!(page.ends_with("# EOF\n"));
     }
 }
