@@ -30,6 +30,7 @@ mod queues;
 mod random;
 mod receipt;
 mod reception;
+mod ring;
 mod run;
 mod sequence;
 mod statistics;
@@ -64,6 +65,7 @@ pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
     SenderStatistics, StatisticsLevel, Timing,
 };
+pub use ring::{RingTrace, RingUse};
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
     Start, Stream, Trial, Wire,

@@ -17,6 +17,7 @@ use crate::{
     queues::QueueUse,
     receipt::Receipt,
     reception::{ReceptionStatistics, RoundTrips},
+    ring::RingUse,
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
     timeline::Timeline,
@@ -273,6 +274,9 @@ pub struct Trial {
     /// Where the receiving CPUs' time went, when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// How the receiver used a card's ring that it drove itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingUse>,
     /// The kernel that the trial ran on, where a run has several: `uname -r`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,

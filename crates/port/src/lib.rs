@@ -221,6 +221,11 @@ pub trait RxPort {
         None
     }
 
+    /// How a ring that it drives itself was used; `None` where the kernel drives it.
+    fn ring(&mut self) -> Option<measure::RingUse> {
+        None
+    }
+
     /// Packets lost as far as the packets received have told: costs nothing, and may lag behind.
     fn lost_seen(&self) -> u64;
 

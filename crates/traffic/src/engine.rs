@@ -145,6 +145,10 @@ pub struct RingOptions {
     pub tail_batch: Option<u32>,
     /// What becomes of received frames' buffers.
     pub buffers: Option<Buffers>,
+    /// Descriptors ahead whose frames the CPU is asked to load early.
+    pub prefetch: Option<u32>,
+    /// Note head, tail and missed frames poll by poll.
+    pub trace: bool,
 }
 
 /// What a sending engine is like.

@@ -2,7 +2,7 @@
 
 use measure::{
     Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt, ReceptionStatistics,
-    RoundTrips, Stream, Trial, Wire,
+    RingUse, RoundTrips, Stream, Trial, Wire,
 };
 use sys::cycles::HardwareCounts;
 use traffic::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
@@ -68,6 +68,8 @@ pub struct RxOutcome {
     pub profile: Option<Profile>,
     /// What both hosts' drivers saw.
     pub wire: Option<Wire>,
+    /// How the receiver used a ring that it drove itself.
+    pub ring: Option<RingUse>,
 }
 
 impl RxOutcome {
@@ -86,6 +88,7 @@ impl RxOutcome {
             queues: None,
             profile: None,
             wire: None,
+            ring: None,
         }
     }
 }
@@ -143,6 +146,7 @@ impl TxOutcome {
             queues: rx.queues,
             profile: rx.profile,
             wire: rx.wire,
+            ring: rx.ring,
             ..Trial::default()
         }
     }
