@@ -11,7 +11,7 @@ pub struct RingUse {
     /// Frames that arrived while the card had no descriptor (register RNBC). No loss by itself: the card's packet buffer may
     /// have kept them.
     pub without_descriptor: u64,
-    /// Nanoseconds that it took to hand a descriptor back to the card, with what becomes of its buffer: a sample.
+    /// Nanoseconds that it took to hand a descriptor back to the card, with what becomes of its buffer: the median of a sample.
     pub refill_ns: Option<f64>,
     /// Descriptors in that sample.
     pub refills_timed: u64,

@@ -193,6 +193,10 @@ pub(crate) struct RealRdrArgs {
     /// Values of the kernel driver's copybreak [default: 0,256]
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "real")]
     pub(crate) copybreak: Vec<u32>,
+    /// Write head, tail and missed frames of the engine pci's rings to this file (CSV), a line a poll that found a change, and
+    /// draw them in the report
+    #[arg(long, value_name = "FILE", requires = "real")]
+    pub(crate) trace: Option<PathBuf>,
     /// Descriptors of the rings, the kernel driver's too
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(80..=4096))]
     pub(crate) ring_slots: u32,

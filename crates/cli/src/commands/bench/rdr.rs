@@ -1,6 +1,9 @@
 //! `linerate bench rdr`: the RDR paper's experiment, by the model, or on a card (`--real`).
 
-use std::io::{self, Write};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
 
 use bench::{BenchPlan, ETHERNET_BYTES, RdrPlan, SweepPlan, rdr_point, run_rdr};
 use clap::Parser;
@@ -43,7 +46,8 @@ pub(super) fn run(args: &BenchRdrArgs) -> Result<bool, Failure> {
     Diagnosis::start().map_err(|error| unprofiled(&error))?;
     let lab = &first_lab(&plan.sweep.points);
     let start = opening("bench rdr", origin(lab), &plan);
-    let experiment = Experiment { text: Some(&write), ..Experiment::new(start, lab, access) };
+    let trace = args.real.trace.as_deref();
+    let experiment = Experiment { trace, text: Some(&write), ..Experiment::new(start, lab, access) };
     experiment.run(output, None, |start, _, progress| run_rdr(&plan, start, progress))
 }
 
@@ -63,8 +67,9 @@ impl Receiver {
         }
     }
 
-    fn words(&self, ring_slots: u32) -> Vec<String> {
-        match self {
+    fn words(&self, real: &RealRdrArgs) -> Vec<OsString> {
+        let ring_slots = real.ring_slots;
+        let words = match self {
             Self::Ring(buffers) => vec![
                 "--rx=pci".into(),
                 "--take-device".into(),
@@ -77,7 +82,12 @@ impl Receiver {
                 format!("--rx-ring={ring_slots}"),
                 format!("--copybreak={copybreak}"),
             ],
+        };
+        let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        if let (Self::Ring(_), Some(file)) = (self, &real.trace) {
+            words.extend(["--trace".into(), file.into()]);
         }
+        words
     }
 }
 
@@ -124,15 +134,16 @@ fn point(
     let (Some(tx), Some(rx)) = (&real.tx_interface, &real.rx_interface) else {
         return Err(Failure::new(Status::Usage, "--real needs --tx-interface and --rx-interface"));
     };
-    let mut words: Vec<String> = ["linerate", "bench", "--tx=pktgen"].map(String::from).into();
-    words.extend([
+    let mut words: Vec<OsString> = ["linerate", "bench", "--tx=pktgen"].map(OsString::from).into();
+    let settings = [
         format!("--tx-interface={tx}"),
         format!("--rx-interface={rx}"),
         format!("--frame-size={}", payload + ETHERNET_BYTES),
         format!("--rate={rate}"),
         format!("--duration={}us", real.duration.as_micros()),
-    ]);
-    words.extend(receiver.words(real.ring_slots));
+    ];
+    words.extend(settings.map(OsString::from));
+    words.extend(receiver.words(real));
     let cli = Cli::try_parse_from(&words).map_err(|error| crate::usage::failure(&error))?;
     match &cli.command {
         Command::Bench(bench) => plan(&bench.asked(), access),
