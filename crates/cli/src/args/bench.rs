@@ -173,7 +173,7 @@ pub(crate) struct BenchRdrArgs {
 pub(crate) struct RealRdrArgs {
     /// Flood a card with the kernel's pktgen: the engine pci with each buffer policy, then the kernel's driver with each
     /// copybreak and a profile
-    #[arg(long, requires_all = ["rx_interface", "take_device"], conflicts_with_all = ["ports", "policy"])]
+    #[arg(long, requires_all = ["rx_interface", "take_device"], conflicts_with_all = ["ports", "policy", "calls"])]
     pub(crate) real: bool,
     /// Send from this interface, which is wired to the other one; both must be down
     #[arg(long, value_name = "IF", requires = "real", requires = "rx_interface")]
