@@ -11,6 +11,7 @@ use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    fleet::FleetRun,
     instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
@@ -190,6 +191,9 @@ pub struct End {
     /// How the search went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuneSearch>,
+    /// What each machine did, where many took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
     /// Remarks a reader must know to trust the numbers.
     pub notes: Vec<String>,
 }
