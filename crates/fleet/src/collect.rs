@@ -65,7 +65,8 @@ impl Concluded {
 
 /// The trials of a run, from what is stored of it.
 pub(crate) fn conclude(run: &str, stored: &Stored) -> Concluded {
-    let mut concluded = Concluded { fleet: FleetRun { run: run.into(), ..FleetRun::default() }, ..Concluded::default() };
+    let mut concluded =
+        Concluded { fleet: FleetRun { run: run.into(), ..FleetRun::default() }, ..Concluded::default() };
     let mut demands = Demands { tolerate: 0, most_start_error_ns: u64::MAX };
     if let Some(head) = &stored.head {
         concluded.fleet.agents = head.agents.clone();
@@ -105,7 +106,8 @@ pub(crate) fn conclude(run: &str, stored: &Stored) -> Concluded {
         match merge(launch, &stored.outcomes, clocks.get(of).copied().unwrap_or(&unseen), demands) {
             Ok(merged) => {
                 let index = concluded.trials.len() as u32;
-                let numbered = merged.intervals.into_iter().map(|interval| Interval { trial: index, ..interval });
+                let numbered =
+                    merged.intervals.into_iter().map(|interval| Interval { trial: index, ..interval });
                 concluded.intervals.extend(numbered);
                 concluded.trials.push(merged.trial);
                 concluded.fleet.trials.push(merged.fleet);

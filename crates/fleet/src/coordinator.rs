@@ -116,10 +116,7 @@ async fn discover(client: &Client, at_most: Duration) -> Result<Vec<Description>
     let inbox = client.new_inbox();
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let ask = serde_json::to_vec(&Ask::Describe)?;
-    client
-        .publish_with_reply(names::ASK_ALL, inbox, ask.into())
-        .await
-        .map_err(|error| failed(&error))?;
+    client.publish_with_reply(names::ASK_ALL, inbox, ask.into()).await.map_err(|error| failed(&error))?;
     client.flush().await.map_err(|error| failed(&error))?;
     let until = Instant::now() + at_most;
     let mut agents: BTreeMap<(String, String), Description> = BTreeMap::new();
@@ -212,7 +209,8 @@ impl<W: Watcher> Coordinator<'_, W> {
         if table.red() > 0 {
             return Err(FleetError::Preflight { red: table.red() });
         }
-        let mut agents: Vec<_> = chosen.senders.iter().chain(&chosen.receivers).map(|a| a.facts.clone()).collect();
+        let mut agents: Vec<_> =
+            chosen.senders.iter().chain(&chosen.receivers).map(|a| a.facts.clone()).collect();
         for (agent, role) in agents.iter_mut().zip(chosen.roles()) {
             agent.role = role.into();
         }
@@ -280,7 +278,11 @@ impl<W: Watcher> Coordinator<'_, W> {
             };
             let found: Vec<Description> = all.iter().filter(has).cloned().collect();
             let labels: Vec<String> = select.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            if found.is_empty() { Err(FleetError::Nobody { role, labels: labels.join(",") }) } else { Ok(found) }
+            if found.is_empty() {
+                Err(FleetError::Nobody { role, labels: labels.join(",") })
+            } else {
+                Ok(found)
+            }
         };
         let senders = with("senders", &self.plan.senders)?;
         let is_sender = |agent: &Description| senders.iter().any(|one| one.facts.agent == agent.facts.agent);
@@ -299,7 +301,8 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     fn preflight(&self, chosen: &Chosen) -> Preflight {
         let mut table = Preflight::default();
-        let highest = self.plan.rates.iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten();
+        let highest =
+            self.plan.rates.iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten();
         let shares = self.plan.shares(highest, &chosen.sender_names());
         let load = &self.plan.load;
         let example = load.plan(&[SocketAddr::from(([198, 18, 0, 1], 1))], Some(1.0));
@@ -399,7 +402,8 @@ impl<W: Watcher> Coordinator<'_, W> {
             };
             let mut absent = Vec::new();
             for agent in chosen.senders.iter_mut().chain(&mut chosen.receivers) {
-                match found.iter().find(|one| one.facts.agent == agent.facts.agent && one.busy_with.is_none()) {
+                match found.iter().find(|one| one.facts.agent == agent.facts.agent && one.busy_with.is_none())
+                {
                     Some(now) => *agent = now.clone(),
                     None => absent.push(agent.facts.agent.clone()),
                 }
@@ -552,7 +556,8 @@ impl<W: Watcher> Coordinator<'_, W> {
         for ((agent, share), to) in chosen.senders.iter().zip(shares).zip(&chosen.targets) {
             let targets: Vec<SocketAddr> = to.iter().map(|at| addresses[*at]).collect();
             let plan = self.plan.load.plan(&targets, share);
-            let plan = plan.map_err(|reason| FleetError::Refused { agent: agent.facts.agent.clone(), reason })?;
+            let plan =
+                plan.map_err(|reason| FleetError::Refused { agent: agent.facts.agent.clone(), reason })?;
             asks.push((agent.facts.agent.clone(), part(Part::Send { plan: Box::new(plan) })));
         }
         let ready = self.all(asks, PREPARE_AT_MOST, |answer| match answer {

@@ -72,8 +72,10 @@ fn engines() -> Vec<EngineFinding> {
         detail: reason.unwrap_or_else(|| "works".into()),
     };
     let each = traffic::engines().iter().flat_map(|engine| {
-        let tx = engine.name.parse::<TxSpec>().ok().map(|it| finding("tx", engine.name, it.why_not(&conditions)));
-        let rx = engine.name.parse::<RxSpec>().ok().map(|it| finding("rx", engine.name, it.why_not(&conditions)));
+        let tx =
+            engine.name.parse::<TxSpec>().ok().map(|it| finding("tx", engine.name, it.why_not(&conditions)));
+        let rx =
+            engine.name.parse::<RxSpec>().ok().map(|it| finding("rx", engine.name, it.why_not(&conditions)));
         [tx, rx].into_iter().flatten()
     });
     each.collect()

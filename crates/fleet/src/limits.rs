@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn a_file_says_what_its_owner_allows_and_nothing_unknown() {
-        let text = "max-rate = \"2Mpps\"\nallow-to = [\"10.0.0.0/8\"]\ncommands = [\"send\"]\nmax-duration = \"1m\"";
+        let text =
+            "max-rate = \"2Mpps\"\nallow-to = [\"10.0.0.0/8\"]\ncommands = [\"send\"]\nmax-duration = \"1m\"";
         let limits = Limits::parse(text).unwrap();
         assert_eq!(limits.max_pps, Some(2e6));
         assert!(limits.may_send && !limits.may_receive && !limits.may_attach);
@@ -206,7 +207,9 @@ mod tests {
         limits.permit_target("10.1.2.3".parse().unwrap()).unwrap();
         let refused = limits.permit_target("192.168.0.1".parse().unwrap()).unwrap_err();
         assert!(refused.contains("none of the networks"), "{refused}");
-        for wrong in ["max-rat = \"1pps\"", "max-rate = \"10Gbps\"", "allow-to = [\"x\"]", "commands = [\"rm\"]"] {
+        for wrong in
+            ["max-rat = \"1pps\"", "max-rate = \"10Gbps\"", "allow-to = [\"x\"]", "commands = [\"rm\"]"]
+        {
             assert!(Limits::parse(wrong).is_err(), "{wrong}");
         }
     }

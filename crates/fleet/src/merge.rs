@@ -231,7 +231,8 @@ fn trial(
     let duration_s = sent.iter().map(|one| one.trial.duration_s).fold(0.0, f64::max);
     let scheduled = sum(|trial| trial.receipt.scheduled);
     let judged = Receipt::judge(asked_pps, scheduled, packets, duration_s, &Histogram::new());
-    let worst = sent.iter().filter_map(|one| one.trial.receipt.lateness.clone()).max_by_key(|late| late.p99_ns);
+    let worst =
+        sent.iter().filter_map(|one| one.trial.receipt.lateness.clone()).max_by_key(|late| late.p99_ns);
     let receipt = Receipt {
         delivered,
         lateness: worst,
@@ -250,8 +251,7 @@ fn trial(
         tx_cost.user_s += one.trial.tx_cost.user_s;
         tx_cost.system_s += one.trial.tx_cost.system_s;
     }
-    tx_cost.ns_per_packet =
-        (packets > 0).then(|| (tx_cost.user_s + tx_cost.system_s) * 1e9 / packets as f64);
+    tx_cost.ns_per_packet = (packets > 0).then(|| (tx_cost.user_s + tx_cost.system_s) * 1e9 / packets as f64);
     let loss_ratio = ledger.loss_ratio();
     Trial {
         trial: number,
@@ -327,7 +327,9 @@ fn hosts(
         };
         let all_only = launch.senders.values().all(|targets| targets.len() == 1);
         let seen = all_only
-            .then(|| to_it().map(|one| one.trial.wire.as_ref().and_then(|wire| wire.seen)).sum::<Option<u64>>())
+            .then(|| {
+                to_it().map(|one| one.trial.wire.as_ref().and_then(|wire| wire.seen)).sum::<Option<u64>>()
+            })
             .flatten()
             .filter(|seen| *seen >= report.delivered);
         let mut room = seen.map_or(u64::MAX, |seen| seen - report.delivered);

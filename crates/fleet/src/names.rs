@@ -5,7 +5,7 @@ pub(crate) const STREAM: &str = "LINERATE";
 /// What every agent hears.
 pub(crate) const ASK_ALL: &str = "linerate.ask-all";
 /// What is stored.
-pub(crate) const STORED: [&str; 2] = ["linerate.result.>", "linerate.run.>"];
+pub(crate) const STORED: [&str; 1] = ["linerate.run.>"];
 /// All leases.
 pub(crate) const LEASES: &str = "linerate.lease.*";
 
@@ -37,12 +37,12 @@ pub(crate) fn inbox(client: &str) -> String {
 
 /// An agent's result.
 pub(crate) fn result(agent: &str, run: &str) -> String {
-    format!("linerate.result.{agent}.{run}")
+    format!("linerate.run.{run}.result.{agent}")
 }
 
-/// All results of a run.
-pub(crate) fn results(run: &str) -> String {
-    format!("linerate.result.*.{run}")
+/// All that is stored of a run: one filter, which servers before 2.10 know, too.
+pub(crate) fn all_of(run: &str) -> String {
+    format!("linerate.run.{run}.>")
 }
 
 /// What a run is to do.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use traffic::{Departures, RxSpec, RxTraffic, ReceiverPlan, TxSpec};
+use traffic::{Departures, ReceiverPlan, RxSpec, RxTraffic, TxSpec};
 use wire::{Rate, SizeMix};
 
 use crate::load::Load;
@@ -237,7 +237,8 @@ impl FleetPlan {
         if file.senders.weights.values().any(|weight| !weight.is_finite() || *weight <= 0.0) {
             problems.push("senders.weights: a weight is more than 0".into());
         }
-        if file.trials == 0 || file.attempts == 0 || file.senders.threads == 0 || file.receivers.threads == 0 {
+        if file.trials == 0 || file.attempts == 0 || file.senders.threads == 0 || file.receivers.threads == 0
+        {
             problems.push("trials, attempts and threads are at least 1".into());
         }
         let (Some(engine), Some(rx_engine), Some(departures), true) =
@@ -315,7 +316,8 @@ impl PlanFile {
             Ok(Rate::Max) => None,
             Ok(Rate::Pps(pps)) => Some(pps),
             Ok(_) => {
-                problems.push(format!("rate: '{text}' is no rate in packets per second: write 100kpps or max"));
+                problems
+                    .push(format!("rate: '{text}' is no rate in packets per second: write 100kpps or max"));
                 None
             }
             Err(error) => {

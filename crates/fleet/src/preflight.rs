@@ -67,7 +67,12 @@ impl Preflight {
         } else {
             (agent.limits.may_receive, "receive")
         };
-        row("owner", if may { format!("lets it {part}") } else { format!("does not let it {part}") }, part.into(), !may);
+        row(
+            "owner",
+            if may { format!("lets it {part}") } else { format!("does not let it {part}") },
+            part.into(),
+            !may,
+        );
         let side = if needs.is_sender { "tx" } else { "rx" };
         let engine = format!("{side} {}", needs.engine.split('+').next().unwrap_or(&needs.engine));
         if let Some(found) = agent.engines.iter().find(|found| found.engine == engine) {
@@ -93,12 +98,22 @@ impl Preflight {
                 row("owner's rate", format!("at most {most:.0} pps"), asked.clone(), is_more);
             }
             let longest = agent.limits.max_duration_s;
-            row("owner's time", format!("at most {longest} s"), format!("{} s", needs.duration_s), needs.duration_s > longest);
+            row(
+                "owner's time",
+                format!("at most {longest} s"),
+                format!("{} s", needs.duration_s),
+                needs.duration_s > longest,
+            );
         }
         if let (Some(speed), Some(pps)) = (facts.speed_bps, needs.rate_pps) {
             // Preamble and gap are on the wire, too.
             let bps = pps * f64::from(needs.frame_size_bytes + 20) * 8.0;
-            row("link", format!("{:.1} Gbit/s", speed as f64 / 1e9), format!("{:.1} Gbit/s", bps / 1e9), bps > speed as f64);
+            row(
+                "link",
+                format!("{:.1} Gbit/s", speed as f64 / 1e9),
+                format!("{:.1} Gbit/s", bps / 1e9),
+                bps > speed as f64,
+            );
         }
         if let Some((has, needs, is_red)) = spread(agent, needs) {
             row("queues", has, needs, is_red);

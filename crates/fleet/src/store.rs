@@ -89,9 +89,8 @@ pub(crate) struct Stored {
 pub(crate) async fn read_run(context: &Context, run: &str, stored: &mut Stored) -> Result<(), FleetError> {
     let failed = FleetError::server("show results");
     let stream = stream(context).await?;
-    let filters = vec![names::head(run), names::steps(run), names::results(run)];
     let config = pull::OrderedConfig {
-        filter_subjects: filters,
+        filter_subject: names::all_of(run),
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: stored.last + 1 },
         ..pull::OrderedConfig::default()
     };

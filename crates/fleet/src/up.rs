@@ -54,7 +54,9 @@ pub enum UpError {
     #[error(transparent)]
     Server(#[from] ServerError),
     /// More agents than there is room for, or no sender, or no receiver.
-    #[error("{agents} agents of which {receivers} receive: from 2 to {MOST} are possible, with one of each at least")]
+    #[error(
+        "{agents} agents of which {receivers} receive: from 2 to {MOST} are possible, with one of each at least"
+    )]
     Count {
         /// Agents.
         agents: u32,

@@ -11,9 +11,7 @@ use std::{
 };
 
 use measure::{Interval, Profile};
-use session::{
-    Admission, Counts, Host, HostError, HostEvent, HostListener, Joining, Key, Report, Terms,
-};
+use session::{Admission, Counts, Host, HostError, HostEvent, HostListener, Joining, Key, Report, Terms};
 use sys::clock;
 use thiserror::Error;
 use traffic::{

@@ -70,9 +70,8 @@ fn refused(error: &FleetError) -> Failure {
     };
     let failure = Failure::of(status, error as &(dyn Error + 'static));
     match error {
-        FleetError::Unreachable { .. } => {
-            failure.hint("is it running, and does --nats name it? linerate fleet up --here 4 starts one to try")
-        }
+        FleetError::Unreachable { .. } => failure
+            .hint("is it running, and does --nats name it? linerate fleet up --here 4 starts one to try"),
         FleetError::Nobody { .. } => failure.hint("linerate fleet status shows the agents and their labels"),
         FleetError::NameTaken { .. } => failure.hint("give each agent a --name of its own"),
         FleetError::UnknownRun { .. } => failure.hint("fleet run says its run's name first"),

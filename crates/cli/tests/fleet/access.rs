@@ -13,7 +13,8 @@ fn certificate(folder: &Path) -> Option<(String, String)> {
     let (crt, key) = (folder.join("server.crt"), folder.join("server.key"));
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (crt, key) = (text(&crt), text(&key));
-    let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=linerate";
+    let words =
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=linerate";
     let mut openssl = Command::new("openssl");
     openssl.args(words.split(' ')).args(["-addext", "subjectAltName=IP:127.0.0.1"]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &crt]);
@@ -67,7 +68,8 @@ impl Shipped {
 
     fn agent(&self, name: &str, role: &str, seed: &str) -> Process {
         let label = format!("role={role}");
-        let args = ["agent", "--nats", &self.url(), "--name", name, "--label", &label, "--address", "127.0.0.1"];
+        let args =
+            ["agent", "--nats", &self.url(), "--name", name, "--label", &label, "--address", "127.0.0.1"];
         Process::start(linerate(&[&args[..], &["--nkey", seed, "--ca", &self.ca]].concat()))
     }
 }
@@ -163,7 +165,8 @@ fn credentials_are_good_until_they_expire() {
         file.to_str().unwrap().to_owned()
     };
     let (good, expired) = (credentials("good", now() + 3600), credentials("expired", now() - 3600));
-    let status = |file: &str| run(&["fleet", "status", "--nats", &nats.url(), "--creds", file, "--wait", "200ms"]);
+    let status =
+        |file: &str| run(&["fleet", "status", "--nats", &nats.url(), "--creds", file, "--wait", "200ms"]);
     let (code, out, err) = status(&good);
     assert_eq!((code, out.trim()), (1, "0 agents"), "{err}");
     let (code, _, err) = status(&expired);

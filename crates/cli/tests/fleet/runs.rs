@@ -29,9 +29,9 @@ fn a_fleet_of_one_gives_the_record_that_bench_peer_gives() {
     // The same by bench --peer, without a fleet.
     let receiver = Peer::start();
     let target = receiver.address.clone();
-    let args = ["bench", "--peer", &target, "--tx", "udp", "--rx", "udp", "--trials", "1", "--json", "--no-save"];
-    let (_, out, err) =
-        run(&[&args[..], &["--rate", "3kpps", "--duration", "1s"]].concat());
+    let args =
+        ["bench", "--peer", &target, "--tx", "udp", "--rx", "udp", "--trials", "1", "--json", "--no-save"];
+    let (_, out, err) = run(&[&args[..], &["--rate", "3kpps", "--duration", "1s"]].concat());
     let peer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
     let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
     for (record, all) in [(&record, &mut ours), (&peer, &mut theirs)] {
@@ -69,7 +69,9 @@ fn many_senders_add_up_and_every_ledger_closes() {
     let (status, record, err) = fleet_run(&up.url, &text, &[]);
     assert!(status <= 1, "{err}");
     let fleet = &record["end"]["fleet"];
-    for (trial, part) in record["end"]["trials"].as_array().unwrap().iter().zip(fleet["trials"].as_array().unwrap()) {
+    for (trial, part) in
+        record["end"]["trials"].as_array().unwrap().iter().zip(fleet["trials"].as_array().unwrap())
+    {
         let (sent, delivered, unexplained) = counts(trial);
         assert_eq!((sent, delivered, unexplained), (3000, 3000, 0), "{err}\n{trial:#}");
         let hosts = part["hosts"].as_array().unwrap();
@@ -102,7 +104,8 @@ fn status_shows_who_is_there_and_ctrl_c_leaves_nothing() {
     let (status, out, err) = run(&["fleet", "status", "--nats", &up.url, "--json", "--wait", "3s"]);
     assert_eq!(status, 0, "{err}");
     let agents: Value = serde_json::from_str(&out).unwrap();
-    let names: Vec<&str> = agents.as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        agents.as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
     assert_eq!(names, ["a1", "a2", "a3"]);
     let first = &agents[0];
     assert_eq!((&first["address"], &first["mtu_bytes"]), (&"198.18.0.1".into(), &1500.into()));
@@ -127,8 +130,12 @@ fn nothing_starts_where_one_row_of_the_table_is_red() {
     let mut sender = agent(&nats.url(), "s", "sender", &["--max-rate", "1kpps"]);
     let (status, record, err) = fleet_run(&nats.url(), "rate = \"2kpps\"\nduration = \"1s\"", &[]);
     assert_eq!((status, record), (4, Value::Null), "{err}");
-    assert!(err.contains("RED  s") && err.contains("owner's rate") && err.contains("nothing was started"), "{err}");
-    let (status, _, err) = fleet_run(&nats.url(), "duration = \"1s\"\n[senders]\nselect = { role = \"boss\" }", &[]);
+    assert!(
+        err.contains("RED  s") && err.contains("owner's rate") && err.contains("nothing was started"),
+        "{err}"
+    );
+    let (status, _, err) =
+        fleet_run(&nats.url(), "duration = \"1s\"\n[senders]\nselect = { role = \"boss\" }", &[]);
     assert_eq!(status, 4);
     assert!(err.contains("no agent has the labels role=boss"), "{err}");
     let (status, _, err) = fleet_run(&nats.url(), "rate = \"500pps\"\nduration = \"500ms\"", &[]);

@@ -31,16 +31,14 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
         Failure::of(Status::Refused, &error).hint("--netns takes /run/netns/NAME or /proc/PID/ns/net")
     })?;
     let machine = bench::read_machine();
-    let mut description = Description {
-        facts: FleetAgent {
-            agent: name,
-            labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            kernel: machine.kernel,
-            cpus: machine.cpus,
-            ..FleetAgent::default()
-        },
-        ..Description::default()
+    let mut description = Description::default();
+    description.facts = FleetAgent {
+        agent: name,
+        labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        kernel: machine.kernel,
+        cpus: machine.cpus,
+        ..FleetAgent::default()
     };
     describe_host(&mut description, args.address, namespace.as_ref())
         .map_err(|error| Failure::of(Status::Refused, &error))?;
@@ -52,7 +50,8 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
         namespace: args.netns.clone(),
         skew: args.clock_skew.unwrap_or_default(),
     };
-    run_agent(plan, || signal::caught() == 0, |words| eprintln!("{words}")).map_err(|error| refused(&error))?;
+    run_agent(plan, || signal::caught() == 0, |words| eprintln!("{words}"))
+        .map_err(|error| refused(&error))?;
     Ok(true)
 }
 

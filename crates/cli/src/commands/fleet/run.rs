@@ -57,7 +57,8 @@ pub(super) fn run(args: &FleetRunArgs) -> Result<bool, Failure> {
         ..End::default()
     };
     let run = Run { schema: SCHEMA.into(), start, intervals, end };
-    let is_partial = run.end.fleet.iter().flat_map(|fleet| &fleet.trials).any(|trial| !trial.missing.is_empty());
+    let is_partial =
+        run.end.fleet.iter().flat_map(|fleet| &fleet.trials).any(|trial| !trial.missing.is_empty());
     let ending = Ending { failure, max_loss: plan.max_loss(), ..Ending::default() };
     Ok(pipeline.conclude(&run, ending)? && !is_partial)
 }
@@ -127,7 +128,8 @@ impl Watcher for Terminal<'_> {
 
     fn preflight(&self, table: &Preflight) {
         let red = table.red();
-        let agents: std::collections::BTreeSet<&str> = table.rows.iter().map(|row| row.agent.as_str()).collect();
+        let agents: std::collections::BTreeSet<&str> =
+            table.rows.iter().map(|row| row.agent.as_str()).collect();
         if red == 0 {
             eprintln!("preflight: {} agents, {} checks, none red", agents.len(), table.rows.len());
         }

@@ -5,14 +5,18 @@ use std::io::{self, Write};
 use fleet::{Description, status};
 
 use super::{refused, server_plan};
-use crate::{args::FleetStatusArgs, failure::{Failure, Status}, output::printed};
+use crate::{
+    args::FleetStatusArgs,
+    failure::{Failure, Status},
+    output::printed,
+};
 
 pub(super) fn run(args: &FleetStatusArgs) -> Result<bool, Failure> {
     let agents = status(&server_plan(&args.server), args.wait).map_err(|error| refused(&error))?;
     let mut out = io::stdout().lock();
     if args.json {
-        let text = serde_json::to_string_pretty(&agents)
-            .map_err(|error| Failure::new(Status::Internal, error))?;
+        let text =
+            serde_json::to_string_pretty(&agents).map_err(|error| Failure::new(Status::Internal, error))?;
         printed(writeln!(out, "{text}"))?;
     } else {
         printed(write_text(&agents, &mut out))?;
@@ -24,7 +28,8 @@ fn write_text(agents: &[Description], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{} agents", agents.len())?;
     for agent in agents {
         let facts = &agent.facts;
-        let labels: Vec<String> = facts.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels: Vec<String> =
+            facts.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let clock = match (agent.clock_ahead_ns, agent.clock_bound_ns) {
             (Some(ahead), Some(bound)) => {
                 format!("clock {:+.3} ms ± {:.3} ms", ahead as f64 / 1e6, bound as f64 / 1e6)

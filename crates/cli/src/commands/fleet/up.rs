@@ -18,8 +18,11 @@ pub(super) fn run(args: &FleetUpArgs) -> Result<bool, Failure> {
         Failure::new(Status::Missing, "nats-server is not installed").hint("linerate fleet get-server")
     })?;
     if !matches!(lab::gain_access(), Ok(lab::Access::Privileged)) {
-        return Err(Failure::new(Status::Missing, "a trial fleet's namespaces need CAP_SYS_ADMIN and CAP_NET_ADMIN")
-            .hint("run it as root"));
+        return Err(Failure::new(
+            Status::Missing,
+            "a trial fleet's namespaces need CAP_SYS_ADMIN and CAP_NET_ADMIN",
+        )
+        .hint("run it as root"));
     }
     let folder = tempfile::Builder::new().prefix("linerate-fleet-").tempdir();
     let folder = folder.map_err(|error| Failure::of(Status::Refused, &error))?;
