@@ -135,6 +135,14 @@ async fn refuse_a_namesake(client: &Client, name: &str) -> Result<(), FleetError
     }
 }
 
+/// The time until a start; one that has passed is refused, for this sender would start after the others.
+fn margin(at_ns: u64, now_ns: u64) -> Result<u64, String> {
+    match at_ns.checked_sub(now_ns) {
+        Some(margin_ns) if margin_ns > 0 => Ok(margin_ns),
+        _ => Err(format!("the start was {} ms ago", (now_ns - at_ns) / 1_000_000)),
+    }
+}
+
 struct Agent {
     client: Client,
     plan: AgentPlan,
@@ -243,9 +251,9 @@ impl Agent {
             return Answer::Refused { reason: "it is not prepared for this attempt".into() };
         };
         let at_ns = self.plan.skew.machine_ns(at_ns);
-        let Some(margin_ns) = at_ns.checked_sub(clock::monotonic_ns()).filter(|margin| *margin > 0) else {
-            let late_ns = clock::monotonic_ns() - at_ns;
-            return Answer::Refused { reason: format!("the start was {} ms ago", late_ns / 1_000_000) };
+        let margin_ns = match margin(at_ns, clock::monotonic_ns()) {
+            Ok(margin_ns) => margin_ns,
+            Err(reason) => return Answer::Refused { reason },
         };
         job.order(Order::Start { at_ns });
         Answer::Starting { margin_ns }
@@ -358,5 +366,17 @@ impl Agent {
             timeout(FAREWELL, store).await.ok();
         }
         timeout(FAREWELL, self.client.flush()).await.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_has_passed_is_refused() {
+        assert_eq!(margin(1_000, 900), Ok(100));
+        assert_eq!(margin(900, 900), Err("the start was 0 ms ago".into()));
+        assert_eq!(margin(0, 7_000_000), Err("the start was 7 ms ago".into()));
     }
 }

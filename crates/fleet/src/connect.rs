@@ -63,7 +63,7 @@ pub(crate) async fn connect(
                 }
             }
         });
-    let options = if is_patient { options.retry_on_initial_connect() } else { options.max_reconnects(0) };
+    let options = if is_patient { options.retry_on_initial_connect() } else { options };
     let urls: Vec<&str> = server.url.split(',').map(str::trim).collect();
     let unreachable = |source| FleetError::Unreachable { server: server.url.clone(), source };
     options.connect(urls).await.map_err(unreachable)

@@ -2,6 +2,7 @@
 //! has stored.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
@@ -94,7 +95,7 @@ pub fn run_fleet(
         let client = connect(server, CLIENT, false, |_| ()).await?;
         let context = jetstream::new(client.clone());
         stored_runs(&context).await?;
-        let coordinator = Coordinator { client, context, plan, run, watcher, step: 0 };
+        let coordinator = Coordinator { client, context, plan, run, watcher, step: Cell::default() };
         coordinator.run(start, tolerate, outcome).await
     })
 }
@@ -170,7 +171,7 @@ struct Coordinator<'r, W> {
     plan: &'r FleetPlan,
     run: &'r str,
     watcher: &'r W,
-    step: u64,
+    step: Cell<u64>,
 }
 
 /// The agents of a run.
@@ -197,12 +198,7 @@ impl From<FleetError> for Ended {
 }
 
 impl<W: Watcher> Coordinator<'_, W> {
-    async fn run(
-        mut self,
-        start: &Start,
-        tolerate: u32,
-        outcome: &mut FleetOutcome,
-    ) -> Result<(), FleetError> {
+    async fn run(self, start: &Start, tolerate: u32, outcome: &mut FleetOutcome) -> Result<(), FleetError> {
         let mut chosen = self.choose().await?;
         let table = self.preflight(&chosen);
         self.watcher.preflight(&table);
@@ -254,9 +250,9 @@ impl<W: Watcher> Coordinator<'_, W> {
         }
     }
 
-    async fn store(&mut self, step: Step) -> Result<(), FleetError> {
-        self.step += 1;
-        store_step(&self.context, self.run, self.step, &step).await
+    async fn store(&self, step: Step) -> Result<(), FleetError> {
+        self.step.set(self.step.get() + 1);
+        store_step(&self.context, self.run, self.step.get(), &step).await
     }
 
     async fn choose(&self) -> Result<Chosen, FleetError> {
@@ -340,7 +336,7 @@ impl<W: Watcher> Coordinator<'_, W> {
     }
 
     async fn trial(
-        &mut self,
+        &self,
         number: u32,
         rate: Option<f64>,
         chosen: &mut Chosen,
@@ -354,7 +350,7 @@ impl<W: Watcher> Coordinator<'_, W> {
             let all = self.plan.trials as usize * self.plan.rates.len();
             let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             self.watcher.say(&format!("trial {number}/{all}{again}"));
-            let voided = match self.attempt(&of, rate, chosen, stored).await {
+            let voided = match self.leased_attempt(&of, rate, chosen, stored).await {
                 Ok(()) => {
                     let concluded = conclude(self.run, stored);
                     match concluded.voided_because(&of) {
@@ -424,7 +420,7 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     /// From open ports to stored results. What they are worth is decided by who reads them.
     async fn attempt(
-        &mut self,
+        &self,
         of: &Attempt,
         rate: Option<f64>,
         chosen: &Chosen,
@@ -433,28 +429,17 @@ impl<W: Watcher> Coordinator<'_, W> {
         let names = chosen.names();
         let before = clocks(&self.client, names.clone()).await;
         let duration = Duration::from_nanos(self.plan.load.duration_ns);
-        let lease_ms = match self.plan.lease_ns {
-            Some(ns) => (ns / 1_000_000).max(1),
-            None => (duration + PREPARE_AT_MOST + GRACE).as_millis() as u64,
-        };
+        let lease_ms = self.lease_ms();
         let secret = secret();
         let part = |part| {
             let of = of.clone();
             let secret = secret.clone();
             Ask::Prepare(Box::new(Prepare { protocol: PROTOCOL, of, part, secret, lease_ms }))
         };
-        let renewing = self.renew(lease_ms);
-        let working = async {
-            let addresses = self.prepare_receivers(chosen, &part).await?;
-            self.prepare_senders(chosen, rate, &addresses, &part).await?;
-            if !self.watcher.go_on() {
-                return Err(Ended::Interrupted);
-            }
-            Ok(())
-        };
-        tokio::select! {
-            worked = working => worked?,
-            () = renewing => unreachable!("it renews until it is dropped"),
+        let addresses = self.prepare_receivers(chosen, &part).await?;
+        self.prepare_senders(chosen, rate, &addresses, &part).await?;
+        if !self.watcher.go_on() {
+            return Err(Ended::Interrupted);
         }
         // Everybody is told well before the start, however many they are.
         let lead_ns = self.plan.lead_ns + 2_000_000 * names.len() as u64;
@@ -486,19 +471,38 @@ impl<W: Watcher> Coordinator<'_, W> {
         let ends = Instant::now()
             + Duration::from_nanos(launch.start_at_ns.saturating_sub(clock::monotonic_ns()))
             + duration;
-        let waiting = self.results(&launch, ends, stored);
-        match self.plan.lease_ns {
-            // Silence, until it is over.
-            None => waiting.await?,
-            Some(_) => tokio::select! {
-                waited = waiting => waited?,
-                () = self.renew(lease_ms) => unreachable!("it renews until it is dropped"),
-            },
-        }
+        self.results(&launch, ends, stored).await?;
         let after = clocks(&self.client, chosen.sender_names()).await;
         self.store(Step::Clocks { of: of.clone(), after }).await?;
         read_run(&self.context, self.run, stored).await?;
         Ok(())
+    }
+
+    /// How long agents go on without another word.
+    fn lease_ms(&self) -> u64 {
+        let duration = Duration::from_nanos(self.plan.load.duration_ns);
+        match self.plan.lease_ns {
+            Some(ns) => (ns / 1_000_000).max(1),
+            None => (duration + PREPARE_AT_MOST + GRACE).as_millis() as u64,
+        }
+    }
+
+    /// An attempt with a lease that is renewed where the plan wants that; else in silence.
+    async fn leased_attempt(
+        &self,
+        of: &Attempt,
+        rate: Option<f64>,
+        chosen: &Chosen,
+        stored: &mut Stored,
+    ) -> Result<(), Ended> {
+        let attempt = self.attempt(of, rate, chosen, stored);
+        if self.plan.lease_ns.is_none() {
+            return attempt.await;
+        }
+        tokio::select! {
+            ended = attempt => ended,
+            () = self.renew(self.lease_ms()) => unreachable!("it renews until it is dropped"),
+        }
     }
 
     /// Renews the coordinator's lease until it is dropped.

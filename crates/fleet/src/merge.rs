@@ -377,3 +377,6 @@ fn loss_bounds(launch: &Launch, sent: &[Sent<'_>], received: &BTreeMap<&str, &Re
     let most_lost = lost + (most - foreign as f64).max(0.0) as u64;
     [least, ratio(most_lost, known_sent as f64 + most.max(foreign as f64))]
 }
+
+#[cfg(test)]
+mod tests;

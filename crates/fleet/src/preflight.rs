@@ -145,3 +145,97 @@ fn spread(agent: &Description, needs: &Needs) -> Option<(String, String, bool)> 
     // All on one queue though there are others measures that queue, and looks like the machine.
     Some((has, format!("{possible} queues"), reached == 1 && possible > 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use measure::FleetAgent;
+
+    use super::*;
+    use crate::{
+        limits::StatedLimits,
+        message::{EngineFinding, Spread},
+    };
+
+    fn agent() -> Description {
+        Description {
+            protocol: PROTOCOL,
+            facts: FleetAgent {
+                agent: "a".into(),
+                version: "1".into(),
+                address: "198.18.0.9".into(),
+                mtu_bytes: Some(1500),
+                speed_bps: Some(1_000_000_000),
+                ..FleetAgent::default()
+            },
+            engines: vec![EngineFinding { engine: "tx udp".into(), works: true, detail: "works".into() }],
+            limits: StatedLimits {
+                max_pps: Some(1e6),
+                max_duration_s: 60.0,
+                may_send: true,
+                may_receive: true,
+                ..StatedLimits::default()
+            },
+            clock_bound_ns: Some(50_000),
+            ..Description::default()
+        }
+    }
+
+    fn needs() -> Needs {
+        Needs {
+            version: "1".into(),
+            engine: "udp+gso".into(),
+            is_sender: true,
+            rate_pps: Some(1e5),
+            frame_size_bytes: 64,
+            duration_s: 10.0,
+            clock_bound_ns: 1_000_000,
+            from: Vec::new(),
+        }
+    }
+
+    /// What is red.
+    fn red(agent: &Description, needs: &Needs) -> Vec<String> {
+        let mut table = Preflight::default();
+        table.check(agent, needs);
+        assert_eq!(table.red(), table.rows.iter().filter(|row| row.is_red).count());
+        table.rows.into_iter().filter(|row| row.is_red).map(|row| row.what).collect()
+    }
+
+    #[test]
+    fn each_thing_that_will_not_do_is_a_red_row() {
+        assert_eq!(red(&agent(), &needs()), [] as [&str; 0]);
+        let with = |change: fn(&mut Description, &mut Needs)| {
+            let (mut agent, mut needs) = (agent(), needs());
+            change(&mut agent, &mut needs);
+            red(&agent, &needs)
+        };
+        assert_eq!(with(|agent, _| agent.facts.version = "2".into()), ["version"]);
+        assert_eq!(with(|agent, _| agent.protocol += 1), ["version"]);
+        assert_eq!(with(|agent, _| agent.busy_with = Some("x".into())), ["free"]);
+        assert_eq!(with(|agent, _| agent.limits.may_send = false), ["owner"]);
+        assert_eq!(with(|agent, _| agent.engines[0].works = false), ["engine"]);
+        assert_eq!(with(|_, needs| needs.frame_size_bytes = 1519), ["mtu"]);
+        assert_eq!(with(|agent, _| agent.clock_bound_ns = None), ["clock"]);
+        assert_eq!(with(|agent, _| agent.clock_bound_ns = Some(2_000_000)), ["clock"]);
+        assert_eq!(with(|_, needs| needs.rate_pps = None), ["owner's rate"]);
+        assert_eq!(with(|_, needs| needs.duration_s = 61.0), ["owner's time"]);
+        assert_eq!(with(|agent, _| agent.facts.speed_bps = Some(10_000_000)), ["link"]);
+    }
+
+    #[test]
+    fn senders_that_all_hash_to_one_queue_are_red() {
+        let key = RssKey::microsoft().bytes().to_vec();
+        let mut agent = agent();
+        agent.engines.clear();
+        agent.spread = Some(Spread { key, table: vec![3; 128], ports: false });
+        let needs = Needs {
+            is_sender: false,
+            from: vec!["198.18.0.1".parse().unwrap(), "198.18.0.2".parse().unwrap()],
+            ..needs()
+        };
+        assert_eq!(red(&agent, &needs), ["queues"]);
+        let table: Vec<u32> = (0..128).map(|bucket| bucket % 4).collect();
+        agent.spread.as_mut().unwrap().table = table;
+        assert_eq!(red(&agent, &needs), [] as [&str; 0]);
+    }
+}

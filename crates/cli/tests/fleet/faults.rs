@@ -95,6 +95,23 @@ fn a_dead_coordinator_costs_no_result() {
 }
 
 #[test]
+fn with_a_lease_of_its_own_a_dead_coordinator_ends_the_sending() {
+    let Some(nats) = Nats::start("") else { return };
+    let _receiver = agent(&nats.url(), "r", "receiver", &[]);
+    let mut sender = agent(&nats.url(), "s", "sender", &[]);
+    let file = plan("rate = \"1kpps\"\nduration = \"60s\"\nlease = \"5s\"\n");
+    let command = linerate(&["fleet", "run", &file, "--nats", &nats.url(), "--no-save"]);
+    let coordinator = Process::start(command);
+    sender.wait_for("prepares");
+    std::thread::sleep(Duration::from_secs(1));
+    coordinator.signal("KILL");
+    let dead = Instant::now();
+    let line = sender.wait_for("ended early");
+    assert!(line.contains("the coordinator's lease ended"), "{line}");
+    assert!(dead.elapsed() < Duration::from_secs(50), "that is no end of the trial: {:?}", dead.elapsed());
+}
+
+#[test]
 fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is_back() {
     let Some(mut nats) = Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);

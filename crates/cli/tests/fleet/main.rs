@@ -4,4 +4,5 @@
 mod access;
 mod faults;
 mod runs;
+mod soak;
 mod support;
