@@ -256,6 +256,9 @@ impl Agent {
             Err(reason) => return Answer::Refused { reason },
         };
         job.order(Order::Start { at_ns });
+        let Attempt { run, trial, attempt } = of;
+        let ms = margin_ns / 1_000_000;
+        (self.say)(format!("run {run} trial {trial} attempt {attempt}: starts in {ms} ms"));
         Answer::Starting { margin_ns }
     }
 
@@ -311,8 +314,12 @@ impl Agent {
     }
 
     /// Stores a result, and tries until the server has it.
-    fn keep(&mut self, of: Attempt, what: Measured) {
+    fn keep(&mut self, of: Attempt, mut what: Measured) {
         self.sequence += 1;
+        if let Measured::Sent { began_ns, .. } = &mut what {
+            // By the clock that the coordinator knows.
+            *began_ns = self.plan.skew.shown_ns(*began_ns);
+        }
         let facts = &self.plan.description.facts;
         let outcome = Outcome {
             agent: facts.agent.clone(),

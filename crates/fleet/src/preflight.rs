@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(with(|agent, _| agent.busy_with = Some("x".into())), ["free"]);
         assert_eq!(with(|agent, _| agent.limits.may_send = false), ["owner"]);
         assert_eq!(with(|agent, _| agent.engines[0].works = false), ["engine"]);
-        assert_eq!(with(|_, needs| needs.frame_size_bytes = 1519), ["mtu"]);
+        assert_eq!(with(|_, needs| (needs.frame_size_bytes, needs.rate_pps) = (1519, Some(1e4))), ["mtu"]);
         assert_eq!(with(|agent, _| agent.clock_bound_ns = None), ["clock"]);
         assert_eq!(with(|agent, _| agent.clock_bound_ns = Some(2_000_000)), ["clock"]);
         assert_eq!(with(|_, needs| needs.rate_pps = None), ["owner's rate"]);

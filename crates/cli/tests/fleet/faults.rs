@@ -8,13 +8,14 @@ use crate::support::{Nats, Process, Up, agent, counts, fleet_run, linerate, plan
 
 #[test]
 fn an_agent_that_freezes_voids_the_trial_which_is_repeated() {
-    let Some(up) = Up::start(3, &["--receivers", "1"]) else { return };
-    let file = plan("rate = \"2kpps\"\nduration = \"2s\"\n");
+    let Some(mut up) = Up::start(3, &["--receivers", "1"]) else { return };
+    let file = plan("rate = \"2kpps\"\nduration = \"4s\"\n");
     let mut command = linerate(&["fleet", "run", &file, "--nats", &up.url, "--save"]);
     let saved = testing::own_folder().join("run.json");
     command.arg(&saved);
     let mut coordinator = Process::start(command);
     coordinator.wait_for("trial 1/1");
+    until_it_sends(&mut up, "a2");
     let frozen = up.agent("a2");
     signal(frozen, "STOP");
     std::thread::sleep(Duration::from_secs(5));
@@ -22,26 +23,21 @@ fn an_agent_that_freezes_voids_the_trial_which_is_repeated() {
     let (status, words) = coordinator.finish();
     assert!(status <= 1, "{words}");
     let record: Value = serde_json::from_str(&std::fs::read_to_string(&saved).unwrap()).unwrap();
-    assert_eq!(counts(&record["end"]["trials"][0]), (4000, 4000, 0), "{words}");
+    assert_eq!(counts(&record["end"]["trials"][0]), (8000, 8000, 0), "{words}");
     let voided = &record["end"]["fleet"]["voided"][0];
     assert!(voided["reason"].as_str().is_some_and(|reason| reason.contains("a2")), "{voided} {words}");
 }
 
 #[test]
 fn a_killed_agent_is_named_and_can_be_tolerated() {
-    let Some(up) = Up::start(4, &["--receivers", "1"]) else { return };
-    let file = plan("rate = \"3kpps\"\nduration = \"3s\"\nattempts = 1\n");
+    let Some(mut up) = Up::start(4, &["--receivers", "1"]) else { return };
+    let file = plan("rate = \"3kpps\"\nduration = \"4s\"\nattempts = 1\n");
     let saved = testing::own_folder().join("run.json");
     let mut command = linerate(&["fleet", "run", &file, "--nats", &up.url, "--tolerate", "1", "--save"]);
     command.arg(&saved);
     let mut coordinator = Process::start(command);
     coordinator.wait_for("trial 1/1");
-    // All are prepared and the trial runs: the server keeps what its agents say of it.
-    let began = Instant::now();
-    while !is_sending(&up, "a3") {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until_it_sends(&mut up, "a3");
     signal(up.agent("a3"), "KILL");
     let (status, words) = coordinator.finish();
     assert_eq!(status, 1, "a partial result is no success: {words}");
@@ -49,7 +45,7 @@ fn a_killed_agent_is_named_and_can_be_tolerated() {
     let part = &record["end"]["fleet"]["trials"][0];
     assert_eq!(part["missing"], serde_json::json!(["a3"]), "{words}");
     let (sent, delivered, unexplained) = counts(&record["end"]["trials"][0]);
-    assert_eq!((sent, delivered, unexplained), (6000, 6000, 0), "those of two of three senders");
+    assert_eq!((sent, delivered, unexplained), (8000, 8000, 0), "those of two of three senders");
     let bounds = part["loss_ratio_bounds"].as_array().unwrap();
     assert!(bounds[0].as_f64() <= bounds[1].as_f64(), "{bounds:?}");
     // Without it nobody is the third sender: a run that needs it says so.
@@ -57,12 +53,17 @@ fn a_killed_agent_is_named_and_can_be_tolerated() {
     assert!(status <= 1, "{err}");
 }
 
-/// Whether an agent takes part in a run.
-fn is_sending(up: &Up, name: &str) -> bool {
-    let (_, out, _) = run(&["fleet", "status", "--nats", &up.url, "--json", "--wait", "500ms"]);
-    let agents: Value = serde_json::from_str(&out).unwrap_or_default();
-    let agents = agents.as_array().cloned().unwrap_or_default();
-    agents.iter().any(|agent| agent["agent"] == name && !agent["busy_with"].is_null())
+/// Waits until an agent is in the middle of its trial.
+fn until_it_sends(up: &mut Up, name: &str) {
+    let line = loop {
+        let line = up.process.wait_for("starts in ");
+        if line.starts_with(&format!("{name}: ")) {
+            break line;
+        }
+    };
+    let (_, ms) = line.split_once("starts in ").unwrap();
+    let ms: u64 = ms.split(' ').next().unwrap().parse().unwrap();
+    std::thread::sleep(Duration::from_millis(ms + 500));
 }
 
 #[test]
@@ -73,9 +74,8 @@ fn a_dead_coordinator_costs_no_result() {
     let file = plan("rate = \"1kpps\"\nduration = \"2s\"\n");
     let command = linerate(&["fleet", "run", &file, "--name", "orphan", "--nats", &nats.url(), "--no-save"]);
     let coordinator = Process::start(command);
-    sender.wait_for("prepares");
-    // Long enough for the start to be ordered, and not for the trial to end.
-    std::thread::sleep(Duration::from_millis(1500));
+    sender.wait_for("starts in");
+    std::thread::sleep(Duration::from_secs(1));
     coordinator.signal("KILL");
     sender.wait_for("sent 2000 packets");
     let collect = || run(&["fleet", "collect", "orphan", "--nats", &nats.url(), "--json", "--no-save"]);
@@ -102,7 +102,7 @@ fn with_a_lease_of_its_own_a_dead_coordinator_ends_the_sending() {
     let file = plan("rate = \"1kpps\"\nduration = \"60s\"\nlease = \"5s\"\n");
     let command = linerate(&["fleet", "run", &file, "--nats", &nats.url(), "--no-save"]);
     let coordinator = Process::start(command);
-    sender.wait_for("prepares");
+    sender.wait_for("starts in");
     std::thread::sleep(Duration::from_secs(1));
     coordinator.signal("KILL");
     let dead = Instant::now();
@@ -121,8 +121,8 @@ fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is
     let mut command = linerate(&["fleet", "run", &file, "--nats", &nats.url(), "--save"]);
     command.arg(&saved);
     let mut coordinator = Process::start(command);
-    sender.wait_for("prepares");
-    std::thread::sleep(Duration::from_millis(1500));
+    sender.wait_for("starts in");
+    std::thread::sleep(Duration::from_secs(1));
     nats.kill();
     let lost = Instant::now();
     let line = sender.wait_for("ended early");

@@ -85,7 +85,7 @@ fn many_senders_add_up_and_every_ledger_closes() {
         let bound = part["start_bound_ns"].as_u64().unwrap();
         assert!(bound > 0, "clocks are never known exactly");
     }
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/linerate.run-1.schema.json");
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/linerate.run.1.schema.json");
     let mut schemas = boon::Schemas::new();
     let run_schema = boon::Compiler::new().compile(schema.to_str().unwrap(), &mut schemas).unwrap();
     schemas.validate(&record, run_schema).unwrap_or_else(|error| panic!("{error}"));
