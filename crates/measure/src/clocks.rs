@@ -171,6 +171,11 @@ impl ClockTrack {
         }
     }
 
+    /// What is taken for the difference now.
+    pub fn used_ns(&self) -> Option<i64> {
+        self.used.last().map(|(_, ahead_ns)| *ahead_ns)
+    }
+
     fn has_begun(&self) -> bool {
         !self.during.is_empty() || self.after.is_some()
     }

@@ -54,6 +54,7 @@ mod frame_path;
 mod hosts;
 mod instructions;
 mod location;
+mod machine_clock;
 mod peers;
 mod placement;
 mod plan;
@@ -91,5 +92,5 @@ pub use run::{TrialRun, run_trial};
 pub use session::InFlight;
 /// An engine that a receiver is asked for, and what one reports.
 pub use session::{Report, Wanted};
-pub use timing::{ClockClaim, timed_reception};
+pub use timing::{ClockClaim, ClockSources, timed_reception};
 pub use watch::{Look, Tick, WatchPlan};

@@ -7,10 +7,11 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, mpsc},
 };
 
-use measure::{Interval, Profile};
+use measure::{ClockComparison, Interval, Profile};
 use session::{Admission, Counts, Host, HostError, HostEvent, HostListener, Joining, Key, Report, Terms};
 use sys::clock;
 use thiserror::Error;
@@ -51,6 +52,8 @@ pub struct Policy {
     pub engines: EngineChoice,
     /// The secret that senders must have.
     pub key: Option<Key>,
+    /// The socket of linuxptp's daemon; `None` is the usual one, where that is there.
+    pub ptp4l: Option<PathBuf>,
 }
 
 /// Why a receiver could not start.
@@ -82,7 +85,7 @@ impl Reception {
         // From the kernel's random numbers, so that nobody guesses which packets count as a sender's.
         let tags = StreamTags::drawn(RandomState::new().hash_one(plan.traffic.local));
         let (receiver, listener) = open(plan, &placement, tags)?;
-        let Policy { admission, most_pps, key, engines } = policy;
+        let Policy { admission, most_pps, key, engines, ptp4l } = policy;
         let sending = SendingTerms {
             most_pps,
             allowed: engines.allowed.clone(),
@@ -90,7 +93,13 @@ impl Reception {
             cpus: cpus.to_vec(),
             key: key.clone(),
         };
-        let counting = Arc::new(Counting::over(plan, cpus, (receiver, tags), diagnosis, (engines, sending)));
+        let counting = Arc::new(Counting::over(
+            plan,
+            cpus,
+            (receiver, tags),
+            diagnosis,
+            (engines, sending, ptp4l.as_deref()),
+        ));
         let (sender, events) = mpsc::channel();
         let terms = Terms { admission, most_pps, key, ..Terms::default() };
         let host = Host::serve(listener, terms, counting.clone(), sender)?;
@@ -146,7 +155,16 @@ impl Reception {
     pub fn readings(&self, then: AfterReading) -> Option<Vec<Readings>> {
         // Workers are waited for: sessions must get at their counters meanwhile.
         let statistics = self.counting.with(|receiver| receiver.statistics().clone());
-        statistics.and_then(|statistics| statistics.read(then))
+        let readings = statistics.and_then(|statistics| statistics.read(then));
+        if then == AfterReading::Reset {
+            self.counting.forget_comparisons();
+        }
+        readings
+    }
+
+    /// What sessions found out about senders' clocks.
+    pub fn comparisons(&self) -> Vec<ClockComparison> {
+        self.counting.comparisons()
     }
 
     /// Takes samples of the CPUs out of the kernel's rings, where a diagnosis samples them; ten times a second at least.

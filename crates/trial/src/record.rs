@@ -1,8 +1,8 @@
 //! From workers' results to the record's parts.
 
 use measure::{
-    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt, ReceptionStatistics,
-    RoundTrips, Stream, Trial, Wire,
+    ClockComparison, Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt,
+    ReceptionStatistics, RoundTrips, Stream, Trial, Wire,
 };
 use sys::cycles::HardwareCounts;
 use traffic::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
@@ -68,6 +68,8 @@ pub struct RxOutcome {
     pub profile: Option<Profile>,
     /// What both hosts' drivers saw.
     pub wire: Option<Wire>,
+    /// How both hosts' clocks were related.
+    pub clocks: Option<ClockComparison>,
 }
 
 impl RxOutcome {
@@ -86,6 +88,7 @@ impl RxOutcome {
             queues: None,
             profile: None,
             wire: None,
+            clocks: None,
         }
     }
 }
@@ -143,6 +146,7 @@ impl TxOutcome {
             queues: rx.queues,
             profile: rx.profile,
             wire: rx.wire,
+            clocks: rx.clocks,
             ..Trial::default()
         }
     }
@@ -169,5 +173,6 @@ fn cost_per_packet(cost: WorkerCost, packets: u64) -> Cost {
         cycles_per_packet: counted(|counts| Some(counts.cycles)),
         instructions_per_packet: counted(|counts| counts.instructions),
         cache_misses_per_packet: counted(|counts| counts.cache_misses),
+        ..Cost::default()
     }
 }
