@@ -149,7 +149,7 @@ struct Agent {
     say: Say,
     events: UnboundedSender<JobEvent>,
     job: Option<Job>,
-    /// Who waits for the job to be prepared, and what was answered to those who asked already.
+    /// Where the answer goes once the job is prepared.
     waiting: Option<Subject>,
     heard: Instant,
     sequence: u64,
@@ -203,7 +203,7 @@ impl Agent {
         }
         if let Some(job) = &self.job {
             if job.of == prepare.of {
-                // The same question again: whoever asks last gets the answer.
+                // The same question again: the last one is answered.
                 self.waiting = Some(reply.clone());
                 return None;
             }

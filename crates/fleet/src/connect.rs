@@ -19,7 +19,7 @@ pub struct ServerPlan {
     pub access: Access,
 }
 
-/// What lets a client in, and whom it trusts.
+/// How a client authenticates, and which authority it trusts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
     /// A file with a JWT and a seed, as `nsc generate creds` makes.

@@ -55,7 +55,7 @@ pub struct FleetOutcome {
     pub interrupted: bool,
 }
 
-/// Who looks on.
+/// Receives what a run reports, and can end it.
 pub trait Watcher {
     /// Whether to go on.
     fn go_on(&self) -> bool;
@@ -257,7 +257,7 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     async fn choose(&self) -> Result<Chosen, FleetError> {
         let mut all = discover(&self.client, Duration::from_secs(1)).await?;
-        // The newest incarnation of a name that two answer for cannot be told: that is for a person.
+        // Which of two agents with one name is the right one, the user decides.
         let mut names = BTreeSet::new();
         for agent in &all {
             if !names.insert(agent.facts.agent.clone()) {
@@ -418,7 +418,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         }
     }
 
-    /// From open ports to stored results. What they are worth is decided by who reads them.
+    /// From open ports to stored results. `conclude` judges them.
     async fn attempt(
         &self,
         of: &Attempt,
@@ -441,7 +441,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         if !self.watcher.go_on() {
             return Err(Ended::Interrupted);
         }
-        // Everybody is told well before the start, however many they are.
+        // The order reaches every agent well before the start, however many there are.
         let lead_ns = self.plan.lead_ns + 2_000_000 * names.len() as u64;
         let launch = Launch {
             of: of.clone(),
@@ -611,7 +611,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         }
     }
 
-    /// Tells everybody that an attempt is over; who does not hear it ends with the lease.
+    /// Ends an attempt on every agent; one that does not hear it ends with its lease.
     async fn stop(&self, of: &Attempt, chosen: &Chosen, reason: &str) {
         let stops = chosen.names().into_iter().map(|agent| {
             let ask = Ask::Stop { of: of.clone(), reason: reason.into() };

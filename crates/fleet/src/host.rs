@@ -81,7 +81,7 @@ fn engines() -> Vec<EngineFinding> {
     each.collect()
 }
 
-/// How the card chooses queues, where it has more than one and says so.
+/// How the card chooses queues; `None` where its driver does not report it.
 fn spread(interface: &str, index: u32) -> Option<Spread> {
     let rss = EthtoolNetlink::open().ok()?.rss(index).ok()?;
     let fields = EthtoolSocket::open().ok()?.hash_fields(interface, FlowType::Udp4).ok()?;

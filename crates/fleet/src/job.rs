@@ -1,5 +1,5 @@
 //! An agent's part of a trial, on a thread of its own without an async runtime: opens ports, waits for the start, runs, counts.
-//! It ends by itself when its lease does.
+//! It ends when its lease does.
 
 use std::{
     cell::RefCell,
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Counters are read so long before the start.
 const LEAD_NS: u64 = 50_000_000;
 
-/// What the agent tells the thread.
+/// From the agent to the thread.
 pub(crate) enum Order {
     /// Start at this time of the machine's monotonic clock.
     Start { at_ns: u64 },
@@ -41,7 +41,7 @@ pub(crate) enum Order {
     Stop { reason: String },
 }
 
-/// What the thread tells the agent.
+/// From the thread to the agent.
 pub(crate) enum JobEvent {
     /// Ready to start; where a receiver listens.
     Prepared(Attempt, Result<Option<SocketAddr>, String>),

@@ -2,7 +2,7 @@
 //! are sent, and results that are stored by the server and counted once.
 //!
 //! What one host sends to another is [`trial::HostPlan`], as of `linerate bench --peer`: consent, progress and reports go
-//! directly between the two. NATS carries who takes part, when to start, and what came out. This crate alone has an async
+//! directly between the two. NATS carries the list of agents, the start time and the results. This crate alone has an async
 //! runtime, which stays inside: its functions block.
 #![forbid(unsafe_code)]
 

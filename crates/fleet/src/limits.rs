@@ -89,7 +89,7 @@ enum Command {
     Receive,
 }
 
-/// The limits as an agent tells them.
+/// The limits as an agent reports them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct StatedLimits {
     pub(crate) max_pps: Option<f64>,
@@ -132,7 +132,7 @@ impl Limits {
         })
     }
 
-    /// Whether it may send what a coordinator asks for.
+    /// Whether it may send what a coordinator requests.
     ///
     /// # Errors
     /// Why not, for the coordinator's user.

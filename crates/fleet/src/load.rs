@@ -79,7 +79,7 @@ impl Load {
         })
     }
 
-    /// The sizes asked for, or the smallest that carry a stream tag.
+    /// The requested sizes, or the smallest that carry a stream tag.
     fn sizes(&self, ipv6: bool) -> Sizes {
         match (&self.frame_size, &self.payload) {
             (Some(mix), _) => Sizes::Frame(mix.clone()),

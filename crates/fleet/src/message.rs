@@ -24,7 +24,7 @@ pub(crate) struct Attempt {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(crate) enum Ask {
-    /// Who it is.
+    /// Its description.
     Describe,
     /// What its clock shows.
     Clock,
@@ -59,7 +59,7 @@ pub(crate) enum Part {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// Who it is.
+    /// Its description.
     Description(Box<Description>),
     /// What its clock showed when the question came and when the answer left.
     Clock { heard_ns: u64, answered_ns: u64 },

@@ -41,7 +41,7 @@ pub(crate) struct Needs {
     pub(crate) duration_s: f64,
     /// The clock must be known that well.
     pub(crate) clock_bound_ns: u64,
-    /// Who sends to it.
+    /// Addresses of its senders.
     pub(crate) from: Vec<IpAddr>,
 }
 

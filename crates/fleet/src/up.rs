@@ -55,7 +55,7 @@ pub enum UpError {
     Server(#[from] ServerError),
     /// More agents than there is room for, or no sender, or no receiver.
     #[error(
-        "{agents} agents of which {receivers} receive: from 2 to {MOST} are possible, with one of each at least"
+        "{agents} agents of which {receivers} receive: expected 2 to {MOST}, with at least one sender and one receiver"
     )]
     Count {
         /// Agents.
@@ -252,7 +252,7 @@ fn wire_up(hosts: u32) -> Result<Vec<NetNs>, UpError> {
             let lo = route.link_by_name("lo")?.index;
             route.change_flags(lo, flag::UP, flag::UP)?;
             let index = route.link_by_name("eth0")?.index;
-            // It would say things by itself.
+            // Otherwise IPv6 would send packets of its own.
             route.disable_address_generation(index)?;
             // Each frame is one packet, as on a wire.
             let offloads = ["tx-checksum-ip-generic", "tx-generic-segmentation", "tx-udp-segmentation"];
