@@ -107,6 +107,7 @@ fn run(prepare: Prepare, limits: &Limits, orders: &Receiver<Order>, events: &Unb
                 most_pps,
                 engines: EngineChoice { may_attach: limits.may_attach, ..EngineChoice::default() },
                 key: Some(key),
+                ptp4l: None,
             };
             receive(&plan, senders, policy, &desk, lease)
         }

@@ -66,6 +66,7 @@ fn received(agent: &str, delivered: u64, lost: u64) -> Outcome {
         senders: 1,
         profile: None,
         wire: None,
+        clocks: None,
     };
     outcome(agent, Measured::Received { report: Box::new(report), cut_short: None })
 }
