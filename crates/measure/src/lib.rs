@@ -20,6 +20,7 @@ mod distribution;
 mod diversion;
 mod effect;
 mod figure;
+mod fleet;
 mod hdr;
 mod histogram;
 mod instructions;
@@ -56,6 +57,7 @@ pub use diversion::{
 };
 pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
+pub use fleet::{FleetAgent, FleetHost, FleetRun, FleetTrial, FleetVoided};
 pub use histogram::Histogram;
 pub use instructions::{
     FunctionChange, FunctionInstructions, Instructions, Side, StackInstructions, StageInstructions,

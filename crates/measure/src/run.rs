@@ -12,6 +12,7 @@ use crate::{
     clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    fleet::FleetRun,
     instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
@@ -192,6 +193,9 @@ pub struct End {
     /// How the search went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuneSearch>,
+    /// What each machine did, where many took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
     /// Remarks that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }
