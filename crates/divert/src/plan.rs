@@ -166,7 +166,10 @@ impl DivertPlan {
             let ends = ends.filter(|_| setting.name == SWITCH);
             let ends = ends.map_or(String::new(), |ends| format!(", which ends {ends} meanwhile"));
             steps.push(step(
-                format!("set {}={} on {interface}{ends}, recorded in the journal first", setting.name, setting.value),
+                format!(
+                    "set {}={} on {interface}{ends}, recorded in the journal first",
+                    setting.name, setting.value
+                ),
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }

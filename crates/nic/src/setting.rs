@@ -142,7 +142,9 @@ mod tests {
         settings.sort();
         assert_eq!(Setting::from_toml(tables).unwrap(), settings);
         assert_eq!(settings[0], Setting::new("feature.rx-gro", "on"));
-        assert!(Setting::from_toml("ring = [1]").unwrap_err().to_string().starts_with("ring in the plan must be"));
+        assert!(
+            Setting::from_toml("ring = [1]").unwrap_err().to_string().starts_with("ring in the plan must be")
+        );
         assert!(Setting::from_toml("=").is_err());
     }
 
