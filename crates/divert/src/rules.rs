@@ -6,7 +6,7 @@ use bpf::{Per, TokenBucket};
 use serde::Serialize;
 use wire::Rate;
 
-use crate::{error::RuleError, expression::Expression};
+use crate::{error::RuleError, expression::Expression, sets::Sets};
 
 mod table;
 
@@ -19,6 +19,8 @@ pub struct Ruleset {
     pub selection: Option<Expression>,
     /// What is done with them; the first rule that fits decides.
     pub rules: Vec<Rule>,
+    /// The sets of networks that expressions name.
+    pub sets: Sets,
 }
 
 /// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.

@@ -57,6 +57,7 @@ pub(crate) enum Direction {
 pub(crate) enum IdKind {
     Host,
     Net,
+    Set,
     Port,
     PortRange,
     Proto,

@@ -1,7 +1,8 @@
 //! Filters as eBPF, for XDP.
 //!
-//! The result is the body of `int chosen(void *data, void *data_end)`: it reads the frame directly, checks every length
-//! before it reads, has no loops, calls nothing, and returns the answer that belongs to the first filter that matches.
+//! The result is the body of `int chosen(void *data, void *data_end, __u64 in_sets)`: it reads the frame directly, checks
+//! every length before it reads, has no loops, calls nothing, and returns the answer that belongs to the first filter
+//! that matches.
 //!
 //! XDP sees a frame after the card and before the kernel: a VLAN tag that the card stripped is not in it, so turn
 //! stripping off (`ethtool -K eth0 rxvlan off`) to match `vlan`. `len` counts the bytes in the first buffer of a frame;
@@ -47,8 +48,8 @@ const FARTHEST: usize = i16::MAX as usize;
 const SLOTS: usize = 12;
 
 impl FilterSet {
-    /// The body of a BPF function that takes the two ends of an XDP frame. It returns the answer of the first filter
-    /// that matches, and `otherwise` when none does; registers 0 to 6 and 96 bytes of stack are its own.
+    /// The body of a BPF function that takes the two ends of an XDP frame and the bits of [`members`](Self::members). It returns the answer of the first filter
+    /// that matches, and `otherwise` when none does; registers 0 to 6 and 104 bytes of stack are its own.
     ///
     /// # Errors
     /// When the filters need more than `most` instructions, or too many intermediate results.
@@ -65,6 +66,9 @@ impl FilterSet {
         let graph = &self.graph;
         let mut code =
             Code { graph, assembler: Assembler::default(), checked: 0, fault: Target::Nothing, slots: 0 };
+        if !graph.values.members().is_empty() {
+            code.assembler.spill(values::MEMBERS_SLOT, R3);
+        }
         if !matches!(graph.start, Target::Step(_)) {
             code.assembler.jump(Label::Target(graph.start));
         }

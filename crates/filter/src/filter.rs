@@ -10,6 +10,7 @@ use crate::{
     parse::parse,
     run::Machine,
     tuple::{Conjunctions, TupleRule},
+    value::Member,
 };
 
 /// One expression: its tree, and what was compiled from it.
@@ -30,7 +31,22 @@ impl Filter {
     /// What is wrong and where.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         let names = NameTables::default();
-        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED })
+        Self::compile_in(
+            expression,
+            Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: false },
+        )
+    }
+
+    /// As [`compile`](Self::compile), and the expression may name sets of networks.
+    ///
+    /// # Errors
+    /// What is wrong and where.
+    pub fn compile_with_sets(expression: &str) -> Result<Self, FilterError> {
+        let names = NameTables::default();
+        Self::compile_in(
+            expression,
+            Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: true },
+        )
     }
 
     /// Compiles an expression with the names of a context.
@@ -86,7 +102,19 @@ impl Filter {
     /// frame ends the filter without a match, as in libpcap.
     #[inline]
     pub fn matches(&self, frame: &[u8]) -> bool {
-        self.machine.run(frame).is_some()
+        self.matches_in(frame, 0)
+    }
+
+    /// As [`matches`](Self::matches); bit `n` of `in_sets` says whether the frame's address of [`members`](Self::members)`[n]`
+    /// is in that set.
+    #[inline]
+    pub fn matches_in(&self, frame: &[u8], in_sets: u64) -> bool {
+        self.machine.run(frame, in_sets).is_some()
+    }
+
+    /// The addresses that the expression looks for in sets, each once.
+    pub fn members(&self) -> &[Member] {
+        self.tree.values.members()
     }
 
     /// The filter as rules of which one must hold; `None` when it tests anything else, or needs more than 64.
@@ -151,7 +179,18 @@ impl FilterSet {
     /// The index of the first filter that matches a frame.
     #[inline]
     pub fn first_match(&self, frame: &[u8]) -> Option<usize> {
-        self.machine.run(frame).map(|filter| filter as usize)
+        self.first_match_in(frame, 0)
+    }
+
+    /// The same, with bit `n` of `in_sets` as [`Filter::matches_in`] has it, by this set's own [`members`](Self::members).
+    #[inline]
+    pub fn first_match_in(&self, frame: &[u8], in_sets: u64) -> Option<usize> {
+        self.machine.run(frame, in_sets).map(|filter| filter as usize)
+    }
+
+    /// The addresses that the filters look for in sets, each once.
+    pub fn members(&self) -> &[Member] {
+        self.graph.values.members()
     }
 
     /// How many filters there are.

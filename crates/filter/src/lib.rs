@@ -70,3 +70,4 @@ pub use error::{FilterError, FilterErrorKind};
 pub use filter::{Filter, FilterSet};
 pub use names::{Context, NameTables, Names, Service};
 pub use tuple::{Prefix, TupleRule};
+pub use value::{Member, Side};

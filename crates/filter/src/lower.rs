@@ -125,8 +125,9 @@ pub(crate) struct Tree {
 
 /// The tests of an expression.
 pub(crate) fn lower(node: Option<&Node>, context: Context<'_>) -> Result<Tree, FilterError> {
-    let Context { names, netmask } = context;
-    let mut lowering = Lowering { values: Values::default(), link: LinkState::ethernet(), names, netmask };
+    let Context { names, netmask, has_sets } = context;
+    let mut lowering =
+        Lowering { values: Values::default(), link: LinkState::ethernet(), names, netmask, has_sets };
     let cond = match node {
         Some(node) => lowering.node(node)?,
         None => Cond::Always(true),
@@ -150,6 +151,7 @@ struct Lowering<'n> {
     link: LinkState,
     names: &'n dyn Names,
     netmask: Ipv4Addr,
+    has_sets: bool,
 }
 
 impl Lowering<'_> {

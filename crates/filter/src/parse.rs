@@ -218,7 +218,16 @@ impl Parser<'_> {
         };
         if matches!(
             word,
-            "src" | "dst" | "host" | "net" | "port" | "portrange" | "proto" | "protochain" | "gateway"
+            "src"
+                | "dst"
+                | "host"
+                | "net"
+                | "set"
+                | "port"
+                | "portrange"
+                | "proto"
+                | "protochain"
+                | "gateway"
         ) {
             let qualifiers = Some(self.qualifiers(protocol));
             let (node, with) = self.id(qualifiers)?;
@@ -250,6 +259,7 @@ impl Parser<'_> {
         let kind = match self.peek() {
             Some(Kind::Word("host")) => Some(IdKind::Host),
             Some(Kind::Word("net")) => Some(IdKind::Net),
+            Some(Kind::Word("set")) => Some(IdKind::Set),
             Some(Kind::Word("port")) => Some(IdKind::Port),
             Some(Kind::Word("portrange")) => Some(IdKind::PortRange),
             // These take no direction.

@@ -40,6 +40,7 @@ enum Source {
     HalfBehind(u32),
     WordBehind(u32),
     Len,
+    Member(u32),
     /// Anything else, compared with a number.
     Computed(ValueId),
     /// Anything else, compared with anything else.
@@ -80,13 +81,13 @@ impl Machine {
 
     /// The first filter that matches.
     #[inline]
-    pub(crate) fn run(&self, frame: &[u8]) -> Option<u32> {
+    pub(crate) fn run(&self, frame: &[u8], in_sets: u64) -> Option<u32> {
         let mut next = self.start;
         while let Some(step) = self.steps.get(next as usize) {
-            next = match self.value(step, frame) {
+            next = match self.value(step, frame, in_sets) {
                 Some(value) => {
                     let with = match step.source {
-                        Source::BothComputed(_) => evaluate(&self.values, ValueId(step.with), frame),
+                        Source::BothComputed(_) => evaluate(&self.values, ValueId(step.with), frame, in_sets),
                         _ => Some(step.with),
                     };
                     let value = value & step.mask;
@@ -103,7 +104,7 @@ impl Machine {
     }
 
     #[inline]
-    fn value(&self, step: &MachineStep, frame: &[u8]) -> Option<u32> {
+    fn value(&self, step: &MachineStep, frame: &[u8], in_sets: u64) -> Option<u32> {
         let at = step.at as usize;
         match step.source {
             Source::Byte => byte(frame, at),
@@ -113,7 +114,10 @@ impl Machine {
             Source::HalfBehind(header) => half(frame, behind(frame, header)? + at),
             Source::WordBehind(header) => word(frame, behind(frame, header)? + at),
             Source::Len => Some(frame.len() as u32),
-            Source::Computed(value) | Source::BothComputed(value) => evaluate(&self.values, value, frame),
+            Source::Member(member) => Some((in_sets >> member & 1) as u32),
+            Source::Computed(value) | Source::BothComputed(value) => {
+                evaluate(&self.values, value, frame, in_sets)
+            }
         }
     }
 }
@@ -128,6 +132,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
     };
     match values.of(inner) {
         Value::Len => (Source::Len, 0, mask),
+        Value::Member(member) => (Source::Member(member), 0, mask),
         Value::Load(ValueAt { base: None, at }, size) => {
             let source = match size {
                 Size::Byte => Source::Byte,
@@ -180,11 +185,12 @@ fn word(frame: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Any value of a frame; `None` is a fault.
-pub(crate) fn evaluate(values: &Values, value: ValueId, frame: &[u8]) -> Option<u32> {
-    let of = |value| evaluate(values, value, frame);
+pub(crate) fn evaluate(values: &Values, value: ValueId, frame: &[u8], in_sets: u64) -> Option<u32> {
+    let of = |value| evaluate(values, value, frame, in_sets);
     match values.of(value) {
         Value::Const(number) => Some(number),
         Value::Len => Some(frame.len() as u32),
+        Value::Member(member) => Some((in_sets >> member & 1) as u32),
         Value::Load(place, size) => {
             let base = place.base.map_or(Some(0), of)?;
             load(frame, u64::from(base) + u64::from(place.at), size)

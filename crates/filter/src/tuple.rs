@@ -230,7 +230,7 @@ fn of_id(with: Qualifiers, id: &Id, context: Context<'_>) -> Option<Vec<Tuple>> 
             };
             (number != FRAGMENT).then(|| numbered(families, number))
         }
-        Some(IdKind::ProtoChain | IdKind::Gateway) => None,
+        Some(IdKind::ProtoChain | IdKind::Gateway | IdKind::Set) => None,
     }
 }
 

@@ -31,6 +31,26 @@ pub(crate) enum Value {
         v6: bool,
         protocol: u32,
     },
+    /// 1 when the member of this number is true of the frame, or else 0.
+    Member(u32),
+}
+
+/// An address of a frame and a set of networks that it may be in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Whose address.
+    pub side: Side,
+    /// The set's name.
+    pub set: String,
+}
+
+/// One of a packet's two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
 }
 
 /// An offset into the frame: an optional computed part and a constant; their sum does not wrap.
@@ -59,6 +79,7 @@ impl ValueAt {
 pub(crate) struct Values {
     known: HashMap<Value, ValueId>,
     values: Vec<Value>,
+    members: Vec<Member>,
 }
 
 impl Values {
@@ -111,6 +132,19 @@ impl Values {
         }
     }
 
+    pub(crate) fn member(&mut self, member: Member) -> ValueId {
+        let at = self.members.iter().position(|known| *known == member).unwrap_or_else(|| {
+            self.members.push(member);
+            self.members.len() - 1
+        });
+        self.intern(Value::Member(at as u32))
+    }
+
+    /// What must be known of a frame besides its bytes, in the order of their numbers.
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
     pub(crate) fn neg(&mut self, value: ValueId) -> ValueId {
         match self.as_const(value) {
             Some(number) => self.constant(number.wrapping_neg()),
@@ -135,7 +169,7 @@ impl Values {
     /// The frame has at least this many bytes if this value could be computed: it always reads them.
     pub(crate) fn certain_extent(&self, value: ValueId) -> u32 {
         match self.of(value) {
-            Value::Const(_) | Value::Len | Value::Chain { .. } => 0,
+            Value::Const(_) | Value::Len | Value::Chain { .. } | Value::Member(_) => 0,
             Value::Load(ValueAt { base: None, at }, size) => at.saturating_add(size as u32),
             Value::Load(ValueAt { base: Some(inner), .. }, _) | Value::Neg(inner) => {
                 self.certain_extent(inner)
@@ -160,6 +194,10 @@ impl Values {
             let place = |place: ValueAt| ValueAt { base: place.base.map(to), at: place.at };
             let value = match *value {
                 value @ (Value::Const(_) | Value::Len) => value,
+                Value::Member(member) => {
+                    here.push(self.member(other.members[member as usize].clone()));
+                    continue;
+                }
                 Value::Load(at, size) => Value::Load(place(at), size),
                 Value::Op(op, left, right) => Value::Op(op, to(left), to(right)),
                 Value::Neg(value) => Value::Neg(to(value)),

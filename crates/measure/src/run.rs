@@ -361,6 +361,13 @@ pub struct Cost {
     /// Cache misses of the workers per packet, if the CPU's counters can be read.
     #[serde(default)]
     pub cache_misses_per_packet: Option<f64>,
+    /// Where instructions were counted by an emulator: CPU time per packet of the same pair on the machine that it ran on, in
+    /// nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_ns_per_packet: Option<f64>,
+    /// `instructions_per_packet` divided by `beside_ns_per_packet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_ns: Option<f64>,
 }
 
 /// Trials of one pair with the same settings.

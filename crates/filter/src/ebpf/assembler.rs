@@ -161,6 +161,11 @@ impl Assembler {
     }
 
     /// All 64 bits.
+    pub(super) fn shift_right(&mut self, dst: Register, bits: u32) {
+        self.push(ALU64 | Op::Shr.bpf_code(), dst, Register(0), 0, bits as i32);
+    }
+
+    /// All 64 bits.
     pub(super) fn copy(&mut self, dst: Register, src: Register) {
         self.push(ALU64 | MOV | FROM_REGISTER, dst, src, 0, 0);
     }

@@ -12,6 +12,9 @@ use super::assembler::{Assembler, Condition, Label, Operand, R0, R1, R2, R3, R4,
 /// The verifier allows a packet pointer to move by 65535; half of it for the computed part, half for the fixed part.
 pub(super) const FARTHEST_READ: u32 = 0x7f00;
 
+/// Where the bits of the members are on the stack: behind the intermediate results.
+pub(super) const MEMBERS_SLOT: usize = super::SLOTS;
+
 /// The code so far, and what is known at this point.
 pub(super) struct Code<'g> {
     pub(super) graph: &'g Graph,
@@ -56,6 +59,11 @@ impl Code<'_> {
                     self.compute(op);
                 }
             },
+            Value::Member(member) => {
+                self.assembler.unspill(R0, MEMBERS_SLOT);
+                self.assembler.shift_right(R0, member);
+                self.assembler.compute(Op::And, R0, Operand::Number(1));
+            }
             Value::Neg(inner) => {
                 self.value(inner, slot);
                 self.assembler.negate(R0);

@@ -10,16 +10,40 @@ use crate::{
     error::{FilterError, FilterErrorKind},
     lexer::Dotted,
     names::shifted,
-    value::Size,
+    value::{Member, Side, Size},
 };
 
 use super::{
-    Cond, Lowering,
+    Compare, Cond, Lowering,
     link::{ARP, DECNET, IPV4, IPV6, RARP},
     offsets::LinkKind,
 };
 
 impl Lowering<'_> {
+    /// Whether an address of the packet is in a set.
+    fn set(&mut self, with: Qualifiers, name: &str, at: &Range<usize>) -> Result<Cond, FilterError> {
+        if !self.has_sets {
+            return Err(FilterError::meaning(
+                at.clone(),
+                "there are no sets here: only rules of a diversion have them",
+            ));
+        }
+        if with.protocol.is_some() {
+            let error = FilterError::meaning(at.clone(), "a set takes no protocol before it");
+            return Err(error.hint(format!("write for example: ip and src set {name}")));
+        }
+        let mut is_in = |side| {
+            let member = self.values.member(Member { side, set: name.to_owned() });
+            self.test(member, Compare::Equal, 1)
+        };
+        Ok(match with.direction {
+            Some(Direction::Src) => is_in(Side::Source),
+            Some(Direction::Dst) => is_in(Side::Destination),
+            Some(Direction::And) => is_in(Side::Source).and(is_in(Side::Destination)),
+            None | Some(Direction::Or) => is_in(Side::Source).or(is_in(Side::Destination)),
+        })
+    }
+
     pub(super) fn id(&mut self, with: Qualifiers, id: &Id, at: &Range<usize>) -> Result<Cond, FilterError> {
         let host_or_net = matches!(with.kind, None | Some(IdKind::Host | IdKind::Net));
         let not_here = |what: &str| {
@@ -27,6 +51,7 @@ impl Lowering<'_> {
                 Some(IdKind::Port) => "port",
                 Some(IdKind::PortRange) => "range of ports",
                 Some(IdKind::Proto | IdKind::ProtoChain) => "protocol",
+                Some(IdKind::Set) => "set",
                 _ => "gateway",
             };
             FilterError::meaning(at.clone(), format!("{what} is no {kind}"))
@@ -108,6 +133,9 @@ impl Lowering<'_> {
             Some(IdKind::Proto) => self.protocol_id(with, number, at),
             Some(IdKind::ProtoChain) => self.protochain(with.protocol, number, at),
             Some(IdKind::Gateway) => Err(gateway(at)),
+            Some(IdKind::Set) => {
+                Err(FilterError::meaning(at.clone(), "a number is no set").hint("for example: src set bad"))
+            }
         }
     }
 
@@ -131,6 +159,7 @@ impl Lowering<'_> {
                 self.protochain(with.protocol, number, at)
             }
             Some(IdKind::Gateway) => Err(gateway(at)),
+            Some(IdKind::Set) => self.set(with, name, at),
         }
     }
 
