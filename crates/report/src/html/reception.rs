@@ -1,4 +1,4 @@
-//! What a receiver measured: the share of packets against time, and the figures as a table.
+//! A receiver's measurements: the share of packets against time, and the figures as a table.
 
 use std::borrow::Cow;
 
