@@ -193,7 +193,7 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
     table
 }
 
-/// Which of this run's values stands there, or why none does.
+/// The value of this run that is shown there, or why there is none.
 fn counterpart(figure: &Figure) -> String {
     match figure.no_counterpart.as_str() {
         "" => figure.measured_at.clone(),
