@@ -4,6 +4,7 @@
 #   programs  crate, kind, name and executable of each test program, separated by tabs
 #   notes     skips and repeats (LINERATE_TEST_LOG, see crates/testing)
 #   logs/     the output of each program and each check
+#   times     how many seconds each program and check took
 #   ended/    how each ended: label, exit status, kind (tests, docs, check), how many tests it had to run or "-"
 #   tmp/      the temporary folder of everything that runs; empty at the end
 # shellcheck shell=sh
@@ -73,7 +74,7 @@ repeats=5
 repeats_of_a_program=2
 # Runs a test program in its crate's folder, as cargo does.
 run_program() { # label tests-or-"-" crate executable argument...
-    label=$1 expected=$2 folder=crates/$3
+    label=$1 expected=$2 folder=crates/$3 since=$(date +%s)
     shift 3
     status=0
     (
@@ -119,7 +120,7 @@ run_chosen() { # label crate name argument...
 
 # Runs a command that is no test program.
 run_check() { # label kind command...
-    label=$1 kind=$2
+    label=$1 kind=$2 since=$(date +%s)
     shift 2
     status=0
     "$@" >"$run/logs/$label" 2>&1 </dev/null || status=$?
@@ -129,6 +130,8 @@ run_check() { # label kind command...
 # Writes down how something ended. Only what failed is shown, and that at once and in full.
 ended() { # label status kind tests
     echo "$1$tab$2$tab$3$tab$4" >"$run/ended/$1"
+    echo "$(($(date +%s) - ${since:-$(date +%s)})) s  $1" >>"$run/times"
+    since=
     [ "$2" -ne 0 ] || return 0
     echo "== $1 failed with status $2:"
     cat "$run/logs/$1"
@@ -154,5 +157,6 @@ finish() {
     [ -z "$left" ] || fail temporary-folder "left in the temporary folder:
 $left"
     stage "done"
+    echo "longest:" $(sort -rn "$run/times" | head -n 16 | sed 's/$/;/')
     scripts/count-tests "$run"
 }

@@ -24,7 +24,7 @@ mod tune;
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
 pub use exact::{
     ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact,
-    words_inside, write_exact_tables,
+    words_beside, words_inside, write_exact_tables,
 };
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;
@@ -40,9 +40,8 @@ pub use scenario::{
 };
 pub use search::{Goal, GoalError};
 pub use single_rx_queue::{
-    FLOOD_FACTOR, FloodFilter, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError,
-    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
-    single_rx_queue_figures,
+    FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
+    SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue, single_rx_queue_figures,
 };
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};
@@ -51,3 +50,7 @@ pub use tune::{
     Ask, Assignment, Bed, Combination, Knob, KnobValue, LOOPBACK, LocalBed, Planner, Refusal, Surroundings,
     TuneGoal, TunePlace, TunePlan, TuneSpace, run_tune,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+struct Contributing;

@@ -115,4 +115,44 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// The words of a command, as a shell splits them.
+    fn words(command: &str) -> Vec<std::ffi::OsString> {
+        let script = format!("set -- {command}\nprintf '%s\\0' \"$@\"");
+        let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_terminator('\0').map(Into::into).collect()
+    }
+
+    #[test]
+    fn commands_in_the_documents_are_right() {
+        let mut wrong = String::new();
+        let mut right = 0;
+        for shown in testing::shown_commands() {
+            let command = shown.command.split(" > ").next().unwrap_or_default();
+            let mut command = words(command);
+            // Words inside a virtual machine are a command of their own.
+            while command.first().is_some_and(|word| word == "linerate") {
+                let inner = command.iter().position(|word| word == "--");
+                let rest = inner.map(|at| command[at + 1..].to_vec());
+                match crate::scenario::parse(command) {
+                    Ok(_) => right += 1,
+                    Err(failure) => wrong.push_str(&format!("{shown}\n  {failure:?}\n")),
+                }
+                command = rest.unwrap_or_default();
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong}");
+        assert!(right > 50, "{right} commands");
+    }
+
+    #[test]
+    fn the_setting_in_contributing_is_the_source() {
+        let root = testing::repository();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let (guide, mark) =
+            (read("CONTRIBUTING.md"), "<!-- crates/nic/src/settings/pause.rs -->\n```rust,ignore\n");
+        let block = guide.split_once(mark).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+        assert_eq!(block, read("crates/nic/src/settings/pause.rs"));
+    }
 }

@@ -10,6 +10,7 @@ mod pipeline;
 mod progress;
 mod scenario;
 mod screen;
+mod service;
 mod start;
 mod usage;
 mod work;

@@ -116,6 +116,11 @@ impl Own {
         self.value.as_deref()
     }
 
+    /// As it was typed.
+    pub(crate) fn into_words(self) -> Vec<OsString> {
+        self.words
+    }
+
     /// Whether it takes the place of a scenario's option.
     fn decides(&self, option: &str) -> bool {
         self.name == option || self.swept.as_deref() == Some(option)

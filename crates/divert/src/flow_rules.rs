@@ -8,6 +8,7 @@ use sys::ethtool::{FlowAction, FlowKind, FlowMatch, FlowRule};
 
 use crate::{
     card::Card,
+    error::DivertError,
     exclude::Exclusions,
     expression::Expression,
     plan::DivertPlan,
@@ -40,6 +41,21 @@ impl DivertPlan {
         }
         self.steering = Some(steering);
         self
+    }
+
+    /// Whether the card, steered by earlier rules of this plan, would be asked for the same by its rules of now.
+    pub(crate) fn keeps_steering(&self, card: &Card) -> Result<(), DivertError> {
+        let Some(steering) = self.steering.as_ref().filter(|steering| !steering.rules.is_empty()) else {
+            return Ok(());
+        };
+        let how = if steering.drops { Steer::Drop } else { Steer::ToQueues };
+        let queues = if steering.queues.is_empty() { self.queues.clone() } else { steering.queues.clone() };
+        let plan = Self { queues, ..self.clone() };
+        let now = Steering::plan(&plan, card, how, steering.state.clone());
+        match now.rules == steering.rules && now.left == steering.left {
+            true => Ok(()),
+            false => Err(DivertError::Steered { interface: self.interface.clone() }),
+        }
     }
 
     /// Diverts every queue of the card; those that were named stay first, with their CPUs.

@@ -1,7 +1,7 @@
-//! Numbers: tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one
-//! record that every measurement and every model ends as.
+//! Tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one record of every measurement
+//! and every model.
 //!
-//! Pure: no device, clock, thread or file; times and counters come in as arguments.
+//! Pure: no device, clock, thread or file; times and counters are arguments.
 //!
 //! ```
 //! use measure::{Ledger, LedgerLine};
@@ -27,6 +27,7 @@ mod jitter;
 mod ledger;
 mod place;
 mod profile;
+mod published;
 mod queues;
 mod random;
 mod receipt;
@@ -62,6 +63,7 @@ pub use jitter::TransitVariation;
 pub use ledger::{HostSide, Ledger, LedgerLine};
 pub use place::{LossPlace, Place};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
+pub use published::{Published, PublishedDocument, PublishedFigure};
 pub use queues::{QueueGrowth, QueueUse};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
@@ -77,7 +79,7 @@ pub use statistics::{Summary, confidence_interval, median};
 pub use throughput::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
 };
-pub use timeline::{Lane, Mark, Timeline, View};
+pub use timeline::{Lane, Level, Mark, Timeline, View};
 pub use tuned::{
     RateInterval, TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate,
 };

@@ -1,11 +1,11 @@
-//! Figures that nobody knows are `null` in JSON: what was delivered where a receiver was lost, or was never asked.
+//! Unknown figures are `null` in JSON: delivery, when a receiver was lost or never queried.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, value};
 
 use crate::run::{PairSummary, Trial};
 
-/// Members of a trial that say what was delivered.
+/// Members of a trial that describe delivery.
 const OF_DELIVERY: [&str; 5] =
     ["/delivered", "/delivered_pps", "/loss_ratio", "/ledger/delivered", "/receipt/delivered"];
 
@@ -23,7 +23,7 @@ impl Serialize for Trial {
         }
         let mut members = Self::serialize(self, value::Serializer).map_err(serde::ser::Error::custom)?;
         for member in OF_DELIVERY {
-            *members.pointer_mut(member).expect("a trial has this member") = Value::Null;
+            *members.pointer_mut(member).expect("every trial has this member") = Value::Null;
         }
         members.serialize(to)
     }

@@ -20,13 +20,18 @@ pub(crate) fn verdict(run: &Run) -> String {
 
 /// How what was measured stands to published work.
 fn of_figures(figures: &[Figure]) -> Option<String> {
-    let ratio = |figure: &Figure| figure.measured.map(|measured| measured / figure.published);
-    let ratios: Vec<f64> = figures.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()).collect();
+    // what a model was given or fitted to says nothing
+    let compared = figures.iter().filter(|figure| !figure.given);
+    let ratios: Vec<f64> = compared.filter_map(Figure::ratio).filter(|ratio| ratio.is_finite()).collect();
     let least = ratios.iter().copied().reduce(f64::min)?;
     let most = ratios.iter().copied().fold(least, f64::max);
     let (some, all) = (ratios.len(), figures.len());
     let times = if some == 1 { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
-    Some(format!("{some} of {all} published figures measured here too, at {times} times their value."))
+    let given = figures.iter().filter(|figure| figure.given).count();
+    let but = if given == 0 { String::new() } else { format!(", {given} given to the model or fitted") };
+    Some(format!(
+        "{some} of {all} published figures have a counterpart here, at {times} times their value{but}."
+    ))
 }
 
 fn measured(run: &Run) -> String {

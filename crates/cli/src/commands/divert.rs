@@ -1,35 +1,31 @@
 //! `linerate divert`: chosen packets leave the kernel, are filtered, and the valid ones go back.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{env, io};
 
 use divert::{
-    BEAT, BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit,
-    Rule, RuleVerdict, Status, Steer, Steering,
+    BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit, Rule,
+    RuleError, RuleVerdict, Ruleset, Sets, Steer, Steering,
 };
-use serde_json::json;
-use session::{ControlRequest, ControlSocket, MetricsPage};
+use session::{ControlSocket, MetricsPage};
 use sys::{cpu, signal};
 
 use crate::{
     args::{DivertArgs, DivertCommand, PlaceArg, QueueList, SteerArg},
-    failure::{self, Failure, in_words},
+    failure::{self, Failure},
     output::{print_line, printed, state_folder},
+    service::ServiceManager,
 };
 
 mod ask;
+mod config;
 mod offline;
 mod rules;
+mod serve;
 mod view;
 
-use rules::{expression, marked, read_rules};
-
-/// How often the file of rules and the interface are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+use config::ConfigFile;
+use rules::{expression, marked, one_rule, read_rules, read_sets};
+use serve::Service;
 
 pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     match &args.command {
@@ -40,16 +36,23 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
         Some(DivertCommand::Test(args)) => return offline::run(args),
         None => {}
     }
-    let (plan, card) = plan(args)?;
+    let Some(path) = &args.config else { return carry_out(args.clone(), None) };
+    let typed = env::args_os().skip_while(|word| word != "divert").skip(1).collect();
+    let (config, args) = ConfigFile::read(path, typed)?;
+    carry_out(args, Some(config))
+}
+
+fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failure> {
+    let (plan, card) = plan(&args)?;
     if args.dry_run {
-        printed(view::write_steps(&plan, &card, args, &mut io::stdout().lock()))?;
+        printed(view::write_steps(&plan, &card, &args, &mut io::stdout().lock()))?;
         return Ok(true);
     }
     let control = ControlSocket::open(&session::runtime_folder(), ask::NAME)
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
     let metrics = args.prometheus.map(MetricsPage::open).transpose();
     let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
-    if args.rules.is_some() {
+    if args.rules.is_some() || config.is_some() {
         signal::catch_hangup().map_err(|error| Failure::of(failure::Status::Internal, &error))?;
     }
     let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
@@ -66,8 +69,10 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
             "packets that pass are counted and go no further; --reinject gives them back to the kernel"
         );
     }
-    let (last, is_gone) = serve(diversion, args, &control, metrics.as_ref())?;
-    if args.json {
+    let is_json = args.json;
+    let service = Service { args, config, control, metrics, manager: ServiceManager::of_environment() };
+    let (last, is_gone) = service.run(diversion)?;
+    if is_json {
         print_line(
             &serde_json::to_string_pretty(&report::diversion_document(&last)).expect("a status is JSON"),
         )?;
@@ -83,116 +88,6 @@ pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
     Ok(last.ledger.unexplained == 0)
 }
 
-/// Beats, answers, watches the rules and prints until the time is over, a signal comes or the interface goes; says
-/// whether it went.
-fn serve(
-    mut diversion: Diversion,
-    args: &DivertArgs,
-    control: &ControlSocket,
-    metrics: Option<&MetricsPage>,
-) -> Result<(Status, bool), Failure> {
-    let began = Instant::now();
-    let mut file = args.rules.as_deref().map(WatchedFile::new);
-    let (mut printed_at, mut looked_at) = (began, began);
-    let mut before = diversion.status().map_err(|error| explain(&error))?;
-    let mut stops: Vec<ControlRequest> = Vec::new();
-    let mut is_gone = false;
-    loop {
-        diversion.beat().map_err(|error| explain(&error))?;
-        for request in control.requests() {
-            if request.body["ask"] == "stop" {
-                stops.push(request);
-            } else {
-                answer(request, &mut diversion);
-            }
-        }
-        if looked_at.elapsed() >= LOOK {
-            looked_at = Instant::now();
-            is_gone = !diversion.has_interface();
-            if let Some(file) = &mut file
-                && (file.has_changed() | signal::hung_up())
-            {
-                reload(&mut diversion, &file.path);
-            }
-        }
-        if printed_at.elapsed() >= args.interval {
-            printed_at = Instant::now();
-            let now = diversion.status().map_err(|error| explain(&error))?;
-            if !args.json {
-                print_line(&report::diversion_interval(&before, &now))?;
-            }
-            if let Some(metrics) = metrics {
-                metrics.publish(view::prometheus(&now));
-            }
-            before = now;
-        }
-        let is_over = args.duration.is_some_and(|duration| began.elapsed() >= duration);
-        if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
-            let last = diversion.finish().map_err(|error| explain(&error))?;
-            // Who asked for the end hears of it when all is undone.
-            stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
-            return Ok((last, is_gone));
-        }
-        thread::sleep(BEAT / 4);
-    }
-}
-
-/// A wrong file changes nothing, and is told.
-fn reload(diversion: &mut Diversion, path: &Path) {
-    let told = match read_rules(path) {
-        Ok(rules) => diversion.reload(rules).map_err(|error| explain(&error)),
-        Err(failure) => Err(failure),
-    };
-    match told {
-        Ok(()) => eprintln!("rules read again from {}", path.display()),
-        Err(failure) => eprintln!("{failure}\nthe rules stay as they were"),
-    }
-}
-
-fn answer(request: ControlRequest, diversion: &mut Diversion) {
-    let words = |error: DivertError| json!({"error": in_words(&error)});
-    let queue = request.body["queue"].as_u64().and_then(|queue| u32::try_from(queue).ok());
-    let answer = match (request.body["ask"].as_str(), queue) {
-        (Some("status"), _) => {
-            diversion.status().map_or_else(words, |status| report::diversion_document(&status))
-        }
-        (Some("add-queue"), Some(queue)) => {
-            diversion.add_queue(queue).map_or_else(words, |()| json!({"done": true}))
-        }
-        (Some("remove-queue"), Some(queue)) => {
-            diversion.remove_queue(queue).map_or_else(words, |()| json!({"done": true}))
-        }
-        _ => json!({"error": "this is asked of no diversion"}),
-    };
-    request.answer(&answer);
-}
-
-/// Notices when a file is another one or was written.
-struct WatchedFile {
-    path: PathBuf,
-    seen: Option<(SystemTime, u64)>,
-}
-
-impl WatchedFile {
-    fn new(path: &Path) -> Self {
-        Self { seen: Self::look(path), path: path.into() }
-    }
-
-    fn look(path: &Path) -> Option<(SystemTime, u64)> {
-        fs::metadata(path).and_then(|found| Ok((found.modified()?, found.len()))).ok()
-    }
-
-    /// A file that is gone for a moment, as editors do it, has not changed.
-    fn has_changed(&mut self) -> bool {
-        let now = Self::look(&self.path);
-        let has = now.is_some() && now != self.seen;
-        if has {
-            self.seen = now;
-        }
-        has
-    }
-}
-
 fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
     let mut problems = Vec::new();
     let interface = args.interface.clone().unwrap_or_default();
@@ -204,7 +99,6 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
             ("--reinject", args.reinject),
             ("--cpus", args.cpus.is_some()),
             ("--spin", args.spin),
-            ("--sample", args.sample.is_some()),
             ("--keep-to", args.keep_to.is_some()),
         ];
         for (flag, _) in only_user.into_iter().filter(|(_, given)| *given) {
@@ -223,14 +117,9 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
                 .hint("add --limit RATE"),
         );
     }
-    let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
-    let selection = selection.unwrap_or_else(|failure| {
+    let Ruleset { selection, rules, sets } = ruleset(args).unwrap_or_else(|failure| {
         problems.push(failure);
-        None
-    });
-    let rules = rules(args).unwrap_or_else(|failure| {
-        problems.push(failure);
-        Vec::new()
+        Ruleset::default()
     });
     if let Some(cpus) = &args.cpus {
         problems.extend(cpus.problem(&cpu::allowed().unwrap_or_default()));
@@ -252,6 +141,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         },
         selection,
         rules,
+        sets,
         exclusions,
         reinject: args.reinject,
         cpus: args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
@@ -273,10 +163,35 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
     Failure::all(problems).map_or(Ok((plan, card)), Err)
 }
 
+/// Which packets, and what to do with them: what SIGHUP reads again.
+fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
+    let mut problems = Vec::new();
+    let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
+    let selection = selection.unwrap_or_else(|failure| {
+        problems.push(failure);
+        None
+    });
+    let rules = rules(args).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Vec::new()
+    });
+    let sets = read_sets(&args.sets).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Sets::default()
+    });
+    Failure::all(problems).map_or(Ok(Ruleset { selection, rules, sets }), Err)
+}
+
 /// What the options say about packets that match.
 fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
     if let Some(path) = &args.rules {
         return read_rules(path);
+    }
+    if !args.rule.is_empty() {
+        let (rules, problems): (Vec<_>, Vec<_>) =
+            args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
+        let problems = problems.into_iter().filter_map(Result::err).collect();
+        return Failure::all(problems).map_or(Ok(rules.into_iter().flatten().collect()), Err);
     }
     if let Some(keep) = &args.keep {
         let keep = expression("--keep", keep)?;
@@ -294,8 +209,9 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
             .map_err(|error| Failure::new(failure::Status::Usage, error))?;
         return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
     }
-    Err(Failure::new(failure::Status::Usage, "nothing says what becomes of the packets that match")
-        .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, or --rules FILE"))
+    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets").hint(
+        "add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE",
+    ))
 }
 
 fn explain(error: &DivertError) -> Failure {
@@ -303,7 +219,9 @@ fn explain(error: &DivertError) -> Failure {
     let status = match error {
         DivertError::Rule(_)
         | DivertError::NoQueue { .. }
+        | DivertError::Steered { .. }
         | DivertError::ShadowLimits
+        | DivertError::ShadowSamples
         | DivertError::ShadowKeeps => Usage,
         DivertError::GenericReinjection { .. } | DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             Missing
@@ -312,7 +230,9 @@ fn explain(error: &DivertError) -> Failure {
     };
     let failure = Failure::of(status, error);
     match error {
+        DivertError::Rule(RuleError::UnknownSet { set }) => failure.hint(format!("add --set {set}=FILE")),
         DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
+        DivertError::Steered { .. } => failure.hint("restart the diversion to steer by the new rules"),
         DivertError::ShadowLimits => failure.hint("leave --shadow away, or the rules with limit"),
         DivertError::ShadowKeeps => failure.hint("add --reinject to --shadow --where user"),
         DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),

@@ -4,7 +4,8 @@ use std::{
     fs,
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    path::PathBuf,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -410,4 +411,98 @@ fn a_shadow_counts_what_it_would_drop_and_the_kernel_gets_it() {
         assert_eq!(zero_copy.is_null(), place.len() == 2, "{status:#}");
     }
     assert!(delivered(&lab) - before >= 100);
+}
+
+/// What a service manager hears of the command.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+    heard: Vec<String>,
+}
+
+impl Manager {
+    fn listening(folder: &Path) -> Self {
+        let path = folder.join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { socket, path, heard: Vec::new() }
+    }
+
+    /// Listens until it hears these words; the message with them.
+    fn hears(&mut self, words: &str) -> String {
+        let mut bytes = [0; 4096];
+        loop {
+            let len = self
+                .socket
+                .recv(&mut bytes)
+                .unwrap_or_else(|error| panic!("{words}: {error}: {:?}", self.heard));
+            let message = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            self.heard.push(message.clone());
+            if message.contains(words) {
+                return message;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_reads_its_file_again_at_sighup_and_keeps_the_old_rules_when_it_is_wrong() {
+    let Some((lab, folder)) = lab("divert-service") else { return };
+    let config = folder.join("divert.toml");
+    let write = |extra: &str, second: &str| {
+        let text = format!(
+            "interface = \"{}\"\n{extra}rules = [\"drop udp and dst port {FLOODED}\", {second}]\n",
+            lab.rx().interface()
+        );
+        fs::write(&config, text).unwrap();
+    };
+    write("queue = \"0-1\"\n", "\"pass all\"");
+    let mut manager = Manager::listening(&folder);
+    let mut command = linerate(&["divert", "--config", config.to_str().unwrap(), "--for", "10m", "--json"]);
+    command
+        .env("XDG_RUNTIME_DIR", &folder)
+        .env("NOTIFY_SOCKET", &manager.path)
+        .env("WATCHDOG_USEC", "400000");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();
+    let complaints = child.stderr.take().unwrap();
+    let running = Running { child, folder, complaints: Arc::default() };
+    manager.hears("READY=1\nSTATUS=diverting queue 0, 1");
+    manager.hears("WATCHDOG=1");
+
+    write("queue = \"0-1\"\n", &format!("\"drop udp and dst port {VALID}\""));
+    signal(&running.child, "HUP");
+    let reloading = manager.hears("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    manager.hears("READY=1\nSTATUS=rules read again from");
+    send(&lab, VALID, 50);
+    let status = running.status("the new rule", |status| packets(status, 1) + stale(status) >= 50);
+    assert_eq!((status["reloads"].as_u64(), status["rejected_reloads"].as_u64()), (Some(1), Some(0)));
+
+    // A mistake, what cannot change, and a file that is gone: the rules stay, and the manager hears why.
+    let mistakes = [
+        ("queue = \"0-1\"\n", "\"drop dst prot 7\"", "rule 'drop dst prot 7': cannot use the expression"),
+        ("queue = \"0\"\n", "\"pass all\"", "cannot change 'queue' of a running diversion"),
+    ];
+    for (extra, second, why) in mistakes {
+        write(extra, second);
+        signal(&running.child, "HUP");
+        manager.hears("RELOADING=1");
+        let told = manager.hears("READY=1");
+        assert!(told.contains("STATUS=the rules stay as they were: ") && told.contains(why), "{told}");
+    }
+    fs::remove_file(&config).unwrap();
+    signal(&running.child, "HUP");
+    manager.hears("STATUS=the rules stay as they were: cannot read");
+    send(&lab, VALID, 50);
+    let status = running.status("the old rules", |status| packets(status, 1) + stale(status) >= 100);
+    assert_eq!((status["reloads"].as_u64(), status["rejected_reloads"].as_u64()), (Some(1), Some(3)));
+    assert_eq!(status["rules"][1]["rule"], format!("drop udp and dst port {VALID}"));
+
+    // The old rules go on; what comes after the end is the kernel's.
+    signal(&running.child, "TERM");
+    manager.hears("STOPPING=1");
+    let last: Value = serde_json::from_str(&running.ended()).unwrap();
+    assert_eq!(last["ledger"]["unexplained"], 0, "{last:#}");
+    drop(complaints);
 }

@@ -378,7 +378,7 @@ fn a_veth_whose_other_end_takes_nothing_from_xdp_is_told() {
         return skip("XDP and namespaces need root");
     }
     let (_, said) = reflected_over_a_veth("xdp", "off");
-    assert!(said.contains("nothing sent by XDP on far arrives: its peer has no receive rings"), "{said}");
+    assert!(said.contains("no frame sent by XDP on far arrives: its peer has no receive rings"), "{said}");
 }
 
 #[test]

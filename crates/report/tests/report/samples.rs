@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use measure::{
     BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuShare, Distribution, Effect, EffectScale, End,
     Endpoint, Figure, FoldedStack, FunctionShare, GoalResult, Histogram, InterruptAccounting, InterruptRate,
-    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx,
-    NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA,
-    Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts,
-    TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
+    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, Level, LossAt, LossKinds, Machine, Mark, NapiPolls,
+    NetRx, NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run,
+    SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial,
+    TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
 };
 use serde_json::{Value, json};
 
@@ -450,6 +450,12 @@ fn timeline() -> Timeline {
             lane("write-backs", starts(56).step_by(4).map(|at| (at + 34.0, 9.0)).collect()),
             lane("tail writes", vec![(4100.0, 0.0)]),
         ],
+        levels: vec![Level {
+            name: "packet buffer".into(),
+            unit: "bytes".into(),
+            most: 49_152.0,
+            points: vec![(0.0, 0.0), (60.0, 24_576.0), (90.0, 64.0)],
+        }],
         marks: vec![
             Mark { name: "end of the smooth regime, published".into(), at: 2100.0 },
             Mark { name: "end of the smooth regime, here".into(), at: 2115.0 },
@@ -552,10 +558,11 @@ pub(crate) fn searched() -> Run {
     run.end.figures = vec![Figure {
         figure: "one receiver".into(),
         unit: "pps".into(),
-        published: 105_000.0,
+        published: Some(105_000.0),
         measured: Some(260_000.0),
         place: "table 1".into(),
         measured_at: "udp".into(),
+        ..Figure::default()
     }];
     run
 }

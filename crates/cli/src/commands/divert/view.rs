@@ -82,6 +82,23 @@ pub(super) fn prometheus(status: &Status) -> String {
         (format!("interface={interface},fate=\"{}\",place={place}", entry.fate), entry.line.packets)
     });
     family("packets", "What became of them.", lines.collect());
+    let whole = |value| vec![(format!("interface={interface}"), value)];
+    family("reloads", "Times that the rules were replaced.", whole(status.reloads));
+    family("rejected_reloads", "Times that new rules were refused.", whole(status.rejected_reloads));
+    family("recorded_packets", "Packets in sample and keep files.", whole(status.recorded));
+    family("queue_packets", "Packets that came to a queue's thread.", {
+        let queues = status.queues.iter();
+        queues
+            .map(|queue| (format!("interface={interface},queue=\"{}\"", queue.queue), queue.received))
+            .collect()
+    });
+    page += "# TYPE linerate_divert_queue_diverted gauge\n\
+             # HELP linerate_divert_queue_diverted 1 while the queue is diverted, 0 while its thread hangs.\n";
+    for queue in &status.queues {
+        let (number, value) = (queue.queue, u8::from(queue.diverted));
+        writeln!(page, "linerate_divert_queue_diverted{{interface={interface},queue=\"{number}\"}} {value}")
+            .expect("a string takes everything");
+    }
     page + "# EOF\n"
 }
 
@@ -96,7 +113,8 @@ mod tests {
 
     fn status() -> Status {
         serde_json::from_value(json!({
-            "interface": "eth0", "place": "xdp", "duration_s": 2.0, "queues": [],
+            "interface": "eth0", "place": "xdp", "duration_s": 2.0,
+            "queues": [{"queue": 3, "cpu": null, "diverted": true, "received": 0}],
             "rules": [{"rule": "drop \"x\"", "packets": 1_234_567, "bytes": 12, "limited_packets": 3}],
             "ledger": {"arrived": 9, "unexplained": 0, "lines": [
                 {"fate": "dropped", "place": "a rule drops them", "packets": 9, "source": "program"}]},
@@ -111,6 +129,11 @@ mod tests {
         let line =
             r#"linerate_divert_rule_packets_total{interface="eth0",number="1",rule="drop \"x\""} 1234567"#;
         assert!(page.lines().any(|found| found == line), "{page}");
+        assert!(
+            page.contains("\nlinerate_divert_queue_diverted{interface=\"eth0\",queue=\"3\"} 1\n"),
+            "{page}"
+        );
+        assert!(page.contains("\nlinerate_divert_rejected_reloads_total{interface=\"eth0\"} 0\n"), "{page}");
         assert!(page.ends_with("# EOF\n"));
     }
 }

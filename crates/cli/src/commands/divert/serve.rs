@@ -1,0 +1,191 @@
+//! A running diversion: renews deadlines, answers, reads its rules again, prints.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, TryRecvError, channel},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use divert::{BEAT, Diversion, DivertError, Prepared, Status};
+use serde_json::json;
+use session::{ControlRequest, ControlSocket, MetricsPage};
+use sys::signal;
+
+use super::{config::ConfigFile, explain, ruleset, view};
+use crate::{
+    args::DivertArgs,
+    failure::{self, Failure, in_words},
+    output::print_line,
+    service::ServiceManager,
+};
+
+/// How often the file of rules and the interface are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A diversion and those it answers to.
+pub(super) struct Service {
+    pub(super) args: DivertArgs,
+    /// Where the arguments come from, with `--config`.
+    pub(super) config: Option<ConfigFile>,
+    pub(super) control: ControlSocket,
+    pub(super) metrics: Option<MetricsPage>,
+    pub(super) manager: ServiceManager,
+}
+
+/// What was read again.
+type Again = (Option<ConfigFile>, DivertArgs, Prepared);
+
+impl Service {
+    /// Until the time is over, a signal comes or the interface goes; says whether it went.
+    pub(super) fn run(mut self, mut diversion: Diversion) -> Result<(Status, bool), Failure> {
+        let began = Instant::now();
+        let mut file = self.args.rules.as_deref().map(WatchedFile::new);
+        let (mut printed_at, mut looked_at) = (began, began);
+        let mut before = diversion.status().map_err(|error| explain(&error))?;
+        let mut stops: Vec<ControlRequest> = Vec::new();
+        let mut reading: Option<Receiver<Result<Again, Failure>>> = None;
+        let (mut is_gone, mut asked) = (false, false);
+        self.manager.ready(&format!("diverting {}", report::diversion_queues(&before)));
+        loop {
+            diversion.beat().map_err(|error| explain(&error))?;
+            if diversion.is_well() {
+                self.manager.alive();
+            }
+            for request in self.control.requests() {
+                if request.body["ask"] == "stop" {
+                    stops.push(request);
+                } else {
+                    answer(request, &mut diversion);
+                }
+            }
+            if looked_at.elapsed() >= LOOK {
+                looked_at = Instant::now();
+                is_gone = !diversion.has_interface();
+                asked |= file.as_mut().is_some_and(WatchedFile::has_changed) | signal::hung_up();
+            }
+            if asked && reading.is_none() {
+                asked = false;
+                self.manager.reloading();
+                reading = Some(self.read(&diversion));
+            }
+            if let Some(read) = reading.take() {
+                match read.try_recv() {
+                    Err(TryRecvError::Empty) => reading = Some(read),
+                    read => self.reload(&mut diversion, read.unwrap_or_else(|_| Err(not_read()))),
+                }
+            }
+            if printed_at.elapsed() >= self.args.interval {
+                printed_at = Instant::now();
+                let now = diversion.status().map_err(|error| explain(&error))?;
+                if !self.args.json {
+                    print_line(&report::diversion_interval(&before, &now))?;
+                }
+                if let Some(metrics) = &self.metrics {
+                    metrics.publish(view::prometheus(&now));
+                }
+                before = now;
+            }
+            let is_over = self.args.duration.is_some_and(|duration| began.elapsed() >= duration);
+            if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
+                self.manager.stopping();
+                let last = diversion.finish().map_err(|error| explain(&error))?;
+                // Requests to stop are answered when all is undone.
+                stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
+                return Ok((last, is_gone));
+            }
+            thread::sleep(BEAT / 4);
+        }
+    }
+
+    /// Reads the files and compiles what they say on a thread of its own: deadlines are renewed meanwhile, however long the
+    /// files are.
+    fn read(&self, diversion: &Diversion) -> Receiver<Result<Again, Failure>> {
+        let (tell, told) = channel();
+        let preparation = diversion.preparation();
+        let (config, args) = (self.config.clone(), self.args.clone());
+        thread::spawn(move || {
+            let read = || {
+                let (config, args) = match config {
+                    Some(config) => config.again().map(|(config, args)| (Some(config), args))?,
+                    None => (None, args),
+                };
+                let prepared = preparation.prepare(ruleset(&args)?).map_err(|error| explain(&error))?;
+                Ok((config, args, prepared))
+            };
+            tell.send(read()).ok();
+        });
+        told
+    }
+
+    /// A mistake changes nothing, and is reported.
+    fn reload(&mut self, diversion: &mut Diversion, read: Result<Again, Failure>) {
+        let from = self.config.as_ref().map(ConfigFile::path).or(self.args.rules.as_deref());
+        let from = from.map_or_else(|| "the command line".into(), |path| path.display().to_string());
+        let replaced = read.and_then(|(config, args, prepared)| {
+            diversion.take(prepared).map_err(|error| explain(&error))?;
+            (self.config, self.args) = (config, args);
+            Ok(())
+        });
+        match replaced {
+            Ok(()) => {
+                eprintln!("rules read again from {from}");
+                self.manager.ready(&format!("rules read again from {from}"));
+            }
+            Err(failure) => {
+                diversion.count_rejected_reload();
+                eprintln!("{failure}\nthe rules stay as they were");
+                self.manager.ready(&format!("the rules stay as they were: {}", failure.words()));
+            }
+        }
+    }
+}
+
+fn not_read() -> Failure {
+    Failure::new(failure::Status::Internal, "the thread that reads the rules ended early")
+}
+
+fn answer(request: ControlRequest, diversion: &mut Diversion) {
+    let words = |error: DivertError| json!({"error": in_words(&error)});
+    let queue = request.body["queue"].as_u64().and_then(|queue| u32::try_from(queue).ok());
+    let answer = match (request.body["ask"].as_str(), queue) {
+        (Some("status"), _) => {
+            diversion.status().map_or_else(words, |status| report::diversion_document(&status))
+        }
+        (Some("add-queue"), Some(queue)) => {
+            diversion.add_queue(queue).map_or_else(words, |()| json!({"done": true}))
+        }
+        (Some("remove-queue"), Some(queue)) => {
+            diversion.remove_queue(queue).map_or_else(words, |()| json!({"done": true}))
+        }
+        _ => json!({"error": "a diversion does not know this request"}),
+    };
+    request.answer(&answer);
+}
+
+/// Notices when a file is another one or was written.
+struct WatchedFile {
+    path: PathBuf,
+    seen: Option<(SystemTime, u64)>,
+}
+
+impl WatchedFile {
+    fn new(path: &Path) -> Self {
+        Self { seen: Self::look(path), path: path.into() }
+    }
+
+    fn look(path: &Path) -> Option<(SystemTime, u64)> {
+        fs::metadata(path).and_then(|found| Ok((found.modified()?, found.len()))).ok()
+    }
+
+    /// A file that is gone for a moment, as editors do it, has not changed.
+    fn has_changed(&mut self) -> bool {
+        let now = Self::look(&self.path);
+        let has = now.is_some() && now != self.seen;
+        if has {
+            self.seen = now;
+        }
+        has
+    }
+}
