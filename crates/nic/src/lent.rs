@@ -11,8 +11,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sys::{
+    NetlinkError,
     output::OutputFile,
-    rtnetlink::{NetlinkError, RouteSocket, flag},
+    rtnetlink::{RouteSocket, flag},
 };
 
 use crate::{
@@ -105,7 +106,7 @@ impl LentInterface {
             fs::create_dir_all(self.path.parent().unwrap_or(Path::new("/")))?;
             let mut file = OutputFile::create(&self.path)?;
             serde_json::to_writer_pretty(&mut file, &self.state)?;
-            file.finish()
+            file.finish().map(drop)
         };
         write().map_err(|source| failed("write", &self.path, source))
     }
