@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint check-targets bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,12 +39,16 @@ test-quick: ## unit tests only
 fmt: ## format the sources
 	$(CARGO) fmt --all
 
-lint: ## formatting and clippy, as CI checks them
+lint: ## formatting, words and clippy, as CI checks them
 	$(CARGO) fmt --all --check
+	@scripts/words
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 check-targets: ## compile for 64-bit ARM and with musl, without running anything (rustup installs the standard libraries)
 	@scripts/check-targets
+
+words: ## sentences that read like a translation, with what to write instead
+	@scripts/words
 
 bpf-check: ## compare the committed BPF objects with a rebuild (needs clang 14)
 	@scripts/bpf-objects --check

@@ -24,7 +24,7 @@ mod tune;
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, apu4d4_figures, run_apu4d4};
 pub use exact::{
     ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact,
-    words_inside, write_exact_tables,
+    words_beside, words_inside, write_exact_tables,
 };
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;

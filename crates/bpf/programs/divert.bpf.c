@@ -8,15 +8,30 @@
  * Deadlines are in jiffies, which the JIT reads as a word of memory: no clock is called for a packet.
  *
  * Two things say which rule takes a packet, the first rule of both: tables of addresses and ports, and `chosen`,
- * whose code the loader replaces by what the rules' expressions were compiled to.
+ * whose code the loader replaces by what the rules' expressions were compiled to. Before that code runs it is looked
+ * up which sets of networks the packet's addresses are in.
  */
 #include "linerate.bpf.h"
+
+enum { BPF_MAP_TYPE_RINGBUF = 27 };
+static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
+static void (*const bpf_ringbuf_submit)(void *record, __u64 flags) = (void *)132;
+static void (*const bpf_ringbuf_discard)(void *record, __u64 flags) = (void *)133;
+static __s64 (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u32 len) = (void *)189;
 
 #define SHAPES 16
 #define QUEUES 1024
 #define LEAST_RULES 1
 
-enum verdict { GIVE_BACK, DROP, HAND_OVER };
+/* LEVELS4 levels of 16 hold 2^24 bounds, LEVELS6 levels of 8 as many. */
+#define MEMBERS 16
+#define LEVELS4 6
+#define LEVELS6 8
+#define PER_LINE4 16
+#define PER_LINE6 8
+#define SAMPLE_BYTES 2024
+
+enum verdict { GIVE_BACK, DROP, HAND_OVER, WOULD_DROP };
 enum side { NEITHER, SOURCE, DESTINATION };
 enum per { PER_RULE, PER_SOURCE, PER_DESTINATION, PER_FLOW };
 
@@ -46,8 +61,45 @@ struct passed {
 	__u64 excluded;  /* a rule takes it, but it belongs to the management or to the link */
 	__u64 kernels;   /* came on a queue that is the kernel's */
 	__u64 stale;     /* came after its queue's deadline */
+	__u64 unsampled; /* no packet that passed: one to be sampled that found no room */
 };
-_Static_assert(sizeof(struct passed) == 32, "read by divert.rs");
+_Static_assert(sizeof(struct passed) == 40, "read by divert.rs");
+
+/* One address of the packet and one set. The set's bounds are in levels of lines, the lowest level last. */
+struct member {
+	__u32 side;
+	__u32 levels4;
+	__u32 levels6;
+	__u32 first4[LEVELS4]; /* the number of the level's first line */
+	__u32 used4[LEVELS4];  /* how many bounds the level has */
+	__u32 first6[LEVELS6];
+	__u32 used6[LEVELS6];
+	__u32 unused;
+};
+_Static_assert(sizeof(struct member) == 128, "written by divert/sets.rs");
+
+/* Bounds in rising order: an address is in the set when the last bound that is not above it is an even one, from 0. */
+struct line4 {
+	__u32 bounds[PER_LINE4];
+};
+_Static_assert(sizeof(struct line4) == 64, "written by divert/sets.rs");
+
+struct line6 {
+	__u64 high[PER_LINE6];
+	__u64 low[PER_LINE6];
+};
+_Static_assert(sizeof(struct line6) == 128, "written by divert/sets.rs");
+
+/* A packet that was dropped, or would be. */
+struct sample {
+	__u64 time_ns;
+	__u32 rule;
+	__u32 len;
+	__u32 kept;       /* bytes of it that are here */
+	__u32 is_limited; /* above the rule's limit */
+	__u8 bytes[SAMPLE_BYTES];
+};
+_Static_assert(sizeof(struct sample) == 2048, "read by divert/samples.rs");
 
 /* Which IPv4 packets the entries of a table with this number are about. */
 struct shape4 {
@@ -136,6 +188,8 @@ enum {
 	LIMITS = 1 << 6,
 	NETWORKS = 1 << 7,
 	SESSIONS = 1 << 8,
+	SETS = 1 << 9,
+	SAMPLES = 1 << 10,
 };
 
 const volatile __u32 asked = 0;
@@ -146,6 +200,9 @@ const volatile struct shape4 shapes4[SHAPES] = {};
 const volatile struct shape6 shapes6[SHAPES] = {};
 const volatile __u32 buckets4_mask = 0;
 const volatile __u64 hash_factor = 0;
+const volatile __u32 members_used = 0;
+const volatile struct member members[MEMBERS] = {};
+const volatile __u32 sample_every = 1;
 
 /* By queue: the jiffy from which on it is diverted no more; 0: it is the kernel's. Found without a lookup in .bss. */
 __u64 deadlines[QUEUES];
@@ -220,15 +277,37 @@ struct {
 	NUMBER(max_entries, 1);
 } buckets SEC(".maps");
 
+/* All sets' lines. */
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct line4);
+	NUMBER(max_entries, 1);
+	NUMBER(map_flags, BPF_F_MMAPABLE);
+} lines4 SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	TYPE(key, __u32);
+	TYPE(value, struct line6);
+	NUMBER(max_entries, 1);
+	NUMBER(map_flags, BPF_F_MMAPABLE);
+} lines6 SEC(".maps");
+
+struct {
+	NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+	NUMBER(max_entries, 4096);
+} samples SEC(".maps");
+
 /*
  * The number of the first rule, from 1, whose expression is true of the frame; 0: none. This body is never run: the
- * loader puts compiled expressions in its place.
+ * loader puts compiled expressions in its place. Bits of `in_sets` are those of `members`.
  */
-static __attribute__((noinline)) int chosen(void *data, void *end)
+static __attribute__((noinline)) int chosen(void *data, void *end, __u64 in_sets)
 {
 	int number;
 
-	asm volatile("%0 = 0" : "=r"(number) : "r"(data), "r"(end));
+	asm volatile("%0 = 0" : "=r"(number) : "r"(data), "r"(end), "r"(in_sets));
 	return number;
 }
 
@@ -413,6 +492,115 @@ static ALWAYS_INLINE __u32 listed6(const struct packet *packet)
 	return first;
 }
 
+/* 1 when a < b, without a branch: the verifier would follow both ways of each. */
+static ALWAYS_INLINE __u64 is_below(__u64 a, __u64 b)
+{
+	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
+}
+
+static ALWAYS_INLINE int is_in4(const volatile struct member *member, __u32 address)
+{
+	__u32 at = 0, levels = member->levels4;
+
+	if (!levels)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 level = 0; level < LEVELS4 && level < levels; level++) {
+		__u32 number = member->first4[level] + at, used = member->used4[level];
+		struct line4 *line = bpf_map_lookup_elem(&lines4, &number);
+		__u64 count = 0;
+
+		if (!line)
+			return 0;
+#pragma unroll
+		for (int bound = 0; bound < PER_LINE4; bound++)
+			count += 1 - (((__u64)address - line->bounds[bound]) >> 63);
+		if (!count)
+			return 0; /* below all */
+		at = at * PER_LINE4 + count - 1;
+		/* What fills the last line is the highest address, too. */
+		if (at >= used)
+			at = used - 1;
+	}
+	return !(at & 1);
+}
+
+static ALWAYS_INLINE int is_in6(const volatile struct member *member, __u64 high, __u64 low)
+{
+	__u32 at = 0, levels = member->levels6;
+
+	if (!levels)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 level = 0; level < LEVELS6 && level < levels; level++) {
+		__u32 number = member->first6[level] + at, used = member->used6[level];
+		struct line6 *line = bpf_map_lookup_elem(&lines6, &number);
+		__u64 count = 0;
+
+		if (!line)
+			return 0;
+#pragma unroll
+		for (int bound = 0; bound < PER_LINE6; bound++) {
+			__u64 apart = high ^ line->high[bound];
+			__u64 differs = (apart | -apart) >> 63;
+
+			count += 1 - (is_below(high, line->high[bound]) |
+				      (is_below(low, line->low[bound]) & ~differs));
+		}
+		if (!count)
+			return 0;
+		at = at * PER_LINE6 + count - 1;
+		if (at >= used)
+			at = used - 1;
+	}
+	return !(at & 1);
+}
+
+/* Which members are true of the packet, bit by bit. */
+static ALWAYS_INLINE __u64 in_sets(const struct packet *packet)
+{
+	__u64 found = 0;
+
+#pragma clang loop unroll(disable)
+	for (__u32 at = 0; at < MEMBERS && at < members_used; at++) {
+		const volatile struct member *member = &members[at];
+		const __u32 *address = member->side == SOURCE ? packet->src : packet->dst;
+		__u64 is_in = 0;
+
+		if (packet->family == 4)
+			is_in = is_in4(member, ntohl(address[3]));
+		else if (packet->family == 6)
+			is_in = is_in6(member, (__u64)ntohl(address[0]) << 32 | ntohl(address[1]),
+				       (__u64)ntohl(address[2]) << 32 | ntohl(address[3]));
+		found |= is_in << at;
+	}
+	return found;
+}
+
+/* Shows the user side one of the packets that are dropped, or would be. */
+static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __u32 is_limited)
+{
+	struct sample *sample = bpf_ringbuf_reserve(&samples, sizeof(*sample), 0);
+	__u32 kept = len > SAMPLE_BYTES ? SAMPLE_BYTES : len, zero = 0;
+	struct passed *passed;
+
+	if (sample) {
+		sample->time_ns = bpf_ktime_get_ns();
+		sample->rule = number;
+		sample->len = len;
+		sample->kept = kept;
+		sample->is_limited = is_limited;
+		if (kept && kept <= SAMPLE_BYTES && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
+			bpf_ringbuf_submit(sample, 0);
+			return;
+		}
+		bpf_ringbuf_discard(sample, 0);
+	}
+	passed = bpf_map_lookup_elem(&passes, &zero);
+	if (passed)
+		passed->unsampled++;
+}
+
 /* What the user keeps out. */
 static ALWAYS_INLINE int is_excluded(const struct packet *packet, __u32 flags)
 {
@@ -492,7 +680,14 @@ int divert(struct xdp_md *ctx)
 			number = listed6(&packet);
 	}
 	if (flags & CODE) {
-		__u32 coded = chosen(data, end);
+		__u64 sets = 0;
+		__u32 coded;
+
+		if (flags & SETS) {
+			read_packet(&packet, data, end, 2);
+			sets = in_sets(&packet);
+		}
+		coded = chosen(data, end, sets);
 
 		if (coded && (!number || coded < number))
 			number = coded;
@@ -522,6 +717,8 @@ int divert(struct xdp_md *ctx)
 			return XDP_PASS;
 		if ((flags & LIMITS) && (rule->packet_cost_ns || rule->kilobyte_cost_ns) &&
 		    is_above(rule, number, &packet, len)) {
+			if ((flags & SAMPLES) && !(count->limited % sample_every))
+				sample(ctx, number, len, 1);
 			count->limited++;
 			count->limited_bytes += len;
 			return XDP_DROP;
@@ -535,6 +732,9 @@ int divert(struct xdp_md *ctx)
 			count->unsent++;
 		return action;
 	}
+	/* Of each rule the first on a CPU, and every so manieth from there on. */
+	if ((flags & SAMPLES) && verdict != GIVE_BACK && !((count->packets - 1) % sample_every))
+		sample(ctx, number, len, 0);
 	return verdict == DROP ? XDP_DROP : XDP_PASS;
 
 	/* The counters of what passes are looked up only there. */

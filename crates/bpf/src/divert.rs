@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, PerCpuArray, XskMap, lpm_trie::Key};
+use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, PerCpuArray, RingBuf, XskMap, lpm_trie::Key};
 use sys::{accounting, clock};
 
 use crate::{
@@ -17,9 +17,13 @@ use crate::{
     splice::{Instruction, with_function},
 };
 
+mod samples;
+mod sets;
 mod table;
 
 use table::{BUCKET_BYTES, Bucket, Table, bucket_bytes};
+pub use samples::DropShown;
+pub use sets::{SetLevel, SetLine4, SetLine6, SetMember};
 pub use table::{PacketSide, TableEntry};
 
 /// What is diverted, and what is done with it.
@@ -31,9 +35,17 @@ pub struct DivertOptions {
     pub rules: Vec<RuleAction>,
     /// Rules that are a few equal bytes, looked up in hash tables.
     pub table: Vec<TableEntry>,
-    /// A function that finds the first rule, from 1, that takes a frame, and returns 0 when there is none: its two
-    /// arguments are where the frame begins and ends. Empty: there is none.
+    /// A function that finds the first rule, from 1, that takes a frame, and returns 0 when there is none: its
+    /// arguments are where the frame begins and ends, and a bit for each of `members`. Empty: there is none.
     pub code: Vec<Instruction>,
+    /// Addresses and sets that the function asks for, at most [`DivertOptions::MOST_MEMBERS`].
+    pub members: Vec<SetMember>,
+    /// The lines of those sets' levels.
+    pub lines4: Vec<SetLine4>,
+    /// The same for IPv6.
+    pub lines6: Vec<SetLine6>,
+    /// Of the packets that each rule drops on each CPU, the first and every so manieth from there on is shown; 0: none.
+    pub sample_every: u32,
     /// Networks whose packets always go to the kernel, as address and prefix length.
     pub networks: Vec<(IpAddr, u8)>,
     /// TCP connections whose packets always go to the kernel.
@@ -61,6 +73,8 @@ pub enum Fate {
     GiveBack,
     /// Nowhere.
     Drop,
+    /// To the kernel, as one that would be dropped.
+    WouldDrop,
     /// To the AF_XDP socket of its queue; to the kernel while there is none.
     HandOver,
 }
@@ -127,6 +141,8 @@ pub struct Passed {
     pub kernels: u64,
     /// They came after their queue's deadline.
     pub stale: u64,
+    /// No packets that passed, but those that were to be shown and found no room.
+    pub unsampled: u64,
 }
 
 /// The diverting program. Until it is attached, and on queues without a deadline, it does nothing.
@@ -134,7 +150,8 @@ pub struct Divert {
     program: Program,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, [u64; COUNT_WORDS]>,
-    passes: PerCpuArray<MapData, [u64; 4]>,
+    passes: PerCpuArray<MapData, [u64; 5]>,
+    samples: RingBuf<MapData>,
     rules: u32,
     _held: Held,
 }
@@ -160,6 +177,8 @@ impl DivertOptions {
     /// Kinds of entries that the table can hold for either family: equal in which bits of which address they look
     /// at, and which port and protocol.
     pub const MOST_SHAPES: usize = table::MOST_SHAPES;
+    /// Members that the program can look up.
+    pub const MOST_MEMBERS: usize = sets::MOST_MEMBERS;
 }
 
 impl Divert {
@@ -170,9 +189,11 @@ impl Divert {
     /// [`BpfError::Map`].
     ///
     /// # Panics
-    /// When the table has more than [`DivertOptions::MOST_SHAPES`] shapes of either family.
+    /// When the table has more than [`DivertOptions::MOST_SHAPES`] shapes of either family, or when there are more than
+    /// [`DivertOptions::MOST_MEMBERS`] members.
     pub fn load(options: &DivertOptions) -> Result<Self, BpfError> {
         let table = Table::of(&options.table);
+        assert!(options.members.len() <= sets::MOST_MEMBERS, "{} members", options.members.len());
         let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (shapes4, shapes6) = (table.shapes4(), table.shapes6());
         let limited = options.rules.iter().any(|rule| rule.limit.is_some());
@@ -190,12 +211,16 @@ impl Divert {
             limited,
             !options.networks.is_empty(),
             !options.sessions.is_empty(),
+            !options.members.is_empty(),
+            options.sample_every > 0,
         ];
         let asked = (0..).zip(asked).fold(0u32, |bits, (at, asked)| bits | u32::from(asked) << at);
         let flags = [
             ("asked", asked),
             ("only_verdict", first),
             ("buckets4_mask", counted(buckets4.len() - 1)),
+            ("members_used", counted(options.members.len())),
+            ("sample_every", options.sample_every.max(1)),
             ("shapes4_used", counted(table.counts().0)),
             ("shapes6_used", counted(table.counts().1)),
         ];
@@ -204,15 +229,20 @@ impl Divert {
             ("rules", counted(options.rules.len())),
             ("counts", counted(options.rules.len())),
             ("table4", counted(buckets4.len())),
+            ("lines4", counted(options.lines4.len())),
+            ("lines6", counted(options.lines6.len())),
+            ("samples", if options.sample_every > 0 { samples::RING_BYTES } else { samples::NO_RING_BYTES }),
             ("table6", counted(table.entries6().len())),
             ("networks", counted(options.networks.len())),
             ("sessions", counted(options.sessions.len())),
             ("buckets", if limited { options.buckets } else { 1 }),
         ];
+        let members = sets::members(&options.members);
         let object: &[u8] = object!("divert");
         let spliced = if options.code.is_empty() { None } else { Some(with_function(object, &options.code)) };
         let mut program = Program::load("divert", spliced.as_deref().unwrap_or(object), |loader| {
             loader.override_global("shapes4", &shapes4, true).override_global("shapes6", &shapes6, true);
+            loader.override_global("members", &members, true);
             loader.override_global("hash_factor", &hash_factor, true);
             for (name, value) in &flags {
                 loader.override_global(name, value, true);
@@ -227,6 +257,7 @@ impl Divert {
             sockets: program.take_map("sockets")?,
             counts: program.take_map("counts")?,
             passes: program.take_map("passes")?,
+            samples: program.take_map("samples")?,
             program,
             rules: counted(options.rules.len()),
             _held: held,
@@ -272,16 +303,24 @@ impl Divert {
     /// # Errors
     /// [`BpfError::Map`] and [`BpfError::ProgramRun`].
     pub fn cost(&mut self) -> Result<Duration, BpfError> {
+        self.divert_for(0, Duration::from_secs(1))?;
+        let cost = self.run(100_000);
+        self.give_back(0)?;
+        cost
+    }
+
+    /// Runs the program so often over such a packet; the CPU time of a run, as the kernel measures it.
+    ///
+    /// # Errors
+    /// [`BpfError::ProgramRun`].
+    pub fn run(&self, runs: u32) -> Result<Duration, BpfError> {
         const LOOPBACK: u32 = 1;
         let mut frame = [0; 60];
         frame[12] = 0x08; // IPv4
         frame[14] = 0x45;
         frame[23] = 17; // UDP
-        self.divert_for(0, Duration::from_secs(1))?;
-        let run = ProgramRun { input: &frame, interface: LOOPBACK, repeat: 100_000, live_batch: None };
-        let cost = self.program.time(&run);
-        self.give_back(0)?;
-        cost
+        let run = ProgramRun { input: &frame, interface: LOOPBACK, repeat: runs, live_batch: None };
+        self.program.time(&run)
     }
 
     fn put_off(&mut self, queue: u32, ticks: u64) -> Result<(), BpfError> {
@@ -336,8 +375,13 @@ impl Divert {
     /// [`BpfError::Map`].
     pub fn passed(&self) -> Result<Passed, BpfError> {
         let counts = self.passes.get(&0, 0).map_err(BpfError::map("read what went to the kernel"))?;
-        let [unmatched, excluded, kernels, stale] = sum(&counts);
-        Ok(Passed { unmatched, excluded, kernels, stale })
+        let [unmatched, excluded, kernels, stale, unsampled] = sum(&counts);
+        Ok(Passed { unmatched, excluded, kernels, stale, unsampled })
+    }
+
+    /// The packets that were shown since this was called last.
+    pub fn drops_shown(&mut self, each: impl FnMut(DropShown<'_>)) {
+        samples::read(&mut self.samples, each);
     }
 }
 
@@ -363,6 +407,18 @@ impl Held {
         for (at, bucket) in (0..).zip(buckets4).filter(|(_, bucket)| !bucket.is_empty()) {
             table4.set(at, bucket_bytes(bucket), 0).map_err(refused())?;
         }
+        if !options.lines4.is_empty() {
+            let mut lines = program.map_array("lines4", options.lines4.len(), size_of::<SetLine4>())?;
+            for (at, line) in options.lines4.iter().enumerate() {
+                sets::line4_bytes(line, lines.value_mut(at));
+            }
+        }
+        if !options.lines6.is_empty() {
+            let mut lines = program.map_array("lines6", options.lines6.len(), size_of::<SetLine6>())?;
+            for (at, line) in options.lines6.iter().enumerate() {
+                sets::line6_bytes(line, lines.value_mut(at));
+            }
+        }
         let mut table6: HashMap<MapData, [u8; 20], u32> = program.take_map("table6")?;
         for (key, rule) in table.entries6() {
             table6.insert(key, rule, 0).map_err(refused())?;
@@ -387,6 +443,7 @@ impl RuleAction {
             Fate::GiveBack => 0,
             Fate::Drop => 1,
             Fate::HandOver => 2,
+            Fate::WouldDrop => 3,
         };
         let Some(limit) = &self.limit else { return [verdict, 0, 0, 0] };
         let per = match limit.per {

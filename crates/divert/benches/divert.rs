@@ -5,7 +5,8 @@
 //! the receiving veth, and in user space the thread of the queue too. A rate is packets per second of CPU time there,
 //! so that a sender that is too slow, and whatever else runs, is charged to nobody.
 //!
-//! `make bench-divert ARGS=user` measures one group of the three: `xdp`, `user`, `back`.
+//! `make bench-divert ARGS=user` measures one group of the four: `xdp`, `user`, `back` and `sets` (a million networks,
+//! what they take and cost).
 
 use std::{
     any::Any,
@@ -13,7 +14,7 @@ use std::{
     error::Error,
     fs::{self, File, OpenOptions},
     io::Write,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::AsRawFd,
     sync::{
         Arc, Mutex,
@@ -28,7 +29,7 @@ use aya::{
     programs::{Xdp, xdp::XdpMode as AyaMode},
 };
 use bpf::{Inject, Mode, Pass};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, Rule};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, NetworkSet, Rule, Sets};
 use lab::{Lab, LabPlan};
 use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskQueueOptions, XskRx, XskRxOptions};
 use sys::{
@@ -92,7 +93,70 @@ fn main() -> Outcome<()> {
     if is_asked("back") {
         give_back()?;
     }
+    if is_asked("sets") {
+        sets()?;
+    }
     Ok(())
+}
+
+/// Networks of the large sets.
+const NETWORKS: u32 = 1_000_000;
+
+/// What a million networks take, here and in the kernel, and what a packet pays for them.
+fn sets() -> Outcome<()> {
+    let mut random = fastrand::Rng::with_seed(7);
+    let v4: String =
+        (0..NETWORKS).map(|_| format!("{}/{}\n", Ipv4Addr::from_bits(random.u32(..)), random.u8(16..=32))).collect();
+    let v6: String = (0..NETWORKS)
+        .map(|_| {
+            let bits = 0x2000 << 112 | random.u128(..) >> 3;
+            format!("{}/{}\n", Ipv6Addr::from_bits(bits), random.u8(32..=64))
+        })
+        .collect();
+    println!("a set of {NETWORKS} networks");
+    let mut set4 = None;
+    for (family, text) in [("IPv4", &v4), ("IPv6", &v6)] {
+        let began = Instant::now();
+        let set = NetworkSet::parse(text).map_err(|errors| errors[0].to_string())?;
+        let parsed = began.elapsed();
+        let addresses: Vec<IpAddr> = (0..1 << 20)
+            .map(|_| match family {
+                "IPv4" => Ipv4Addr::from_bits(random.u32(..)).into(),
+                _ => Ipv6Addr::from_bits(0x2000 << 112 | random.u128(..) >> 3).into(),
+            })
+            .collect();
+        let began = Instant::now();
+        let found = addresses.iter().filter(|address| set.contains(**address)).count();
+        let each_ns = began.elapsed().as_nanos() as f64 / addresses.len() as f64;
+        println!(
+            "{family}: read in {parsed:?}, {:.1} MB, a lookup of a random address {each_ns:.0} ns in this process ({} % are in it)",
+            set.bytes() as f64 / 1e6,
+            100 * found / addresses.len()
+        );
+        set4.get_or_insert(set);
+    }
+    let mut sets = Sets::default();
+    sets.insert("bad", set4.expect("it was made"));
+    println!("64-byte frames from random addresses; Mpps per second of CPU {RECEIVER}");
+    let one = [format!("drop udp and dst port {FLOODED}")];
+    let of_set = ["drop src set bad".to_owned(), format!("drop udp and dst port {FLOODED}")];
+    let none = Sets::default();
+    report_from(
+        Sources::Random,
+        &[
+            ("divert in XDP, 1 compiled rule", &|lab| divert_by(lab, FilterAt::Xdp, &one, &none)),
+            ("divert in XDP, a set and a rule", &|lab| divert_by(lab, FilterAt::Xdp, &of_set, &sets)),
+            ("divert in user space, 1 compiled rule", &|lab| divert_by(lab, FilterAt::User, &one, &none)),
+            ("divert in user space, a set and a rule", &|lab| divert_by(lab, FilterAt::User, &of_set, &sets)),
+        ],
+    )
+}
+
+/// Where the flood comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    One,
+    Random,
 }
 
 /// What receives in a turn: set up on a lab, it says how many packets it took, and ends when dropped.
@@ -106,12 +170,16 @@ struct Receiver {
 }
 
 fn report(contenders: &[(&'static str, Receive<'_>)]) -> Outcome<()> {
+    report_from(Sources::One, contenders)
+}
+
+fn report_from(sources: Sources, contenders: &[(&'static str, Receive<'_>)]) -> Outcome<()> {
     let mut all: Vec<Contender> =
         contenders.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
     for round in 0..ROUNDS {
         // What one leaves to be cleared away is the next one's burden: it is another one in each round.
         for at in (0..all.len()).map(|turn| (turn + round) % contenders.len()) {
-            all[at].rates.push(flooded(contenders[at].1)?);
+            all[at].rates.push(flooded(sources, contenders[at].1)?);
         }
     }
     show(&all);
@@ -129,7 +197,7 @@ fn show(all: &[Contender]) {
 }
 
 /// Packets that a receiver takes in a second of its CPU's time, while it is flooded.
-fn flooded(receive: Receive<'_>) -> Outcome<f64> {
+fn flooded(sources: Sources, receive: Receive<'_>) -> Outcome<f64> {
     let plan = LabPlan { queues: 1, threaded_napi: true, napi_cpus: vec![RECEIVER], ..LabPlan::default() };
     let lab = Lab::create(&plan)?;
     let mut receiver = receive(&lab)?;
@@ -137,7 +205,7 @@ fn flooded(receive: Receive<'_>) -> Outcome<f64> {
     let threads: Vec<u32> = receiver.thread.into_iter().chain([napi]).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let sending = scope.spawn(|| lab.tx().run(|| flood(&lab, &stop).map_err(|error| error.to_string())));
+        let sending = scope.spawn(|| lab.tx().run(|| flood(&lab, sources, &stop).map_err(|error| error.to_string())));
         // The first packets find cold caches.
         thread::sleep(TURN / 5);
         let (packets, busy_ns) = ((receiver.taken)(), busy_ns(&threads)?);
@@ -149,9 +217,13 @@ fn flooded(receive: Receive<'_>) -> Outcome<f64> {
     })
 }
 
-fn flood(lab: &Lab, stop: &AtomicBool) -> Outcome<()> {
+fn flood(lab: &Lab, sources: Sources, stop: &AtomicBool) -> Outcome<()> {
     cpu::pin_to(SENDER)?;
-    let template = Template::new(&frames(lab, lab.rx().mac()))?;
+    let mut spec = frames(lab, lab.rx().mac());
+    if sources == Sources::Random {
+        spec.src_addr = "random:1.0.0.0-223.255.255.255".parse()?;
+    }
+    let template = Template::new(&spec)?;
     let mut tx = XdpTx::open(template.recipe(), &XdpTxOptions::on(lab.tx().index()))?;
     while !stop.load(Relaxed) {
         tx.send(16_384, 0)?;
@@ -247,6 +319,10 @@ impl Drop for StopsAndJoins {
 }
 
 fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
+    divert_by(lab, place, rules, &Sets::default())
+}
+
+fn divert_by(lab: &Lab, place: FilterAt, rules: &[String], sets: &Sets) -> Outcome<Receiver> {
     let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let plan = DivertPlan {
         interface: lab.rx().interface().into(),
@@ -256,6 +332,7 @@ fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
             .then(|| format!("udp dst port {FLOODED}").parse())
             .transpose()?,
         rules: rules?,
+        sets: sets.clone(),
         exclusions: Exclusions::default(),
         reinject: false,
         cpus: vec![RECEIVER],

@@ -9,7 +9,11 @@ use std::{
 use bpf::{PacketSide, TableEntry};
 use filter::FilterSet;
 
-use crate::select::Selection;
+use crate::{
+    error::RuleError,
+    select::Selection,
+    sets::{Members, Sets},
+};
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -22,6 +26,8 @@ pub(crate) struct Classifier {
     filters: Option<FilterSet>,
     /// The rules of the filters.
     coded: Vec<u32>,
+    /// What the filters ask of sets.
+    members: Members,
 }
 
 /// What the entries of one kind compare.
@@ -49,24 +55,27 @@ struct Fields {
 }
 
 impl Classifier {
-    pub(crate) fn new(selection: &Selection) -> Self {
+    /// # Errors
+    /// When expressions name sets that are not there.
+    pub(crate) fn new(selection: &Selection, sets: &Sets) -> Result<Self, RuleError> {
         let mut made = Self {
             shapes: Vec::new(),
             entries: HashMap::default(),
             filters: (!selection.filters.is_empty()).then(|| selection.filters.clone()),
             coded: selection.coded.clone(),
+            members: sets.members(selection.filters.members())?,
         };
         for entry in &selection.table {
             made.insert(entry);
         }
-        made
+        Ok(made)
     }
 
     /// The first rule, from 0, that takes the frame.
     #[inline]
     pub(crate) fn first(&self, frame: &[u8]) -> Option<u32> {
         let listed = if self.shapes.is_empty() { None } else { self.listed(frame) };
-        let coded = self.filters.as_ref().and_then(|filters| filters.first_match(frame));
+        let coded = self.filters.as_ref().and_then(|filters| filters.first_match_in(frame, self.members.of(frame)));
         let coded = coded.map(|place| self.coded[place]);
         match (listed, coded) {
             (Some(listed), Some(coded)) => Some(listed.min(coded)),
@@ -201,7 +210,7 @@ mod tests {
         let far = (0..16).map(|number| format!("udp and dst port {}", 60_000 + number));
         let texts = expressions.iter().map(|text| text.to_string()).chain(far);
         let rules: Vec<Rule> = texts.map(|text| Rule::new(Drop, text.parse().unwrap())).collect();
-        Classifier::new(&Selection::of(&rules))
+        Classifier::new(&Selection::of(&rules), &Sets::default()).unwrap()
     }
 
     fn frame(src: &str, dst_port: u16) -> Vec<u8> {

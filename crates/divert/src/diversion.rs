@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,15 +17,15 @@ use measure::{
     DivertSteering, Fate, FilterAt,
 };
 use nic::Repaired;
-use sys::{rtnetlink::RouteSocket, xsk::XskStatistics};
+use sys::{clock, rtnetlink::RouteSocket, xsk::XskStatistics};
 
 use crate::{
     card::Card,
     classify::Classifier,
     deadline::DEADLINE,
-    error::DivertError,
+    error::{DivertError, RuleError},
     plan::DivertPlan,
-    record::Recording,
+    record::{Form, Recording},
     rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     steering::{Left, Steered},
@@ -51,7 +52,9 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     program: Divert,
     /// The rules of the kernel's program, in its order.
     kernel_rules: Vec<Rule>,
-    retired: Vec<(Instant, Divert, Vec<Rule>)>,
+    /// What is written beside a packet that a rule dropped.
+    comments: Arc<[String]>,
+    retired: Vec<Retired>,
     /// What programs and queues counted that are gone.
     past: Past,
     workers: Vec<Worker<V>>,
@@ -69,6 +72,30 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     repaired: Vec<String>,
     /// What the card was told is undone last.
     steered: Option<Steered>,
+}
+
+/// A program that was replaced, until the last packets that it had begun are counted.
+struct Retired {
+    since: Instant,
+    program: Divert,
+    rules: Vec<Rule>,
+    comments: Arc<[String]>,
+}
+
+/// Rules that are ready to take the place of others: compiled, and in the kernel.
+pub struct Prepared {
+    ruleset: Ruleset,
+    program: Divert,
+    kernel_rules: Vec<Rule>,
+    make: MakeVerdicts<RuleVerdicts>,
+    counters: Arc<Vec<RuleTally>>,
+}
+
+/// Prepares rules of a diversion that runs, on any thread.
+#[derive(Debug, Clone)]
+pub struct Preparation {
+    plan: DivertPlan,
+    card: Card,
 }
 
 #[derive(Default)]
@@ -103,6 +130,9 @@ pub struct RuleVerdicts {
     counts: Vec<[u64; 2]>,
     /// The rules that took a packet since the last batch.
     touched: Vec<u32>,
+    /// The rule of the last packet, from 0, while samples are taken.
+    last: Option<u32>,
+    comments: Arc<[String]>,
     counters: Arc<Vec<RuleTally>>,
     reinject: bool,
     shadow: bool,
@@ -117,7 +147,7 @@ impl Diversion {
     /// # Errors
     /// [`DivertError`]; then nothing is left changed.
     pub fn start(plan: &DivertPlan) -> Result<Self, DivertError> {
-        let (make, counters) = make_verdicts(plan);
+        let (make, counters) = make_verdicts(plan)?;
         Self::begin(plan, make, counters)
     }
 
@@ -132,15 +162,24 @@ impl Diversion {
     /// Replaces everything that says which packets are meant and what is done with them, between two packets.
     ///
     /// # Errors
-    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on. [`DivertError::Steered`] where the card
-    /// steers or drops by the old rules and would have to do so by others.
+    /// As [`Preparation::prepare`] and [`take`](Self::take).
     pub fn replace(&mut self, ruleset: Ruleset) -> Result<(), DivertError> {
-        let Ruleset { selection, rules } = ruleset;
-        let plan = DivertPlan { selection, rules, ..self.plan.clone() };
-        plan.keeps_steering(&self.card)?;
-        let part = plan.kernel_part(&self.card).map_err(first)?;
-        let (make, counters) = make_verdicts(&plan);
-        let (mut program, kernel_rules) = plan.program(&self.card, part)?;
+        let prepared = self.preparation().prepare(ruleset)?;
+        self.take(prepared)
+    }
+
+    /// What prepares other rules, on another thread perhaps: a million networks or a thousand rules may take longer to
+    /// compile than the deadline of a queue is long.
+    pub fn preparation(&self) -> Preparation {
+        Preparation { plan: self.plan.clone(), card: self.card.clone() }
+    }
+
+    /// Replaces the rules by prepared ones, between two packets.
+    ///
+    /// # Errors
+    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on.
+    pub fn take(&mut self, prepared: Prepared) -> Result<(), DivertError> {
+        let Prepared { ruleset, mut program, kernel_rules, make, counters } = prepared;
         for worker in &self.workers {
             // The socket is in the old program's slot; one socket may be in the slots of several.
             worker.insert_into(&mut program)?;
@@ -152,13 +191,35 @@ impl Diversion {
             worker.replace(make(worker.queue()));
         }
         program.take_over(&mut self.program)?;
-        let old = std::mem::replace(&mut self.program, program);
-        let old_rules = std::mem::replace(&mut self.kernel_rules, kernel_rules);
-        self.retired.push((Instant::now(), old, old_rules));
+        let Ruleset { selection, rules, sets } = ruleset;
+        let plan = DivertPlan { selection, rules, sets, ..self.plan.clone() };
+        self.retired.push(Retired {
+            since: Instant::now(),
+            program: std::mem::replace(&mut self.program, program),
+            rules: std::mem::replace(&mut self.kernel_rules, kernel_rules),
+            comments: std::mem::replace(&mut self.comments, comments(&plan)),
+        });
         self.past.keep_user_rules(&self.plan.rules, &self.counters);
         (self.make, self.counters, self.plan) = (make, counters, plan);
         self.reloads += 1;
         Ok(())
+    }
+}
+
+impl Preparation {
+    /// Compiles rules, and loads the program that decides by them.
+    ///
+    /// # Errors
+    /// [`DivertError`]; [`DivertError::Steered`] where the card steers or drops by the old rules and would have to do so by
+    /// others.
+    pub fn prepare(&self, ruleset: Ruleset) -> Result<Prepared, DivertError> {
+        let Ruleset { selection, rules, sets } = ruleset.clone();
+        let plan = DivertPlan { selection, rules, sets, ..self.plan.clone() };
+        plan.keeps_steering(&self.card)?;
+        let part = plan.kernel_part(&self.card).map_err(first)?;
+        let (make, counters) = make_verdicts(&plan)?;
+        let (program, kernel_rules) = plan.program(&self.card, part)?;
+        Ok(Prepared { ruleset, program, kernel_rules, make, counters })
     }
 }
 
@@ -183,8 +244,11 @@ impl<V: Verdicts + 'static> Diversion<V> {
     ) -> Result<Self, DivertError> {
         let card = Card::read(&plan.interface)?;
         let part = plan.kernel_part(&card).map_err(first)?;
-        let recording = |path: &Option<_>| path.as_deref().map(Recording::create).transpose();
-        let (samples, kept) = (recording(&plan.sample_file)?, recording(&plan.keep_file)?);
+        let recording = |path: &Option<PathBuf>, form| {
+            path.as_deref().map(|path| Recording::create(path, form)).transpose()
+        };
+        let samples = recording(&plan.sample_file, Form::Pcapng)?;
+        let kept = recording(&plan.keep_file, Form::Pcap)?;
         let steered = plan.steering.as_ref().map(|steering| steering.apply(&plan.interface)).transpose()?;
         let mut plan = plan.clone();
         if steered.as_ref().is_some_and(|steered| !steered.left.is_empty()) {
@@ -200,6 +264,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             mode,
             program,
             kernel_rules,
+            comments: comments(plan),
             retired: Vec::new(),
             past: Past::default(),
             workers: Vec::new(),
@@ -304,13 +369,30 @@ impl<V: Verdicts + 'static> Diversion<V> {
                 self.diverted.push(*queue);
             }
         }
-        while self.retired.first().is_some_and(|(since, ..)| since.elapsed() > RETIRED_AFTER) {
-            let (_, program, rules) = self.retired.remove(0);
+        self.record_drops();
+        while self.retired.first().is_some_and(|retired| retired.since.elapsed() > RETIRED_AFTER) {
+            let Retired { program, rules, .. } = self.retired.remove(0);
             self.past.keep_program(&program, &rules)?;
         }
         match self.workers.iter().find_map(Worker::take_error) {
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+
+    /// Hands the packets that the programs showed to the sample file.
+    fn record_drops(&mut self) {
+        let Some(samples) = &self.samples else { return };
+        let recorder = samples.recorder();
+        let since_1970 = clock::realtime_ns() - clock::monotonic_ns();
+        let retired = self.retired.iter_mut().map(|retired| (&mut retired.program, &retired.comments));
+        for (program, comments) in retired.chain([(&mut self.program, &self.comments)]) {
+            program.drops_shown(|shown| {
+                let comment = comments.get(shown.rule as usize).cloned().unwrap_or_default();
+                let above = if shown.is_limited { ", above the limit" } else { "" };
+                let len = shown.len as usize;
+                recorder.record_with(since_1970 + shown.time_ns, shown.bytes, len, comment + above);
+            });
         }
     }
 
@@ -347,6 +429,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             ended.extend(self.queue_statuses().into_iter().filter(|status| status.queue == queue));
             self.remove_queue(queue)?;
         }
+        self.record_drops();
         Ok(Status { queues: ended, ..self.status()? })
     }
 
@@ -357,7 +440,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
     pub fn status(&self) -> Result<Status, DivertError> {
         let (kernel, user) = (self.past.kernel.clone(), self.past.user.clone());
         let mut total = Past { kernel, user, ..self.past };
-        for (_, program, rules) in &self.retired {
+        for Retired { program, rules, .. } in &self.retired {
             total.keep_program(program, rules)?;
         }
         total.keep_program(&self.program, &self.kernel_rules)?;
@@ -376,7 +459,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             reloads: self.reloads,
             rejected_reloads: self.rejected_reloads,
             recorded: recorders().map(|recorder| recorder.written()).sum(),
-            not_recorded: recorders().map(|recorder| recorder.missed()).sum(),
+            not_recorded: recorders().map(|recorder| recorder.missed()).sum::<u64>() + total.passed.unsampled,
         })
     }
 
@@ -506,6 +589,7 @@ impl Past {
         self.passed.excluded += passed.excluded;
         self.passed.kernels += passed.kernels;
         self.passed.stale += passed.stale;
+        self.passed.unsampled += passed.unsampled;
         for (rule, count) in rules.iter().zip(program.rule_counts()?) {
             let total = self.kernel.entry(RuleKey::of(rule)).or_default();
             total.packets += count.packets;
@@ -567,23 +651,31 @@ fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, 
 }
 
 /// What makes the verdicts of each queue's thread, and what they count in.
-fn make_verdicts(plan: &DivertPlan) -> (MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>) {
+fn make_verdicts(plan: &DivertPlan) -> Result<(MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>), RuleError> {
     let counters: Arc<Vec<RuleTally>> = Arc::new(plan.rules.iter().map(|_| RuleTally::default()).collect());
     let shared = counters.clone();
     let verdicts: Vec<RuleVerdict> = plan.rules.iter().map(|rule| rule.verdict).collect();
     let (reinject, shadow) = (plan.reinject, plan.shadow);
     let rules = if plan.place == FilterAt::User { &plan.rules[..] } else { &[] };
-    let classifier = Classifier::new(&Selection::of(rules));
+    let classifier = Classifier::new(&Selection::of(rules), &plan.sets)?;
+    let comments = comments(plan);
     let make = move |_queue| RuleVerdicts {
         classifier: classifier.clone(),
         counts: vec![[0; 2]; verdicts.len()],
         touched: Vec::with_capacity(verdicts.len()),
+        last: None,
+        comments: comments.clone(),
         verdicts: verdicts.clone(),
         counters: shared.clone(),
         reinject,
         shadow,
     };
-    (Box::new(make), counters)
+    Ok((Box::new(make), counters))
+}
+
+/// What is written beside a packet that a rule dropped.
+fn comments(plan: &DivertPlan) -> Arc<[String]> {
+    (1..).zip(&plan.rules).map(|(number, rule)| format!("rule {number}: {rule}")).collect()
 }
 
 impl Verdicts for RuleVerdicts {
@@ -591,6 +683,7 @@ impl Verdicts for RuleVerdicts {
     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
         // What no rule takes is the kernel's.
         let Some(rule) = self.classifier.first(frame.bytes()) else { return self.pass() };
+        self.last = Some(rule);
         let [packets, bytes] = &mut self.counts[rule as usize];
         if *packets == 0 {
             self.touched.push(rule);
@@ -602,6 +695,10 @@ impl Verdicts for RuleVerdicts {
             RuleVerdict::Drop | RuleVerdict::Pass => self.pass(),
             RuleVerdict::Keep => Verdict::Keep,
         }
+    }
+
+    fn comment(&self) -> String {
+        self.last.and_then(|rule| self.comments.get(rule as usize)).cloned().unwrap_or_default()
     }
 
     fn batch_done(&mut self, _packets: usize, _now_ns: u64) {

@@ -68,6 +68,27 @@ pub enum RuleError {
         /// Why not.
         source: EbpfRefusal,
     },
+    /// A line of a set that is no network.
+    #[error("{problem}")]
+    Network {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An expression names a set that was not given.
+    #[error("unknown set '{set}'")]
+    UnknownSet {
+        /// Its name.
+        set: String,
+    },
+    /// Expressions look for more addresses in sets than the program does.
+    #[error("the rules look for addresses in more than {most} sets; one address in one set counts once")]
+    TooManySets {
+        /// So many are possible.
+        most: usize,
+    },
+    /// More networks than the program's levels hold.
+    #[error("a set has more than 8 million networks")]
+    SetTooLarge,
     /// Packets are kept by a program, and the kernel's part is none.
     #[error("the rule '{rule}' keeps packets, which needs --where user")]
     NothingToKeep {
@@ -185,6 +206,9 @@ pub enum DivertError {
     /// What leaves the kernel and does not go back is lost to it.
     #[error("to decide in this process without dropping, packets have to go back")]
     ShadowKeeps,
+    /// Which packets a rule would drop is known to the program only.
+    #[error("samples of packets that would be dropped need --where xdp")]
+    ShadowSamples,
     /// Packets cannot be given back where generic XDP would take them again.
     #[error(
         "packets cannot be given back to {interface}, whose driver has no native XDP: generic XDP would divert them again"

@@ -52,7 +52,7 @@ impl Expression {
     }
 
     fn compiled(text: &str, expression: &str) -> Result<Self, FilterError> {
-        Ok(Self { text: text.to_owned(), filter: Arc::new(Filter::compile(expression)?) })
+        Ok(Self { text: text.to_owned(), filter: Arc::new(Filter::compile_with_sets(expression)?) })
     }
 }
 

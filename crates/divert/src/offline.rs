@@ -2,13 +2,20 @@
 
 use wire::{ETHERTYPE_IPV6, EthView};
 
-use crate::{classify::Classifier, expression::Expression, rules::Rule, select::Selection};
+use crate::{
+    classify::Classifier,
+    error::RuleError,
+    expression::Expression,
+    rules::Ruleset,
+    select::Selection,
+    sets::Members,
+};
 
 /// Finds the rule of packets as a diversion does, from the packets alone: for trying rules on a recording.
 #[derive(Clone)]
 pub struct RuleFinder {
     classifier: Classifier,
-    selection: Option<Expression>,
+    selection: Option<(Expression, Members)>,
 }
 
 /// What a packet meets.
@@ -25,9 +32,18 @@ pub enum Met {
 }
 
 impl RuleFinder {
-    /// By these rules, of the packets that `selection` takes, or of all.
-    pub fn new(rules: &[Rule], selection: Option<Expression>) -> Self {
-        Self { classifier: Classifier::new(&Selection::of(rules)), selection }
+    /// By the rules of a ruleset.
+    ///
+    /// # Errors
+    /// [`RuleError::UnknownSet`], [`RuleError::TooManySets`].
+    pub fn new(ruleset: &Ruleset) -> Result<Self, RuleError> {
+        let Ruleset { selection, rules, sets } = ruleset;
+        let selection = selection.clone().map(|selection| {
+            let members = sets.members(selection.filter().members())?;
+            Ok::<_, RuleError>((selection, members))
+        });
+        let classifier = Classifier::new(&Selection::of(rules), sets)?;
+        Ok(Self { classifier, selection: selection.transpose()? })
     }
 
     /// What a frame meets, from its Ethernet header on.
@@ -35,7 +51,9 @@ impl RuleFinder {
         if is_the_links(frame) {
             return Met::Links;
         }
-        if self.selection.as_ref().is_some_and(|selection| !selection.filter().matches(frame)) {
+        if self.selection.as_ref().is_some_and(|(selection, members)| {
+            !selection.filter().matches_in(frame, members.of(frame))
+        }) {
             return Met::Unselected;
         }
         self.classifier.first(frame).map_or(Met::NoRule, |rule| Met::Rule(rule as usize))
@@ -75,7 +93,8 @@ mod tests {
             (packet[0], packet[9], packet[23]) = (0x45, 17, port);
             frame(0x0800, &packet)
         };
-        let finder = RuleFinder::new(&rules, None);
+        let ruleset = Ruleset { rules, ..Ruleset::default() };
+        let finder = RuleFinder::new(&ruleset).unwrap();
         assert_eq!(finder.find(&udp(9)), Met::Rule(0));
         assert_eq!(finder.find(&udp(10)), Met::Rule(1));
         assert_eq!(finder.find(&frame(0x0800, &[0x45])), Met::NoRule);
@@ -86,7 +105,8 @@ mod tests {
         assert_eq!(finder.find(&frame(0x86dd, &discovery)), Met::Links);
         discovery[40] = 128;
         assert_eq!(finder.find(&frame(0x86dd, &discovery)), Met::NoRule, "an echo request");
-        let of_ten = RuleFinder::new(&rules, Some("port 10".parse().unwrap()));
+        let selection = Some("port 10".parse().unwrap());
+        let of_ten = RuleFinder::new(&Ruleset { selection, ..ruleset }).unwrap();
         assert_eq!((of_ten.find(&udp(9)), of_ten.find(&udp(10))), (Met::Unselected, Met::Rule(1)));
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     expression::Expression,
     rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
+    sets::{Members, Sets},
     steering::{LRO, Left, SWITCH, Steering, VLAN},
 };
 
@@ -31,6 +32,8 @@ pub struct DivertPlan {
     pub selection: Option<Expression>,
     /// What is done with them; the first rule that fits decides, and what no rule takes goes to the kernel.
     pub rules: Vec<Rule>,
+    /// The sets of networks that the expressions name.
+    pub sets: Sets,
     /// What is never diverted.
     pub exclusions: Exclusions,
     /// Whether packets that pass a filter in user space go back to the kernel.
@@ -40,9 +43,9 @@ pub struct DivertPlan {
     pub cpus: Vec<u32>,
     /// Whether the queues' threads look again at once instead of sleeping until a packet comes.
     pub spin: bool,
-    /// One packet of so many that a queue's thread sees is written to the sample file; 0: none.
+    /// One of so many dropped packets is written to the sample file; 0: none.
     pub sample_one_in: u32,
-    /// The pcap file for samples.
+    /// The pcapng file for those, each with its rule in a comment.
     pub sample_file: Option<PathBuf>,
     /// The pcap file for packets that are kept.
     pub keep_file: Option<PathBuf>,
@@ -66,6 +69,7 @@ pub(crate) struct KernelPart {
     rules: Vec<Rule>,
     selection: Selection,
     code: Vec<Instruction>,
+    members: Members,
 }
 
 impl DivertPlan {
@@ -83,6 +87,7 @@ impl DivertPlan {
             place: FilterAt::User,
             selection: Some(selection),
             rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
+            sets: Sets::default(),
             exclusions: Exclusions::of_this_session(),
             reinject: true,
             cpus: Vec::new(),
@@ -97,7 +102,11 @@ impl DivertPlan {
 
     /// Which packets are meant, and what is done with them.
     pub fn ruleset(&self) -> Ruleset {
-        Ruleset { selection: self.selection.clone(), rules: self.rules.clone() }
+        Ruleset {
+            selection: self.selection.clone(),
+            rules: self.rules.clone(),
+            sets: self.sets.clone(),
+        }
     }
 
     /// Everything that is wrong with the plan on this card; nothing has been changed yet.
@@ -113,11 +122,16 @@ impl DivertPlan {
         let mut problems = self.problems_before_rules(card);
         let rules = self.kernel_rules();
         let selection = Selection::of(&rules);
-        match selection.code() {
-            Ok(code) if problems.is_empty() => Ok(KernelPart { rules, selection, code }),
-            Ok(_) => Err(problems),
-            Err(error) => {
-                problems.push(error.into());
+        let members = self.sets.members(selection.filters.members());
+        if self.place == FilterAt::User && members.is_ok() {
+            // What this process decides by.
+            let asked = Selection::of(&self.rules);
+            problems.extend(self.sets.members(asked.filters.members()).err().map(DivertError::from));
+        }
+        match (selection.code(), members) {
+            (Ok(code), Ok(members)) if problems.is_empty() => Ok(KernelPart { rules, selection, code, members }),
+            (code, members) => {
+                problems.extend(code.err().into_iter().chain(members.err()).map(DivertError::from));
                 Err(problems)
             }
         }
@@ -147,6 +161,9 @@ impl DivertPlan {
             if self.place == FilterAt::User && !self.reinject {
                 problems.push(DivertError::ShadowKeeps);
             }
+            if self.place == FilterAt::User && self.sample_one_in > 0 {
+                problems.push(DivertError::ShadowSamples);
+            }
         }
         if self.place == FilterAt::Xdp {
             let keeping = self.rules.iter().filter(|rule| rule.verdict == RuleVerdict::Keep);
@@ -166,7 +183,10 @@ impl DivertPlan {
             let ends = ends.filter(|_| setting.name == SWITCH);
             let ends = ends.map_or(String::new(), |ends| format!(", which ends {ends} meanwhile"));
             steps.push(step(
-                format!("set {}={} on {interface}{ends}, recorded in the journal first", setting.name, setting.value),
+                format!(
+                    "set {}={} on {interface}{ends}, recorded in the journal first",
+                    setting.name, setting.value
+                ),
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }
@@ -267,6 +287,13 @@ impl DivertPlan {
             ),
             "time: a process that hangs loses its queues by itself",
         ));
+        if let Some(file) = self.sample_file.as_ref().filter(|_| self.sample_one_in > 0) {
+            let each = match self.sample_one_in {
+                1 => "every dropped packet is".to_owned(),
+                n => format!("one of {n} dropped packets is"),
+            };
+            steps.push(step(format!("{each} written to {}, its rule in a comment", file.display()), "nothing is done"));
+        }
         if self.shadow {
             steps.push(step(
                 "what a rule would drop passes, and is counted as that".into(),
@@ -294,8 +321,16 @@ impl DivertPlan {
     /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
     /// packet of the interface pays. `None` where the program cannot be loaded.
     pub fn program_cost(&self, card: &Card) -> Option<Duration> {
-        let part = self.kernel_part(card).ok()?;
-        self.program(card, part).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
+        self.loaded_program(card).ok()?.cost().ok()
+    }
+
+    /// The kernel's program of this plan, loaded and attached to nothing.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the plan on this card, or the kernel's refusal of the program.
+    pub fn loaded_program(&self, card: &Card) -> Result<Divert, Vec<DivertError>> {
+        let part = self.kernel_part(card)?;
+        self.program(card, part).map(|(program, _)| program).map_err(|error| vec![error])
     }
 
     /// Whether the kernel's program tells the rules apart that are decided about in user space.
@@ -321,12 +356,14 @@ impl DivertPlan {
 
     /// The kernel's program of this plan, and the rules that it counts by.
     pub(crate) fn program(&self, card: &Card, part: KernelPart) -> Result<(Divert, Vec<Rule>), DivertError> {
-        let KernelPart { rules, selection, code } = part;
+        let KernelPart { rules, selection, code, members } = part;
         let fate = |rule: &Rule| match (self.place, rule.verdict) {
             (FilterAt::User, _) => Fate::HandOver,
             (FilterAt::Xdp, RuleVerdict::Drop) if !self.shadow => Fate::Drop,
-            (FilterAt::Xdp, RuleVerdict::Drop | RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
+            (FilterAt::Xdp, RuleVerdict::Drop) => Fate::WouldDrop,
+            (FilterAt::Xdp, RuleVerdict::Pass | RuleVerdict::Keep) => Fate::GiveBack,
         };
+        let (members, lines4, lines6) = members.for_program();
         let options = DivertOptions {
             queues: card.queues,
             rules: rules
@@ -335,6 +372,10 @@ impl DivertPlan {
                 .collect(),
             code,
             table: selection.table,
+            members,
+            lines4,
+            lines6,
+            sample_every: self.sample_one_in,
             networks: self.exclusions.networks.iter().map(|net| (net.address, net.prefix_len)).collect(),
             sessions: self.exclusions.sessions.iter().map(|session| session.for_program()).collect(),
             buckets: MOST_BUCKETS,
@@ -371,6 +412,7 @@ mod tests {
             place,
             selection: selection.map(|text| text.parse().unwrap()),
             rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            sets: Sets::default(),
             exclusions: Exclusions::default(),
             reinject: true,
             cpus: vec![2],

@@ -1,4 +1,4 @@
-//! Packets to a pcap file, written by a thread of its own: a worker that records one never waits for a disk.
+//! Packets to a pcap file, or with comments to a pcapng file, written by a thread of its own: a worker that records one never waits for a disk.
 //!
 //! The file grows by whole packets, and keeps those that it has when the disk is full.
 
@@ -15,7 +15,7 @@ use std::{
 };
 
 use sys::output::OutputFile;
-use wire::PcapWriter;
+use wire::{PcapWriter, PcapngWriter};
 
 use crate::error::DivertError;
 
@@ -44,8 +44,24 @@ pub(crate) struct Recording {
     writer: Option<JoinHandle<()>>,
 }
 
+/// The form of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Pcap,
+    /// With a comment for each packet.
+    Pcapng,
+}
+
+/// Writes whole packets into memory.
+enum Writer {
+    Pcap(PcapWriter<Vec<u8>>),
+    Pcapng(PcapngWriter<Vec<u8>>),
+}
+
 struct Recorded {
     time_ns: u64,
+    original_len: usize,
+    comment: String,
     len: usize,
     bytes: [u8; USUAL_BYTES],
 }
@@ -55,9 +71,9 @@ impl Recording {
     ///
     /// # Errors
     /// [`DivertError::File`].
-    pub(crate) fn create(path: &Path) -> Result<Self, DivertError> {
+    pub(crate) fn create(path: &Path, form: Form) -> Result<Self, DivertError> {
         let refused = |source| DivertError::File { path: path.display().to_string(), source };
-        let mut writer = PcapWriter::new(Vec::new()).map_err(|error| refused(io::Error::other(error)))?;
+        let mut writer = Writer::new(form).map_err(refused)?;
         // In its place at once, so that it can be read while it grows, and after a kill.
         let create = |header: &[u8]| -> io::Result<File> {
             let mut file = OutputFile::create(path)?;
@@ -91,12 +107,12 @@ impl Drop for Recording {
 }
 
 impl Recorder {
-    /// Records a packet, or counts it as missed when the disk is behind.
-    pub(crate) fn record(&self, time_ns: u64, packet: &[u8]) {
+    /// Records a packet of `original_len` bytes, or counts it as missed when the disk is behind.
+    pub(crate) fn record_with(&self, time_ns: u64, packet: &[u8], original_len: usize, comment: String) {
         let len = packet.len().min(USUAL_BYTES);
         let mut bytes = [0; USUAL_BYTES];
         bytes[..len].copy_from_slice(&packet[..len]);
-        if self.packets.try_send(Recorded { time_ns, len, bytes }).is_err() {
+        if self.packets.try_send(Recorded { time_ns, original_len, comment, len, bytes }).is_err() {
             self.counts.missed.fetch_add(1, Relaxed);
         }
     }
@@ -109,6 +125,32 @@ impl Recorder {
     /// Packets that were not recorded because the disk was behind.
     pub(crate) fn missed(&self) -> u64 {
         self.counts.missed.load(Relaxed)
+    }
+}
+
+impl Writer {
+    fn new(form: Form) -> io::Result<Self> {
+        match form {
+            Form::Pcap => PcapWriter::new(Vec::new()).map(Self::Pcap).map_err(io::Error::other),
+            Form::Pcapng => PcapngWriter::new(Vec::new()).map(Self::Pcapng),
+        }
+    }
+
+    fn write(&mut self, packet: &Recorded) -> io::Result<()> {
+        let bytes = &packet.bytes[..packet.len];
+        match self {
+            Self::Pcap(writer) => writer.write(packet.time_ns, bytes).map_err(io::Error::other),
+            Self::Pcapng(writer) => {
+                writer.write(packet.time_ns, packet.original_len as u32, bytes, &packet.comment)
+            }
+        }
+    }
+
+    fn output_mut(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Pcap(writer) => writer.output_mut(),
+            Self::Pcapng(writer) => writer.output_mut(),
+        }
     }
 }
 
@@ -137,9 +179,9 @@ impl Growing {
 }
 
 /// Until all recorders are gone. What comes when the disk is full is missed.
-fn write(mut writer: PcapWriter<Vec<u8>>, mut file: Growing, packets: &Receiver<Recorded>, counts: &Counts) {
+fn write(mut writer: Writer, mut file: Growing, packets: &Receiver<Recorded>, counts: &Counts) {
     let mut waiting = 0;
-    let mut flush = |writer: &mut PcapWriter<Vec<u8>>, waiting: &mut u64| {
+    let mut flush = |writer: &mut Writer, waiting: &mut u64| {
         let added = file.add(writer.output_mut());
         if added.is_err() {
             counts.written.fetch_sub(*waiting, Relaxed);
@@ -151,7 +193,7 @@ fn write(mut writer: PcapWriter<Vec<u8>>, mut file: Growing, packets: &Receiver<
     };
     let mut is_full = false;
     for packet in packets {
-        if is_full || writer.write(packet.time_ns, &packet.bytes[..packet.len]).is_err() {
+        if is_full || writer.write(&packet).is_err() {
             counts.missed.fetch_add(1, Relaxed);
             continue;
         }
@@ -172,10 +214,10 @@ mod tests {
     #[test]
     fn what_is_recorded_can_be_read() {
         let path = testing::own_folder().join("record.pcap");
-        let recording = Recording::create(&path).unwrap();
+        let recording = Recording::create(&path, Form::Pcap).unwrap();
         let recorder = recording.recorder();
         for number in 0..100u8 {
-            recorder.record(number.into(), &[number; 60]);
+            recorder.record_with(number.into(), &[number; 60], 60, String::new());
         }
         assert_eq!(recorder.missed(), 0);
         drop(recorder);
@@ -216,10 +258,10 @@ mod tests {
         };
         const PACKETS: u64 = 5000;
         let path = Path::new(&folder).join("kept.pcap");
-        let recording = Recording::create(&path).unwrap();
+        let recording = Recording::create(&path, Form::Pcap).unwrap();
         let recorder = recording.recorder();
         for number in 0..PACKETS {
-            recorder.record(number, &[number as u8; 100]);
+            recorder.record_with(number, &[number as u8; 100], 100, String::new());
         }
         let counts = recorder.counts.clone();
         drop(recorder);

@@ -6,7 +6,7 @@ use bpf::{Per, TokenBucket};
 use serde::Serialize;
 use wire::Rate;
 
-use crate::{error::RuleError, expression::Expression};
+use crate::{error::RuleError, expression::Expression, sets::Sets};
 
 mod table;
 
@@ -19,6 +19,8 @@ pub struct Ruleset {
     pub selection: Option<Expression>,
     /// What is done with them; the first rule that fits decides.
     pub rules: Vec<Rule>,
+    /// The sets of networks that expressions name.
+    pub sets: Sets,
 }
 
 /// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.
@@ -221,7 +223,7 @@ mod tests {
                  for bits of frames, 10Mbpsl1 for bits on the wire, or 'max'",
                 "line 4: cannot limit to 50%: write packets or bits a second, for example 10kpps or 5Mbps",
                 "line 5: 'port' is nothing to limit by: write per source, per destination or per flow",
-                "line 6: cannot use the expression 'dst prot 9': 'prot' is no keyword",
+                "line 6: cannot use the expression 'dst prot 9': unknown keyword 'prot'",
             ]
         );
         assert_eq!(parse_rules("# nothing\n").unwrap_err()[0].to_string(), "there is no rule in it");

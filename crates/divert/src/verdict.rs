@@ -43,6 +43,12 @@ pub trait Verdicts: Send {
     /// Called after each batch, and about 50 times a second while no packet comes, with the time of the monotonic
     /// clock in nanoseconds.
     fn batch_done(&mut self, _packets: usize, _now_ns: u64) {}
+
+    /// What to write beside the packet of the last verdict, such as the rule that dropped it. Asked only for packets that are
+    /// sampled.
+    fn comment(&self) -> String {
+        String::new()
+    }
 }
 
 impl<'f> Frame<'f> {
@@ -84,6 +90,10 @@ impl<V: Verdicts + ?Sized> Verdicts for Box<V> {
 
     fn batch_done(&mut self, packets: usize, now_ns: u64) {
         (**self).batch_done(packets, now_ns);
+    }
+
+    fn comment(&self) -> String {
+        (**self).comment()
     }
 }
 

@@ -354,14 +354,16 @@ impl<V: Verdicts> Loop<V> {
         let turn = socket.turn(wait, |bytes, len| {
             let mut frame = Frame::new(bytes, len);
             tally.received += 1;
-            if *sample_one_in > 0
-                && tally.received.is_multiple_of(*sample_one_in)
-                && let Some(samples) = &recorders.samples
-            {
-                samples.record(time_ns, frame.bytes());
-            }
             match verdicts.verdict(&mut frame) {
-                Verdict::Drop => tally.dropped += 1,
+                Verdict::Drop => {
+                    if *sample_one_in > 0
+                        && tally.dropped.is_multiple_of(*sample_one_in)
+                        && let Some(samples) = &recorders.samples
+                    {
+                        samples.record_with(time_ns, frame.bytes(), frame.bytes().len(), verdicts.comment());
+                    }
+                    tally.dropped += 1;
+                }
                 Verdict::Reinject => {
                     checksum::complete(frame.bytes_mut());
                     // Who cannot give back has said so in the plan: what passes is then kept by nobody.
@@ -371,7 +373,7 @@ impl<V: Verdicts> Loop<V> {
                 Verdict::Keep => {
                     tally.kept += 1;
                     if let Some(kept) = &recorders.kept {
-                        kept.record(time_ns, frame.bytes());
+                        kept.record_with(time_ns, frame.bytes(), frame.bytes().len(), String::new());
                     }
                 }
                 Verdict::Send => {

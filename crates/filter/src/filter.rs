@@ -10,6 +10,7 @@ use crate::{
     parse::parse,
     run::Machine,
     tuple::{Conjunctions, TupleRule},
+    value::Member,
 };
 
 /// One expression: its tree, and what was compiled from it.
@@ -30,7 +31,16 @@ impl Filter {
     /// What is wrong and where.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         let names = NameTables::default();
-        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED })
+        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: false })
+    }
+
+    /// As [`compile`](Self::compile), and the expression may name sets of networks.
+    ///
+    /// # Errors
+    /// What is wrong and where.
+    pub fn compile_with_sets(expression: &str) -> Result<Self, FilterError> {
+        let names = NameTables::default();
+        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: true })
     }
 
     /// Compiles an expression with the names of a context.
@@ -51,7 +61,7 @@ impl Filter {
         Self { expression, tree, conjunctions, graph, rules, machine }
     }
 
-    /// A filter for the frames that both filters match. Each expression reads the frame from its start: unlike in the text
+    /// A filter for the frames that both filters match. Each expression reads the frame from its start: unlike in
     /// `vlan and udp`, a `vlan` in the one does not shift the offsets of the other.
     ///
     /// ```
@@ -62,7 +72,7 @@ impl Filter {
     /// frame[12..19].copy_from_slice(&[0x81, 0x00, 0, 5, 0x08, 0x00, 0x45]); // tag 5, IPv4
     /// frame[27] = 17; // UDP
     /// assert!(Filter::compile("vlan 5 and udp")?.matches(&frame));
-    /// assert!(!tagged.and(&udp).matches(&frame), "without a tag before it, it is no UDP packet");
+    /// assert!(!tagged.and(&udp).matches(&frame), "without a tag before it, it is not a UDP packet");
     /// assert!(tagged.and(&Filter::compile("vlan and udp")?).matches(&frame));
     /// # Ok::<(), filter::FilterError>(())
     /// ```
@@ -82,14 +92,26 @@ impl Filter {
         Self::from_tree(expression, self.tree.and(&other.tree), conjunctions)
     }
 
-    /// Whether a frame matches; it begins with its Ethernet header and has no FCS. A test that reads outside the
+    /// Whether a frame (from its Ethernet header, without FCS) matches. A test that reads outside the
     /// frame ends the filter without a match, as in libpcap.
     #[inline]
     pub fn matches(&self, frame: &[u8]) -> bool {
-        self.machine.run(frame).is_some()
+        self.matches_in(frame, 0)
     }
 
-    /// The filter as rules of which one must hold; `None` when it says anything else, or needs more than 64.
+    /// As [`matches`](Self::matches); bit `n` of `in_sets` says whether the frame's address of [`members`](Self::members)`[n]`
+    /// is in that set.
+    #[inline]
+    pub fn matches_in(&self, frame: &[u8], in_sets: u64) -> bool {
+        self.machine.run(frame, in_sets).is_some()
+    }
+
+    /// The addresses that the expression looks for in sets, each once.
+    pub fn members(&self) -> &[Member] {
+        self.tree.values.members()
+    }
+
+    /// The filter as rules of which one must hold; `None` when it tests anything else, or needs more than 64.
     ///
     /// ```
     /// use filter::Filter;
@@ -98,25 +120,25 @@ impl Filter {
     /// let [rule] = filter.tuple_rules().unwrap() else { panic!("one rule") };
     /// assert_eq!((rule.protocol, rule.dst_ports.clone()), (Some(17), Some(53..=53)));
     /// assert_eq!((rule.src.address(rule.v6).to_string(), rule.src.len), ("198.51.100.0".into(), 24));
-    /// // ARP packets have no place in such tables.
+    /// // Such tables cannot hold ARP packets.
     /// assert_eq!(Filter::compile("net 198.51.100.0/24").unwrap().tuple_rules(), None);
     /// ```
     pub fn tuple_rules(&self) -> Option<&[TupleRule]> {
         self.rules.as_deref()
     }
 
-    /// Whether the expression is empty, or says no more than an empty one.
+    /// Whether the expression is empty or equivalent to an empty one.
     pub fn matches_everything(&self) -> bool {
         self.graph.start == Target::Match(0)
     }
 
-    /// Whether the expression contradicts itself, like `tcp and udp`; libpcap refuses such ones. Not every contradiction
+    /// Whether the expression contradicts itself, like `tcp and udp`; libpcap rejects those. Not every contradiction
     /// is seen.
     pub fn matches_nothing(&self) -> bool {
         self.graph.start == Target::Nothing
     }
 
-    /// The expression as it was written; of a conjunction both parts, each in square brackets.
+    /// The expression as written; for a conjunction both parts, each in square brackets.
     pub fn expression(&self) -> &str {
         &self.expression
     }
@@ -131,7 +153,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Several filters in order, of which the first that matches counts; what they share is tested once.
+/// Several filters in order, of which the first match counts; shared tests run once.
 #[derive(Debug, Clone)]
 pub struct FilterSet {
     pub(crate) graph: Graph,
@@ -148,10 +170,21 @@ impl FilterSet {
         Self { graph, machine, len: graphs.len() }
     }
 
-    /// The place of the first filter that matches a frame.
+    /// The index of the first filter that matches a frame.
     #[inline]
     pub fn first_match(&self, frame: &[u8]) -> Option<usize> {
-        self.machine.run(frame).map(|filter| filter as usize)
+        self.first_match_in(frame, 0)
+    }
+
+    /// The same, with bit `n` of `in_sets` as [`Filter::matches_in`] has it, by this set's own [`members`](Self::members).
+    #[inline]
+    pub fn first_match_in(&self, frame: &[u8], in_sets: u64) -> Option<usize> {
+        self.machine.run(frame, in_sets).map(|filter| filter as usize)
+    }
+
+    /// The addresses that the filters look for in sets, each once.
+    pub fn members(&self) -> &[Member] {
+        self.graph.values.members()
     }
 
     /// How many filters there are.

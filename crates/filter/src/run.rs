@@ -1,4 +1,4 @@
-//! Verdicts in user space: steps laid out one behind the other, each a load, a mask, a comparison and a jump.
+//! Verdicts in user space: steps in one array, each a load, a mask, a comparison and a jump.
 
 use crate::{
     ast::Op,
@@ -7,7 +7,7 @@ use crate::{
     value::{Size, Value, ValueAt, ValueId, Values, compute},
 };
 
-/// A filter, or several, made for running.
+/// A filter, or several, ready to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     steps: Box<[MachineStep]>,
@@ -35,18 +35,19 @@ enum Source {
     Byte,
     Half,
     Word,
-    /// The same, behind the IPv4 header that begins there.
+    /// The same, behind the IPv4 header at that offset.
     ByteBehind(u32),
     HalfBehind(u32),
     WordBehind(u32),
     Len,
+    Member(u32),
     /// Anything else, compared with a number.
     Computed(ValueId),
     /// Anything else, compared with anything else.
     BothComputed(ValueId),
 }
 
-/// Jumps to here and above end: so much plus the filter that matches.
+/// Jump targets from here on end the run: this plus the index of the filter that matches.
 const END: u32 = 1 << 31;
 const NOTHING: u32 = u32::MAX;
 
@@ -80,13 +81,13 @@ impl Machine {
 
     /// The first filter that matches.
     #[inline]
-    pub(crate) fn run(&self, frame: &[u8]) -> Option<u32> {
+    pub(crate) fn run(&self, frame: &[u8], in_sets: u64) -> Option<u32> {
         let mut next = self.start;
         while let Some(step) = self.steps.get(next as usize) {
-            next = match self.value(step, frame) {
+            next = match self.value(step, frame, in_sets) {
                 Some(value) => {
                     let with = match step.source {
-                        Source::BothComputed(_) => evaluate(&self.values, ValueId(step.with), frame),
+                        Source::BothComputed(_) => evaluate(&self.values, ValueId(step.with), frame, in_sets),
                         _ => Some(step.with),
                     };
                     let value = value & step.mask;
@@ -103,7 +104,7 @@ impl Machine {
     }
 
     #[inline]
-    fn value(&self, step: &MachineStep, frame: &[u8]) -> Option<u32> {
+    fn value(&self, step: &MachineStep, frame: &[u8], in_sets: u64) -> Option<u32> {
         let at = step.at as usize;
         match step.source {
             Source::Byte => byte(frame, at),
@@ -113,7 +114,10 @@ impl Machine {
             Source::HalfBehind(header) => half(frame, behind(frame, header)? + at),
             Source::WordBehind(header) => word(frame, behind(frame, header)? + at),
             Source::Len => Some(frame.len() as u32),
-            Source::Computed(value) | Source::BothComputed(value) => evaluate(&self.values, value, frame),
+            Source::Member(member) => Some((in_sets >> member & 1) as u32),
+            Source::Computed(value) | Source::BothComputed(value) => {
+                evaluate(&self.values, value, frame, in_sets)
+            }
         }
     }
 }
@@ -128,6 +132,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
     };
     match values.of(inner) {
         Value::Len => (Source::Len, 0, mask),
+        Value::Member(member) => (Source::Member(member), 0, mask),
         Value::Load(ValueAt { base: None, at }, size) => {
             let source = match size {
                 Size::Byte => Source::Byte,
@@ -151,7 +156,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
     }
 }
 
-/// Where the IPv4 header is whose length this value is.
+/// The offset of the IPv4 header whose length this value is.
 pub(crate) fn ipv4_header(values: &Values, value: ValueId) -> Option<u32> {
     let Value::Op(Op::Shl, words, two) = values.of(value) else { return None };
     let Value::Op(Op::And, first, nibble) = values.of(words) else { return None };
@@ -180,11 +185,12 @@ fn word(frame: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Any value of a frame; `None` is a fault.
-pub(crate) fn evaluate(values: &Values, value: ValueId, frame: &[u8]) -> Option<u32> {
-    let of = |value| evaluate(values, value, frame);
+pub(crate) fn evaluate(values: &Values, value: ValueId, frame: &[u8], in_sets: u64) -> Option<u32> {
+    let of = |value| evaluate(values, value, frame, in_sets);
     match values.of(value) {
         Value::Const(number) => Some(number),
         Value::Len => Some(frame.len() as u32),
+        Value::Member(member) => Some((in_sets >> member & 1) as u32),
         Value::Load(place, size) => {
             let base = place.base.map_or(Some(0), of)?;
             load(frame, u64::from(base) + u64::from(place.at), size)
@@ -205,7 +211,7 @@ fn load(frame: &[u8], at: u64, size: Size) -> Option<u32> {
     }
 }
 
-/// Headers that are followed at most.
+/// The most headers that are followed.
 pub(crate) const CHAIN_HEADERS: u32 = 8;
 /// Numbers of headers that another follows: hop-by-hop and destination options, routing, fragment; authentication;
 /// and of the end.
@@ -213,8 +219,8 @@ pub(crate) const CHAIN_OPTIONS: [u32; 4] = [0, 60, 43, 44];
 pub(crate) const CHAIN_AUTHENTICATION: u32 = 51;
 pub(crate) const CHAIN_END: u32 = 59;
 
-/// Whether a protocol is among an IP packet's headers, as libpcap looks for it: IPv4 has only the authentication
-/// header, and behind one of these the next is looked for from its own length on, not from its end.
+/// Whether a protocol is among an IP packet's headers, found as libpcap does: IPv4 has only the authentication header,
+/// and after one of these the search continues from its own length on, not from its end.
 fn chain(frame: &[u8], start: ValueAt, v6: bool, protocol: u32) -> Option<u32> {
     let start = start.at as usize;
     let (mut next, mut at) = match v6 {

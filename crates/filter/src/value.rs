@@ -1,14 +1,14 @@
-//! What an expression computes from a frame: pure values, each kept once.
+//! What an expression computes from a frame: pure values without duplicates.
 
 use std::collections::HashMap;
 
 use crate::ast::Op;
 
-/// Which value; those that a value needs have smaller numbers.
+/// The number of a value; its operands have smaller numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(pub(crate) u32);
 
-/// 32 bits, unsigned. Reading outside the frame and dividing by zero are faults: there is no value then.
+/// 32 bits, unsigned. Reading outside the frame and dividing by zero are faults, which yield no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     Const(u32),
@@ -25,15 +25,35 @@ pub(crate) enum Value {
         then: ValueId,
         otherwise: ValueId,
     },
-    /// 1 when a protocol is found in the chain of headers of an IP packet that begins there, or else 0.
+    /// 1 when a protocol is in the header chain of the IP packet at that offset, else 0.
     Chain {
         start: ValueAt,
         v6: bool,
         protocol: u32,
     },
+    /// 1 when the member of this number is true of the frame, or else 0.
+    Member(u32),
 }
 
-/// An offset into the frame: a computed one, when there is, and a constant; their sum does not wrap.
+/// An address of a frame and a set of networks that it may be in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Whose address.
+    pub side: Side,
+    /// The set's name.
+    pub set: String,
+}
+
+/// One of a packet's two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+/// An offset into the frame: an optional computed part and a constant; their sum does not wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ValueAt {
     pub(crate) base: Option<ValueId>,
@@ -59,6 +79,7 @@ impl ValueAt {
 pub(crate) struct Values {
     known: HashMap<Value, ValueId>,
     values: Vec<Value>,
+    members: Vec<Member>,
 }
 
 impl Values {
@@ -82,7 +103,7 @@ impl Values {
     }
 
     pub(crate) fn load(&mut self, place: ValueAt, size: Size) -> ValueId {
-        // A constant base is no base.
+        // A constant base is folded into the offset.
         let fixed = place.base.and_then(|base| self.as_const(base));
         let place = match fixed.and_then(|base| base.checked_add(place.at)) {
             Some(at) => ValueAt { base: None, at },
@@ -105,10 +126,23 @@ impl Values {
             (Op::Add | Op::Or | Op::Xor, Some(0), _)
             | (Op::Mul, Some(1), _)
             | (Op::And, Some(u32::MAX), _) => right,
-            // As libpcap's optimiser has it: what does not matter is not read.
+            // As in libpcap's optimiser: a value that does not matter is not read.
             (Op::Mul | Op::And, _, Some(0)) => right,
             _ => self.intern(Value::Op(op, left, right)),
         }
+    }
+
+    pub(crate) fn member(&mut self, member: Member) -> ValueId {
+        let at = self.members.iter().position(|known| *known == member).unwrap_or_else(|| {
+            self.members.push(member);
+            self.members.len() - 1
+        });
+        self.intern(Value::Member(at as u32))
+    }
+
+    /// What is to be known of a frame besides its bytes, in the order of their numbers.
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
     }
 
     pub(crate) fn neg(&mut self, value: ValueId) -> ValueId {
@@ -132,10 +166,10 @@ impl Values {
         self.intern(Value::Chain { start, v6, protocol })
     }
 
-    /// So many bytes are in the frame when this value could be computed: it reads them whatever they are.
+    /// The frame has at least this many bytes if this value could be computed: it always reads them.
     pub(crate) fn certain_extent(&self, value: ValueId) -> u32 {
         match self.of(value) {
-            Value::Const(_) | Value::Len | Value::Chain { .. } => 0,
+            Value::Const(_) | Value::Len | Value::Chain { .. } | Value::Member(_) => 0,
             Value::Load(ValueAt { base: None, at }, size) => at.saturating_add(size as u32),
             Value::Load(ValueAt { base: Some(inner), .. }, _) | Value::Neg(inner) => {
                 self.certain_extent(inner)
@@ -152,7 +186,7 @@ impl Values {
         })
     }
 
-    /// The values of another filter, here: its first one is the first of the answer.
+    /// Adds the values of another filter and returns their new numbers, in its order.
     pub(crate) fn adopt(&mut self, other: &Self) -> Vec<ValueId> {
         let mut here: Vec<ValueId> = Vec::with_capacity(other.values.len());
         for value in &other.values {
@@ -160,6 +194,10 @@ impl Values {
             let place = |place: ValueAt| ValueAt { base: place.base.map(to), at: place.at };
             let value = match *value {
                 value @ (Value::Const(_) | Value::Len) => value,
+                Value::Member(member) => {
+                    here.push(self.member(other.members[member as usize].clone()));
+                    continue;
+                }
                 Value::Load(at, size) => Value::Load(place(at), size),
                 Value::Op(op, left, right) => Value::Op(op, to(left), to(right)),
                 Value::Neg(value) => Value::Neg(to(value)),

@@ -34,7 +34,7 @@ pub struct Figure {
     /// Where the work says so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// Which point of this run it was taken from.
+    /// The point of this run that it comes from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub measured_at: String,
 }

@@ -1,7 +1,7 @@
-//! Numbers: tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one
-//! record that every measurement and every model ends as.
+//! Tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one record of every measurement
+//! and every model.
 //!
-//! Pure: no device, clock, thread or file; times and counters come in as arguments.
+//! Pure: no device, clock, thread or file; times and counters are arguments.
 //!
 //! ```
 //! use measure::{Ledger, LedgerLine};

@@ -1,4 +1,4 @@
-//! What happened when, on an axis of its own: the transactions of a simulated bus, for example.
+//! Events on an axis: the transactions of a simulated bus, for example.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Timeline {
-    /// What happened there.
+    /// The scene.
     pub title: String,
     /// Unit of the axis, of every start, length and mark.
     pub unit: String,
-    /// One a kind of event.
+    /// One track per kind of event.
     pub lanes: Vec<Lane>,
     /// Quantities over the same axis: how full a buffer is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Level>,
     /// Moments to compare: published ones and this run's.
     pub marks: Vec<Mark>,
-    /// Parts of the axis that are worth a picture.
+    /// Parts of the axis to draw.
     pub views: Vec<View>,
 }
 
@@ -59,7 +59,7 @@ pub struct Mark {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct View {
-    /// What is seen in it.
+    /// What it shows.
     pub title: String,
     /// Where it begins.
     pub from: f64,

@@ -255,6 +255,22 @@ pub(crate) const FIGURES: &[Figure] = &[
         .csv("string_bytes_per_packet")
         .reads("strings", Unit::BytesEach)
         .at(View::Instructions, 3),
+    row("tx_cost.beside_ns_per_packet", |t| real(t.tx_cost.beside_ns_per_packet))
+        .csv("tx_beside_ns_per_packet")
+        .reads("sender beside", Unit::NanosEach)
+        .at(View::Instructions, 0),
+    row("tx_cost.instructions_per_ns", |t| real(t.tx_cost.instructions_per_ns))
+        .csv("tx_instructions_per_ns")
+        .reads("sender", Unit::InstructionsPerNano)
+        .at(View::Instructions, 0),
+    row("rx_cost.beside_ns_per_packet", |t| real(t.rx_cost.beside_ns_per_packet))
+        .csv("rx_beside_ns_per_packet")
+        .reads("receiver beside", Unit::NanosEach)
+        .at(View::Instructions, 0),
+    row("rx_cost.instructions_per_ns", |t| real(t.rx_cost.instructions_per_ns))
+        .csv("rx_instructions_per_ns")
+        .reads("receiver", Unit::InstructionsPerNano)
+        .at(View::Instructions, 0),
     row("interrupted", |t| Some(Quantity::Yes(t.interrupted))).csv("interrupted"),
 ];
 

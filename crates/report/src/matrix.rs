@@ -55,6 +55,9 @@ pub(crate) fn matrix(rungs: &[Rung]) -> Option<Table> {
 
 fn cell(rung: Option<&Rung>, unit: RateUnit) -> Cell {
     let Some(rung) = rung else { return Cell::figure(None, number::plain) };
+    if rung.pair.delivered_pps.trials == 0 {
+        return Cell::words("unknown");
+    }
     let delivered = rung.pair.delivered_pps.median;
     let marks = [(rung.loss_ratio() > MARKED, '!'), (!rung.agrees(), '~'), (rung.open_ledgers() > 0, '?')];
     // A blank in place of each mark that a neighbour may have keeps figures in line.

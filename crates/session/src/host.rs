@@ -413,6 +413,9 @@ fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
             lines.seal(seal);
             hear(lines, shared, FIRST_BEATS)
         }
+        (Ok(Message::OtherVersion { protocol, version }), _) => {
+            return Err(Ended::Refused(other_protocol(protocol, &version)));
+        }
         (Ok(Message::Handshake { .. }), None) => return refused("it has no key: start it with --key FILE"),
         (Ok(Message::Offer(_) | Message::Request(_)), Some(_)) => {
             return refused("it serves only senders with its key (--key FILE)");
@@ -422,6 +425,9 @@ fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
     match first {
         Ok(Message::Offer(offer)) => Ok(First::Offer(offer)),
         Ok(Message::Request(request)) => Ok(First::Request(request)),
+        Ok(Message::OtherVersion { protocol, version }) => {
+            Err(Ended::Refused(other_protocol(protocol, &version)))
+        }
         Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
     }
@@ -434,9 +440,6 @@ fn send_back(
     request: &Request,
     shared: &Shared,
 ) -> Result<Result<Box<Trial>, String>, Ended> {
-    if request.protocol != PROTOCOL {
-        return Ok(Err(other_protocol(request.protocol, &request.version)));
-    }
     let to = SocketAddr::new(peer.ip().to_canonical(), request.port);
     let is_over = AtomicBool::new(false);
     let go_on = || !is_over.load(Relaxed) && !shared.stop.load(Relaxed);
@@ -562,9 +565,6 @@ impl Drop for Returning<'_> {
 impl Shared {
     /// Whether an offer makes sense; how long its sending takes at most, where that is known.
     fn judge(&self, offer: &Offer) -> Result<Option<Duration>, String> {
-        if offer.protocol != PROTOCOL {
-            return Err(other_protocol(offer.protocol, &offer.version));
-        }
         if offer.streams == 0 || offer.streams > MOST_STREAMS {
             return Err(format!("{} sending threads: from 1 to {MOST_STREAMS} are possible", offer.streams));
         }

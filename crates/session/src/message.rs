@@ -59,6 +59,26 @@ pub enum Message {
     Report(Box<Report>),
     /// Sender: the trial of what it sent to this receiver, as both ends will show it.
     Summary(Box<Trial>),
+    /// The first words of another version's sender, of which no more is read.
+    #[serde(skip)]
+    OtherVersion {
+        /// Its protocol.
+        protocol: u32,
+        /// Its linerate's version.
+        version: String,
+    },
+}
+
+impl Message {
+    /// First words say who speaks; what else they say may be in another form by then.
+    pub(crate) fn of_other_version(value: &Value) -> Option<Self> {
+        let is_first = matches!(value["type"].as_str(), Some("offer" | "request"));
+        let protocol = u32::try_from(value["protocol"].as_u64()?).ok()?;
+        (is_first && protocol != PROTOCOL).then(|| Self::OtherVersion {
+            protocol,
+            version: value["version"].as_str().unwrap_or("of an unknown version").into(),
+        })
+    }
 }
 
 /// What a sender asks to be allowed.

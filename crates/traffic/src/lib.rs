@@ -1,8 +1,8 @@
 //! Traffic: pinned workers that generate and receive packets, over the engines of `engines/`, one file each. The only
 //! crate that starts threads for traffic.
 //!
-//! A worker is planned, started and stopped, never reconfigured. Two things cross its thread's border: the
-//! request to stop, inwards, and its published tally, outwards.
+//! A worker is planned, started and stopped, never reconfigured. Two things cross the thread boundary: the
+//! stop request, inwards, and its published tally, outwards.
 //!
 //! ```
 //! use traffic::{RxSpec, TxSpec, engines};
@@ -51,7 +51,7 @@ pub use error::EngineError;
 pub use generate::SenderResult;
 pub use pace::{Departures, Limit, Schedule};
 pub use plan::{RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
-/// What a receiving port joined and lost, the senders to return probes to, and the source of timestamps.
+/// What a receiving port merged and lost, the senders to return probes to, and the source of timestamps.
 pub use port::{Buffers, Joined, Loss, ReturnList, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use received::{ReceiverResult, RxResult};

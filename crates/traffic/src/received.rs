@@ -1,4 +1,4 @@
-//! What a receiver's workers received.
+//! The results of a receiver's workers.
 
 use measure::ReceptionStatistics;
 use port::Loss;
@@ -23,7 +23,7 @@ pub struct RxResult {
     pub losses: Vec<Loss>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
-    /// What it measured, when it was asked to: an entry a reader.
+    /// Its measurements, if requested: one entry per reader.
     pub statistics: Vec<Readings>,
     /// What ended it before its time.
     pub error: Option<EngineError>,
@@ -39,12 +39,12 @@ pub struct ReceiverResult {
 }
 
 impl ReceiverResult {
-    /// What each reader measured; empty when nothing was to be measured.
+    /// The measurements of each reader; empty if none were requested.
     pub fn readings(&self) -> Vec<Readings> {
         self.workers.iter().flat_map(|worker| worker.statistics.iter().cloned()).collect()
     }
 
-    /// What all workers measured together; `None` when nothing was to be measured.
+    /// The measurements of all workers together; `None` if none were requested.
     pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
         let readers = self.readings();
         (!readers.is_empty()).then(|| reception(&readers, latency))

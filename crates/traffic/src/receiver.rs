@@ -36,12 +36,12 @@ pub struct Receiver {
     clocks: Option<Arc<SenderClocks>>,
 }
 
-/// What a receiver's engine is given besides its plan.
+/// The input of a receiver's engine besides its plan.
 #[derive(Clone, Copy)]
 pub struct RxContext<'c> {
     /// Where its workers live.
     pub(crate) placement: &'c Placement,
-    /// The tags of its streams; packets with others are foreign.
+    /// The tags of its streams; packets with other tags are foreign.
     pub(crate) tags: StreamTags,
     /// The senders to return probes to.
     pub(crate) returns: Option<&'c Arc<ReturnList>>,
@@ -77,12 +77,12 @@ impl Receiver {
         (context, local): (&RxContext<'_>, SocketAddr),
     ) -> Result<Self, EngineError> {
         let (statistics, local_ip, work_ns) = (plan.statistics, local.ip(), plan.work_ns.into());
-        // Before anybody sends: a worker that tried it would not read meanwhile.
+        // Before any sender starts: a worker that tried it would not read in that time.
         let is_timed = statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
         let cost = is_timed.then(measuring_cost);
         let only = if let Queues::Only(queue) = queues { Some(queue) } else { None };
         let own: Vec<Option<u32>> = ports.iter().map(|port| port.queue().or(only)).collect();
-        // The counts of all queues are one reading, which the first worker shows.
+        // The counts of all queues are one reading, which the first worker publishes.
         let queues = Mutex::new(Some(queues));
         let clocks = context.clocks.cloned();
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
@@ -100,7 +100,7 @@ impl Receiver {
         })
     }
 
-    /// A receiver whose workers run `work` over a port each; `is_measured` says whether they show statistics.
+    /// A receiver whose workers run `work` over a port each; `is_measured` says whether they publish statistics.
     pub(crate) fn of_workers<P: Send + 'static>(
         ports: Vec<P>,
         (context, local): (&RxContext<'_>, SocketAddr),
@@ -157,7 +157,7 @@ impl Receiver {
         self.snapshots().into_iter().fold(RxSnapshot::default(), RxSnapshot::plus)
     }
 
-    /// What the workers measure, to be read where nobody waits for the receiver.
+    /// The workers' measurements, for readers that must not block the receiver.
     pub fn statistics(&self) -> &StatisticsReader {
         &self.statistics
     }
@@ -167,7 +167,7 @@ impl Receiver {
         self.statistics.read(then)
     }
 
-    /// The counters so far of the stream with this tag, over all workers; zero for a tag that no stream has.
+    /// The counters so far of the stream with this tag, over all workers; zero for a tag without a stream.
     pub fn stream(&self, tag: u16) -> StreamCount {
         let stream = usize::from(self.tags.stream(tag));
         if stream >= STREAMS {
@@ -177,12 +177,12 @@ impl Receiver {
         each.fold(StreamCount::default(), StreamCount::plus)
     }
 
-    /// Whether all workers have ended, which they do by themselves only when their path broke.
+    /// Whether all workers have ended, which without a stop happens only when their path broke.
     pub fn is_finished(&self) -> bool {
         self.pool.is_finished()
     }
 
-    /// Stops all workers once what already arrived is counted.
+    /// Stops all workers once arrived packets are counted.
     pub fn stop(self) -> ReceiverResult {
         self.pool.stop();
         let workers = self.pool.join();

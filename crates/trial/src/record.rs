@@ -173,5 +173,6 @@ fn cost_per_packet(cost: WorkerCost, packets: u64) -> Cost {
         cycles_per_packet: counted(|counts| Some(counts.cycles)),
         instructions_per_packet: counted(|counts| counts.instructions),
         cache_misses_per_packet: counted(|counts| counts.cache_misses),
+        ..Cost::default()
     }
 }

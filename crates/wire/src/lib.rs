@@ -1,7 +1,6 @@
 //! Frames as bytes, and the arithmetic of sizes and rates.
 //!
-//! Pure: no device, clock, thread or file. Everything here works on byte slices and numbers that the
-//! caller brings.
+//! Pure: no device, clock, thread or file. Everything here works on byte slices and numbers that the caller passes in.
 //!
 //! ```
 //! use wire::{FrameSpec, LinkSpeed, Rate, Template, UdpFrame};
@@ -37,6 +36,7 @@ mod likeness;
 mod mac;
 mod mix;
 mod pcap;
+mod pcapng;
 mod probe;
 mod rate;
 mod size;
@@ -60,6 +60,7 @@ pub use likeness::Likeness;
 pub use mac::{MacAddr, MacError};
 pub use mix::{MixError, SizeMix, Sizes, WeightedSize, Weights};
 pub use pcap::{PcapError, PcapFrame, PcapReader, PcapWriter};
+pub use pcapng::PcapngWriter;
 pub use probe::{PROBE_LEN, PROBE_MAGIC, PROBE_TAGGED_LEN, ProbeClock, ProbeHeader, RETURNED_MAGIC};
 pub use rate::{LinkSpeed, Rate, RateError};
 pub use size::{FrameSize, Layers, MeanFrameSize, SizeError, parse_duration};

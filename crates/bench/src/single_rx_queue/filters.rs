@@ -200,6 +200,7 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         place,
         selection: None,
         rules: vec![rule(RuleVerdict::Drop, &flood)?, rule(RuleVerdict::Pass, &valid)?],
+        sets: divert::Sets::default(),
         exclusions: Exclusions::default(),
         reinject: true,
         spin: false,

@@ -44,6 +44,10 @@ pub(crate) struct DivertArgs {
     /// is drop, pass or keep, and limit and per may be left out
     #[arg(long, value_name = "FILE", group = "verdict")]
     pub(crate) rules: Option<PathBuf>,
+    /// A set of networks from a file, a network or an address a line, that rules and --match name: drop src set bad;
+    /// repeatable, read again at SIGHUP
+    #[arg(long = "set", value_name = "NAME=FILE", value_parser = named_file)]
+    pub(crate) sets: Vec<(String, PathBuf)>,
     /// One rule, as a line of --rules; repeatable, the first that takes a packet decides
     #[arg(long, value_name = "RULE", group = "verdict", action = clap::ArgAction::Append)]
     pub(crate) rule: Vec<String>,
@@ -87,10 +91,11 @@ pub(crate) struct DivertArgs {
     /// Threads look again at once instead of sleeping until a packet comes
     #[arg(long)]
     pub(crate) spin: bool,
-    /// With --where user: write one packet of so many to --sample-to
-    #[arg(long, value_name = "N", requires = "sample_to", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Write one of so many dropped packets to --sample-to, for example 1/1000: in XDP of each rule on each CPU, the first one
+    /// and every thousandth from there on; with --where user of each queue
+    #[arg(long, value_name = "1/N", requires = "sample_to", value_parser = one_in)]
     pub(crate) sample: Option<u32>,
-    /// The pcap file for samples
+    /// The pcapng file for those; each packet's comment names the rule that dropped it
     #[arg(long, value_name = "FILE", requires = "sample")]
     pub(crate) sample_to: Option<PathBuf>,
     /// With --where user: a pcap file for packets that are kept
@@ -135,6 +140,9 @@ pub(crate) struct DivertTestArgs {
     /// Which packets the rules are about, as --match of a diversion
     #[arg(long = "match", value_name = "EXPR")]
     pub(crate) matching: Option<String>,
+    /// A set of networks that rules name, as --set of a diversion; repeatable
+    #[arg(long = "set", value_name = "NAME=FILE", value_parser = named_file)]
+    pub(crate) sets: Vec<(String, PathBuf)>,
     /// Only how many packets each rule took
     #[arg(long, conflicts_with = "json")]
     pub(crate) summary: bool,
@@ -216,6 +224,20 @@ impl FromStr for QueueList {
     }
 }
 
+/// `1/1000`, or the number alone.
+fn one_in(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("1/").unwrap_or(text);
+    let wrong = || format!("'{text}' is no share of packets: write for example 1/1000");
+    number.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)
+}
+
+fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.into(), file.into())),
+        _ => Err(format!("'{text}' is no set: write for example bad=/etc/linerate/bad.txt")),
+    }
+}
+
 fn per(text: &str) -> Result<Per, String> {
     parse_per(text)
         .ok_or_else(|| format!("'{text}' is nothing to limit by: write source, destination or flow"))
@@ -224,6 +246,16 @@ fn per(text: &str) -> Result<Per, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_and_sets_are_read() {
+        assert_eq!((one_in("1/1000"), one_in("7")), (Ok(1000), Ok(7)));
+        for wrong in ["2/3", "1/0", "0", "1/", "x"] {
+            assert!(one_in(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(named_file("bad=a=b"), Ok(("bad".into(), "a=b".into())));
+        assert!(named_file("bad=").is_err() && named_file("=x").is_err() && named_file("bad").is_err());
+    }
 
     #[test]
     fn queues_are_numbers_and_ranges_or_all() {

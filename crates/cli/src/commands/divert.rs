@@ -4,7 +4,7 @@ use std::{env, io};
 
 use divert::{
     BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit, Rule,
-    RuleVerdict, Ruleset, Steer, Steering,
+    RuleError, RuleVerdict, Ruleset, Sets, Steer, Steering,
 };
 use session::{ControlSocket, MetricsPage};
 use sys::{cpu, signal};
@@ -24,7 +24,7 @@ mod serve;
 mod view;
 
 use config::ConfigFile;
-use rules::{expression, marked, one_rule, read_rules};
+use rules::{expression, marked, one_rule, read_rules, read_sets};
 use serve::Service;
 
 pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
@@ -99,7 +99,6 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
             ("--reinject", args.reinject),
             ("--cpus", args.cpus.is_some()),
             ("--spin", args.spin),
-            ("--sample", args.sample.is_some()),
             ("--keep-to", args.keep_to.is_some()),
         ];
         for (flag, _) in only_user.into_iter().filter(|(_, given)| *given) {
@@ -118,7 +117,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
                 .hint("add --limit RATE"),
         );
     }
-    let Ruleset { selection, rules } = ruleset(args).unwrap_or_else(|failure| {
+    let Ruleset { selection, rules, sets } = ruleset(args).unwrap_or_else(|failure| {
         problems.push(failure);
         Ruleset::default()
     });
@@ -142,6 +141,7 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         },
         selection,
         rules,
+        sets,
         exclusions,
         reinject: args.reinject,
         cpus: args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
@@ -175,7 +175,11 @@ fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
         problems.push(failure);
         Vec::new()
     });
-    Failure::all(problems).map_or(Ok(Ruleset { selection, rules }), Err)
+    let sets = read_sets(&args.sets).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Sets::default()
+    });
+    Failure::all(problems).map_or(Ok(Ruleset { selection, rules, sets }), Err)
 }
 
 /// What the options say about packets that match.
@@ -184,7 +188,8 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
         return read_rules(path);
     }
     if !args.rule.is_empty() {
-        let (rules, problems): (Vec<_>, Vec<_>) = args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
+        let (rules, problems): (Vec<_>, Vec<_>) =
+            args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
         let problems = problems.into_iter().filter_map(Result::err).collect();
         return Failure::all(problems).map_or(Ok(rules.into_iter().flatten().collect()), Err);
     }
@@ -204,8 +209,9 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
             .map_err(|error| Failure::new(failure::Status::Usage, error))?;
         return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
     }
-    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets")
-        .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE"))
+    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets").hint(
+        "add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE",
+    ))
 }
 
 fn explain(error: &DivertError) -> Failure {
@@ -215,6 +221,7 @@ fn explain(error: &DivertError) -> Failure {
         | DivertError::NoQueue { .. }
         | DivertError::Steered { .. }
         | DivertError::ShadowLimits
+        | DivertError::ShadowSamples
         | DivertError::ShadowKeeps => Usage,
         DivertError::GenericReinjection { .. } | DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             Missing
@@ -223,6 +230,7 @@ fn explain(error: &DivertError) -> Failure {
     };
     let failure = Failure::of(status, error);
     match error {
+        DivertError::Rule(RuleError::UnknownSet { set }) => failure.hint(format!("add --set {set}=FILE")),
         DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
         DivertError::Steered { .. } => failure.hint("restart the diversion to steer by the new rules"),
         DivertError::ShadowLimits => failure.hint("leave --shadow away, or the rules with limit"),

@@ -369,10 +369,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
                 .hint("--clocks synchronised"),
         );
     }
-    if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
+    if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Auto | ClocksArg::Synchronised) {
         problems.push(
             Failure::new(Status::Usage, "--ptp4l is about clocks that are kept together")
-                .hint("--clocks synchronised"),
+                .hint("--clocks auto or synchronised"),
         );
     }
     problems.extend(measure.stamp_problem());

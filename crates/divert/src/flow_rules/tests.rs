@@ -28,6 +28,7 @@ fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {
         place: FilterAt::Xdp,
         selection: Some(expression.parse().unwrap()),
         rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
+        sets: crate::sets::Sets::default(),
         exclusions: Exclusions::default(),
         reinject: false,
         cpus: Vec::new(),

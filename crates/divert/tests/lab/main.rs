@@ -6,4 +6,5 @@ mod examples;
 mod filters;
 mod killed;
 mod rules;
+mod sets;
 mod support;

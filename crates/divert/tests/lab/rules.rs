@@ -1,6 +1,6 @@
 //! Rules in both places, queues that come and go, rules that change.
 
-use std::{thread, time::Instant};
+use std::{net::UdpSocket, thread, time::Instant};
 
 use divert::{BEAT, DivertPlan, Fate, FilterAt, Status};
 use lab::{Lab, LabPlan};
@@ -75,6 +75,58 @@ fn queues_join_and_leave_and_rules_change_without_a_packet_lost() {
     }
 }
 
+#[test]
+fn queues_join_and_leave_under_load_and_the_ledger_closes_over_each_change() {
+    let Some(lab) = lab() else { return };
+    const BURSTS: usize = 100;
+    const BURST: usize = 16;
+    for place in [FilterAt::Xdp, FilterAt::User] {
+        let before = delivered(&lab);
+        let rules = [format!("pass udp and dst port {VALID}"), format!("drop udp and dst port {FLOODED}")];
+        let mut diversion = start(&lab, &plan(&lab, place, &rules.each_ref().map(String::as_str)));
+        let (mut sent, mut changes) = (0, 0u32);
+        for round in 0..4 {
+            let flood = || {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                let address = lab.rx().ipv4()[0];
+                for _ in 0..BURSTS {
+                    for port in [VALID, FLOODED] {
+                        (0..BURST).for_each(|_| drop(socket.send_to(&[0; 18], (address, port)).unwrap()));
+                    }
+                    thread::yield_now();
+                }
+            };
+            thread::scope(|scope| {
+                let sending = scope.spawn(|| lab.tx().run(flood).unwrap());
+                while !sending.is_finished() {
+                    let queue = changes / 2 % 2;
+                    match changes % 2 {
+                        0 => diversion.remove_queue(queue).unwrap(),
+                        _ => lab.rx().run(|| diversion.add_queue(queue)).unwrap().unwrap(),
+                    }
+                    changes += 1;
+                    diversion.beat().unwrap();
+                }
+            });
+            if changes % 2 == 1 {
+                let queue = changes / 2 % 2;
+                lab.rx().run(|| diversion.add_queue(queue)).unwrap().unwrap();
+                changes += 1;
+            }
+            sent += (2 * BURSTS * BURST) as u64;
+            // Whatever was lost is in a line; nothing is unexplained.
+            let status = settle(&mut diversion, sent);
+            let ledger = &status.ledger;
+            let (dropped, lost) = (ledger.of(Fate::Dropped), ledger.of(Fate::Lost));
+            let told = format!("{place:?}, round {round}, {changes} changes: {ledger:#?}");
+            assert_eq!(delivered(&lab) - before + dropped + lost, sent, "{told}");
+            assert!(place == FilterAt::User || lost == 0, "{told}");
+            assert_eq!(dropped, status.rules[1].packets, "{told}");
+        }
+        assert!(changes >= 8, "{changes} changes");
+    }
+}
+
 /// Frames by VLAN tags (the outer one first), IP version and destination port.
 const FRAMES: [(&[&str], u8, u16); 7] = [
     (&[], 4, FLOODED),
@@ -124,7 +176,7 @@ fn match_and_rule_mean_the_same_in_both_places() {
 }
 
 /// The status of a diversion that has seen each frame once, within its deadline.
-fn after_frames(lab: &Lab, plan: &DivertPlan, senders: &mut [XdpTx]) -> Status {
+pub(crate) fn after_frames(lab: &Lab, plan: &DivertPlan, senders: &mut [XdpTx]) -> Status {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut diversion = start(lab, plan);
@@ -136,7 +188,7 @@ fn after_frames(lab: &Lab, plan: &DivertPlan, senders: &mut [XdpTx]) -> Status {
                 thread::sleep(BEAT / 20);
             }
         });
-        let status = settle(&mut diversion, FRAMES.len() as u64);
+        let status = settle(&mut diversion, senders.len() as u64);
         let stale = "came while nobody put the deadline off";
         if !status.ledger.lines.iter().any(|entry| entry.line.place == stale) {
             return status;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, FilterAt, Status, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, Exclusions, FilterAt, Sets, Status, Verdicts};
 use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
@@ -33,6 +33,7 @@ pub(crate) fn plan(lab: &Lab, place: FilterAt, rules: &[&str]) -> DivertPlan {
         place,
         selection: None,
         rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+        sets: Sets::default(),
         exclusions: Exclusions::default(),
         reinject: true,
         cpus: Vec::new(),

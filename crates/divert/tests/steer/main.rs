@@ -63,6 +63,7 @@ impl Bed {
                 .iter()
                 .map(|text| Rule::new(RuleVerdict::Drop, text.parse::<Expression>().unwrap()))
                 .collect(),
+            sets: divert::Sets::default(),
             exclusions: Exclusions::default(),
             reinject: false,
             cpus: Vec::new(),

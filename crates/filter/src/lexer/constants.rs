@@ -27,7 +27,7 @@ pub(crate) fn keywords() -> impl Iterator<Item = &'static str> {
 }
 
 const KEYWORDS: &str = "
-    src dst host net mask port portrange proto protochain gateway ether arp rarp ip ip6 sctp tcp udp
+    src dst host net set mask port portrange proto protochain gateway ether arp rarp ip ip6 sctp tcp udp
     icmp icmp6 igmp igrp pim vrrp carp ah esp radio atalk aarp decnet lat sca moprc mopdl iso esis isis
     l1 l2 iih lsp snp csnp psnp clnp stp ipx netbeui type subtype dir addr1 addr2 addr3 addr4 ra ta less
     greater byte broadcast multicast and or not len inbound outbound ifindex vlan mpls pppoed pppoes

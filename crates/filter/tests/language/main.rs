@@ -1,11 +1,11 @@
-//! What the language takes and refuses, whoever else does.
+//! What the language accepts and rejects, where libpcap may differ.
 
 mod fuzz;
 mod refused;
 
 use std::net::Ipv4Addr;
 
-use filter::{Context, Filter, NameTables, Names};
+use filter::{Context, Filter, FilterSet, NameTables, Names, Side};
 
 fn frame(ethertype: u16, rest: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &ethertype.to_be_bytes(), rest].concat()
@@ -18,7 +18,7 @@ fn udp(src: [u8; 4], dst: [u8; 4], src_port: u16, dst_port: u16) -> Vec<u8> {
 }
 
 fn in_context(expression: &str, names: &dyn Names, netmask: Ipv4Addr) -> Filter {
-    Filter::compile_in(expression, Context { names, netmask }).unwrap()
+    Filter::compile_in(expression, Context { names, netmask, has_sets: false }).unwrap()
 }
 
 #[test]
@@ -94,4 +94,34 @@ fn an_ids_qualifiers_are_those_before_it() {
     let ports = [53, 443, 5000, 5001, 80].map(|port| filter.matches(&to(port)));
     // From left to right: "and" binds no closer than "or".
     assert_eq!(ports, [true, true, true, false, false]);
+}
+
+#[test]
+fn sets_are_asked_for_by_name_and_side() {
+    let filter = Filter::compile_with_sets("udp and (src set bad or dst set own) and not set worse").unwrap();
+    let asked: Vec<(Side, &str)> = filter.members().iter().map(|member| (member.side, member.set.as_str())).collect();
+    let (source, destination) = (Side::Source, Side::Destination);
+    assert_eq!(asked, [(source, "bad"), (destination, "own"), (source, "worse"), (destination, "worse")]);
+    let frame = udp([192, 0, 2, 1], [192, 0, 2, 2], 5, 9);
+    for (in_sets, matches) in [(0b00, false), (0b01, true), (0b10, true), (0b11, true), (0b101, false), (0b1001, false)] {
+        assert_eq!(filter.matches_in(&frame, in_sets), matches, "{in_sets:b}");
+    }
+    assert!(!filter.matches(&frame), "in no set");
+    assert_eq!(filter.tuple_rules(), None, "no table knows sets");
+
+    // Several filters number what they share once.
+    let filters = ["dst set own", "src set bad"].map(|text| Filter::compile_with_sets(text).unwrap());
+    let set = FilterSet::new(&filters);
+    let bit = |side: Side| 1 << set.members().iter().position(|member| member.side == side).unwrap();
+    assert_eq!(set.first_match_in(&frame, bit(source)), Some(1));
+    assert_eq!(set.first_match_in(&frame, bit(source) | bit(destination)), Some(0));
+    let both = filters[0].and(&filters[1]);
+    assert!(both.matches_in(&frame, 0b11) && !both.matches_in(&frame, 0b01));
+
+    let refused = |text: &str| Filter::compile_with_sets(text).unwrap_err().to_string();
+    assert_eq!(refused("ip src set bad"), "a set takes no protocol before it");
+    assert_eq!(refused("src set 7"), "a number is no set");
+    assert!(refused("set 192.0.2.1").contains("is no set"));
+    let elsewhere = Filter::compile("src set bad").unwrap_err().to_string();
+    assert_eq!(elsewhere, "there are no sets here: only rules of a diversion have them");
 }

@@ -122,10 +122,11 @@ impl Metric {
     ];
 
     pub(super) fn of(self, trial: &Trial) -> Option<f64> {
+        let known = || trial.ledger.unknown_because().is_none();
         match self {
-            Self::DeliveredPps => Some(trial.delivered_pps),
+            Self::DeliveredPps => known().then_some(trial.delivered_pps),
             Self::SentPps => Some(trial.sent_pps),
-            Self::LossRatio => Some(trial.loss_ratio),
+            Self::LossRatio => known().then_some(trial.loss_ratio),
             Self::TxNsPerPacket => trial.tx_cost.ns_per_packet,
             Self::RxNsPerPacket => trial.rx_cost.ns_per_packet,
             Self::LatenessP99Ns => trial.receipt.lateness.as_ref().map(|late| late.p99_ns as f64),

@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("round_trips.round_trip.p9999_ns", "JSON has it"),
     ("round_trips.jitter.", "a trial's summary has it"),
     ("round_trips.send_times", "a property of the measurement: JSON has it"),
+    ("clocks.", "a property of the measurement: JSON has it, and the receiver's text beside its latency"),
     ("round_trips.clock_", "a property of the measurement: JSON has it"),
     ("profile.", "by stage, function and stack: the profile's own views"),
     ("instructions.stages[]", "a row a stage: counted instructions have tables of their own"),

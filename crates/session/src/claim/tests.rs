@@ -49,6 +49,7 @@ fn honest() -> Trial {
         interrupted: false,
         profile: None,
         wire: None,
+        clocks: None,
         instructions: None,
         kernel: None,
     }

@@ -1,4 +1,4 @@
-//! What linuxptp's daemon `ptp4l` knows of the clock that it keeps, asked on its socket by PTP's management messages
+//! State of the clock that linuxptp's daemon `ptp4l` disciplines, queried on its socket by PTP's management messages
 //! (IEEE 1588-2008, 15).
 
 use std::{
@@ -10,19 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where `ptp4l` listens unless it is told otherwise (`uds_address`).
+/// The default socket of `ptp4l` (`uds_address`).
 pub const PTP4L_SOCKET: &str = "/var/run/ptp4l";
 
-/// How far a clock that `ptp4l` keeps is from the one that it follows.
+/// The offset of a clock under `ptp4l` from its master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Following {
-    /// Clocks on the way to the one that all follow; 0: it follows nobody.
+    /// Steps to the grandmaster; 0: it is the grandmaster.
     pub steps: u16,
-    /// By how much our clock was ahead at the last message, in nanoseconds.
+    /// Our clock's lead at the last message, in nanoseconds.
     pub ahead_ns: i64,
-    /// The mean time that messages are under way. The two ways may differ: by so much may `ahead_ns` be wrong, no more.
+    /// The mean path delay of messages: the largest error of `ahead_ns` if the two directions differ.
     pub path_delay_ns: u64,
-    /// The clock is a card's, which something else must keep together with the wall clock.
+    /// The clock is a card's, which something else must synchronise with the wall clock.
     pub is_card: bool,
     /// What its port does.
     pub port: PortState,
@@ -53,7 +53,7 @@ impl fmt::Display for ClockIdentity {
     }
 }
 
-/// Management message: header, whom it is for, and what it asks (13.3, 15.4).
+/// Management message: header, target, and request (13.3, 15.4).
 const HEADER_BYTES: usize = 48;
 const TLV_BYTES: usize = 6;
 const MANAGEMENT: u8 = 0x0d;
@@ -76,15 +76,15 @@ const SLAVE: u8 = 9;
 /// After the parent's identity and statistics, and the reference's quality (15.5.3.5.1).
 const REFERENCE_AT: usize = 24;
 
-/// Asks the daemon behind this socket; it answers for domain 0.
+/// Queries the daemon at this socket; it answers for domain 0.
 ///
 /// # Errors
-/// When there is none, when it may not be asked, and when it does not answer at once.
+/// When no daemon runs, access is denied, or it does not answer at once.
 pub fn following(socket: &Path) -> io::Result<Following> {
     let asking = Asking::of(socket)?;
     let current = asking.ask(CURRENT_DATA_SET)?;
     let following = read_current(&current).ok_or(io::ErrorKind::InvalidData)?;
-    // An older daemon knows no such question: then nobody says that it keeps the wall clock itself.
+    // An older daemon does not know this request: then it is unknown whether it disciplines the wall clock itself.
     let properties = asking.ask(PORT_PROPERTIES).unwrap_or_default();
     let port = asking.ask(PORT_DATA_SET).unwrap_or_default();
     let parent = asking.ask(PARENT_DATA_SET).unwrap_or_default();
@@ -100,7 +100,7 @@ pub fn following(socket: &Path) -> io::Result<Following> {
     })
 }
 
-/// A socket that answers can come to; its file goes with it.
+/// A socket to receive answers; its file is removed with it.
 struct Asking {
     socket: UnixDatagram,
     file: PathBuf,
@@ -119,7 +119,7 @@ impl Asking {
         Ok(asking)
     }
 
-    /// What is answered to a question.
+    /// The answer to a request.
     fn ask(&self, id: u16) -> io::Result<Vec<u8>> {
         self.socket.send(&question(id))?;
         let deadline = Instant::now() + Self::AT_MOST;
@@ -141,7 +141,7 @@ impl Drop for Asking {
     }
 }
 
-/// GET, for every port of the daemon itself.
+/// GET for all ports of the daemon.
 fn question(id: u16) -> [u8; HEADER_BYTES + TLV_BYTES] {
     let mut message = [0; HEADER_BYTES + TLV_BYTES];
     message[0] = MANAGEMENT;
@@ -157,7 +157,7 @@ fn question(id: u16) -> [u8; HEADER_BYTES + TLV_BYTES] {
     message
 }
 
-/// The data of an answer to this question.
+/// The data of an answer to this request.
 fn answer(message: &[u8], id: u16) -> Option<&[u8]> {
     let half = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
     let is_answer = message.first()? & 0xf == MANAGEMENT
@@ -215,7 +215,7 @@ mod tests {
         let message = answered(CURRENT_DATA_SET, &CURRENT);
         assert_eq!(read_current(answer(&message, CURRENT_DATA_SET).unwrap()), Some(expected));
         assert_eq!(answer(&message, PORT_PROPERTIES), None);
-        assert_eq!(answer(&question(CURRENT_DATA_SET), CURRENT_DATA_SET), None, "a question is no answer");
+        assert_eq!(answer(&question(CURRENT_DATA_SET), CURRENT_DATA_SET), None, "a request is not an answer");
         for len in 0..message.len() {
             let cut = answer(&message[..len], CURRENT_DATA_SET).and_then(read_current);
             assert_eq!(cut, None, "cut to {len}");

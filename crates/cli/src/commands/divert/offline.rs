@@ -5,11 +5,14 @@ use std::{
     io::{self, BufReader, Write},
 };
 
-use divert::{Met, Rule, RuleFinder};
+use divert::{Met, Rule, RuleFinder, Ruleset};
 use serde_json::json;
 use wire::PcapReader;
 
-use super::rules::{expression, read_rules};
+use super::{
+    explain,
+    rules::{expression, read_rules, read_sets},
+};
 use crate::{
     args::DivertTestArgs,
     failure::{Failure, Status},
@@ -30,7 +33,8 @@ struct Found {
 pub(super) fn run(args: &DivertTestArgs) -> Result<bool, Failure> {
     let rules = read_rules(&args.rules)?;
     let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose()?;
-    let finder = RuleFinder::new(&rules, selection);
+    let ruleset = Ruleset { selection, rules: rules.clone(), sets: read_sets(&args.sets)? };
+    let finder = RuleFinder::new(&ruleset).map_err(|error| explain(&error.into()))?;
     let refused = |error: &dyn std::error::Error| {
         Failure::new(Status::Refused, format!("cannot read {}: {error}", args.pcap.display()))
     };

@@ -1,8 +1,11 @@
 //! Rules and expressions from the command line and from files.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use divert::{Expression, Rule, RuleError, parse_rules};
+use divert::{Expression, NetworkSet, Rule, RuleError, Sets, parse_rules};
 
 use crate::failure::{Failure, Status, in_words};
 
@@ -33,6 +36,26 @@ pub(super) fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
         };
         Failure::all(errors.iter().map(words).collect()).expect("there is an error")
     })
+}
+
+/// The sets of files, or everything that is wrong with them.
+pub(super) fn read_sets(files: &[(String, PathBuf)]) -> Result<Sets, Failure> {
+    let (mut sets, mut problems) = (Sets::default(), Vec::new());
+    for (name, path) in files {
+        let refused = |error: &dyn std::fmt::Display| {
+            Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display()))
+        };
+        match fs::read_to_string(path).map_err(|error| refused(&error)) {
+            Ok(text) => match NetworkSet::parse(&text) {
+                Ok(set) => sets.insert(name, set),
+                Err(errors) => problems.extend(errors.iter().map(|error| {
+                    Failure::new(Status::Usage, format!("{}: {}", path.display(), in_words(error)))
+                })),
+            },
+            Err(failure) => problems.push(failure),
+        }
+    }
+    Failure::all(problems).map_or(Ok(sets), Err)
 }
 
 /// Where in an expression the mistake is.

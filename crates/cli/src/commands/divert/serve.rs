@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use divert::{BEAT, Diversion, DivertError, Ruleset, Status};
+use divert::{BEAT, Diversion, DivertError, Prepared, Status};
 use serde_json::json;
 use session::{ControlRequest, ControlSocket, MetricsPage};
 use sys::signal;
@@ -35,7 +35,7 @@ pub(super) struct Service {
 }
 
 /// What was read again.
-type Again = (Option<ConfigFile>, DivertArgs, Ruleset);
+type Again = (Option<ConfigFile>, DivertArgs, Prepared);
 
 impl Service {
     /// Until the time is over, a signal comes or the interface goes; says whether it went.
@@ -68,7 +68,7 @@ impl Service {
             if asked && reading.is_none() {
                 asked = false;
                 self.manager.reloading();
-                reading = Some(self.read());
+                reading = Some(self.read(&diversion));
             }
             if let Some(read) = reading.take() {
                 match read.try_recv() {
@@ -99,9 +99,11 @@ impl Service {
         }
     }
 
-    /// Reads the files on a thread of its own: deadlines are renewed meanwhile, however long the files are.
-    fn read(&self) -> Receiver<Result<Again, Failure>> {
+    /// Reads the files and compiles what they say on a thread of its own: deadlines are renewed meanwhile, however long the
+    /// files are.
+    fn read(&self, diversion: &Diversion) -> Receiver<Result<Again, Failure>> {
         let (tell, told) = channel();
+        let preparation = diversion.preparation();
         let (config, args) = (self.config.clone(), self.args.clone());
         thread::spawn(move || {
             let read = || {
@@ -109,8 +111,8 @@ impl Service {
                     Some(config) => config.again().map(|(config, args)| (Some(config), args))?,
                     None => (None, args),
                 };
-                let ruleset = ruleset(&args)?;
-                Ok((config, args, ruleset))
+                let prepared = preparation.prepare(ruleset(&args)?).map_err(|error| explain(&error))?;
+                Ok((config, args, prepared))
             };
             tell.send(read()).ok();
         });
@@ -121,8 +123,8 @@ impl Service {
     fn reload(&mut self, diversion: &mut Diversion, read: Result<Again, Failure>) {
         let from = self.config.as_ref().map(ConfigFile::path).or(self.args.rules.as_deref());
         let from = from.map_or_else(|| "the command line".into(), |path| path.display().to_string());
-        let replaced = read.and_then(|(config, args, ruleset)| {
-            diversion.replace(ruleset).map_err(|error| explain(&error))?;
+        let replaced = read.and_then(|(config, args, prepared)| {
+            diversion.take(prepared).map_err(|error| explain(&error))?;
             (self.config, self.args) = (config, args);
             Ok(())
         });
