@@ -185,7 +185,9 @@ fn a_look_at_how_quiet_the_machine_is_is_in_the_records_that_follow() {
     assert_eq!(run["start"]["machine"]["quiet"], reading);
     let (status, words, _) = words(command(&["probe", "--quiet", "--duration=200ms"]).output().unwrap());
     assert!(matches!(status, 0 | 1));
-    for part in ["fit to measure on", "steal", "spread of equal work", "smallest difference", "trials on each side"] {
+    for part in
+        ["fit to measure on", "steal", "spread of equal work", "smallest difference", "trials on each side"]
+    {
         assert!(words.contains(part), "{part}: {words}");
     }
 }
