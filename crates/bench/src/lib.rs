@@ -40,7 +40,7 @@ pub use scenario::{
 };
 pub use search::{Goal, GoalError};
 pub use single_rx_queue::{
-    FLOOD_FACTOR, FloodFilter, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, SingleRxQueueError,
     SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
     single_rx_queue_figures,
 };

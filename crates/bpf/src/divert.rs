@@ -21,9 +21,9 @@ mod samples;
 mod sets;
 mod table;
 
-use table::{BUCKET_BYTES, Bucket, Table, bucket_bytes};
 pub use samples::DropShown;
 pub use sets::{SetLevel, SetLine4, SetLine6, SetMember};
+use table::{BUCKET_BYTES, Bucket, Table, bucket_bytes};
 pub use table::{PacketSide, TableEntry};
 
 /// What is diverted, and what is done with it.

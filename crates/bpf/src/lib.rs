@@ -38,8 +38,8 @@ mod witness;
 
 pub use count::{Count, CountOptions, Counts, ProbeAction, StreamCount, WORK_AT_MOST_NS};
 pub use divert::{
-    Divert, DivertOptions, DropShown, Fate, PacketSide, Passed, Per, RuleAction, RuleCount, SetLevel, SetLine4,
-    SetLine6, SetMember, TableEntry, TcpSession, TokenBucket,
+    Divert, DivertOptions, DropShown, Fate, PacketSide, Passed, Per, RuleAction, RuleCount, SetLevel,
+    SetLine4, SetLine6, SetMember, TableEntry, TcpSession, TokenBucket,
 };
 pub use drop::DropFlood;
 pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops, Streams};

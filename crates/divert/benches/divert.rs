@@ -105,8 +105,9 @@ const NETWORKS: u32 = 1_000_000;
 /// What a million networks take, here and in the kernel, and what a packet pays for them.
 fn sets() -> Outcome<()> {
     let mut random = fastrand::Rng::with_seed(7);
-    let v4: String =
-        (0..NETWORKS).map(|_| format!("{}/{}\n", Ipv4Addr::from_bits(random.u32(..)), random.u8(16..=32))).collect();
+    let v4: String = (0..NETWORKS)
+        .map(|_| format!("{}/{}\n", Ipv4Addr::from_bits(random.u32(..)), random.u8(16..=32)))
+        .collect();
     let v6: String = (0..NETWORKS)
         .map(|_| {
             let bits = 0x2000 << 112 | random.u128(..) >> 3;
@@ -205,7 +206,8 @@ fn flooded(sources: Sources, receive: Receive<'_>) -> Outcome<f64> {
     let threads: Vec<u32> = receiver.thread.into_iter().chain([napi]).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let sending = scope.spawn(|| lab.tx().run(|| flood(&lab, sources, &stop).map_err(|error| error.to_string())));
+        let sending =
+            scope.spawn(|| lab.tx().run(|| flood(&lab, sources, &stop).map_err(|error| error.to_string())));
         // The first packets find cold caches.
         thread::sleep(TURN / 5);
         let (packets, busy_ns) = ((receiver.taken)(), busy_ns(&threads)?);

@@ -75,7 +75,8 @@ impl Classifier {
     #[inline]
     pub(crate) fn first(&self, frame: &[u8]) -> Option<u32> {
         let listed = if self.shapes.is_empty() { None } else { self.listed(frame) };
-        let coded = self.filters.as_ref().and_then(|filters| filters.first_match_in(frame, self.members.of(frame)));
+        let coded =
+            self.filters.as_ref().and_then(|filters| filters.first_match_in(frame, self.members.of(frame)));
         let coded = coded.map(|place| self.coded[place]);
         match (listed, coded) {
             (Some(listed), Some(coded)) => Some(listed.min(coded)),

@@ -3,11 +3,7 @@
 use wire::{ETHERTYPE_IPV6, EthView};
 
 use crate::{
-    classify::Classifier,
-    error::RuleError,
-    expression::Expression,
-    rules::Ruleset,
-    select::Selection,
+    classify::Classifier, error::RuleError, expression::Expression, rules::Ruleset, select::Selection,
     sets::Members,
 };
 
@@ -51,9 +47,11 @@ impl RuleFinder {
         if is_the_links(frame) {
             return Met::Links;
         }
-        if self.selection.as_ref().is_some_and(|(selection, members)| {
-            !selection.filter().matches_in(frame, members.of(frame))
-        }) {
+        if self
+            .selection
+            .as_ref()
+            .is_some_and(|(selection, members)| !selection.filter().matches_in(frame, members.of(frame)))
+        {
             return Met::Unselected;
         }
         self.classifier.first(frame).map_or(Met::NoRule, |rule| Met::Rule(rule as usize))

@@ -102,11 +102,7 @@ impl DivertPlan {
 
     /// Which packets are meant, and what is done with them.
     pub fn ruleset(&self) -> Ruleset {
-        Ruleset {
-            selection: self.selection.clone(),
-            rules: self.rules.clone(),
-            sets: self.sets.clone(),
-        }
+        Ruleset { selection: self.selection.clone(), rules: self.rules.clone(), sets: self.sets.clone() }
     }
 
     /// Everything that is wrong with the plan on this card; nothing has been changed yet.
@@ -129,7 +125,9 @@ impl DivertPlan {
             problems.extend(self.sets.members(asked.filters.members()).err().map(DivertError::from));
         }
         match (selection.code(), members) {
-            (Ok(code), Ok(members)) if problems.is_empty() => Ok(KernelPart { rules, selection, code, members }),
+            (Ok(code), Ok(members)) if problems.is_empty() => {
+                Ok(KernelPart { rules, selection, code, members })
+            }
             (code, members) => {
                 problems.extend(code.err().into_iter().chain(members.err()).map(DivertError::from));
                 Err(problems)
@@ -183,7 +181,10 @@ impl DivertPlan {
             let ends = ends.filter(|_| setting.name == SWITCH);
             let ends = ends.map_or(String::new(), |ends| format!(", which ends {ends} meanwhile"));
             steps.push(step(
-                format!("set {}={} on {interface}{ends}, recorded in the journal first", setting.name, setting.value),
+                format!(
+                    "set {}={} on {interface}{ends}, recorded in the journal first",
+                    setting.name, setting.value
+                ),
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }
@@ -289,7 +290,10 @@ impl DivertPlan {
                 1 => "every dropped packet is".to_owned(),
                 n => format!("one of {n} dropped packets is"),
             };
-            steps.push(step(format!("{each} written to {}, its rule in a comment", file.display()), "nothing is done"));
+            steps.push(step(
+                format!("{each} written to {}, its rule in a comment", file.display()),
+                "nothing is done",
+            ));
         }
         if self.shadow {
             steps.push(step(

@@ -171,7 +171,8 @@ impl Members {
         let (mut members, mut lines4, mut lines6) = (Vec::new(), Vec::new(), Vec::new());
         let mut known: Vec<(&Arc<NetworkSet>, u32, u32)> = Vec::new();
         for (side, set) in &self.0 {
-            let there = known.iter().find(|(other, ..)| Arc::ptr_eq(other, set)).map(|(_, v4, v6)| (*v4, *v6));
+            let there =
+                known.iter().find(|(other, ..)| Arc::ptr_eq(other, set)).map(|(_, v4, v6)| (*v4, *v6));
             let (at4, at6) = there.unwrap_or_else(|| {
                 let at = (lines4.len() as u32, lines6.len() as u32);
                 lines4.extend_from_slice(&set.v4.lines);
@@ -302,8 +303,10 @@ mod tests {
 
     #[test]
     fn networks_overlap_meet_and_reach_the_last_address() {
-        let set = set("# bad\n192.0.2.0/25\n192.0.2.128/25 # meets\n192.0.2.7\n\n255.255.255.255\n0.0.0.0/32\n2001:db8::/32\n\
-                       ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff\n");
+        let set = set(
+            "# bad\n192.0.2.0/25\n192.0.2.128/25 # meets\n192.0.2.7\n\n255.255.255.255\n0.0.0.0/32\n2001:db8::/32\n\
+                       ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff\n",
+        );
         let cases = [
             ("192.0.1.255", false),
             ("192.0.2.0", true),
@@ -335,7 +338,8 @@ mod tests {
             // Every other /24, and the same in IPv6.
             let networks = (0..count).flat_map(|at| {
                 let v4 = Network { address: Ipv4Addr::from_bits(at << 9).into(), prefix_len: 24 };
-                let v6 = Network { address: Ipv6Addr::from_bits(u128::from(at) << 65).into(), prefix_len: 64 };
+                let v6 =
+                    Network { address: Ipv6Addr::from_bits(u128::from(at) << 65).into(), prefix_len: 64 };
                 [v4, v6]
             });
             let set = NetworkSet::new(networks).unwrap();

@@ -31,7 +31,10 @@ impl Filter {
     /// What is wrong and where.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         let names = NameTables::default();
-        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: false })
+        Self::compile_in(
+            expression,
+            Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: false },
+        )
     }
 
     /// As [`compile`](Self::compile), and the expression may name sets of networks.
@@ -40,7 +43,10 @@ impl Filter {
     /// What is wrong and where.
     pub fn compile_with_sets(expression: &str) -> Result<Self, FilterError> {
         let names = NameTables::default();
-        Self::compile_in(expression, Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: true })
+        Self::compile_in(
+            expression,
+            Context { names: &names, netmask: Ipv4Addr::UNSPECIFIED, has_sets: true },
+        )
     }
 
     /// Compiles an expression with the names of a context.

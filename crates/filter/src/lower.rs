@@ -126,7 +126,8 @@ pub(crate) struct Tree {
 /// The tests of an expression.
 pub(crate) fn lower(node: Option<&Node>, context: Context<'_>) -> Result<Tree, FilterError> {
     let Context { names, netmask, has_sets } = context;
-    let mut lowering = Lowering { values: Values::default(), link: LinkState::ethernet(), names, netmask, has_sets };
+    let mut lowering =
+        Lowering { values: Values::default(), link: LinkState::ethernet(), names, netmask, has_sets };
     let cond = match node {
         Some(node) => lowering.node(node)?,
         None => Cond::Always(true),

@@ -218,7 +218,16 @@ impl Parser<'_> {
         };
         if matches!(
             word,
-            "src" | "dst" | "host" | "net" | "set" | "port" | "portrange" | "proto" | "protochain" | "gateway"
+            "src"
+                | "dst"
+                | "host"
+                | "net"
+                | "set"
+                | "port"
+                | "portrange"
+                | "proto"
+                | "protochain"
+                | "gateway"
         ) {
             let qualifiers = Some(self.qualifiers(protocol));
             let (node, with) = self.id(qualifiers)?;

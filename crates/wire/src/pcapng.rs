@@ -53,7 +53,9 @@ impl<W: Write> PcapngWriter<W> {
             padded(block, bytes);
             if !comment.is_empty() {
                 // A length has 16 bits; a cut within a letter would be no UTF-8.
-                let end = (0..=comment.len().min(usize::from(u16::MAX))).rev().find(|end| comment.is_char_boundary(*end));
+                let end = (0..=comment.len().min(usize::from(u16::MAX)))
+                    .rev()
+                    .find(|end| comment.is_char_boundary(*end));
                 option(block, OPTION_COMMENT, &comment.as_bytes()[..end.unwrap_or(0)]);
                 option(block, OPTION_END, &[]);
             }

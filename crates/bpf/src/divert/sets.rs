@@ -47,7 +47,10 @@ pub(super) fn members(all: &[SetMember]) -> [[u32; MEMBER_WORDS]; MOST_MEMBERS] 
         let (used4, rest) = rest.split_at_mut(LEVELS4);
         let (first6, rest) = rest.split_at_mut(LEVELS6);
         let (used6, _) = rest.split_at_mut(LEVELS6);
-        assert!(member.levels4.len() <= LEVELS4 && member.levels6.len() <= LEVELS6, "a set of too many networks");
+        assert!(
+            member.levels4.len() <= LEVELS4 && member.levels6.len() <= LEVELS6,
+            "a set of too many networks"
+        );
         for (at, level) in member.levels4.iter().enumerate() {
             (first4[at], used4[at]) = (level.first_line, level.bounds);
         }

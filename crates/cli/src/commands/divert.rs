@@ -188,7 +188,8 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
         return read_rules(path);
     }
     if !args.rule.is_empty() {
-        let (rules, problems): (Vec<_>, Vec<_>) = args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
+        let (rules, problems): (Vec<_>, Vec<_>) =
+            args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
         let problems = problems.into_iter().filter_map(Result::err).collect();
         return Failure::all(problems).map_or(Ok(rules.into_iter().flatten().collect()), Err);
     }
@@ -208,8 +209,9 @@ fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
             .map_err(|error| Failure::new(failure::Status::Usage, error))?;
         return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
     }
-    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets")
-        .hint("add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE"))
+    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets").hint(
+        "add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE",
+    ))
 }
 
 fn explain(error: &DivertError) -> Failure {

@@ -432,7 +432,10 @@ impl Manager {
     fn hears(&mut self, words: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
-            let len = self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{words}: {error}: {:?}", self.heard));
+            let len = self
+                .socket
+                .recv(&mut bytes)
+                .unwrap_or_else(|error| panic!("{words}: {error}: {:?}", self.heard));
             let message = String::from_utf8(bytes[..len].to_vec()).unwrap();
             self.heard.push(message.clone());
             if message.contains(words) {
@@ -456,7 +459,10 @@ fn a_service_reads_its_file_again_at_sighup_and_keeps_the_old_rules_when_it_is_w
     write("queue = \"0-1\"\n", "\"pass all\"");
     let mut manager = Manager::listening(&folder);
     let mut command = linerate(&["divert", "--config", config.to_str().unwrap(), "--for", "10m", "--json"]);
-    command.env("XDG_RUNTIME_DIR", &folder).env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "400000");
+    command
+        .env("XDG_RUNTIME_DIR", &folder)
+        .env("NOTIFY_SOCKET", &manager.path)
+        .env("WATCHDOG_USEC", "400000");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = lab.rx().run(|| command.spawn()).unwrap().unwrap();
     let complaints = child.stderr.take().unwrap();

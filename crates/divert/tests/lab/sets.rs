@@ -13,7 +13,8 @@ use crate::{
 };
 
 fn frames(lab: &Lab, src: Values<IpAddr>, tags: &[&str]) -> Template {
-    let is_v4 = matches!(&src, Values::Fixed(src) if src.is_ipv4()) || matches!(src, Values::Increment { .. });
+    let is_v4 =
+        matches!(&src, Values::Fixed(src) if src.is_ipv4()) || matches!(src, Values::Increment { .. });
     let dst = if is_v4 { lab.rx().ipv4()[0].into() } else { lab.rx().ipv6()[0].into() };
     let spec = FrameSpec {
         src_mac: MacAddr(lab.tx().mac()),
@@ -53,7 +54,10 @@ fn sets(lab: &Lab) -> Sets {
     let bad: String = v4.chain(v6).chain(mine).collect();
     let mut sets = Sets::default();
     sets.insert("bad", NetworkSet::parse(&bad).unwrap());
-    sets.insert("ours", NetworkSet::parse(&format!("{}\n{}\n", lab.rx().ipv4()[0], lab.rx().ipv6()[0])).unwrap());
+    sets.insert(
+        "ours",
+        NetworkSet::parse(&format!("{}\n{}\n", lab.rx().ipv4()[0], lab.rx().ipv6()[0])).unwrap(),
+    );
     sets
 }
 
@@ -153,7 +157,10 @@ fn sampled_drops_are_in_a_file_with_the_rule_that_dropped_them() {
         let of = |words: &str| comments.iter().filter(|comment| *comment == words).count() as u64;
         let expected = [
             (format!("rule 1: {}", rules[0]), status.rules[0].packets),
-            (format!("rule 2: {}, above the limit", rules.get(1).unwrap_or(&"")), status.rules.get(1).map_or(0, |rule| rule.limited_packets)),
+            (
+                format!("rule 2: {}, above the limit", rules.get(1).unwrap_or(&"")),
+                status.rules.get(1).map_or(0, |rule| rule.limited_packets),
+            ),
         ];
         for (words, dropped) in &expected {
             let found = of(words);
@@ -161,7 +168,11 @@ fn sampled_drops_are_in_a_file_with_the_rule_that_dropped_them() {
             assert!((least..=least + cpus).contains(&found), "{found} of {dropped} '{words}': {told}");
             assert!(one_in > 1 || found == *dropped, "{found} of {dropped} '{words}': {told}");
         }
-        assert_eq!(comments.len() as u64, expected.iter().map(|(words, _)| of(words)).sum::<u64>(), "{comments:?}");
+        assert_eq!(
+            comments.len() as u64,
+            expected.iter().map(|(words, _)| of(words)).sum::<u64>(),
+            "{comments:?}"
+        );
     }
 }
 

@@ -23,7 +23,10 @@ impl Lowering<'_> {
     /// Whether an address of the packet is in a set.
     fn set(&mut self, with: Qualifiers, name: &str, at: &Range<usize>) -> Result<Cond, FilterError> {
         if !self.has_sets {
-            return Err(FilterError::meaning(at.clone(), "there are no sets here: only rules of a diversion have them"));
+            return Err(FilterError::meaning(
+                at.clone(),
+                "there are no sets here: only rules of a diversion have them",
+            ));
         }
         if with.protocol.is_some() {
             let error = FilterError::meaning(at.clone(), "a set takes no protocol before it");

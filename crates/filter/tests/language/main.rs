@@ -99,11 +99,14 @@ fn an_ids_qualifiers_are_those_before_it() {
 #[test]
 fn sets_are_asked_for_by_name_and_side() {
     let filter = Filter::compile_with_sets("udp and (src set bad or dst set own) and not set worse").unwrap();
-    let asked: Vec<(Side, &str)> = filter.members().iter().map(|member| (member.side, member.set.as_str())).collect();
+    let asked: Vec<(Side, &str)> =
+        filter.members().iter().map(|member| (member.side, member.set.as_str())).collect();
     let (source, destination) = (Side::Source, Side::Destination);
     assert_eq!(asked, [(source, "bad"), (destination, "own"), (source, "worse"), (destination, "worse")]);
     let frame = udp([192, 0, 2, 1], [192, 0, 2, 2], 5, 9);
-    for (in_sets, matches) in [(0b00, false), (0b01, true), (0b10, true), (0b11, true), (0b101, false), (0b1001, false)] {
+    for (in_sets, matches) in
+        [(0b00, false), (0b01, true), (0b10, true), (0b11, true), (0b101, false), (0b1001, false)]
+    {
         assert_eq!(filter.matches_in(&frame, in_sets), matches, "{in_sets:b}");
     }
     assert!(!filter.matches(&frame), "in no set");

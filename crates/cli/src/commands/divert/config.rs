@@ -67,8 +67,11 @@ impl ConfigFile {
         let changed: Vec<&str> =
             fixed.filter(|key| self.table.get(*key) != new.table.get(*key)).map(String::as_str).collect();
         if !changed.is_empty() {
-            let problem = format!("{}: cannot change {} of a running diversion", self.path.display(), list(&changed));
-            return Err(Failure::new(Status::Usage, problem).hint("restart it, or change match, rules and set only"));
+            let problem =
+                format!("{}: cannot change {} of a running diversion", self.path.display(), list(&changed));
+            return Err(
+                Failure::new(Status::Usage, problem).hint("restart it, or change match, rules and set only")
+            );
         }
         let args = new.args()?;
         Ok((new, args))
@@ -78,7 +81,8 @@ impl ConfigFile {
         let here = |problem: &str| Failure::new(Status::Usage, format!("{}: {problem}", self.path.display()));
         let cli = Cli::command();
         let command = cli.find_subcommand("divert").expect("it is one");
-        let options = command.get_arguments().filter(|option| !ONLY_TYPED.contains(&option.get_id().as_str()));
+        let options =
+            command.get_arguments().filter(|option| !ONLY_TYPED.contains(&option.get_id().as_str()));
         let known: Vec<&str> = options.filter_map(|option| option.get_long()).chain(["interface"]).collect();
         let mut words: Vec<OsString> = vec!["linerate".into(), "divert".into()];
         for (key, value) in &self.table {
@@ -90,7 +94,9 @@ impl ConfigFile {
                 });
             }
             if !self.outranked.contains(key) {
-                words.extend(words_of(key, value).map_err(|problem| here(&problem))?.into_iter().map(OsString::from));
+                words.extend(
+                    words_of(key, value).map_err(|problem| here(&problem))?.into_iter().map(OsString::from),
+                );
             }
         }
         words.extend(self.typed.iter().cloned());
@@ -157,7 +163,8 @@ mod tests {
 
     const FILE: &str = "interface = \"eth7\"\nqueue = \"3\"\nwhere = \"user\"\nreinject = true\nspin = false\n\
                         management = [\"192.0.2.0/24\", \"198.51.100.0/24\"]\n\
-                        rules = [\"drop udp and dst port 9\", \"pass all\"]\n";
+                        rules = [\"drop udp and dst port 9\", \"pass all\"]\n\
+                        sample = \"1/1000\"\nsample-to = \"drops.pcapng\"\n[set]\nbad = \"/etc/bad\"\n";
 
     #[test]
     fn keys_are_options_and_those_of_the_command_line_outrank_them() {
@@ -166,6 +173,7 @@ mod tests {
         assert_eq!(args.queue, QueueList::Queues(vec![4]));
         assert!(args.reinject && !args.spin && args.duration.is_some() && args.config.is_none());
         assert_eq!((args.management.len(), args.rule.len()), (2, 2));
+        assert_eq!((args.sample, &args.sets[..]), (Some(1000), &[("bad".to_owned(), "/etc/bad".into())][..]));
         let (_, args) = read(FILE, &["eth8", "--config=x"]).unwrap();
         assert_eq!(args.interface.as_deref(), Some("eth8"));
     }
@@ -174,7 +182,10 @@ mod tests {
     fn mistakes_are_named_with_the_file() {
         let refused = |text: &str| read(text, &[]).err().expect("it is wrong").to_string();
         let unknown = refused("interface = \"eth7\"\nruels = []\n");
-        assert!(unknown.contains("divert.toml: unknown key 'ruels'\nhint:  did you mean 'rules'?"), "{unknown}");
+        assert!(
+            unknown.contains("divert.toml: unknown key 'ruels'\nhint:  did you mean 'rules'?"),
+            "{unknown}"
+        );
         assert!(refused("rule = \"drop all\"").contains("unknown key 'rule'"));
         assert!(refused("a = \n").contains("divert.toml: line 1: "));
         assert!(refused("interface = true").contains("the value of 'interface' must be text"));

@@ -88,7 +88,9 @@ pub(super) fn prometheus(status: &Status) -> String {
     family("recorded_packets", "Packets in sample and keep files.", whole(status.recorded));
     family("queue_packets", "Packets that came to a queue's thread.", {
         let queues = status.queues.iter();
-        queues.map(|queue| (format!("interface={interface},queue=\"{}\"", queue.queue), queue.received)).collect()
+        queues
+            .map(|queue| (format!("interface={interface},queue=\"{}\"", queue.queue), queue.received))
+            .collect()
     });
     page += "# TYPE linerate_divert_queue_diverted gauge\n\
              # HELP linerate_divert_queue_diverted 1 while the queue is diverted, 0 while its thread hangs.\n";
@@ -127,7 +129,10 @@ mod tests {
         let line =
             r#"linerate_divert_rule_packets_total{interface="eth0",number="1",rule="drop \"x\""} 1234567"#;
         assert!(page.lines().any(|found| found == line), "{page}");
-        assert!(page.contains("\nlinerate_divert_queue_diverted{interface=\"eth0\",queue=\"3\"} 1\n"), "{page}");
+        assert!(
+            page.contains("\nlinerate_divert_queue_diverted{interface=\"eth0\",queue=\"3\"} 1\n"),
+            "{page}"
+        );
         assert!(page.contains("\nlinerate_divert_rejected_reloads_total{interface=\"eth0\"} 0\n"), "{page}");
         assert!(page.ends_with("# EOF\n"));
     }

@@ -9,11 +9,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["the following required arguments were not provided", "<INTERFACE>", "--match <EXPR>"],
     ),
     (&["divert", "nope0", "--match", "udp", "--drop", "all"], 4, &["cannot use interface nope0", "ip link"]),
-    (
-        &["divert", "lo", "--match", "all"],
-        2,
-        &["say what to do with matching packets", "add --keep EXPR"],
-    ),
+    (&["divert", "lo", "--match", "all"], 2, &["say what to do with matching packets", "add --keep EXPR"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--keep", "all"], 2, &["cannot be used with"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--queue", "x"], 2, &["no list of queues"]),
     (&["divert", "lo", "--match", "all", "--drop", "all", "--queue", "7"], 2, &["lo has no receive queue 7"]),
