@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::{CpuShare, Point, Trial, median};
-use nic::{NicError, Sample, Session, SessionError, Setting, Steering};
+use measure::{CpuShare, Point, PublishedFigure, Trial, median};
+use nic::{LentInterface, NicError, Sample, Session, SessionError, Setting, Steering, restore_lent};
 use serde::Serialize;
 use serde_json::json;
 use sys::{
@@ -56,8 +56,15 @@ pub struct Apu4d4Step {
     pub receivers: usize,
     /// What is set before it.
     pub settings: &'static [&'static str],
+    /// The document's figure in `scenarios/published.toml`.
+    pub published: &'static str,
+}
+
+impl Apu4d4Step {
     /// The document's figure, in thousands of packets per second: least and most.
-    pub published_kpps: (f64, f64),
+    pub fn published_kpps(&self) -> (f64, f64) {
+        PublishedFigure::shipped(self.published).range()
+    }
 }
 
 /// The card as the document's was in the beginning: two queues, the lower half of the table to the first.
@@ -77,7 +84,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 1,
         receivers: 1,
         settings: &[],
-        published_kpps: (105.0, 106.0),
+        published: "apu4d4.1x1",
     },
     Apu4d4Step {
         name: "2 senders, 1 receiver",
@@ -85,7 +92,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 1,
         receivers: 1,
         settings: &[],
-        published_kpps: (155.0, 165.0),
+        published: "apu4d4.2x1",
     },
     Apu4d4Step {
         name: "the same, rx-usecs 0",
@@ -93,7 +100,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 1,
         receivers: 1,
         settings: &["coalesce.rx-usecs=0"],
-        published_kpps: (41.0, 57.0),
+        published: "apu4d4.usecs-0",
     },
     Apu4d4Step {
         name: "2 senders to 2 addresses, 2 receivers",
@@ -101,7 +108,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 2,
         receivers: 2,
         settings: &["coalesce.rx-usecs=3"],
-        published_kpps: (170.0, 170.0),
+        published: "apu4d4.2x2",
     },
     Apu4d4Step {
         name: "the same, table equal 2",
@@ -109,7 +116,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 2,
         receivers: 2,
         settings: &["rss.table=equal:2"],
-        published_kpps: (160.0, 170.0),
+        published: "apu4d4.2x2-equal",
     },
     Apu4d4Step {
         name: "4 senders to 4 addresses, 2 receivers",
@@ -117,7 +124,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 4,
         receivers: 2,
         settings: &[],
-        published_kpps: (256.0, 273.0),
+        published: "apu4d4.4x2",
     },
     Apu4d4Step {
         name: "the same, ring 4096",
@@ -125,7 +132,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
         addresses: 4,
         receivers: 2,
         settings: &["ring.rx=4096"],
-        published_kpps: (256.0, 273.0),
+        published: "apu4d4.4x2-ring",
     },
 ];
 
@@ -214,47 +221,6 @@ fn receiver_addresses(steering: &Steering) -> [Ipv4Addr; 4] {
     last.map(address)
 }
 
-/// An interface that is up, and as it was before once this value goes.
-struct Up {
-    route: RouteSocket,
-    index: u32,
-    was_up: bool,
-}
-
-impl Up {
-    fn bring(interface: &str) -> Result<Self, Apu4d4Error> {
-        let mut route = RouteSocket::open()?;
-        let link = route.link_by_name(interface)?;
-        route.change_flags(link.index, flag::UP, flag::UP)?;
-        Ok(Self { route, index: link.index, was_up: link.flags & flag::UP != 0 })
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        if !self.was_up {
-            // An interface that is gone is down.
-            let _gone_either_way = self.route.change_flags(self.index, 0, flag::UP);
-        }
-    }
-}
-
-/// The receiving interface with the document's addresses, which go again with this value.
-struct Addressed {
-    route: RouteSocket,
-    index: u32,
-    addresses: [Ipv4Addr; 4],
-}
-
-impl Drop for Addressed {
-    fn drop(&mut self) {
-        for address in self.addresses {
-            // An interface that is gone took its addresses along.
-            let _gone_either_way = self.route.delete_address(self.index, address.into(), 24);
-        }
-    }
-}
-
 /// Runs the sequence; `each` gets every row with its trial, and returns whether to go on. A row whose worker failed is the
 /// last one.
 ///
@@ -265,12 +231,13 @@ pub fn run_apu4d4(
     mut each: impl FnMut(&Apu4d4Row, &Trial) -> bool,
 ) -> Result<(), Apu4d4Error> {
     // A card that was never up may have no table yet: the journal must hold settings that work.
-    let _up = Up::bring(&plan.rx_interface)?;
+    restore_lent(&plan.state)?;
+    let mut lent = LentInterface::bring_up(&plan.state, &plan.rx_interface)?;
     let mut session = Session::begin(&plan.rx_interface, &plan.state)?;
     let base: Result<Vec<Setting>, NicError> = BASE.iter().map(|text| text.parse()).collect();
     session.apply(&base?)?;
     let addresses = receiver_addresses(&Steering::read(session.card())?);
-    let (_addressed, outside) = wire_up(plan, addresses)?;
+    let outside = wire_up(plan, addresses, &mut lent)?;
     let tx = Location::new(outside, &plan.tx_interface);
     let at = Locations { tx, rx: Location::here(&plan.rx_interface)? };
     for step in APU4D4 {
@@ -293,7 +260,11 @@ pub fn run_apu4d4(
 }
 
 /// Gives both ends addresses and neighbours, with the sending one in a namespace of its own.
-fn wire_up(plan: &Apu4d4Plan, addresses: [Ipv4Addr; 4]) -> Result<(Addressed, Arc<NetNs>), Apu4d4Error> {
+fn wire_up(
+    plan: &Apu4d4Plan,
+    addresses: [Ipv4Addr; 4],
+    lent: &mut LentInterface,
+) -> Result<Arc<NetNs>, Apu4d4Error> {
     let mut route = RouteSocket::open()?;
     let rx = route.link_by_name(&plan.rx_interface)?;
     let tx = route.link_by_name(&plan.tx_interface)?;
@@ -312,15 +283,14 @@ fn wire_up(plan: &Apu4d4Plan, addresses: [Ipv4Addr; 4]) -> Result<(Addressed, Ar
     let tx = there.link_by_name(&plan.tx_interface)?;
     there.add_address(tx.index, SENDER.into(), 24)?;
     there.change_flags(tx.index, flag::UP, flag::UP)?;
-    let mut addressed = Addressed { route, index: rx.index, addresses };
     for address in addresses {
-        addressed.route.add_address(rx.index, address.into(), 24)?;
+        lent.add_address(address.into(), 24)?;
         there.add_neighbour(tx.index, address.into(), rx_mac)?;
     }
-    addressed.route.add_neighbour(rx.index, SENDER.into(), tx_mac)?;
+    route.add_neighbour(rx.index, SENDER.into(), tx_mac)?;
     let deadline = Instant::now() + CARRIER;
-    let up = addressed.route.wait_until_up(rx.index, deadline)? && there.wait_until_up(tx.index, deadline)?;
-    if up { Ok((addressed, Arc::new(outside))) } else { Err(Apu4d4Error::NoCarrier { interface: rx.name }) }
+    let up = route.wait_until_up(rx.index, deadline)? && there.wait_until_up(tx.index, deadline)?;
+    if up { Ok(Arc::new(outside)) } else { Err(Apu4d4Error::NoCarrier { interface: rx.name }) }
 }
 
 fn run_step(
@@ -416,13 +386,14 @@ impl Apu4d4Row {
             ("addresses", json!(self.step.addresses)),
             ("receivers", json!(self.step.receivers)),
             ("set", json!(self.step.settings.join(" "))),
-            ("published_least_pps", json!(self.step.published_kpps.0 * 1000.0)),
-            ("published_most_pps", json!(self.step.published_kpps.1 * 1000.0)),
+            ("published_least_pps", json!(self.step.published_kpps().0 * 1000.0)),
+            ("published_most_pps", json!(self.step.published_kpps().1 * 1000.0)),
             ("sent_pps", json!(self.sent_pps)),
             ("delivered_pps", json!(self.delivered_pps)),
             ("lost_packets", json!(self.lost)),
             ("queue_share_ratios", json!(self.queue_shares)),
             ("interrupts_per_s", json!(self.interrupts_per_s)),
+            ("interrupts_per_packet", json!(self.interrupts_per_packet())),
             ("user_cpus", json!(busy(|cpu| cpu.user_ratio))),
             ("system_cpus", json!(busy(|cpu| cpu.system_ratio))),
             ("softirq_cpus", json!(busy(|cpu| cpu.softirq_ratio))),
@@ -431,10 +402,15 @@ impl Apu4d4Row {
         Point { values: values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
     }
 
+    /// Receive interrupts for each packet that the receivers got.
+    pub fn interrupts_per_packet(&self) -> f64 {
+        self.interrupts_per_s / self.delivered_pps.max(1.0)
+    }
+
     /// This row's rate against another's, and the document's for the same two.
     pub fn ratio_to(&self, first: &Self) -> (f64, f64) {
         let published = |row: &Self| {
-            let (least, most) = row.step.published_kpps;
+            let (least, most) = row.step.published_kpps();
             median(&[least, most]).unwrap_or(least)
         };
         (self.delivered_pps / first.delivered_pps.max(1.0), published(self) / published(first))

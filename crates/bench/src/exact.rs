@@ -4,10 +4,11 @@
 //! 100 million instructions, whatever else the host does. The machine's own `linerate` (this program, by the host's
 //! files) runs the ladder; the emulator's plugin counts between its marks; here both become one run.
 
+mod beside;
 mod gate;
+mod words;
 
 use std::{
-    ffi::OsString,
     fs, io,
     ops::RangeInclusive,
     path::PathBuf,
@@ -22,9 +23,12 @@ use serde::Serialize;
 use serde_json::json;
 use tempfile::TempDir;
 use thiserror::Error;
+use traffic::{RxLayer, RxSpec};
 use trial::{CountError, CountNames, TrialCounts, read_counts};
 
+pub use beside::BesideError;
 pub use gate::{ExactTable, ExactTables, ExactVerdict, judge_exact, write_exact_tables};
+pub use words::{words_beside, words_inside};
 
 /// A ladder whose instructions are counted.
 #[derive(Debug, Clone, Serialize)]
@@ -36,6 +40,9 @@ pub struct ExactPlan {
     pub card: Option<NicModel>,
     /// The arguments of `linerate bench` in the machine, for each ladder that it runs, in order.
     pub ladders: Vec<Vec<String>>,
+    /// The arguments of `linerate bench` on this machine, where its CPU time is to stand beside the instructions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Vec<String>>,
     /// The `linerate` that runs in the machine, where it is not this program.
     #[serde(skip)]
     pub program: Option<PathBuf>,
@@ -92,6 +99,9 @@ pub enum ExactError {
         /// What it wrote to standard error.
         words: String,
     },
+    /// The ladder on this machine.
+    #[error(transparent)]
+    Beside(#[from] BesideError),
     /// The machine did not finish.
     #[error("the machine with Linux {kernel} {how}: {words}")]
     Lost {
@@ -177,7 +187,19 @@ pub fn run_exact(
         let counted = result.into_inner().expect("no holder panics").expect("every kernel has its turn");
         runs.push(counted?);
     }
-    Ok(joined(runs, start, began.elapsed()))
+    let mut run = joined(runs, start, began.elapsed());
+    if let Some(words) = &plan.beside {
+        tell("measuring on this machine");
+        beside::put_beside(&mut run, &beside::measure(&plan.program()?, words)?);
+    }
+    Ok(run)
+}
+
+impl ExactPlan {
+    fn program(&self) -> Result<PathBuf, ExactError> {
+        let this = || std::env::current_exe().map_err(|source| file("/proc/self/exe", source));
+        self.program.clone().map_or_else(this, Ok)
+    }
 }
 
 /// What the guest's shell does around the ladder. Its own files are in memory: what a machine waits for on the host is
@@ -239,10 +261,7 @@ fn count_on(
     kernel.apply(&mut machine);
     let vm = Vm::prepare(&machine)?;
     let name = vm.kernel_version().to_owned();
-    let program = match &plan.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(|source| file("/proc/self/exe", source))?,
-    };
+    let program = plan.program()?;
     tell(&format!("counting on Linux {name}"));
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = VmStreams { stdout: &mut stdout, stderr: &mut stderr };
@@ -321,8 +340,11 @@ fn count(trial: &mut Trial, counts: &TrialCounts, names: &CountNames) {
     let each = |instructions: u64, packets: u64| (packets > 0).then(|| instructions as f64 / packets as f64);
     let with_roles = counts.of_senders() > 0;
     trial.tx_cost.instructions_per_packet = each(counts.of_senders(), trial.sent).filter(|_| with_roles);
+    let in_program =
+        trial.rx.label.parse().is_ok_and(|engine: RxSpec| engine.facts().reads == RxLayer::XdpProgram);
+    // Its thread looks at counters by the clock, and touches no packet.
     trial.rx_cost.instructions_per_packet =
-        each(counts.of_receivers(), trial.delivered).filter(|_| with_roles);
+        each(counts.of_receivers(), trial.delivered).filter(|_| with_roles && !in_program);
     for cost in [&mut trial.tx_cost, &mut trial.rx_cost] {
         cost.ns_per_packet = None;
     }
@@ -377,50 +399,9 @@ fn file(path: impl Into<PathBuf>, source: io::Error) -> ExactError {
     ExactError::File { path: path.into(), source }
 }
 
-/// The words of `linerate bench` for the machine: those of the host's command line without what is the host's.
-pub fn words_inside(words: &[OsString]) -> Vec<String> {
-    /// Options of the host, and whether a value follows.
-    const OURS: [(&str, bool); 12] = [
-        ("--exact", false),
-        ("--kernel", true),
-        ("--kernel-image", true),
-        ("--modules", true),
-        ("--card", true),
-        ("--save", true),
-        ("--no-save", false),
-        ("--json", false),
-        ("--json-stream", false),
-        ("--dry-run", false),
-        ("--interval", true),
-        ("--max-loss", true),
-    ];
-    // Given first, so that the user's own override them.
-    let mut inside: Vec<String> =
-        ["--json", "--no-save", "--duration", "100ms", "--trials", "1"].map(String::from).into();
-    let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());
-    while let Some(word) = words.next() {
-        let name = word.split('=').next().unwrap_or_default();
-        match OURS.iter().find(|(ours, _)| *ours == name) {
-            Some((_, true)) if !word.contains('=') => drop(words.next()),
-            Some(_) => {}
-            None => inside.push(word),
-        }
-    }
-    inside
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_machine_s_ladder_has_the_user_s_options_without_the_host_s() {
-        let words =
-            "--exact --tx udp --kernel 6.1,latest --save=x.json --json --trials 2 --interval 1s --rx xdp";
-        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        let inside = words_inside(&words).join(" ");
-        assert_eq!(inside, "--json --no-save --duration 100ms --trials 1 --tx udp --trials 2 --rx xdp");
-    }
 
     #[test]
     fn words_reach_the_machine_s_shell_as_they_were() {
@@ -428,6 +409,7 @@ mod tests {
             kernels: vec![ExactKernel::Debian(Kernel::Latest)],
             card: Some(NicModel::Igb),
             ladders: vec![vec!["--dst-port".into(), "it's 1".into()]],
+            beside: None,
             program: None,
             time_limit_s: 60,
         };

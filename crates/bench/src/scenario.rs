@@ -56,11 +56,18 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
+    /// Its name in `scenarios/published.toml`, from which everything about it is taken; a file of one's own gives figure,
+    /// value and unit instead.
+    #[serde(default)]
+    pub id: Option<String>,
     /// What it is a figure of.
+    #[serde(default)]
     pub figure: String,
     /// The value.
+    #[serde(default)]
     pub value: f64,
     /// Its unit; that of the metric.
+    #[serde(default)]
     pub unit: String,
     /// Where the work says so.
     #[serde(default)]
@@ -68,11 +75,47 @@ pub struct Published {
     /// The step that measures it; every step without.
     #[serde(default)]
     pub step: Option<String>,
-    /// The name of the points' result.
+    /// The name of the points' result; none for a figure without a counterpart.
+    #[serde(default)]
     pub metric: String,
     /// Parameters that a point must have; the best of those that do is taken.
     #[serde(default)]
     pub when: std::collections::BTreeMap<String, serde_json::Value>,
+    /// Parameters of a second point, by whose value the first's is divided: for ratios.
+    #[serde(default)]
+    pub over: std::collections::BTreeMap<String, serde_json::Value>,
+}
+
+impl Published {
+    /// The figure without this run's value.
+    pub fn figure(&self) -> measure::Figure {
+        let shipped = self.id.as_deref().and_then(|id| measure::Published::shipped().find(id));
+        shipped.map_or_else(
+            || measure::Figure {
+                figure: self.figure.clone(),
+                unit: self.unit.clone(),
+                published: Some(self.value),
+                place: self.place.clone(),
+                ..measure::Figure::default()
+            },
+            measure::Figure::of,
+        )
+    }
+
+    /// What is wrong with it: neither a known name nor a figure of its own, or nothing to compare.
+    fn problem(&self) -> Option<&'static str> {
+        let shipped = self.id.as_deref().map(|id| measure::Published::shipped().find(id));
+        match shipped {
+            Some(None) => Some("a name in scenarios/published.toml"),
+            Some(Some(figure)) if figure.no_counterpart.is_empty() && self.metric.is_empty() => {
+                Some("given with a metric")
+            }
+            None if self.figure.is_empty() || self.unit.is_empty() || self.metric.is_empty() => {
+                Some("given, or figure, value, unit and metric")
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A program that scenarios can run.
@@ -164,10 +207,13 @@ impl Scenario {
         }
         let here = "the file";
         let title = text_of(&file, here, "title")?.unwrap_or_default();
-        let published = match file.get("published") {
+        let published: Vec<Published> = match file.get("published") {
             Some(published) => published.clone().try_into()?,
             None => Vec::new(),
         };
+        if let Some(problem) = published.iter().find_map(Published::problem) {
+            return Err(bad("a published figure", "id", problem));
+        }
         let steps = match file.get("step") {
             Some(Value::Array(steps)) if !steps.is_empty() => {
                 known_only(&file, here, &FILE_KEYS, &[])?;
@@ -372,6 +418,21 @@ mod tests {
             .collect();
         assert_eq!(steps, [("a", "bench"), ("b", "ndr")]);
         assert_eq!(scenario.published[0].when["mtu"], 1500);
+    }
+
+    #[test]
+    fn a_published_figure_is_named_or_whole() {
+        let read = |figure: &str| read(&format!("scenario = 1\n[bench]\n[[published]]\n{figure}\n"));
+        let named = read("id = \"pktgen-rx.burst-2\"\nmetric = \"sent_pps\"").unwrap();
+        let figure = named.published[0].figure();
+        assert_eq!((figure.published, figure.unit.as_str()), (Some(13.5e6), "pps"));
+        assert!(figure.conditions.contains("limited by the CPU"), "{}", figure.conditions);
+        let message = |figure: &str| read(figure).unwrap_err().to_string();
+        assert_eq!(
+            message("id = \"nothing\"\nmetric = \"m\""),
+            "a published figure: id must be a name in scenarios/published.toml"
+        );
+        assert!(message("figure = \"f\"\nmetric = \"m\"").contains("id must be given, or figure"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod service;
 use std::collections::BTreeMap;
 
 use lab::Lab;
-use measure::{CpuShare, Figure, Point, Trial};
+use measure::{CpuShare, Figure, Point, PublishedFigure, Trial};
 use serde::Serialize;
 use serde_json::json;
 use trial::{TrialRun, WatchPlan, run_trial};
@@ -36,7 +36,7 @@ pub use diverted::DivertedQueues;
 use ends::{Figures, FloodEnds, FloodSetup};
 pub use error::SingleRxQueueError;
 use filters::Filter;
-pub use load::{FLOOD_FACTOR, FloodFilter, FloodLoad, PUBLISHED_PPS, SINGLE_RX_QUEUE, VALID_SHARE};
+pub use load::{FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, VALID_SHARE};
 pub use plan::SingleRxQueuePlan;
 
 /// What one row gave.
@@ -204,18 +204,18 @@ impl SingleRxQueueRow {
 
 /// The document's figure and the goal beside what was measured.
 pub fn single_rx_queue_figures(rows: &[SingleRxQueueRow]) -> Vec<Figure> {
-    const PLACE: &str = "Single RX queue kernel bypass in netmap, one queue and one core, of 6 Mpps offered";
+    let published = PublishedFigure::shipped("single-rx-queue.filtered");
     let row = |load, filter| rows.iter().find(|row| (row.load, row.filter) == (load, filter));
     let full = |filter| row(FloodLoad::Full, filter).map(|row| row.filtered_pps / 1e6);
-    let through = |name: &str, published: f64, filter: FloodFilter| Figure {
+    let through = |name: &str, value: f64, filter: FloodFilter| Figure {
         figure: name.into(),
         unit: "Mpps".into(),
-        published: published / 1e6,
+        published: Some(value / 1e6),
         measured: full(filter),
-        place: PLACE.into(),
         measured_at: format!("flood=full filter={filter}"),
+        ..Figure::of(published)
     };
-    let (least, most) = PUBLISHED_PPS;
+    let (least, most) = published.range();
     vec![
         through("through the filter, least", least, FloodFilter::DivertXdp),
         through("through the filter, most", most, FloodFilter::DivertXdp),

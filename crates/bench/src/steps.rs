@@ -1,5 +1,7 @@
 //! Scenarios of several steps: each a ladder, a sweep or a search, all in one record, with the published figures beside.
 
+use std::collections::BTreeMap;
+
 use measure::{End, Figure, Interval, PairSummary, Point, Run, SCHEMA, Start, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -173,27 +175,43 @@ fn figures(published: &[Published], points: &[Point]) -> Vec<Figure> {
     published
         .iter()
         .map(|figure| {
-            let is_meant = |point: &&Point| {
-                let is = |name: &str, value: &Value| point.values.get(name) == Some(value);
-                figure.step.as_ref().is_none_or(|step| is(STEP, &json!(step)))
-                    && figure.when.iter().all(|(name, value)| is(name, value))
-            };
-            let metric = |point: &Point| point.values.get(&figure.metric).and_then(Value::as_f64);
-            let best = points
-                .iter()
-                .filter(is_meant)
-                .filter_map(|point| Some((metric(point)?, point)))
-                .max_by(|a, b| a.0.total_cmp(&b.0));
-            Figure {
-                figure: figure.figure.clone(),
-                unit: figure.unit.clone(),
-                published: figure.value,
-                measured: best.map(|(value, _)| value),
-                place: figure.place.clone(),
-                measured_at: best.map_or_else(String::new, |(_, point)| named(point)),
+            let base = figure.figure();
+            if !base.no_counterpart.is_empty() {
+                return base;
             }
+            let metric = |point: &Point| point.values.get(&figure.metric).and_then(Value::as_f64);
+            let best = |when: &BTreeMap<String, Value>| {
+                let is_meant = |point: &&Point| {
+                    let is = |name: &str, value: &Value| point.values.get(name) == Some(value);
+                    figure.step.as_ref().is_none_or(|step| is(STEP, &json!(step)))
+                        && when.iter().all(|(name, value)| is(name, value))
+                };
+                let meant = points.iter().filter(is_meant);
+                meant.filter_map(|point| Some((metric(point)?, point))).max_by(|a, b| a.0.total_cmp(&b.0))
+            };
+            let Some((value, point)) = best(&figure.when) else { return base };
+            if figure.over.is_empty() {
+                return Figure { measured: Some(value), measured_at: named(point), ..base };
+            }
+            let Some((under, other)) = best(&figure.over).filter(|(under, _)| *under > 0.0) else {
+                return base;
+            };
+            let measured_at = format!("{} over {}", told_apart(point, other), told_apart(other, point));
+            Figure { measured: Some(value / under), measured_at, ..base }
         })
         .collect()
+}
+
+/// The parameters in which a point differs from another.
+fn told_apart(point: &Point, from: &Point) -> String {
+    const PARAMETERS: [&str; 7] = ["tx", "rx", "mtu", "offload", "send_size", "payload", "threads"];
+    let differs = PARAMETERS.into_iter().filter(|name| point.values.get(*name) != from.values.get(*name));
+    let words = differs.filter_map(|name| {
+        let value = point.values.get(name)?;
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Some(format!("{name} {value}"))
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn named(point: &Point) -> String {
@@ -205,8 +223,6 @@ fn named(point: &Point) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]
@@ -225,6 +241,7 @@ mod tests {
             point("udp", 1500, 9e9),
         ];
         let published = |when| Published {
+            id: None,
             figure: "TCP".into(),
             value: 5.5e9,
             unit: "bps".into(),
@@ -232,6 +249,7 @@ mod tests {
             step: Some("tcp".into()),
             metric: "delivered_bps".into(),
             when,
+            over: BTreeMap::new(),
         };
         let found = figures(
             &[
@@ -242,6 +260,16 @@ mod tests {
         );
         assert_eq!((found[0].measured, found[0].measured_at.as_str()), (Some(2e9), "tcp"));
         assert_eq!(found[1].measured, None, "what was not measured has no value");
+        let ratio = Published {
+            over: BTreeMap::from([("mtu".into(), json!(1500))]),
+            ..published(BTreeMap::from([("mtu".into(), json!(9000))]))
+        };
+        let none = Published { id: Some("10gbe.udp-9000".into()), ..published(BTreeMap::new()) };
+        let found = figures(&[ratio, none], &points);
+        assert_eq!(found[0].measured, Some(2.5));
+        assert_eq!(found[0].measured_at, "mtu 9000 over mtu 1500");
+        assert_eq!(found[1].measured, None, "nothing of another limit stands beside it");
+        assert!(found[1].no_counterpart.contains("10 Gb/s link"));
     }
 
     #[test]

@@ -303,16 +303,24 @@ impl Divert {
     /// # Errors
     /// [`BpfError::Map`] and [`BpfError::ProgramRun`].
     pub fn cost(&mut self) -> Result<Duration, BpfError> {
+        self.divert_for(0, Duration::from_secs(1))?;
+        let cost = self.run(100_000);
+        self.give_back(0)?;
+        cost
+    }
+
+    /// Runs the program so often over such a packet; the CPU time of a run, as the kernel measures it.
+    ///
+    /// # Errors
+    /// [`BpfError::ProgramRun`].
+    pub fn run(&self, runs: u32) -> Result<Duration, BpfError> {
         const LOOPBACK: u32 = 1;
         let mut frame = [0; 60];
         frame[12] = 0x08; // IPv4
         frame[14] = 0x45;
         frame[23] = 17; // UDP
-        self.divert_for(0, Duration::from_secs(1))?;
-        let run = ProgramRun { input: &frame, interface: LOOPBACK, repeat: 100_000, live_batch: None };
-        let cost = self.program.time(&run);
-        self.give_back(0)?;
-        cost
+        let run = ProgramRun { input: &frame, interface: LOOPBACK, repeat: runs, live_batch: None };
+        self.program.time(&run)
     }
 
     fn put_off(&mut self, queue: u32, ticks: u64) -> Result<(), BpfError> {

@@ -88,7 +88,23 @@ impl Witness {
     /// # Errors
     /// [`BpfError::ProgramRun`].
     pub fn cost(&self, frame: &[u8]) -> Result<Duration, BpfError> {
-        Ok(self.time(NAME, frame)?.saturating_sub(self.calling_cost(frame)?))
+        Ok(self.run(frame, RUNS)?.saturating_sub(self.calling_cost(frame)?))
+    }
+
+    /// Runs the program over `frame`, which is counted each time; the CPU time of a run, as the kernel measures it.
+    ///
+    /// # Errors
+    /// [`BpfError::ProgramRun`].
+    pub fn run(&self, frame: &[u8], runs: u32) -> Result<Duration, BpfError> {
+        self.time(NAME, frame, runs)
+    }
+
+    /// The same with a program that does nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::ProgramRun`].
+    pub fn run_empty(&self, frame: &[u8], runs: u32) -> Result<Duration, BpfError> {
+        self.time(EMPTY, frame, runs)
     }
 
     /// What the kernel takes in a measurement to run any program.
@@ -96,13 +112,13 @@ impl Witness {
     /// # Errors
     /// [`BpfError::ProgramRun`].
     pub fn calling_cost(&self, frame: &[u8]) -> Result<Duration, BpfError> {
-        self.time(EMPTY, frame)
+        self.run_empty(frame, RUNS)
     }
 
-    fn time(&self, name: &'static str, frame: &[u8]) -> Result<Duration, BpfError> {
+    fn time(&self, name: &'static str, frame: &[u8], runs: u32) -> Result<Duration, BpfError> {
         let mut options = TestRunOptions::new();
         options.data_in = Some(frame);
-        options.repeat = RUNS;
+        options.repeat = runs;
         let program = self.ebpf.program(name).expect("the object defines the program");
         let program: &SchedClassifier = program.try_into().expect("the program's section is classifier");
         let failed = |source| BpfError::ProgramRun { program: name, source };

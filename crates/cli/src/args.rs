@@ -7,6 +7,8 @@ mod cpus;
 mod divert;
 mod engines;
 mod exact;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod interval;
 mod lab;
 mod ledger;
@@ -25,7 +27,9 @@ mod targets;
 mod trials;
 mod tune;
 
-pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQueueArgs, StageArgs};
+pub(crate) use bench::{
+    Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs, StageArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
@@ -33,6 +37,11 @@ pub(crate) use divert::{
 };
 pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
+#[cfg(feature = "fleet")]
+pub(crate) use fleet::{
+    AgentArgs, FleetArgs, FleetCollectArgs, FleetCommand, FleetRunArgs, FleetStatusArgs, FleetUpArgs,
+    ServerArgs,
+};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
@@ -80,6 +89,12 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take part in a fleet: send and receive when a coordinator asks, within its owner's limits
+    #[cfg(feature = "fleet")]
+    Agent(Box<AgentArgs>),
+    /// Measure with many machines at once, over NATS
+    #[cfg(feature = "fleet")]
+    Fleet(FleetArgs),
     /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
     Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs
@@ -114,5 +129,45 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The words of a command, as a shell splits them.
+    fn words(command: &str) -> Vec<std::ffi::OsString> {
+        let script = format!("set -- {command}\nprintf '%s\\0' \"$@\"");
+        let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_terminator('\0').map(Into::into).collect()
+    }
+
+    #[test]
+    fn commands_in_the_documents_are_right() {
+        let mut wrong = String::new();
+        let mut right = 0;
+        for shown in testing::shown_commands() {
+            let command = shown.command.split(" > ").next().unwrap_or_default();
+            let mut command = words(command);
+            // Words inside a virtual machine are a command of their own.
+            while command.first().is_some_and(|word| word == "linerate") {
+                let inner = command.iter().position(|word| word == "--");
+                let rest = inner.map(|at| command[at + 1..].to_vec());
+                match crate::scenario::parse(command) {
+                    Ok(_) => right += 1,
+                    Err(failure) => wrong.push_str(&format!("{shown}\n  {failure:?}\n")),
+                }
+                command = rest.unwrap_or_default();
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong}");
+        assert!(right > 50, "{right} commands");
+    }
+
+    #[test]
+    fn the_setting_in_contributing_is_the_source() {
+        let root = testing::repository();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let (guide, mark) =
+            (read("CONTRIBUTING.md"), "<!-- crates/nic/src/settings/pause.rs -->\n```rust,ignore\n");
+        let block = guide.split_once(mark).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+        assert_eq!(block, read("crates/nic/src/settings/pause.rs"));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wire::{FrameSize, FrameSpec, LinkSpeed, PROBE_TAGGED_LEN, Rate, SizeMix, Sizes, Template, Values};
+use wire::{
+    FrameSize, FrameSpec, Layers, LinkSpeed, PROBE_TAGGED_LEN, Rate, SizeMix, Sizes, Template, Values,
+};
 
 use crate::{
     args::PacketArgs,
@@ -37,17 +39,16 @@ impl Packets {
 }
 
 impl PacketArgs {
-    /// The sizes asked for, or the smallest that carry a stream tag.
-    fn sizes(&self, ipv6: bool) -> Sizes {
+    /// The requested sizes, or the smallest that carries a stream tag. The small frames of `imix` grow to that size where 64
+    /// bytes are too few for the headers (IPv6, VLAN tags).
+    fn sizes(&self, layers: Layers) -> Sizes {
+        let smallest = FrameSize::from_payload(PROBE_TAGGED_LEN as u32, layers);
+        let smallest = smallest.map_or(FrameSize::MIN.bytes(), FrameSize::bytes);
         match (&self.frame_size, &self.payload) {
+            (Some(mix), _) if *mix == SizeMix::imix() => Sizes::Frame(mix.clone().at_least(smallest)),
             (Some(mix), _) => Sizes::Frame(mix.clone()),
             (None, Some(mix)) => Sizes::Payload(mix.clone()),
-            (None, None) => {
-                let layers = wire::Layers { ipv6, vlan_tags: 0 };
-                let smallest = FrameSize::from_payload(PROBE_TAGGED_LEN as u32, layers);
-                let bytes = smallest.map_or(FrameSize::MIN.bytes(), FrameSize::bytes);
-                Sizes::Frame(SizeMix::Values(Values::Fixed(bytes)))
-            }
+            (None, None) => Sizes::Frame(SizeMix::Values(Values::Fixed(smallest))),
         }
     }
 
@@ -58,8 +59,8 @@ impl PacketArgs {
         frames: FrameSpec,
         link: Option<LinkSpeed>,
     ) -> Result<Packets, Vec<Failure>> {
-        let ipv6 = frames.src_addr.first().is_ipv6();
-        let frames = FrameSpec { sizes: self.sizes(ipv6), clock: self.probe_clock.into(), ..frames };
+        let frames =
+            FrameSpec { sizes: self.sizes(frames.layers()), clock: self.probe_clock.into(), ..frames };
         let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
         let mut problems: Vec<Failure> = frames.problems().iter().map(|problem| usage(problem)).collect();
         let template = match Template::new(&frames) {

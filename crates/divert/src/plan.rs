@@ -322,8 +322,16 @@ impl DivertPlan {
     /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
     /// packet of the interface pays. `None` where the program cannot be loaded.
     pub fn program_cost(&self, card: &Card) -> Option<Duration> {
-        let part = self.kernel_part(card).ok()?;
-        self.program(card, part).and_then(|(mut program, _)| Ok(program.cost()?)).ok()
+        self.loaded_program(card).ok()?.cost().ok()
+    }
+
+    /// The kernel's program of this plan, loaded and attached to nothing.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the plan on this card, or the kernel's refusal of the program.
+    pub fn loaded_program(&self, card: &Card) -> Result<Divert, Vec<DivertError>> {
+        let part = self.kernel_part(card)?;
+        self.program(card, part).map(|(program, _)| program).map_err(|error| vec![error])
     }
 
     /// Whether the kernel's program tells the rules apart that are decided about in user space.

@@ -223,7 +223,7 @@ mod tests {
                  for bits of frames, 10Mbpsl1 for bits on the wire, or 'max'",
                 "line 4: cannot limit to 50%: write packets or bits a second, for example 10kpps or 5Mbps",
                 "line 5: 'port' is nothing to limit by: write per source, per destination or per flow",
-                "line 6: cannot use the expression 'dst prot 9': 'prot' is no keyword",
+                "line 6: cannot use the expression 'dst prot 9': unknown keyword 'prot'",
             ]
         );
         assert_eq!(parse_rules("# nothing\n").unwrap_err()[0].to_string(), "there is no rule in it");

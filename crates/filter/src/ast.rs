@@ -1,4 +1,4 @@
-//! What an expression says, before it is about bytes.
+//! The syntax tree of an expression, before it refers to bytes.
 
 use std::{net::Ipv6Addr, ops::Range};
 
@@ -37,7 +37,7 @@ pub(crate) enum Primitive {
     Llc(Option<LlcType>),
 }
 
-/// What a name or number is about.
+/// What a name or number refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Qualifiers {
     pub(crate) protocol: Option<Protocol>,

@@ -1,11 +1,12 @@
 //! Filters as eBPF, for XDP.
 //!
-//! What comes out is the body of `int chosen(void *data, void *data_end, __u64 in_sets)`: it reads the frame directly, checks every
-//! length before it reads, has no loops, calls nothing, and returns what belongs to the first filter that matches.
+//! The result is the body of `int chosen(void *data, void *data_end, __u64 in_sets)`: it reads the frame directly, checks
+//! every length before it reads, has no loops, calls nothing, and returns the answer that belongs to the first filter
+//! that matches.
 //!
-//! XDP sees a frame before the kernel and after the card: a VLAN tag that the card took off is not in it, so switch
-//! that off (`ethtool -K eth0 rxvlan off`) where `vlan` shall match. `len` counts the bytes in the first buffer of a
-//! frame; what lies beyond the first 32 KiB counts as outside.
+//! XDP sees a frame after the card and before the kernel: a VLAN tag that the card stripped is not in it, so turn
+//! stripping off (`ethtool -K eth0 rxvlan off`) to match `vlan`. `len` counts the bytes in the first buffer of a frame;
+//! what lies beyond the first 32 KiB counts as outside.
 
 use crate::{
     filter::FilterSet,
@@ -25,18 +26,18 @@ use values::Code;
 /// Why filters cannot be turned into eBPF.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EbpfRefusal {
-    /// More instructions than there is room for.
-    #[error("the filters need {instructions} eBPF instructions, and there is room for {most}")]
+    /// More instructions than fit.
+    #[error("the filters need {instructions} eBPF instructions, but at most {most} fit")]
     TooLong {
         /// So many are needed.
         instructions: usize,
-        /// So many are possible.
+        /// The limit.
         most: usize,
     },
-    /// An arithmetic expression that needs more intermediate results than the stack of a BPF program should hold.
-    #[error("arithmetic with more than {most} intermediate results")]
+    /// An arithmetic expression that needs more intermediate results than the BPF stack can hold.
+    #[error("arithmetic needs more than {most} intermediate results")]
     TooDeep {
-        /// So many are possible.
+        /// The limit.
         most: usize,
     },
 }
@@ -51,17 +52,17 @@ impl FilterSet {
     /// that matches, and `otherwise` when none does; registers 0 to 6 and 104 bytes of stack are its own.
     ///
     /// # Errors
-    /// When the filters take more than `most` instructions, or too many intermediate results.
+    /// When the filters need more than `most` instructions, or too many intermediate results.
     ///
     /// # Panics
-    /// When there are not as many answers as filters.
+    /// When the numbers of answers and filters differ.
     pub fn to_ebpf(
         &self,
         answers: &[i32],
         otherwise: i32,
         most: usize,
     ) -> Result<Vec<EbpfInstruction>, EbpfRefusal> {
-        assert_eq!(answers.len(), self.len(), "an answer for each filter");
+        assert_eq!(answers.len(), self.len(), "one answer per filter");
         let graph = &self.graph;
         let mut code =
             Code { graph, assembler: Assembler::default(), checked: 0, fault: Target::Nothing, slots: 0 };
@@ -91,10 +92,10 @@ impl FilterSet {
     }
 }
 
-/// What is known when a step begins, whatever led there.
+/// What is known when a step begins, on every path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    /// So many bytes are in the frame.
+    /// The frame has at least this many bytes.
     checked: u32,
     /// This value is in the register already.
     holds: Option<ValueId>,
@@ -140,7 +141,7 @@ impl Entry {
     }
 }
 
-/// So many bytes are in the frame when the value could be computed by code that reads no further than it may.
+/// The frame has at least this many bytes once code with bounds checks has computed the value.
 fn readable_extent(graph: &Graph, value: ValueId) -> u32 {
     let extent = graph.values.certain_extent(value);
     if extent <= values::FARTHEST_READ { extent } else { 0 }

@@ -2,32 +2,32 @@
 
 use std::ops::Range;
 
-/// An expression that cannot be used: what is wrong, where, and what to write instead.
+/// Why an expression cannot be used: the mistake, where it is, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct FilterError {
     /// What kind of mistake it is.
     pub kind: FilterErrorKind,
-    /// One line that says what is wrong.
+    /// The mistake in one line.
     pub problem: String,
-    /// The bytes of the expression that are meant; empty at its end when something is missing there.
+    /// The range of the mistake in the expression; empty, at the end, when something is missing there.
     pub at: Range<usize>,
-    /// What could be written instead.
+    /// What to write instead.
     pub hint: Option<String>,
 }
 
 /// The kinds of mistakes in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterErrorKind {
-    /// It is no sentence of the language.
+    /// A syntax error.
     Syntax,
-    /// A name that nobody knows.
+    /// An unknown name.
     UnknownName,
-    /// A sentence without meaning: a port of ARP, a prefix of 33 bits.
+    /// Valid syntax without meaning: a port of ARP, a prefix of 33 bits.
     Meaning,
-    /// Part of the language, but not about Ethernet frames or not to be answered by looking at one.
+    /// Part of the language, but not about Ethernet frames, or not decidable from a frame.
     NotOfFrames,
-    /// Longer or more nested than is sensible.
+    /// Too long or nested too deep.
     TooLarge,
 }
 
@@ -50,7 +50,7 @@ impl FilterError {
         self
     }
 
-    /// Two lines that show the place: the expression, and a mark under what is meant.
+    /// Two lines that show the place: the expression, and a mark under the mistake.
     pub fn marked(&self, expression: &str) -> String {
         let before = expression.get(..self.at.start).unwrap_or(expression).chars().count();
         let wide = expression.get(self.at.clone()).map_or(1, |meant| meant.chars().count().max(1));

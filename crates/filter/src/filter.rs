@@ -67,7 +67,7 @@ impl Filter {
         Self { expression, tree, conjunctions, graph, rules, machine }
     }
 
-    /// A filter for the frames that both filters match. Each expression reads the frame from its start: unlike in the text
+    /// A filter for the frames that both filters match. Each expression reads the frame from its start: unlike in
     /// `vlan and udp`, a `vlan` in the one does not shift the offsets of the other.
     ///
     /// ```
@@ -78,7 +78,7 @@ impl Filter {
     /// frame[12..19].copy_from_slice(&[0x81, 0x00, 0, 5, 0x08, 0x00, 0x45]); // tag 5, IPv4
     /// frame[27] = 17; // UDP
     /// assert!(Filter::compile("vlan 5 and udp")?.matches(&frame));
-    /// assert!(!tagged.and(&udp).matches(&frame), "without a tag before it, it is no UDP packet");
+    /// assert!(!tagged.and(&udp).matches(&frame), "without a tag before it, it is not a UDP packet");
     /// assert!(tagged.and(&Filter::compile("vlan and udp")?).matches(&frame));
     /// # Ok::<(), filter::FilterError>(())
     /// ```
@@ -98,7 +98,7 @@ impl Filter {
         Self::from_tree(expression, self.tree.and(&other.tree), conjunctions)
     }
 
-    /// Whether a frame matches; it begins with its Ethernet header and has no FCS. A test that reads outside the
+    /// Whether a frame (from its Ethernet header, without FCS) matches. A test that reads outside the
     /// frame ends the filter without a match, as in libpcap.
     #[inline]
     pub fn matches(&self, frame: &[u8]) -> bool {
@@ -117,7 +117,7 @@ impl Filter {
         self.tree.values.members()
     }
 
-    /// The filter as rules of which one must hold; `None` when it says anything else, or needs more than 64.
+    /// The filter as rules of which one must hold; `None` when it tests anything else, or needs more than 64.
     ///
     /// ```
     /// use filter::Filter;
@@ -126,25 +126,25 @@ impl Filter {
     /// let [rule] = filter.tuple_rules().unwrap() else { panic!("one rule") };
     /// assert_eq!((rule.protocol, rule.dst_ports.clone()), (Some(17), Some(53..=53)));
     /// assert_eq!((rule.src.address(rule.v6).to_string(), rule.src.len), ("198.51.100.0".into(), 24));
-    /// // ARP packets have no place in such tables.
+    /// // Such tables cannot hold ARP packets.
     /// assert_eq!(Filter::compile("net 198.51.100.0/24").unwrap().tuple_rules(), None);
     /// ```
     pub fn tuple_rules(&self) -> Option<&[TupleRule]> {
         self.rules.as_deref()
     }
 
-    /// Whether the expression is empty, or says no more than an empty one.
+    /// Whether the expression is empty or equivalent to an empty one.
     pub fn matches_everything(&self) -> bool {
         self.graph.start == Target::Match(0)
     }
 
-    /// Whether the expression contradicts itself, like `tcp and udp`; libpcap refuses such ones. Not every contradiction
+    /// Whether the expression contradicts itself, like `tcp and udp`; libpcap rejects those. Not every contradiction
     /// is seen.
     pub fn matches_nothing(&self) -> bool {
         self.graph.start == Target::Nothing
     }
 
-    /// The expression as it was written; of a conjunction both parts, each in square brackets.
+    /// The expression as written; for a conjunction both parts, each in square brackets.
     pub fn expression(&self) -> &str {
         &self.expression
     }
@@ -159,7 +159,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Several filters in order, of which the first that matches counts; what they share is tested once.
+/// Several filters in order, of which the first match counts; shared tests run once.
 #[derive(Debug, Clone)]
 pub struct FilterSet {
     pub(crate) graph: Graph,
@@ -176,7 +176,7 @@ impl FilterSet {
         Self { graph, machine, len: graphs.len() }
     }
 
-    /// The place of the first filter that matches a frame.
+    /// The index of the first filter that matches a frame.
     #[inline]
     pub fn first_match(&self, frame: &[u8]) -> Option<usize> {
         self.first_match_in(frame, 0)

@@ -1,4 +1,4 @@
-//! Tests and where to go from each: what everything that runs a filter is made from.
+//! The decision graph of a filter: both the interpreter and the eBPF compiler work from it.
 //!
 //! A graph answers for one filter or for several in order: the first that matches. There are no loops; a test's
 //! successors have smaller numbers.
@@ -22,7 +22,7 @@ pub(crate) enum Target {
     Nothing,
 }
 
-/// A test and what follows it.
+/// A test and its successors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
     pub(crate) test: Test,
@@ -39,9 +39,9 @@ pub(crate) struct Graph {
     pub(crate) start: Target,
 }
 
-/// Optimising takes the square of the number of steps.
+/// Optimisation takes time quadratic in the number of steps.
 const OPTIMISE_AT_MOST: usize = 4096;
-/// Filters that are optimised already share little; more of them are only joined.
+/// Optimised filters share little; beyond this number they are only concatenated.
 const OPTIMISE_JOINED_AT_MOST: usize = 512;
 
 impl Graph {
@@ -57,7 +57,7 @@ impl Graph {
         graph
     }
 
-    /// The first of several that matches, by its place among them.
+    /// The first of several that matches, by its index.
     pub(crate) fn first_of<'g>(
         graphs: impl DoubleEndedIterator<Item = &'g Self> + ExactSizeIterator,
     ) -> Self {
@@ -88,7 +88,7 @@ impl Graph {
         whole
     }
 
-    /// Steps from the first to be taken on: each before its successors.
+    /// Steps in topological order: each before its successors.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u32, &Step)> {
         self.steps.iter().enumerate().rev().map(|(number, step)| (number as u32, step))
     }
@@ -103,7 +103,7 @@ impl Graph {
                 Target::Step(self.steps.len() as u32 - 1)
             }
             Cond::Chain(first, rest) => {
-                // From the end: what comes before the last part leads to it, or past it.
+                // From the end: each earlier part leads to the next part, or past it.
                 let (mut yes, mut no) = (yes, no);
                 for (link, cond) in rest.iter().rev() {
                     let last = self.add(cond, yes, no, fault);

@@ -1,4 +1,4 @@
-//! An expression's words. Which run of characters is which kind of word follows libpcap: the longest wins,
+//! An expression's words. Tokens follow libpcap: the longest match wins,
 //! and of equally long ones a keyword before an address before a number before a name.
 
 use std::{net::Ipv6Addr, ops::Range};
@@ -9,7 +9,7 @@ mod constants;
 
 pub(crate) use constants::keywords;
 
-/// One word and where it stands.
+/// One word and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -27,16 +27,16 @@ pub(crate) enum Kind {
     Dotted(Dotted),
     Ipv6(Ipv6Addr),
     Mac([u8; 6]),
-    /// Anything else that looks like a name; a backslash before it makes a name of a keyword.
+    /// Anything else that looks like a name; a backslash before a keyword makes it a name.
     Name(String),
 }
 
-/// A number of an IPv4 network as it was written: `10.1` is 0x0a01 in 16 bits.
+/// The number of an IPv4 network as written: `10.1` is 0x0a01 in 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dotted {
     pub(crate) value: u32,
     pub(crate) bits: u32,
-    /// The first two numbers as they were written: a DECnet address is an area and a node.
+    /// The first two numbers as written: a DECnet address is an area and a node.
     pub(crate) pair: (u32, u32),
 }
 
@@ -109,12 +109,11 @@ fn sign(text: &str, start: usize) -> Result<(Kind, usize), FilterError> {
         Some(sign) => Ok((Kind::Sign(sign), sign.len())),
         None => {
             let odd = text.chars().next().unwrap_or_default();
-            let error =
-                FilterError::syntax(start..start + odd.len_utf8(), format!("'{odd}' means nothing here"));
+            let error = FilterError::syntax(start..start + odd.len_utf8(), format!("unexpected '{odd}'"));
             Err(match odd {
-                '"' | '\'' | '`' => error.hint("names need no quotes inside an expression"),
-                '$' => error.hint("ARCnet addresses are not about Ethernet; was a shell variable meant?"),
-                ',' => error.hint("combine several with 'or': port 53 or 443"),
+                '"' | '\'' | '`' => error.hint("write names without quotes"),
+                '$' => error.hint("this is an ARCnet address; did you mean a shell variable?"),
+                ',' => error.hint("join alternatives with 'or': port 53 or 443"),
                 _ => error,
             })
         }
@@ -150,7 +149,10 @@ fn number(text: &str, at: &Range<usize>) -> Result<u32, FilterError> {
     };
     u32::from_str_radix(digits, radix).map_err(|_| {
         if radix == 8 && digits.contains(['8', '9']) {
-            return FilterError::syntax(at.clone(), format!("{text} is no number: a leading 0 means octal"));
+            return FilterError::syntax(
+                at.clone(),
+                format!("{text} is not a number: a leading 0 means octal"),
+            );
         }
         FilterError::meaning(at.clone(), format!("{text} does not fit 32 bits"))
     })
@@ -162,7 +164,7 @@ fn dotted_len(text: &str) -> usize {
     loop {
         let more = number_len(&text[len..]);
         if more == 0 {
-            // A dot without a number behind it is not part of the address.
+            // A dot without a number after it is not part of the address.
             len = len.saturating_sub(1);
             break;
         }
@@ -178,14 +180,14 @@ fn dotted_len(text: &str) -> usize {
 fn dotted(text: &str, at: &Range<usize>) -> Result<Dotted, FilterError> {
     let (mut value, mut bits, mut pair) = (0, 0, [0; 2]);
     for (index, part) in text.split('.').enumerate() {
-        // As in C's inet_aton; here a leading 0 is decimal all the same, as libpcap has it.
+        // As in C's inet_aton; but a leading 0 stays decimal, as in libpcap.
         let byte = match part.strip_prefix("0x").or_else(|| part.strip_prefix("0X")) {
             Some(_) => None,
             None => part.parse::<u32>().ok(),
         };
         let byte = byte.filter(|byte| *byte <= 255 || (text.matches('.').count() == 1 && *byte < 1024));
         let Some(byte) = byte else {
-            return Err(FilterError::meaning(at.clone(), format!("'{text}' is no IPv4 address")));
+            return Err(FilterError::meaning(at.clone(), format!("'{text}' is not an IPv4 address")));
         };
         if let Some(slot) = pair.get_mut(index) {
             *slot = byte;
@@ -231,7 +233,7 @@ fn three_words(text: &str) -> Option<([u8; 6], usize)> {
     Some((address, len))
 }
 
-/// The longest beginning that is an IPv6 address; eight groups or a `::` make one.
+/// The longest prefix that is an IPv6 address: eight groups, or a `::`.
 fn ipv6(text: &str) -> Option<(Ipv6Addr, usize)> {
     let run = text.bytes().take_while(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')).count();
     let run = run.min(45);

@@ -1,6 +1,6 @@
 //! tcpdump's filter language for Ethernet frames: `udp and dst port 53 and net 198.51.100.0/24`.
 //!
-//! An expression is compiled here, without libpcap, and answers in user space and as eBPF for XDP.
+//! This crate compiles expressions without libpcap, to code that runs in user space and to eBPF for XDP.
 //!
 //! ```
 //! use filter::Filter;
@@ -22,7 +22,7 @@
 //! ```
 //! use filter::{Filter, FilterSet};
 //!
-//! let rules = ["arp or icmp", "udp dst port 53", ""].map(|rule| Filter::compile(rule).expect("they are right"));
+//! let rules = ["arp or icmp", "udp dst port 53", ""].map(|rule| Filter::compile(rule).expect("valid expressions"));
 //! let rules = FilterSet::new(&rules);
 //! assert_eq!(rules.first_match(&[0; 60]), Some(2));
 //! let body = rules.to_ebpf(&[1, 2, 3], 0, 4096)?;
@@ -30,8 +30,8 @@
 //! # Ok::<(), filter::EbpfRefusal>(())
 //! ```
 //!
-//! A judge of packets of which only the first bytes are at hand, as tracepoints and flow records have them: what an
-//! expression asks of the bytes behind those is not answered with a match. `len` is then the number of bytes at hand.
+//! Matching packets of which only the first bytes are available, as in tracepoints and flow records: a test of bytes
+//! beyond those does not match. `len` is then the number of bytes available.
 //!
 //! ```
 //! use filter::{Filter, FilterError};

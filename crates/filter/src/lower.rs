@@ -1,6 +1,6 @@
-//! From what an expression says to tests of a frame's bytes.
+//! From the syntax tree to tests of a frame's bytes.
 //!
-//! Order counts: `vlan`, `mpls`, `pppoes` and `geneve` move everything that is written behind them, and a test that
+//! Order matters: `vlan`, `mpls`, `pppoes` and `geneve` shift the offsets of everything written after them, and a test that
 //! reads outside the frame ends the whole filter. Both are as in libpcap.
 
 use std::{net::Ipv4Addr, ops::Range};
@@ -44,7 +44,7 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// The same comparison of the values that are at these places now.
+    /// The same comparison with values renumbered.
     pub(crate) fn moved(self, to: &[ValueId]) -> Self {
         Self { value: to[self.value.0 as usize], with: to[self.with.0 as usize], ..self }
     }
@@ -94,7 +94,7 @@ impl Cond {
         }
     }
 
-    /// The same tests of the values that are at these places now.
+    /// The same tests with values renumbered.
     fn moved(&self, to: &[ValueId]) -> Self {
         match self {
             Self::Always(it) => Self::Always(*it),
@@ -116,7 +116,7 @@ impl Cond {
     }
 }
 
-/// An expression's tests, and the values that they compare: names are known, and offsets count from the frame's start.
+/// An expression's tests, and the values that they compare: names are resolved, and offsets count from the start of the frame.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     pub(crate) cond: Cond,
@@ -140,7 +140,7 @@ impl Tree {
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut values = self.values.clone();
         let here = values.adopt(&other.values);
-        // A chain within a chain keeps the brackets of the first: "and" binds no closer than "or".
+        // A nested chain keeps its brackets: "and" binds no closer than "or".
         let cond = Cond::Chain(Box::new(self.cond.clone()), vec![(Link::And, other.cond.moved(&here))]);
         Self { cond, values }
     }
@@ -207,7 +207,7 @@ impl Lowering<'_> {
     fn test_values(&mut self, value: ValueId, compare: Compare, with: ValueId) -> Cond {
         match (self.values.as_const(value), self.values.as_const(with)) {
             (Some(a), Some(b)) => Cond::Always(compare.holds(a, b)),
-            // A constant stands on the right.
+            // A constant goes to the right-hand side.
             (Some(_), None) => {
                 let turned = |compare| Cond::Test(Test { value: with, compare, with: value });
                 match compare {

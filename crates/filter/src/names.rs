@@ -1,13 +1,13 @@
-//! What names mean. Looking into the network or the system's files is not this crate's: the caller brings them.
+//! What names mean. This crate queries neither the network nor system files: the caller provides their contents.
 
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// Answers what a name in an expression means.
+/// Resolves the names in an expression.
 pub trait Names {
-    /// The addresses of a host; none when nobody knows it.
+    /// The addresses of a host; none when it is unknown.
     fn host(&self, name: &str) -> Vec<IpAddr>;
     /// The network of that name and its mask.
     fn network(&self, name: &str) -> Option<(Ipv4Addr, Ipv4Addr)>;
@@ -24,10 +24,10 @@ pub trait Names {
 pub struct Context<'c> {
     /// What names mean.
     pub names: &'c dyn Names,
-    /// The mask of the interface's IPv4 network, for `ip broadcast`; 0.0.0.0 when there is none, and then only
+    /// The mask of the interface's IPv4 network, for `ip broadcast`; 0.0.0.0 when it has no IPv4 address: then only
     /// 0.0.0.0 and 255.255.255.255 are broadcasts.
     pub netmask: Ipv4Addr,
-    /// Whether expressions may name sets of networks (`src set bad`), which are looked up by whoever runs the filter.
+    /// Whether expressions may name sets of networks (`src set bad`), which the caller of the filter looks up.
     pub has_sets: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Service {
     pub udp: Option<u16>,
 }
 
-/// The well-known services and protocols (IANA's registries), and what system files say, given as text.
+/// The well-known services and protocols (IANA's registries), and system files, passed as text.
 ///
 /// ```
 /// use filter::{Names, NameTables};
@@ -61,7 +61,7 @@ pub struct NameTables {
 }
 
 impl NameTables {
-    /// With the names of a file like `/etc/hosts`; lines that are none are skipped, here and below.
+    /// With the names of a file like `/etc/hosts`; invalid lines are skipped, here and below.
     #[must_use]
     pub fn hosts(mut self, text: &str) -> Self {
         for (address, names) in lines(text) {
@@ -163,7 +163,7 @@ impl Names for NameTables {
     }
 }
 
-/// A network's number moved up to where it stands in an address, and the mask that its bytes make.
+/// A network's number shifted to its place in an address, and the mask of its bytes.
 pub(crate) fn shifted(mut number: u32) -> (u32, u32) {
     let mut mask = u32::MAX;
     while number != 0 && number >> 24 == 0 {
@@ -182,7 +182,7 @@ fn network_number(text: &str) -> Option<u32> {
     Some(bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)))
 }
 
-/// First word and other words of each line that has some; `#` begins a comment.
+/// First word and other words of each line that is not empty; `#` begins a comment.
 fn lines(text: &str) -> impl Iterator<Item = (&str, std::str::SplitWhitespace<'_>)> {
     text.lines().filter_map(|line| {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -193,7 +193,7 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, std::str::SplitWhitespace<'_
 /// RFC 6761, section 6.3.
 const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// IANA's Service Name and Transport Protocol Port Number Registry, as Debian's netbase has it: over TCP, UDP.
+/// IANA's Service Name and Transport Protocol Port Number Registry, from Debian's netbase: over TCP, UDP.
 const SERVICES: &[(&str, u16, &str)] = &[
     ("echo", 7, "tu"),
     ("discard", 9, "tu"),
@@ -266,7 +266,7 @@ const SERVICES: &[(&str, u16, &str)] = &[
     ("http-alt", 8080, "t"),
 ];
 
-/// Other names of these services, as Debian's netbase has them.
+/// Other names of these services, from Debian's netbase.
 const ALIASES: &[(&str, &str)] = &[
     ("imap", "imap2"),
     ("jabber-client", "xmpp-client"),

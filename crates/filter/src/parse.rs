@@ -1,4 +1,4 @@
-//! From words to conditions. The grammar is pcap-filter(7)'s; where that is silent, libpcap's own.
+//! From words to conditions. The grammar is pcap-filter(7)'s; where that is silent, libpcap's behaviour.
 //!
 //! `and` and `or` bind equally and from left to right; an id without qualifiers has those of the condition before
 //! it (`port 53 or 443`); `%` and `^` take everything to their right, because libpcap's do.
@@ -14,17 +14,17 @@ use crate::{
 mod arithmetic;
 mod operators;
 
-/// More nesting than this is refused: reading is recursive.
+/// The nesting limit: the parser is recursive.
 const DEPTH: usize = 64;
-/// More arithmetic than this is refused: what computes is recursive.
+/// The arithmetic limit: evaluation is recursive.
 const OPERATORS: usize = 256;
 /// Longer expressions are refused.
 const LENGTH: usize = 1 << 16;
 
-/// The condition that the text is; `None` when it is empty: everything matches.
+/// Parses the text as a condition; `None` when it is empty: everything matches.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, FilterError> {
     if text.len() > LENGTH {
-        let problem = format!("an expression of {} bytes is too long (at most {LENGTH})", text.len());
+        let problem = format!("an expression must be at most {LENGTH} bytes long, not {}", text.len());
         return Err(FilterError::new(FilterErrorKind::TooLarge, 0..0, problem));
     }
     let tokens = words(text)?;
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Node>, FilterError> {
     match parser.tokens.get(parser.next) {
         None => Ok(Some(node)),
         Some(token) => {
-            // A misspelt keyword was taken for a host's name.
+            // The lexer took a misspelt keyword for a host name.
             if let Some(Token { kind: Kind::Name(name), at }) = parser.tokens.get(parser.next - 1)
                 && near_keyword(name).is_some()
             {
@@ -82,7 +82,7 @@ impl Parser<'_> {
         Some(link)
     }
 
-    /// Whether an id without qualifiers comes, behind any number of "not" and "(".
+    /// Whether an id without qualifiers follows, after any number of "not" and "(".
     fn at_id(&self) -> bool {
         let (mut at, mut open) = (self.next, 0);
         while let Some(token) = self.tokens.get(at) {
@@ -144,8 +144,8 @@ impl Parser<'_> {
             let id = parser.one_id()?;
             let at = start..parser.behind();
             let Some(qualifiers) = qualifiers else {
-                let error = FilterError::syntax(at, "nothing before says what this is");
-                return Err(error.hint("say 'host', 'net', 'port' or 'proto' before it"));
+                let error = FilterError::syntax(at, "no qualifier says what this is");
+                return Err(error.hint("write 'host', 'net', 'port' or 'proto' before it"));
             };
             Ok((Node::Leaf(Primitive::Match(qualifiers, id), at), Some(qualifiers)))
         })
@@ -168,15 +168,15 @@ impl Parser<'_> {
                     self.next += 1;
                     Id::DottedMask(*dotted, *mask)
                 }
-                Some(token) => return Err(self.unexpected(token, "a mask like 255.255.0.0 is wanted, not")),
+                Some(token) => return Err(self.unexpected(token, "expected a mask like 255.255.0.0, not")),
                 None => return Err(self.missing("a mask like 255.255.0.0")),
             },
             Kind::Dotted(dotted) => Id::Dotted(*dotted),
             Kind::Word(word) => {
-                let error = self.unexpected(token, "an address, name or number is wanted, not the keyword");
+                let error = self.unexpected(token, "expected an address, name or number, not the keyword");
                 return Err(error.hint(format!("a backslash makes it a name: \\{word}")));
             }
-            Kind::Sign(_) => return Err(self.unexpected(token, "an address, name or number is wanted, not")),
+            Kind::Sign(_) => return Err(self.unexpected(token, "expected an address, name or number, not")),
         })
     }
 
@@ -187,11 +187,11 @@ impl Parser<'_> {
             Kind::Word(word) => *word,
             Kind::Name(name) => return Err(bare_name(name, token.at.clone())),
             Kind::Dotted(_) | Kind::Ipv6(_) | Kind::Mac(_) => {
-                let error = FilterError::syntax(token.at.clone(), "an address alone is no condition");
-                return Err(error.hint("say 'host', 'net' or 'ether host' before it"));
+                let error = FilterError::syntax(token.at.clone(), "an address alone is not a condition");
+                return Err(error.hint("write 'host', 'net' or 'ether host' before it"));
             }
             Kind::Number(_) | Kind::Sign("(" | "-") => return self.relation(start),
-            Kind::Sign(_) => return Err(self.unexpected(token, "a condition is wanted, not")),
+            Kind::Sign(_) => return Err(self.unexpected(token, "expected a condition, not")),
         };
         if word == "len" {
             return self.relation(start);
@@ -210,7 +210,7 @@ impl Parser<'_> {
         self.qualified(protocol, start)
     }
 
-    /// What may follow a protocol, or stand without one.
+    /// What may follow a protocol, or appear without one.
     fn qualified(&mut self, protocol: Option<Protocol>, start: usize) -> Result<Read, FilterError> {
         let word = match self.peek() {
             Some(Kind::Word(word)) => *word,
@@ -295,7 +295,7 @@ impl Parser<'_> {
     }
 
     fn keyword(&mut self, word: &str) -> Result<Primitive, FilterError> {
-        let token = self.tokens.get(self.next).expect("the caller looked at it");
+        let token = self.tokens.get(self.next).expect("the caller peeked at it");
         self.next += 1;
         Ok(match word {
             "less" => Primitive::Less(self.number()?),
@@ -307,7 +307,7 @@ impl Parser<'_> {
             "geneve" => Primitive::Geneve(self.bracketed_number()?),
             "llc" => Primitive::Llc(self.llc_type()?),
             "byte" => self.byte()?,
-            _ => return Err(self.unexpected(token, "a condition is wanted, not")),
+            _ => return Err(self.unexpected(token, "expected a condition, not")),
         })
     }
 
@@ -324,7 +324,7 @@ impl Parser<'_> {
                 let error = FilterError::meaning(token.at.clone(), "'byte' cannot combine bits");
                 return Err(error.hint(format!("write ether[{offset}] & 3 != 0")));
             }
-            _ => return Err(self.unexpected(token, "=, < or > is wanted, not")),
+            _ => return Err(self.unexpected(token, "expected =, < or >, not")),
         };
         Ok(Primitive::Byte(offset, relation, self.number()?))
     }
@@ -332,7 +332,7 @@ impl Parser<'_> {
     fn llc_type(&mut self) -> Result<Option<LlcType>, FilterError> {
         let (name, at) = match self.tokens.get(self.next) {
             Some(Token { kind: Kind::Name(name), at }) => (name.as_str(), at),
-            // pf's word for a rule's number, too.
+            // Also pf's keyword for a rule number.
             Some(Token { kind: Kind::Word("rnr"), at }) => ("rnr", at),
             _ => return Ok(None),
         };
@@ -353,10 +353,10 @@ impl Parser<'_> {
             "xid" => LlcType::UnnumberedCommand(0xaf),
             "frmr" => LlcType::UnnumberedCommand(0x87),
             _ => {
-                let problem = format!("'{name}' is no kind of LLC frame");
+                let problem = format!("unknown kind of LLC frame '{name}'");
                 let error = FilterError::new(FilterErrorKind::UnknownName, at.clone(), problem);
                 return Err(
-                    error.hint("they are i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid and frmr")
+                    error.hint("expected i, s, u, rr, rnr, rej, ui, dm, ua, disc, sabme, test, xid or frmr")
                 );
             }
         }))
@@ -372,14 +372,14 @@ impl Parser<'_> {
             Kind::Sign(">=") => Relation::GreaterEqual,
             Kind::Sign("<") => Relation::Less,
             Kind::Sign("<=") => Relation::LessEqual,
-            _ => return Err(self.unexpected(token, "a comparison is wanted, not")),
+            _ => return Err(self.unexpected(token, "expected a comparison, not")),
         };
         self.next += 1;
         let right = self.arithmetic()?;
         Ok((Node::Leaf(Primitive::Relation(left, relation, right), start..self.behind()), None))
     }
 
-    /// A number that may be missing, and may stand in brackets.
+    /// An optional number, optionally in brackets.
     fn bracketed_number(&mut self) -> Result<Option<u32>, FilterError> {
         let open = self.tokens[self.next..].iter().take_while(|token| token.kind == Kind::Sign("(")).count();
         let Some(Token { kind: Kind::Number(number), .. }) = self.tokens.get(self.next + open) else {
@@ -398,7 +398,7 @@ impl Parser<'_> {
                 self.next += 1;
                 Ok(*number)
             }
-            Some(token) => Err(self.unexpected(token, "a number is wanted, not")),
+            Some(token) => Err(self.unexpected(token, "expected a number, not")),
             None => Err(self.missing("a number")),
         }
     }
@@ -435,18 +435,18 @@ impl Parser<'_> {
         }
     }
 
-    /// Where the next word stands, or the end.
+    /// The position of the next word, or the end.
     fn here(&self) -> Range<usize> {
         self.tokens.get(self.next).map_or(self.end..self.end, |token| token.at.clone())
     }
 
-    /// Where the word before the next one ends.
+    /// The end of the previous word.
     fn behind(&self) -> usize {
         self.next.checked_sub(1).and_then(|last| self.tokens.get(last)).map_or(0, |token| token.at.end)
     }
 
     fn missing(&self, what: &str) -> FilterError {
-        FilterError::syntax(self.end..self.end, format!("the expression ends where {what} is wanted"))
+        FilterError::syntax(self.end..self.end, format!("the expression ends, expected {what}"))
     }
 
     fn unexpected(&self, token: &Token, wanted: &str) -> FilterError {
@@ -470,7 +470,7 @@ impl Parser<'_> {
         read: impl FnOnce(&mut Self) -> Result<T, FilterError>,
     ) -> Result<T, FilterError> {
         if self.depth == DEPTH {
-            let problem = format!("brackets and 'not' nest more than {DEPTH} deep");
+            let problem = format!("brackets and 'not' are nested more than {DEPTH} deep");
             return Err(FilterError::new(FilterErrorKind::TooLarge, self.here(), problem));
         }
         self.depth += 1;
@@ -481,17 +481,17 @@ impl Parser<'_> {
 }
 
 fn bare_name(name: &str, at: Range<usize>) -> FilterError {
-    let error = FilterError::syntax(at, format!("'{name}' is no keyword"));
+    let error = FilterError::syntax(at, format!("unknown keyword '{name}'"));
     if name.split_once('-').is_some_and(|(first, _)| crate::lexer::keywords().any(|known| known == first)) {
         return error.hint("a name may have '-' in it: put spaces around a minus sign");
     }
     match near_keyword(name) {
         Some(near) => error.hint(format!("did you mean '{near}'?")),
-        None => error.hint(format!("a host's name needs 'host' before it: host {name}")),
+        None => error.hint(format!("a host name needs 'host' before it: host {name}")),
     }
 }
 
-/// The keyword that a name may have been meant for.
+/// The keyword that a name is probably a misspelling of.
 fn near_keyword(name: &str) -> Option<&'static str> {
     let near = crate::lexer::keywords()
         .filter(|known| known.len() > 2 && distance(known, name) <= 1 + known.len() / 6);
@@ -517,17 +517,17 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// What the language has for other links, or for what a frame does not tell: the problem and a hint.
+/// Parts of the language for other links, or that a frame cannot answer: the problem and a hint.
 fn not_of_ethernet(word: &str) -> Option<(String, &'static str)> {
-    let ethernet = "expressions here are about Ethernet frames";
+    let ethernet = "expressions here apply to Ethernet frames only";
     Some(match word {
         "inbound" | "outbound" => {
-            (format!("'{word}' is not written in a frame"), "XDP and receive queues see only what comes in")
+            (format!("a frame does not contain '{word}'"), "XDP and receive queues only see incoming frames")
         }
         "ifindex" | "ifname" => {
-            (format!("'{word}' is not written in a frame"), "choose the interface when starting linerate")
+            (format!("a frame does not contain '{word}'"), "choose the interface when starting linerate")
         }
-        "rset" | "rnr" | "srnr" | "reason" | "action" => (format!("'{word}' is about pf's log"), ethernet),
+        "rset" | "rnr" | "srnr" | "reason" | "action" => (format!("'{word}' applies to pf's log"), ethernet),
         "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" | "radio" => {
             (format!("'{word}' is about 802.11"), ethernet)
         }

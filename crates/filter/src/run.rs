@@ -1,4 +1,4 @@
-//! Verdicts in user space: steps laid out one behind the other, each a load, a mask, a comparison and a jump.
+//! Verdicts in user space: steps in one array, each a load, a mask, a comparison and a jump.
 
 use crate::{
     ast::Op,
@@ -7,7 +7,7 @@ use crate::{
     value::{Size, Value, ValueAt, ValueId, Values, compute},
 };
 
-/// A filter, or several, made for running.
+/// A filter, or several, ready to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     steps: Box<[MachineStep]>,
@@ -35,7 +35,7 @@ enum Source {
     Byte,
     Half,
     Word,
-    /// The same, behind the IPv4 header that begins there.
+    /// The same, behind the IPv4 header at that offset.
     ByteBehind(u32),
     HalfBehind(u32),
     WordBehind(u32),
@@ -47,7 +47,7 @@ enum Source {
     BothComputed(ValueId),
 }
 
-/// Jumps to here and above end: so much plus the filter that matches.
+/// Jump targets from here on end the run: this plus the index of the filter that matches.
 const END: u32 = 1 << 31;
 const NOTHING: u32 = u32::MAX;
 
@@ -156,7 +156,7 @@ fn source(values: &Values, value: ValueId) -> (Source, u32, u32) {
     }
 }
 
-/// Where the IPv4 header is whose length this value is.
+/// The offset of the IPv4 header whose length this value is.
 pub(crate) fn ipv4_header(values: &Values, value: ValueId) -> Option<u32> {
     let Value::Op(Op::Shl, words, two) = values.of(value) else { return None };
     let Value::Op(Op::And, first, nibble) = values.of(words) else { return None };
@@ -211,7 +211,7 @@ fn load(frame: &[u8], at: u64, size: Size) -> Option<u32> {
     }
 }
 
-/// Headers that are followed at most.
+/// The most headers that are followed.
 pub(crate) const CHAIN_HEADERS: u32 = 8;
 /// Numbers of headers that another follows: hop-by-hop and destination options, routing, fragment; authentication;
 /// and of the end.
@@ -219,8 +219,8 @@ pub(crate) const CHAIN_OPTIONS: [u32; 4] = [0, 60, 43, 44];
 pub(crate) const CHAIN_AUTHENTICATION: u32 = 51;
 pub(crate) const CHAIN_END: u32 = 59;
 
-/// Whether a protocol is among an IP packet's headers, as libpcap looks for it: IPv4 has only the authentication
-/// header, and behind one of these the next is looked for from its own length on, not from its end.
+/// Whether a protocol is among an IP packet's headers, found as libpcap does: IPv4 has only the authentication header,
+/// and after one of these the search continues from its own length on, not from its end.
 fn chain(frame: &[u8], start: ValueAt, v6: bool, protocol: u32) -> Option<u32> {
     let start = start.at as usize;
     let (mut next, mut at) = match v6 {

@@ -1,4 +1,4 @@
-//! Filters that say no more than which addresses, protocols and ports: tables find those, a thousand at once.
+//! Filters that test only addresses, protocols and ports: a table can look up a thousand of them at once.
 
 use std::{
     collections::HashSet,
@@ -12,9 +12,9 @@ use crate::{
     names::{Context, shifted},
 };
 
-/// What must hold of a packet, all of it.
+/// Conditions that must all hold for a packet.
 ///
-/// Rules are about frames without VLAN tag that hold the headers that are asked for.
+/// Rules apply to frames without a VLAN tag that hold the headers they test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TupleRule {
     /// IPv6 packets; else IPv4 packets.
@@ -32,23 +32,23 @@ pub struct TupleRule {
     pub dst_ports: Option<RangeInclusive<u16>>,
 }
 
-/// An address prefix; of length 0 it is every address.
+/// An address prefix; length 0 matches every address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     /// Bits of the address, the highest first; those behind the prefix are 0, and so are an IPv4 address's last 96.
     pub bits: u128,
-    /// How many of them count.
+    /// Prefix length.
     pub len: u8,
 }
 
-/// A filter that needs more is no case for tables.
+/// A filter that needs more rules does not suit a table.
 const MOST_RULES: usize = 64;
-/// Found behind an IPv6 header, it hides what the packet carries.
+/// After an IPv6 header it hides the packet's protocol.
 const FRAGMENT: u8 = 44;
 const PROTOCOLS_WITH_PORTS: [u8; 3] = [6, 17, 132];
 
 impl TupleRule {
-    /// Whether IPv6 packets match, too, that have a fragment header before this protocol.
+    /// Whether IPv6 packets with a fragment header before this protocol match too.
     pub fn follows_fragment_header(&self) -> bool {
         self.v6 && self.protocol.is_some() && self.src_ports.is_none() && self.dst_ports.is_none()
     }
@@ -62,7 +62,7 @@ impl Prefix {
         if v6 { Ipv6Addr::from(self.bits).into() } else { Ipv4Addr::from((self.bits >> 96) as u32).into() }
     }
 
-    /// Whether an address, with its bits as here, begins so.
+    /// Whether an address, in the same bit layout, has this prefix.
     pub fn contains(&self, bits: u128) -> bool {
         (bits ^ self.bits).leading_zeros() >= u32::from(self.len)
     }
@@ -73,7 +73,7 @@ impl Prefix {
     }
 }
 
-/// What kind of packet has the addresses.
+/// The kind of packet that has the addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Family {
     Ipv4,
@@ -82,7 +82,7 @@ enum Family {
     Rarp,
 }
 
-/// A conjunction, about any kind of packet.
+/// A conjunction that applies to any kind of packet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tuple {
     family: Family,
@@ -92,22 +92,22 @@ struct Tuple {
     ports: [Option<(u16, u16)>; 2],
 }
 
-/// Conjunctions of which one must hold: an expression that says no more than addresses, protocols and ports.
+/// A disjunction of conjunctions: an expression that tests only addresses, protocols and ports.
 #[derive(Debug, Clone)]
 pub(crate) struct Conjunctions(Vec<Tuple>);
 
 impl Conjunctions {
-    /// Of an expression, when it is no more.
+    /// From an expression that tests nothing else.
     pub(crate) fn of(node: Option<&Node>, context: Context<'_>) -> Option<Self> {
         any_of(node?, context).map(Self)
     }
 
-    /// Those of which one holds when both have one that holds; `None` when they are too many.
+    /// The conjunction of both, multiplied out; `None` when it has too many terms.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         distinct(pairs(&self.0, &other.0)).map(Self)
     }
 
-    /// As rules; `None` when one is about something else, or when they are more than 64.
+    /// As rules; `None` when a term tests something else, or beyond 64 rules.
     pub(crate) fn rules(&self) -> Option<Vec<TupleRule>> {
         let rules: Option<Vec<_>> = self.0.iter().map(Tuple::rule).collect();
         rules.filter(|rules| rules.len() <= MOST_RULES)
@@ -151,7 +151,7 @@ impl Tuple {
     }
 }
 
-/// The conjunctions of which one must hold.
+/// The terms of the disjunction.
 fn any_of(node: &Node, context: Context<'_>) -> Option<Vec<Tuple>> {
     match node {
         Node::Not(_) => None,
@@ -172,13 +172,13 @@ fn any_of(node: &Node, context: Context<'_>) -> Option<Vec<Tuple>> {
     }
 }
 
-/// What two conjunctions say together, for each pair that does not contradict itself; not all when they are too many.
+/// Merges each pair of conjunctions that does not contradict itself; stops when there are too many.
 fn pairs(some: &[Tuple], more: &[Tuple]) -> Vec<Tuple> {
     let pairs = some.iter().flat_map(|one| more.iter().filter_map(|other| one.both(other)));
     pairs.take(4 * MOST_RULES + 1).collect()
 }
 
-/// Each once; `None` when they are too many.
+/// Without duplicates; `None` when there are too many.
 fn distinct(mut tuples: Vec<Tuple>) -> Option<Vec<Tuple>> {
     let mut known = HashSet::new();
     tuples.retain(|tuple| known.insert(tuple.clone()));
@@ -332,7 +332,7 @@ fn of_ports(with: Qualifiers, id: &Id, context: Context<'_>) -> Option<Vec<Tuple
     Some(tuples)
 }
 
-/// The same about one side, about both, or about either.
+/// The same test for one side, for both, or for either.
 fn by_direction(direction: Option<Direction>, set: impl Fn(&mut Tuple, usize), family: Family) -> Vec<Tuple> {
     let with = |sides: &[usize]| {
         let mut tuple = Tuple::any(family);

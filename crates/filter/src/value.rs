@@ -1,14 +1,14 @@
-//! What an expression computes from a frame: pure values, each kept once.
+//! What an expression computes from a frame: pure values without duplicates.
 
 use std::collections::HashMap;
 
 use crate::ast::Op;
 
-/// Which value; those that a value needs have smaller numbers.
+/// The number of a value; its operands have smaller numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(pub(crate) u32);
 
-/// 32 bits, unsigned. Reading outside the frame and dividing by zero are faults: there is no value then.
+/// 32 bits, unsigned. Reading outside the frame and dividing by zero are faults, which yield no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     Const(u32),
@@ -25,7 +25,7 @@ pub(crate) enum Value {
         then: ValueId,
         otherwise: ValueId,
     },
-    /// 1 when a protocol is found in the chain of headers of an IP packet that begins there, or else 0.
+    /// 1 when a protocol is in the header chain of the IP packet at that offset, else 0.
     Chain {
         start: ValueAt,
         v6: bool,
@@ -53,7 +53,7 @@ pub enum Side {
     Destination,
 }
 
-/// An offset into the frame: a computed one, when there is, and a constant; their sum does not wrap.
+/// An offset into the frame: an optional computed part and a constant; their sum does not wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ValueAt {
     pub(crate) base: Option<ValueId>,
@@ -103,7 +103,7 @@ impl Values {
     }
 
     pub(crate) fn load(&mut self, place: ValueAt, size: Size) -> ValueId {
-        // A constant base is no base.
+        // A constant base is folded into the offset.
         let fixed = place.base.and_then(|base| self.as_const(base));
         let place = match fixed.and_then(|base| base.checked_add(place.at)) {
             Some(at) => ValueAt { base: None, at },
@@ -126,7 +126,7 @@ impl Values {
             (Op::Add | Op::Or | Op::Xor, Some(0), _)
             | (Op::Mul, Some(1), _)
             | (Op::And, Some(u32::MAX), _) => right,
-            // As libpcap's optimiser has it: what does not matter is not read.
+            // As in libpcap's optimiser: a value that does not matter is not read.
             (Op::Mul | Op::And, _, Some(0)) => right,
             _ => self.intern(Value::Op(op, left, right)),
         }
@@ -140,7 +140,7 @@ impl Values {
         self.intern(Value::Member(at as u32))
     }
 
-    /// What is to be known of a frame besides its bytes, in the order of their numbers.
+    /// What must be known of a frame besides its bytes, in the order of their numbers.
     pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
@@ -166,7 +166,7 @@ impl Values {
         self.intern(Value::Chain { start, v6, protocol })
     }
 
-    /// So many bytes are in the frame when this value could be computed: it reads them whatever they are.
+    /// The frame has at least this many bytes if this value could be computed: it always reads them.
     pub(crate) fn certain_extent(&self, value: ValueId) -> u32 {
         match self.of(value) {
             Value::Const(_) | Value::Len | Value::Chain { .. } | Value::Member(_) => 0,
@@ -186,7 +186,7 @@ impl Values {
         })
     }
 
-    /// The values of another filter, here: its first one is the first of the answer.
+    /// Adds the values of another filter and returns their new numbers, in its order.
     pub(crate) fn adopt(&mut self, other: &Self) -> Vec<ValueId> {
         let mut here: Vec<ValueId> = Vec::with_capacity(other.values.len());
         for value in &other.values {

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, plan) in [("smallest", smallest), ("default", LabPlan::default()), ("threaded NAPI", threaded)]
     {
         let mut times = Vec::with_capacity(LABS);
-        // Kept until the end: the kernel takes labs down in the background, which would slow the next one.
+        // Kept until the end: the kernel tears labs down in the background, which would slow the next one.
         let mut labs = Vec::with_capacity(LABS);
         for _ in 0..LABS {
             let start = Instant::now();

@@ -1,9 +1,9 @@
-//! Getting the rights that a lab needs.
+//! Obtains the privileges that a lab needs.
 
 use sys::capability::Capability;
 use sys::netns::{UserNamespaceError, become_root_in_user_namespace};
 
-/// By which right this process creates labs.
+/// The privilege by which this process creates labs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// It has the capabilities over the machine.
@@ -13,8 +13,8 @@ pub enum Access {
     UserNamespace,
 }
 
-/// Makes sure that this process may create labs: it stays as it is when it has CAP_SYS_ADMIN and CAP_NET_ADMIN,
-/// else it becomes root of a new user namespace, for which it must have one thread.
+/// Ensures that this process may create labs: it changes nothing when it has CAP_SYS_ADMIN and CAP_NET_ADMIN,
+/// otherwise it becomes root of a new user namespace, for which it must be single-threaded.
 pub fn gain_access() -> Result<Access, UserNamespaceError> {
     if Capability::SysAdmin.held() && Capability::NetAdmin.held() {
         return Ok(Access::Privileged);

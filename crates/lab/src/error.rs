@@ -1,4 +1,4 @@
-//! What can go wrong with a lab.
+//! Errors of labs.
 
 use std::fmt;
 use std::io;
@@ -32,8 +32,8 @@ impl fmt::Display for SideName {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// No lab can be made from this plan.
-    #[error("the lab's plan cannot be carried out: {}", one_after_the_other(.problems))]
+    /// The plan is invalid.
+    #[error("invalid plan of a lab: {}", one_after_the_other(.problems))]
     Plan {
         /// Every reason.
         problems: Vec<PlanError>,
@@ -88,7 +88,7 @@ pub enum LabError {
         /// What was tried, and the cause.
         source: ProcError,
     },
-    /// A real interface cannot be lent to the lab.
+    /// A real interface cannot be used for the lab.
     #[error("cannot use {interface} for the lab's {side} side: {reason}")]
     NotFree {
         /// Which side.
@@ -98,7 +98,7 @@ pub enum LabError {
         /// Why not.
         reason: NotFree,
     },
-    /// The interface did not start, or an address was not taken for the side's own.
+    /// The interface did not start, or an address was not accepted.
     #[error("the lab's {side} side was not ready after {after:?}")]
     NotReady {
         /// Which side.
@@ -106,7 +106,7 @@ pub enum LabError {
         /// How long was waited.
         after: Duration,
     },
-    /// sysfs cannot be mounted, hence NAPI not be threaded. `PermissionDenied`: a container hides parts of `/sys`;
+    /// sysfs cannot be mounted, so NAPI cannot be threaded. `PermissionDenied`: a container hides parts of `/sys`;
     /// run outside of it, or without threaded NAPI.
     #[error("cannot reach sysfs of the lab's receiving side, which threaded NAPI needs")]
     ThreadedNapiOutOfReach {
@@ -130,12 +130,12 @@ pub enum LabError {
     },
 }
 
-/// Why a real interface cannot be lent to a lab.
+/// Why a real interface cannot be used for a lab.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotFree {
     /// It would lose its addresses and routes.
-    #[error("it is up, and in use as far as anybody can tell")]
+    #[error("it is up, and so may be in use")]
     Up,
     /// It would not survive the end of the lab's namespace.
     #[error("it is virtual ({kind}), and would be deleted with the lab")]
@@ -144,14 +144,14 @@ pub enum NotFree {
         kind: String,
     },
     /// The lab does not change it.
-    #[error("its MTU is {mtu}, and the frames need {needed}")]
+    #[error("its MTU is {mtu}, but the frames need {needed}")]
     Mtu {
-        /// As it is, in bytes.
+        /// The present MTU in bytes.
         mtu: u32,
-        /// As it has to be.
+        /// The MTU needed.
         needed: u32,
     },
-    /// Whoever uses them does so through the kernel's driver.
+    /// Their users need the kernel's driver.
     #[error("it has addresses ({})", .addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Addressed {
         /// Its addresses.

@@ -10,7 +10,7 @@ use crate::plan::LabPlan;
 use crate::side::Side;
 
 /// A veth pair between two network namespaces; it ends when this value, the threads that entered it and the
-/// sockets opened in it are gone. Or two real interfaces in such namespaces, which then come back as they were.
+/// sockets opened in it are gone. Or two real interfaces in such namespaces, which return unchanged.
 #[derive(Debug)]
 pub struct Lab {
     tx: Side,
@@ -21,7 +21,7 @@ impl Lab {
     /// How long the kernel may take to start queues and addresses; on an idle machine it takes microseconds.
     const READY_AT_MOST: Duration = Duration::from_secs(30);
 
-    /// Creates the lab; when this returns, packets can be sent in both directions and none has been.
+    /// Creates the lab; on return, packets can be sent in both directions and none has been sent.
     ///
     /// Needs CAP_SYS_ADMIN and CAP_NET_ADMIN; see [`gain_access`](crate::gain_access).
     pub fn create(plan: &LabPlan) -> Result<Self, LabError> {
@@ -32,7 +32,7 @@ impl Lab {
         let mut lab = Self { tx: Side::prepare(SideName::Tx, plan)?, rx: Side::prepare(SideName::Rx, plan)? };
         match &plan.interfaces {
             Some(interfaces) => {
-                // Both are looked at before either is touched.
+                // Both are checked before either is changed.
                 let tx = lab.tx.find(&interfaces.tx, plan)?;
                 let rx = lab.rx.find(&interfaces.rx, plan)?;
                 let taken = interfaces.taken;
@@ -57,7 +57,7 @@ impl Lab {
         lab.tx.bring_up(plan)?;
         lab.tx.introduce(&lab.rx)?;
         lab.rx.introduce(&lab.tx)?;
-        // A card that is taken has no link before its ring is there, and nor has the other end of its cable.
+        // A card taken from its driver has no link before its ring exists, and neither has the other end of its cable.
         if !(lab.tx.is_taken() || lab.rx.is_taken()) {
             lab.wait_until_ready()?;
         }
@@ -67,7 +67,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Waits until both sides can carry packets, which cards that start anew cannot for seconds.
+    /// Waits until both sides can carry packets, which takes seconds after a restart of a card.
     pub fn wait_until_ready(&self) -> Result<(), LabError> {
         self.tx.wait_until_ready(Self::READY_AT_MOST)?;
         self.rx.wait_until_ready(Self::READY_AT_MOST)

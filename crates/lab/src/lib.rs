@@ -5,9 +5,9 @@
 //!   lab-tx  198.18.0.1 …  2001:2::1 …   <──────>   lab-rx  198.19.0.1 …  2001:2:0:1::1 …
 //! ```
 //!
-//! Nothing else is in there: no ARP, no neighbour discovery, no multicast reports. The counters of both ends
-//! start at 0 and count only what the user of the lab sends. Everything is held by descriptors of this process
-//! and ends with them, also after a kill.
+//! It contains nothing else: no ARP, no neighbour discovery, no multicast reports. The counters of both ends
+//! start at 0 and count only packets of the lab's user. Descriptors of this process hold everything,
+//! which ends with them, even after a kill.
 //!
 //! ```no_run
 //! use lab::{Lab, LabPlan};
@@ -26,9 +26,9 @@
 //! | receive backlog full (no NAPI; `net.core.netdev_max_backlog`) | `dropped` of [`sys::procfs::softnet_stat`]; by the kernel's source also `rx_dropped` of lab-rx and `tx_dropped` of lab-tx |
 //! | NAPI ring full (256 packets) | `tx_dropped` of lab-tx, and once more in `UdpSndbufErrors` or `Udp6SndbufErrors` of the sending side |
 //! | an XDP program dropped it | `rx_queue_<n>_xdp_drops` of [`Side::driver_statistics`] |
-//! | socket buffer full, nobody listens | `UdpRcvbufErrors`, `UdpNoPorts`, `Udp6…` of [`Side::net_counters`] of the receiving side |
+//! | socket buffer full, no socket | `UdpRcvbufErrors`, `UdpNoPorts`, `Udp6…` of [`Side::net_counters`] of the receiving side |
 //!
-//! A datagram to a port where nobody listens makes the receiver send an ICMP error, as anywhere.
+//! For a datagram to a port without a socket the receiver sends an ICMP error.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,4 +1,4 @@
-//! What a lab shall look like: plain data.
+//! The plan of a lab: plain data.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LabPlan {
-    /// Transmit and receive queues of either end. The receive queue of a packet is the transmit queue that the
+    /// Transmit and receive queues of each end. The receive queue of a packet is the transmit queue that the
     /// sender used; nothing is hashed.
     pub queues: u32,
     /// Largest IP packet in bytes.
     pub mtu: u32,
-    /// Addresses of either family on either side.
+    /// Addresses of each family on each side.
     pub addresses: u16,
-    /// Whether the receiving side's packets are processed by kernel threads (one for each queue) and not within
-    /// the sender's own system calls. Switches GRO on at the receiving side, because veth has no NAPI without;
-    /// that merges TCP segments, but no datagrams unless their socket asks for `UDP_GRO`.
+    /// Whether kernel threads (one per queue) process the receiving side's packets instead of the sender's own system
+    /// calls. Turns GRO on at the receiving side, because veth has no NAPI without it; GRO merges TCP segments, but
+    /// datagrams only if their socket requests `UDP_GRO`.
     pub threaded_napi: bool,
     /// The CPUs of those threads: queue n goes to entry n modulo their number. Empty: the scheduler chooses.
     /// Needs CAP_SYS_NICE over the machine.
     pub napi_cpus: Vec<u32>,
-    /// Whether those threads run before all others of their CPUs, as a card's softirq does before an application; else the
-    /// scheduler shares a CPU out. Ignored without CAP_SYS_NICE.
+    /// Whether those threads outrank all others on their CPUs, as a card's softirq outranks an application; otherwise the
+    /// scheduler shares the CPU. Ignored without CAP_SYS_NICE.
     pub napi_first: bool,
-    /// Whether the ends take packets larger than the MTU (TSO, GSO, `UDP_SEGMENT`). A veth never cuts them: each
-    /// counts as one and arrives as one. Off, the kernel cuts them before the veth.
+    /// Whether the ends accept packets larger than the MTU (TSO, GSO, `UDP_SEGMENT`). A veth never segments them: each
+    /// counts and arrives as one packet. When off, the kernel segments them before the veth.
     pub gso: bool,
     /// Whether the ends merge received packets (GRO).
     pub gro: bool,
-    /// Whether checksums are left to the veth, which never computes them: packets are cheaper than on a wire, and
-    /// packet sockets and XDP see wrong checksums. Off, every frame is as it would be on a wire.
+    /// Whether checksums are left to the veth, which never computes them: packets are cheaper than on a wire, and packet
+    /// sockets and XDP see wrong checksums. When off, every frame is the same as on a wire.
     pub tx_checksum: bool,
-    /// Whether packets may be in pieces (scatter-gather). Off, the kernel copies each into one piece before it leaves.
+    /// Whether packets may be scattered in memory (scatter-gather). When off, the kernel linearizes each before transmission.
     pub scatter_gather: bool,
-    /// Two real interfaces instead of a veth pair: queues, MTU and offloads are then theirs as they are.
+    /// Two real interfaces instead of a veth pair: queues, MTU and offloads are then those of the interfaces.
     pub interfaces: Option<Interfaces>,
 }
 
@@ -47,9 +47,9 @@ pub struct Interfaces {
     pub tx: String,
     /// The receiving side's.
     pub rx: String,
-    /// Whether they get IPv6 addresses; the kernel then sends a few packets of its own at the start.
+    /// Whether they get IPv6 addresses; the kernel then sends a few packets at the start.
     pub ipv6: bool,
-    /// Sides whose card is taken from the kernel: their interfaces stay where they are, down, until that happens.
+    /// Sides whose card is taken from the kernel: until then their interfaces stay in place, down.
     #[serde(default, skip_serializing_if = "Taken::is_none")]
     pub taken: Taken,
 }
@@ -71,7 +71,7 @@ impl Taken {
 }
 
 impl Default for LabPlan {
-    /// Two queues, 1500 bytes, four addresses; every frame as it would be on a wire.
+    /// Two queues, 1500 bytes, four addresses; every frame as on a wire.
     fn default() -> Self {
         Self {
             queues: 2,
@@ -89,55 +89,55 @@ impl Default for LabPlan {
     }
 }
 
-/// A plan that no lab can be made from.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The kernel allows 1 to 4096.
-    #[error("a lab has 1 to {} queues, not {queues}", LabPlan::MAX_QUEUES)]
+    #[error("queues of a lab must be 1 to {}, not {queues}", LabPlan::MAX_QUEUES)]
     Queues {
-        /// What was asked.
+        /// The requested number.
         queues: u32,
     },
     /// IPv6 needs 1280 bytes; the kernel allows at most 65535.
-    #[error("a lab's MTU is 1280 to 65535 bytes, not {mtu}")]
+    #[error("the MTU of a lab must be 1280 to 65535 bytes, not {mtu}")]
     Mtu {
-        /// What was asked.
+        /// The requested MTU.
         mtu: u32,
     },
-    /// Not one, or more than the address blocks have.
-    #[error("a side has 1 to {} addresses, not {addresses}", LabPlan::MAX_ADDRESSES)]
+    /// None, or more than the address blocks have.
+    #[error("addresses of a side must be 1 to {}, not {addresses}", LabPlan::MAX_ADDRESSES)]
     Addresses {
-        /// What was asked.
+        /// The requested number.
         addresses: u16,
     },
-    /// CPUs for threads that the plan does not ask for.
-    #[error("napi-cpus without threaded-napi: there would be no threads to place")]
+    /// CPUs for threads that the plan does not request.
+    #[error("napi-cpus needs threaded-napi: without it there are no threads to place")]
     CpusWithoutThreads,
-    /// The kernel segments only what it also checksums.
-    #[error("gso without tx-checksum: the kernel allows segmentation only with checksum offload")]
+    /// The kernel segments only packets that it also checksums.
+    #[error("gso needs tx-checksum: the kernel allows segmentation only with checksum offload")]
     GsoWithoutChecksum,
-    /// The kernel segments only what may be in pieces.
-    #[error("gso without scatter-gather: the kernel allows segmentation only of packets in pieces")]
+    /// The kernel segments only packets that may be scattered.
+    #[error("gso needs scatter-gather: the kernel allows segmentation only of scattered packets")]
     GsoWithoutScatterGather,
-    /// A packet would have to leave and come back by the same card.
+    /// A packet would have to leave and return through the same card.
     #[error("both sides of a lab cannot have the same interface {interface}")]
     SameInterface {
         /// Its name.
         interface: String,
     },
-    /// Threads are made for the veth pair only.
-    #[error("threaded-napi is for the embedded veth pair: set it on real interfaces themselves")]
+    /// Threads exist for the veth pair only.
+    #[error("threaded-napi applies to the embedded veth pair: set it on real interfaces directly")]
     ThreadsOfRealInterfaces,
 }
 
 impl LabPlan {
     /// The most queues that the kernel gives an interface.
     pub const MAX_QUEUES: u32 = 4096;
-    /// The most addresses of a side; the kernel needs more than in proportion for more.
+    /// The most addresses of a side; the kernel's time grows faster than their number.
     pub const MAX_ADDRESSES: u16 = 1024;
 
-    /// Every reason why no lab can be made from this plan; none when it is valid.
+    /// Every problem of this plan; none when it is valid.
     pub fn problems(&self) -> Vec<PlanError> {
         let Self { queues, mtu, addresses, .. } = *self;
         let rules = [
@@ -223,12 +223,12 @@ mod tests {
         assert_eq!(
             told,
             [
-                "a lab has 1 to 4096 queues, not 0",
-                "a lab's MTU is 1280 to 65535 bytes, not 1279",
-                "a side has 1 to 1024 addresses, not 0",
-                "napi-cpus without threaded-napi: there would be no threads to place",
-                "gso without tx-checksum: the kernel allows segmentation only with checksum offload",
-                "gso without scatter-gather: the kernel allows segmentation only of packets in pieces",
+                "queues of a lab must be 1 to 4096, not 0",
+                "the MTU of a lab must be 1280 to 65535 bytes, not 1279",
+                "addresses of a side must be 1 to 1024, not 0",
+                "napi-cpus needs threaded-napi: without it there are no threads to place",
+                "gso needs tx-checksum: the kernel allows segmentation only with checksum offload",
+                "gso needs scatter-gather: the kernel allows segmentation only of scattered packets",
             ]
         );
     }

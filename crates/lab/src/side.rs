@@ -1,4 +1,4 @@
-//! One end of the lab: its namespace, interface and addresses, and what the kernel counts there.
+//! One end of the lab: its namespace, interface and addresses, and the kernel's counters there.
 
 use std::fs;
 use std::io;
@@ -30,15 +30,15 @@ pub struct Side {
     /// Both sockets were opened in the namespace and work on it from any thread.
     route: Mutex<RouteSocket>,
     ethtool: EthtoolSocket,
-    /// Of a real interface: the namespace it came from and goes back to.
+    /// For a real interface: the namespace it came from and returns to.
     origin: Option<NetNs>,
-    /// Of a card that is taken from the kernel's driver: its interface and the driver's name as they were. There is no
+    /// For a card taken from the kernel's driver: its former interface and driver name. There is no
     /// interface here.
     left: Option<(Link, String)>,
 }
 
 impl Side {
-    /// Where this side lives. A worker thread enters it, or [`Side::run`] is used.
+    /// The side's namespace. A worker thread enters it, or uses [`Side::run`].
     pub fn namespace(&self) -> &NetNs {
         &self.namespace
     }
@@ -48,12 +48,12 @@ impl Side {
         &self.interface
     }
 
-    /// Whether the card is taken from the kernel's driver: then there is no interface here to ask.
+    /// Whether the card is taken from the kernel's driver: then no interface exists here.
     pub fn is_taken(&self) -> bool {
         self.left.is_some()
     }
 
-    /// The interface's number in this side's namespace; the other side's may be the same.
+    /// The interface's number in this side's namespace; the other side may have the same number.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -63,12 +63,12 @@ impl Side {
         self.mac
     }
 
-    /// The IPv4 addresses, as many as the plan says.
+    /// The IPv4 addresses, as many as planned.
     pub fn ipv4(&self) -> &[Ipv4Addr] {
         &self.ipv4
     }
 
-    /// The IPv6 addresses, as many as the plan says.
+    /// The IPv6 addresses, as many as planned.
     pub fn ipv6(&self) -> &[Ipv6Addr] {
         &self.ipv6
     }
@@ -78,10 +78,10 @@ impl Side {
         self.namespace.run(work).map_err(|source| LabError::Enter { side: self.name, source })
     }
 
-    /// The interface as it is now, with its counters.
+    /// The current state of the interface, with its counters.
     ///
     /// With NAPI at the peer (`gro` or `threaded_napi` in the plan, or an XDP program there), a packet is counted
-    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header. A card that is taken is as
+    /// at both ends when the peer has processed it, without the 14 bytes of its Ethernet header. A taken card is as
     /// it was before.
     pub fn link(&self) -> Result<Link, LabError> {
         if let Some((link, _)) = &self.left {
@@ -117,7 +117,7 @@ impl Side {
         self.run(net_counters)?.map_err(|source| LabError::Proc { side: self.name, source })
     }
 
-    /// The interface's features (offloads) as they are now.
+    /// The interface's features (offloads) in their current state.
     pub fn features(&self) -> Result<Vec<Feature>, LabError> {
         if self.is_taken() {
             return Ok(Vec::new());
@@ -125,7 +125,7 @@ impl Side {
         self.ethtool(|ethtool| ethtool.features(&self.interface))
     }
 
-    /// The NAPI instances of the interface by queue, with their threads; none while veth does without NAPI.
+    /// The NAPI instances of the interface by queue, with their threads; none while veth runs without NAPI.
     pub fn napis(&self) -> Result<Vec<Napi>, LabError> {
         let napis = self.run(|| NetdevSocket::open()?.napis(self.index))?;
         napis.map_err(|source| LabError::Netlink { side: self.name, source })
@@ -162,7 +162,7 @@ impl Side {
         })
     }
 
-    /// A real interface of the calling thread's namespace, when it can be lent.
+    /// A real interface of the calling thread's namespace, if it can be used.
     pub(crate) fn find(&self, interface: &str, plan: &LabPlan) -> Result<Link, LabError> {
         let route = RouteSocket::open().and_then(|mut route| route.link_by_name(interface));
         let link = route.map_err(|source| LabError::Netlink { side: self.name, source })?;
@@ -180,7 +180,7 @@ impl Side {
         }
     }
 
-    /// Leaves a real interface where it is, for an engine that takes its card from the kernel.
+    /// Leaves a real interface in place, for an engine that takes its card from the kernel.
     pub(crate) fn leave(&mut self, link: Link) -> Result<(), LabError> {
         let addresses = RouteSocket::open().and_then(|mut route| route.addresses(link.index));
         let addresses = addresses.map_err(|source| LabError::Netlink { side: self.name, source })?;
@@ -196,7 +196,7 @@ impl Side {
         Ok(())
     }
 
-    /// Moves a real interface here, until this side ends. Its settings stay as they are.
+    /// Moves a real interface here, until this side ends. Its settings stay.
     pub(crate) fn borrow(&mut self, link: Link) -> Result<(), LabError> {
         let origin = NetNs::current().map_err(|source| LabError::Namespace { side: self.name, source })?;
         RouteSocket::open()
@@ -217,7 +217,7 @@ impl Side {
         // Without: a link-local address, hence router solicitations and multicast reports.
         self.netlink(|route| route.disable_address_generation(self.index))?;
         if self.origin.is_some() {
-            // Flags would stay with the interface if this process were killed; "up" does not.
+            // Other flags would outlive this process if it were killed; "up" does not.
             return self.netlink(|route| route.change_flags(self.index, flag::UP, flag::UP));
         }
         self.set_offloads(plan)?;
@@ -226,7 +226,7 @@ impl Side {
         self.netlink(|route| route.change_flags(self.index, flags, flags))
     }
 
-    /// Gives the interface its addresses, and tells it where the other side's are.
+    /// Gives the interface its addresses, and neighbour entries for the other side's.
     pub(crate) fn introduce(&self, peer: &Side) -> Result<(), LabError> {
         if self.is_taken() {
             return Ok(());
@@ -242,7 +242,7 @@ impl Side {
         })
     }
 
-    /// Waits for what the kernel does in workers of its own: until then it drops packets without a word.
+    /// Waits for the kernel's background work: until then it drops packets silently.
     pub(crate) fn wait_until_ready(&self, at_most: Duration) -> Result<(), LabError> {
         if self.is_taken() {
             return Ok(());
@@ -258,9 +258,9 @@ impl Side {
         if ready { Ok(()) } else { Err(LabError::NotReady { side: self.name, after: at_most }) }
     }
 
-    /// Hands each queue's packets to a kernel thread of its own, on the CPUs of the plan.
+    /// Lets one kernel thread per queue process packets, on the CPUs of the plan.
     ///
-    /// By sysfs: `napi-set` of the netlink family `netdev` is younger (Linux 6.17) and for root of the machine only.
+    /// Through sysfs: `napi-set` of the netlink family `netdev` is newer (Linux 6.17) and for the machine's root only.
     pub(crate) fn thread_napi(&self, cpus: &[u32], go_first: bool) -> Result<(), LabError> {
         let out_of_reach = |source| LabError::ThreadedNapiOutOfReach { source };
         let sysfs = Sysfs::of(&self.namespace).map_err(out_of_reach)?;
@@ -271,7 +271,7 @@ impl Side {
         }
         let napis = self.napis()?;
         for thread in napis.iter().filter_map(|napi| napi.thread).filter(|_| go_first) {
-            // A group of processes may have no time for real-time threads (`cpu.rt_runtime_us`): then it waits its turn.
+            // A cgroup may have no real-time budget (`cpu.rt_runtime_us`): then the threads keep normal scheduling.
             sys::cpu::go_first(thread).ok();
         }
         napis
@@ -336,7 +336,7 @@ impl Drop for Side {
     }
 }
 
-/// What has no IPv6 sends nothing by itself.
+/// An interface without IPv6 sends nothing on its own.
 fn disable_ipv6() -> io::Result<()> {
     fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
 }
@@ -344,7 +344,7 @@ fn disable_ipv6() -> io::Result<()> {
 const FORWARDING: &str = "/proc/sys/net/ipv6/conf/default/forwarding";
 
 /// A namespace can inherit IPv6 forwarding from the machine (`net.core.devconf_inherit_init_net`); its interfaces
-/// then join the group of all routers and tell the other end so.
+/// then join the group of all routers and announce it to the other end.
 fn stop_forwarding() -> io::Result<()> {
     if fs::read(FORWARDING)?.starts_with(b"0") { Ok(()) } else { fs::write(FORWARDING, "0") }
 }

@@ -9,8 +9,8 @@
 //!                                            pair1a <──> pair1b   pair2a <──> pair2b …
 //! ```
 //!
-//! The packages are those of the Debian archive that this machine's apt is set to. They are unpacked below the
-//! user's cache folder; apt's own state and the machine's packages stay as they are. Emulation is the default:
+//! The packages come from the Debian archive that this machine's apt uses. They are unpacked below the
+//! user's cache folder; apt's state and the machine's packages do not change. Emulation is the default:
 //! rates are not those of hardware, the drivers' behaviour is.
 //!
 //! ```no_run

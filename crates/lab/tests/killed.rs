@@ -1,4 +1,4 @@
-//! A lab leaves nothing behind, whenever its process is killed.
+//! A lab leaves nothing behind, no matter when its process is killed.
 //!
 //! This executable starts itself again; the child creates one lab after another and sends traffic in it until it
 //! is killed at a random moment.
@@ -25,11 +25,11 @@ use testing::wait_for;
 
 /// Kills for each kind of user.
 const ROUNDS: usize = 100;
-/// About as long as the child needs to start and to go through a few labs. Every second kill counts it from the
+/// About the time that the child needs to start and to use a few labs. Every second kill counts it from the
 /// child's start, the others from its first lab, so that a slow machine has labs to kill too.
 const LATEST_KILL: Duration = Duration::from_millis(60);
-/// How long a child may wait for its first lab while the kernel ends those of the children before it: seen once, on a machine
-/// that others used too, to be more than 30 s.
+/// How long a child may wait for its first lab while the kernel tears down those of earlier children: once, on a shared
+/// machine, it took more than 30 s.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         }
         command
     };
-    // Whether a user may have namespaces is found by a child: it changes the process.
+    // A child finds out whether a user may have namespaces, because that changes the process.
     if !as_user("try").status().unwrap().success() {
         return skipped("a user without rights may not have network namespaces here");
     }
@@ -58,12 +58,12 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a child says about a lab before it sends traffic in it.
+/// A child's report about a lab before it sends traffic in it.
 #[derive(Debug, Clone)]
 enum Trace {
-    /// A namespace, by its inode and by its cookie: inodes are used again, cookies never.
+    /// A namespace, by its inode and by its cookie: inodes are reused, cookies never.
     Namespace { inode: u64, cookie: u64 },
-    /// A NAPI thread of the kernel, by its number and its name, which is unique.
+    /// A NAPI thread of the kernel, by its id and its unique name.
     KernelThread { pid: u32, name: String },
 }
 
@@ -139,14 +139,14 @@ fn kill_many_times(user: &str, random: &mut Random, command: impl Fn() -> Comman
     assert!(traces.len() > ROUNDS / 2, "too few labs were ever alive to show anything");
 }
 
-/// What a moment is counted from.
+/// The start of a delay.
 #[derive(Clone, Copy)]
 enum From {
     Start,
     FirstLab,
 }
 
-/// Starts a child, kills it at that moment, and returns what it said until then.
+/// Starts a child, kills it at that moment, and returns its output until then.
 fn kill_after(moment: Duration, from: From, mut command: Command) -> Vec<Trace> {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let (said, hear) = channel();
@@ -162,7 +162,7 @@ fn kill_after(moment: Duration, from: From, mut command: Command) -> Vec<Trace> 
             Ok(line) => traces.extend(Trace::parse(&line)),
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => {
-                panic!("the child ended by itself: {}", child.wait().unwrap())
+                panic!("the child ended before the kill: {}", child.wait().unwrap())
             }
         }
     }
@@ -206,7 +206,7 @@ fn is_left(trace: &Trace) -> bool {
     }
 }
 
-/// Every way to a namespace: of each process the one it lives in, and its descriptors.
+/// Every reference to a namespace: each process's own, and its descriptors.
 fn namespace_links() -> impl Iterator<Item = PathBuf> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let processes = entries(Path::new("/proc")).filter(|path| path.join("ns").exists());
@@ -217,7 +217,7 @@ fn leads_to(path: &Path, link: &str) -> bool {
     fs::read_link(path).is_ok_and(|target| target.as_os_str() == link)
 }
 
-/// Where this user may not look, the inode has to do; a namespace that is gone by now is not the one.
+/// If this user may not look, the inode must suffice; a namespace that is gone by now is not the one.
 fn has_cookie(path: &Path, cookie: u64) -> bool {
     match NetNs::open(path).and_then(|namespace| namespace.cookie()) {
         Ok(found) => found == cookie,

@@ -1,7 +1,7 @@
-//! What a lab promises, as root and as a user without rights.
+//! The guarantees of a lab, as root and as a user without privileges.
 //!
-//! Not under the usual harness: becoming root of a user namespace needs a process with one thread. Arguments that
-//! are no options choose rules by parts of their names.
+//! Not under the usual harness: becoming root of a user namespace needs a single-threaded process. Arguments that
+//! are not options choose rules by parts of their names.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Before this process becomes root of anything.
+/// Before this process becomes root of a user namespace.
 fn without_rights_the_namespace_is_what_fails() {
     let error = Lab::create(&LabPlan::default()).unwrap_err();
     assert_eq!(error.to_string(), "cannot create the network namespace of the lab's sending side");
@@ -89,7 +89,7 @@ fn a_fresh_lab_stays_silent(_: Access) {
     let napi = LabPlan { threaded_napi: true, ..LabPlan::default() };
     let gso = LabPlan { gso: true, tx_checksum: true, gro: true, ..LabPlan::default() };
     let labs = [LabPlan::default(), napi, gso].map(|plan| Lab::create(&plan).unwrap());
-    // Reports of multicast membership come up to a second after an interface is up; nothing else comes later.
+    // Reports of multicast membership come up to a second after an interface is up; nothing else arrives later.
     let nothing =
         receive_for(Duration::from_millis(1500), &bind(labs[0].rx(), labs[0].rx().ipv4()[0].into()));
     assert_eq!(nothing.unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -107,7 +107,7 @@ fn without_scatter_gather_packets_are_in_one_piece(_: Access) {
             let found = features.iter().find(|feature| feature.name == "tx-scatter-gather").unwrap();
             assert_eq!(found.active, scatter_gather, "{}", side.interface());
         }
-        // Of pieces, as TCP makes them.
+        // Scattered, as TCP makes them.
         assert!(stream_a_megabyte(&lab) <= 1514);
     }
 }
@@ -226,7 +226,7 @@ fn threaded_napi_receives_on_threads_of_its_own(_: Access) {
     let [source, target] = [address(lab.tx(), 0, 0), address(lab.rx(), 0, 0)];
     exchange(&bind(lab.tx(), source), &bind(lab.rx(), target), 100);
     assert!(napis.iter().map(times_woken).sum::<u64>() > before, "no thread has run");
-    wait_for("the packets to be counted as NAPI's", || {
+    wait_for("the packets to be counted with NAPI", || {
         let counters = lab.rx().driver_statistics().unwrap();
         let by_napi =
             counters.iter().filter(|(name, _)| name.ends_with("_xdp_packets") && name.starts_with("rx_"));
@@ -302,8 +302,8 @@ fn an_invalid_plan_is_refused_with_every_reason(_: Access) {
     let error = Lab::create(&LabPlan { queues: 0, gso: true, ..LabPlan::default() }).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the lab's plan cannot be carried out: a lab has 1 to 4096 queues, not 0; \
-         gso without tx-checksum: the kernel allows segmentation only with checksum offload"
+        "invalid plan of a lab: queues of a lab must be 1 to 4096, not 0; \
+         gso needs tx-checksum: the kernel allows segmentation only with checksum offload"
     );
 }
 
@@ -325,7 +325,7 @@ fn receive_for(at_most: Duration, socket: &UdpSocket) -> io::Result<usize> {
     socket.recv(&mut [0; 64])
 }
 
-/// Sends datagrams one at a time, each after the one before has arrived.
+/// Sends datagrams one at a time, each after the previous one has arrived.
 fn exchange(source: &UdpSocket, target: &UdpSocket, datagrams: usize) {
     source.connect(target.local_addr().unwrap()).unwrap();
     for _ in 0..datagrams {
@@ -365,7 +365,7 @@ fn times_woken(napi: &Napi) -> u64 {
     status(napi, "voluntary_ctxt_switches").parse().unwrap()
 }
 
-/// Whether the thread is still there; its number alone may already be another's.
+/// Whether the thread is still there; its id alone may already be reused.
 fn still_runs(napi: &Napi) -> bool {
     let name = fs::read_to_string(format!("/proc/{}/comm", napi.thread.unwrap()));
     name.is_ok_and(|name| name.trim_end() == format!("napi/lab-rx-{}", napi.id))

@@ -1,4 +1,4 @@
-//! What the tests of the lab share.
+//! Common parts of the lab's tests.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 /// The user without any rights.
 const NOBODY: u32 = 65534;
 
-/// This executable again, with a word in `LAB_TEST` by which it knows its role.
+/// This executable again, with its role in `LAB_TEST`.
 ///
 /// By `/proc`, because another user may not be able to walk the path to it.
 pub(crate) fn again(role: &str) -> Command {
@@ -21,12 +21,12 @@ pub(crate) fn role() -> Option<String> {
     env::var("LAB_TEST").ok()
 }
 
-/// Makes the command run as a user without rights; only root can.
+/// Makes the command run as a user without privileges; only root can.
 pub(crate) fn as_nobody(command: &mut Command) -> &mut Command {
     command.uid(NOBODY).gid(NOBODY)
 }
 
-/// Ends a test that cannot run here: loudly, and as a failure where everything is required.
+/// Ends a test that cannot run here: loudly, and as a failure when everything is required.
 pub(crate) fn skipped(reason: &str) -> ExitCode {
     testing::skip(reason);
     ExitCode::SUCCESS

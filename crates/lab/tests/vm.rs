@@ -1,4 +1,4 @@
-//! Virtual machines: what the script sees, what comes back, and that nothing stays.
+//! Virtual machines: what the script sees and returns, and that nothing remains.
 
 use std::env;
 use std::fs;
@@ -71,7 +71,7 @@ fn a_lost_machine_of_a_test_gets_a_second_chance() {
         assert_eq!(testing::run_in(&vm, script), "again\n");
         return;
     }
-    // In a process of its own: this repeat is none of the run's.
+    // In its own process: this repeat does not count for the run.
     let log = shared.path().join("log");
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_lost_machine_of_a_test_gets_a_second_chance"])
@@ -125,7 +125,7 @@ fn a_killed_process_takes_its_machine_with_it() {
     wait_for("the emulator's end", || state_of(emulator).is_none_or(|state| state == 'Z').then_some(()));
 }
 
-/// The process that was started by any thread of the test's child and became the emulator.
+/// The process that a thread of the test's child started and that became the emulator.
 fn emulator_of(keeper: &Child) -> Option<u32> {
     let threads = fs::read_dir(format!("/proc/{}/task", keeper.id())).ok()?;
     let children =
@@ -143,14 +143,14 @@ fn state_of(process: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Waits for something that the kernel tells nobody about.
+/// Waits for a change that the kernel does not announce.
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited 30 s in vain for {what}");
+        assert!(Instant::now() < deadline, "{what} did not happen within 30 s");
         std::thread::yield_now();
     }
 }

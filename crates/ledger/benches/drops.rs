@@ -1,8 +1,8 @@
-//! What naming the kernel's drops costs: the same packets with and without the program, in turns.
+//! The cost of naming the kernel's drops: the same packets with and without the program, alternating.
 //!
-//! `make bench-ledger` (root; `ROUNDS=60` for fewer than 300). Delivered: datagrams sent and read in one thread, 64 at a time, while nothing is dropped
-//! and while another CPU drops a million packets a second. Dropped: frames made in the kernel, all of which one CPU
-//! drops, because nobody reads the socket or nobody listens.
+//! `make bench-ledger` (root; `ROUNDS=60` for fewer than 300). Delivered: datagrams sent and read in one thread, 64 at a time, without drops
+//! and while another CPU drops a million packets a second. Dropped: frames made in the kernel, which one CPU drops
+//! because the socket is never read or no socket is bound.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -16,7 +16,7 @@ use port::{RxPort, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions, Wait, XdpTx
 use sys::cpu;
 use wire::{FrameSpec, MacAddr, Sizes, Template, Values};
 
-/// Unless the arguments say how many. Each is a run without and one with the program, the first of the two in turns.
+/// Default number of rounds. Each round is a run without and one with the program, in alternating order.
 const ROUNDS: usize = 300;
 const DELIVERED: usize = 64 * 250;
 const DROPPED: usize = BATCH * 6;
@@ -61,7 +61,7 @@ fn main() {
     }
 }
 
-/// Runs both in turns and prints the medians, and the interval that holds the true change in 95 of 100 cases.
+/// Runs both alternately and prints the medians and the 95 % confidence interval of the change.
 fn report(name: &str, packets: usize, watch: &mut DropWatch, nanos: &mut impl FnMut(usize) -> f64) {
     let before = watch.read().unwrap();
     // The first packets after a change of the kernel's code find cold caches.
@@ -106,7 +106,7 @@ fn report(name: &str, packets: usize, watch: &mut DropWatch, nanos: &mut impl Fn
     );
 }
 
-/// The median between the two values that hold the true one in 95 of 100 cases, whatever the distribution (the sign
+/// The median and its 95 % confidence interval, for any distribution (the sign
 /// test's interval).
 fn middle(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
@@ -121,7 +121,7 @@ fn flood(lab: &Lab, port: u16) -> XdpTx {
     side.run(|| XdpTx::open(template.recipe(), &XdpTxOptions::on(side.index()))).unwrap().unwrap()
 }
 
-/// Has CPU number `cpu` make and drop packets at that pace until it is `over`.
+/// Makes and drops packets on CPU `cpu` at that pace until `over` is set.
 fn a_million_a_second(lab: &Lab, port: u16, cpu: u32, over: &AtomicBool, dropped: &AtomicU64) {
     cpu::pin_to(cpu).unwrap();
     let mut tx = flood(lab, port);
@@ -148,7 +148,7 @@ fn sockets(lab: &Lab) -> (UdpRx, UdpTx) {
     (rx, tx)
 }
 
-/// Nanoseconds to send and read so many.
+/// Nanoseconds to send and read that many.
 fn delivered(rx: &mut UdpRx, tx: &mut UdpTx, packets: usize) -> f64 {
     let began = Instant::now();
     let (mut sent, mut read) = (0, 0);
@@ -161,7 +161,7 @@ fn delivered(rx: &mut UdpRx, tx: &mut UdpTx, packets: usize) -> f64 {
     began.elapsed().as_nanos() as f64
 }
 
-/// A socket that is never read and has no room left.
+/// A socket that is never read and whose buffer is full.
 fn full_socket(lab: &Lab) -> UdpRx {
     let address = (lab.rx().ipv4()[0], 0).into();
     let options = UdpRxOptions { receive_buffer_bytes: Some(4096), ..UdpRxOptions::at(address) };

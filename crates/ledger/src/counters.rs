@@ -1,4 +1,4 @@
-//! What one network namespace counts: an interface, its driver and its queueing discipline, and the protocols.
+//! Counters of one network namespace: an interface, its driver and its queueing discipline, and the protocols.
 
 use sys::{
     NetlinkError,
@@ -14,12 +14,12 @@ use crate::{
     evidence::grown,
 };
 
-/// A reading, or what was counted between two.
+/// A reading, or the difference of two.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostCounters {
-    /// The interface's counters; zero where no interface is looked at.
+    /// The interface's counters; zero without an interface.
     pub link: LinkStats,
-    /// The interface's driver; empty where it has no name.
+    /// The interface's driver; empty when it has no name.
     pub driver: String,
     /// The driver's own counters in its order.
     pub driver_counters: Vec<(String, u64)>,
@@ -42,7 +42,7 @@ pub enum CounterError {
 
 impl HostCounters {
     /// Reads the protocols' counters of the calling thread's namespace, and those of an interface there. A driver
-    /// that has no counters of its own is no error.
+    /// without counters is not an error.
     ///
     /// # Errors
     /// [`CounterError`]: the interface does not exist, or `/proc` cannot be read.
@@ -66,11 +66,11 @@ impl HostCounters {
         Ok(counters)
     }
 
-    /// What was counted since an earlier reading of the same interface.
+    /// The difference to an earlier reading of the same interface.
     #[must_use]
     pub fn since(&self, earlier: &Self, drivers: &Drivers) -> Self {
         let before = |index: usize, name: &str| {
-            // Queues come and go: a counter is known by its place in the list and its name.
+            // Queues appear and vanish: a counter is identified by its index and its name.
             let same = earlier.driver_counters.get(index).filter(|(other, _)| other == name);
             same.or_else(|| earlier.driver_counters.iter().find(|(other, _)| other == name))
                 .map_or(0, |(_, value)| *value)
@@ -91,7 +91,7 @@ impl HostCounters {
         }
     }
 
-    /// A counter of IPv4 and its sibling of IPv6 together.
+    /// The sum of an IPv4 counter and its IPv6 counterpart.
     pub fn both(&self, v4: &str, v6: &str) -> u64 {
         [v4, v6].into_iter().filter_map(|name| self.protocols.value(name)).fold(0, u64::saturating_add)
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn counters_of_the_same_name_are_told_apart_by_their_place() {
-        // vmxnet3 names the counters of every queue alike.
+        // vmxnet3 uses the same counter names for every queue.
         let before = reading(&[("  pkts rx OOB", 5), ("  pkts rx OOB", 100)]);
         let after = reading(&[("  pkts rx OOB", 6), ("  pkts rx OOB", 103)]);
         let grown: Vec<u64> = after

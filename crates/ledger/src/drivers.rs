@@ -1,4 +1,4 @@
-//! The meaning of drivers' own counters (`ethtool -S`), from a data file that people can extend.
+//! The meaning of drivers' own counters (`ethtool -S`), from a data file that users can extend.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub struct Drivers {
     by_name: BTreeMap<String, Driver>,
 }
 
-/// What one counter of a driver is.
+/// The meaning of one counter of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterKind<'d> {
     /// Packets lost.
     Loss(&'d LossCounter),
-    /// Anything that is no loss: packets, bytes, interrupts, refills.
+    /// Anything but a loss: packets, bytes, interrupts, refills.
     Traffic,
     /// Not in the file: shown when it moves.
     Unknown,
@@ -32,13 +32,13 @@ pub enum CounterKind<'d> {
 pub struct LossCounter {
     /// Where they were lost.
     pub place: Place,
-    /// What exactly it counts, and what else sees it.
+    /// What exactly it counts, and which other counters include it.
     pub includes: String,
-    /// Bits of the counter: it wraps there.
+    /// Width of the counter in bits, after which it wraps.
     pub bits: u32,
-    /// The interface's counter that contains it, where its name says something else: `rx_dropped`.
+    /// The interface's counter that contains it, when its name suggests another: `rx_dropped`.
     pub also_in: Option<String>,
-    /// Places whose packets it counts, too, where another counter or event tells them.
+    /// Places whose packets it counts as well, when another counter or event identifies them.
     pub contains: Vec<Place>,
     pattern: String,
 }
@@ -53,11 +53,11 @@ struct Driver {
 /// A data file that cannot be used.
 #[derive(Debug, Error)]
 pub enum DriversError {
-    /// Not TOML, or other keys than expected.
-    #[error("the counters of drivers cannot be read")]
+    /// Not TOML, or with unknown keys.
+    #[error("cannot read the counters of drivers")]
     Parse(#[from] toml::de::Error),
     /// A place that does not exist.
-    #[error("{driver}: counter {counter}: there is no place '{place}'")]
+    #[error("{driver}: counter {counter}: unknown place '{place}'")]
     NoSuchPlace {
         /// The driver.
         driver: String,
@@ -71,7 +71,7 @@ pub enum DriversError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DriverFile {
-    /// Where the meanings come from.
+    /// The source of the meanings.
     #[serde(rename = "source")]
     _source: String,
     /// Other names of the driver.
@@ -113,7 +113,7 @@ impl Drivers {
         drivers
     }
 
-    /// Adds a file's drivers and counters; where both know a counter, the file is right.
+    /// Adds a file's drivers and counters; the file overrides known counters.
     ///
     /// # Errors
     /// [`DriversError`]; then nothing was added.
@@ -139,12 +139,12 @@ impl Drivers {
         Ok(())
     }
 
-    /// Whether anything is known of a driver.
+    /// Whether the driver is known.
     pub fn knows(&self, driver: &str) -> bool {
         self.by_name.contains_key(driver)
     }
 
-    /// What a driver's counter is.
+    /// The meaning of a driver's counter.
     pub fn kind(&self, driver: &str, counter: &str) -> CounterKind<'_> {
         let Some(known) = self.by_name.get(driver) else { return CounterKind::Unknown };
         match known.losses.iter().find(|loss| matches(&loss.pattern, counter)) {
@@ -155,12 +155,12 @@ impl Drivers {
         }
     }
 
-    /// The counters of losses that a driver is said to have.
+    /// The counters of losses that a driver has according to the file.
     pub fn losses(&self, driver: &str) -> &[LossCounter] {
         self.by_name.get(driver).map_or(&[], |known| &known.losses)
     }
 
-    /// The place whose losses a counter explains without counting any.
+    /// The place whose losses a counter explains without counting packets.
     pub fn cause(&self, driver: &str, counter: &str) -> Option<Place> {
         let causes = &self.by_name.get(driver)?.causes;
         causes.iter().find(|cause| cause.is(counter)).map(|cause| cause.place)
@@ -173,7 +173,7 @@ impl Drivers {
 }
 
 impl LossCounter {
-    /// Whether it is the counter of this name.
+    /// Whether the pattern matches this counter.
     pub fn is(&self, name: &str) -> bool {
         matches(&self.pattern, name)
     }
@@ -197,7 +197,7 @@ impl LossFile {
     }
 }
 
-/// `#` stands for a number, `*` for anything, and letters for themselves.
+/// `#` stands for a number, `*` for anything, and other characters for themselves.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some(first) = pattern.chars().next() else { return name.is_empty() };
     let rest = &pattern[first.len_utf8()..];
@@ -277,13 +277,13 @@ mod tests {
         let text = "[mine]\nsource = \"x\"\nlosses = [{ counter = \"lost\", place = \"nowhere\", includes = \"all\" }]\n";
         assert_eq!(
             drivers.extend(text).unwrap_err().to_string(),
-            "mine: counter lost: there is no place 'nowhere'"
+            "mine: counter lost: unknown place 'nowhere'"
         );
         assert!(!drivers.knows("mine"));
         let inside =
             text.replace("nowhere", "xdp-drop").replace("\"all\"", "\"all\", contains = [\"inside\"]");
         let error = drivers.extend(&inside).unwrap_err().to_string();
-        assert_eq!(error, "mine: counter lost: there is no place 'inside'");
+        assert_eq!(error, "mine: counter lost: unknown place 'inside'");
         assert!(drivers.extend("[mine]\nsurce = 1\n").is_err());
     }
 

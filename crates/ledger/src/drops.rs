@@ -1,4 +1,4 @@
-//! What the kernel says it dropped, by name: reasons, functions, and a packet of each.
+//! The kernel's drops by name: reasons, functions, and a sample packet of each.
 
 use std::{
     collections::BTreeMap,
@@ -17,14 +17,14 @@ use crate::reasons::{errno_name, place_by_packet, place_of};
 #[derive(Debug)]
 pub struct DropWatch {
     drops: Drops,
-    /// As long as they are watched they stay, and no other comes to their place in the kernel's memory.
+    /// Holds the namespaces, so that the kernel does not reuse their addresses while they are watched.
     _namespaces: Vec<NetNs>,
 }
 
 /// Which drops are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DropScope {
-    /// Only what came in or was to go out by the interface of this number; 0: by any.
+    /// Only packets received on or sent to the interface with this index; 0: any.
     pub interface: u32,
     /// Only UDP.
     pub only_udp: bool,
@@ -43,20 +43,20 @@ pub enum DropError {
     #[error(transparent)]
     Bpf(#[from] BpfError),
     /// A network namespace.
-    #[error("cannot tell a network namespace from others")]
+    #[error("cannot identify a network namespace")]
     Namespace(#[source] io::Error),
 }
 
-/// What was dropped for one reason in one function.
+/// Drops for one reason in one function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// Which of the watched namespaces, in their order.
+    /// The index of the watched namespace.
     pub namespace: u32,
     /// Why.
     pub kind: DropKind,
-    /// The kernel's name of it: `NO_SOCKET`, `XDP redirect ENXIO`.
+    /// The kernel's name for it: `NO_SOCKET`, `XDP redirect ENXIO`.
     pub reason: String,
-    /// The kernel's function; empty where addresses are hidden, and for XDP.
+    /// The kernel's function; empty when addresses are hidden, and for XDP.
     pub function: String,
     /// Buffers or frames.
     pub buffers: u64,
@@ -66,29 +66,29 @@ pub struct Dropped {
     pub sample: Option<DropSample>,
 }
 
-/// A reading, or what was dropped between two.
+/// A reading, or the difference of two.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DropReading {
     /// By reason and function, most packets first.
     pub places: Vec<Dropped>,
     /// Events that the program counted.
     pub events: u64,
-    /// Events that it had no room for.
+    /// Events that did not fit its tables.
     pub lost: u64,
     /// CPU time of the program, in nanoseconds.
     pub cost_ns: u64,
 }
 
 impl DropWatch {
-    /// Counts from now on what is dropped in these namespaces (at most four), or in all when none is named.
+    /// Starts counting drops in these namespaces (at most four), or in all when none is given.
     ///
     /// # Errors
-    /// [`DropError`]: missing capabilities, or a kernel that gives no reasons.
+    /// [`DropError`]: missing capabilities, or a kernel without drop reasons.
     ///
     /// # Panics
     /// With more than four namespaces.
     pub fn over(namespaces: &[&NetNs], scope: &DropScope) -> Result<Self, DropError> {
-        // Now, and not between the first drop and the counters that are read with it.
+        // Do this now, not between the first drop and the counters read with it.
         functions();
         let ignored = scope.ignored.and_then(number_of).unwrap_or(0);
         let cookies: io::Result<Vec<u64>> = namespaces.iter().map(|namespace| namespace.cookie()).collect();
@@ -106,7 +106,7 @@ impl DropWatch {
         Ok(Self { drops, _namespaces: kept.map_err(DropError::Namespace)? })
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// [`DropError::Bpf`].
@@ -116,7 +116,7 @@ impl DropWatch {
         Ok(DropReading { places, events: counts.events, lost: counts.lost, cost_ns: counts.cost_ns })
     }
 
-    /// Counts nothing until [`Self::resume`]; a benchmark compares with and without.
+    /// Counts nothing until [`Self::resume`]; a benchmark compares both.
     pub fn pause(&mut self) {
         self.drops.pause();
     }
@@ -136,16 +136,16 @@ impl DropWatch {
 }
 
 impl Dropped {
-    /// Counts with their names, one a reason and function.
+    /// Counts with their names, one per reason and function.
     pub(crate) fn all(counts: impl IntoIterator<Item = DropCount>) -> Vec<Self> {
         Self::joined(counts.into_iter().map(Self::named))
     }
 
-    /// Each loss once: without what the kernel frees of packets that were sent, or that another event told.
+    /// Each loss once: without buffers freed after transmission, and without drops that another event already counted.
     fn joined(drops: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for dropped in drops {
-            // The pieces of a buffer that GRO joined are freed after it: they were counted with it.
+            // The segments of a GRO buffer are freed after it: they were counted with it.
             if dropped.function == "skb_release_data" || dropped.is_freed_by_a_driver() {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Dropped {
                 None => all.push(dropped),
             }
         }
-        // A buffer whose redirect failed is dropped after XDP's own event told so.
+        // XDP's own event already counted a buffer whose redirect failed.
         if all.iter().any(|dropped| matches!(dropped.kind, DropKind::XdpRedirect(_))) {
             all.retain(|dropped| dropped.reason != "XDP" || dropped.function != "do_xdp_generic");
         }
@@ -178,8 +178,8 @@ impl Dropped {
         }
     }
 
-    /// Some drivers free what they have sent as if they had dropped it, most by the kernel's `dev_kfree_skb_any()` or, in an
-    /// interrupt, by its `net_tx_action()`; what they dropped is in their counters.
+    /// Some drivers free transmitted buffers as if they were dropped, most by the kernel's `dev_kfree_skb_any()` or, in an
+    /// interrupt, by its `net_tx_action()`; their real drops are in their counters.
     fn is_freed_by_a_driver(&self) -> bool {
         const FREEING: [&str; 6] =
             ["dev_kfree_skb_any", "tx_complete", "unmap_pkt", "clean_tx", "free_tx", "net_tx_action"];
@@ -196,7 +196,7 @@ impl Dropped {
         self.sample = self.sample.take().or(other.sample);
     }
 
-    /// Where that is; `None` for a reason that has no place of its own.
+    /// The place; `None` for a reason without a place of its own.
     pub fn place(&self) -> Option<Place> {
         match self.kind {
             DropKind::Reason(_) => {
@@ -224,7 +224,7 @@ impl Dropped {
 }
 
 impl DropReading {
-    /// What was dropped since an earlier reading of the same watch.
+    /// The difference to an earlier reading of the same watch.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut places: Vec<Dropped> = self.places.clone();
@@ -275,7 +275,7 @@ fn number_of(reason: &str) -> Option<u32> {
     REASONS.iter().find(|(_, name)| *name == reason).map(|(number, _)| *number)
 }
 
-/// The names of the kernel's reasons: they are the same as long as it runs.
+/// The names of the kernel's reasons, which do not change while it runs.
 static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
     let types = KernelTypes::read().ok();
     let reasons = types.map(|types| types.enumeration("skb_drop_reason")).unwrap_or_default();
@@ -283,7 +283,7 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
     reasons.into_iter().map(|(number, name)| (number, short(name))).collect()
 });
 
-/// The kernel's functions, read once: it takes tens of milliseconds. None where it hides them.
+/// The kernel's functions, read once: it takes tens of milliseconds. None when it hides them.
 fn functions() -> &'static KernelSymbols {
     static FUNCTIONS: OnceLock<KernelSymbols> = OnceLock::new();
     FUNCTIONS.get_or_init(|| KernelSymbols::read().ok().flatten().unwrap_or_default())
@@ -329,11 +329,11 @@ mod tests {
             };
             Dropped::joined(told.iter().map(drop)).into_iter().map(|dropped| dropped.function).collect()
         };
-        // What drivers free when it was sent; their own counters tell what they dropped.
+        // Drivers free transmitted buffers like this; their own counters show real drops.
         let sent =
             ["vmxnet3_tq_tx_complete", "vmxnet3_unmap_pkt", "dev_kfree_skb_any_reason", "net_tx_action"];
         assert!(all(&sent.map(|function| (2, "NOT_SPECIFIED", function))).is_empty());
-        // What others drop there, or without a reason elsewhere.
+        // Drops of other code there, or without a reason elsewhere.
         let dropped_there = [(2, "NOT_SPECIFIED", "igb_xmit_frame"), (3, "QDISC_DROP", "net_tx_action")];
         assert_eq!(all(&dropped_there), ["igb_xmit_frame", "net_tx_action"]);
         // Pieces of a buffer that was counted.
@@ -341,7 +341,7 @@ mod tests {
         let redirect = Dropped { kind: DropKind::XdpRedirect(22), ..dropped(7) };
         let freed = Dropped { reason: "XDP".into(), function: "do_xdp_generic".into(), ..dropped(7) };
         assert_eq!(Dropped::joined([freed.clone(), redirect.clone()]), [redirect]);
-        assert_eq!(Dropped::joined([freed.clone()]), [freed], "where XDP's events are not seen");
+        assert_eq!(Dropped::joined([freed.clone()]), [freed], "when XDP's events are not visible");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Counters of emulated cards that are not what the cards' own would be.
+//! Counters of emulated cards that differ from those of real cards.
 
 use std::fs;
 
@@ -8,17 +8,17 @@ const MISSED: &str = "rx_missed_errors";
 /// The PCI subsystem of QEMU's devices (`PCI_SUBVENDOR_ID_REDHAT_QUMRANET`).
 const QEMU: &str = "0x1af4";
 
-/// Whether it is QEMU's 82540EM. The card's register of missed packets (MPC) starts anew when it is read; QEMU's goes on,
-/// and the driver adds all of it to its counter each time that it looks.
+/// Whether it is QEMU's 82540EM. A real card clears its register of missed packets (MPC) on read; QEMU's keeps counting,
+/// and the driver adds the whole value to its counter at every read.
 pub(crate) fn adds_up_what_it_missed(driver: &Driver) -> bool {
     let subsystem = || fs::read_to_string(format!("/sys/bus/pci/devices/{}/subsystem_vendor", driver.bus));
     driver.name == "e1000" && subsystem().is_ok_and(|vendor| vendor.trim() == QEMU)
 }
 
-/// Puts the register in place of the sums of it in the driver's counters, and returns it; `None` where the driver has no such
-/// counter. `again` reads the driver's counters once more, and so makes the driver add
-/// the register once: what it then has more is the register. The driver's own look, every two seconds, may come
-/// between and add it again, so that the least of a few is taken.
+/// Replaces the sums of the register in the driver's counters with the register itself, and returns it; `None` when the
+/// driver has no such counter. `again` reads the driver's counters once more, which makes the driver add the register
+/// once: the increase is the register. The driver's own read, every two seconds, may come in between and add it again, so
+/// the smallest of a few increases is used.
 pub(crate) fn correct(counters: &mut [(String, u64)], again: impl Fn() -> Vec<(String, u64)>) -> Option<u64> {
     const READINGS: usize = 3;
     let missed = |counters: &[(String, u64)]| {
@@ -32,7 +32,7 @@ pub(crate) fn correct(counters: &mut [(String, u64)], again: impl Fn() -> Vec<(S
         before = now;
     }
     let of_driver = counters.iter_mut().find(|(name, _)| name == MISSED);
-    of_driver.expect("it was there").1 = register;
+    of_driver.expect("the counter existed before").1 = register;
     Some(register)
 }
 
@@ -44,12 +44,12 @@ mod tests {
 
     #[test]
     fn the_register_is_what_one_more_look_adds() {
-        // The driver looked many times while the register went from 0 to 30.
+        // The driver read the register many times while it went from 0 to 30.
         let sum = Cell::new(19_176_985);
         let looks = Cell::new(0);
         let again = || {
             looks.set(looks.get() + 1);
-            // The driver's own look comes before the second.
+            // The driver's own read comes before the second.
             sum.set(sum.get() + if looks.get() == 2 { 60 } else { 30 });
             vec![("rx_packets".to_owned(), 5), (MISSED.to_owned(), sum.get())]
         };

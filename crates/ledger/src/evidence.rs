@@ -1,11 +1,11 @@
-//! What counters saw, and the rule that counts a loss once when several of them saw it.
+//! Losses as seen by counters, and the rule that counts a loss once when several counters saw it.
 
 use std::collections::BTreeMap;
 
 use measure::{LedgerLine, Place};
 
-/// Who saw a loss. Counters of one witness are of different packets and add up; different witnesses of a place
-/// see the same packets, and the one that saw most is believed.
+/// Which counter saw a loss. Counts of one witness are of different packets and add up; different witnesses of a place
+/// see the same packets, and the largest count is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
     /// The receiving socket or ring itself.
@@ -40,19 +40,19 @@ struct Sighting {
     contains: Vec<Place>,
 }
 
-/// How the packets of one place are known.
+/// The counters behind one place.
 struct Account {
     packets: u64,
     source: String,
 }
 
 impl Evidence {
-    /// `packets` were lost at `place`, says the counter `source`.
+    /// Records that the counter `source` counted `packets` at `place`.
     pub fn saw(&mut self, place: Place, witness: Witness, packets: u64, source: impl Into<String>) {
         self.saw_all(place, witness, packets, source, &[]);
     }
 
-    /// The same of a counter that also counts what is lost at the places `contains`: what it saw beyond them was
+    /// The same for a counter that includes the losses at the places `contains`: what it saw beyond them was
     /// lost at `place`.
     pub fn saw_all(
         &mut self,
@@ -78,7 +78,7 @@ impl Evidence {
         self.account(place, &mut Vec::new()).map_or(0, |account| account.packets)
     }
 
-    /// One line a place that lost any, in the order a packet meets them.
+    /// One line per place with losses, in the order a packet meets them.
     pub fn lines(&self) -> Vec<LedgerLine> {
         let places = Place::ALL.iter().copied();
         places
@@ -89,7 +89,7 @@ impl Evidence {
     }
 
     fn account(&self, place: Place, above: &mut Vec<Place>) -> Option<Account> {
-        // A counter cannot contain itself by way of others; rules that said so would end here.
+        // A counter cannot contain itself indirectly; rules that claimed that would end here.
         if above.contains(&place) {
             return None;
         }
@@ -99,7 +99,7 @@ impl Evidence {
             witnesses.entry(sighting.witness).or_default().push(sighting);
         }
         let accounts = witnesses.into_values().map(|sightings| self.of_witness(&sightings, above));
-        // Of equals the first: the counters nearest to the loss come first.
+        // Of equal counts the first: the counters nearest to the loss come first.
         let account = accounts.reduce(|best, next| if next.packets > best.packets { next } else { best });
         above.pop();
         account
@@ -130,10 +130,10 @@ impl Evidence {
     }
 }
 
-/// How far a counter of `bits` bits came since an earlier reading.
+/// The increase of a counter of `bits` bits since an earlier reading.
 ///
-/// A counter of 64 bits that is lower than before was set back to 0 (driver reloaded, interface created anew): what
-/// it shows was counted since. A narrower one wrapped.
+/// A counter of 64 bits that is lower than before was reset to 0 (driver reloaded, interface recreated): what
+/// it shows was counted since then. A narrower one wrapped.
 #[must_use]
 pub fn grown(earlier: u64, now: u64, bits: u32) -> u64 {
     match now.checked_sub(earlier) {

@@ -1,4 +1,4 @@
-//! What the counters of one interface say: its driver's, its own, and its queueing discipline's.
+//! Losses from the counters of one interface: its driver's, its own, and its queueing discipline's.
 
 use measure::Place;
 use sys::rtnetlink::LinkStats;
@@ -36,7 +36,7 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
     saw(Place::BadFrame, link.rx_length_errors, "rx_length_errors", &[]);
     saw(Place::OtherHost, link.rx_otherhost_dropped, "rx_otherhost_dropped", &[]);
     saw(Place::NoHandler, link.rx_nohandler, "rx_nohandler", &[]);
-    // A veth counts what its peer did not take; any other driver what it did not take itself.
+    // A veth counts packets that its peer refused; any other driver those that it refused itself.
     if counters.driver == "veth" {
         saw(
             Place::PeerRing,
@@ -62,7 +62,7 @@ pub(crate) fn interface_saw(name: &str, counters: &HostCounters, drivers: &Drive
     evidence.saw(Place::Qdisc, Witness::Qdisc, counters.qdisc_drops, format!("{name} qdisc drops"));
 }
 
-/// What the driver counts of why it lost packets at a place.
+/// The driver's counters that explain its losses at a place.
 fn causes(counters: &HostCounters, place: Place, drivers: &Drivers) -> String {
     let is_one =
         |(name, value): &&(String, u64)| *value > 0 && drivers.cause(&counters.driver, name) == Some(place);
@@ -76,12 +76,12 @@ fn causes(counters: &HostCounters, place: Place, drivers: &Drivers) -> String {
 }
 
 impl HostCounters {
-    /// Whether these are of a network card, whose counters mean what its data sheet says.
+    /// Whether these belong to a network card, whose counters follow its data sheet.
     pub(crate) fn is_card(&self) -> bool {
         !matches!(self.driver.as_str(), "" | "veth")
     }
 
-    /// What is about sending, of the interface alone.
+    /// Losses in sending, from the interface alone.
     pub(crate) fn sending(&self, drivers: &Drivers) -> Self {
         let link = LinkStats {
             tx_dropped: self.link.tx_dropped,
@@ -91,7 +91,7 @@ impl HostCounters {
         self.only(link, |place| place == Place::DriverTx, drivers)
     }
 
-    /// What is about receiving, of the interface alone: what protocols leave is counted by reasons.
+    /// Losses in receiving, from the interface alone; drop reasons count what protocols leave.
     pub(crate) fn receiving(&self, drivers: &Drivers) -> Self {
         let link =
             LinkStats { tx_dropped: 0, tx_errors: 0, rx_nohandler: 0, rx_otherhost_dropped: 0, ..self.link };

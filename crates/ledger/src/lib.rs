@@ -1,8 +1,8 @@
 //! Counters of a machine → places where packets were lost.
 //!
-//! [`Place`] is the list of places in the order a packet meets them, with what each means and its remedy (`measure`).
-//! Counters are read as [`HostCounters`]; drivers' own counters get their meaning from a data file ([`Drivers`]).
-//! [`Evidence`] is what counters saw: where two of them see the same loss it is counted once.
+//! [`Place`] is the list of places in the order a packet meets them, with meaning and remedy (`measure`).
+//! Counters are read as [`HostCounters`]; a data file gives drivers' own counters their meaning ([`Drivers`]).
+//! [`Evidence`] combines counters: a loss that two of them see is counted once.
 //!
 //! ```
 //! use ledger::{Evidence, Place, Witness};
@@ -25,7 +25,7 @@ mod reasons;
 mod rules;
 mod sample;
 
-/// What a drop is made of, as the program counts it.
+/// The parts of a drop as the BPF program counts it.
 pub use bpf::{DropHeaders, DropKind, DropSample};
 pub use counters::{CounterError, HostCounters};
 pub use drivers::{CounterKind, Drivers, DriversError, LossCounter};

@@ -1,4 +1,4 @@
-//! A machine at work: counters read again and again, and what was lost between two readings.
+//! A live machine: repeated readings of counters, and the losses between two of them.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +27,15 @@ pub struct MachineReading {
     pub at_ns: u64,
     interfaces: Vec<(String, HostCounters)>,
     protocols: HostCounters,
-    /// What each CPU's backlog dropped; the machine's, whatever the namespace. Only without a chosen interface.
+    /// Drops of each CPU's backlog, for the whole machine. Only without a chosen interface.
     backlog: Vec<(u32, u32)>,
     sockets: Vec<UdpSocketState>,
-    /// `None` where the kernel does not tell.
+    /// `None` when the kernel does not report them.
     xdp_sockets: Option<Vec<XdpSocket>>,
     drops: Option<DropReading>,
 }
 
-/// A UDP socket whose application does not keep up: what it holds unread now, and what it dropped meanwhile.
+/// A UDP socket whose application does not keep up: its unread memory now, and its drops in the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketGrowth {
     /// `socket:[<n>]` under `/proc/<pid>/fd`.
@@ -44,18 +44,18 @@ pub struct SocketGrowth {
     pub port: u16,
     /// Memory that unread datagrams hold.
     pub unread_bytes: u64,
-    /// Buffers dropped because there was no more room for them, or because their checksum or a filter said no.
+    /// Buffers dropped because the buffer was full, the checksum wrong, or a filter rejected them.
     pub dropped: u64,
 }
 
-/// What was counted between two readings.
+/// The difference of two readings.
 #[derive(Debug, Clone)]
 pub struct MachineGrowth {
     /// The time between.
     pub seconds: f64,
-    /// What the kernel said it dropped; `None` when it was not asked.
+    /// The kernel's named drops; `None` when they were not watched.
     pub drops: Option<DropReading>,
-    /// UDP sockets of the namespace that hold or dropped anything, those that dropped most first.
+    /// UDP sockets of the namespace that hold or dropped anything, the most drops first.
     pub sockets: Vec<SocketGrowth>,
     interfaces: Vec<(String, HostCounters)>,
     protocols: HostCounters,
@@ -67,13 +67,13 @@ pub struct MachineGrowth {
 #[derive(Debug, Default)]
 pub struct FlowTally {
     by_place: BTreeMap<(DropKind, u64), (u64, u64)>,
-    /// Drops of chosen flows at more places than are kept.
+    /// Drops of chosen flows beyond the number of places kept.
     pub beyond: u64,
 }
 
 impl MachineReading {
-    /// Reads the counters of these interfaces of the calling thread's namespace and of its protocols. One that has
-    /// gone is left out. `everything` says that no interface was chosen: then the CPUs' backlogs belong to it.
+    /// Reads the counters of these interfaces of the calling thread's namespace and of its protocols. Interfaces that no
+    /// longer exist are left out. `everything` says that no interface was chosen: then the CPUs' backlogs are included.
     ///
     /// # Errors
     /// [`CounterError`]: `/proc` cannot be read.
@@ -103,7 +103,7 @@ impl MachineReading {
         })
     }
 
-    /// What was counted since an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self, drivers: &Drivers) -> MachineGrowth {
         let interfaces = self.interfaces.iter().filter_map(|(name, now)| {
@@ -146,7 +146,7 @@ fn grown_sockets(earlier: &[UdpSocketState], now: &[UdpSocketState]) -> Vec<Sock
     sockets
 }
 
-/// Sockets that came meanwhile count from 0.
+/// Sockets opened since then count from 0.
 fn grown_xdp_sockets(earlier: &[XdpSocket], now: &[XdpSocket]) -> Vec<XdpSocket> {
     let growth = |socket: &XdpSocket| {
         let before = earlier.iter().find(|other| other.inode == socket.inode);
@@ -189,7 +189,7 @@ impl MachineGrowth {
                     const ABORTED: &[Place] = &[Place::XdpAborted];
                     evidence.saw_all(Place::XdpDrop, Witness::Reason, drop.packets, drop.source(), ABORTED);
                 }
-                // A redirect to a socket that had no room is named by the socket.
+                // The socket names a redirect for which it had no room.
                 Some(Place::XdpRedirect) => {
                     evidence.saw_all(
                         Place::XdpRedirect,
@@ -201,7 +201,7 @@ impl MachineGrowth {
                 }
                 // A packet may have been many fragments; IP counts packets.
                 Some(Place::Reassembly) if not_reassembled(&self.protocols) > 0 => {}
-                // IPsec sends nowhere what it has no state for, and counts it; so goes what a blackhole takes.
+                // IPsec discards packets without a state and counts them; blackhole routes take the same path.
                 Some(Place::NoRoute) if drop.function == "dst_discard_out" => {
                     let without_state = self.protocols.protocols.value("XfrmOutNoStates").unwrap_or(0);
                     let packets = drop.packets.saturating_sub(without_state);
@@ -220,8 +220,8 @@ impl MachineGrowth {
         all
     }
 
-    /// Of so many packets that a queueing discipline dropped, says the kernel: those that an interface without carrier
-    /// refused. They have the same reason; the interface counts them, and no queueing discipline does.
+    /// Of the packets that a queueing discipline dropped according to the kernel: those that an interface without carrier
+    /// refused. They have the same reason; the interface counts them, not the queueing discipline.
     fn not_running(&self, packets: u64) -> u64 {
         let (mut queued, mut refused) = (0u64, 0u64);
         for (_, counters) in &self.interfaces {
@@ -231,12 +231,12 @@ impl MachineGrowth {
         packets.saturating_sub(queued).min(refused)
     }
 
-    /// Whether the kernel tells what AF_XDP sockets lose.
+    /// Whether the kernel reports losses of AF_XDP sockets.
     pub fn sees_xdp_sockets(&self) -> bool {
         self.xdp_sockets.is_some()
     }
 
-    /// Counters that moved and that the data file of drivers does not know: interface, name and growth.
+    /// Counters that moved and are not in the data file of drivers: interface, name and growth.
     pub fn unknown_counters<'g>(&'g self, drivers: &Drivers) -> Vec<(&'g str, &'g str, u64)> {
         let of = |(interface, counters): &'g (String, HostCounters)| {
             let unknown = |name: &str| drivers.kind(&counters.driver, name) == CounterKind::Unknown;
@@ -247,7 +247,7 @@ impl MachineGrowth {
         self.interfaces.iter().flat_map(of).collect()
     }
 
-    /// The same growth with nothing but these drops: what is known of chosen flows.
+    /// The same difference with only these drops: the known part for chosen flows.
     #[must_use]
     pub fn only(&self, places: Vec<Dropped>) -> Self {
         let reading = self.drops.clone().unwrap_or_default();
@@ -264,10 +264,10 @@ impl MachineGrowth {
 }
 
 impl FlowTally {
-    /// The most places that are kept.
+    /// The most places kept.
     const MOST: usize = 1024;
 
-    /// Counts the drops that `is_wanted` says yes to, by their frames' first 128 bytes. A frame that had no Ethernet
+    /// Counts the drops that `is_wanted` accepts, by their frames' first 128 bytes. A frame that had no Ethernet
     /// header when it was dropped gets one with empty addresses.
     pub fn collect(&mut self, watch: &mut DropWatch, mut is_wanted: impl FnMut(&[u8]) -> bool) {
         const AT_ONCE: usize = 65_536;
@@ -295,7 +295,7 @@ impl FlowTally {
         });
     }
 
-    /// What was counted so far, named.
+    /// The counts so far, with names.
     pub fn places(&self) -> Vec<Dropped> {
         let counts = self.by_place.iter().map(|((kind, location), (buffers, packets))| DropCount {
             kind: *kind,
@@ -309,7 +309,7 @@ impl FlowTally {
     }
 }
 
-/// Where an AF_XDP socket loses what was meant for it.
+/// The places where an AF_XDP socket loses packets.
 const OF_XDP_SOCKETS: &[Place] = &[Place::XskFillEmpty, Place::XskFrameSmall, Place::XskRingFull];
 
 /// An AF_XDP socket: the kernel counts a packet that found no frame twice.
@@ -326,44 +326,44 @@ fn xdp_socket_saw(socket: &XdpSocket, evidence: &mut Evidence) {
     saw(Place::XskInvalid, counted.tx_invalid_descs, "tx_invalid_descs");
 }
 
-/// Packets whose fragments were given up.
+/// Packets whose reassembly was given up.
 fn not_reassembled(counters: &HostCounters) -> u64 {
     counters.both("IpReasmFails", "Ip6ReasmFails")
 }
 
-/// What IPsec did not let IPv6 forward, says the kernel.
+/// Packets that IPsec kept IPv6 from forwarding, according to the kernel.
 fn not_forwarded(drops: &DropReading) -> u64 {
     let is_it = |drop: &&Dropped| drop.place() == Some(Place::Ipsec) && drop.function == "ip6_forward";
     drops.places.iter().filter(is_it).fold(0, |sum, drop| sum.saturating_add(drop.packets))
 }
 
-/// What IPsec's policies refused or had no state for: each counter is of another error, but the one of requests for a
-/// state, which are no packets.
+/// What IPsec's policies refused or had no state for: each counter is for another error, except the one for state
+/// requests, which are not packets.
 fn ipsec_refused(counters: &HostCounters) -> u64 {
     let is_loss = |name: &str| name.starts_with("Xfrm") && name != "XfrmAcquireError";
     let errors = counters.protocols.iter().filter(|(name, _)| is_loss(name));
     errors.fold(0, |sum, (_, value)| sum.saturating_add(value))
 }
 
-/// The protocols of the namespace, beside what the kernel named.
+/// The protocols of the namespace, without the drops that the kernel named.
 fn protocols_saw(counters: &HostCounters, drops: Option<&DropReading>, evidence: &mut Evidence) {
     let one = |name: &str| counters.protocols.value(name).unwrap_or(0);
     let of = |v4: &str, v6: &str| counters.both(v4, v6);
     let mut saw = |place, packets, source: &str, contains| {
         evidence.saw_all(place, Witness::Protocol, packets, source, contains);
     };
-    // A datagram that anything below the socket dropped on its way out was a send error of its socket, too.
+    // A datagram dropped below the socket on its way out also counts as a send error of the socket.
     const BELOW: &[Place] =
         &[Place::Firewall, Place::TcEgress, Place::Qdisc, Place::DriverTx, Place::PeerRing, Place::PeerMtu];
     saw(Place::SocketSend, of("UdpSndbufErrors", "Udp6SndbufErrors"), "Udp SndbufErrors", BELOW);
     saw(Place::NoRoute, of("IpOutNoRoutes", "Ip6OutNoRoutes"), "Ip OutNoRoutes", &[]);
     saw(Place::NoRoute, of("IpExtInNoRoutes", "Ip6InNoRoutes"), "Ip InNoRoutes", &[]);
-    // IPv6 counts what it does not forward for its size in both of its own.
+    // IPv6 counts packets too big to forward in two of its counters.
     let too_big = one("IpFragFails").saturating_add(one("Ip6FragFails").max(one("Ip6InTooBigErrors")));
     saw(Place::TooBig, too_big, "Ip FragFails, Ip6 InTooBigErrors", &[]);
     saw(Place::Reassembly, not_reassembled(counters), "Ip ReasmFails", &[]);
     saw(Place::IpProtocol, of("IpInUnknownProtos", "Ip6InUnknownProtos"), "Ip InUnknownProtos", &[]);
-    // IPv6 discards what IPsec does not let it forward.
+    // IPv6 counts as discards what IPsec keeps it from forwarding.
     let discarded = of("IpInDiscards", "Ip6InDiscards").saturating_sub(drops.map_or(0, not_forwarded));
     let ipsec: &[Place] = if drops.is_some() { &[] } else { &[Place::Ipsec] };
     saw(Place::IpInput, discarded, "Ip InDiscards", ipsec);
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_bus_that_stalls_is_the_cause_of_what_a_port_discards_and_counts_nothing_itself() {
-        // Made up, after the meaning of the counters in the documentation of the driver.
+        // Invented values; the meaning of the counters follows the driver's documentation.
         let mut card = HostCounters { driver: "mlx5_core".into(), ..HostCounters::default() };
         let moved = [
             ("rx_packets", 40_960_000),
@@ -473,7 +473,7 @@ mod tests {
             ..HostCounters::default()
         };
         let expected = [is(Place::XdpDrop, 50), is(Place::XdpAborted, 10), is(Place::XdpRedirect, 5)];
-        // One number for all three.
+        // One count for all three.
         let virtio = card("virtio_net", &[("rx_queue_0_xdp_drops", 65)]);
         assert_eq!(lost(&growth(virtio, vec![aborted(), redirect()])), expected);
         // A number each.

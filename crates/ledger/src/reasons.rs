@@ -2,8 +2,8 @@
 
 use measure::Place;
 
-/// The place of a reason, `None` for one that has no place of its own: it is shown by its name. `function` is where
-/// the kernel dropped it: reasons that say nothing are told apart by it.
+/// The place of a reason, `None` for one without a place: it is shown by its name. `function` is where
+/// the kernel dropped it: it distinguishes unspecific reasons.
 pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
     Some(match reason {
         "NO_SOCKET" => Place::NoSocket,
@@ -15,7 +15,7 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         "NETFILTER_DROP" => Place::Firewall,
         "XFRM_POLICY" => Place::Ipsec,
         "OTHERHOST" => Place::OtherHost,
-        // IP's and the transports' functions give the same reason.
+        // IP's and the transports' functions share the reason.
         "PKT_TOO_SMALL" | "HDR_TRUNC" if is_of_transport(function) => Place::TransportHeader,
         "PKT_TOO_SMALL" | "IP_INHDR" | "IPV6_BAD_EXTHDR" | "HDR_TRUNC" | "TCP_MINTTL" => Place::IpHeader,
         "IP_RPFILTER"
@@ -27,7 +27,7 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         | "UNICAST_IN_L2_MULTICAST"
         | "MAC_INVALID_SOURCE" => Place::IpAddress,
         "IP_INNOROUTES" | "IP_OUTNOROUTES" => Place::NoRoute,
-        // IPv6 says so of a wrong version and of an unknown option.
+        // IPv6 uses it for a wrong version and for an unknown option.
         "UNHANDLED_PROTO" if function.starts_with("ip6_") => Place::IpHeader,
         "UNHANDLED_PROTO" | "INVALID_PROTO" => Place::NoHandler,
         "IP_NOPROTO" => Place::IpProtocol,
@@ -38,7 +38,7 @@ pub(crate) fn place_of(reason: &str, function: &str) -> Option<Place> {
         "CPU_BACKLOG" => Place::Backlog,
         "XDP" if function == "do_xdp_generic" => Place::XdpRedirect,
         "XDP" => Place::XdpDrop,
-        // What a TUN or TAP was given by whoever holds its descriptor comes in by it.
+        // Packets written to a TUN or TAP descriptor enter through this function.
         _ if function == "tun_get_user" => Place::ReceivingInterface,
         "FULL_RING" | "DEV_READY" | "DEV_HDR" | "TAP_FILTER" | "TAP_TXFILTER" | "SKB_GSO_SEG" => {
             Place::DriverTx
@@ -61,7 +61,7 @@ fn is_of_transport(function: &str) -> bool {
     ["udp", "tcp_v"].iter().any(|name| function.contains(name))
 }
 
-/// Code that gives no reason, by its function.
+/// Code without a reason, by its function.
 fn unspecified(function: &str) -> Option<Place> {
     match function {
         "veth_xmit" | "veth_forward_skb" => Some(Place::PeerRing),
@@ -69,11 +69,11 @@ fn unspecified(function: &str) -> Option<Place> {
         "veth_xdp_rcv_skb" | "netif_receive_generic_xdp" | "do_xdp_generic" => Some(Place::XdpDrop),
         "packet_rcv" | "tpacket_rcv" => Some(Place::PacketRing),
         "__dev_direct_xmit" => Some(Place::DriverTx),
-        // Multicast that nobody here joined: what other hosts say when an interface comes up, mostly.
+        // Multicast of groups not joined here: mostly sent by other hosts when an interface comes up.
         "ip6_mc_input" => Some(Place::OtherHost),
         // A blackhole.
         "dst_discard_out" | "ip_error" => Some(Place::NoRoute),
-        // A policy of IPsec refused to forward it; other faults there have their reasons.
+        // A policy of IPsec refused to forward it; other errors there have their own reasons.
         "ip6_forward" => Some(Place::Ipsec),
         _ if function.starts_with("xfrm") => Some(Place::Ipsec),
         "ipv6_rthdr_rcv" => Some(Place::IpHeader),
@@ -81,23 +81,23 @@ fn unspecified(function: &str) -> Option<Place> {
         _ if function.starts_with("neigh_") => Some(Place::Neighbour),
         "ip_defrag" | "ip6_frag_queue" | "ipv6_frag_rcv" => Some(Place::Reassembly),
         "ip_fragment" | "ip_do_fragment" | "ip6_fragment" => Some(Place::TooBig),
-        // Drivers name the function that sends so: igb_xmit_frame, mlx5e_xmit, start_xmit.
+        // Drivers name their transmit function like this: igb_xmit_frame, mlx5e_xmit, start_xmit.
         _ if function.contains("_xmit") => Some(Place::DriverTx),
         _ => None,
     }
 }
 
-/// Code that gives no reason and drops for two: then a packet of them, from its IP header on, tells them apart.
+/// Code that drops for two causes without a reason: a sample packet, from its IP header on, distinguishes them.
 pub(crate) fn place_by_packet(reason: &str, function: &str, packet: &[u8]) -> Option<Place> {
     if reason != "NOT_SPECIFIED" {
         return None;
     }
     let is_four = packet.first()? >> 4 == 4;
     match function {
-        // IP looked for a way, and at options that name one.
+        // IP looked up a route, and checked source-route options.
         "ip_rcv_finish_core" if is_four && packet[0] & 15 > 5 => Some(Place::IpHeader),
         "ip_rcv_finish_core" if is_four && packet.get(16)? >> 4 == 14 => Some(Place::OtherHost),
-        // Broadcast and multicast that no socket takes, and what is too short for a header.
+        // Broadcast and multicast without a socket, and packets too short for a header.
         "__udp4_lib_rcv" if is_four => {
             let (header, total) = (u16::from(packet[0] & 15) * 4, [*packet.get(2)?, *packet.get(3)?]);
             Some(datagram_of(u16::from_be_bytes(total).saturating_sub(header)))
@@ -115,7 +115,7 @@ fn datagram_of(bytes: u16) -> Place {
     if bytes < HEADER { Place::TransportHeader } else { Place::NoSocket }
 }
 
-/// The name of an error number as `errno.h` has it, for those that XDP gives.
+/// The name of an error number as in `errno.h`, for those that XDP returns.
 pub(crate) fn errno_name(errno: u32) -> String {
     let name = match errno {
         0 => "no room",

@@ -1,5 +1,5 @@
-//! The rules by which counters become lines of a trial's ledger. Where two counters see the same loss it is counted
-//! once; each rule stands beside its line, and docs/ledger.md tells them all.
+//! The rules by which counters become lines of a trial's ledger. A loss that two counters see is counted
+//! once; each rule is documented at its line, and docs/ledger.md lists them all.
 
 use measure::{LedgerLine, LossPlace, Place, Unit};
 
@@ -11,51 +11,51 @@ use crate::{
     interface::interface_saw,
 };
 
-/// What the receiving engine itself counted.
+/// The receiving engine's own counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Received {
     /// Packets delivered.
     pub delivered: u64,
-    /// What the sockets or rings lost; in buffers of up to 64 packets when the kernel joins datagrams.
+    /// Losses of sockets or rings; in buffers of up to 64 packets when the kernel merges datagrams.
     pub lost: u64,
-    /// Whether the kernel may join datagrams (GRO).
+    /// Whether the kernel may merge datagrams (GRO).
     pub gro: bool,
     /// Whether the driver hands packets to AF_XDP sockets.
     pub is_xsk: bool,
     /// Whether packets go through the kernel's protocols to get there.
     pub is_udp: bool,
-    /// Whether a program in XDP counts packets and drops them: delivered, not lost.
+    /// Whether an XDP program counts packets and drops them: then they are delivered, not lost.
     pub is_xdp: bool,
-    /// Whether it is another program, of which only the kernel's counters tell.
+    /// Whether it is another program, of which only the kernel's counters are known.
     pub is_unseen: bool,
-    /// Whether its socket is closed: what was not read by then never will be.
+    /// Whether its socket is closed: packets unread by then are lost.
     pub is_closed: bool,
     /// Datagrams in the buffers that were received; `None` before the first.
     pub joined: Option<JoinedDatagrams>,
-    /// The losses by place, once they are known.
+    /// The losses by place, once known.
     pub losses: Vec<LedgerLine>,
 }
 
-/// How many datagrams GRO joined in a buffer, of those that a receiver got.
+/// Datagrams per GRO buffer among those that a receiver got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinedDatagrams {
     /// The most of one buffer.
     pub most: u64,
 }
 
-/// What a lab's two sides counted during a trial.
+/// The counts of a lab's two sides during a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct LabGrowth<'g> {
     /// The sending side.
     pub tx: &'g HostCounters,
     /// The receiving side.
     pub rx: &'g HostCounters,
-    /// What the kernel said it dropped, the sending side being namespace 0 and the receiving side 1; `None` when
-    /// nobody asked it.
+    /// The kernel's named drops, with the sending side as namespace 0 and the receiving side as 1; `None` when
+    /// not watched.
     pub drops: Option<&'g [Dropped]>,
-    /// Frames that the sending interface or its queueing discipline dropped, told the sender so, and sent later.
+    /// Frames that the sending interface or its queueing discipline dropped with an error to the sender, and that were sent later.
     pub refused: u64,
-    /// Frames that were sent; `None` before that is known. A card that counts more losses than that is not believed.
+    /// Frames sent; `None` while unknown. A card's count above this is discarded as implausible.
     pub sent: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     let mut named = Vec::new();
     if let Some(drops) = drops {
         let already = [refused_by_link, refused_by_qdisc, bounced(tx)];
-        // The driver of a sending veth drops what its peer did not take.
+        // The driver of a sending veth drops what its peer refused.
         let driver = if tx.is_card() { Place::DriverTx } else { Place::PeerRing };
         reasons_saw(drops, driver, already, received, &mut evidence, &mut named);
     }
@@ -94,7 +94,7 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     }
     for line in port_lines(rx, received) {
         match line.place.known() {
-            // A socket's drop count contains all that was lost once the socket was found.
+            // A socket's drop count includes every loss after the socket lookup.
             Some(Place::ReceiveBuffer) => evidence.saw_all(
                 Place::ReceiveBuffer,
                 Witness::Port,
@@ -114,8 +114,8 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     lines
 }
 
-/// Both sides without what their cards cannot have lost, and a line for each counter that says so: more frames than were
-/// sent, by the sender's account and by the sending card's.
+/// Both sides without losses that their cards cannot have had, and a line for each such counter: it claims more frames
+/// than the sender and the sending card sent.
 fn believable(
     tx: &HostCounters,
     rx: &HostCounters,
@@ -161,19 +161,19 @@ fn links_saw(
     drivers: &Drivers,
     evidence: &mut Evidence,
 ) {
-    // A veth end counts as its own tx_dropped whatever its peer did not take, the peer's rx_dropped (backlog full)
-    // included: the backlog is named, the rest is the peer's ring.
+    // A veth end counts in its tx_dropped everything that its peer refused, including the peer's rx_dropped (backlog full):
+    // the backlog is named, the rest is the peer's ring.
     let tx_dropped = tx.link.tx_dropped.saturating_sub(refused);
-    // Frames of XDP that found the peer's ring full stand in tx_dropped at one end and rx_dropped at the other, too.
-    // What an AF_XDP socket did not take is a failed redirect of the driver's, and named by the socket.
+    // Frames of XDP that found the peer's ring full are in tx_dropped at one end and in rx_dropped at the other.
+    // A packet that an AF_XDP socket refused is a failed redirect for the driver; the socket names it.
     let rx_dropped =
         rx.link.rx_dropped.saturating_sub(bounced(tx)).saturating_sub(received.redirected_lost());
-    // Packets larger than the peer's MTU stand in both, and only the kernel's reasons tell them.
+    // Packets larger than the peer's MTU are in both, and only the kernel's reasons distinguish them.
     const NAMED: &[Place] = &[Place::PeerMtu, Place::Backlog];
     evidence.saw_all(Place::PeerRing, Witness::Link, tx_dropped, "lab-tx tx_dropped", NAMED);
     let both = rx_dropped.min(tx_dropped);
     evidence.saw_all(Place::Backlog, Witness::Link, both, "lab-rx rx_dropped", &[Place::PeerMtu]);
-    // Dropped before the backlog was asked, and not seen by the peer.
+    // Dropped before the backlog, and not seen by the peer.
     evidence.saw_all(
         Place::ReceivingInterface,
         Witness::Link,
@@ -181,7 +181,7 @@ fn links_saw(
         "lab-rx rx_dropped",
         &[Place::PeerMtu, Place::Backlog, Place::NoHandler, Place::XdpRedirect],
     );
-    // A program that counts drops what it counted.
+    // A counting program drops what it counted.
     if !received.is_xdp {
         let dropped = sum(rx, drivers, Place::XdpDrop);
         evidence.saw_all(
@@ -194,7 +194,7 @@ fn links_saw(
     }
 }
 
-/// Two cards with a wire between them. What the sending card received is nobody's load, nor what the other sent.
+/// Two cards with a wire between them. Packets received by the sending card or sent by the other are not part of the load.
 fn cards_saw(
     tx: &HostCounters,
     rx: &HostCounters,
@@ -216,15 +216,16 @@ fn cards_saw(
     interface_saw("lab-rx", &receiving, drivers, evidence);
 }
 
-/// Frames that left an end of the pair by XDP and were not taken: its driver's own count.
+/// Frames sent by XDP from an end of the pair and refused: its driver's own count.
 fn bounced(tx: &HostCounters) -> u64 {
     let is_error = |name: &str| name.ends_with("_xdp_tx_errors") || name.ends_with("_xdp_xmit_errors");
     let errors = tx.driver_counters.iter().filter(|(name, _)| is_error(name));
     errors.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// What the kernel named. `driver` is where the sending driver's drops belong. `already` are frames that stand in other
-/// counters of the sending side: refused by the interface, refused by the queueing discipline, and bounced by XDP.
+/// The drops that the kernel named. `driver` is the place of the sending driver's drops. `already` counts frames that
+/// other counters of the sending side include: refused by the interface, refused by the queueing discipline, and bounced
+/// by XDP.
 fn reasons_saw(
     drops: &[Dropped],
     driver: Place,
@@ -240,8 +241,8 @@ fn reasons_saw(
             Some(Place::DriverTx) if is_tx => Some(driver),
             place => place,
         };
-        // A packet socket's copy is taken before, and XDP's and AF_XDP's packets never get so far: the kernel drops
-        // the originals, or nothing.
+        // A packet socket's copy is taken earlier, and packets of XDP and AF_XDP never get this far: the kernel drops the
+        // originals, or nothing.
         let is_past = |place: Place| place >= Place::TcIngress;
         if !(received.is_udp || received.is_unseen || is_tx) && place.is_none_or(is_past) {
             continue;
@@ -269,10 +270,10 @@ fn reasons_saw(
                 Witness::Reason,
                 packets,
                 drop.source(),
-                // A redirect to a socket that had no room is named by the socket.
+                // The socket names a redirect for which it had no room.
                 &[Place::XskFillEmpty, Place::XskFrameSmall, Place::XskRingFull],
             ),
-            // Where a program runs over buffers, one that it aborted goes the same way as one that it dropped.
+            // In generic XDP, an aborted packet takes the same path as a dropped one.
             Place::XdpDrop => {
                 evidence.saw_all(place, Witness::Reason, packets, drop.source(), &[Place::XdpAborted])
             }
@@ -281,25 +282,25 @@ fn reasons_saw(
     }
 }
 
-/// Drops for a reason that belongs to no place.
+/// Drops for a reason without a place.
 pub(crate) fn unplaced(drop: &Dropped) -> LedgerLine {
     let line = LedgerLine::new(format!("dropped: {}", drop.reason), drop.packets, &drop.source());
     LedgerLine { unit: Unit::Buffers, ..line }
 }
 
-/// What the counters of one interface alone say, a line a place.
+/// Losses from the counters of one interface alone, one line per place.
 pub fn interface_lines(name: &str, counters: &HostCounters, drivers: &Drivers) -> Vec<LedgerLine> {
     let mut evidence = Evidence::default();
     interface_saw(name, counters, drivers, &mut evidence);
     evidence.lines()
 }
 
-/// One drop of the kernel's as a line.
+/// One of the kernel's drops as a line.
 pub fn drop_line(drop: &Dropped) -> LedgerLine {
     drop.place().map_or_else(|| unplaced(drop), |place| LedgerLine::at(place, drop.packets, &drop.source()))
 }
 
-/// Places between IP and the application in a namespace where nobody else receives. `reasons` says whether the kernel
+/// Places between IP and the application in a namespace where nothing else receives. `reasons` says whether the kernel
 /// names its drops: then remainders of counters are not needed.
 fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, evidence: &mut Evidence) {
     let of = |v4, v6| counters.both(v4, v6);
@@ -308,7 +309,7 @@ fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, ev
     let ip_checksum = counters.protocols.value("IpExtInCsumErrors").unwrap_or(0);
     let mut saw = |place, packets, source| evidence.saw(place, Witness::Protocol, packets, source);
     saw(Place::IpInput, of("IpInDiscards", "Ip6InDiscards"), "Ip InDiscards");
-    // A wrong checksum of IP counts as a header error, too.
+    // A wrong IP checksum also counts as a header error.
     saw(Place::IpHeader, of("IpInHdrErrors", "Ip6InHdrErrors").saturating_sub(ip_checksum), "Ip InHdrErrors");
     saw(Place::IpAddress, of("IpInAddrErrors", "Ip6InAddrErrors"), "Ip InAddrErrors");
     saw(Place::NoSocket, of("UdpNoPorts", "Udp6NoPorts"), "Udp NoPorts");
@@ -329,7 +330,7 @@ fn protocols_saw(counters: &HostCounters, received: &Received, reasons: bool, ev
     }
 }
 
-/// Datagrams that a socket took and nobody read: what IP delivered, less TCP's segments, what was read and what was
+/// Datagrams that a socket accepted but the application did not read: delivered by IP, less TCP's segments, datagrams read and datagrams
 /// dropped.
 fn left_unread(counters: &HostCounters) -> u64 {
     let of = |v4, v6| counters.both(v4, v6);
@@ -339,7 +340,7 @@ fn left_unread(counters: &HostCounters) -> u64 {
     reached_ip.saturating_sub(elsewhere).saturating_sub(of("UdpInDatagrams", "Udp6InDatagrams"))
 }
 
-/// What the receiving socket or ring lost: by place where that is known, else as one.
+/// Losses of the receiving socket or ring: by place if known, else as one line.
 fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     if received.is_udp {
         return receive_buffer_full(counters, received).into_iter().collect();
@@ -348,7 +349,7 @@ fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
         return Vec::new();
     }
     if received.losses.is_empty() {
-        // Which of its rings it was, an AF_XDP socket tells when it stops; until then any of them accounts for the
+        // An AF_XDP socket reports which of its rings it was when it stops; until then any of them accounts for the
         // redirects that failed.
         let place =
             if received.is_xsk { Place::XskRingFull.into() } else { LossPlace::from("receiving ring") };
@@ -357,16 +358,16 @@ fn port_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     received.losses.clone()
 }
 
-/// The lines of a receiver on a host that others use too: what its own sockets know. The host's other counters
+/// The lines of a receiver on a shared host: only the counts of its own sockets. The host's other counters
 /// are everybody's.
 pub fn host_rx_lines(counters: &HostCounters, received: &Received) -> Vec<LedgerLine> {
     receive_buffer_full(counters, received).into_iter().collect()
 }
 
-/// A socket counts a dropped buffer once, however many datagrams GRO joined in it. IP counts datagrams: what it
-/// took and no application got was in those buffers, as far as none held more than the buffers that were received. What is
-/// beyond that was lost elsewhere, and stays unexplained. Any may hold fewer: what ends a poll of the device is passed on as it
-/// is, and where NAPI has threads a full socket loses those too.
+/// A socket counts a dropped buffer once, however many datagrams GRO merged in it. IP counts datagrams: those it
+/// delivered and no application read were in those buffers, provided that no buffer held more than the buffers that were
+/// received. What exceeds that was lost elsewhere, and stays unexplained. Any buffer may hold fewer: the end of a device
+/// poll is passed on unmerged, and with threaded NAPI a full socket loses those too.
 fn receive_buffer_full(counters: &HostCounters, received: &Received) -> Option<LedgerLine> {
     const MOST_JOINED: u64 = 64; // UDP_GRO_CNT_MAX, net/ipv4/udp_offload.c
     let reached_ip = counters.both("IpExtInNoECTPkts", "Ip6InNoECTPkts");
@@ -392,8 +393,8 @@ fn receive_buffer_full(counters: &HostCounters, received: &Received) -> Option<L
     Some(LedgerLine { unit: Unit::Buffers, ..LedgerLine::at(place, missing.min(most), &source) })
 }
 
-/// Counters of a driver that the data file does not know and that moved: shown as lines without packets, because
-/// nobody knows whether they are losses.
+/// Counters of a driver that moved but are not in the data file: lines without packets, because
+/// it is unknown whether they are losses.
 fn unknown_counters(side: &str, counters: &HostCounters, drivers: &Drivers) -> Vec<LedgerLine> {
     let unknown = |name: &str| drivers.kind(&counters.driver, name) == CounterKind::Unknown;
     let moved = counters.driver_counters.iter().filter(|(name, value)| *value > 0 && unknown(name));
@@ -404,7 +405,7 @@ fn unknown_counters(side: &str, counters: &HostCounters, drivers: &Drivers) -> V
     moved.map(line).collect()
 }
 
-/// All counters of a driver that are about one place.
+/// All counters of a driver for one place.
 fn sum(counters: &HostCounters, drivers: &Drivers, place: Place) -> u64 {
     let is_of = |name: &str| match drivers.kind(&counters.driver, name) {
         CounterKind::Loss(loss) => loss.place == place,

@@ -1,10 +1,10 @@
-//! A dropped packet in words.
+//! A dropped packet as text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bpf::DropSample;
 
-/// `198.18.0.1:1000 → 198.19.0.1:53 UDP`; `None` for what is no IP packet, or was not copied.
+/// `198.18.0.1:1000 → 198.19.0.1:53 UDP`; `None` when it is not an IP packet, or was not copied.
 pub fn flow_words(sample: &DropSample) -> Option<String> {
     let bytes = &sample.bytes[..];
     let (from, to, protocol, ports): (IpAddr, IpAddr, u8, usize) = match bytes.first()? >> 4 {

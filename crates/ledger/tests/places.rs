@@ -1,5 +1,5 @@
-//! Every place that the lab can reach is provoked with a known number of packets; the number stands on its line, and
-//! the ledger closes. As root; else skipped loudly.
+//! Provokes every place that the lab can reach with a known number of packets; its line shows that number, and
+//! the ledger closes. Needs root; otherwise skipped loudly.
 
 #[path = "places/live.rs"]
 mod live;
@@ -50,7 +50,7 @@ fn the_documentation_names_a_test_for_each_place_or_says_why_there_is_none() {
                 _ => read(&format!("../cli/tests/{file}")),
             };
             for test in tests.split(", ").filter_map(|test| test.split(' ').next()) {
-                // What stands in brackets may have a comma, too.
+                // Text in brackets may contain a comma.
                 let is_name = test.contains('_');
                 assert!(!is_name || source.contains(&format!("#[test]\nfn {test}()")), "{place}: {test}");
             }
@@ -74,7 +74,7 @@ fn what_a_refusal_came_instead_of_was_never_sent() {
         (0..100).filter(|_| socket.send(b"x").is_ok()).count() as u64
     };
     let sent = scene.lab.tx().run(connected).unwrap();
-    assert!(sent < 100, "a call tells that an earlier packet was refused");
+    assert!(sent < 100, "a call reports that an earlier packet was refused");
     scene.closes(sent, &udp(0, 0), &[(Place::NoSocket, sent)]);
 }
 
@@ -122,7 +122,7 @@ fn a_checksum_is_wrong() {
         .run(|| {
             let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP)).unwrap();
             let [high, low] = PORT.to_be_bytes();
-            // Source and destination port, length 8 + 4, a checksum that fits nothing, payload.
+            // Source and destination port, length 8 + 4, a wrong checksum, payload.
             let datagram = [0x10, 0, high, low, 0, 12, 0xba, 0xd1, 1, 2, 3, 4];
             for _ in 0..100 {
                 raw.send_to(&datagram, &scene.to().into()).unwrap();
@@ -203,7 +203,7 @@ fn a_queueing_discipline_is_full() {
     let mut rx = scene.lab.rx().run(|| UdpRx::open(&UdpRxOptions::at(scene.to()))).unwrap().unwrap();
     tc(scene.lab.tx(), "qdisc add dev lab-tx root tbf rate 2mbit burst 2000 limit 4000");
     scene.send(200, 20);
-    // What waits there is not lost: it comes later.
+    // Packets waiting there are not lost: they arrive later.
     let queue = || RouteSocket::open().unwrap().root_qdisc(scene.lab.tx().index()).unwrap().unwrap();
     testing::wait_for("the queue to empty", || scene.lab.tx().run(queue).unwrap().queued == 0);
     let dropped = u64::from(scene.lab.tx().run(queue).unwrap().drops);
@@ -285,7 +285,7 @@ fn the_backlog_is_small() {
     let mut rx = scene.lab.rx().run(|| UdpRx::open(&options)).unwrap().unwrap();
     {
         let _small = scene::Sysctl::set("net/core/netdev_max_backlog", "16");
-        // The segments of a buffer reach the backlog of one CPU before anybody takes them out.
+        // The segments of a buffer reach the backlog of one CPU before it is drained.
         scene.send_segmented(1, 64, 100);
     }
     let delivered = count(&mut rx);
@@ -314,14 +314,14 @@ fn a_redirect_meets_a_peer_without_napi() {
         let options = XdpTxOptions { path, ..XdpTxOptions::on(side.index()) };
         let mut tx = side.run(|| XdpTx::open(template.recipe(), &options)).unwrap().unwrap();
         side.run(|| tx.send(64, 7).map(|_| ())).unwrap().unwrap_err();
-        // Frames made in the kernel that are to bounce are redirected to where they are said to have come from.
+        // Frames made in the kernel that must bounce are redirected to their pretended source interface.
         scene.closes(64, &udp(0, 0), &[(Place::XdpRedirect, 64)]);
     }
 }
 
 #[test]
 fn a_program_in_xdp_fails() {
-    // Verdicts by their numbers, as they come out: those that nobody can carry out, and what has no way.
+    // Verdicts by number: those that cannot be carried out, and redirects without a target.
     const XDP_ABORTED: u32 = 0;
     const XDP_TX: u32 = 3;
     const XDP_REDIRECT: u32 = 4;
@@ -331,7 +331,7 @@ fn a_program_in_xdp_fails() {
         (XDP_ABORTED, XdpMode::Generic, Place::XdpAborted),
         (UNKNOWN, XdpMode::Native, Place::XdpAborted),
         (UNKNOWN, XdpMode::Generic, Place::XdpAborted),
-        // The sending end has no NAPI, so nothing goes there.
+        // The sending end has no NAPI, so it accepts no frames.
         (XDP_TX, XdpMode::Native, Place::XdpTx),
         // It named no target: EINVAL.
         (XDP_REDIRECT, XdpMode::Native, Place::XdpRedirect),
@@ -375,7 +375,7 @@ fn what_a_socket_held_when_it_closed_was_never_read() {
     scene.send(100, 20);
     (0..30).for_each(|_| _ = socket.recv(&mut [0; 20]).unwrap());
     drop(socket);
-    // As with another program, of which only the kernel's counters tell.
+    // Like another program, of which only the kernel's counters are known.
     let received = Received { delivered: 30, is_unseen: true, is_closed: true, ..Received::default() };
     scene.closes(100, &received, &[(Place::NotRead, 70)]);
 }
@@ -400,7 +400,7 @@ fn af_xdp(scene: &Scene, shape: XskShape) -> XskRx {
     scene.lab.rx().run(|| XskRx::open(&options)).unwrap().unwrap().remove(0)
 }
 
-/// Sends datagrams towards an AF_XDP socket that nobody reads meanwhile: more than it has room for, and no more than the
+/// Sends datagrams towards an AF_XDP socket that is not read in the meantime: more than it has room for, and no more than the
 /// veth's own ring of 256.
 fn overrun(shape: XskShape, mtu: u32, payload_bytes: usize, place: Place) {
     const SENT: u64 = 200;

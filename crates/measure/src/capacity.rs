@@ -1,26 +1,26 @@
-//! What one side of a path can do without being held back by the other: the most it sends towards a receiver that only
-//! drops, the most it takes of a flood, and how both grow with threads.
+//! What one side of a path can do when the other does not limit it: the highest send rate towards a receiver that only
+//! drops, the highest receive rate under flood, and how both grow with threads.
 
 use serde::{Deserialize, Serialize};
 
-/// The name of the parameter that marks trials beside the ladder's: its value is one of [`LOSSLESS`] and [`SCALING`].
+/// The parameter that marks trials outside the ladder; its value is one of [`LOSSLESS`] and [`SCALING`].
 pub const STAGE: &str = "stage";
 /// Trials of a short search for a receiver's highest rate without loss.
 pub const LOSSLESS: &str = "lossless";
-/// Trials of a pair with more and more threads.
+/// Trials of a pair with increasing numbers of threads.
 pub const SCALING: &str = "scaling";
 
-/// What one engine can do on one side, with a number of threads.
+/// The capacity of one engine on one side, with a number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {
-    /// The side that this is the capacity of.
+    /// The measured side.
     pub side: CapacitySide,
     /// The engine and variant on that side, as the ladder shows it.
     pub label: String,
-    /// The other side's: the receiver that drops, or the sender that it took the most from.
+    /// The other side's engine: the receiver that drops, or the sender with which it delivered the most.
     pub with: String,
-    /// Where packets are taken, or handed over.
+    /// Where packets are received, or handed over.
     pub layer: Layer,
     /// Threads of that side.
     pub threads: u32,
@@ -42,19 +42,19 @@ pub struct Capacity {
     pub cpus_used: u32,
     /// Median share of the sent packets that was lost.
     pub loss_ratio: f64,
-    /// The highest rate that lost nothing, where it was searched for and found.
+    /// The highest rate that lost nothing, when a search found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lossless_pps: Option<f64>,
-    /// Whether the sender could not offer more, so that the rate without loss may be higher.
+    /// Whether the sender could not offer more, so the true rate without loss may be higher.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_lossless_bound: bool,
-    /// What limits the rate, in words: the place that lost the most, or the side whose CPU was busy all the time.
+    /// What limits the rate, as text: the place that lost the most, or the side whose CPU was always busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
-    /// The label in the ladder that this one stands for with several threads, in the scaling stage.
+    /// In the scaling stage: the ladder's label of this pair, of which this is a run with several threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scales: Option<String>,
-    /// Rate per CPU used relative to that with one thread a side; `None` outside of the scaling stage.
+    /// Rate per CPU used relative to that with one thread a side; `None` outside the scaling stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency_ratio: Option<f64>,
 }
@@ -77,7 +77,7 @@ pub enum CapacitySide {
 pub enum Layer {
     /// An application's sockets.
     Sockets,
-    /// An application, past the kernel's protocols: packet sockets, AF_XDP.
+    /// An application that bypasses the kernel's protocols: packet sockets, AF_XDP.
     PastSockets,
     /// The kernel itself: programs in XDP.
     Kernel,

@@ -1,4 +1,4 @@
-//! Where a series of results, one a run, changed its level.
+//! Finds where a series of results, one per run, changed its level.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,25 +14,25 @@ pub struct ChangePoint {
     pub before: f64,
     /// Median of the level after.
     pub after: f64,
-    /// How often a series without a change looks as changed as this one.
+    /// The probability that a series without a change looks as changed as this one (p-value).
     pub p: f64,
 }
 
-/// Values that make a level; a single odd run is none.
+/// Values that make a level; a single outlier is not a level.
 const SHORTEST: usize = 3;
 const PERMUTATIONS: usize = 4999;
 
 /// Finds changes of level; a series without any yields one with probability `alpha` at most.
 ///
-/// The place is where the rank sum (Mann and Whitney) of what is before differs most from that of what is
-/// after, in its own deviations. How often chance does as much is told by permuting the series, so that nothing
-/// is assumed of how values scatter. Where there is a change, both parts are searched on, each for half of
+/// The change is placed where the rank sum (Mann and Whitney) of the values before differs most from that of the values
+/// after, in standard deviations. Permutations of the series give the probability of chance, so that nothing
+/// is assumed about the distribution. After a change, both parts are searched again, each with half of
 /// the alarms.
 pub fn change_points(series: &[f64], alpha: f64, seed: u64) -> Vec<ChangePoint> {
     let mut found = Vec::new();
     search(series, 0, alpha, &mut Random::new(seed), &mut found);
     found.sort_by_key(|(at, _)| *at);
-    // levels lie between neighbouring changes, which are known only now
+    // levels lie between adjacent changes, which are known only now
     let starts: Vec<usize> = std::iter::once(0).chain(found.iter().map(|(at, _)| *at)).collect();
     let ends = starts[1..].iter().copied().chain([series.len()]);
     let levels: Vec<f64> =
@@ -52,10 +52,10 @@ fn search(series: &[f64], offset: usize, alpha: f64, random: &mut Random, found:
     let (at, strength) = strongest(&ranks);
     let as_strong = (0..PERMUTATIONS).filter(|_| {
         random.shuffle(&mut ranks);
-        // permutations that tie with the series count, whatever the order of their additions
+        // ties with the series count, despite rounding from the order of additions
         strongest(&ranks).1 >= strength - 1e-9
     });
-    // as soon as there are too many for a change, no more are needed
+    // stop once there are too many for a change
     let too_many = (alpha * PERMUTATIONS as f64) as usize + 1;
     let p = (as_strong.take(too_many).count() + 1) as f64 / (PERMUTATIONS + 1) as f64;
     if strength > 0.0 && p <= alpha {
@@ -65,7 +65,7 @@ fn search(series: &[f64], offset: usize, alpha: f64, random: &mut Random, found:
     }
 }
 
-/// The split with the largest rank difference, and that difference in deviations of its own.
+/// The split with the largest rank difference, and that difference in its standard deviations.
 fn strongest(ranks: &[f64]) -> (usize, f64) {
     let n = ranks.len() as f64;
     let (mut best, mut sum) = ((0, 0.0), 0.0);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_true_change_is_found_where_it_is() {
         let mut random = Random::new(SEED);
-        // the fewer runs, the more often a change is missed
+        // with fewer runs, more changes are missed
         for (before, after, at_least) in [(10, 10, 48), (12, 5, 45), (4, 8, 38)] {
             let (mut there, mut alone) = (0, 0);
             for round in 0..50 {

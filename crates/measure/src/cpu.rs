@@ -1,4 +1,4 @@
-//! How CPUs spent a trial: shares of their time, what interrupted them, and what their network softirqs did.
+//! How CPUs spent a trial: shares of their time, interrupts, and the work of their network softirqs.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct CpuShare {
     pub steal_ratio: f64,
     /// Idle and waiting for input or output.
     pub idle_ratio: f64,
-    /// The share of hard and soft interrupts together is known to plus or minus this: half of its 95 % interval when
+    /// The share of hard and soft interrupts together has this error (plus or minus): half of its 95 % interval when
     /// the kernel samples by tick, the counters' resolution when it does not.
     #[serde(default)]
     pub interrupts_margin_ratio: Option<f64>,
@@ -41,12 +41,12 @@ pub struct CpuShare {
 pub struct NetRx {
     /// Rounds (`/proc/softirqs`); in each, every device that has packets is polled.
     pub rounds: u64,
-    /// Packets that entered the stack here (`softnet_stat`); what XDP takes is not among them.
+    /// Packets that entered the stack here (`softnet_stat`); without packets that XDP consumes.
     pub packets: u64,
     /// Rounds that ended with packets left because the budget or the time for a round was used up
-    /// (`net.core.netdev_budget`, `netdev_budget_usecs`). The rest waits: other work goes first, and rings fill.
+    /// (`net.core.netdev_budget`, `netdev_budget_usecs`). The rest waits for other work, and rings fill.
     pub time_squeezes: u64,
-    /// Polls of single devices, where they were counted.
+    /// Polls of single devices, when they were counted.
     #[serde(default)]
     pub polls: Option<NapiPolls>,
 }
@@ -57,9 +57,9 @@ pub struct NetRx {
 pub struct NapiPolls {
     /// Polls.
     pub polls: u64,
-    /// Packets that those took; what XDP takes included.
+    /// Packets that those polls processed, including packets that XDP consumes.
     pub packets: u64,
-    /// Polls that used their whole budget up: the device had more.
+    /// Polls that used their whole budget: the device had more packets.
     pub full: u64,
     /// Polls that found nothing.
     pub empty: u64,
@@ -72,20 +72,20 @@ pub struct NapiPolls {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InterruptRate {
-    /// The driver's name for it, mostly interface and queue, or the kernel's own words.
+    /// The driver's name for it, mostly interface and queue, or the kernel's name.
     pub name: String,
     /// Interrupts a second.
     pub rate_per_s: f64,
 }
 
-/// How the kernel tells time in interrupts from other time.
+/// How the kernel accounts time in interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum InterruptAccounting {
-    /// A clock is read at every interrupt's begin and end (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    /// The kernel reads a clock at every interrupt's begin and end (`CONFIG_IRQ_TIME_ACCOUNTING`).
     Precise,
-    /// The timer tick charges its whole period to what it finds running: a sample. Time in hard interrupts is charged
+    /// The timer tick charges its whole period to what is running: a sample. Time in hard interrupts is charged
     /// to what they interrupt.
     Ticks,
     /// Not known.
@@ -107,11 +107,11 @@ impl NapiPolls {
     }
 }
 
-/// Half of the 95 % interval of a share that was found by looking `looks` times (Agresti and Coull, 1998, which holds
-/// for shares near 0 and 1, too).
+/// Half of the 95 % interval of a share estimated from `looks` samples (Agresti and Coull, 1998, which is valid
+/// also for shares near 0 and 1).
 ///
-/// It takes the looks for independent of the work. Work that is done in step with the tick (a sender paced by the same
-/// timer) can be missed altogether, and no number of looks bounds that.
+/// It assumes that samples are independent of the work. Work in step with the tick (a sender paced by the same timer) can
+/// be missed altogether, and no number of samples bounds that.
 pub fn tick_margin(share: f64, looks: f64) -> f64 {
     const Z: f64 = 1.96;
     let n = looks.max(0.0) + Z * Z;
@@ -127,7 +127,7 @@ mod tests {
     fn more_looks_know_a_share_better_and_none_know_nothing() {
         assert!((tick_margin(0.5, 10_000.0) - 0.0098).abs() < 1e-4);
         assert!((tick_margin(0.5, 100.0) - 0.096).abs() < 1e-3);
-        assert!(tick_margin(0.0, 100.0) > 0.01, "a share that was never seen may still be there");
+        assert!(tick_margin(0.0, 100.0) > 0.01, "a share that was never sampled may still exist");
         assert!(tick_margin(0.3, 0.0) >= 0.49);
         assert!(tick_margin(f64::NAN, f64::NAN).is_nan() || tick_margin(f64::NAN, f64::NAN) >= 0.0);
     }

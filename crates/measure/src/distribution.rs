@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{hdr, histogram::Histogram};
 
-/// A [`Histogram`] that also knows its samples' exact standard deviation.
+/// A [`Histogram`] with the exact standard deviation of its samples.
 ///
-/// The sums are kept in whole numbers (192 bits for the squares): nothing cancels, and nothing overflows before
+/// The sums are integers (192 bits for the squares): nothing cancels, and nothing overflows before
 /// 2^64 samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Distribution {
@@ -14,7 +14,7 @@ pub struct Distribution {
     squares: Wide,
 }
 
-/// A distribution as it stands in a record, in nanoseconds.
+/// A distribution as saved in a record, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NanosSummary {
@@ -50,7 +50,7 @@ struct Wide {
 }
 
 impl Distribution {
-    /// No samples; 58 KiB, whatever comes.
+    /// Empty; always 58 KiB.
     pub fn new() -> Self {
         Self::default()
     }
@@ -74,7 +74,7 @@ impl Distribution {
         self.squares = self.squares.plus(other.squares);
     }
 
-    /// Adds what somebody else counted; `squares` is the sum of the samples' squares.
+    /// Adds counts from elsewhere; `squares` is the sum of the samples' squares.
     pub fn add_counted(&mut self, counted: &Histogram, squares: u128) {
         self.histogram.merge(counted);
         self.squares.add(squares);
@@ -135,7 +135,7 @@ impl Distribution {
 
 impl NanosSummary {
     /// The buckets that hold samples, as (largest value of the bucket in nanoseconds, samples); empty when the string
-    /// is none that can be read.
+    /// cannot be read.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         hdr::decode(&self.hdrh).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a diversion has done so far, as numbers that add up: the ledger of packets that left the kernel.
+//! The ledger of a diversion: what happened to the packets that it took from the kernel.
 
 use std::fmt;
 
@@ -11,37 +11,37 @@ use crate::ledger::{Ledger, LedgerLine};
 pub struct DivertStatus {
     /// The interface.
     pub interface: String,
-    /// Which packets the rules are about (`--match`); `None`: those that a rule takes.
+    /// The packets that the rules apply to (`--match`); `None`: those that match a rule.
     #[serde(default)]
     pub selection: Option<String>,
-    /// Where packets are decided about.
+    /// Where rules run.
     pub place: FilterAt,
     /// Seconds since it began.
     pub duration_s: f64,
-    /// Where the kernel's program runs: `native` or `generic`.
+    /// The XDP mode of the kernel's program: `native` or `generic`.
     #[serde(default)]
     pub mode: String,
-    /// The queues that are diverted; of a diversion that has ended, those that were.
+    /// The diverted queues; after the end of a diversion, those that were diverted.
     pub queues: Vec<DivertQueue>,
-    /// What the card does of it; `None` where it was asked for nothing.
+    /// The part that the card does; `None` when steering was not requested.
     #[serde(default)]
     pub steering: Option<DivertSteering>,
-    /// The rules of now, in their order.
+    /// The current rules, in order.
     pub rules: Vec<DivertRule>,
-    /// Every packet that the program saw, and what became of it.
+    /// Every packet that the program saw, and what happened to it.
     pub ledger: DivertLedger,
-    /// Times that the rules were replaced.
+    /// How often the rules were replaced.
     pub reloads: u64,
     /// Times that new rules were refused and the old ones stayed.
     #[serde(default)]
     pub rejected_reloads: u64,
     /// Packets in the sample file and in the file of kept packets.
     pub recorded: u64,
-    /// Packets that should be there and are not, because the disk was behind.
+    /// Packets missing from those files because the disk was too slow.
     pub not_recorded: u64,
 }
 
-/// Where packets are decided about.
+/// Where rules run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterAt {
@@ -60,39 +60,39 @@ impl fmt::Display for FilterAt {
     }
 }
 
-/// A queue that is diverted.
+/// A diverted queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivertQueue {
     /// Its number.
     pub queue: u32,
-    /// The CPU of its thread, where it has one that is pinned.
+    /// The CPU of its thread, if it is pinned.
     pub cpu: Option<u32>,
-    /// Whether it is diverted at this moment; else the kernel has it, because its thread hangs.
+    /// Whether it is diverted now; otherwise the kernel has it, because its thread hangs.
     pub diverted: bool,
-    /// Packets that came to its thread.
+    /// Packets that reached its thread.
     pub received: u64,
-    /// Whether the card puts packets where the thread reads them; `None` where no thread does.
+    /// Whether the card puts packets where the thread reads them (zero copy); `None` without a thread.
     #[serde(default)]
     pub zero_copy: Option<bool>,
 }
 
 impl DivertQueue {
-    /// How packets come to its thread, in a word; `None` where no thread takes them.
+    /// How packets reach its thread, in a word; `None` without a thread.
     pub fn copy_mode(&self) -> Option<&'static str> {
         self.zero_copy.map(|zero_copy| if zero_copy { "zero-copy" } else { "copy" })
     }
 }
 
-/// What a card was told for a diversion, and what it does not do.
+/// The rules that a diversion gave to a card, and what the card does not do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DivertSteering {
     /// The rules that it has, such as `rule.9=udp4 dst-port 53 queue 2`.
     pub rules: Vec<String>,
     /// Packets that the program picks instead, on every queue.
     pub program: Vec<DivertLeft>,
-    /// What else it refused, in words.
+    /// What else it refused, as text.
     pub refused: Vec<String>,
-    /// What a reset had changed and was put back, such as `rss.table: equal:4 -> queues:0,0,1,3`.
+    /// Settings that a reset of the card changed and that were set again, such as `rss.table: equal:4 -> queues:0,0,1,3`.
     pub repaired: Vec<String>,
 }
 
@@ -108,33 +108,33 @@ pub struct DivertLeft {
 /// What a rule did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivertRule {
-    /// The rule as it is written.
+    /// The rule as written.
     pub rule: String,
     /// Packets that it took.
     pub packets: u64,
     /// Bytes of their frames without FCS.
     pub bytes: u64,
-    /// Packets of those that were above its limit, and dropped.
+    /// Of those, packets dropped because they were above its limit.
     pub limited_packets: u64,
-    /// Packets of it that the program handed over to be decided about in this process: what is missing in `packets`
-    /// was lost on the way there. `None` where the program knows only what all rules have in common (`--match`).
+    /// Packets of this rule that the program passed to this process for the decision: the difference to `packets` was
+    /// lost on the way. `None` when the program knows only the common selection of all rules (`--match`).
     #[serde(default)]
     pub handed_over_packets: Option<u64>,
 }
 
-/// `arrived` is the sum of the lines and of what is unexplained.
+/// `arrived` is the sum of the lines and `unexplained`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DivertLedger {
     /// Packets that the program saw.
     pub arrived: u64,
     /// What became of them.
     pub lines: Vec<DivertLine>,
-    /// Packets handed to sockets that neither came there nor were counted as lost; while packets come, those on
-    /// their way are among them.
+    /// Packets handed to sockets that neither arrived nor were counted as lost; during traffic, packets on
+    /// their way are included.
     pub unexplained: i64,
 }
 
-/// What became of some packets.
+/// What happened to some packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivertLine {
     /// What became of them.
@@ -144,19 +144,19 @@ pub struct DivertLine {
     pub line: LedgerLine,
 }
 
-/// What became of a packet, in the order of a packet's path.
+/// What happened to a packet, in the order of a packet's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
-    /// The kernel's program left it to the kernel.
+    /// The XDP program passed it to the kernel.
     Passed,
     /// A rule or a filter dropped it.
     Dropped,
-    /// The kernel received it again from this process.
+    /// This process re-injected it into the kernel.
     Reinjected,
     /// This process kept it.
     Kept,
-    /// It left on the queue that it came from.
+    /// It was sent out on the queue it arrived on.
     Sent,
     /// It was lost between the program and its fate.
     Lost,
@@ -182,7 +182,7 @@ impl fmt::Display for Fate {
 }
 
 impl DivertStatus {
-    /// The selection that is every packet.
+    /// The selection of every packet.
     pub const ALL: &str = "all";
 }
 
@@ -193,7 +193,7 @@ impl DivertLedger {
         self.lines.iter().filter(|entry| entry.fate == fate).map(|entry| entry.line.packets).sum()
     }
 
-    /// Adds a line, unless no packet is in it.
+    /// Adds a line, unless its count is 0.
     pub fn add(&mut self, fate: Fate, place: &str, packets: u64, source: &str) {
         if packets > 0 {
             self.lines.push(DivertLine { fate, line: LedgerLine::new(place, packets, source) });

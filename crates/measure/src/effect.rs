@@ -1,14 +1,14 @@
-//! Whether two sets of trials differ, by how much, and whether there are enough of them to say.
+//! Whether two sets of trials differ, by how much, and whether there are enough trials to decide.
 
 use serde::{Deserialize, Serialize};
 
 use crate::student::two_sided_quantile;
 
-/// How much B differs from A, with its confidence interval.
+/// The difference of B from A, with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Effect {
-    /// What the three numbers are.
+    /// The scale of the three numbers.
     pub scale: EffectScale,
     /// Best estimate.
     pub estimate: f64,
@@ -16,11 +16,11 @@ pub struct Effect {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// How often an interval made this way holds the true value.
+    /// The confidence level: how often such an interval contains the true value.
     pub confidence: f64,
 }
 
-/// What an effect is measured in.
+/// The scale of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -31,7 +31,7 @@ pub enum EffectScale {
     Difference,
 }
 
-/// Which way a metric gets better.
+/// Whether more or less of a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -42,7 +42,7 @@ pub enum Better {
     Lower,
 }
 
-/// What can be said of B against A.
+/// The verdict on B against A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "verdict")]
@@ -51,9 +51,9 @@ pub enum Conclusion {
     Better,
     /// Worse, by enough to matter.
     Worse,
-    /// Shown to be closer together than matters.
+    /// Shown to differ by less than matters.
     NoDifference,
-    /// The trials scatter too much for any reasonable number of them.
+    /// The trials are too noisy for any reasonable number of them.
     TooNoisy,
     /// This many more trials of each side are likely to decide.
     NeedsTrials {
@@ -65,17 +65,17 @@ pub enum Conclusion {
 /// How to judge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question {
-    /// Which way the metric gets better.
+    /// Whether more or less is better.
     pub better: Better,
     /// Relative or absolute.
     pub scale: EffectScale,
     /// The smallest effect that matters, in the units of the scale.
     pub matters: f64,
-    /// Confidence of the interval: at most `1 − confidence` of equal pairs are called better or worse.
+    /// Confidence of the interval: at most a share `1 − confidence` of equal pairs is called better or worse.
     pub confidence: f64,
 }
 
-/// More trials a side than this are no reasonable advice.
+/// The most trials per side that advice suggests.
 const MOST_TRIALS: u32 = 30;
 
 impl Effect {
@@ -93,7 +93,7 @@ impl Effect {
                 let degrees = (a + b).powi(2) / (a * a / of_a + b * b / of_b);
                 error * two_sided_quantile(confidence, degrees)
             }
-            // every trial gave the same value, as those of a model do
+            // every trial had the same value, as in a model run
             _ => 0.0,
         };
         let back = |value: f64| match scale {
@@ -104,15 +104,15 @@ impl Effect {
         Some(Self { scale, estimate, low, high, confidence })
     }
 
-    /// Whether the interval leaves out that there is no effect.
+    /// Whether the interval excludes "no effect".
     pub fn excludes_zero(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }
 }
 
 impl EffectScale {
-    /// The centre of the values that an effect on this scale compares: their geometric mean for a ratio, their mean for a
-    /// difference. `None` of no values, or for a ratio of values that are not all positive.
+    /// The mean that an effect on this scale compares: the geometric mean for a ratio, the mean for a
+    /// difference. `None` without values, or for a ratio of values that are not all positive.
     pub fn centre(self, values: &[f64]) -> Option<f64> {
         let mean = |sum: f64| (!values.is_empty()).then(|| sum / values.len() as f64);
         match self {
@@ -126,11 +126,11 @@ impl EffectScale {
 }
 
 impl Question {
-    /// Judges B against A; the effect is `None` where none can be estimated.
+    /// Judges B against A; the effect is `None` when it cannot be estimated.
     pub fn judge(&self, a: &[f64], b: &[f64]) -> (Option<Effect>, Conclusion) {
         let fewest = a.len().min(b.len()) as u32;
         let Some(effect) = Effect::of(a, b, self.scale, self.confidence) else {
-            // two trials have an interval, but one too wide to be of use
+            // two trials yield an interval, but it is too wide to be useful
             return (None, Conclusion::NeedsTrials { more: 3u32.saturating_sub(fewest).max(1) });
         };
         let within = effect.low > -self.matters && effect.high < self.matters;
@@ -147,8 +147,8 @@ impl Question {
         (Some(effect), verdict)
     }
 
-    /// Trials a side until the interval, with the scatter seen so far, is no wider than what matters to
-    /// either side; `None` when that is more than is reasonable.
+    /// Trials per side until the interval, with the present scatter, is no wider than the smallest effect that matters, to
+    /// either side; `None` above [`MOST_TRIALS`].
     fn trials_needed(&self, a: &[f64], b: &[f64]) -> Option<u32> {
         let moments = Moments::of_both(a, b, self.scale)?;
         let variance = moments[0].variance + moments[1].variance;
@@ -158,7 +158,7 @@ impl Question {
         };
         let half_width =
             |n: f64, degrees: f64| (variance / n).sqrt() * two_sided_quantile(self.confidence, degrees);
-        // with any number of degrees of freedom it takes at least as many trials as with an infinity of them
+        // finite degrees of freedom need at least as many trials as infinite ones
         let least = (half_width(1.0, 1e9) / target).powi(2).ceil().clamp(2.0, f64::from(MOST_TRIALS) + 1.0);
         (least as u32..=MOST_TRIALS).find(|n| half_width(f64::from(*n), 2.0 * f64::from(n - 1)) <= target)
     }
@@ -278,7 +278,7 @@ mod tests {
             let (a, b) = (trials(random, 3, 3e5, 0.03), trials(random, 3, 3e5, 0.03));
             let Conclusion::NeedsTrials { more } = question().judge(&a, &b).1 else { return true };
             let n = 3 + more as usize;
-            // twice what was asked allows for the scatter having been underestimated from three trials
+            // twice the advice, because three trials may underestimate the scatter
             let (a, b) = (trials(random, 2 * n, 3e5, 0.03), trials(random, 2 * n, 3e5, 0.03));
             !matches!(question().judge(&a, &b).1, Conclusion::TooNoisy)
         });

@@ -8,7 +8,7 @@ use hdrhistogram::{
 
 use crate::histogram::Histogram;
 
-/// Digits with which an HdrHistogram's buckets are those of [`Histogram`].
+/// The digits for which an HdrHistogram has the same buckets as [`Histogram`].
 const DIGITS: u8 = 2;
 
 /// The histogram as a string.
@@ -23,7 +23,7 @@ pub(crate) fn encode(histogram: &Histogram) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The buckets of such a string, as (largest value of the bucket, samples); `None` when it is none.
+/// The buckets of such a string, as (largest value of the bucket, samples); `None` when it cannot be read.
 pub(crate) fn decode(text: &str) -> Option<Vec<(u64, u64)>> {
     let bytes = STANDARD.decode(text).ok()?;
     let hdr: Hdr<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
@@ -44,7 +44,7 @@ mod tests {
         assert!(text.starts_with("HISTFAAAA"), "the V2 compressed cookie: {text}");
         let mut exact: Vec<_> = histogram.buckets().collect();
         let read = decode(&text).unwrap();
-        // Only the largest is known better here than by its bucket.
+        // Here the exact maximum is known.
         let (last, largest) = (exact.len() - 1, read[read.len() - 1]);
         assert_eq!(largest.1, exact[last].1);
         exact[last] = largest;

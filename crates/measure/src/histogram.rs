@@ -1,11 +1,11 @@
-//! A log-linear histogram for hot loops: fixed memory, one add per sample, known relative error.
+//! A log-linear histogram for hot loops: fixed memory, one addition per sample, known relative error.
 
 use std::ops::RangeInclusive;
 
 /// Counts of values from 0 to 2^64 − 1 with a relative error of at most 1/128.
 ///
-/// Values below 256 have a bucket each; above, every power of two is cut into 128 buckets: those of an
-/// HdrHistogram (Tene) with two significant digits, so that nothing is lost on the way to one.
+/// Values below 256 have a bucket each; above, every power of two has 128 buckets, the same as in an
+/// HdrHistogram (Tene) with two significant digits, so conversion loses nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -20,7 +20,7 @@ const LINEAR: u64 = 2 << SUB_BITS;
 const BUCKETS: usize = LINEAR as usize + ((64 - SUB_BITS as usize - 1) << SUB_BITS);
 
 impl Histogram {
-    /// An empty histogram; 58 KiB, whatever comes.
+    /// An empty histogram; always 58 KiB.
     pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], samples: 0, least: u64::MAX, most: 0, sum: 0 }
     }
@@ -55,8 +55,8 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Adds what somebody else counted in these buckets: the counts from the first bucket on, and the exact extremes
-    /// and sum that belong to them.
+    /// Adds counts from elsewhere in these buckets: the counts from the first bucket on, and the exact extremes
+    /// and sum of those samples.
     ///
     /// # Panics
     /// When there are more counts than buckets.
@@ -208,6 +208,6 @@ mod tests {
         theirs.merge(&theirs.clone());
         assert_eq!(mine, theirs);
         mine.add_counts(&[0; 10], 0..=u64::MAX, 0);
-        assert_eq!(mine, theirs, "no samples have no extremes");
+        assert_eq!(mine, theirs, "an empty histogram has no extremes");
     }
 }

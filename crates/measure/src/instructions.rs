@@ -11,13 +11,13 @@ use crate::profile::Stage;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Instructions {
-    /// All instructions that were executed while packets were sent and drained.
+    /// All instructions executed while packets were sent and drained.
     pub total: u64,
     /// Sending threads in user space, per packet.
     pub sender_user_per_packet: Option<f64>,
     /// Sending threads in the kernel, without softirqs and interrupts, per packet.
     pub sender_kernel_per_packet: Option<f64>,
-    /// Softirqs on whoever's back, per packet sent.
+    /// Softirqs in any context, per packet sent.
     pub softirq_per_packet: Option<f64>,
     /// Receiving threads in user space, per packet.
     pub receiver_user_per_packet: Option<f64>,
@@ -27,25 +27,25 @@ pub struct Instructions {
     pub interrupts_per_packet: Option<f64>,
     /// All other threads, per packet sent.
     pub other_per_packet: Option<f64>,
-    /// Bytes that string instructions wrote on a packet's way: by senders and softirqs per packet sent, and by receivers
+    /// Bytes that string instructions wrote for packets: by senders and softirqs per packet sent, and by receivers
     /// per packet delivered.
     pub string_bytes_per_packet: Option<f64>,
     /// By side and stage, in the order of sides and of a packet's way.
     pub stages: Vec<StageInstructions>,
-    /// By side and function, the most instructions first; rare ones are left out.
+    /// By side and function, the most instructions first; rare ones omitted.
     pub functions: Vec<FunctionInstructions>,
-    /// By stack, the most instructions first; rare ones are joined.
+    /// By stack, the most instructions first; rare ones merged.
     pub stacks: Vec<StackInstructions>,
 }
 
-/// On whose behalf an instruction was executed.
+/// The side that an instruction belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// A sending thread.
     Sender,
-    /// A softirq, on whoever's back.
+    /// A softirq, in any context.
     Softirq,
     /// A receiving thread.
     Receiver,
@@ -112,7 +112,7 @@ impl Side {
     /// All, in the order of tables.
     pub const ALL: [Self; 5] = [Self::Sender, Self::Softirq, Self::Receiver, Self::Interrupts, Self::Other];
 
-    /// The name that people read.
+    /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sender => "sender",
@@ -125,14 +125,14 @@ impl Side {
 }
 
 impl FunctionChange {
-    /// How much it grew, in instructions per packet.
+    /// Its growth in instructions per packet.
     pub fn growth(&self) -> f64 {
         self.after - self.before
     }
 }
 
 impl Instructions {
-    /// Functions of packets' way (not of interrupts and other threads) whose instructions per packet differ by `least` or
+    /// Functions on the packet path (without interrupts and other threads) whose instructions per packet differ by `least` or
     /// more, the largest difference first.
     pub fn changes(before: &Self, after: &Self, least: f64) -> Vec<FunctionChange> {
         let mut both: BTreeMap<(&str, Side), (f64, f64)> = BTreeMap::new();

@@ -9,18 +9,18 @@ pub struct TransitVariation {
 }
 
 impl TransitVariation {
-    /// Takes the next packet's transit time (arrival − departure, by whatever clocks) and returns how far it is from
-    /// the one before: the pktgen receiver's jitter. `None` for the first packet.
+    /// Records the next packet's transit time (arrival − departure, any two clocks) and returns its distance to
+    /// the previous one: the pktgen receiver's jitter. `None` for the first packet.
     #[inline]
     pub fn observe(&mut self, transit_ns: i64) -> Option<u64> {
         let last = self.last_ns.replace(transit_ns)?;
         let apart = transit_ns.abs_diff(last);
-        // RFC 3550, A.8: J += (|D| − J) / 16, in whole numbers.
+        // RFC 3550, A.8: J += (|D| − J) / 16, in integers.
         self.scaled = (self.scaled + apart.min(u64::MAX >> 8)) - ((self.scaled + 8) >> 4);
         Some(apart)
     }
 
-    /// The next packets' transit time is that of the one before: their jitter is 0, and the estimate falls.
+    /// The next packets have the previous transit time: their jitter is 0, and the estimate falls.
     pub fn observe_same(&mut self, packets: u64) {
         for _ in 0..packets {
             let fall = (self.scaled + 8) >> 4;
@@ -36,7 +36,7 @@ impl TransitVariation {
         self.last_ns.map(|_| Self::rfc3550_of_scaled(self.scaled))
     }
 
-    /// The same from sixteen times the estimate, as RFC 3550, A.8 keeps it.
+    /// The same from sixteen times the estimate, the form that RFC 3550, A.8 keeps.
     pub fn rfc3550_of_scaled(scaled_ns: u64) -> f64 {
         scaled_ns as f64 / 16.0
     }

@@ -13,14 +13,14 @@ use crate::{
 pub struct Ledger {
     /// Packets that the kernel or the ring took from the sender.
     pub sent: u64,
-    /// Packets that the receiving engine saw; `null` in JSON, 0 here where nobody knows.
+    /// Packets that the receiving engine saw; `null` in JSON and 0 here when unknown.
     #[serde(deserialize_with = "crate::unknown::or_zero")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
     /// Places where packets were lost, in the order a packet meets them.
     pub lines: Vec<LedgerLine>,
     /// `sent − delivered − Σ lines`; 0 when the ledger closes, negative when counters claim more losses than
-    /// there were.
+    /// occurred.
     pub unexplained: i64,
 }
 
@@ -28,20 +28,20 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerLine {
-    /// Where, in words a person knows.
+    /// The name of the place.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub place: LossPlace,
-    /// How many, in `unit`s already converted to packets.
+    /// Packets, converted from `unit`.
     pub packets: u64,
     /// The counter this was read from.
     pub source: String,
     /// What the counter itself counts.
     #[serde(default)]
     pub unit: Unit,
-    /// What would lose fewer packets there.
+    /// The remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Which of two hosts the place is on, where a trial has two.
+    /// The host that the place is on, when a trial has two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSide>,
 }
@@ -68,7 +68,7 @@ impl HostSide {
 }
 
 impl Ledger {
-    /// Adds up what is known; lines without packets are left out, but for counters that nobody knows.
+    /// Closes the ledger; lines with 0 packets are left out, except unknown counters.
     pub fn close(sent: u64, delivered: u64, lines: Vec<LedgerLine>) -> Self {
         let shown = |line: &LedgerLine| line.packets > 0 || line.place == LossPlace::UnknownCounter;
         let lines: Vec<_> = lines.into_iter().filter(shown).collect();
@@ -83,14 +83,14 @@ impl Ledger {
         self.unexplained == 0
     }
 
-    /// Packets sent and not delivered, 0 when more arrived than were sent. Packets that nobody observed are
+    /// Packets sent and not delivered, 0 when more arrived than were sent. Packets that no end observed are
     /// not called lost.
     pub fn lost(&self) -> u64 {
         let unobserved = self.unobserved().fold(0u64, |sum, line| sum.saturating_add(line.packets));
         self.sent.saturating_sub(self.delivered).saturating_sub(unobserved)
     }
 
-    /// Why nobody knows what was delivered and lost; `None` where it is known.
+    /// Why delivery and loss are unknown; `None` when they are known.
     pub fn unknown_because(&self) -> Option<&str> {
         self.unobserved().find(|line| line.packets > 0).map(|line| line.source.as_str())
     }
@@ -111,7 +111,7 @@ impl LedgerLine {
         Self::new(LossPlace::Unobserved, packets, why)
     }
 
-    /// A counter that moved and whose meaning is not known: a line without packets.
+    /// A counter of unknown meaning that moved: a line without packets.
     pub fn unknown_counter(source: &str) -> Self {
         Self::new(LossPlace::UnknownCounter, 0, source)
     }
@@ -128,7 +128,7 @@ impl LedgerLine {
         }
     }
 
-    /// A line in the place's own unit, with its remedy.
+    /// A line in the place's unit, with its remedy.
     pub fn at(place: Place, packets: u64, source: &str) -> Self {
         Self { unit: place.unit(), ..Self::new(place, packets, source).with_remedy(place.remedy()) }
     }
@@ -139,7 +139,7 @@ impl LedgerLine {
         Self { host: Some(host), ..self }
     }
 
-    /// Where, in words: the place, and the host where there are two.
+    /// The place as text, with the host when there are two.
     pub fn whereabouts(&self) -> String {
         match self.host {
             Some(host) => format!("{}, {}", self.place, host.as_str()),
@@ -147,7 +147,7 @@ impl LedgerLine {
         }
     }
 
-    /// The same line with what would lose fewer packets there.
+    /// The same line with a remedy.
     #[must_use]
     pub fn with_remedy(mut self, remedy: &str) -> Self {
         self.remedy = Some(remedy.into());

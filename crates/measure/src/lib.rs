@@ -1,7 +1,7 @@
-//! Numbers: tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one
-//! record that every measurement and every model ends as.
+//! Tallies, histograms, statistics over trials, the ledger's arithmetic, and [`Run`], the one record of every measurement
+//! and every model.
 //!
-//! Pure: no device, clock, thread or file; times and counters come in as arguments.
+//! Pure: no device, clock, thread or file; times and counters are arguments.
 //!
 //! ```
 //! use measure::{Ledger, LedgerLine};
@@ -14,11 +14,13 @@
 
 mod capacity;
 mod change;
+mod clocks;
 mod cpu;
 mod distribution;
 mod diversion;
 mod effect;
 mod figure;
+mod fleet;
 mod hdr;
 mod histogram;
 mod instructions;
@@ -26,10 +28,12 @@ mod jitter;
 mod ledger;
 mod place;
 mod profile;
+mod published;
 mod queues;
 mod random;
 mod receipt;
 mod reception;
+mod ring;
 mod run;
 mod sequence;
 mod statistics;
@@ -42,6 +46,9 @@ mod unknown;
 
 pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};
+pub use clocks::{
+    ClockAgreement, ClockComparison, ClockExchange, ClockSight, ClockStage, ClockTrack, bound_allows,
+};
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
 pub use distribution::{Distribution, NanosSummary};
 pub use diversion::{
@@ -50,6 +57,7 @@ pub use diversion::{
 };
 pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
+pub use fleet::{FleetAgent, FleetHost, FleetRun, FleetTrial, FleetVoided};
 pub use histogram::Histogram;
 pub use instructions::{
     FunctionChange, FunctionInstructions, Instructions, Side, StackInstructions, StageInstructions,
@@ -58,12 +66,14 @@ pub use jitter::TransitVariation;
 pub use ledger::{HostSide, Ledger, LedgerLine};
 pub use place::{LossPlace, Place};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
+pub use published::{Published, PublishedDocument, PublishedFigure};
 pub use queues::{QueueGrowth, QueueUse};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
     SenderStatistics, StatisticsLevel, Timing,
 };
+pub use ring::{RingTrace, RingUse};
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
     Start, Stream, Trial, Wire,
@@ -73,7 +83,7 @@ pub use statistics::{Summary, confidence_interval, median};
 pub use throughput::{
     BoundBy, BurstResult, GoalResult, LatencyAt, LossAt, LossKinds, Throughput, ThroughputLimit,
 };
-pub use timeline::{Lane, Mark, Timeline, View};
+pub use timeline::{Lane, Level, Mark, Timeline, View};
 pub use tuned::{
     RateInterval, TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate,
 };

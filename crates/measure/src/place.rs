@@ -1,6 +1,6 @@
 //! Places where packets are lost, in the order a packet meets them.
 //!
-//! A record has a place by its name ([`Place::name`]); files of drivers' counters and metrics have its id.
+//! Records hold a place's name ([`Place::name`]); files of drivers' counters and metrics hold its id.
 
 use std::fmt;
 
@@ -30,17 +30,17 @@ macro_rules! places {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What is counted there.
+            /// The unit of its counter.
             pub fn unit(self) -> Unit {
                 match self { $(Self::$variant => Unit::$unit,)+ }
             }
 
-            /// What a loss there means.
+            /// The meaning of a loss there.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
             }
 
-            /// What would lose fewer packets there, as a command where one does it; `DEV` is the interface.
+            /// The remedy, as a command if possible; `DEV` is the interface.
             pub fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)+ }
             }
@@ -52,12 +52,12 @@ places! {
     /// A socket could not send: its send buffer was full, or the kernel had no memory.
     SocketSend = "socket-send", "socket send", Packets,
         "sysctl -w net.core.wmem_max=8388608, and a larger SO_SNDBUF";
-    /// No route leads there.
+    /// No route to the destination.
     NoRoute = "no-route", "no route", Packets, "ip route get ADDRESS";
-    /// The next hop's hardware address is not known, or too many packets wait for it.
+    /// The next hop's hardware address is unknown, or too many packets wait for it.
     Neighbour = "neighbour", "neighbour unknown", Packets,
         "ip neigh show dev DEV; sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=1048576";
-    /// A packet is larger than the MTU on its way and may not be cut.
+    /// A packet is larger than the MTU on its path and must not be fragmented.
     TooBig = "too-big", "larger than the MTU", Packets,
         "ip link set dev DEV mtu N along the whole path, or send smaller packets";
     /// A queueing discipline refused a packet: its limit was reached.
@@ -66,21 +66,21 @@ places! {
     TcEgress = "tc-egress", "tc filter, sending", Buffers, "tc -s filter show dev DEV egress";
     /// The sending driver dropped a packet: its ring was full or stopped, or the packet did not fit it.
     DriverTx = "driver-tx", "sending interface", Frames, "ethtool -G DEV tx 4096";
-    /// The far end of a veth has a smaller MTU, and a veth cuts nothing.
+    /// The far end of a veth has a smaller MTU, and a veth does not fragment.
     PeerMtu = "peer-mtu", "larger than the peer's MTU", Frames, "ip link set dev PEER mtu N: both ends the same";
-    /// The far end of a veth did not take a packet: the ring between them was full, or it was down.
+    /// The far end of a veth refused a packet: the ring between them was full, or it was down.
     PeerRing = "peer-ring", "peer's receive ring full", Frames,
         "echo 1 > /sys/class/net/PEER/threaded, and a CPU of its own for its threads (taskset): the softirq there is too slow";
-    /// Packets left the sending host's driver and never came to the receiving host's: a cable, a switch, a router, a card.
+    /// Packets left the sending host's driver and never reached the receiving host's: a cable, a switch, a router, a card.
     BetweenHosts = "between-hosts", "between the hosts", Packets,
         "the ports' counters of the switches between, ethtool -S DEV on both hosts; a lower rate";
-    /// The card had no descriptor or no room in its FIFO when a frame came: the host took them too slowly.
+    /// The card had no descriptor or no room in its FIFO when a frame arrived: the host drained it too slowly.
     NicMissed = "nic-missed", "card out of buffers", Frames,
         "ethtool -G DEV rx 4096; ethtool -L DEV combined N; then faster receiving CPUs";
-    /// Frames that came broken: check sequence, length or alignment.
+    /// Frames arrived corrupt: check sequence, length or alignment.
     BadFrame = "bad-frame", "broken frames", Frames,
         "look at cable, optics and MTU: ethtool -m DEV; ip -s -s link show dev DEV";
-    /// The card refused good frames: addressed to others, too long for its setting, or steered nowhere.
+    /// The card refused good frames: addressed to others, longer than its setting, or dropped by a steering rule.
     NicFiltered = "nic-filtered", "filtered by the card", Frames,
         "ip link show dev DEV (MAC, MTU); ethtool -n DEV (rules)";
     /// The hypervisor or cloud refused packets over the instance's allowance.
@@ -91,19 +91,19 @@ places! {
     XdpDrop = "xdp-drop", "XDP drop", Frames, "it is a program's decision: bpftool net show dev DEV";
     /// An XDP program failed: XDP_ABORTED or an unknown verdict.
     XdpAborted = "xdp-aborted", "XDP aborted", Frames, "bpftool prog tracelog; the program has a fault";
-    /// An XDP redirect failed, by the errno beside it.
+    /// An XDP redirect failed, by errno.
     XdpRedirect = "xdp-redirect", "XDP redirect failed", Frames,
         "the target needs NAPI (ethtool -K PEER gro on) or an XDP program, room in its ring, and on some cards a queue for each CPU (ENXIO: ethtool -L DEV combined N)";
-    /// The driver could not send what an XDP program bounced.
+    /// The driver could not send a packet of XDP_TX.
     XdpTx = "xdp-tx", "XDP transmit failed", Frames, "ethtool -G DEV tx 4096; a queue a CPU: ethtool -L DEV";
     /// The fill ring of an AF_XDP socket had no frame for the packet.
     XskFillEmpty = "xsk-fill-empty", "AF_XDP fill ring empty", Frames,
-        "more frames, or a receiver that gives them back faster";
+        "more frames, or a receiver that returns them faster";
     /// A packet was larger than the frames of an AF_XDP socket.
     XskFrameSmall = "xsk-frame-small", "AF_XDP frame too small", Frames, "frames of 4096 bytes";
     /// The RX ring of an AF_XDP socket was full.
     XskRingFull = "xsk-ring-full", "AF_XDP RX ring full", Frames, "a larger RX ring, or a faster receiver";
-    /// Descriptors that the kernel could not use.
+    /// The kernel could not use a descriptor.
     XskInvalid = "xsk-invalid", "AF_XDP invalid descriptor", Frames, "the application writes descriptors outside its memory";
     /// The CPU's input backlog was full (`netif_rx`, RPS).
     Backlog = "backlog", "receive backlog full", Frames,
@@ -114,46 +114,46 @@ places! {
     PacketRing = "packet-ring", "packet ring full", Frames, "the reader does not keep up: more threads, or more blocks";
     /// A tc filter or action dropped a packet on its way in.
     TcIngress = "tc-ingress", "tc filter, receiving", Buffers, "tc -s filter show dev DEV ingress";
-    /// No protocol takes frames of that type.
-    NoHandler = "no-handler", "no protocol handler", Packets, "tcpdump -ni DEV -e shows what they are";
+    /// No protocol handles frames of that type.
+    NoHandler = "no-handler", "no protocol handler", Packets, "tcpdump -ni DEV -e shows the frames";
     /// The hardware address is another machine's: flooded by a switch, or promiscuous mode.
     OtherHost = "other-host", "addressed to another host", Packets, "ip link show dev DEV: is it promiscuous?";
-    /// IP refused its header: version, length, time to live.
+    /// IP rejected the header: version, length, time to live.
     IpHeader = "ip-header", "IP header", Packets, "nstat -az Ip*InHdrErrors; tcpdump -ni DEV -v";
-    /// The addresses are not allowed there: not local, martian, or against the reverse-path filter.
+    /// The addresses are not allowed: not local, martian, or against the reverse-path filter.
     IpAddress = "ip-address", "IP address", Packets,
         "sysctl -w net.ipv4.conf.DEV.rp_filter=2; ip addr show dev DEV";
-    /// Fragments that never became a packet.
+    /// Fragments were never reassembled.
     Reassembly = "reassembly", "fragments not reassembled", Packets, "sysctl -w net.ipv4.ipfrag_high_thresh=16777216";
-    /// IP dropped it before the transport, for want of memory or by policy, as where IPv6 is disabled.
+    /// IP dropped it before the transport: out of memory, or by policy (IPv6 disabled).
     IpInput = "ip-input", "IP input", Packets, "nstat -az Ip*InDiscards";
-    /// Nothing here takes IP's payload of that kind: no UDP, no TCP, and no raw socket's.
+    /// No transport protocol and no raw socket takes this IP payload.
     IpProtocol = "ip-protocol", "no transport protocol", Packets, "nstat -az Ip*InUnknownProtos; tcpdump -ni DEV -v";
     /// A firewall rule dropped it: nftables, iptables, conntrack.
     Firewall = "firewall", "firewall", Packets, "nft list ruleset; iptables -L -v; nft monitor trace";
-    /// IPsec refused it: a policy blocks it, wants it encrypted, or there is no state for it.
+    /// IPsec refused it: a policy blocks it or requires encryption, or no state matches.
     Ipsec = "ipsec", "IPsec", Packets, "cat /proc/net/xfrm_stat; ip -s xfrm policy; ip -s xfrm state";
-    /// UDP or TCP refused its header: a length that does not fit the packet.
+    /// UDP or TCP rejected the header: its length does not fit the packet.
     TransportHeader = "transport-header", "transport header", Packets,
         "nstat -az UdpInErrors TcpInErrs; tcpdump -ni DEV -v";
-    /// Nobody listens on that address and port.
+    /// No socket is bound to that address and port.
     NoSocket = "no-socket", "no socket", Packets, "ss -lunp: start the receiver, or stop the sender";
     /// A checksum is wrong.
-    Checksum = "checksum", "bad checksum", Packets, "ethtool -K PEER tx off shows whether the sender's card makes them";
-    /// A filter on the socket said no (SO_ATTACH_FILTER, or its cgroup).
+    Checksum = "checksum", "bad checksum", Packets, "ethtool -K PEER tx off shows whether the sender's checksum offload causes them";
+    /// A filter on the socket rejected it (SO_ATTACH_FILTER, or its cgroup).
     SocketFilter = "socket-filter", "socket filter", Packets, "ss -0b; bpftool cgroup tree";
-    /// The socket was busy in its owner's hands and its backlog full.
+    /// The owner had locked the socket and its backlog was full.
     SocketBacklog = "socket-backlog", "socket backlog full", Packets, "sysctl -w net.core.rmem_max=8388608, and SO_RCVBUF";
     /// The socket's receive buffer was full: the application does not read fast enough.
     ReceiveBuffer = "receive-buffer", "receive buffer full", Packets,
         "sysctl -w net.core.rmem_max=26214400, and SO_RCVBUF (linerate: --receive-buffer); or more readers with SO_REUSEPORT";
-    /// What an application had not read when it closed its socket.
+    /// The application closed its socket before reading it.
     NotRead = "not-read", "never read by the application", Packets, "read until the queue is empty before closing";
-    /// TCP had no use for it: old, duplicate, or against the connection's state. The stream lost nothing.
+    /// TCP discarded it: old, duplicate, or wrong for the connection's state. The stream lost nothing.
     Tcp = "tcp", "TCP segments refused", Packets, "nstat -az 'TcpExt*'; ss -ti";
 }
 
-/// Where packets were lost: one of the places, or what has no place of its own. Its text form is the one of records.
+/// Where packets were lost: one of the places, or a case without a place. Its text form is the one of records.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum LossPlace {
@@ -163,7 +163,7 @@ pub enum LossPlace {
     Unobserved,
     /// A counter whose meaning is not known moved.
     UnknownCounter,
-    /// In words: a model's places, a drop reason that belongs to no place, places of other versions.
+    /// Free text: a model's places, drop reasons without a place, places of other versions.
     Other(String),
 }
 
@@ -171,7 +171,7 @@ impl LossPlace {
     const UNOBSERVED: &str = "unobserved";
     const UNKNOWN_COUNTER: &str = "unknown counter";
 
-    /// In words, as records and tables have it.
+    /// The text in records and tables.
     pub fn as_str(&self) -> &str {
         match self {
             Self::At(place) => place.name(),
@@ -181,7 +181,7 @@ impl LossPlace {
         }
     }
 
-    /// The place, where it is one of those known.
+    /// The place, if it is a known one.
     pub fn known(&self) -> Option<Place> {
         match self {
             Self::At(place) => Some(*place),
@@ -264,12 +264,12 @@ mod tests {
             table += &format!("| {name} | `{id}` | {unit} | {meaning} | {} |\n", remedy.replace('|', "\\|"));
         }
         let text = std::fs::read_to_string(FILE).unwrap();
-        let (before, rest) = text.split_once(BEGIN).expect("the table has a begin");
-        let (found, after) = rest.split_once(END).expect("the table has an end");
+        let (before, rest) = text.split_once(BEGIN).expect("the table has a start mark");
+        let (found, after) = rest.split_once(END).expect("the table has an end mark");
         if std::env::var_os("LINERATE_BLESS").is_some() {
             std::fs::write(FILE, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
         } else {
-            assert_eq!(found, table, "make bless writes the table anew");
+            assert_eq!(found, table, "run make bless to update the table");
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(
             LossPlace::from("receive-buffer"),
             LossPlace::Other("receive-buffer".into()),
-            "an id is no name"
+            "an id is not a name"
         );
     }
 }

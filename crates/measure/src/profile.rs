@@ -4,29 +4,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::tick_margin;
 
-/// What a sampling of CPUs found, while packets were received.
+/// Samples of CPUs taken while packets were received.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
-    /// Nanoseconds of a CPU's time that a sample stands for.
+    /// Nanoseconds of a CPU's time that a sample represents.
     pub period_ns: u64,
-    /// The CPUs that were looked at.
+    /// The sampled CPUs.
     pub cpus: Vec<u32>,
-    /// Samples that found receiving: the whole of `stages` and `functions`.
+    /// Samples of receiving work: the total of `stages` and `functions`.
     pub receiving_samples: u64,
     /// Samples that found sending.
     pub sending_samples: u64,
-    /// Samples that found nothing to do.
+    /// Samples of an idle CPU.
     pub idle_samples: u64,
-    /// Samples that found something else: other programs, the kernel's housekeeping, linerate's own reading of counters.
+    /// Samples of other work: other programs, kernel housekeeping, linerate reading counters.
     pub other_samples: u64,
-    /// Samples that the kernel or this program had no room to keep.
+    /// Samples that the kernel or this program could not store.
     pub lost_samples: u64,
-    /// Receiving by stage, in a packet's order; stages without samples are left out.
+    /// Receiving by stage, in a packet's order; without stages that have no samples.
     pub stages: Vec<StageShare>,
     /// The functions that ran most often while receiving.
     pub functions: Vec<FunctionShare>,
-    /// Receiving and sending by stack, the most frequent first.
+    /// Receiving and sending work by stack, the most frequent first.
     pub stacks: Vec<FoldedStack>,
 }
 
@@ -57,11 +57,11 @@ pub enum Stage {
     WakeUp,
     /// Copying packets to the receiver.
     Copy,
-    /// Entering and leaving the kernel, and what every system call does.
+    /// Entering and leaving the kernel, and the fixed cost of system calls.
     Syscall,
     /// The receiver itself.
     User,
-    /// What belongs to no stage.
+    /// Everything else.
     Other,
 }
 
@@ -75,9 +75,9 @@ pub struct StageShare {
     pub samples: u64,
     /// Its share of the receiving samples.
     pub share_ratio: f64,
-    /// The share is known to plus or minus this: half of its 95 % interval.
+    /// The error of the share (plus or minus): half of its 95 % interval.
     pub margin_ratio: f64,
-    /// CPU time of this stage for each packet delivered, in nanoseconds.
+    /// CPU time of this stage per delivered packet, in nanoseconds.
     pub ns_per_packet: Option<f64>,
 }
 
@@ -85,24 +85,24 @@ pub struct StageShare {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FunctionShare {
-    /// The function that ran, without those that it called.
+    /// The function that ran, without its callees.
     pub function: String,
     /// The stage that most of its samples belong to.
     pub stage: Stage,
-    /// Samples that found it running.
+    /// Samples in this function.
     pub samples: u64,
     /// Its share of the receiving samples.
     pub share_ratio: f64,
 }
 
-/// Samples that found the same stack.
+/// Samples with the same stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FoldedStack {
-    /// From the outermost caller to the function that ran, joined by `;`; the first is what the thread did and the
-    /// second whose time it was.
+    /// From the outermost caller to the running function, joined by `;`; the first element is the thread's activity and
+    /// the second the owner of its time.
     pub frames: String,
-    /// How often it was found.
+    /// Number of samples.
     pub samples: u64,
 }
 
@@ -125,7 +125,7 @@ impl Stage {
         Self::Other,
     ];
 
-    /// The name that people read.
+    /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qdisc => "qdisc",
@@ -147,7 +147,7 @@ impl Stage {
 }
 
 impl Profile {
-    /// Several profiles as one; functions and stacks are those of the parts together, shares are of the sum.
+    /// Several profiles as one; functions and stacks are merged, and shares refer to the sum.
     pub fn together<'p>(parts: impl IntoIterator<Item = &'p Self>, packets: u64) -> Option<Self> {
         let mut parts = parts.into_iter();
         let mut all = parts.next()?.clone();
@@ -180,7 +180,7 @@ impl Profile {
         Some(all)
     }
 
-    /// Sorts, and works the shares out from the samples; `packets` were delivered meanwhile.
+    /// Sorts, and computes the shares from the samples; `packets` were delivered in that time.
     pub fn rate(&mut self, packets: u64) {
         let whole = self.receiving_samples.max(1) as f64;
         for share in &mut self.stages {

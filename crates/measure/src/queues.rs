@@ -1,8 +1,8 @@
-//! What a trial's packets did to the interfaces' queues.
+//! A trial's packets by interface queue.
 
 use serde::{Deserialize, Serialize};
 
-/// Packets by queue, at both ends; a side whose driver and kernel tell nothing of its queues has none.
+/// Packets by queue, at both ends; empty for a side whose driver and kernel report no queue counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueUse {
@@ -12,13 +12,13 @@ pub struct QueueUse {
     pub rx: Vec<QueueGrowth>,
 }
 
-/// How far one queue's counters grew.
+/// The growth of one queue's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueGrowth {
     /// The queue's number.
     pub queue: u32,
-    /// Packets, whoever they were from.
+    /// Packets from all sources.
     pub packets: u64,
     /// Packets that the queue dropped.
     pub drops: u64,

@@ -1,4 +1,4 @@
-//! A small generator for permutations and for synthetic data: the same numbers from the same seed.
+//! A small generator for permutations and for synthetic data: a seed always yields the same numbers.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ impl Random {
 
     /// From 0 up to and without `bound`, which is greater than 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // the high half of the product; its bias is below 2^-50 for the lengths used here
+        // the high half of the product; bias below 2^-50 for the lengths used here
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 

@@ -1,4 +1,4 @@
-//! The rate receipt: what was asked of a generator, and what it achieved.
+//! The rate receipt: the requested rate of a generator, and what it achieved.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::histogram::Histogram;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Receipt {
-    /// The rate asked for; `None` is "as fast as it goes".
+    /// The requested rate; `None` is "as fast as possible".
     pub asked_pps: Option<f64>,
     /// Packets that the schedule made due; equals `handed` at the maximum rate.
     pub scheduled: u64,
-    /// Packets that the kernel or ring took.
+    /// Packets that the kernel or ring accepted.
     pub handed: u64,
-    /// Packets per second taken, over the time from first to last call.
+    /// Packets per second accepted, over the time from first to last call.
     pub handed_pps: f64,
-    /// Frames that left, by the sending interface's own counter; `None` where other traffic shares it.
+    /// Frames that left, by the sending interface's own counter; `None` when other traffic shares it.
     pub on_wire: Option<u64>,
-    /// Packets that the receiver reports; `null` in JSON, 0 here where none did.
+    /// Packets that the receiver reports; `null` in JSON and 0 here without a report.
     #[serde(deserialize_with = "crate::unknown::or_zero")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
@@ -28,7 +28,7 @@ pub struct Receipt {
     pub lateness: Option<Lateness>,
     /// The longest time between two batches handed over, in nanoseconds.
     pub largest_gap_ns: u64,
-    /// Whether the rate asked for was held to within [`Receipt::TOLERANCE`]; always true at the maximum rate.
+    /// Whether the requested rate was held to within [`Receipt::TOLERANCE`]; always true at the maximum rate.
     pub kept_up: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Lateness {
 }
 
 impl Default for Receipt {
-    /// Nothing asked, nothing sent.
+    /// Nothing requested, nothing sent.
     fn default() -> Self {
         Self::judge(None, 0, 0, 0.0, &Histogram::new())
     }
@@ -59,7 +59,7 @@ impl Receipt {
     /// Share of the packets due that may be missing before the rate counts as not held.
     pub const TOLERANCE: f64 = 0.001;
 
-    /// Judges a finished run; `lateness` holds a sample a packet, empty at the maximum rate.
+    /// Judges a finished run; `lateness` holds one sample per packet, and is empty at the maximum rate.
     pub fn judge(
         asked_pps: Option<f64>,
         scheduled: u64,

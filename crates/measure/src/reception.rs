@@ -1,10 +1,10 @@
-//! What a receiver measured, as it stands in a record: by reader, sender and flow, and in total.
+//! A receiver's measurements as saved in a record: by reader, sender and flow, and in total.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{distribution::NanosSummary, sequence::SequenceSummary};
+use crate::{clocks::ClockComparison, distribution::NanosSummary, sequence::SequenceSummary};
 
-/// How much a receiver measures; each level contains the ones before.
+/// How much a receiver measures; each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -12,7 +12,7 @@ pub enum StatisticsLevel {
     /// Packets and bytes.
     #[default]
     Counter,
-    /// Times of the first and last packet, rates, and what sequence numbers tell.
+    /// Times of the first and last packet, rates, and loss and order from sequence numbers.
     Basic,
     /// Inter-arrival times, jitter and latency.
     Time,
@@ -26,24 +26,24 @@ pub struct ReceptionStatistics {
     pub level: StatisticsLevel,
     /// All readers together.
     pub total: ReceptionShare,
-    /// One entry a reader: a worker and its queue, or a CPU.
+    /// One entry per reader: a worker and its queue, or a CPU.
     pub readers: Vec<ReceptionShare>,
-    /// By receive queue, where somebody tells them apart and a queue is no reader. Those of the engines `udp` and `packet`
-    /// are counted before packets come to sockets' buffers, so what is lost there is among them.
+    /// By receive queue, when queues can be distinguished and are not readers. For the engines `udp` and `packet` these
+    /// packets are counted before the sockets' buffers, so they include packets lost there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueCount>,
-    /// Why packets are not told apart by queue, or not all of them, where neither readers nor `queues` do.
+    /// Why packets, or some of them, are not distinguished by queue, when neither readers nor `queues` do that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues_unknown: Option<String>,
-    /// One entry a sender (address and stream tag), each with its own sequence numbers.
+    /// One entry per sender (address and stream tag), each with its own sequence numbers.
     pub senders: Vec<SenderStatistics>,
-    /// One entry a flow (addresses and ports).
+    /// One entry per flow (addresses and ports).
     pub flows: Vec<FlowStatistics>,
     /// All senders' sequence numbers together.
     pub sequence: Option<SequenceSummary>,
-    /// Packets whose sender or flow found no room in the tables; they are in the totals alone.
+    /// Packets whose sender or flow did not fit the tables; only the totals include them.
     pub beyond_tables: u64,
-    /// Who stamped the packets, by which clocks, and at what cost; at the level `time`.
+    /// The timestamp source, its clocks and its cost; at the level `time`.
     pub timing: Option<Timing>,
 }
 
@@ -51,19 +51,19 @@ pub struct ReceptionStatistics {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceptionShare {
-    /// The worker, `null` for a share that is no worker's.
+    /// The worker, `null` for a share without a worker.
     pub worker: Option<u32>,
-    /// The CPU that the reader last ran on; for the engine `xdp` the one that received.
+    /// The CPU that the reader last ran on; for the engine `xdp` the receiving CPU.
     pub cpu: Option<u32>,
-    /// The receive queue, where a reader has one of its own.
+    /// The receive queue, when a reader has exactly one.
     pub queue: Option<u32>,
     /// Packets with the probe header.
     pub packets: u64,
-    /// Packets without; they were left to the kernel where the engine can.
+    /// Packets without it; engines that can do so leave them to the kernel.
     pub foreign: u64,
     /// UDP payload bytes.
     pub payload_bytes: u64,
-    /// Bytes of frames from Ethernet header to FCS; for the engine `udp` worked out from the payload, without VLAN
+    /// Bytes of frames from Ethernet header to FCS; for the engine `udp` computed from the payload, without VLAN
     /// tags.
     pub frame_bytes: u64,
     /// The same with preamble, start delimiter and gap.
@@ -76,15 +76,16 @@ pub struct ReceptionShare {
     pub frame_bps: Option<f64>,
     /// Bits on the wire per second.
     pub l1_bps: Option<f64>,
-    /// Time since the packet before at the same reader.
+    /// Time since the previous packet at the same reader.
     pub inter_arrival: Option<NanosSummary>,
-    /// Time since the packet before of the same flow at the same reader.
+    /// Time since the previous packet of the same flow at the same reader.
     pub flow_inter_arrival: Option<NanosSummary>,
-    /// Difference of the transit times of two packets of a sender one after another (the pktgen receiver's jitter).
+    /// Difference of the transit times of consecutive packets of a sender (the pktgen receiver's jitter).
     pub jitter: Option<NanosSummary>,
-    /// Time from departure to arrival; `null` when the two clocks are not known to be related.
+    /// Time from departure to arrival, wrong by `timing.clock_bound_ns` at most; `null` unless that bound is below a tenth of the
+    /// median, or both are one host's clock.
     pub latency: Option<NanosSummary>,
-    /// Packets that arrived before they were sent, which the latency leaves out: the clocks disagree.
+    /// Packets that arrived before they were sent, because the clocks disagree; the latency excludes them.
     pub before_sent: u64,
 }
 
@@ -99,7 +100,7 @@ pub struct QueueCount {
     /// UDP payload bytes.
     #[serde(default)]
     pub payload_bytes: u64,
-    /// Bytes of frames from Ethernet header to FCS, as a reader's.
+    /// Bytes of frames from Ethernet header to FCS, as for a reader.
     #[serde(default)]
     pub frame_bytes: u64,
     /// The same with preamble, start delimiter and gap.
@@ -119,13 +120,13 @@ pub struct QueueCount {
     pub l1_bps: Option<f64>,
 }
 
-/// What one sender's packets told.
+/// Measurements of one sender's packets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SenderStatistics {
     /// Its address.
     pub address: String,
-    /// Its stream tag, 0 for packets without.
+    /// Its stream tag, 0 for packets without one.
     pub stream: u16,
     /// Packets.
     pub packets: u64,
@@ -133,13 +134,13 @@ pub struct SenderStatistics {
     pub payload_bytes: u64,
     /// Different send times: several packets share one when the sender stamps a batch at once.
     pub send_times: u64,
-    /// What its sequence numbers told.
+    /// Loss and order from its sequence numbers.
     pub sequence: Option<SequenceSummary>,
     /// Interarrival jitter of RFC 3550, 6.4.1: an estimate at the end, the largest of all readers.
     pub jitter_rfc3550_ns: Option<f64>,
 }
 
-/// What one flow's packets told.
+/// Measurements of one flow's packets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowStatistics {
@@ -151,43 +152,43 @@ pub struct FlowStatistics {
     pub packets: u64,
     /// UDP payload bytes.
     pub payload_bytes: u64,
-    /// What its sequence numbers told; `lost` is `null` when its sender numbers several flows together.
+    /// Loss and order from its sequence numbers; `lost` is `null` when its sender numbers several flows together.
     pub sequence: Option<SequenceSummary>,
-    /// Mean time since the packet before.
+    /// Mean time since the previous packet.
     pub inter_arrival_mean_ns: Option<f64>,
-    /// The longest time since the packet before.
+    /// The longest time since the previous packet.
     pub inter_arrival_max_ns: Option<u64>,
 }
 
-/// What came back of a sender's packets, timed by the sender's clock alone.
+/// A sender's returned packets, timed by the sender's clock alone.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RoundTrips {
     /// Packets that came back, each counted once.
     pub returned: u64,
-    /// Packets that did not: lost on either way, at the receiver, or here.
+    /// Packets that did not come back: lost in either direction, at the receiver, or here.
     pub missing: u64,
-    /// Of those, packets that came back and found no room in this host's sockets.
+    /// Of those, packets that came back and were dropped because this host's socket buffers were full.
     pub dropped_here: u64,
-    /// What the numbers of those that came back told.
+    /// Loss and order from the numbers of returned packets.
     pub sequence: Option<SequenceSummary>,
     /// Time from departure to return, the receiver's own time included.
     pub round_trip: Option<NanosSummary>,
-    /// Difference of the round trips of two packets one after another.
+    /// Difference of the round-trip times of consecutive packets.
     pub jitter: Option<NanosSummary>,
     /// Different send times: several packets share one when the sender stamps a batch at once.
     pub send_times: u64,
-    /// Who says when a packet came back.
+    /// The timestamp source of returned packets.
     pub rx_stamp: String,
     /// The same in words.
     pub rx_stamp_means: String,
-    /// The smallest step that the clock was seen to make.
+    /// The smallest observed step of the clock.
     pub clock_resolution_ns: u64,
-    /// What one look at the clock costs.
+    /// The cost of one clock read.
     pub clock_read_ns: f64,
 }
 
-/// How sending and receiving clock belong together.
+/// The relation of the sending and the receiving clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -196,38 +197,47 @@ pub enum ClockRelation {
     SameHost,
     /// Two hosts kept together by PTP or NTP: one-way latency is right to within the bound.
     Synchronised,
+    /// Two hosts whose clocks the sessions between them compared: one-way latency is right to within the bound.
+    Measured,
     /// Nothing is known: only differences of times mean something, one-way latency is refused.
     #[default]
     None,
 }
 
-/// Who stamped packets, by which clocks, and at what cost.
+/// The timestamp source, its clocks and its cost.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Timing {
-    /// Who says when a packet was received: `card`, `kernel`, `program`, `poll` or `loop`.
+    /// The timestamp source: `card`, `kernel`, `program`, `poll` or `loop`.
     pub rx_stamp: String,
     /// The same in words.
     pub rx_stamp_means: String,
-    /// Packets that nobody stamped; the reading loop's clock stands in.
+    /// Packets without a timestamp from that source; the reading loop's clock is used instead.
     pub unstamped: u64,
-    /// How the clocks belong together.
+    /// The relation of the clocks.
     pub clocks: ClockRelation,
     /// How that is known.
     pub clocks_known_by: String,
-    /// By how much this host's clock is ahead of the reference at the time of the report, where something says so.
+    /// By how much this host's clock is ahead: of the reference that it is kept by at the time of the report, or of the only
+    /// sender's clock at its first packet.
     pub clock_offset_ns: Option<i64>,
-    /// How wrong one-way latencies can be because of the clocks.
+    /// The error bound of one-way latencies due to the clocks.
     pub clock_bound_ns: Option<u64>,
+    /// Why one-way latency is refused, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_refused: Option<String>,
+    /// What each session found out about its sender's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<ClockComparison>,
     /// The smallest step that the clock was seen to make.
     pub clock_resolution_ns: u64,
-    /// What one look at the clock costs.
+    /// The cost of one clock read.
     pub clock_read_ns: f64,
-    /// What measuring a packet takes, tried with packets made for it: in the reading loop once the header was found and the
-    /// clock looked at, or all of a program in XDP.
+    /// The cost of measuring a packet, tried with synthetic packets: in the reading loop after parsing the header and
+    /// reading the clock, or the whole program in XDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measuring_ns: Option<f64>,
-    /// The same for a packet that left and came together with the one before: such are only counted.
+    /// The same for a packet that was sent and received together with the previous one: it is only counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measuring_together_ns: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! `Run`: the one record of a measurement or a model, as it is saved, compared and shown.
+//! `Run`: the one record of a measurement or a model, as saved, compared and shown.
 //!
 //! The unit is in each name. `linerate.run/1` is published as a JSON Schema in the repository.
 
@@ -9,14 +9,17 @@ use serde_json::Value;
 
 use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
+    clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    fleet::FleetRun,
     instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
     queues::QueueUse,
     receipt::Receipt,
     reception::{ReceptionStatistics, RoundTrips},
+    ring::RingUse,
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
     timeline::Timeline,
@@ -32,15 +35,15 @@ pub const SCHEMA: &str = "linerate.run/1";
 pub struct Run {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// What was asked, where and when.
+    /// What was requested, where and when.
     pub start: Start,
-    /// What happened tick by tick.
+    /// The run tick by tick.
     pub intervals: Vec<Interval>,
     /// What came out.
     pub end: End,
 }
 
-/// What was asked of which machine.
+/// The request and the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Start {
@@ -52,13 +55,13 @@ pub struct Start {
     pub started_at: String,
     /// Where the packets went.
     pub origin: Origin,
-    /// The machine, as far as it bears on packet rates.
+    /// The properties of the machine that affect packet rates.
     pub machine: Machine,
-    /// Every asked parameter by name, defaults included.
+    /// Every parameter by name, defaults included.
     pub asked: BTreeMap<String, Value>,
 }
 
-/// Where the packets of a run went.
+/// The kind of path that a run's packets took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -93,15 +96,15 @@ pub struct Machine {
     pub mitigations: BTreeMap<String, String>,
     /// Interfaces used, with their settings.
     pub interfaces: Vec<NicFacts>,
-    /// How the kernel tells time in interrupts from other time.
+    /// How the kernel accounts time in interrupts.
     #[serde(default)]
     pub interrupt_accounting: InterruptAccounting,
-    /// Why cycles, instructions and cache misses per packet are not known, in words; `None` where they were counted.
+    /// Why cycles, instructions and cache misses per packet are unknown, as text; `None` when they were counted.
     #[serde(default)]
     pub no_hardware_counters: Option<String>,
 }
 
-/// An interface as far as it bears on packet rates.
+/// The properties of an interface that affect packet rates.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NicFacts {
@@ -117,7 +120,7 @@ pub struct NicFacts {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Link speed in bits per second where the link tells.
+    /// Link speed in bits per second, if reported.
     pub speed_bps: Option<u64>,
     /// Settings by name: offloads, threaded NAPI, coalescing ...
     pub settings: BTreeMap<String, String>,
@@ -155,13 +158,13 @@ pub struct End {
     pub trials: Vec<Trial>,
     /// Trials of the same pair and settings, summarised.
     pub pairs: Vec<PairSummary>,
-    /// What a receiver that ran alone measured, when it was asked to.
+    /// Measurements of a receiver that ran alone, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<ReceptionStatistics>,
-    /// What each engine can do on each side by itself.
+    /// The capacity of each engine on each side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacities: Vec<Capacity>,
-    /// Engines that were left out, and why.
+    /// Engines that were skipped, and why.
     pub skipped: Vec<Skipped>,
     /// A sweep's or a model's points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -172,25 +175,28 @@ pub struct End {
     /// Published figures beside this run's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
-    /// What happened when, where that was traced.
+    /// A trace of events, if one was recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timelines: Vec<Timeline>,
-    /// Of a search for the best settings: the settings as they were.
+    /// In a search for the best settings: the settings before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<TunedRate>,
     /// The best settings that were proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<TunedRate>,
-    /// The proven steps from the one to the other.
+    /// The proven steps from the baseline to the best.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<TuneStep>,
-    /// What was tried and not taken.
+    /// Values that were tried and rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<TuneRejected>,
     /// How the search went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuneSearch>,
-    /// Remarks a reader must know to trust the numbers.
+    /// What each machine did, where many took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
+    /// Remarks that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }
 
@@ -203,10 +209,10 @@ pub struct Point {
     pub values: BTreeMap<String, Value>,
 }
 
-/// One trial: one sender, one receiver, one load. The default is one in which nothing was sent and nothing measured, so
-/// that a figure that only some trials have is written by those that measure it.
+/// One trial: one sender, one receiver, one load. The default is a trial that sent and measured nothing, so only trials
+/// that measure a figure need to set it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-// What the derived code writes, `unknown.rs` completes.
+// The derived serializer; `unknown.rs` adjusts its output.
 #[serde(remote = "Self")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
@@ -220,18 +226,18 @@ pub struct Trial {
     pub frame_size_bytes: u32,
     /// UDP payload.
     pub payload_bytes: u32,
-    /// Packets per second asked for, all threads together; `None` is the maximum.
+    /// Requested packets per second, all threads together; `None` is the maximum.
     pub asked_pps: Option<f64>,
     /// The sweep's parameters by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Value>,
     /// Seconds from first to last packet handed over.
     pub duration_s: f64,
-    /// Packets that the kernel or ring took.
+    /// Packets that the kernel or ring accepted.
     pub sent: u64,
     /// Packets per second sent.
     pub sent_pps: f64,
-    /// Packets that the receiving engine saw; `null` in JSON, 0 here where nobody knows, as the next two.
+    /// Packets that the receiving engine saw; `null` in JSON, 0 here when unknown, like the next two.
     #[serde(deserialize_with = "crate::unknown::or_zero")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     pub delivered: u64,
@@ -243,72 +249,78 @@ pub struct Trial {
     #[serde(deserialize_with = "crate::unknown::or_zero")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub loss_ratio: f64,
-    /// What the sending threads cost.
+    /// The cost of the sending threads.
     pub tx_cost: Cost,
-    /// What the receiving threads cost.
+    /// The cost of the receiving threads.
     pub rx_cost: Cost,
     /// How the machine's CPUs spent the trial.
     pub cpus: Vec<CpuShare>,
-    /// Packets by queue of the interfaces, where anybody counts them.
+    /// Packets by queue of the interfaces, if counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueUse>,
     /// Where every packet went.
     pub ledger: Ledger,
     /// What the generator achieved.
     pub receipt: Receipt,
-    /// What the receiver measured, when it was asked to.
+    /// The receiver's measurements, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<ReceptionStatistics>,
-    /// What came back, when the receiver was asked to send packets back.
+    /// Returned packets, if the receiver was to send them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trips: Option<RoundTrips>,
-    /// What a stream moved; packets are its messages in every other field then.
+    /// Bytes and packets of a stream; every other field then counts messages as packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<Stream>,
-    /// What the drivers of two hosts saw of this trial's packets alone.
+    /// This trial's packets as counted at the drivers of two hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
+    /// How the two hosts' clocks were related, where the receiver timed packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<ClockComparison>,
     /// Whether it ended early.
     pub interrupted: bool,
-    /// Where the receiving CPUs' time went, when that was asked for.
+    /// Where the receiving CPUs' time went, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// The kernel that the trial ran on, where a run has several: `uname -r`.
+    /// How the receiver used a card's ring that it drove itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingUse>,
+    /// The kernel that the trial ran on, when a run has several: `uname -r`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Its instructions, where they were counted one by one.
+    /// Its instructions, if they were counted one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Instructions>,
 }
 
-/// What the drivers of two hosts saw of a trial's packets, whatever else went by there.
+/// A trial's packets as counted at the drivers of two hosts, without other traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wire {
-    /// Packets that left the sending host's driver; `None` where nobody counted them.
+    /// Packets that left the sending host's driver; `None` when not counted.
     pub left: Option<u64>,
-    /// What `left` was read from.
+    /// The source of `left`.
     pub left_source: String,
-    /// Packets that the receiving host's driver handed on; `None` where nobody counted them.
+    /// Packets that the receiving host's driver passed on; `None` when not counted.
     pub seen: Option<u64>,
-    /// What `seen` was read from.
+    /// The source of `seen`.
     pub seen_source: String,
-    /// CPU time of the counting programs of both hosts together, a packet; `None` without a program.
+    /// CPU time per packet of the counting programs of both hosts together; `None` without a program.
     pub cost_ns: Option<f64>,
-    /// What is less certain than it could be, and why, in words.
+    /// Reservations about these counts, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
 }
 
-/// What the streams of a trial moved: bytes by the applications' count, packets by the interfaces'.
+/// The traffic of a trial's streams: bytes by the applications' count, packets by the interfaces'.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stream {
-    /// Bytes of a message: of one call to send.
+    /// Bytes per message: one call to send.
     pub message_bytes: u32,
-    /// Bytes of the messages sent.
+    /// Bytes of all messages sent.
     pub sent_bytes: u64,
-    /// Bytes delivered, those of unfinished messages included.
+    /// Bytes delivered, including unfinished messages.
     pub delivered_bytes: u64,
     /// Bits of messages delivered per second.
     pub delivered_bps: f64,
@@ -316,7 +328,7 @@ pub struct Stream {
     pub tx_packets: u64,
     /// Packets by the receiving interface's counter.
     pub rx_packets: u64,
-    /// Packets that went back: acknowledgements.
+    /// Packets in the other direction: acknowledgements.
     pub acknowledging_packets: u64,
     /// Segments sent again.
     pub retransmitted_segments: u64,
@@ -332,35 +344,44 @@ pub struct Endpoint {
     pub label: String,
     /// Worker threads.
     pub threads: u32,
-    /// CPUs they were pinned to, empty when they were not.
+    /// CPUs they were pinned to, empty when not pinned.
     pub cpus: Vec<u32>,
     /// The engine's options by name.
     pub options: BTreeMap<String, Value>,
 }
 
-/// What one side's threads cost.
+/// The cost of one side's threads.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// User CPU seconds of the workers.
     pub user_s: f64,
-    /// System CPU seconds of the workers (softirq run on their back included, as the kernel accounts it).
+    /// System CPU seconds of the workers (including softirqs in their context, as the kernel accounts them).
     pub system_s: f64,
     /// CPU time of the workers divided by the packets they moved, in nanoseconds.
     pub ns_per_packet: Option<f64>,
-    /// CPU cycles of the workers per packet, where the CPU's counters can be read.
+    /// CPU cycles of the workers per packet, if the CPU's counters can be read.
     pub cycles_per_packet: Option<f64>,
-    /// Instructions of the workers per packet, with the softirqs on their back, where the CPU's counters can be read or an
+    /// Instructions of the workers per packet, with the softirqs in their context, if the CPU's counters can be read or an
     /// emulator counts.
     #[serde(default)]
     pub instructions_per_packet: Option<f64>,
-    /// Accesses of the workers that no cache served, per packet, where the CPU's counters can be read.
+    /// Cache misses of the workers per packet, if the CPU's counters can be read.
     #[serde(default)]
     pub cache_misses_per_packet: Option<f64>,
+    /// Where instructions were counted by an emulator: CPU time per packet of the same pair on the machine that it ran on, in
+    /// nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_ns_per_packet: Option<f64>,
+    /// `instructions_per_packet` divided by `beside_ns_per_packet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_ns: Option<f64>,
 }
 
 /// Trials of one pair with the same settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+// What the derived code writes, `unknown.rs` completes.
+#[serde(remote = "Self")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairSummary {
     /// The sender's label.
@@ -373,16 +394,21 @@ pub struct PairSummary {
     pub rx_threads: u32,
     /// Frame size, Ethernet header to FCS.
     pub frame_size_bytes: u32,
-    /// Packets per second asked for; `None` is the maximum.
+    /// Requested packets per second; `None` is the maximum.
     pub asked_pps: Option<f64>,
     /// The sweep's parameters by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Value>,
     /// Sent packets per second.
     pub sent_pps: Summary,
-    /// Delivered packets per second.
+    /// Delivered packets per second, of the trials of which that is known; `null` in JSON, of no trial here where it is of none,
+    /// as the next.
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Summary>"))]
     pub delivered_pps: Summary,
     /// Whether the trials agree (spread of delivered at most 10 % of its median).
+    #[serde(deserialize_with = "crate::unknown::or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub agrees: bool,
 }
 
@@ -392,20 +418,20 @@ pub struct PairSummary {
 pub struct Skipped {
     /// The engine.
     pub engine: String,
-    /// Why, and what it needs.
+    /// The reason, and what it needs.
     pub reason: String,
 }
 
-/// What makes two trials repeats of each other: labels, threads, frame size, load and a sweep's parameters.
+/// The key by which two trials are repeats: labels, threads, frame size, load and a sweep's parameters.
 type Settings<'t> = (&'t str, &'t str, u32, u32, u32, Option<f64>, &'t BTreeMap<String, Value>);
 
 impl Trial {
-    /// The stage that it belongs to, where it is not one of the ladder's.
+    /// Its stage, when it is not part of the ladder.
     pub fn stage(&self) -> Option<&str> {
         self.parameters.get(STAGE).and_then(Value::as_str)
     }
 
-    /// Whether it is a step of a short search: its load was chosen to find out whether it is too high.
+    /// Whether it is a step of a short search: its load was chosen to test whether it is too high.
     pub fn is_search_step(&self) -> bool {
         self.stage() == Some(LOSSLESS)
     }
@@ -419,7 +445,7 @@ impl Trial {
 
 impl PairSummary {
     /// Summarises repeats (same labels, threads, frame size and load), in order of first appearance. The steps of a short
-    /// search repeat nothing.
+    /// search are not repeats.
     pub fn of(trials: &[Trial]) -> Vec<Self> {
         let mut firsts: Vec<&Trial> = Vec::new();
         for trial in trials.iter().filter(|trial| !trial.is_search_step()) {
@@ -432,8 +458,10 @@ impl PairSummary {
             .filter_map(|first| {
                 let repeats = || trials.iter().filter(|trial| trial.settings() == first.settings());
                 let sent_pps = Summary::of(&repeats().map(|t| t.sent_pps).collect::<Vec<_>>())?;
-                let delivered_pps = Summary::of(&repeats().map(|t| t.delivered_pps).collect::<Vec<_>>())?;
-                let agrees = delivered_pps.agrees();
+                let known = repeats().filter(|t| t.ledger.unknown_because().is_none());
+                let delivered_pps =
+                    Summary::of(&known.map(|t| t.delivered_pps).collect::<Vec<_>>()).unwrap_or_default();
+                let agrees = delivered_pps.trials > 0 && delivered_pps.agrees();
                 Some(Self {
                     tx: first.tx.label.clone(),
                     rx: first.rx.label.clone(),
@@ -455,7 +483,7 @@ impl PairSummary {
         trial.settings() == self.settings()
     }
 
-    /// Whether two summaries are of the same pair with the same settings, so that they can be compared.
+    /// Whether two summaries are of the same pair with the same settings and can be compared.
     pub fn matches(&self, other: &Self) -> bool {
         self.settings() == other.settings()
     }
@@ -468,11 +496,11 @@ impl PairSummary {
 
 impl End {
     /// Whether every rate was held, every ledger closed and every pair sent something: exit status 0 instead of 1. A
-    /// throughput search asks for rates that cannot be held to find out which can; it has met its goals when it found them
+    /// throughput search tries rates that cannot be held to find the ones that can; it has met its goals when it found them
     /// all.
     pub fn goals_met(&self) -> bool {
         let mut asked = self.trials.iter().filter(|trial| !trial.is_search_step());
-        // A search asks for rates that are not held.
+        // A search requests rates that cannot be held.
         let is_search = !self.throughput.is_empty() || self.tuning.is_some();
         let rates_held = is_search || asked.all(|trial| trial.receipt.kept_up);
         let all_sent = PairSummary::of(&self.trials).iter().all(|pair| pair.sent_pps.max > 0.0);

@@ -1,7 +1,7 @@
-//! What a stream's sequence numbers tell: lost, reordered, twice, late. Fixed memory, whatever the numbers.
+//! Follows a stream's sequence numbers: lost, reordered, duplicate, late. Memory is fixed.
 //!
-//! Numbers are 32 bits wide and wrap. A packet behind the highest number is told by its send time: a sender that
-//! started again has a later clock than its newest packet of before, a packet that was overtaken has not.
+//! Numbers are 32 bits wide and wrap. The send time classifies a packet behind the highest number: a sender that
+//! restarted has a later clock than its newest packet before, an overtaken packet does not.
 
 use runs::Runs;
 
@@ -11,49 +11,49 @@ mod spans;
 pub use spans::{CountedSequence, SequenceCounts, SequenceSummary};
 use spans::{ORIGIN, Span};
 
-/// Follows the numbers of one stream as one reader sees them.
+/// Follows the numbers of one stream as seen by one reader.
 ///
-/// A packet more than [`SequenceTracker::WINDOW`] behind is `late`: whether it came before, nobody remembers. A number
-/// more than [`SequenceTracker::JUMP`] ahead counts only once its neighbour follows; until then it is a stray.
+/// A packet more than [`SequenceTracker::WINDOW`] behind is `late`: the window no longer knows whether it came before. A
+/// number more than [`SequenceTracker::JUMP`] ahead counts only once its neighbour follows; until then it is a stray.
 #[derive(Debug, Clone)]
 pub struct SequenceTracker {
     counts: SequenceCounts,
     span: Span,
     /// The number after the highest.
     next: u64,
-    /// Packets of this span, numbers that came twice and late ones among them.
+    /// Packets of this span, including duplicates and late ones.
     arrivals: u64,
     first_sent: u64,
-    /// Of the packet with the highest number.
+    /// Send time of the packet with the highest number.
     newest_sent: u64,
-    /// A bit for each number of the window: set when it came, cleared when it was jumped over.
+    /// A bit for each number of the window: set when it arrived, cleared when it was skipped.
     seen: [u64; WORDS],
     rises: Runs,
     stray: Option<u32>,
 }
 
-/// What became of a packet's number.
+/// The classification of a packet's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
     /// The first packet, or the one after the highest number, or one further ahead.
     Ahead,
-    /// The first of a sender that started again.
+    /// The first packet of a restarted sender.
     Restart,
     /// Overtaken; `extent` packets came between it and the first that overtook it, itself included (RFC 4737, 4.2.2).
     Reordered {
         /// The extent in packets.
         extent: u64,
     },
-    /// A number that came before.
+    /// A duplicate.
     Duplicate,
-    /// Too far behind to know.
+    /// Too far behind to classify.
     Late,
-    /// Too far ahead to be believed.
+    /// Too far ahead to be plausible.
     Stray,
 }
 
 const WORDS: usize = SequenceTracker::WINDOW as usize / 64;
-/// How close behind a stray its follower must come to be believed.
+/// The greatest distance of a follower that confirms a stray.
 const NEIGHBOURS: u32 = 64;
 
 impl Default for SequenceTracker {
@@ -63,9 +63,9 @@ impl Default for SequenceTracker {
 }
 
 impl SequenceTracker {
-    /// Numbers behind the highest among which duplicates are recognised.
+    /// How far behind the highest number duplicates are recognised.
     pub const WINDOW: u64 = 4096;
-    /// The largest number of packets that may be missing in a row before they are believed to be.
+    /// The largest gap that is accepted without confirmation.
     pub const JUMP: u32 = spans::JUMP;
 
     /// Nothing seen; less than 2 KiB.
@@ -83,7 +83,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Takes the next packet: its number, when it was sent by its sender's clock (0: not known), and when it arrived.
+    /// Records the next packet: its number, when it was sent by its sender's clock (0: not known), and when it arrived.
     #[inline]
     pub fn observe(&mut self, number: u32, sent: u64, arrived_ns: u64) -> Placed {
         let ahead = number.wrapping_sub(self.next as u32);
@@ -98,10 +98,10 @@ impl SequenceTracker {
         self.place(number, ahead, sent, arrived_ns)
     }
 
-    /// Takes `count` packets more, numbered from the highest number on, all sent and arrived then.
+    /// Records `count` more packets, numbered from the highest number on, all sent and received at these times.
     ///
     /// # Panics
-    /// When no packet came before.
+    /// When no packet was recorded before.
     pub fn observe_following(&mut self, count: u64, sent: u64, arrived_ns: u64) {
         assert!(self.arrivals > 0, "they follow a packet");
         let Some(last) = count.checked_sub(1) else { return };
@@ -138,7 +138,7 @@ impl SequenceTracker {
         }
         let behind = u64::from(ahead.wrapping_neg());
         let is_later = sent > self.newest_sent && self.newest_sent > 0;
-        // A sender whose clock began anew, or that tells no times, is believed at its second packet.
+        // A sender whose clock restarted, or that sends no times, is accepted at its second packet.
         let is_of_before = sent < self.first_sent || sent == 0;
         if is_later || behind > Self::WINDOW && follows_stray && is_of_before {
             self.close();
@@ -155,7 +155,7 @@ impl SequenceTracker {
         if behind > Self::WINDOW {
             self.stray = Some(number);
             self.counts.late += 1;
-            // A number before the first of all is not one of those that are missed.
+            // A number before the very first one was not missing.
             if at >= self.span.first {
                 self.span.distinct += 1;
             }
@@ -203,7 +203,7 @@ impl SequenceTracker {
         self.newest_sent = sent;
     }
 
-    /// Numbers that were jumped over have not been seen.
+    /// Clears the bits of skipped numbers.
     fn forget(&mut self, from: u64, to: u64) {
         if to - from >= Self::WINDOW {
             self.seen = [0; WORDS];
@@ -214,7 +214,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Numbers that were seen; fewer than the window has places.
+    /// Sets the bits of received numbers; fewer than the window holds.
     fn remember(&mut self, from: u64, to: u64) {
         for (word, mask) in masks(from, to) {
             self.seen[word] |= mask;
@@ -226,7 +226,7 @@ impl SequenceTracker {
         self.counts.push(self.span);
     }
 
-    /// What was counted so far; the same numbers as other readers saw them can be added.
+    /// The counts so far, which can be merged with those of other readers.
     pub fn counts(&self) -> SequenceCounts {
         let mut counts = self.counts.clone();
         if self.arrivals > 0 {

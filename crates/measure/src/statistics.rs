@@ -16,7 +16,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The interval that holds the mean of what the values were drawn from, in the given share of cases (Student's t).
+/// The confidence interval of the mean, at the given confidence (Student's t).
 /// `None` with fewer than two values.
 pub fn confidence_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let count = values.len() as f64;
@@ -30,7 +30,7 @@ pub fn confidence_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)
 }
 
 /// Several trials of one quantity.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of values.

@@ -1,6 +1,6 @@
 //! Student's t distribution, for confidence intervals from a few trials.
 
-/// The value that |t| stays below with the given probability, for (fractional) degrees of freedom.
+/// The two-sided quantile of |t| for the given probability, for (fractional) degrees of freedom.
 ///
 /// By bisection of the distribution, whose tails are I_x(ν/2, 1/2) with x = ν / (ν + t²), the regularized
 /// incomplete beta function (Abramowitz and Stegun 26.7.1).

@@ -1,4 +1,4 @@
-//! What a throughput search found: the record's form of it. The search itself is the crate `search`.
+//! The results of a throughput search as saved in a record. The search itself is the crate `search`.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Throughput {
     /// The sweep's parameters by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Value>,
-    /// The most that the generator offered without a given rate, in the warm-up trial.
+    /// The generator's rate without a limit, in the warm-up trial.
     pub generator_max_pps: f64,
     /// One entry a goal.
     pub goals: Vec<GoalResult>,
@@ -49,27 +49,27 @@ pub struct GoalResult {
     pub final_duration_s: f64,
     /// Trial time that classifies a load, in seconds.
     pub duration_sum_s: f64,
-    /// How close the bounds were to come, as a share of the upper one.
+    /// The requested distance of the bounds, as a share of the upper one.
     pub width_ratio: f64,
     /// The relevant lower bound: the throughput as an offered load. `None` when no load met the goal.
     pub lower_pps: Option<f64>,
     /// The relevant upper bound. `None` when no offered load was too high.
     pub upper_pps: Option<f64>,
-    /// What the device forwarded at the lower bound, as the draft defines it.
+    /// The conditional throughput: the rate forwarded at the lower bound, as defined by the draft.
     pub conditional_throughput_pps: Option<f64>,
-    /// What the result is limited by.
+    /// What limits the result.
     pub limit: ThroughputLimit,
-    /// The ledger line that lost the most where the load was too high.
+    /// The ledger line that lost the most at a load that was too high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_by: Option<BoundBy>,
-    /// Generator's shortfall, receive loss and socket loss at the upper bound, each for itself.
+    /// Generator's shortfall, receive loss and socket loss at the upper bound, separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_upper: Option<LossKinds>,
     /// The trials at the bounds, as indexes into `end.trials`.
     pub trials: Vec<u32>,
 }
 
-/// What keeps a throughput from being higher.
+/// What limits a throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -78,7 +78,7 @@ pub enum ThroughputLimit {
     Loss,
     /// The generator cannot offer more.
     Generator,
-    /// No more was asked for.
+    /// The search did not include higher loads.
     MaxLoad,
     /// Not even the lowest load met the goal.
     MinLoad,
@@ -97,12 +97,12 @@ pub struct BoundBy {
     pub source: String,
     /// Its share of the packets lost there.
     pub lost_share_ratio: f64,
-    /// What would lose fewer packets there.
+    /// The remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// Three kinds of missing packets that must not be mixed.
+/// Three kinds of missing packets, kept separate.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LossKinds {
@@ -122,7 +122,7 @@ pub struct LatencyAt {
     pub share_ratio: f64,
     /// The load.
     pub load_pps: f64,
-    /// From departure to arrival, of the packets that arrived; `None` where the receiver cannot tell.
+    /// From departure to arrival, of the packets that arrived; `None` when the receiver cannot measure it.
     pub latency: Option<NanosSummary>,
     /// The trial, as an index into `end.trials`.
     pub trial: u32,
@@ -132,7 +132,7 @@ pub struct LatencyAt {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LossAt {
-    /// The load asked for.
+    /// The requested load.
     pub load_pps: f64,
     /// The load offered.
     pub offered_pps: f64,
@@ -154,7 +154,7 @@ pub struct BurstResult {
     pub at_limit: bool,
     /// The rate within a burst.
     pub burst_pps: f64,
-    /// The time the buffer holds, corrected for what left it meanwhile (RFC 9004), in seconds; `None` without a
+    /// The time the buffer holds, corrected for packets that left it meanwhile (RFC 9004), in seconds; `None` without a
     /// throughput to correct by.
     pub buffer_time_s: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What happened when, on an axis of its own: the transactions of a simulated bus, for example.
+//! Events on an axis: the transactions of a simulated bus, for example.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Timeline {
-    /// What happened there.
+    /// The scene.
     pub title: String,
     /// Unit of the axis, of every start, length and mark.
     pub unit: String,
-    /// One a kind of event.
+    /// One track per kind of event.
     pub lanes: Vec<Lane>,
+    /// Quantities over the same axis: how full a buffer is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<Level>,
     /// Moments to compare: published ones and this run's.
     pub marks: Vec<Mark>,
-    /// Parts of the axis that are worth a picture.
+    /// Parts of the axis to draw.
     pub views: Vec<View>,
 }
 
@@ -26,6 +29,20 @@ pub struct Lane {
     pub name: String,
     /// Start and length of each, ascending; something that takes no time has length 0.
     pub events: Vec<(f64, f64)>,
+}
+
+/// A quantity over the axis.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Level {
+    /// What it is.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its largest possible value.
+    pub most: f64,
+    /// When and how much, ascending; the value holds until the next.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A moment with a name.
@@ -42,7 +59,7 @@ pub struct Mark {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct View {
-    /// What is seen in it.
+    /// What it shows.
     pub title: String,
     /// Where it begins.
     pub from: f64,

@@ -1,4 +1,4 @@
-//! What a search for the best settings found: the record's form of it. The search itself is the crate `search`.
+//! The results of a search for the best settings as saved in a record. The search itself is the crate `search`.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::effect::Effect;
 
-/// Settings by name, with what their trials gave.
+/// Settings by name, with the results of their trials.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TunedRate {
     /// Every setting that the search could change, with its value.
     pub settings: BTreeMap<String, String>,
-    /// Trials of exactly these settings that were run in turns with the others on the way to the best.
+    /// Trials of exactly these settings that ran in rotation with the other steps.
     pub trials: u32,
     /// Packets per second delivered: mean of the trials.
     pub delivered_pps: f64,
@@ -20,11 +20,11 @@ pub struct TunedRate {
     pub interval: Option<RateInterval>,
     /// Packets per second sent: mean of the trials.
     pub sent_pps: f64,
-    /// What the search was for, in the unit of `tuning`.
+    /// The goal's figure, in the unit of `tuning`.
     pub value: f64,
 }
 
-/// Between which rates a mean lies.
+/// The confidence interval of a mean rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateInterval {
@@ -32,7 +32,7 @@ pub struct RateInterval {
     pub low_pps: f64,
     /// Upper end in packets per second.
     pub high_pps: f64,
-    /// How often an interval made this way holds the true mean.
+    /// The confidence level: how often such an interval contains the true mean.
     pub confidence: f64,
 }
 
@@ -40,15 +40,15 @@ pub struct RateInterval {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneStep {
-    /// What it sets: several settings where one alone does nothing.
+    /// What it sets: several settings when one alone has no effect.
     pub settings: BTreeMap<String, String>,
-    /// What the goal's figure was before, in the unit of `tuning`: mean of the trials.
+    /// The goal's figure before, in the unit of `tuning`: mean of the trials.
     pub from: f64,
     /// The same after.
     pub to: f64,
     /// The change as a share, by these trials and all others.
     pub effect: Effect,
-    /// Trials before and after, in turns.
+    /// Trials before and after, alternating.
     pub pairs: u32,
     /// What else changed: counters that vanished, stages of a profile that shrank.
     pub evidence: Vec<String>,
@@ -58,7 +58,7 @@ pub struct TuneStep {
     pub undone: String,
 }
 
-/// A value that was tried and not taken.
+/// A value that was tried and rejected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneRejected {
@@ -66,9 +66,9 @@ pub struct TuneRejected {
     pub setting: String,
     /// Its value.
     pub value: String,
-    /// What it would change at the best settings; `None` where it never ran.
+    /// Its estimated effect at the best settings; `None` when it never ran.
     pub effect: Option<Effect>,
-    /// Why it was not taken.
+    /// Why it was rejected.
     pub reason: String,
 }
 
@@ -80,9 +80,9 @@ pub struct TuneSearch {
     pub goal: String,
     /// The unit of the goal's figure: `pps` or `ns`; less is better for `ns`.
     pub unit: String,
-    /// Seconds that the search was given.
+    /// The search's time budget in seconds.
     pub budget_s: f64,
-    /// What a measurement scatters by, as a share of its value.
+    /// The noise of a measurement, as a share of its value.
     pub noise_ratio: f64,
     /// Why it ended: `settled`, `budget` or `stopped`.
     pub end: String,
@@ -92,13 +92,13 @@ pub struct TuneSearch {
     pub space: Vec<TuneKnob>,
     /// What could not, and why.
     pub left_out: BTreeMap<String, String>,
-    /// Every measurement in the order they ran.
+    /// Every measurement in order.
     pub history: Vec<TuneAttempt>,
-    /// What keeps the best settings from more.
+    /// What limits the best settings.
     pub limits: Vec<String>,
     /// How to use what was found.
     pub artefacts: TuneArtefacts,
-    /// Whether the settings were left as found best.
+    /// Whether the best settings were left in place.
     pub kept: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct TuneKnob {
     pub name: String,
     /// What it does.
     pub about: String,
-    /// Its values within the safe range, the present one first.
+    /// Its values within the safe range, the current one first.
     pub values: Vec<String>,
     /// What may go wrong.
     pub risk: String,
@@ -122,11 +122,11 @@ pub struct TuneKnob {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneAttempt {
-    /// Its last trial: an index into `end.trials`; `None` where these settings did not run.
+    /// Its last trial: an index into `end.trials`; `None` when these settings did not run.
     pub trial: Option<u32>,
     /// `screen`, `focus` or `prove`.
     pub phase: String,
-    /// The settings that differ from how they were.
+    /// The settings that differ from the original ones.
     pub settings: BTreeMap<String, String>,
     /// The goal's figure.
     pub value: Option<f64>,
@@ -139,10 +139,10 @@ pub struct TuneAttempt {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneArtefacts {
-    /// A plan for `linerate nic apply --plan`, in TOML; empty where nothing of an interface or the machine changed.
+    /// A plan for `linerate nic apply --plan`, in TOML; empty when no setting of an interface or the machine changed.
     pub nic_plan: String,
     /// A scenario for `linerate bench` that repeats it, in TOML.
     pub scenario: String,
-    /// What an application has to do: socket options, threads, placement.
+    /// What an application must do: socket options, threads, placement.
     pub application: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a counter of losses counts.
+//! The unit of a counter of losses.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// One count is one packet as the receiver counts them.
+    /// One count is one packet as counted by the receiver.
     #[default]
     Packets,
     /// One count is one frame on the wire.

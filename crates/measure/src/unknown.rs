@@ -1,11 +1,11 @@
-//! Figures that nobody knows are `null` in JSON: what was delivered where a receiver was lost, or was never asked.
+//! Unknown figures are `null` in JSON: delivery, when a receiver was lost or never queried.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, value};
 
-use crate::run::Trial;
+use crate::run::{PairSummary, Trial};
 
-/// Members of a trial that say what was delivered.
+/// Members of a trial that describe delivery.
 const OF_DELIVERY: [&str; 5] =
     ["/delivered", "/delivered_pps", "/loss_ratio", "/ledger/delivered", "/receipt/delivered"];
 
@@ -23,9 +23,31 @@ impl Serialize for Trial {
         }
         let mut members = Self::serialize(self, value::Serializer).map_err(serde::ser::Error::custom)?;
         for member in OF_DELIVERY {
-            *members.pointer_mut(member).expect("a trial has this member") = Value::Null;
+            *members.pointer_mut(member).expect("every trial has this member") = Value::Null;
         }
         members.serialize(to)
+    }
+}
+
+/// And of a pair.
+const OF_PAIRS: [&str; 2] = ["/delivered_pps", "/agrees"];
+
+impl Serialize for PairSummary {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.delivered_pps.trials > 0 {
+            return Self::serialize(self, to);
+        }
+        let mut members = Self::serialize(self, value::Serializer).map_err(serde::ser::Error::custom)?;
+        for member in OF_PAIRS {
+            *members.pointer_mut(member).expect("a pair has this member") = Value::Null;
+        }
+        members.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for PairSummary {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
     }
 }
 
@@ -64,6 +86,15 @@ mod tests {
             assert_eq!(members.pointer(member), Some(&Value::Null), "{member}");
         }
         assert_eq!((&members["sent"], &members["ledger"]["unexplained"]), (&10.into(), &0.into()));
+        let pairs = |trials: &[Trial]| serde_json::to_value(PairSummary::of(trials)).unwrap();
+        let lost = pairs(&[unknown.clone()]);
+        assert_eq!((&lost[0]["delivered_pps"], &lost[0]["agrees"]), (&Value::Null, &Value::Null));
+        assert_eq!(lost[0]["sent_pps"]["trials"], 1);
+        let read: PairSummary = serde_json::from_value(lost[0].clone()).unwrap();
+        assert_eq!((read.delivered_pps.trials, read.agrees), (0, false));
+        let some = pairs(&[unknown, Trial { delivered_pps: 5.0, ..known }]);
+        let delivered = &some[0]["delivered_pps"];
+        assert_eq!((&delivered["trials"], &delivered["min"]), (&1.into(), &5.0.into()), "of what is known");
         let read: Trial = serde_json::from_str(&text).unwrap();
         assert_eq!((read.sent, read.delivered, read.loss_ratio), (10, 0, 0.0));
         assert_eq!(read.ledger.unknown_because(), Some("the receiver was lost"));

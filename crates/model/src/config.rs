@@ -8,6 +8,7 @@ use crate::stages::{
     app::{self, App},
     buffers::{self, Buffers},
     bus::{self, Bus},
+    memory::{self, Memory},
     moderation::{self, Moderation},
     packet_buffer::{self, PacketBuffer},
     poll::{self, Poll},
@@ -32,6 +33,8 @@ pub struct Config {
     pub packet_buffer: PacketBuffer,
     /// The bus between card and memory.
     pub bus: Bus,
+    /// Main memory, which card and CPUs share.
+    pub memory: Memory,
     /// The descriptor rings.
     pub ring: Ring,
     /// When a queue interrupts.
@@ -94,6 +97,7 @@ pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         rss::PARAMETERS,
         packet_buffer::PARAMETERS,
         bus::PARAMETERS,
+        memory::PARAMETERS,
         ring::PARAMETERS,
         moderation::PARAMETERS,
         poll::PARAMETERS,
@@ -118,6 +122,7 @@ impl Config {
         self.rss.check(&mut problems);
         self.packet_buffer.check(self.traffic.largest_frame(), &mut problems);
         self.bus.check(&mut problems);
+        self.memory.check(&mut problems);
         self.ring.check(&mut problems);
         self.moderation.check(&mut problems);
         self.poll.check(&mut problems);

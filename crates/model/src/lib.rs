@@ -39,8 +39,8 @@ pub use calibrate::{
 };
 pub use config::{Config, RunLength, parameters};
 pub use outcome::{
-    Counters, CpuTime, Level, Loss, LossStage, Occupancy, Outcome, QueueOutcome, Sample, Transaction,
-    TransactionKind,
+    BufferLevel, Counters, CpuFunction, CpuTime, FunctionTime, Level, Loss, LossStage, Occupancy, Outcome,
+    QueueOutcome, Sample, Transaction, TransactionKind,
 };
 pub use parameter::{ConfigError, Parameter, Problem};
 pub use plan::{
@@ -48,8 +48,8 @@ pub use plan::{
 };
 pub use presets::{PRESETS, Preset};
 pub use rdr::{
-    BusEvent, BusTrace, FITTED, Figure, Rdr, RdrError, RdrPoint, RdrResult, Regimes, Sensitivity,
-    rdr_figures, rdr_machine, rdr_sensitivity,
+    Basis, BusEvent, BusTrace, Calls, FITTED, Figure, FunctionShare, Rdr, RdrError, RdrPoint, RdrResult,
+    Regimes, Sensitivity, rdr_figures, rdr_functions, rdr_machine, rdr_sensitivity,
 };
 pub use record::Labels;
 pub use scenario::{Scenario, Sweep, SweepPoint, SweepResult};
@@ -57,6 +57,7 @@ pub use stages::{
     app::{App, Service},
     buffers::{BufferPolicy, Buffers},
     bus::{Bus, BusKind, DescriptorTraffic},
+    memory::Memory,
     moderation::{Moderation, ModerationMode},
     packet_buffer::PacketBuffer,
     poll::Poll,

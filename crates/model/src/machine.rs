@@ -11,9 +11,9 @@ mod tally;
 use crate::{
     agenda::{Agenda, Event},
     config::Config,
-    outcome::{Outcome, Transaction},
+    outcome::{BufferLevel, Outcome, Transaction},
     random::Random,
-    stages::{bus::Arbiter, socket::Backlog, stack::Path},
+    stages::{bus::Arbiter, memory::Memory, socket::Backlog, stack::Path},
     units::{ps_from_ns, ps_from_us},
 };
 use cpu::{Cpu, Thread};
@@ -28,6 +28,7 @@ pub(crate) struct Machine {
     random: Random,
     costs: Costs,
     bus: Arbiter,
+    memory: Memory,
     ports: Vec<Port>,
     queues: Vec<Queue>,
     cpus: Vec<Cpu>,
@@ -36,6 +37,7 @@ pub(crate) struct Machine {
     tally: Tally,
     trace_ps: u64,
     trace: Vec<Transaction>,
+    levels: Vec<BufferLevel>,
 }
 
 /// The configuration's numbers as the hot paths need them.
@@ -43,7 +45,8 @@ pub(crate) struct Machine {
 struct Costs {
     irq_ps: u64,
     poll_ps: u64,
-    frame_ps: u64,
+    driver_ps: u64,
+    stack_ps: u64,
     bypass_ps: u64,
     slice_ps: u64,
     syscall_ps: u64,
@@ -60,6 +63,7 @@ struct Costs {
     fetch_batch: u32,
     fetch_below: u32,
     stop_above_bytes: Option<u64>,
+    stop_after: u32,
     writeback_batch: u32,
     descriptor_bytes: u32,
     drop_when_empty: bool,
@@ -76,7 +80,8 @@ impl Costs {
         Self {
             irq_ps: ps_from_ns(config.poll.irq_ns),
             poll_ps: ps_from_ns(config.poll.poll_ns),
-            frame_ps: ps_from_ns(config.poll.driver_ns + path_ns),
+            driver_ps: ps_from_ns(config.poll.driver_ns),
+            stack_ps: ps_from_ns(path_ns),
             bypass_ps: ps_from_ns(config.stack.bypass_ns),
             slice_ps: ps_from_us(config.poll.slice_us),
             syscall_ps: ps_from_ns(config.app.syscall_ns),
@@ -96,6 +101,7 @@ impl Costs {
             fetch_batch: config.ring.fetch_batch,
             fetch_below: config.ring.fetch_below,
             stop_above_bytes: config.ring.stop_above_bytes,
+            stop_after: config.ring.stop_after,
             writeback_batch: config.ring.writeback_batch,
             descriptor_bytes: config.ring.descriptor_bytes,
             drop_when_empty: config.ring.drop_when_empty,
@@ -154,9 +160,11 @@ impl Machine {
             agenda: Agenda::default(),
             random: Random::new(config.run.seed),
             bus: Arbiter::new(&config.bus),
+            memory: config.memory.clone(),
             tally: Tally::new(&config.run),
             trace_ps: ps_from_us(config.run.trace_us),
             trace: Vec::new(),
+            levels: Vec::new(),
             costs,
             ports,
             queues,

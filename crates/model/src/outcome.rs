@@ -23,6 +23,8 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// CPU seconds in all: interrupts, polls and stack, reading programs, sender.
     pub cpu_s: [f64; 4],
+    /// CPU time of the whole run by what it was spent on, without functions that took none.
+    pub functions: Vec<FunctionTime>,
     /// Share of the window in which the bus (PCIe: its direction to memory) was busy.
     pub bus_busy_ratio: f64,
     /// Mean and largest queues in the window.
@@ -31,6 +33,8 @@ pub struct Outcome {
     pub series: Vec<Sample>,
     /// Bus transactions from the start on, as long as `run.trace_us` says.
     pub trace: Vec<Transaction>,
+    /// Bytes in each port's packet buffer over time, as long as the trace.
+    pub levels: Vec<BufferLevel>,
     /// A clock of the bus in picoseconds, for the trace.
     pub clock_ps: u64,
 }
@@ -98,6 +102,86 @@ pub struct Loss {
     pub place: LossStage,
     /// How many.
     pub packets: u64,
+}
+
+/// What CPU time is spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuFunction {
+    /// An interrupt until its poll starts.
+    Interrupt,
+    /// A poll beside its frames.
+    Poll,
+    /// The driver's work for a frame, buffers not included.
+    Driver,
+    /// The stack, or the XDP program.
+    Stack,
+    /// Copying small frames out of their buffers.
+    Copy,
+    /// Freeing and allocating buffers, or taking them from a pool.
+    Allocate,
+    /// Trips to the page allocator.
+    Pages,
+    /// Setting up descriptors again.
+    Reset,
+    /// Reading programs, and the program of a bypassed queue.
+    Program,
+    /// The sender.
+    Sender,
+}
+
+impl CpuFunction {
+    /// Every function, in the order of a frame's way.
+    pub const ALL: [Self; 10] = [
+        Self::Interrupt,
+        Self::Poll,
+        Self::Driver,
+        Self::Stack,
+        Self::Copy,
+        Self::Allocate,
+        Self::Pages,
+        Self::Reset,
+        Self::Program,
+        Self::Sender,
+    ];
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "interrupt",
+            Self::Poll => "poll",
+            Self::Driver => "driver",
+            Self::Stack => "stack",
+            Self::Copy => "copy",
+            Self::Allocate => "free and allocate",
+            Self::Pages => "page allocator",
+            Self::Reset => "reset descriptor",
+            Self::Program => "program",
+            Self::Sender => "sender",
+        }
+    }
+}
+
+/// CPU time spent on a function.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FunctionTime {
+    /// The function.
+    pub function: CpuFunction,
+    /// Seconds in all.
+    pub cpu_s: f64,
+    /// Share of all CPU time that was spent on anything.
+    pub busy_ratio: f64,
+}
+
+/// How full a packet buffer was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BufferLevel {
+    /// Whose.
+    pub port: u32,
+    /// When, in picoseconds.
+    pub at_ps: u64,
+    /// Bytes in it from then on.
+    pub bytes: u64,
 }
 
 /// How a CPU spent the window, as shares of it.
@@ -196,6 +280,8 @@ pub enum TransactionKind {
     Fetch,
     /// The driver publishes descriptors (RDT).
     Tail,
+    /// The card ends a read of descriptors early (STOP#), to move frames instead.
+    Stop,
 }
 
 impl Outcome {
@@ -222,6 +308,19 @@ impl Outcome {
     /// Frames per second lost in the window.
     pub fn lost_pps(&self) -> f64 {
         self.window.lost as f64 / self.window_s
+    }
+
+    /// Interrupts for each frame delivered in the window.
+    pub fn interrupts_per_packet(&self) -> f64 {
+        if self.window.delivered == 0 {
+            return 0.0;
+        }
+        self.window.interrupts as f64 / self.window.delivered as f64
+    }
+
+    /// Share of all CPU time spent that went to a function.
+    pub fn share(&self, function: CpuFunction) -> f64 {
+        self.functions.iter().find(|time| time.function == function).map_or(0.0, |time| time.busy_ratio)
     }
 
     /// Interrupts per second in the window.

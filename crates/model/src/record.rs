@@ -108,6 +108,10 @@ impl Outcome {
         put("received_bps", self.delivered_bps());
         put("lost_pps", self.lost_pps());
         put("interrupts_per_s", self.interrupts_per_s());
+        put("interrupts_per_packet", self.interrupts_per_packet());
+        for time in &self.functions {
+            put(&format!("cpu_{}_ratio", time.function.name().replace(' ', "_")), time.busy_ratio);
+        }
         put("packet_buffer_mean_frames", self.occupancy.packet_buffer.mean_frames);
         put("ring_mean_frames", self.occupancy.ring.mean_frames);
         put("socket_mean_frames", self.occupancy.socket.mean_frames);

@@ -4,6 +4,7 @@
 pub(crate) mod app;
 pub(crate) mod buffers;
 pub(crate) mod bus;
+pub(crate) mod memory;
 pub(crate) mod moderation;
 pub(crate) mod packet_buffer;
 pub(crate) mod poll;

@@ -2,9 +2,11 @@
 
 use std::{env, fs, path::Path};
 
+use measure::PublishedFigure;
 use model::{
-    BufferPolicy, BusTrace, Config, FITTED, FLEET_PARAMETERS, Fleet, Outcome, Parameter, RdrPoint, Scenario,
-    Sweep, TRANSMIT_PARAMETERS, Transmit, parameters, rdr_figures, rdr_sensitivity, simulate,
+    BufferPolicy, BusTrace, Calls, Config, CpuFunction, FITTED, FLEET_PARAMETERS, Fleet, Outcome, Parameter,
+    RdrPoint, Scenario, Sweep, TRANSMIT_PARAMETERS, Transmit, parameters, rdr_figures, rdr_functions,
+    rdr_sensitivity, simulate,
 };
 use serde_json::Value;
 
@@ -43,15 +45,18 @@ fn replace_block(text: &str, name: &str, block: &str) -> String {
     format!("{before}{begin}{block}{end}{after}")
 }
 
-fn blocks() -> [(&'static str, String); 11] {
+fn blocks() -> [(&'static str, String); 14] {
     [
         ("figures", figures()),
         ("curve", curve()),
         ("trace", trace()),
+        ("functions", functions()),
+        ("calls", calls()),
         ("fitted", fitted()),
         ("sensitivity", sensitivity()),
         ("presets", presets()),
         ("experiments", experiments()),
+        ("targets", targets()),
         ("plan", plan()),
         ("parameters", parameter_table(parameters().map(|p| (p, p.value(&Config::default()))))),
         ("transmit-parameters", of_json(TRANSMIT_PARAMETERS, &Transmit::default())),
@@ -79,17 +84,18 @@ fn short(value: f64) -> String {
 fn figures() -> String {
     let rows = rdr_figures().unwrap().into_iter().map(|figure| {
         format!(
-            "| {} | {} | {} | {} | {} | {:+.1} % | {} |",
-            figure.name,
-            figure.unit,
-            figure.place,
-            short(figure.published),
+            "| {} | {} | {} | {} | {} | {} | {:+.1} % | {} |",
+            figure.paper.figure,
+            figure.paper.unit,
+            figure.paper.place,
+            if figure.is_derived() { "–".into() } else { short(figure.paper.value) },
+            if figure.is_derived() { short(figure.paper.value) } else { "–".into() },
             short(figure.model),
             figure.deviation() * 100.0,
-            if figure.given { "given or fixed" } else { "follows" }
+            figure.verdict()
         )
     });
-    table("| figure | unit | where | published | model | deviation | the model's value |", rows)
+    table("| figure | unit | where | published | derived | model | deviation | the model's value |", rows)
 }
 
 fn curve() -> String {
@@ -98,34 +104,66 @@ fn curve() -> String {
         format!("{:.0}", result.point.values[name].as_f64().unwrap() / 1e6)
     };
     let rows = [46, 60, 80, 100, 130, 160, 190, 200, 220, 260, 500, 1000, 1500].map(|payload| {
-        let [published, received] = ["published_received_bps", "received_bps"];
+        let [derived, received] = ["derived_received_bps", "received_bps"];
         let of = |policy, name| megabits(payload, policy, name);
         format!(
             "| {payload} | {} | {} | {} | {} | {} |",
             of(BufferPolicy::Realloc, "theory_bps"),
-            of(BufferPolicy::Realloc, published),
+            of(BufferPolicy::Realloc, derived),
             of(BufferPolicy::Realloc, received),
-            of(BufferPolicy::Recycle, published),
+            of(BufferPolicy::Recycle, derived),
             of(BufferPolicy::Recycle, received)
         )
     });
     table(
-        "| payload, B | theory = sent, Mb/s | received, published | received, model | recycling, published | recycling, model |",
+        "| payload, B | theory = sent, Mb/s | received, derived | received, model | recycling, derived | recycling, model |",
         rows,
     )
 }
 
 fn trace() -> String {
-    let axis = |policy| BusTrace::simulate(policy).unwrap().axis(100, 20.0);
     let mut text = String::new();
     for (policy, name) in [(BufferPolicy::Realloc, "reallocating"), (BufferPolicy::Recycle, "recycling")] {
         text += &format!("```text\n{name}, 100 columns of 20 CLK\n");
-        for (row, marks) in axis(policy).iter().enumerate() {
+        let trace = BusTrace::simulate(policy).unwrap();
+        for (row, marks) in trace.axis(100, 20.0).iter().enumerate() {
             text += &format!("{:>6} {marks}\n", row * 2000);
+        }
+        text += "packet buffer, tenths of 48 KB, 100 columns of 400 CLK\n";
+        for marks in trace.level_axis(100, 400.0) {
+            text += &format!("       {marks}\n");
         }
         text += "```\n";
     }
     text
+}
+
+fn functions() -> String {
+    let rows = rdr_functions().unwrap().into_iter().map(|share| {
+        let per_cent = |ratio: f64| format!("{:.1}", ratio * 100.0);
+        let [realloc, recycle] = [share.realloc_ratio, share.recycle_ratio].map(per_cent);
+        format!("| {} | {realloc} | {recycle} |", share.function.name())
+    });
+    table("| function | reallocating, % | recycling, % |", rows)
+}
+
+fn calls() -> String {
+    let rows = [160, 60, 20].map(|voice_bytes| {
+        let calls = Calls { calls: 1, voice_bytes };
+        let [realloc, recycle] =
+            [BufferPolicy::Realloc, BufferPolicy::Recycle].map(|policy| calls.most_carried(policy).unwrap());
+        let hundreds = |calls: u32| (calls + 50) / 100 * 100;
+        format!(
+            "| {voice_bytes} | {} | {} | {} |",
+            hundreds(calls.at_line_rate()),
+            hundreds(realloc),
+            hundreds(recycle)
+        )
+    });
+    table(
+        "| voice in a packet, B | calls that fill the link | reallocating carries | recycling carries |",
+        rows,
+    )
 }
 
 fn fitted() -> String {
@@ -141,18 +179,20 @@ fn sensitivity() -> String {
     let rows = rdr_sensitivity().unwrap().into_iter().map(|row| {
         let own = if row.default { " (the machine's)" } else { "" };
         format!(
-            "| `{}` | {}{own} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
+            "| `{}` | {}{own} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} |",
             row.parameter,
             row.value,
             row.smooth_clk,
             row.stumble_gap_clk,
             row.stumble_frames_per_us,
             row.realloc_pps / 1e6,
-            row.recycle_pps / 1e6
+            row.recycle_pps / 1e6,
+            row.less_lost_of_1_mpps * 100.0,
+            row.less_lost_at_line_rate * 100.0
         )
     });
     table(
-        "| parameter | value | smooth until, CLK | gaps, CLK | stumble, frames/us | received, Mpps | recycling, Mpps |",
+        "| parameter | value | smooth until, CLK | gaps, CLK | stumble, frames/us | received, Mpps | recycling, Mpps | less lost of 1 Mpps, % | less lost at line rate, % |",
         rows,
     )
 }
@@ -190,7 +230,20 @@ fn experiments() -> String {
     row("apu4d4", "rate=160000", "155 to 165 kpps", kilo(delivered("apu4d4", "rate=160000")));
     let interrupts = outcome("apu4d4", "rate=160000").interrupts_per_s();
     row("apu4d4", "rate=160000", "16 k interrupts/s", format!("{:.1} k interrupts/s", interrupts / 1e3));
-    row("apu4d4", "rx-usecs=0", "41 to 57 kpps", kilo(delivered("apu4d4", "rx-usecs=0")));
+    let all = "rx-usecs=0 rate=160000";
+    row("apu4d4", all, "41 to 57 kpps", kilo(delivered("apu4d4", all)));
+    let per_packet = |settings: &str| {
+        format!("{:.2} interrupts a packet", outcome("apu4d4", settings).interrupts_per_packet())
+    };
+    row("apu4d4", all, "'every packet received generates an interrupt'", per_packet(all));
+    row("apu4d4", "rate=160000", "0.1 interrupts a packet", per_packet("rate=160000"));
+    let softirq = |settings: &str| {
+        let cpu = &outcome("apu4d4", settings).cpus[0];
+        let softirq = (cpu.irq_ratio + cpu.softirq_ratio) * 100.0;
+        format!("{softirq:.1} % softirq, {:.1} % system", cpu.app_ratio * 100.0)
+    };
+    row("apu4d4", "", "60.4 % softirq, 15.7 % system", softirq(""));
+    row("apu4d4", "rate=160000", "68.3 % softirq, 24.6 % system", softirq("rate=160000"));
     let large = "ring=4096 rate=160000";
     row("apu4d4", large, "no change", kilo(delivered("apu4d4", large)));
     let four = "flows=4 threads=2 reuseport=true rate=265000";
@@ -229,6 +282,30 @@ fn experiments() -> String {
     row("veth", "", "0.298 Mpps to a socket", mega(delivered("veth", "")));
     row("veth", "path=xdp-drop", "0.42 Mpps to XDP", mega(delivered("veth", "path=xdp-drop")));
     table("| preset | settings | published or measured | model |", rows)
+}
+
+/// Figures that nothing was fitted to.
+fn targets() -> String {
+    let row = |id: &str, settings: &str, model: f64| {
+        let paper = PublishedFigure::shipped(id);
+        let off = (model / paper.value - 1.0) * 100.0;
+        format!(
+            "| {} | `{settings}` | {} {} | {model:.1} | {off:+.0} % |",
+            paper.figure, paper.value, paper.unit
+        )
+    };
+    let mut rows: Vec<String> = [16, 32, 48, 64, 96, 127]
+        .map(|queues| {
+            let settings = format!("queues={queues}");
+            let model = outcome("connectx-6-dx", &settings).delivered_pps() / 1e6;
+            row(&format!("connectx-6-dx.{queues}"), &format!("connectx-6-dx {settings}"), model)
+        })
+        .into();
+    let cycles = |settings: &str| 3.3e9 / outcome("ixy", settings).delivered_pps();
+    rows.push(row("ixy.batch", "ixy budget=1,32", cycles("budget=1") - cycles("budget=32")));
+    let ixy = outcome("ixy", "");
+    rows.push(row("ixy.buffers", "ixy", cycles("") * ixy.share(CpuFunction::Allocate)));
+    table("| figure | preset | published | model | off by |", rows)
 }
 
 fn plan() -> String {

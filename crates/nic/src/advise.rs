@@ -1,5 +1,5 @@
-//! What holds a card's packet rate back: findings from what was read, each with reason, evidence and remedy. Nothing is
-//! changed, and nothing is read here.
+//! What limits a card's packet rate: findings from a page that was read before, each with reason, evidence and remedy. Nothing is
+//! changed, and nothing is read, here.
 
 use crate::Page;
 
@@ -9,7 +9,7 @@ mod view;
 use view::View;
 pub use view::{Finding, Goal, Surroundings};
 
-/// What holds the card back, the largest expected effect first.
+/// The findings, the largest expected effect first.
 pub fn advise(page: &Page, around: &Surroundings, goal: Goal) -> Vec<Finding> {
     let view = View { page, around, goal };
     let mut findings: Vec<Finding> = rules::RULES.iter().filter_map(|rule| rule(&view)).collect();

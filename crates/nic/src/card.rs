@@ -1,4 +1,4 @@
-//! One interface, and the ways to ask the kernel about it.
+//! One interface, and the kernel interfaces to query it.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use sys::{
 
 use crate::NicError;
 
-/// An interface of the namespace of the thread that opened it. Reading changes nothing.
+/// An interface in the namespace of the thread that opened it. Reading changes nothing.
 #[derive(Debug)]
 pub struct Card {
     name: String,
@@ -24,10 +24,10 @@ pub struct Card {
     pub(crate) ethtool: EthtoolSocket,
     /// `None` before Linux 5.6.
     pub(crate) netlink: Option<EthtoolNetlink>,
-    /// Opened when it is first asked; `Some(None)` before Linux 6.8.
+    /// Opened on first use; `Some(None)` before Linux 6.8.
     netdev: Option<Option<NetdevSocket>>,
     sysfs: Option<PathBuf>,
-    /// What `sysfs` leads through, where it is not mounted anywhere.
+    /// A mount of sysfs of our own, when none shows this namespace.
     _own_sysfs: Option<Sysfs>,
 }
 
@@ -41,7 +41,7 @@ impl Card {
         Ok(Self { netlink: EthtoolNetlink::open().ok(), ..Self::over(name, ethtool)? })
     }
 
-    /// The interface of this name, of whose card this socket knows all: nobody is asked by ethtool's netlink.
+    /// The interface of this name, whose card answers through this socket alone, without ethtool's netlink.
     ///
     /// # Errors
     /// When there is no such interface.
@@ -81,12 +81,12 @@ impl Card {
         Ok(self.route.link_by_index(self.index)?)
     }
 
-    /// The kernel's netdev family; `None` where it has none. To be asked on a thread of the card's namespace.
+    /// The kernel's netdev family; `None` when it has none. Call it on a thread in the card's namespace.
     pub(crate) fn netdev(&mut self) -> Option<&mut NetdevSocket> {
         self.netdev.get_or_insert_with(|| NetdevSocket::open().ok()).as_mut()
     }
 
-    /// Takes over the interface's name when somebody renamed it: ioctls and files go by name.
+    /// Updates the interface's name after a rename: ioctls and files use the name.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -98,7 +98,7 @@ impl Card {
     /// The interface's folder in sysfs.
     ///
     /// # Errors
-    /// [`NicError::ForeignSysfs`] where sysfs shows another namespace.
+    /// [`NicError::ForeignSysfs`] when sysfs shows another namespace.
     pub(crate) fn folder(&self) -> Result<PathBuf, NicError> {
         let root =
             self.sysfs.as_ref().ok_or_else(|| NicError::ForeignSysfs { interface: self.name.clone() })?;
@@ -137,7 +137,7 @@ pub(crate) fn read(path: &Path) -> Result<String, NicError> {
     Ok(fs::read_to_string(path).map_err(failed)?.trim().to_owned())
 }
 
-/// Writes a file in one call, as the kernel's files want it.
+/// Writes a file in one call, as the kernel's files require.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), NicError> {
     let failed = |source| NicError::File { action: "write", path: path.into(), source };
     let mut file = fs::OpenOptions::new().write(true).open(path).map_err(failed)?;

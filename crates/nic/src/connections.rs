@@ -1,4 +1,4 @@
-//! Connections that a change of an interface would cut: those of people logged in through it.
+//! Connections that a change of an interface would cut, for example SSH logins through it.
 
 use std::{
     collections::BTreeSet,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::{Card, NicError};
 
-/// The other ends of connections that somebody made to this machine through the interface: SSH sessions and others
-/// to a port where something listens.
+/// The remote ends of inbound connections through the interface: SSH sessions and others
+/// to a listening port.
 ///
 /// # Errors
 /// When the interface is gone.
@@ -51,7 +51,7 @@ fn parse(line: &str) -> Option<Socket> {
     Some(Socket { local, remote, state: u8::from_str_radix(words.next()?, 16).ok()? })
 }
 
-/// Words of 32 bits in the machine's order; an IPv4 address may stand in an IPv6 one.
+/// Words of 32 bits in the machine's order; an IPv4 address may be mapped into an IPv6 one.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word = |at: usize| {

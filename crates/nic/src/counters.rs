@@ -1,4 +1,4 @@
-//! A card's counters: per queue, whatever way its driver tells them, and all of them by name.
+//! A card's counters: per queue, however its driver reports them, and all of them by name.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::{Card, NicError};
 /// Counters by name: the link's own with the kernel's names, then the driver's with the driver's.
 pub type Counters = BTreeMap<String, u64>;
 
-/// What is counted of one queue.
+/// The counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueueCount {
     /// Packets.
     pub packets: u64,
-    /// Bytes; 0 where the driver does not tell.
+    /// Bytes; 0 when the driver does not report them.
     pub bytes: u64,
     /// Packets dropped.
     pub drops: u64,
@@ -27,11 +27,11 @@ pub struct QueueCounts {
     pub rx: BTreeMap<u32, QueueCount>,
     /// Transmit queues.
     pub tx: BTreeMap<u32, QueueCount>,
-    /// Where the numbers are from.
+    /// The source of the numbers.
     pub source: &'static str,
 }
 
-/// Every counter of an interface. Names that a driver uses for several queues get the queue's number in front.
+/// Every counter of an interface. Names that a driver uses for several queues get the queue's number as prefix.
 ///
 /// # Errors
 /// When the interface is gone. A driver without counters adds none.
@@ -44,8 +44,8 @@ pub fn read_counters(card: &mut Card) -> Result<Counters, NicError> {
     Ok(counters)
 }
 
-/// What is counted of each queue: by the driver's counters, else by the kernel's interface for it; empty maps where
-/// neither tells.
+/// The counters of each queue: from the driver, else from the kernel's interface for it; empty maps when neither has
+/// them.
 ///
 /// # Errors
 /// When the interface is gone.
@@ -58,7 +58,7 @@ pub fn read_queue_counts(card: &mut Card) -> Result<QueueCounts, NicError> {
     Ok(if told.rx.is_empty() && told.tx.is_empty() { counts } else { told })
 }
 
-/// The same from where an earlier reading was from, which costs less where the driver counts nothing itself.
+/// The same from the source of an earlier reading, which is cheaper when the driver counts nothing itself.
 pub(crate) fn read_queue_counts_again(
     card: &mut Card,
     earlier: &QueueCounts,
@@ -66,7 +66,7 @@ pub(crate) fn read_queue_counts_again(
     if earlier.source == TOLD { Ok(told_counts(card)) } else { read_queue_counts(card) }
 }
 
-/// The source of counts that the kernel tells.
+/// Counts reported by the kernel.
 const TOLD: &str = "netdev-genl";
 
 fn told_counts(card: &mut Card) -> QueueCounts {
@@ -82,7 +82,7 @@ fn told_counts(card: &mut Card) -> QueueCounts {
     told
 }
 
-/// A driver that counts nothing, or whose counters change their number just now, has none.
+/// None for a driver that counts nothing, or whose set of counters is changing right now.
 fn driver_statistics(card: &mut Card) -> Result<Vec<(String, u64)>, NicError> {
     match card.ethtool.statistics(card.name()) {
         Ok(statistics) => Ok(statistics),
@@ -93,7 +93,7 @@ fn driver_statistics(card: &mut Card) -> Result<Vec<(String, u64)>, NicError> {
     }
 }
 
-/// What the driver's counters say of each queue.
+/// The driver's counters of each queue.
 pub fn queue_counts(statistics: &[(String, u64)]) -> QueueCounts {
     let mut counts = QueueCounts { source: "driver", ..QueueCounts::default() };
     let mut of_programs: BTreeMap<u32, u64> = BTreeMap::new();
@@ -110,7 +110,7 @@ pub fn queue_counts(statistics: &[(String, u64)]) -> QueueCounts {
             What::Drops => count.drops = count.drops.saturating_add(value),
         }
     }
-    // a veth counts no others, other drivers both
+    // a veth counts only those, other drivers both
     for (queue, packets) in of_programs {
         if let Some(count) = counts.rx.get_mut(&queue).filter(|count| count.packets == 0) {
             count.packets = packets;
@@ -128,7 +128,7 @@ enum What {
     Drops,
 }
 
-/// vmxnet3 writes a block per queue, headed `Rx Queue#: n`, with the same names in each: the head goes in front.
+/// vmxnet3 reports a block per queue, headed `Rx Queue#: n`, with the same names in each: the heading becomes a prefix.
 fn by_block(statistics: Vec<(String, u64)>) -> Vec<(String, u64)> {
     let mut block = None;
     let mut named = Vec::with_capacity(statistics.len());
@@ -151,7 +151,7 @@ fn by_block(statistics: Vec<(String, u64)>) -> Vec<(String, u64)> {
     named
 }
 
-/// Which queue a counter is of, and what it counts: `rx_queue_0_packets`, `rx0_packets`, `rx-0.packets`,
+/// The queue of a counter, and what it counts: `rx_queue_0_packets`, `rx0_packets`, `rx-0.packets`,
 /// `queue_0_rx_cnt`, `rx_queue_1: ucast pkts rx`.
 fn queue_of(name: &str) -> Option<(bool, u32, What)> {
     let (receives, rest) = match (name.strip_prefix("rx"), name.strip_prefix("tx")) {
@@ -186,7 +186,7 @@ fn ena_queue(name: &str) -> Option<(bool, u32, What)> {
     Some((receives, number.parse().ok()?, what))
 }
 
-/// What grew since an earlier reading, by how much; counters that came or went in between are left out.
+/// The counters that grew since an earlier reading, and by how much; counters that appeared or vanished in between are left out.
 pub fn moved(earlier: &Counters, later: &Counters) -> Counters {
     let grown = later.iter().filter_map(|(name, now)| {
         let by = now.checked_sub(*earlier.get(name)?)?;

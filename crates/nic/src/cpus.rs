@@ -1,6 +1,6 @@
-//! Sets of CPUs as the kernel's files write them: as list (`0,2-3`) and as mask (`00000000,0000000d`).
+//! Sets of CPUs as in the kernel's files: as list (`0,2-3`) and as mask (`00000000,0000000d`).
 
-/// CPUs of a list; `None` when it is none. An empty text is no CPU.
+/// CPUs of a list; `None` when it is not a list. An empty text means no CPUs.
 pub fn from_list(text: &str) -> Option<Vec<u32>> {
     let text = text.trim();
     if text.is_empty() || text == "none" {
@@ -20,10 +20,10 @@ pub fn from_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// More than the kernel can be built for.
+/// More than any kernel configuration supports.
 const MOST_CPUS: u32 = 8192;
 
-/// CPUs as a list; `none` when there is none.
+/// CPUs as a list; `none` for an empty set.
 pub fn to_list(cpus: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

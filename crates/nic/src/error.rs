@@ -1,11 +1,11 @@
-//! What can go wrong with a card.
+//! Errors of reading and changing a card.
 
 use std::{io, path::PathBuf};
 
 use sys::{NetlinkError, ethtool::EthtoolError};
 use thiserror::Error;
 
-/// Why something could not be read from a card, or not be changed.
+/// Why a card could not be read or changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NicError {
@@ -15,7 +15,7 @@ pub enum NicError {
     /// By ioctl.
     #[error(transparent)]
     Ethtool(#[from] EthtoolError),
-    /// In a file of the kernel's.
+    /// In a kernel file.
     #[error("cannot {action} {}", .path.display())]
     File {
         /// `read` or `write`.
@@ -31,8 +31,8 @@ pub enum NicError {
         /// The interface's name.
         interface: String,
     },
-    /// No setting is called so.
-    #[error("there is no setting '{name}'")]
+    /// No setting has this name.
+    #[error("unknown setting '{name}'")]
     NoSuchSetting {
         /// What was written.
         name: String,
@@ -45,7 +45,7 @@ pub enum NicError {
         /// The interface's name.
         interface: String,
     },
-    /// A value that no setting of this kind can have.
+    /// An invalid value for this setting.
     #[error("{name} cannot be '{value}': write {expected}")]
     BadValue {
         /// The setting.
@@ -56,19 +56,19 @@ pub enum NicError {
         expected: String,
     },
     /// Neither a plan nor a setting.
-    #[error("'{text}' is no setting: write KIND.NAME=VALUE, for example ring.rx=512")]
+    #[error("'{text}' is not a setting: write KIND.NAME=VALUE, for example ring.rx=512")]
     NotASetting {
         /// What was written.
         text: String,
     },
-    /// A plan that is no TOML.
-    #[error("the plan is not TOML of settings")]
+    /// A plan that is not TOML.
+    #[error("the plan is not valid TOML")]
     NotAPlan {
         /// The cause.
         source: Box<toml::de::Error>,
     },
     /// A value of a plan that is neither text, number nor switch.
-    #[error("{name} in the plan is neither text, number, switch nor a table of settings")]
+    #[error("{name} in the plan must be text, a number, a boolean or a table of settings")]
     NotAPlanValue {
         /// The setting.
         name: String,
@@ -88,7 +88,7 @@ pub enum NicError {
 }
 
 impl NicError {
-    /// The kernel's error behind it.
+    /// The kernel's error.
     pub fn os_error(&self) -> Option<i32> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -100,7 +100,7 @@ impl NicError {
         None
     }
 
-    /// Whether the driver has no such thing at all.
+    /// Whether the driver does not support it at all.
     pub fn is_unsupported(&self) -> bool {
         const ENOSYS: i32 = 38;
         const EOPNOTSUPP: i32 = 95;

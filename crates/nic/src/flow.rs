@@ -26,11 +26,11 @@ pub use scaling::{Scaling, Unpredictable};
 /// Why a flow's queue could not be predicted.
 #[derive(Debug, Error)]
 pub enum FlowError {
-    /// The card could not be asked.
+    /// The card could not be queried.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// Nothing can be predicted here.
-    #[error("nothing can be predicted on {interface}: {reason}")]
+    /// Queues cannot be predicted here.
+    #[error("cannot predict queues on {interface}: {reason}")]
     Unpredictable {
         /// The interface's name.
         interface: String,
@@ -44,7 +44,7 @@ pub enum FlowError {
 pub struct Steering {
     interface: String,
     scaling: Result<Scaling, Unpredictable>,
-    /// Further tables, to which rules can lead.
+    /// Further tables, which rules can select.
     contexts: Vec<Rss>,
     rules: Vec<FlowRule>,
     interrupts: Vec<QueueInterrupt>,
@@ -54,7 +54,7 @@ impl Steering {
     /// Reads table, key, function, fields and rules of a card.
     ///
     /// # Errors
-    /// When the card cannot be asked at all; what cannot be predicted is said flow by flow.
+    /// When the card cannot be queried at all; flows that cannot be predicted are reported flow by flow.
     pub fn read(card: &mut Card) -> Result<Self, NicError> {
         let scaling = scaling::read(card)?;
         let rules = card.ethtool.flow_rules(card.name()).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Steering {
         Ok(Self { interface: card.name().to_owned(), scaling, contexts, rules, interrupts })
     }
 
-    /// What is hashed and where hashes lead; why not, where nothing can be predicted.
+    /// The hash and its table, or why nothing can be predicted.
     ///
     /// # Errors
     /// [`Unpredictable`].
@@ -76,7 +76,7 @@ impl Steering {
     /// Where a flow's packets go.
     ///
     /// # Errors
-    /// [`FlowError::Unpredictable`] where the card does not tell enough.
+    /// [`FlowError::Unpredictable`] when the card does not report enough.
     pub fn predict(&self, flow: &FlowKey) -> Result<Prediction, FlowError> {
         let unpredictable = |reason: &Unpredictable| FlowError::Unpredictable {
             interface: self.interface.clone(),
@@ -101,7 +101,7 @@ impl Steering {
         Ok(prediction)
     }
 
-    /// A rule's context has a table of its own, and may have a key of its own.
+    /// A rule's context has its own table, and may have its own key.
     fn in_context(&self, context: u32, rule: &FlowRule, flow: &FlowKey) -> Result<Prediction, Unpredictable> {
         let scaling = self.scaling.as_ref().map_err(Clone::clone)?;
         let told = self.contexts.iter().find(|rss| rss.context == context && !rss.table.is_empty());
@@ -140,13 +140,13 @@ impl Steering {
     }
 }
 
-/// The bucket and queue of a flow for a key, a table and fields that are given rather than read.
+/// The bucket and queue of a flow for a given key, table and fields.
 pub fn predict_with(flow: &FlowKey, key: &RssKey, fields: HashFields, table: &[u32]) -> Option<Prediction> {
     let hash = Toeplitz::new(key).hash(flow, fields);
     scaling::prediction(flow, hash, table)
 }
 
-/// A rule's own queue, or none where it drops; `None` where it leads to a context.
+/// A rule's queue, or none when it drops; `None` when it selects a context.
 fn by_rule(rule: &FlowRule, flow: &FlowKey) -> Option<Prediction> {
     let queue = match rule.action() {
         FlowAction::Queue(queue) => Some(queue),
@@ -176,7 +176,7 @@ fn by_rule(rule: &FlowRule, flow: &FlowKey) -> Option<Prediction> {
     Some(nothing)
 }
 
-/// Whether a rule says all that it matches, and the flow is that. The kernel lists rules by place, lower ones win.
+/// Whether a rule shows everything it matches, and the flow matches. The kernel lists rules by location; lower ones win.
 fn rule_matches(rule: &FlowRule, flow: &FlowKey) -> bool {
     let Some(matches) = rule.matches() else { return false };
     let begins = |prefix: Option<(IpAddr, u8)>, address: IpAddr| match (prefix, address) {
@@ -205,7 +205,7 @@ fn rule_matches(rule: &FlowRule, flow: &FlowKey) -> bool {
         && is_in(matches.dst_port, flow.dst_port)
 }
 
-/// The NUMA node of a CPU, by the folder's link to it.
+/// The NUMA node of a CPU, from the link in its folder.
 pub fn numa_node_of(cpu: u32) -> Option<u32> {
     let folder = fs::read_dir(Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}"))).ok()?;
     folder.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!((found.queue, found.bucket), (Some(plain + 6), Some(plain as usize)));
         let said: Vec<&str> = found.steps.iter().map(|step| step.what).collect();
         assert_eq!(said, ["rule", "fields", "key", "hash", "bucket", "queue"]);
-        // With a key of its own another bucket may come out: it is that key's.
+        // A context's own key may select another bucket.
         let own = RssKey::new(&[0x55; 40]).unwrap();
         let context = Rss { context: 3, table: vec![6, 7], key: vec![0x55; 40], ..Rss::default() };
         let found = self::steering(&["udp4 context 3"], vec![context]).predict(&dns()).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         let error = steering.predict(&other).unwrap_err().to_string();
         assert_eq!(
             error,
-            "nothing can be predicted on eth0: the rule 'udp4 context 9' leads to an RSS context whose table is not told"
+            "cannot predict queues on eth0: the rule 'udp4 context 9' selects an RSS context whose table is unknown"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A card's interrupts: which they are, how often each came on each CPU, and which queue each serves.
+//! A card's interrupts: their numbers, their counts per CPU, and the queue that each serves.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -13,11 +13,11 @@ pub struct Interrupt {
     pub number: u32,
     /// The driver's name for it: `eth0-rx-0`.
     pub name: String,
-    /// How often it came on each CPU that is online, in the file's order.
+    /// Its count on each online CPU, in the file's order.
     pub counts: Vec<u64>,
-    /// The receive queue it serves, as far as its name tells.
+    /// The receive queue it serves, as far as its name shows.
     pub rx_queue: Option<u32>,
-    /// The transmit queue it serves, as far as its name tells.
+    /// The transmit queue it serves, as far as its name shows.
     pub tx_queue: Option<u32>,
 }
 
@@ -31,7 +31,7 @@ impl Interrupt {
 /// Where an interrupt may go, and where it goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Affinity {
-    /// CPUs asked for.
+    /// CPUs requested.
     pub asked: Vec<u32>,
     /// CPUs it goes to; follows `asked` with the next interrupt.
     pub effective: Vec<u32>,
@@ -50,7 +50,7 @@ pub fn card_interrupts(card: &Card) -> Result<Vec<Interrupt>, NicError> {
         .collect())
 }
 
-/// Where an interrupt may go and goes; `None` where the kernel does not say.
+/// Where an interrupt may go and goes; `None` when the kernel does not report it.
 pub fn affinity(number: u32) -> Option<Affinity> {
     let list = |file: &str| {
         let text = card::read(Path::new(&format!("/proc/irq/{number}/{file}"))).ok()?;
@@ -74,14 +74,14 @@ fn message_interrupts(card: &Card) -> BTreeSet<u32> {
     own.into_iter().flatten().collect()
 }
 
-/// Whether an interrupt is called after an interface: `eth0`, `eth0-rx-0`, `i40e-eth0-TxRx-0`, not `eth01`.
+/// Whether an interrupt is named after an interface: `eth0`, `eth0-rx-0`, `i40e-eth0-TxRx-0`, not `eth01`.
 fn named_after(interrupt: &str, interface: &str) -> bool {
     interrupt.split(['-', '@', ':', ',']).any(|part| part == interface)
         || interrupt.strip_prefix(interface).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Reads `/proc/interrupts`: a line of CPUs, then number, counts, chip, trigger and names. What is not an interrupt
-/// with a number is passed over.
+/// Reads `/proc/interrupts`: a line of CPUs, then number, counts, chip, trigger and names. Lines that are not an interrupt
+/// with a number are skipped.
 pub fn parse_interrupts(text: &str) -> Vec<Interrupt> {
     let mut lines = text.lines();
     let cpus = lines.next().map_or(0, |head| head.split_ascii_whitespace().count());

@@ -1,9 +1,9 @@
-//! What an interface was like before it was changed, on disk before the first change.
+//! The settings of an interface before its first change, saved on disk before that change.
 //!
-//! One file an interface, named by namespace and interface number, in the folder `nic` of the state directory. It
-//! holds one entry a command that changed the interface, oldest first, so that what a killed command left can be undone
-//! without what a finished one was meant to leave. It is written beside its place, synced and renamed: readers find the
-//! old one, the new one or none.
+//! One file per interface, named by namespace and interface number, in the folder `nic` of the state directory. It holds
+//! one entry for each command that changed the interface, oldest first, so that the changes of a killed command can be
+//! undone without undoing what a finished one meant to keep. It is written to a temporary file, synced and renamed:
+//! readers find the old file, the new one or none.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use sys::{clock, netns::NetNs, output::OutputFile};
 
 use crate::{Card, Settings, owner::Owner, session::error::SessionError, setting::Change};
 
-/// What has to be put back on one interface.
+/// The settings to restore on one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     /// The format: `linerate.nic-journal/2`.
@@ -26,7 +26,7 @@ pub struct Journal {
     pub index: u32,
     /// The namespace's number.
     pub namespace: u64,
-    /// The boot that the numbers belong to: a restart of the machine ends the settings.
+    /// The boot that the numbers belong to: a reboot ends the settings.
     pub boot: String,
     /// What each command changed, oldest first.
     pub entries: Vec<Entry>,
@@ -41,7 +41,7 @@ pub struct Entry {
     pub began_ns: u64,
     /// How far it went.
     pub stage: Stage,
-    /// Every setting as it was before the command.
+    /// Every setting before the command.
     pub former: Settings,
     /// What it changed, in the order of changing.
     pub changes: Vec<Change>,
@@ -51,9 +51,9 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Begun; the command is still at it, or was killed.
+    /// Started: the command is still running, or was killed.
     Changing,
-    /// Done, and to stay until it is restored.
+    /// Done: the changes stay until they are restored.
     Kept,
 }
 
@@ -69,7 +69,7 @@ impl Entry {
         }
     }
 
-    /// Whether the command that wrote it ended in the middle: it did not finish, and no longer runs.
+    /// Whether the command that wrote it died halfway: it did not finish, and no longer runs.
     pub fn was_killed(&self) -> bool {
         self.stage == Stage::Changing && !self.owner.is_alive()
     }
@@ -83,7 +83,7 @@ pub(crate) fn folder(state: &Path) -> PathBuf {
 }
 
 impl Journal {
-    /// A journal of a card that nothing was changed of.
+    /// The journal of an unchanged card.
     pub(crate) fn new(card: &Card) -> Result<Self, SessionError> {
         Ok(Self {
             schema: SCHEMA.into(),
@@ -100,7 +100,7 @@ impl Journal {
         self.entries.last()
     }
 
-    /// The journal of an interface, if there is one that still means something; what an earlier start of the
+    /// The journal of an interface, if a valid one exists; a journal from an earlier boot of the
     /// machine left is removed.
     pub(crate) fn find(state: &Path, index: u32) -> Result<Option<Self>, SessionError> {
         let path = path(state, namespace()?, index);
@@ -116,7 +116,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// Every journal of this namespace since the machine was started, the one that was written to last first.
+    /// Every journal of this namespace since boot, the most recently written first.
     ///
     /// # Errors
     /// When the folder or one of them cannot be read.
@@ -141,7 +141,7 @@ impl Journal {
         Ok(journals)
     }
 
-    /// Puts it on disk and waits until it is there; one without entries is removed.
+    /// Writes it to disk and syncs; an empty journal is removed.
     pub(crate) fn write(&self, state: &Path) -> Result<(), SessionError> {
         if self.entries.is_empty() {
             return self.remove(state);
@@ -158,7 +158,7 @@ impl Journal {
         write().map_err(|source| failed("write", &path, source))
     }
 
-    /// Takes it off the disk.
+    /// Removes it from disk.
     fn remove(&self, state: &Path) -> Result<(), SessionError> {
         let path = path(state, self.namespace, self.index);
         match fs::remove_file(&path) {
@@ -178,19 +178,19 @@ fn parse(path: &Path, text: &str) -> Result<Journal, SessionError> {
     if journal.schema == SCHEMA {
         return Ok(journal);
     }
-    Err(wrong(format!("its format is {}, not {SCHEMA}", journal.schema)))
+    Err(wrong(format!("its format is {}, expected {SCHEMA}", journal.schema)))
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> SessionError {
+pub(crate) fn failed(action: &'static str, path: &Path, source: io::Error) -> SessionError {
     SessionError::Journal { action, path: path.into(), source }
 }
 
-fn namespace() -> Result<u64, SessionError> {
+pub(crate) fn namespace() -> Result<u64, SessionError> {
     let path = Path::new("/proc/thread-self/ns/net");
     NetNs::current().and_then(|namespace| namespace.inode()).map_err(|source| failed("read", path, source))
 }
 
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
@@ -251,7 +251,7 @@ mod tests {
         let mut entry = Entry::new(Settings::new());
         assert!(entry.owner.is_alive() && !entry.was_killed());
         assert_eq!(entry.owner.pid, std::process::id());
-        // Another process with the same number started at another time.
+        // A process with the same id that started at another time.
         entry.owner.start_ticks += 1;
         assert!(entry.was_killed());
         entry.stage = Stage::Kept;

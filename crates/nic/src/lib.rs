@@ -1,4 +1,4 @@
-//! A network card's receive path as plain data: read it, compare it, change it, put it back.
+//! A network card's receive path as plain data: read, compare, change and restore it.
 //!
 //! ```no_run
 //! use nic::{Card, Page};
@@ -7,10 +7,10 @@
 //! let page = Page::read(&mut card)?;
 //! println!("{} receives on {} queues", page.driver.name, page.queues.len());
 //!
-//! // Whatever happens to this process, `nic::restore` finds what it changed.
+//! // Even if this process is killed, `nic::restore` can undo its changes.
 //! let mut session = nic::Session::begin("eth0", "/var/lib/linerate".as_ref())?;
 //! session.apply(&["ring.rx=max".parse()?, "rss.table=weights:0,1".parse()?])?;
-//! drop(session); // and everything is as it was
+//! drop(session); // restores every setting
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ mod error;
 mod flow;
 mod interrupts;
 mod journal;
+mod lent;
 mod owner;
 mod page;
 mod queues;
@@ -45,6 +46,7 @@ pub use error::NicError;
 pub use flow::{FlowError, Prediction, Scaling, Steering, Step, Unpredictable, numa_node_of, predict_with};
 pub use interrupts::{Affinity, Interrupt, affinity, card_interrupts, parse_interrupts};
 pub use journal::{Entry, Journal, Stage};
+pub use lent::{LentInterface, RestoredInterface, restore_lent};
 pub use owner::Owner;
 pub use page::{Driver, Link, Page, Pcie, Table};
 pub use queues::{QueueInterrupt, queue_interrupts};

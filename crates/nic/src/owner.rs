@@ -1,4 +1,4 @@
-//! Whose changes a journal holds.
+//! The owner of the changes in a journal.
 
 use std::{env, fmt};
 
@@ -10,7 +10,7 @@ use sys::procfs::Process;
 pub struct Owner {
     /// Its process.
     pub pid: u32,
-    /// When that started, in clock ticks since the machine did: process numbers are used again.
+    /// Its start in clock ticks since boot: process ids are reused.
     pub start_ticks: u64,
     /// The command with its arguments.
     pub command: String,
@@ -39,7 +39,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A command as it can be typed again: the program's name without its folder, arguments quoted where they need it.
+/// A command that can be typed again: the program's name without its folder, arguments quoted where needed.
 fn command_line(mut args: impl Iterator<Item = String>) -> String {
     let program = args.next().unwrap_or_default();
     let mut line = program.rsplit('/').next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Everything that is known of a card, on one page. Reading it changes nothing.
+//! Everything known about a card, on one page. Reading it changes nothing.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct Page {
     pub mac: Option<String>,
     /// Its driver.
     pub driver: Driver,
-    /// Its place on the bus; `None` for interfaces without hardware.
+    /// Its address on the bus; `None` for interfaces without hardware.
     pub pcie: Option<Pcie>,
     /// The NUMA node it is on.
     pub numa_node: Option<u32>,
@@ -31,7 +31,7 @@ pub struct Page {
     pub link: Link,
     /// Numbers that settings cannot exceed, by the setting's name.
     pub limits: Vec<(String, u32)>,
-    /// All settings that can be changed, and kinds that this driver does not have.
+    /// All settings that can be changed, and kinds that this driver lacks.
     #[serde(flatten)]
     pub settings: Reading,
     /// The table in ranges and shares; `None` without receive side scaling.
@@ -40,7 +40,7 @@ pub struct Page {
     pub queues: Vec<QueueInterrupt>,
     /// All of the card's interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// What is counted of each queue.
+    /// The counters of each queue.
     pub counts: QueueCounts,
     /// Kernel numbers of the XDP programs attached.
     pub xdp_programs: Vec<u32>,
@@ -48,7 +48,7 @@ pub struct Page {
     pub counters: Counters,
 }
 
-/// Who drives a card.
+/// The driver of a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Driver {
     /// Its name.
@@ -81,36 +81,36 @@ pub struct Link {
     pub up: bool,
     /// Able to carry packets.
     pub operational: bool,
-    /// Speed in bits per second, where there is one.
+    /// Speed in bits per second, if known.
     pub speed_bps: Option<u64>,
-    /// Whether both directions work at once.
+    /// Whether the link is full duplex.
     pub full_duplex: Option<bool>,
     /// Whether that was negotiated.
     pub autoneg: Option<bool>,
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu_bytes: u32,
-    /// Receive queues that the kernel has for it.
+    /// Receive queues allocated by the kernel.
     pub rx_queues: u32,
-    /// Transmit queues that the kernel has for it.
+    /// Transmit queues allocated by the kernel.
     pub tx_queues: u32,
 }
 
-/// An indirection table in brief.
+/// A summary of an indirection table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Table {
     /// Buckets.
     pub buckets: usize,
-    /// First bucket, last bucket and their queue; a table that goes round has one entry a bucket.
+    /// First bucket, last bucket and their queue; a round-robin table has one entry per bucket.
     pub ranges: Vec<(usize, usize, u32)>,
-    /// How many buckets each queue has, from queue 0 on.
+    /// Buckets per queue, from queue 0 on.
     pub buckets_per_queue: Vec<usize>,
 }
 
 impl Table {
-    /// What a table is in brief.
+    /// Summarises a table.
     pub fn of(table: &[u32]) -> Self {
         let mut ranges: Vec<(usize, usize, u32)> = Vec::new();
-        // A driver may answer with any number: one absurd queue must not cost memory.
+        // A driver may answer with any number: one absurd queue must not use much memory.
         const MOST_QUEUES: usize = 4096;
         let queues = table.iter().max().map_or(0, |most| (*most as usize).saturating_add(1)).min(MOST_QUEUES);
         let mut buckets_per_queue = vec![0; queues];
@@ -131,7 +131,7 @@ impl Page {
     /// Reads everything.
     ///
     /// # Errors
-    /// When the interface is gone; what a driver does not have stands in `absent`.
+    /// When the interface is gone; `absent` lists what a driver lacks.
     pub fn read(card: &mut Card) -> Result<Self, NicError> {
         let link = card.link()?;
         let driver = match card.ethtool.driver(card.name()) {
@@ -181,7 +181,7 @@ impl Page {
         self.setting(name)?.parse().ok()
     }
 
-    /// What a setting cannot exceed.
+    /// The maximum of a setting.
     pub fn limit(&self, name: &str) -> Option<u32> {
         self.limits.iter().find(|(known, _)| known == name).map(|(_, limit)| *limit)
     }
@@ -201,7 +201,7 @@ fn read_limits(card: &mut Card) -> Vec<(String, u32)> {
 
 fn read_pcie(card: &Card) -> Option<Pcie> {
     let folder = card.folder().ok()?;
-    // A virtio device sits on a PCI function, one folder up.
+    // A virtio device is a child of its PCI function, one folder up.
     let text = |folder: &Path, file: &str| crate::card::read(&folder.join(file)).ok();
     ["device", "device/.."].iter().find_map(|place| {
         let folder = folder.join(place);

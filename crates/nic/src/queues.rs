@@ -1,4 +1,4 @@
-//! A card's queues: which NAPI instance polls each, which interrupt starts it, and on which CPU.
+//! A card's queues: the NAPI instance that polls each, and the interrupt and CPU that run it.
 
 use serde::Serialize;
 use sys::netdev::NetdevSocket;
@@ -15,7 +15,7 @@ pub struct QueueInterrupt {
     pub queue: u32,
     /// Whether it receives.
     pub receives: bool,
-    /// The NAPI instance that polls it; `None` before Linux 6.8 and where the driver does not tell.
+    /// The NAPI instance that polls it; `None` before Linux 6.8 and when the driver does not report it.
     pub napi: Option<u32>,
     /// The kernel thread that runs it, when NAPI is threaded.
     pub thread: Option<u32>,
@@ -23,17 +23,17 @@ pub struct QueueInterrupt {
     pub number: u32,
     /// The driver's name for it.
     pub name: String,
-    /// How often it came, on all CPUs together.
+    /// Its count on all CPUs together.
     pub total: u64,
-    /// CPUs that it may go to.
+    /// CPUs that it may run on.
     pub cpus_asked: Vec<u32>,
-    /// CPUs that it goes to.
+    /// CPUs that it runs on.
     pub cpus_effective: Vec<u32>,
-    /// Who says that it is this queue's.
+    /// The source of the mapping from interrupt to queue.
     pub source: &'static str,
 }
 
-/// The interrupts of a card's queues: as the kernel's netdev family tells, else by their names.
+/// The interrupts of a card's queues: from the kernel's netdev family, else from their names.
 ///
 /// # Errors
 /// When `/proc/interrupts` cannot be read.

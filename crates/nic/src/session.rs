@@ -1,4 +1,4 @@
-//! Changing a card so that it can be undone: journal, change in an order that works, read back, put back.
+//! Reversible changes to a card: write the journal, change in an order that works, read back, restore.
 
 use std::{
     io,
@@ -24,43 +24,43 @@ pub use bring::Left;
 use bring::{bring, follows_a_reset, is_set_with, write_group};
 pub use error::SessionError;
 
-/// A card that this process changes, and nobody else meanwhile.
+/// A card that this process changes, locked against other processes.
 ///
-/// Dropping it puts everything back to what it was when the session began; [`Session::keep`] leaves it, for
-/// [`restore`] to undo later. What a kill leaves behind, [`restore`] undoes too.
+/// Dropping it restores the settings from the session's begin; [`Session::keep`] keeps the changes, for
+/// [`restore`] to undo later. After a kill, [`restore`] undoes the changes too.
 #[derive(Debug)]
 pub struct Session {
     card: Card,
     state: PathBuf,
-    /// As it was when this session began.
+    /// The settings at the session's begin.
     start: Settings,
-    /// As it was after the last change.
+    /// The settings after the last change.
     reached: Settings,
-    /// What earlier sessions left on purpose.
+    /// The changes that earlier sessions kept.
     journal: Journal,
-    /// What this one changed; on disk behind the others once something has changed.
+    /// This session's changes; on disk after the others once a setting has changed.
     own: Entry,
     changed: bool,
     _lock: net::UnixListener,
 }
 
-/// What became of one change.
+/// The outcome of one change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// What was asked for.
+    /// The requested change.
     #[serde(flatten)]
     pub change: Change,
-    /// The value read back; `None` where the setting is gone.
+    /// The value read back; `None` when the setting no longer exists.
     pub now: Option<String>,
     /// What that means.
     pub verdict: Readback,
 }
 
-/// How a value read back compares to what was asked for.
+/// How a value read back compares to the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readback {
-    /// As asked.
+    /// As requested.
     Done,
     /// Changed, but to another value: the driver rounded it.
     Rounded,
@@ -71,22 +71,22 @@ pub enum Readback {
 /// What applying settings did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// Each change and what became of it.
+    /// Each change and its outcome.
     pub outcomes: Vec<Outcome>,
-    /// Other settings that the driver changed on the way and that were put back.
+    /// Other settings that the driver changed as a side effect and that were restored.
     pub put_back: Vec<Change>,
-    /// Other settings that the driver changed on the way and that stay so.
+    /// Other settings that the driver changed as a side effect and that stay changed.
     pub side_effects: Vec<Change>,
-    /// Whether the link, up before, is up again.
+    /// Whether a link that was up is up again.
     pub link_is_up: Option<bool>,
 }
 
 /// What a repair did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
-    /// Settings that were put back.
+    /// Restored settings.
     pub changes: Vec<Change>,
-    /// Settings that could not be.
+    /// Settings that could not be restored.
     pub left: Vec<Left>,
 }
 
@@ -97,7 +97,7 @@ pub struct Saved {
     pub command: String,
     /// Its process.
     pub pid: u32,
-    /// Whether it was killed, or finished and left its changes on purpose.
+    /// Whether it was killed, or finished and kept its changes.
     pub killed: bool,
     /// The settings it changed, by name.
     pub settings: Vec<String>,
@@ -106,29 +106,29 @@ pub struct Saved {
 /// What putting back did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// The commands whose changes were undone, newest first; not undone as long as something is left.
+    /// The commands whose changes were undone, newest first; a command with a remaining change is not listed.
     pub undone: Vec<Saved>,
     /// The commands whose changes stay, newest first.
     pub kept: Vec<Saved>,
-    /// Settings that were put back.
+    /// Restored settings.
     pub changes: Vec<Change>,
-    /// Settings that could not be.
+    /// Settings that could not be restored.
     pub left: Vec<Left>,
 }
 
-/// How long a link may take to come back.
+/// How long a link may take to come up again.
 const LINK_BACK: Duration = Duration::from_secs(10);
 
 impl Session {
     /// Begins to change an interface; journals go below `state`. Changes nothing yet.
     ///
     /// # Errors
-    /// [`SessionError::Busy`] while another process changes it, [`SessionError::Unfinished`] when one was cut off.
+    /// [`SessionError::Busy`] while another process changes it, [`SessionError::Unfinished`] when a killed one left changes.
     pub fn begin(interface: &str, state: &Path) -> Result<Self, SessionError> {
         Self::with(Card::open(interface)?, state)
     }
 
-    /// As [`Session::begin`], of a card that is open already.
+    /// As [`Session::begin`], for a card that is already open.
     ///
     /// # Errors
     /// As [`Session::begin`].
@@ -153,7 +153,7 @@ impl Session {
         &mut self.card
     }
 
-    /// What would change, with values as they will read back. Changes nothing.
+    /// The changes to make, with values as they will read back. Changes nothing.
     ///
     /// # Errors
     /// Every setting that cannot be used, at once.
@@ -164,7 +164,7 @@ impl Session {
         for setting in wanted {
             match resolve(&mut self.card, setting) {
                 Ok(setting) => {
-                    // The last word about a setting counts.
+                    // The last value of a setting counts.
                     resolved.retain(|known| known.name != setting.name || ends_with_any(&setting.name));
                     resolved.push(setting);
                 }
@@ -175,15 +175,15 @@ impl Session {
             return Err(SessionError::Problems { problems });
         }
         let mut changes = changes(&now, &resolved);
-        // Ending what does not exist is no change.
+        // Deleting a setting that does not exist is not a change.
         changes.retain(|change| change.to != "none" || change.from.is_some());
         changes.sort_by_key(|change| position(&change.name));
         Ok(changes)
     }
 
-    /// Changes settings, in an order that works, and reads back what became of them. Needs CAP_NET_ADMIN.
+    /// Changes settings in an order that works, and reads back the results. Needs CAP_NET_ADMIN.
     ///
-    /// The journal is on disk before the first change. Where a change is refused, all of this call are taken back.
+    /// The journal is on disk before the first change. If a change is refused, all changes of this call are rolled back.
     ///
     /// # Errors
     /// [`SessionError::Problems`] before anything changed, [`SessionError::RolledBack`] after.
@@ -212,8 +212,8 @@ impl Session {
         Ok(Applied { outcomes, put_back, side_effects, link_is_up })
     }
 
-    /// Puts back what somebody else's reset of the card changed since this session's last change: tables, contexts and rules.
-    /// Drivers reset a card for a program or a zero-copy socket. What others added meanwhile stays.
+    /// Restores what a reset of the card changed since this session's last change: tables, contexts and rules.
+    /// Drivers reset a card for a program or a zero-copy socket. Settings that others added since then stay.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -231,8 +231,8 @@ impl Session {
         Ok(Repaired { changes, left })
     }
 
-    /// Writes changes in the order of kinds. Where one is refused that can be made first, it goes first: a queue's
-    /// polling cannot be changed once the feature is off that polls it.
+    /// Writes changes in the order of kinds. When a change is refused that could be made earlier, it moves to the front:
+    /// a queue's polling cannot be changed once the feature that polls it is off.
     fn write(&mut self, before: &Settings, changes: &[Change]) -> Result<Result<(), NicError>, NicError> {
         let mut groups: Vec<&[Change]> = changes.chunk_by(|one, next| kind(one) == kind(next)).collect();
         let Err((at, refusal)) = write_groups(&mut self.card, &groups) else { return Ok(Ok(())) };
@@ -247,7 +247,7 @@ impl Session {
         Ok(bring(&mut self.card, before, &names(changes), changes)?.1)
     }
 
-    /// Puts the journal on disk with this session's own entry.
+    /// Writes the journal to disk with this session's entry.
     fn save(&mut self) -> Result<(), SessionError> {
         let mut journal = self.journal.clone();
         journal.entries.push(self.own.clone());
@@ -256,10 +256,10 @@ impl Session {
         Ok(())
     }
 
-    /// Puts everything back to what it was when this session began.
+    /// Restores everything to the state at this session's begin.
     ///
     /// # Errors
-    /// When the interface is gone; what could not be put back is in the answer.
+    /// When the interface is gone; the result lists what could not be restored.
     pub fn undo(&mut self) -> Result<Restored, SessionError> {
         if !self.changed {
             return Ok(Restored::default());
@@ -277,7 +277,7 @@ impl Session {
         Ok(Restored { undone, kept: newest_first(&self.journal.entries), changes, left })
     }
 
-    /// Leaves everything as it is now. The journal stays, for [`restore`].
+    /// Keeps the current settings. The journal stays, for [`restore`].
     ///
     /// # Errors
     /// When the journal cannot be written; the session is then undone.
@@ -290,14 +290,14 @@ impl Session {
         Ok(())
     }
 
-    /// As it was at the beginning: the journal is that of earlier sessions.
+    /// Back at the initial state: the journal holds only earlier sessions.
     fn forget(&mut self) -> Result<(), SessionError> {
         self.changed = false;
         self.own.changes.clear();
         self.journal.write(&self.state)
     }
 
-    /// A driver that reset the card may have forgotten other settings: those that still make sense are put back.
+    /// A driver that reset the card may have lost other settings: those that still apply are restored.
     fn after_a_reset(
         &mut self,
         before: &Settings,
@@ -310,7 +310,7 @@ impl Session {
         let lost = |name: &&String| {
             follows_a_reset(name)
                 && !asked(name)
-                // With another number of queues the driver's own new table is the right one.
+                // With another number of queues, the driver's new default table is right.
                 && !(channels && name.as_str() == "rss.table")
                 && now.get(*name).is_some_and(|now| before.get(*name) != Some(now))
         };
@@ -335,20 +335,20 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What cannot be put back here stays in the journal, and `restore` says what it is.
+        // Settings that cannot be restored here stay in the journal, and `restore` lists them.
         let _journal_keeps_the_rest = self.undo();
     }
 }
 
-/// Puts an interface back to what it was before any of the saved changes, and ends its journal.
+/// Restores an interface to the state before all saved changes, and deletes its journal.
 ///
 /// # Errors
-/// [`SessionError::Busy`] while a process is at it, [`SessionError::NothingToRestore`] without a journal.
+/// [`SessionError::Busy`] while a process is changing it, [`SessionError::NothingToRestore`] without a journal.
 pub fn restore(interface: &str, state: &Path) -> Result<Restored, SessionError> {
     restore_newest(interface, state, |_| true)
 }
 
-/// Changes settings of an interface that ends with this process, as a lab's does: there is nothing to put back, and no
+/// Changes settings of an interface that ends with this process, like a lab's: nothing to restore, so no
 /// journal. Returns what has changed.
 ///
 /// # Errors
@@ -373,7 +373,7 @@ pub fn set_without_journal(interface: &str, wanted: &[Setting]) -> Result<Vec<Ch
     Ok(changes)
 }
 
-/// Undoes what killed commands left, and not what finished ones changed on purpose.
+/// Undoes changes of killed commands, and keeps those of finished ones.
 ///
 /// # Errors
 /// As [`restore`].
@@ -381,7 +381,7 @@ pub fn restore_killed(interface: &str, state: &Path) -> Result<Restored, Session
     restore_newest(interface, state, Entry::was_killed)
 }
 
-/// As [`restore_killed`], of a card that is open already.
+/// As [`restore_killed`], for a card that is already open.
 ///
 /// # Errors
 /// As [`restore`].
@@ -422,7 +422,7 @@ fn restore_newest_of(
     Ok(Restored { undone: newest_first(&entries), kept: newest_first(&journal.entries), changes, left })
 }
 
-/// What is saved for each command, newest first.
+/// The saved changes of each command, newest first.
 fn newest_first(entries: &[Entry]) -> Vec<Saved> {
     entries.iter().rev().map(saved).collect()
 }
@@ -436,7 +436,7 @@ fn saved(entry: &Entry) -> Saved {
 }
 
 impl Journal {
-    /// What is saved for each command, newest first.
+    /// The saved changes of each command, newest first.
     pub fn saved(&self) -> Vec<Saved> {
         newest_first(&self.entries)
     }
@@ -463,7 +463,7 @@ fn lock(card: &Card, state: &Path) -> Result<net::UnixListener, SessionError> {
     }
 }
 
-/// Writes changes group by group; says which was refused.
+/// Writes changes group by group; reports the refused one.
 fn write_groups(card: &mut Card, groups: &[&[Change]]) -> Result<(), (usize, NicError)> {
     groups
         .iter()
@@ -475,7 +475,7 @@ fn kind(change: &Change) -> usize {
     position(&change.name)
 }
 
-/// `rule.any` and `context.new` may be asked for several times, and get names of their own.
+/// `rule.any` and `context.new` may occur several times, and get unique names.
 fn ends_with_any(name: &str) -> bool {
     matches!(name, "rule.any" | "context.new")
 }

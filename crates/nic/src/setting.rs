@@ -9,7 +9,7 @@ use crate::NicError;
 /// Settings by name: `ring.rx` → `256`. The part before the first dot is the kind of setting.
 pub type Settings = BTreeMap<String, String>;
 
-/// One setting with the value it shall have; `ring.rx=512` as text.
+/// One setting with its wanted value; `ring.rx=512` as text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Setting {
     /// Its name.
@@ -18,12 +18,12 @@ pub struct Setting {
     pub value: String,
 }
 
-/// A setting that is to change.
+/// A setting to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The setting's name.
     pub name: String,
-    /// Its value before; `None` where there is none yet.
+    /// Its value before; `None` if it does not exist yet.
     pub from: Option<String>,
     /// Its value after.
     pub to: String,
@@ -38,7 +38,7 @@ impl Setting {
     /// Settings from a plan in TOML: `"ring.rx" = 512`, or `rx = 512` below `[ring]`.
     ///
     /// # Errors
-    /// When it is no TOML, or a value is a list or a date.
+    /// When it is not TOML, or a value is a list or a date.
     pub fn from_toml(text: &str) -> Result<Vec<Self>, NicError> {
         let table: toml::Table =
             toml::from_str(text).map_err(|source| NicError::NotAPlan { source: Box::new(source) })?;
@@ -66,7 +66,7 @@ fn flatten(prefix: &str, table: &toml::Table, settings: &mut Vec<Setting>) -> Re
     Ok(())
 }
 
-/// What has to change for `now` to become what `wanted` says; what `wanted` does not name stays.
+/// The changes that turn `now` into `wanted`; settings that `wanted` does not name stay.
 pub fn changes(now: &Settings, wanted: &[Setting]) -> Vec<Change> {
     let changed = wanted.iter().filter(|setting| now.get(&setting.name) != Some(&setting.value));
     changed
@@ -129,7 +129,7 @@ mod tests {
             let error = wrong.parse::<Setting>().unwrap_err().to_string();
             assert_eq!(
                 error,
-                format!("'{wrong}' is no setting: write KIND.NAME=VALUE, for example ring.rx=512")
+                format!("'{wrong}' is not a setting: write KIND.NAME=VALUE, for example ring.rx=512")
             );
         }
     }
@@ -142,7 +142,9 @@ mod tests {
         settings.sort();
         assert_eq!(Setting::from_toml(tables).unwrap(), settings);
         assert_eq!(settings[0], Setting::new("feature.rx-gro", "on"));
-        assert!(Setting::from_toml("ring = [1]").unwrap_err().to_string().starts_with("ring in the plan is"));
+        assert!(
+            Setting::from_toml("ring = [1]").unwrap_err().to_string().starts_with("ring in the plan must be")
+        );
         assert!(Setting::from_toml("=").is_err());
     }
 

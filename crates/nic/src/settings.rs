@@ -9,6 +9,7 @@ use crate::{Card, NicError, Setting, Settings};
 mod channels;
 mod coalescing;
 mod contexts;
+mod driver;
 mod features;
 mod group;
 mod interrupts;
@@ -28,8 +29,8 @@ pub use rules::{parse_rule, rule_text};
 pub use sysctl::{SYSCTLS, Sysctl};
 
 /// All kinds, in the order in which they can be changed: channels before the table that names them, rules last of
-/// what a reset forgets, and what belongs to interrupts and queues after they are there again.
-const KINDS: [&dyn Kind; 16] = [
+/// what a reset loses, and settings of interrupts and queues after those exist again.
+const KINDS: [&dyn Kind; 17] = [
     &link::Link,
     &features::Features,
     &channels::CHANNELS,
@@ -45,10 +46,11 @@ const KINDS: [&dyn Kind; 16] = [
     &steering::XPS,
     &steering::XPS_QUEUES,
     &napi::Napi,
+    &driver::Driver,
     &sysctl::Sysctls,
 ];
 
-/// What an interface lets be changed.
+/// The settings of an interface that can be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reading {
     /// Settings and their values.
@@ -95,7 +97,7 @@ fn why_absent(error: &NicError) -> String {
     words
 }
 
-/// Gives each setting the value as it would be read back.
+/// Gives each setting the value that would be read back.
 ///
 /// # Errors
 /// The first name that does not exist here, or the first value that cannot be used.
@@ -127,7 +129,7 @@ pub fn interrupts_the_link(name: &str) -> bool {
     kind_of(name).is_ok_and(|(kind, _)| kind.interrupts_the_link())
 }
 
-/// Where a kind stands in the order of changing.
+/// The position of a kind in the order of changing.
 pub(crate) fn position(name: &str) -> usize {
     let prefix = name.split('.').next().unwrap_or_default();
     KINDS.iter().position(|kind| kind.prefix() == prefix).unwrap_or(KINDS.len())

@@ -11,25 +11,25 @@ use crate::{Scaling, Setting, settings::table_text};
 /// Why no flows were found.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpreadError {
-    /// The flows that were offered do not reach every queue as often as needed.
-    #[error("of the flows offered only {found} reach queue {queue}, and {needed} are needed")]
+    /// Too few of the offered flows reach a queue.
+    #[error("only {found} of the offered flows reach queue {queue}, but {needed} are needed")]
     TooFew {
-        /// The queue that is reached least.
+        /// The queue with the fewest flows.
         queue: u32,
         /// Flows that reach it.
         found: usize,
-        /// Flows that it should get.
+        /// Flows needed.
         needed: usize,
     },
     /// This kind of flow cannot be predicted.
-    #[error("where the flow {flow} goes cannot be predicted")]
+    #[error("cannot predict the queue of flow {flow}")]
     Unpredictable {
         /// The flow.
         flow: String,
     },
 }
 
-/// Picks `count` of the flows offered so that each queue that the table names gets as many as every other, or one
+/// Picks `count` of the offered flows so that each queue in the table gets as many as every other, or one
 /// more.
 ///
 /// # Errors
@@ -66,28 +66,28 @@ pub fn spread_flows(
     }
 }
 
-/// How much more the fullest queue gets than an even share: 1 is even, the number of queues is all on one.
+/// The busiest queue's multiple of an even share: 1 is even, the number of queues means all on one.
 pub fn imbalance(shares: &[u64]) -> f64 {
     let total: u64 = shares.iter().sum();
     let most = shares.iter().max().copied().unwrap_or(0);
     if total == 0 { 1.0 } else { most as f64 * shares.len() as f64 / total as f64 }
 }
 
-/// A change that would spread given flows, and what it would bring.
+/// A change that would spread given flows, and its effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remedy {
     /// The settings to change.
     pub settings: Vec<Setting>,
-    /// What they do, in words.
+    /// Their effect as text.
     pub what: String,
     /// The imbalance after it.
     pub imbalance: f64,
-    /// Flows on each queue after it, from queue 0 on.
+    /// Flows on each queue after the change, from queue 0 on.
     pub flows_per_queue: Vec<u64>,
 }
 
 /// Changes of table, hashed fields and key that spread these flows over the first `queues` queues, the best first;
-/// the way they are spread now stands in front as a remedy without settings.
+/// the present spread comes first, as a remedy without settings.
 pub fn remedies(scaling: &Scaling, flows: &[FlowKey], queues: u32) -> Vec<Remedy> {
     let queues = queues.max(1);
     let (key, buckets) = (&scaling.key, scaling.table.len());
@@ -117,7 +117,11 @@ pub fn remedies(scaling: &Scaling, flows: &[FlowKey], queues: u32) -> Vec<Remedy
         let here = hashes(key, fields);
         found.push(of(vec![set_table(&equal)], "the queues in turn", &queues_of(&here, &equal)));
         let fitted = fit_table(&here, buckets, queues);
-        found.push(of(vec![set_table(&fitted)], "a table made for these flows", &queues_of(&here, &fitted)));
+        found.push(of(
+            vec![set_table(&fitted)],
+            "a table for exactly these flows",
+            &queues_of(&here, &fitted),
+        ));
         if fields == HashFields::Addresses {
             let with_ports = hashes(key, HashFields::AddressesAndPorts);
             let ports = Setting::new(format!("rss.fields.{family}"), "sdfn");
@@ -128,14 +132,14 @@ pub fn remedies(scaling: &Scaling, flows: &[FlowKey], queues: u32) -> Vec<Remedy
             ));
             found.push(of(
                 vec![ports, set_table(&equal)],
-                "hash the ports too, and the queues in turn",
+                "hash the ports too, queues in turn",
                 &queues_of(&with_ports, &equal),
             ));
         }
         if scaling.key_is_told() {
             let (best, taken) = best_key(key, |key| queues_of(&hashes(key, fields), &equal), queues);
             let settings = vec![Setting::new("rss.key", &best), set_table(&equal)];
-            found.push(of(settings, "another key, and the queues in turn", &taken));
+            found.push(of(settings, "another key, queues in turn", &taken));
         }
     }
     found.retain(|remedy| remedy.imbalance < before.imbalance);
@@ -146,7 +150,7 @@ pub fn remedies(scaling: &Scaling, flows: &[FlowKey], queues: u32) -> Vec<Remedy
     found
 }
 
-/// The fullest buckets first, each to the emptiest queue; buckets that no flow reaches in turn.
+/// The fullest buckets first, each to the emptiest queue; buckets without a flow round robin.
 fn fit_table(hashes: &[u32], buckets: usize, queues: u32) -> Vec<u32> {
     let mut flows = vec![0u64; buckets];
     hashes.iter().for_each(|hash| flows[*hash as usize % buckets] += 1);
@@ -163,10 +167,10 @@ fn fit_table(hashes: &[u32], buckets: usize, queues: u32) -> Vec<u32> {
     table
 }
 
-/// Keys tried: each costs a hash for every flow.
+/// Keys tried: each costs one hash per flow.
 const KEYS: u64 = 64;
 
-/// The best of some keys that are made from the present one, always the same.
+/// The best of some keys derived from the present one; deterministic.
 fn best_key(key: &RssKey, queues_of: impl Fn(&RssKey) -> Vec<u32>, queues: u32) -> (RssKey, Vec<u32>) {
     let shares = |taken: &[u32]| {
         let mut shares = vec![0u64; queues as usize];

@@ -1,5 +1,5 @@
-//! Which queue a flow's packets really take: marked packets are sent from the other end of the cable, and the queues'
-//! counters say where they arrived.
+//! Which queue a flow's packets actually take: marked packets are sent from the other end of the cable, and the queues'
+//! counters show where they arrived.
 
 use std::{
     io,
@@ -30,18 +30,18 @@ pub struct Verifier {
 /// Where a flow's packets arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Observed {
-    /// The receive queue that counted them; `None` when none or several did.
+    /// The receive queue that counted them; `None` when no queue or several counted them.
     pub queue: Option<u32>,
     /// Packets sent.
     pub sent: u32,
-    /// Packets that all queues together counted meanwhile; others' are among them.
+    /// Packets that all queues together counted in that time, including other traffic.
     pub counted: u64,
 }
 
-/// Why nothing can be verified.
+/// Why queues cannot be verified.
 #[derive(Debug, Error)]
 pub enum VerifyError {
-    /// The card could not be asked.
+    /// The card could not be queried.
     #[error(transparent)]
     Nic(#[from] NicError),
     /// The sending interface.
@@ -52,7 +52,7 @@ pub enum VerifyError {
         /// The cause.
         source: io::Error,
     },
-    /// Interfaces without a hardware address.
+    /// An interface without a hardware address.
     #[error("{interface} has no Ethernet address")]
     NoMac {
         /// The interface's name.
@@ -72,13 +72,13 @@ pub enum VerifyError {
     },
 }
 
-/// Bytes of a smallest frame with IPv6, UDP and room for a mark.
+/// The smallest frame with IPv6, UDP and room for a mark, in bytes.
 const FRAME_BYTES: usize = 96;
 /// How long marked packets may take to be counted.
 const ARRIVAL: Duration = Duration::from_millis(500);
 
 impl Verifier {
-    /// Gets ready to send `packets` packets a flow from interface `via` to `card`. Needs CAP_NET_RAW.
+    /// Prepares to send `packets` packets per flow from interface `via` to `card`. Needs CAP_NET_RAW.
     ///
     /// # Errors
     /// [`VerifyError`].
@@ -86,7 +86,7 @@ impl Verifier {
         Self::with_frames(card, via, packets, FRAME_BYTES)
     }
 
-    /// The same with frames of so many bytes, at least 96, with their check sequence.
+    /// The same with frames of `frame_bytes` bytes, at least 96, including the FCS.
     ///
     /// # Errors
     /// [`VerifyError`].
@@ -122,13 +122,13 @@ impl Verifier {
     /// Sends one flow's packets and waits until they are counted.
     ///
     /// # Errors
-    /// [`VerifyError::NotCounted`] where no queue has a counter.
+    /// [`VerifyError::NotCounted`] when no queue has a counter.
     pub fn observe(&mut self, card: &mut Card, flow: &FlowKey) -> Result<Observed, VerifyError> {
         let before = read_queue_counts(card)?;
         Ok(self.observe_since(card, &before, flow)?.0)
     }
 
-    /// The same for many flows, one after the other: one reading of the counters ends a flow and begins the next.
+    /// The same for many flows, one after the other: each reading of the counters ends one flow and begins the next.
     ///
     /// # Errors
     /// As [`Verifier::observe`].
@@ -163,7 +163,7 @@ impl Verifier {
         }
     }
 
-    /// Sends so many packets of one flow as fast as it goes, and returns how many left.
+    /// Sends packets of one flow as fast as possible, and returns how many left.
     ///
     /// # Errors
     /// [`VerifyError::Send`].
@@ -226,7 +226,7 @@ impl Verifier {
 /// The interface refused a frame, which stays in its slot.
 const ENOBUFS: i32 = 105;
 
-/// How many packets came to all queues, and the one queue that got at least as many as were sent.
+/// Packets that arrived on all queues, and the one queue that got at least as many as were sent.
 fn arrived(before: &QueueCounts, after: &QueueCounts, sent: u64) -> (u64, Option<u32>) {
     let grown = |queue: &u32| {
         let was = before.rx.get(queue).map_or(0, |count| count.packets);

@@ -10,7 +10,7 @@ use crate::{
     queues::QueueInterrupt, read_counters, read_queue_counts,
 };
 
-/// Everything that is counted, at one moment.
+/// All counters at one moment.
 #[derive(Debug, Clone)]
 pub struct Sample {
     at: Instant,
@@ -35,7 +35,7 @@ pub struct QueueRate {
     pub rx_bytes_per_s: f64,
     /// Packets dropped per second.
     pub drop_pps: f64,
-    /// Interrupts per second; `None` where no interrupt is known to be this queue's.
+    /// Interrupts per second; `None` when this queue's interrupt is unknown.
     pub interrupts_per_s: Option<f64>,
     /// Packets an interrupt.
     pub packets_per_interrupt: Option<f64>,
@@ -52,13 +52,13 @@ pub struct CpuRate {
     pub softirq: f64,
     /// Share of time in hardware interrupts, 0 to 1.
     pub irq: f64,
-    /// Share of time with nothing to do, 0 to 1.
+    /// Share of idle time, 0 to 1.
     pub idle: f64,
-    /// Packets per second that its receive softirq took, from all interfaces.
+    /// Packets per second that its receive softirq processed, from all interfaces.
     pub packets_per_s: f64,
     /// Rounds of that softirq per second; each polls the cards that wait for it.
     pub rounds_per_s: f64,
-    /// Packets a round; `None` where there was no round.
+    /// Packets per round; `None` without rounds.
     pub packets_per_round: Option<f64>,
     /// Rounds per second that ended with work left.
     pub squeezed_per_s: f64,
@@ -75,7 +75,7 @@ pub struct Rates {
     pub rx_bytes_per_s: f64,
     /// Packets sent per second.
     pub tx_pps: f64,
-    /// Packets that did not find room at the card or in its ring, per second.
+    /// Packets dropped for lack of room at the card or in its ring, per second.
     pub missed_pps: f64,
     /// Packets dropped on the way up, per second.
     pub drop_pps: f64,
@@ -103,7 +103,7 @@ impl Sample {
         Ok(Self { at: Instant::now(), counts, counters, interrupts, queues, cpus, softnet, rounds })
     }
 
-    /// What happened since an earlier sample. Queues and counters that came or went in between are left out.
+    /// What happened since an earlier sample. Queues and counters that appeared or vanished in between are left out.
     pub fn since(&self, earlier: &Self) -> Rates {
         let length_s = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
         let moved = crate::moved(&earlier.counters, &self.counters);
@@ -220,6 +220,6 @@ mod tests {
         assert_eq!((rates.queues[0].rx_pps, rates.queues[0].drop_pps), (1000.0, 100.0));
         assert_eq!((rates.cpus[0].softirq, rates.cpus[0].idle), (0.5, 0.5));
         assert_eq!((rates.cpus[0].rounds_per_s, rates.cpus[0].packets_per_round), (125.0, Some(8.0)));
-        assert_eq!(earlier.since(&later).queues, [], "a counter that went back is left out");
+        assert_eq!(earlier.since(&later).queues, [], "a counter that decreased is left out");
     }
 }

@@ -1,5 +1,5 @@
-//! What real drivers answered, replayed: `scripts/record-replies` recorded it in the virtual machine, one file a driver.
-//! `LINERATE_BLESS=1` writes what is read from each.
+//! Replays answers of real drivers: `scripts/record-replies` recorded them in the virtual machine, one file per driver.
+//! `LINERATE_BLESS=1` writes the result of reading each.
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ use sys::{
 #[expect(unreachable_pub, reason = "the fuzz crate exports it")]
 mod bodies;
 
-/// The answers of a driver by kind of question, in the order they came; or the words of the refusal.
+/// The answers of a driver by kind of request, in order; or the text of the error.
 type Answers = BTreeMap<String, Vec<Result<Vec<u8>, String>>>;
 
 fn folder() -> PathBuf {
@@ -64,7 +64,7 @@ fn unpacked(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What is read from one driver's answers, as text.
+/// The result of reading one driver's answers, as text.
 fn read(answers: &Answers) -> String {
     let mut text = String::new();
     for (kind, all) in answers {
@@ -153,7 +153,7 @@ fn each_driver_is_read_as_it_answered() {
     }
 }
 
-/// Every parser that takes an answer of this kind, and the others too.
+/// Every parser, including those for answers of other kinds.
 fn read_in_every_way(bytes: &[u8]) {
     bodies::ethtool_netlink(bytes);
     bodies::ethtool_ioctl(bytes);
@@ -165,7 +165,7 @@ fn read_in_every_way(bytes: &[u8]) {
 fn an_answer_cut_short_anywhere_is_read_as_far_as_it_goes() {
     for (_, answers) in corpus() {
         for bytes in answers.into_values().flatten().flatten() {
-            // All short ones, and of long ones every length around a field's end.
+            // All short lengths, and for long answers every length around a field's end.
             let lengths = (0..bytes.len()).filter(|length| *length < 64 || *length % 32 < 2);
             lengths.for_each(|length| read_in_every_way(&bytes[..length]));
         }

@@ -10,12 +10,12 @@ use std::{
 
 use nic::{Card, Session, Setting, Settings, read_settings, restore};
 
-/// In the environment of the process that is killed: interface, state directory and settings, parted by bars.
+/// In the environment of the process that is killed: interface, state directory and settings, separated by bars.
 const VICTIM: &str = "NIC_TEST_VICTIM";
-/// Likewise, where it is to wait with its change made.
+/// Likewise, when it must wait after its change.
 const HALTS: &str = "NIC_TEST_VICTIM_HALTS";
 
-/// The victim's work, where this process is one: to be called first by the test that starts them.
+/// The victim's work, if this process is one: the test that starts victims calls it first.
 pub(crate) fn be_a_victim() -> bool {
     let Ok(order) = env::var(VICTIM) else { return false };
     let mut parts = order.split('|');
@@ -25,7 +25,7 @@ pub(crate) fn be_a_victim() -> bool {
     session.apply(&settings).unwrap();
     if env::var_os(HALTS).is_some() {
         println!("\nchanged");
-        // Not parked: somebody may have unparked this thread before.
+        // A loop, not one `park`: the thread may have been unparked before.
         std::thread::sleep(Duration::from_secs(60));
     }
     drop(session);
@@ -44,7 +44,7 @@ pub(crate) fn halted_victim(interface: &str, state: &Path, test: &str, settings:
 }
 
 /// Kills a process that changes `interface` at `kills` random moments, and restores after each; every setting must be
-/// what it was. `test` is the name of the test that calls [`be_a_victim`]. Returns how often something was changed.
+/// unchanged. `test` is the name of the test that calls [`be_a_victim`]. Returns how often something was changed.
 pub(crate) fn kill_and_restore(interface: &str, test: &str, settings: &[&str], kills: u32) -> u32 {
     let state = tempfile::tempdir().unwrap();
     let order = [&[interface, state.path().to_str().unwrap()], settings].concat().join("|");
@@ -60,7 +60,7 @@ pub(crate) fn kill_and_restore(interface: &str, test: &str, settings: &[&str], k
     let mut changed = 0;
     for kill in 0..kills {
         let mut child = victim();
-        // Somewhere within what an undisturbed one takes, and a little beyond.
+        // A random moment within the duration of an undisturbed change, and a little beyond.
         let moment = whole.mul_f64(random.unit() * 1.1);
         let since = Instant::now();
         while since.elapsed() < moment {
@@ -81,8 +81,8 @@ pub(crate) fn kill_and_restore(interface: &str, test: &str, settings: &[&str], k
     changed
 }
 
-/// Applies random sequences of settings, some kept, some taken back at once, and restores after each sequence: nothing
-/// is left, and every setting is what it was. `table` has values by setting. Returns how many changes were kept.
+/// Applies random sequences of settings, some kept, some undone at once, and restores after each sequence: nothing
+/// is left, and every setting is unchanged. `table` has values by setting. Returns how many changes were kept.
 pub(crate) fn random_sequences(interface: &str, table: &[(&str, &[&str])], sequences: u32, seed: u64) -> u32 {
     println!("random sequences of settings, seed {seed}");
     let mut random = Random(seed);
@@ -100,7 +100,7 @@ pub(crate) fn random_sequences(interface: &str, table: &[(&str, &[&str])], seque
             let texts = &texts[..=random.below(3)];
             let settings: Vec<Setting> = texts.iter().map(|text| text.parse().unwrap()).collect();
             let mut session = Session::begin(interface, state.path()).unwrap();
-            // What cannot be used now, or is refused, is taken back as a whole.
+            // Settings that cannot be used now, or are refused, are rolled back as a whole.
             let applied = session.apply(&settings);
             let words = applied.as_ref().map_or_else(ToString::to_string, |_| "applied".into());
             if let Err(nic::SessionError::RolledBack { left, .. }) = &applied {
@@ -124,10 +124,10 @@ pub(crate) fn random_sequences(interface: &str, table: &[(&str, &[&str])], seque
     kept
 }
 
-/// The settings that are this interface's own.
+/// The settings that belong to this interface alone.
 pub(crate) fn all_settings(interface: &str) -> Settings {
     let mut settings = read_settings(&mut Card::open(interface).unwrap()).unwrap().settings;
-    // What is negotiated comes back with the link, and the machine's own are not the interface's.
+    // Negotiated settings return with the link, and machine-wide settings are not the interface's.
     settings.retain(|name, _| !name.starts_with("pause."));
     settings
 }
@@ -142,11 +142,11 @@ fn differences(before: &Settings, now: &Settings) -> Vec<String> {
 
 fn timed(mut child: Child) -> Duration {
     let since = Instant::now();
-    assert!(child.wait().unwrap().success(), "a process that nobody kills succeeds");
+    assert!(child.wait().unwrap().success(), "a process that is not killed succeeds");
     since.elapsed()
 }
 
-/// A multiplicative congruential generator; its seed stands above.
+/// A multiplicative congruential generator; its seed is above.
 struct Random(u64);
 
 impl Random {

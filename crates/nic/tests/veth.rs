@@ -1,4 +1,4 @@
-//! Settings of real interfaces in a namespace of the test's own: changed, read back, put back.
+//! Settings of real interfaces in the test's own namespace: changed, read back, restored.
 
 use std::{
     path::Path,
@@ -13,7 +13,7 @@ use sys::{
     rtnetlink::{RouteSocket, VethEnd, VethPair, flag},
 };
 
-/// A process that is started has all descriptors until its program begins, also those that lock an interface.
+/// A child process has all descriptors until exec, including those that lock an interface.
 static STARTS: RwLock<()> = RwLock::new(());
 
 /// Runs `work` in a new namespace that has a veth pair `near` and `far`; skips loudly without the privilege.
@@ -22,7 +22,7 @@ fn with_veth(work: impl FnOnce() + Send) {
     in_namespace(work);
 }
 
-/// The same while no other test runs, for work that starts processes.
+/// The same while no other test runs, for tests that start processes.
 fn with_veth_alone(work: impl FnOnce() + Send) {
     let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
     in_namespace(work);
@@ -130,7 +130,7 @@ fn what_needs_another_setting_is_undone_while_that_is_there() {
         put_up();
         let state = tempfile::tempdir().unwrap();
         let before = settings();
-        // Without GRO a veth has no NAPI instance, and without one no thread can be changed.
+        // Without GRO a veth has no NAPI instance, and so no thread to change.
         for steps in [
             &[&["feature.rx-gro=on", "napi.threaded=on"][..]][..],
             &[&["feature.rx-gro=on"], &["napi.threaded=on"], &["feature.rx-gro=off"]],
@@ -146,7 +146,7 @@ fn what_needs_another_setting_is_undone_while_that_is_there() {
             assert_eq!(restored.undone.len(), steps.len());
             assert_eq!(settings(), before, "{steps:?}");
         }
-        // Both at once the other way round: no order of kinds is right for both.
+        // Both at once the other way round: no fixed order of kinds works for both.
         let mut session = Session::begin("near", state.path()).unwrap();
         session.apply(&set(&["feature.rx-gro=on", "napi.threaded=on"])).unwrap();
         let applied = session.apply(&set(&["feature.rx-gro=off", "napi.threaded=off"])).unwrap();
@@ -193,7 +193,7 @@ fn a_second_session_is_refused_and_a_dropped_one_keeps_an_earlier_journal() {
             let expected = format!("near is being changed by process {}", std::process::id());
             assert_eq!(error.to_string(), expected);
         }
-        // Another interface is another matter.
+        // Another interface is not locked.
         drop(Session::begin("far", state.path()).unwrap());
         first.keep().unwrap();
         let mut second = Session::begin("near", state.path()).unwrap();
@@ -211,7 +211,7 @@ fn a_refusal_in_the_middle_takes_everything_back() {
         let state = tempfile::tempdir().unwrap();
         let before = settings();
         let mut session = Session::begin("near", state.path()).unwrap();
-        // The MTU changes first; no kernel has this CPU, and says so.
+        // The MTU changes first; no kernel has this CPU, so this change is refused.
         let error = session.apply(&set(&["link.mtu=1400", "rps.rx-0=8000"])).unwrap_err();
         let SessionError::RolledBack { cause, left } = &error else { panic!("{error}") };
         assert_eq!(cause.to_string(), "cannot set rps.rx-0 of near to 8000");
@@ -245,7 +245,7 @@ fn everything_wrong_is_said_at_once_and_nothing_changes() {
         assert_eq!(
             texts[1..],
             [
-                "there is no setting 'wings.span'",
+                "unknown setting 'wings.span'",
                 "feature.rx-gro cannot be 'maybe': write on or off",
                 "rps.rx-0 cannot be '3-1': write a list like 0,2-3, or none",
                 "rule.1 cannot be 'x': write a rule like 'udp4 dst 10.0.0.0/24 dst-port 53 queue 2' (or drop, or \
@@ -267,7 +267,7 @@ fn an_interface_renamed_or_removed_midway_is_an_error_with_words() {
         session.apply(&set(&["link.mtu=1400"])).unwrap();
         let index = session.card().index();
         rename("near", "other");
-        // Files and ioctls go by name: the new one is taken over.
+        // Files and ioctls use the name: the card takes over the new one.
         session.apply(&set(&["feature.rx-gro=on"])).unwrap();
         drop(session);
         let restored = read_settings(&mut Card::open("other").unwrap()).unwrap().settings;
@@ -325,7 +325,7 @@ fn killed_at_any_moment_everything_can_be_restored() {
     with_veth_alone(|| {
         let test = "killed_at_any_moment_everything_can_be_restored";
         let changed = support::kill_and_restore("near", test, &MANY, 200);
-        // Most moments are before, during and after the change; some of each were met.
+        // The moments are before, during and after the change; some hit each phase.
         assert!((1..200).contains(&changed), "{changed} of 200 kills came while something was changed");
     });
 }

@@ -1,9 +1,9 @@
 //! `cargo bench -p linerate-port --bench packet`: [`PacketTx`] with and without the queueing
-//! discipline, against a plain TX_RING sender in C (`benches/baseline/txring.c`), on the same kind of lab, turn by
-//! turn, towards an interface where nobody listens.
+//! discipline, against a plain TX_RING sender in C (`benches/baseline/txring.c`), on the same kind of lab, in
+//! rotation, towards an interface without a receiver.
 //!
-//! Frames per second of CPU time: the sender's work and the receiving softirq that runs within its calls, and not
-//! what else the machine does. Frames per second of the clock stand beside it.
+//! Frames per second of CPU time: the sender's work and the receiving softirq that runs within its calls, without
+//! other work of the machine. Frames per second of wall time are shown beside it.
 
 use std::{
     error::Error,
@@ -39,7 +39,7 @@ fn main() -> Outcome<()> {
     receive()
 }
 
-/// A name, and what sends on a lab.
+/// A name, and a sender on a lab.
 type Contender<'a> = (&'a str, Box<dyn Fn(&Lab) -> Outcome<Done> + 'a>);
 
 fn compare(baseline: &Baseline, frame_size: u32) -> Outcome<()> {
@@ -60,7 +60,7 @@ fn compare(baseline: &Baseline, frame_size: u32) -> Outcome<()> {
         ("ring, bypass, batches of 32", Box::new(own(true, 32))),
         ("ring, bypass, batches of 512", Box::new(own(true, 512))),
     ];
-    // With scatter-gather, which checksum offload brings along, the plain ring is at its best.
+    // The plain ring is fastest with scatter-gather, which checksum offload enables.
     let plan = LabPlan { tx_checksum: true, ..LabPlan::default() };
     let mut done = contenders.each_ref().map(|_| Vec::new());
     for _ in 0..ROUNDS {
@@ -98,10 +98,10 @@ fn rate(done: &[Done], ns: impl Fn(&Done) -> u64) -> f64 {
     median(&rates).unwrap_or(f64::NAN)
 }
 
-/// The loop of a sender without a pace: a stamp for each frame, one call a batch.
+/// The loop of an unpaced sender: one stamp per frame, one call per batch.
 fn send(options: &PacketTxOptions) -> Outcome<Done> {
     cpu::pin_to(CPU)?;
-    // The baseline's frame: for a station that is not there, so that receiving costs little and answers nothing.
+    // The baseline's frame: for a station that does not exist, so that receiving costs little and sends no answer.
     let frame_size = options.frame_bytes + 4;
     let spec = FrameSpec {
         dst_mac: MacAddr([2, 0, 0, 0, 0, 3]),
@@ -124,7 +124,7 @@ fn send(options: &PacketTxOptions) -> Outcome<Done> {
     Ok(Done { frames, cpu_ns: cpu::thread_time().since(start_cpu).total_ns(), clock_ns: now - start_ns })
 }
 
-/// What reading costs: a flood into the ring, then the time to look at each frame.
+/// The cost of reading: a flood into the ring, then the time to read each frame.
 fn receive() -> Outcome<()> {
     let lab = Lab::create(&LabPlan::default())?;
     let mut rx = lab.rx().run(|| PacketRx::open(&PacketRxOptions::on(lab.rx().index())))??;
@@ -140,7 +140,7 @@ fn receive() -> Outcome<()> {
         }
         ns += cpu::thread_time().since(start).total_ns();
     }
-    println!("PacketRx: {:.1} ns of CPU time a frame, out of a full ring", ns as f64 / frames as f64);
+    println!("PacketRx: {:.1} ns of CPU time per frame, from a full ring", ns as f64 / frames as f64);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! `make bench-xdp`: the XDP path against a plain live-frames sender with a redirect map and a program that only
-//! drops (`benches/xdp/plain.bpf.c`), on labs of one kind, in the same run, turn by turn; medians of the rates, and of the
+//! drops (`benches/xdp/plain.bpf.c`), on labs of one kind, in the same run, in rotation; medians of the rates, and of the
 //! ratios within a round.
 //!
-//! 64-byte frames, one thread. `delivered` is what the receiving interface took in a second of the clock; `per CPU
-//! second` leaves out the time in which others had the CPU, and holds on a busy machine. Two bounds: frames that nobody
-//! writes, sent and handed over as linerate's are, and such that go nowhere. `cargo bench … -- NAME…` takes only those whose names hold a NAME.
+//! 64-byte frames, one thread. `delivered` is what the receiving interface accepted per second of wall time; `per CPU
+//! second` leaves out time in which other work had the CPU, and is valid on a busy machine. Two bounds: frames that are not
+//! written, sent and passed on like linerate's, and frames that are dropped at once. `cargo bench … -- NAME…` takes only those whose names hold a NAME.
 
 use std::{
     any::Any,
@@ -24,19 +24,19 @@ use sys::cpu;
 use wire::{FrameSpec, Template};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
-/// Sends a call's packets and says how many.
+/// Sends a call's packets and returns their number.
 type Send = Box<dyn FnMut() -> Outcome<u64> + std::marker::Send>;
 
 const ROUNDS: usize = 31;
 const TURN: Duration = Duration::from_millis(50);
-/// How plain senders send: so many packets a call that the time the kernel takes to begin and end counts little.
+/// Packets per call of plain senders: many, so that the fixed cost of a call matters little.
 const PLAIN: Way = Way { path: SendPath::Map, batch_size: 64, packets: Some(1 << 20) };
 /// How `linerate` sends.
 const OURS: Way = Way { path: SendPath::Tx, batch_size: XdpTxOptions::USUAL_BATCH_SIZE, packets: None };
-/// Frames that nobody writes, in calls as long as linerate's longest.
+/// Frames that are not written, in calls as long as linerate's longest.
 const BOUND: Way = Way { packets: Some(16_384), ..OURS };
 const CPU: u32 = 0;
-/// Where packets are received by a thread of the kernel's.
+/// When a kernel thread receives the packets.
 const RECEIVING_CPU: u32 = 1;
 
 /// How a contender sends; plain programs choose their path themselves.
@@ -44,19 +44,19 @@ const RECEIVING_CPU: u32 = 1;
 struct Way {
     path: SendPath,
     batch_size: u32,
-    /// Packets a call; `None`: as many as the sender finds worthwhile.
+    /// Packets per call; `None`: the sender chooses.
     packets: Option<usize>,
 }
 
-/// Who is compared in labs of one kind.
+/// The contenders in labs of one kind.
 struct Field<'f> {
     plan: &'f LabPlan,
-    /// Parts of the names of those asked for; empty for all.
+    /// Parts of the requested names; empty for all.
     only: &'f [String],
     contenders: Vec<Contender>,
 }
 
-/// A way to send on the lab's sending side, and what receives on the other.
+/// A sender on the lab's sending side, and the receiver on the other.
 struct Contender {
     name: String,
     send: Send,
@@ -79,14 +79,14 @@ fn main() -> Outcome<()> {
     let on_one_cpu = LabPlan { queues: 1, ..LabPlan::default() };
     let with_threads = LabPlan { threaded_napi: true, napi_cpus: vec![RECEIVING_CPU], ..on_one_cpu.clone() };
     println!(
-        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of {} and 2^20 packets a call for plain senders, of {} and a millisecond or so for others, unless said; Mpps",
+        "{ROUNDS} turns of {TURN:?} and more on CPU {CPU}; batches of {} and 2^20 packets per call for plain senders, of {} and a millisecond or so for others, unless said; Mpps",
         PLAIN.batch_size, OURS.batch_size
     );
     compare("received on the sender's CPU", &on_one_cpu, &only, more_rows)?;
     compare("received on the other CPU (threaded NAPI)", &with_threads, &only, |_| Ok(()))
 }
 
-/// Measures contenders turn by turn in labs of one kind, and prints what they reach.
+/// Measures contenders in rotation in labs of one kind, and prints their results.
 fn compare(
     title: &str,
     plan: &LabPlan,
@@ -125,7 +125,7 @@ fn compare(
     Ok(())
 }
 
-/// Other sizes of batches and calls, and frames that go nowhere.
+/// Other sizes of batches and calls, and frames that are dropped at once.
 fn more_rows(field: &mut Field) -> Outcome<()> {
     let (to_map, nowhere) = (Way { path: SendPath::Map, ..OURS }, Way { path: SendPath::Dropped, ..OURS });
     field.add("fixed, redirect map, to drop", &|lab| ours(lab, &fixed(), to_map), to_drop)?;
@@ -139,7 +139,11 @@ fn more_rows(field: &mut Field) -> Outcome<()> {
     }
     for packets in [64, 1024, 4096, 16_384, 65_536] {
         let way = Way { packets: Some(packets), ..OURS };
-        field.add(&format!("fixed, {packets} a call, to drop"), &|lab| ours(lab, &fixed(), way), to_drop)?;
+        field.add(
+            &format!("fixed, {packets} per call, to drop"),
+            &|lab| ours(lab, &fixed(), way),
+            to_drop,
+        )?;
     }
     field.add("fixed frames, made only", &|lab| ours(lab, &fixed(), nowhere), to_drop)?;
     field.add("varying flows, made only", &|lab| ours(lab, &varying(), nowhere), to_drop)?;
@@ -161,7 +165,7 @@ fn varying() -> FrameSpec {
 }
 
 impl Field<'_> {
-    /// Only those asked for are loaded: each program in the kernel's list makes the way to all others longer.
+    /// Only requested programs are loaded: each program in the kernel's list makes lookups of all others slower.
     fn add(
         &mut self,
         name: &str,
@@ -248,12 +252,12 @@ fn ours(lab: &Lab, spec: &FrameSpec, way: Way) -> Outcome<Send> {
     }))
 }
 
-/// A program of `plain.bpf.c`, which the kernel puts into its list of XDP programs at each call and takes out again.
+/// A program of `plain.bpf.c`, which the kernel adds to its list of XDP programs and removes again in each call.
 fn plain(lab: &Lab, name: &'static str, way: Way) -> Outcome<Send> {
     runs(load(name)?, lab.tx(), name, way)
 }
 
-/// The same, but kept in that list, as linerate's are: it is attached to the sending side, where no packet comes.
+/// The same, but kept in that list, like linerate's: it is attached to the sending side, where no packet arrives.
 fn kept(lab: &Lab, name: &'static str, way: Way) -> Outcome<Send> {
     let (mut ebpf, side) = (load(name)?, lab.tx());
     side.run(|| program(&mut ebpf, name).attach_to_if_index(side.index(), AyaMode::Driver))??;
@@ -264,7 +268,7 @@ fn runs(mut ebpf: Ebpf, side: &Side, name: &'static str, way: Way) -> Outcome<Se
     let interface = side.index();
     let mut target = DevMap::try_from(ebpf.take_map("target").ok_or("no map")?)?;
     side.run(|| target.set(0, interface, None, 0))??;
-    // `struct xdp_md`: where data ends, and the interface it is from.
+    // `struct xdp_md`: where data ends, and the receiving interface.
     let mut context = [0; 24];
     context[4..8].copy_from_slice(&60u32.to_ne_bytes());
     context[12..16].copy_from_slice(&interface.to_ne_bytes());

@@ -1,10 +1,10 @@
 //! `cargo bench -p linerate-port --bench xsk`: [`XskTx`] and [`XskRx`] against the crate `xdp`'s own loop on the
-//! same lab and CPU, turn by turn; medians and their ratio.
+//! same lab and CPU, in rotation; medians and their ratio.
 //!
 //! Sending: 64-byte frames with their own sequence, dropped at the far end by an XDP program. Receiving: a ring is
-//! filled while the clock stands, then emptied and its frames given back while it runs, because what fills it
-//! costs the kernel more than what empties it costs either receiver. The clock is the thread's CPU time, so that
-//! whatever else runs on the machine is charged to neither.
+//! filled while the clock is stopped, then emptied and its frames returned while it runs, because filling it
+//! costs the kernel more than emptying it costs either receiver. The clock is the thread's CPU time, so that
+//! other work of the machine is charged to neither.
 
 use std::{
     env,
@@ -26,16 +26,16 @@ const ROUNDS: usize = 9;
 const TURN: Duration = Duration::from_millis(250);
 /// Frames of a UMEM and slots of its rings: the same for both.
 const SHAPE: XskShape = XskShape { frame_size: 2048, frames: 4096, ring_slots: 2048 };
-/// Packets that a receiver finds in its ring.
+/// Packets in a receiver's ring at the start.
 const RING_FULL: usize = 1024;
-/// How often a receiver finds it so in a turn.
+/// Full rings per turn.
 const FILLINGS: usize = 100;
-/// The batches in which `xdp` does best: sendto reads at most 32 descriptors.
+/// The best batch sizes for `xdp`: sendto reads at most 32 descriptors.
 const XDP_BATCHES: [usize; 2] = [32, 256];
 const CPU: u32 = 0;
 
 fn main() -> Outcome<()> {
-    // `cargo test --benches` only asks whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let rounds = if env::args().any(|word| word == "--bench") { ROUNDS } else { 1 };
     lab::gain_access()?;
     let lab = Lab::create(&LabPlan::default())?;
@@ -119,13 +119,13 @@ fn compare_receivers(lab: &Lab, rounds: usize) -> Outcome<()> {
         theirs.push(baseline::receive(lab, &mut fill)?);
     }
     let (ours, theirs) = (median(ours), median(theirs));
-    println!("receive  linerate            {ours:7.1} ns a packet");
-    println!("receive  xdp 0.8             {theirs:7.1} ns a packet");
+    println!("receive  linerate            {ours:7.1} ns per packet");
+    println!("receive  xdp 0.8             {theirs:7.1} ns per packet");
     println!("receive  ratio               {:7.3}", theirs / ours);
     Ok(())
 }
 
-/// Nanoseconds a packet; every packet is parsed and its sequence looked at.
+/// Nanoseconds per packet; every packet is parsed and its sequence read.
 fn receive_ours(lab: &Lab, fill: &mut impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     let options = XskRxOptions { shape: SHAPE, ..XskRxOptions::on(lab.rx().interface(), 0) };
     let mut rx = lab.rx().run(|| XskRx::open(&options))??.remove(0);
@@ -134,7 +134,7 @@ fn receive_ours(lab: &Lab, fill: &mut impl FnMut() -> Outcome<()>) -> Outcome<f6
     })
 }
 
-/// Fills a ring while the clock stands and has it emptied while the clock runs.
+/// Fills a ring while the clock is stopped, and empties it while the clock runs.
 fn drained(
     fill: &mut impl FnMut() -> Outcome<()>,
     mut recv: impl FnMut(&mut u64) -> Outcome<usize>,
@@ -147,7 +147,7 @@ fn drained(
         let (start, clock) = (Instant::now(), thread_ns());
         while packets < RING_FULL {
             packets += recv(&mut sum)?;
-            assert!(start.elapsed() < Duration::from_secs(5), "{packets} of {RING_FULL} packets came");
+            assert!(start.elapsed() < Duration::from_secs(5), "{packets} of {RING_FULL} packets arrived");
         }
         spent_ns += thread_ns() - clock;
     }
@@ -165,7 +165,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The same two jobs as the crate `xdp` has them done. Its interface is unsafe throughout: what is asked of its
+/// The same two jobs with the crate `xdp`. Its interface is unsafe throughout: it requires of its
 /// callers is that packets do not outlive the UMEM, which lives to the end of each function here.
 mod baseline {
     use std::collections::VecDeque;
@@ -185,7 +185,7 @@ mod baseline {
         umem: Umem,
     }
 
-    /// The kernel gives a queue up only some time after its last socket was closed.
+    /// The kernel releases a queue some time after its last socket was closed.
     fn open(interface: u32) -> Outcome<Opened> {
         let deadline = Instant::now() + Duration::from_secs(1);
         loop {
@@ -279,10 +279,10 @@ mod baseline {
     /// Carries the crate's types, which hold plain addresses, to the one thread that uses them.
     struct Alone<T>(T);
 
-    // SAFETY: the thread that made the value has ended when another one gets it.
+    // SAFETY: the thread that created the value has ended when another one receives it.
     unsafe impl<T> Send for Alone<T> {}
 
-    /// The socket lends only its number.
+    /// The socket only lends its descriptor.
     struct Descriptor<'s>(&'s XdpSocket);
 
     impl std::os::fd::AsFd for Descriptor<'_> {

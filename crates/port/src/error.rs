@@ -1,4 +1,4 @@
-//! What can go wrong at a port: what was tried, on what, and why it failed.
+//! Errors of ports: what was tried, on what, and why it failed.
 
 use std::{io, net::SocketAddr};
 
@@ -16,7 +16,7 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// An interface is not there.
+    /// An interface does not exist.
     #[error("cannot use interface {interface}")]
     NoInterface {
         /// Its name.
@@ -56,7 +56,7 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A stream could not be had, or broke.
+    /// A stream could not be opened, or broke.
     #[error("cannot {tried} TCP {address}")]
     Stream {
         /// What was tried.
@@ -66,7 +66,7 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The path needs a right that this process has not.
+    /// The path needs a capability that this process lacks.
     #[error("the {path} path needs {capability}")]
     Capability {
         /// The path.
@@ -76,12 +76,12 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Something of the kernel that the path is made of is missing or refused.
+    /// A kernel feature that the path needs is missing or refused.
     #[error("cannot {tried} {facility}{needs}")]
     Facility {
         /// What was tried.
         tried: &'static str,
-        /// What the kernel calls it.
+        /// The kernel's name for it.
         facility: &'static str,
         /// What it needs, in brackets; nothing when unknown.
         needs: String,
@@ -98,7 +98,7 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The interface does not carry such frames.
+    /// The interface cannot carry such frames.
     #[error("frames of {frame_bytes} bytes do not fit interface {interface}: at most {longest} without FCS")]
     FrameTooLong {
         /// The frame's length without FCS.
@@ -126,7 +126,7 @@ pub enum PortError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Another process polls the interface busily.
+    /// Another process busy-polls the interface.
     #[error("cannot set {setting} of {interface}: another process has set it for its own busy polling")]
     NapiInUse {
         /// The interface.
@@ -141,12 +141,12 @@ pub enum PortError {
     NoQueue {
         /// The interface.
         interface: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
-        /// How many there are.
+        /// Number of queues.
         queues: u32,
     },
-    /// A frame that the port's memory has no room for.
+    /// A frame that does not fit the port's memory.
     #[error("a frame of {bytes} bytes does not fit the port's {most}")]
     FrameBeyondSlot {
         /// The longest frame of the run.
@@ -154,7 +154,7 @@ pub enum PortError {
         /// The longest possible.
         most: usize,
     },
-    /// There is no AF_XDP socket to be had.
+    /// An AF_XDP socket could not be opened.
     #[error("cannot open an AF_XDP socket on queue {queue} of {interface}")]
     Xsk {
         /// The interface.
@@ -179,16 +179,16 @@ pub enum PortError {
     /// A BPF program could not be loaded, attached, run or read.
     #[error(transparent)]
     Bpf(bpf::BpfError),
-    /// A card could not be taken from the kernel, or does not answer.
+    /// A card could not be taken from the kernel, or does not respond.
     #[error(transparent)]
     Pci(#[from] PciError),
-    /// Nobody agreed to take the card from the kernel.
+    /// Taking the card from the kernel needs consent.
     #[error("cannot take {interface} from the kernel's driver without consent (--take-device)")]
     NoConsent {
         /// The interface.
         interface: String,
     },
-    /// A card that the driver here does not know.
+    /// A card that this driver does not support.
     #[error(
         "cannot drive the card of {interface} ({vendor:04x}:{device:04x}): expected an Intel 82540EM (8086:100e) or \
          82574L (8086:10d3)"
@@ -201,17 +201,25 @@ pub enum PortError {
         /// The device's number.
         device: u16,
     },
-    /// Cards have no such rings.
+    /// An invalid ring size.
     #[error("a ring has 16 to 4096 descriptors, a multiple of 8, not {slots}")]
     RingSlots {
-        /// What was asked.
+        /// The requested number.
         slots: u32,
     },
-    /// The card would run dry before it gets descriptors again.
+    /// The card would run out of descriptors before it gets new ones.
     #[error(
         "one write of the tail hands over 1 to {} descriptors of a ring of {slots}, not {descriptors}", slots / 2
     )]
     TailBatch {
+        /// The requested number.
+        descriptors: u32,
+        /// The ring's descriptors.
+        slots: u32,
+    },
+    /// More than half of the ring.
+    #[error("a ring of {slots} descriptors is loaded at most {} ahead, not {descriptors}", slots / 2)]
+    Prefetch {
         /// What was asked.
         descriptors: u32,
         /// The ring's descriptors.
@@ -220,19 +228,19 @@ pub enum PortError {
     /// The card has stopped sending.
     #[error("the card did not send {frames} frames of its ring")]
     NotSent {
-        /// How many it still has.
+        /// Frames that it still has.
         frames: u32,
     },
-    /// A card has one ring here.
+    /// This driver uses one ring per card.
     #[error("a card's ring has one thread: --threads 1")]
     OneRing,
-    /// The kernel's generator is not loaded.
+    /// The kernel's pktgen is not loaded.
     #[error("the pktgen path needs the kernel module pktgen (modprobe pktgen)")]
     NoPktgen {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A kernel thread of the generator has work of somebody else.
+    /// Another user has work on a kernel thread of pktgen.
     #[error("cannot use pktgen: its thread {thread} already has the device {device}")]
     PktgenInUse {
         /// The thread's name.
@@ -241,21 +249,21 @@ pub enum PortError {
         device: String,
     },
     /// The kernel's generator refused.
-    #[error("pktgen does not take '{command}' for {file}{said}")]
+    #[error("pktgen rejects '{command}' for {file}{said}")]
     Pktgen {
         /// The command.
         command: String,
         /// The thread's or device's file.
         file: String,
-        /// What the kernel said of it, in brackets; often nothing.
+        /// The kernel's message, in brackets; often empty.
         said: String,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A veth's peer has nowhere to put frames of XDP, and would lose them all without a word.
+    /// A veth's peer has no ring for XDP frames, and would lose them all silently.
     #[error(
-        "nothing sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
-         switch GRO on (ethtool -K PEER gro on)"
+        "no frame sent by XDP on {interface} arrives: its peer has no receive rings; attach an XDP program there, or \
+         turn GRO on (ethtool -K PEER gro on)"
     )]
     NoReceiveRings {
         /// The sending interface.
@@ -264,7 +272,7 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// The kernel's reason, where it gave one to this crate.
+    /// The kernel's error, if this crate received one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Bind { source, .. }
@@ -294,6 +302,7 @@ impl PortError {
             | Self::UnknownCard { .. }
             | Self::RingSlots { .. }
             | Self::TailBatch { .. }
+            | Self::Prefetch { .. }
             | Self::NotSent { .. }
             | Self::OneRing
             | Self::NoReceiveRings { .. } => None,

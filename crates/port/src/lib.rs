@@ -1,7 +1,7 @@
-//! Ports: one file a path through the kernel, all with the same two small traits.
+//! Ports: one file per path through the kernel, all with the same two small traits.
 //!
-//! A port is chosen once, by type, and lends its frames: what is sent is written into the port's own slot,
-//! what is received is looked at in place.
+//! A port is chosen once, by type, and lends its frames: a sender writes into the port's slot,
+//! a receiver reads in place.
 //!
 //! ```
 //! use port::{RxPort, TxPort, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions, Wait};
@@ -33,7 +33,7 @@ mod uring;
 mod xdp;
 mod xsk;
 
-/// What XDP programs count, and how they are attached.
+/// Counts of XDP programs, and their attachment.
 pub use bpf::{
     BpfError, CountOptions, Counts, MeasureOptions, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes,
     MeasuringCost, Mode as XdpMode, ProbeAction, ProbeTime, QueuePackets, SendPath, SocketLayer,
@@ -58,10 +58,10 @@ pub use xsk::{
     XskTx, XskTxOptions, receive_losses,
 };
 
-/// What a port's slots hold.
+/// The content of a port's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// The UDP payload; the kernel makes the headers.
+    /// The UDP payload; the kernel builds the headers.
     Payload,
     /// The whole Ethernet frame without FCS.
     Frame,
@@ -70,22 +70,22 @@ pub enum Layer {
 /// How to wait for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Sleep until one comes or the port's timeout passes.
+    /// Sleep until one arrives or the port's timeout expires.
     Block,
-    /// Look and come back at once.
+    /// Check and return at once.
     Spin,
 }
 
-/// What became of one call to send.
+/// The result of one call to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// Slots that were filled anew.
+    /// Newly filled slots.
     pub filled: usize,
-    /// Packets that the kernel or ring took, including ones filled in an earlier call.
+    /// Packets that the kernel or ring accepted, including ones filled in an earlier call.
     pub taken: usize,
-    /// Calls that came back with an earlier packet's ICMP refusal (nobody listens there).
+    /// Calls that returned the ICMP error of an earlier packet (port unreachable).
     pub refused: usize,
-    /// Calls that the kernel turned away for lack of buffers or time; the packets stay in the port.
+    /// Calls that the kernel refused for lack of buffers or time; the packets stay in the port.
     pub turned_away: usize,
 }
 
@@ -96,13 +96,13 @@ pub struct Loss {
     pub place: Place,
     /// How many packets.
     pub packets: u64,
-    /// The counters that say so, with the kernel's names.
+    /// The counters behind it, with the kernel's names.
     pub source: &'static str,
-    /// What would lose fewer there.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
-/// Buffers in which the kernel joined datagrams (GRO), as a port received them.
+/// Buffers of merged datagrams (GRO), as a port received them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Joined {
     /// Buffers received.
@@ -145,31 +145,31 @@ impl Joined {
 /// A received packet, lent until the next call.
 #[derive(Clone, Copy)]
 pub struct Received<'p> {
-    /// Payload or frame, as [`RxPort::LAYER`] says.
+    /// Payload or frame, according to [`RxPort::LAYER`].
     pub bytes: &'p [u8],
-    /// Whether the packet was longer than `bytes`.
+    /// Whether the packet was truncated to `bytes`.
     pub truncated: bool,
-    /// When it was received, in nanoseconds of the clock that [`RxPort::time_source`] names; `None` where nobody
+    /// When it was received, in nanoseconds of the clock that [`RxPort::time_source`] names; `None` if it was not
     /// stamps packets.
     pub arrived_ns: Option<u64>,
-    /// Who sent it, where the port was asked to say and the bytes do not.
+    /// The sender, if requested from the port and not in the bytes.
     pub source: Option<SocketAddr>,
 }
 
-/// Who says when a packet was received, and by which clock.
+/// The timestamp source of received packets, and its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeSource {
-    /// Nobody: the reading loop's own clock (monotonic), once a batch.
+    /// None: the reading loop's own clock (monotonic), once per batch.
     #[default]
     Loop,
-    /// The kernel, when the driver hands the packet over (wall clock).
+    /// The kernel, when the driver passes the packet on (wall clock).
     Kernel,
-    /// A program in the driver (monotonic clock).
+    /// An XDP program in the driver (monotonic clock).
     Program,
-    /// The same, once a poll of the device.
+    /// The same, once per NAPI poll.
     Poll,
-    /// The card, by a clock of its own.
+    /// The card, by its own clock.
     Card,
 }
 
@@ -181,58 +181,72 @@ pub trait TxPort {
     /// The most packets one call takes.
     fn batch_size(&self) -> usize;
 
-    /// Lends every slot once, to be filled with what never changes; slots keep their bytes from then on.
+    /// Lends every slot once, to write the constant part; slots keep their bytes from then on.
     fn prime(&mut self, fill: impl FnMut(&mut [u8]));
 
     /// Sends up to `packets` packets: `fill` completes one in a slot and returns its length. Packets that the
-    /// kernel did not take stay in the port and go first the next time; nothing is filled before they went.
+    /// kernel did not accept stay in the port and go first in the next call; nothing is filled before they are sent.
     ///
     /// # Errors
     /// When the path is broken, not when it is merely full.
     fn send(&mut self, packets: usize, fill: impl FnMut(&mut [u8]) -> usize) -> Result<Sent, PortError>;
+
+    /// To be called after the last [`TxPort::send`]: how many of the packets that stayed in the port the kernel takes
+    /// after all.
+    ///
+    /// # Errors
+    /// When the path is broken.
+    fn settle(&mut self) -> Result<usize, PortError> {
+        Ok(0)
+    }
 }
 
 /// Receives packets.
 pub trait RxPort {
     /// What is lent.
     const LAYER: Layer;
-    /// Whether [`RxPort::lost_seen`] leaves nothing out that was lost before the last packet received: who keeps receiving
-    /// need not ask [`RxPort::lost`].
+    /// Whether [`RxPort::lost_seen`] includes everything lost before the last received packet: a reader that keeps receiving
+    /// need not call [`RxPort::lost`].
     const PACKETS_TELL_LOSSES: bool = false;
 
-    /// Lends each packet that is there and returns how many there were: 0 when none came in time.
+    /// Lends each available packet and returns their number: 0 when none arrived in time.
     ///
     /// # Errors
     /// When the path is broken.
     fn recv(&mut self, wait: Wait, sink: impl FnMut(Received<'_>)) -> Result<usize, PortError>;
 
-    /// The receive queue that it reads, when that is one alone.
+    /// The receive queue that it reads, if it is exactly one.
     fn queue(&self) -> Option<u32> {
         None
     }
 
-    /// Who stamps the packets that are lent.
+    /// The timestamp source of the lent packets.
     fn time_source(&self) -> TimeSource {
         TimeSource::Loop
     }
 
-    /// The buffers in which datagrams came joined; `None` where the kernel joins none.
+    /// The buffers of merged datagrams; `None` if the kernel merges none.
     fn joined(&self) -> Option<Joined> {
         None
     }
 
-    /// Packets lost as far as the packets received have told: costs nothing, and may lag behind.
+    /// How a ring that it drives itself was used; `None` where the kernel drives it.
+    fn ring(&mut self) -> Option<measure::RingUse> {
+        None
+    }
+
+    /// Packets lost according to the packets received: costs nothing, and may lag.
     fn lost_seen(&self) -> u64;
 
     /// Packets that this port's socket or ring has lost so far, exactly.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report them.
     fn lost(&mut self) -> Result<u64, PortError>;
 
     /// The same packets by place.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report them.
     fn losses(&mut self) -> Result<Vec<Loss>, PortError>;
 }

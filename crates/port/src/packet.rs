@@ -1,4 +1,4 @@
-//! The path through packet sockets (`AF_PACKET`): whole frames past the protocol stack.
+//! The path through packet sockets (`AF_PACKET`): whole frames that bypass the protocol stack.
 
 mod receive;
 mod reflect;
@@ -15,7 +15,7 @@ use sys::packet::PacketSocket;
 
 use crate::PortError;
 
-/// A packet socket that is not bound yet, and how its errors are told.
+/// An unbound packet socket, and the conversion of its errors.
 fn open(interface: u32) -> Result<PacketSocket, PortError> {
     PacketSocket::open().map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -1,4 +1,4 @@
-//! Sending by the kernel's own generator, the module `pktgen`: its packets never come to user space, so this is no
+//! Sends with the kernel's own generator, the module `pktgen`: its packets never reach user space, so this is not a
 //! [`TxPort`](crate::TxPort).
 //!
 //! Commands and formats: `Documentation/networking/pktgen.rst` and `net/core/pktgen.c` of the kernel. Its packets
@@ -22,11 +22,11 @@ pub struct PktgenTxOptions {
     pub dst_mac: [u8; 6],
     /// Bytes of a frame without FCS.
     pub frame_bytes: usize,
-    /// The VLAN that frames are tagged for.
+    /// The VLAN tag of the frames.
     pub vlan: Option<u16>,
-    /// Frames handed to the driver before it tells the card (`xmit_more`); from 1. They are the same packet.
+    /// Frames passed to the driver before it notifies the card (`xmit_more`), at least 1. They are copies of one packet.
     pub burst: u32,
-    /// Times that a packet is sent again before the next one is made.
+    /// How often a packet is repeated before the next one is built.
     pub clones: u32,
     /// What each of the kernel's threads sends.
     pub threads: Vec<PktgenThread>,
@@ -35,21 +35,21 @@ pub struct PktgenTxOptions {
 /// The packets of one kernel thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PktgenThread {
-    /// The CPU whose thread it is; each can be used once.
+    /// The thread's CPU; each can be used once.
     pub cpu: u32,
-    /// From where, with the first source port.
+    /// Source address and first source port.
     pub src: SocketAddr,
-    /// Source ports used in turn, from the first on.
+    /// Number of source ports, used round robin from the first.
     pub src_ports: u16,
     /// To where.
     pub dst: SocketAddr,
-    /// Packets per second; `None` is as fast as it goes.
+    /// Packets per second; `None` is as fast as possible.
     pub rate_pps: Option<u64>,
-    /// Packets; 0 is without end.
+    /// Packets; 0 is unlimited.
     pub count: u64,
 }
 
-/// A configured generator. It stops and forgets its interface when dropped, which has to happen in the namespace it
+/// A configured generator. It stops and forgets its interface when dropped, which must happen in the namespace it
 /// was opened in.
 #[derive(Debug)]
 pub struct PktgenTx {
@@ -62,24 +62,24 @@ struct Thread {
     device: String,
 }
 
-/// How far a generator is.
+/// The progress of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PktgenProgress {
-    /// Packets that the driver took.
+    /// Packets that the driver accepted.
     pub packets: u64,
-    /// Packets that were dropped on the way to it, and not sent again.
+    /// Packets dropped before the driver, and not sent again.
     pub errors: u64,
-    /// When the first thread began, in monotonic nanoseconds; `None` before.
+    /// When the first thread started, in monotonic nanoseconds; `None` before.
     pub started_ns: Option<u64>,
-    /// When the last thread stopped; the time of the last packet looked at, while they run.
+    /// When the last thread stopped; while they run, the time of this reading.
     pub stopped_ns: u64,
 }
 
 impl PktgenTx {
-    /// Whether this kernel has the generator, for the calling thread's namespace and rights.
+    /// Whether the calling thread can use the kernel's generator in its namespace.
     ///
     /// # Errors
-    /// [`PortError::NoPktgen`], and [`PortError::Capability`] where its files belong to somebody else.
+    /// [`PortError::NoPktgen`], and [`PortError::Capability`] when its files belong to another user.
     pub fn probe() -> Result<(), PortError> {
         let opened = fs::File::options().write(true).open(path(CONTROL));
         opened.map(drop).map_err(|source| match source.kind() {
@@ -99,8 +99,8 @@ impl PktgenTx {
     /// Configures the kernel's threads; nothing is sent yet.
     ///
     /// # Errors
-    /// As of [`PktgenTx::probe`]; [`PortError::PktgenInUse`] when somebody else uses one of the threads;
-    /// [`PortError::Pktgen`] with the kernel's words.
+    /// As [`PktgenTx::probe`]; [`PortError::PktgenInUse`] when another user has one of the threads;
+    /// [`PortError::Pktgen`] with the kernel's message.
     pub fn open(options: &PktgenTxOptions) -> Result<Self, PortError> {
         Self::probe()?;
         for PktgenThread { cpu, .. } in &options.threads {
@@ -130,7 +130,7 @@ impl PktgenTx {
         command(CONTROL, "start")
     }
 
-    /// Asks all threads to stop, from another thread than the one that runs them.
+    /// Stops all threads, from another thread than the one that runs them.
     ///
     /// # Errors
     /// [`PortError::Pktgen`].
@@ -138,7 +138,7 @@ impl PktgenTx {
         command(CONTROL, "stop")
     }
 
-    /// How far all threads together are.
+    /// The progress of all threads together.
     ///
     /// # Errors
     /// [`PortError::Pktgen`].
@@ -157,7 +157,7 @@ impl PktgenTx {
 
 impl Drop for PktgenTx {
     fn drop(&mut self) {
-        // The kernel ends both itself with the namespace; there is nobody to tell.
+        // The kernel ends both with the namespace; errors are ignored.
         self.stop().ok();
         for thread in &self.threads {
             command(&thread_file(thread.cpu), "rem_device_all").ok();
@@ -165,14 +165,14 @@ impl Drop for PktgenTx {
     }
 }
 
-/// The file by which all threads are started.
+/// The file that starts all threads.
 const CONTROL: &str = "pgctrl";
 
 fn thread_file(cpu: u32) -> String {
     format!("kpktgend_{cpu}")
 }
 
-/// By the calling thread, not its process: they may be in different namespaces.
+/// Of the calling thread, not of its process: they may be in different namespaces.
 fn path(file: &str) -> String {
     format!("/proc/thread-self/net/pktgen/{file}")
 }
@@ -188,7 +188,7 @@ fn commands(options: &PktgenTxOptions, thread: &PktgenThread) -> Vec<String> {
         format!("dst_mac {}", mac(options.dst_mac)),
         format!("src_mac {}", mac(options.src_mac)),
         format!("udp_src_min {}", thread.src.port()),
-        // The kernel's upper bound is not used any more itself, unless both are the same.
+        // The kernel's upper bound is exclusive, unless both are equal.
         format!("udp_src_max {}", if last_port > thread.src.port() { last_port + 1 } else { last_port }),
         format!("udp_dst_min {}", thread.dst.port()),
         format!("udp_dst_max {}", thread.dst.port()),
@@ -218,7 +218,7 @@ fn read(file: &str) -> Result<String, PortError> {
 }
 
 fn command(file: &str, line: &str) -> Result<(), PortError> {
-    // One command a call: the kernel takes what one write brings.
+    // One command per write: the kernel parses each write as one command.
     fs::write(path(file), line).map_err(|source| {
         let said = fs::read_to_string(path(file)).unwrap_or_default();
         let said = said.lines().rev().find_map(|line| line.strip_prefix("Result: ")).unwrap_or_default();

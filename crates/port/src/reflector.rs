@@ -1,19 +1,19 @@
-//! Receiving, and sending back what was looked at.
+//! Receives packets, and returns them after they were read.
 
 use crate::{Joined, Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
-/// A port whose probes go back to those who agreed, after they were looked at.
+/// A port that returns probes to senders that agreed, after they were read.
 pub struct Reflector<P, B> {
     pub(crate) rx: P,
     pub(crate) back: B,
 }
 
-/// The way back for what a port received.
+/// The return path of a port's packets.
 pub trait Back {
-    /// Takes a packet that is whole, if it may go back.
+    /// Queues a complete packet, if it may return.
     fn take(&mut self, received: &Received<'_>);
 
-    /// Sends what was taken; what cannot go at once never does.
+    /// Sends the queued packets; packets that cannot be sent at once are dropped.
     ///
     /// # Errors
     /// When the path is broken.

@@ -1,4 +1,4 @@
-//! Whose probes go back: only those who agreed to it with the receiver.
+//! The senders whose probes are returned: only those that agreed with the receiver.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use bpf::{BpfError, ReturnMap};
 
 use crate::PortError;
 
-/// Addresses that probes may go back to, and how many went. Shared by all of a receiver's ports and whoever lets senders
+/// Addresses that probes may return to, and the number returned. Shared by all of a receiver's ports and the code that admits senders
 /// in.
 #[derive(Debug, Default)]
 pub struct ReturnList {
     senders: RwLock<BTreeMap<IpAddr, u32>>,
     changes: AtomicU64,
     returned: AtomicU64,
-    /// The same addresses where a program in the kernel looks them up.
+    /// The same addresses in the map of a BPF program.
     in_kernel: Mutex<Option<ReturnMap>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct ReturnCheck {
 }
 
 impl ReturnList {
-    /// Lets probes go back to `sender` until [`ReturnList::forget`] was called as often.
+    /// Lets probes return to `sender` until [`ReturnList::forget`] was called equally often.
     ///
     /// # Errors
     /// [`PortError::Bpf`] when the program's table is full.
@@ -56,17 +56,17 @@ impl ReturnList {
         }
     }
 
-    /// Packets that went back so far.
+    /// Packets returned so far.
     pub fn returned(&self) -> u64 {
         self.returned.load(Relaxed)
     }
 
-    /// Keeps a program's table like this list from now on.
+    /// Mirrors this list into a program's map from now on.
     pub(crate) fn keep(&self, map: ReturnMap) {
         *self.in_kernel.lock().expect("no holder panics") = Some(map);
     }
 
-    /// The count of a program, which goes on by itself.
+    /// The count of a program, which grows independently.
     pub fn set_returned(&self, packets: u64) {
         self.returned.store(packets, Relaxed);
     }
@@ -95,7 +95,7 @@ impl ReturnCheck {
         Self { list, seen_changes: 0, last: None }
     }
 
-    /// Whether this sender's probes go back.
+    /// Whether this sender's probes are returned.
     #[inline]
     pub(crate) fn allows(&mut self, sender: IpAddr) -> bool {
         let changes = self.list.changes.load(Relaxed);

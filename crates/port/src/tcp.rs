@@ -13,7 +13,7 @@ use sys::tcp::{self, StreamOptions, Waiter};
 
 use crate::{Sent, error::PortError};
 
-/// How messages get into a stream.
+/// How messages are written to a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpSend {
@@ -33,9 +33,9 @@ pub enum TcpSend {
 pub struct TcpTxOptions {
     /// Where it leads.
     pub peer: SocketAddr,
-    /// Its local address; port 0 takes any.
+    /// Its local address; port 0 chooses any.
     pub local: SocketAddr,
-    /// How messages are handed over.
+    /// How messages are passed to the kernel.
     pub send: TcpSend,
     /// Bytes a message.
     pub message_bytes: usize,
@@ -50,17 +50,17 @@ pub struct TcpTx {
     buffer: Vec<u8>,
     file: Option<File>,
     file_offset: u64,
-    /// Bytes of a message begun that are not sent yet.
+    /// Unsent bytes of the current message.
     left: usize,
-    /// Zero-copy sends that the kernel is not done with.
+    /// Unfinished zero-copy sends.
     unfinished: u64,
 }
 
-/// A file that messages are taken from is this long, or one message.
+/// Length of the file that messages come from, at least one message.
 const FILE_BYTES: usize = 64 << 20;
-/// A call comes back after so long without progress, so that a request to stop is heard.
+/// A call returns after this long without progress, so that a stop request is noticed.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Zero-copy sends under way, at most.
+/// The most zero-copy sends in flight.
 const MOST_UNFINISHED: u64 = 256;
 
 impl TcpTx {
@@ -87,7 +87,7 @@ impl TcpTx {
         Ok(Self { stream, options: options.clone(), buffer, file, file_offset: 0, left: 0, unfinished: 0 })
     }
 
-    /// Sends what is left of a message and then up to `messages` new ones; see [`Sent`].
+    /// Sends the rest of a message and then up to `messages` new ones; see [`Sent`].
     ///
     /// # Errors
     /// [`PortError::Stream`].
@@ -118,7 +118,7 @@ impl TcpTx {
         }
     }
 
-    /// One call for what is left of the message.
+    /// One call for the rest of the message.
     fn step(&mut self) -> io::Result<usize> {
         let done = self.options.message_bytes - self.left;
         match (self.options.send, &mut self.file) {
@@ -146,7 +146,7 @@ impl TcpTx {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 let bytes = tcp::send_zero_copy(&self.stream, &self.buffer[done..]).map_err(|error| {
-                    // Too much memory is pinned for sends under way: as good as a full socket.
+                    // Too much memory is pinned for sends in flight: treated like a full socket.
                     let is_full = error.raw_os_error() == Some(libc::ENOBUFS);
                     if is_full { io::ErrorKind::WouldBlock.into() } else { error }
                 })?;
@@ -162,7 +162,7 @@ impl TcpTx {
     }
 }
 
-/// Bytes of the whole messages in the file; a file of at least one.
+/// Bytes of the whole messages in the file, at least one.
 fn whole_messages(message_bytes: usize) -> u64 {
     let message = message_bytes.max(1);
     ((FILE_BYTES / message).max(1) * message) as u64
@@ -189,20 +189,20 @@ pub struct TcpRxOptions {
     pub local: SocketAddr,
     /// Take bytes out of the stream without copying them (`MSG_TRUNC`).
     pub truncate: bool,
-    /// Bytes a message, to count messages by.
+    /// Bytes per message, for counting messages.
     pub message_bytes: usize,
     /// `SO_RCVBUF` in bytes, `None` for the system's own tuning.
     pub receive_buffer_bytes: Option<usize>,
 }
 
-/// Accepts streams and counts what they bring.
+/// Accepts streams and counts their data.
 pub struct TcpRx {
     listener: TcpListener,
     options: TcpRxOptions,
     streams: Vec<Incoming>,
     buffer: Vec<u8>,
     waiter: Waiter,
-    /// Of streams that have ended.
+    /// Totals of ended streams.
     ended_messages: u64,
     received_bytes: u64,
 }
@@ -212,7 +212,7 @@ struct Incoming {
     bytes: u64,
 }
 
-/// Bytes a receiving call, at most.
+/// The most bytes per receive call.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 impl TcpRx {
@@ -258,7 +258,7 @@ impl TcpRx {
         self.listener.local_addr().map_err(|source| self.broken(source))
     }
 
-    /// Accepts what waits, and reads once from every stream; returns the bytes. Without any, waits for some no longer
+    /// Accepts pending connections, and reads once from every stream; returns the bytes. Without data, waits no longer
     /// than `at_most`.
     ///
     /// # Errors
@@ -271,7 +271,7 @@ impl TcpRx {
         let mut at = 0;
         while at < self.streams.len() {
             match read(&mut self.streams[at].stream, &mut self.buffer, self.options.truncate) {
-                // The peer has closed it and everything was read.
+                // The peer closed it and everything was read.
                 Ok(0) => self.end(at),
                 Ok(read) => {
                     bytes += read as u64;
@@ -279,7 +279,7 @@ impl TcpRx {
                     at += 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => at += 1,
-                // A peer that is killed resets its streams; what they brought counts.
+                // A peer that is killed resets its streams; their data counts.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.end(at),
                 Err(error) => return Err(self.broken(error)),
             }
@@ -294,7 +294,7 @@ impl TcpRx {
         Ok(bytes)
     }
 
-    /// Whole messages so far, each stream's by itself.
+    /// Whole messages so far, counted per stream.
     pub fn received_messages(&self) -> u64 {
         let messages = |bytes: u64| bytes / self.options.message_bytes.max(1) as u64;
         self.ended_messages + self.streams.iter().map(|incoming| messages(incoming.bytes)).sum::<u64>()

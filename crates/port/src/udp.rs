@@ -1,4 +1,4 @@
-//! The path through UDP sockets: `sendmmsg` on connected sockets, `recvmmsg` on shared or own ones.
+//! The path through UDP sockets: `sendmmsg` on connected sockets, `recvmmsg` on shared or separate ones.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ mod reflect;
 
 pub use reflect::UdpReflector;
 
-/// How long a blocking call waits before it comes back to look whether it should stop.
+/// How long a blocking call waits before it returns to check for a stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// Datagrams that the kernel joins or cuts in one message, at most (`UDP_MAX_SEGMENTS` of the oldest kernels).
+/// The most datagrams that the kernel merges into or segments from one message (`UDP_MAX_SEGMENTS` of the oldest kernels).
 const MOST_SEGMENTS: usize = 64;
-/// Payload bytes of one message, at most, with room for IPv6 and UDP headers.
+/// The most payload bytes of one message, with room for IPv6 and UDP headers.
 const MOST_MESSAGE_BYTES: usize = 65_000;
 
 /// How to open a [`UdpTx`].
@@ -29,21 +29,21 @@ const MOST_MESSAGE_BYTES: usize = 65_000;
 pub struct UdpTxOptions {
     /// Where to send.
     pub peer: SocketAddr,
-    /// The local address; port 0 takes any.
+    /// The local address; port 0 chooses any.
     pub local: SocketAddr,
-    /// The interface to send from, whatever the routes say.
+    /// The interface to send from, regardless of routes.
     pub interface: Option<String>,
-    /// Sockets, each with its own source port, used in turn batch by batch.
+    /// Sockets, each with its own source port, round robin per batch.
     pub flows: usize,
     /// The longest payload in bytes.
     pub payload_bytes: usize,
-    /// Packets a call, at most.
+    /// The most packets per call.
     pub batch_size: usize,
-    /// Hand the kernel up to 64 datagrams as one message (GSO); every payload then has `payload_bytes`.
+    /// Pass up to 64 datagrams to the kernel as one message (GSO); every payload then has `payload_bytes`.
     pub gso: bool,
     /// `SO_SNDBUF` in bytes.
     pub send_buffer_bytes: Option<usize>,
-    /// Packets are expected to come back: the sockets have room for them and stamp them.
+    /// Packets are expected to return: the sockets reserve buffers for them and stamp them.
     pub returns: bool,
 }
 
@@ -62,18 +62,18 @@ pub struct UdpTx {
 pub struct UdpRxOptions {
     /// The local address.
     pub local: SocketAddr,
-    /// Only what comes in at this interface.
+    /// Receive only from this interface.
     pub interface: Option<String>,
-    /// One socket a thread on the same port (`SO_REUSEPORT`).
+    /// One socket per thread on the same port (`SO_REUSEPORT`).
     pub reuse_port: bool,
-    /// Let the kernel join datagrams (GRO); each is still counted.
+    /// Let the kernel merge datagrams (GRO); each is still counted.
     pub gro: bool,
-    /// Let each batch carry the number of packets dropped so far (`SO_RXQ_OVFL`), instead of asking for it now and
-    /// then; it costs the kernel a look at the count for every packet.
+    /// Let each batch carry the number of packets dropped so far (`SO_RXQ_OVFL`), instead of requesting it now and
+    /// then; it costs the kernel a read of the count for every packet.
     pub drop_counts: bool,
-    /// Let each packet carry its sender's address and when it was received, by this clock.
+    /// Let each packet carry its sender's address and its receive time, by this clock.
     pub times: Option<TimeSource>,
-    /// Messages a call, at most.
+    /// The most messages per call.
     pub batch_size: usize,
     /// `SO_RCVBUF` in bytes.
     pub receive_buffer_bytes: Option<usize>,
@@ -115,9 +115,9 @@ impl UdpTxOptions {
 }
 
 impl UdpTx {
-    /// Room for packets that come back, per socket.
+    /// Room for returned packets, per socket.
     const RETURN_BUFFER_BYTES: usize = 8 << 20;
-    /// Of those a call, at most.
+    /// The most returned packets per call.
     const RETURN_BATCH: usize = 128;
 
     /// Opens and connects the sockets.
@@ -161,16 +161,16 @@ impl UdpTx {
         })
     }
 
-    /// The local addresses, one a flow.
+    /// The local addresses, one per flow.
     ///
     /// # Errors
-    /// [`PortError::Option`] when the kernel does not say.
+    /// [`PortError::Option`] when the kernel does not report them.
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, PortError> {
         let unsaid = |source| PortError::Option { option: "getsockname", source };
         self.sockets.iter().map(|socket| socket.local_address().map_err(unsaid)).collect()
     }
 
-    /// A port for each flow that receives what comes back to it, stamped by the kernel; for sockets that were opened with
+    /// A port per flow that receives its returned packets, stamped by the kernel; for sockets opened with
     /// [`UdpTxOptions::returns`].
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl UdpTx {
         self.sockets.iter().map(port).collect()
     }
 
-    /// The sockets, one a flow, for another way to hand datagrams to them.
+    /// The sockets, one per flow, for another way to pass datagrams to them.
     pub fn sockets(&self) -> &[UdpSocket] {
         &self.sockets
     }
@@ -251,7 +251,7 @@ fn bind_error(address: SocketAddr, interface: Option<&str>, source: io::Error) -
 }
 
 impl UdpRxOptions {
-    /// A socket of its own at `local`, in batches of 512.
+    /// A separate socket at `local`, in batches of 512.
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
@@ -268,9 +268,9 @@ impl UdpRxOptions {
 }
 
 impl UdpRx {
-    /// The longest datagram that is looked at whole when the kernel does not join any.
+    /// The longest datagram that is not truncated when the kernel merges none.
     const SLOT_BYTES: usize = 2048;
-    /// Messages a call with GRO, at most: each has room for 64 KiB.
+    /// The most messages per call with GRO: each has room for 64 KiB.
     const MOST_GRO_MESSAGES: usize = 64;
 
     /// Opens and binds a socket.
@@ -324,20 +324,20 @@ impl UdpRx {
     /// The address bound to.
     ///
     /// # Errors
-    /// None today; the signature leaves room for ports that must ask.
+    /// None today; the signature leaves room for ports that must query the kernel.
     pub fn local_address(&self) -> Result<SocketAddr, PortError> {
         Ok(self.local)
     }
 
-    /// The receive buffer in bytes as the kernel accounts it.
+    /// The receive buffer in bytes as accounted by the kernel.
     ///
     /// # Errors
-    /// [`PortError::Option`] when the kernel does not say.
+    /// [`PortError::Option`] when the kernel does not report it.
     pub fn receive_buffer_bytes(&self) -> Result<usize, PortError> {
         self.socket.receive_buffer_bytes().map_err(|source| PortError::Option { option: "SO_RCVBUF", source })
     }
 
-    /// Both drop counts are 32 bits wide and wrap; ours goes on. A count that lags behind changes nothing.
+    /// Both drop counts are 32 bits wide and wrap; ours continues. A lagging count changes nothing.
     fn advance_lost(&mut self, count: u32) {
         let more = count.wrapping_sub(self.lost as u32) as i32;
         self.lost += u64::try_from(more).unwrap_or(0);
@@ -387,7 +387,7 @@ impl RxPort for UdpRx {
             }
         }
         if let Some(all) = &mut self.joined {
-            // A buffer of one datagram says nothing of segments.
+            // A buffer of one datagram has no segment size.
             joined.add(messages as u64 - joined.buffers, 1);
             *all = all.plus(joined);
         }

@@ -16,15 +16,15 @@ use crate::{
     UdpTxOptions, Wait,
 };
 
-/// How long a blocking call waits before it comes back to look whether it should stop.
+/// How long a blocking call waits before it returns to check for a stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How to open a [`UringTx`].
 #[derive(Debug, Clone)]
 pub struct UringTxOptions {
-    /// The sockets and the batch; GSO and returned packets are not for this path.
+    /// The sockets and the batch; this path does not support GSO and returned packets.
     pub sockets: UdpTxOptions,
-    /// A thread of the kernel submits what is sent (`IORING_SETUP_SQPOLL`).
+    /// A kernel thread submits the sends (`IORING_SETUP_SQPOLL`).
     pub sqpoll: bool,
 }
 
@@ -33,9 +33,9 @@ pub struct UringTx {
     sockets: UdpTx,
     ring: SendRing,
     turn: usize,
-    /// Slots that were filled and not yet taken.
+    /// Slots filled but not yet accepted.
     waiting: Vec<u32>,
-    /// Those of them that a call left.
+    /// Those of them that a call left over.
     left: Vec<u32>,
     peer: SocketAddr,
 }
@@ -43,9 +43,9 @@ pub struct UringTx {
 /// How to open a [`UringRx`].
 #[derive(Debug, Clone)]
 pub struct UringRxOptions {
-    /// The socket and the batch; GRO and drop counts by packet are not for this path.
+    /// The socket and the batch; this path does not support GRO and per-packet drop counts.
     pub socket: UdpRxOptions,
-    /// The longest datagram that is looked at whole.
+    /// The longest datagram that is not truncated.
     pub datagram_bytes: usize,
 }
 
@@ -57,9 +57,9 @@ pub struct UringRx {
     local: SocketAddr,
 }
 
-/// The first kernel whose rings send as ours do (`IORING_SETUP_COOP_TASKRUN`).
+/// The first kernel that supports our sending rings (`IORING_SETUP_COOP_TASKRUN`).
 const SENDS_SINCE: &str = "5.19";
-/// The first kernel whose rings receive as ours do (`IORING_SETUP_DEFER_TASKRUN`).
+/// The first kernel that supports our receiving rings (`IORING_SETUP_DEFER_TASKRUN`).
 const RECEIVES_SINCE: &str = "6.1";
 
 fn unavailable(since: &str) -> impl Fn(io::Error) -> PortError {
@@ -77,13 +77,13 @@ fn lacking(source: io::Error, since: &str, disabled: Option<u32>) -> PortError {
 }
 
 impl UringTx {
-    /// Opens and connects the sockets, and makes their ring.
+    /// Opens and connects the sockets, and creates their ring.
     ///
     /// # Errors
-    /// As [`UdpTx::open`]; [`PortError::Facility`] when there is no ring to be had.
+    /// As [`UdpTx::open`]; [`PortError::Facility`] when a ring cannot be created.
     pub fn open(options: &UringTxOptions) -> Result<Self, PortError> {
         let slots = options.sockets.batch_size.clamp(1, MOST_SLOTS);
-        // Slots of the ring take the place of those of the sockets.
+        // The ring's slots replace those of the sockets.
         let sockets = UdpTx::open(&UdpTxOptions { batch_size: 1, gso: false, ..options.sockets.clone() })?;
         let room = (slots, options.sockets.payload_bytes);
         let ring =
@@ -92,7 +92,7 @@ impl UringTx {
         Ok(Self { sockets, ring, turn: 0, waiting, left, peer: options.sockets.peer })
     }
 
-    /// Why this process cannot have such a port; the kernel is asked once.
+    /// Why this process cannot use such a port; tried once.
     pub fn why_not() -> Option<&'static str> {
         static WHY_NOT: LazyLock<Option<String>> = LazyLock::new(|| {
             SendRing::new(&[any_socket().ok()?], (1, 64), false).err().map(unavailable(SENDS_SINCE)).map(said)
@@ -100,10 +100,10 @@ impl UringTx {
         WHY_NOT.as_deref()
     }
 
-    /// What the kernel has for such a port.
+    /// The kernel's features for such a port.
     ///
     /// # Errors
-    /// [`PortError::Facility`] when there is no ring to be had.
+    /// [`PortError::Facility`] when a ring cannot be created.
     pub fn probe() -> Result<String, PortError> {
         let features = Features::of_kernel().map_err(unavailable(SENDS_SINCE))?;
         let socket = any_socket()?;
@@ -115,10 +115,10 @@ impl UringTx {
         Ok(["batches"].into_iter().chain(names).collect::<Vec<_>>().join(", "))
     }
 
-    /// The local addresses, one a flow.
+    /// The local addresses, one per flow.
     ///
     /// # Errors
-    /// [`PortError::Option`] when the kernel does not say.
+    /// [`PortError::Option`] when the kernel does not report them.
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, PortError> {
         self.sockets.local_addresses()
     }
@@ -183,20 +183,20 @@ impl TxPort for UringTx {
 }
 
 impl UringRxOptions {
-    /// A socket of its own at `local`, in batches of 512.
+    /// A separate socket at `local`, in batches of 512.
     pub fn at(local: SocketAddr) -> Self {
         Self { socket: UdpRxOptions::at(local), datagram_bytes: 2048 }
     }
 }
 
 impl UringRx {
-    /// Buffers of a ring, at least and at most; twice as many as a batch has datagrams in between.
+    /// The fewest and the most buffers of a ring; in between twice the batch size.
     const BUFFERS: (usize, usize) = (256, 4096);
 
-    /// Opens and binds a socket, and makes its ring.
+    /// Opens and binds a socket, and creates its ring.
     ///
     /// # Errors
-    /// As [`UdpRx::open`]; [`PortError::Facility`] when there is no ring to be had.
+    /// As [`UdpRx::open`]; [`PortError::Facility`] when a ring cannot be created.
     pub fn open(options: &UringRxOptions) -> Result<Self, PortError> {
         Self::over(UdpRx::open(&Self::of_socket(options))?, options)
     }
@@ -209,7 +209,7 @@ impl UringRx {
         Self::over(self.socket.share(&Self::of_socket(options))?, options)
     }
 
-    /// Buffers of the ring take the place of those of the socket.
+    /// The ring's buffers replace those of the socket.
     fn of_socket(options: &UringRxOptions) -> UdpRxOptions {
         UdpRxOptions { batch_size: 1, gro: false, drop_counts: false, ..options.socket.clone() }
     }
@@ -228,7 +228,7 @@ impl UringRx {
         Ok(Self { socket, ring, batch_size, local })
     }
 
-    /// Why this process cannot have such a port; the kernel is asked once.
+    /// Why this process cannot use such a port; tried once.
     pub fn why_not() -> Option<&'static str> {
         static WHY_NOT: LazyLock<Option<String>> = LazyLock::new(|| {
             let options = ReceiveOptions { buffers: 1, datagram_bytes: 64, details: false };
@@ -238,10 +238,10 @@ impl UringRx {
         WHY_NOT.as_deref()
     }
 
-    /// What the kernel has for such a port.
+    /// The kernel's features for such a port.
     ///
     /// # Errors
-    /// [`PortError::Facility`] when there is no ring to be had; [`PortError::Receive`] when it does not receive.
+    /// [`PortError::Facility`] when a ring cannot be created; [`PortError::Receive`] when it does not receive.
     pub fn probe() -> Result<String, PortError> {
         let mut port = Self::open(&UringRxOptions::at((Ipv4Addr::UNSPECIFIED, 0).into()))?;
         port.recv(Wait::Spin, |_| ())?;
@@ -335,7 +335,7 @@ mod tests {
             number += 1;
             20
         };
-        // Loopback refuses each datagram before the next one is sent.
+        // Loopback rejects each datagram before the next one is sent.
         assert_eq!(tx.send(1, &mut fill).unwrap(), Sent { filled: 1, taken: 1, ..Sent::default() });
         assert_eq!(tx.send(1, &mut fill).unwrap(), Sent { filled: 1, refused: 1, ..Sent::default() });
         let mut rx = UringRx::open(&UringRxOptions::at(address)).unwrap();

@@ -1,7 +1,7 @@
-//! The path through XDP: frames made by a program in the kernel (`BPF_PROG_RUN`, live frames), and counted by one.
+//! The path through XDP: frames built by a BPF program (`BPF_PROG_RUN`, live frames), and counted by one.
 //!
-//! Neither side lends frames: they never come to user space. So these are no [`TxPort`](crate::TxPort) and
-//! [`RxPort`](crate::RxPort); a sender is told how many packets to make, a receiver is asked what it counted.
+//! Neither side lends frames, because they never reach user space. So these are not a [`TxPort`](crate::TxPort) and an
+//! [`RxPort`](crate::RxPort): the caller passes the sender a number of packets to make, and reads the receiver's counts.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub use probe::{XdpAbilities, probe_xdp};
 pub struct XdpTxOptions {
     /// The number of the interface in the calling thread's network namespace.
     pub interface: u32,
-    /// Frames that the kernel makes before it hands them on, 1..=256.
+    /// Frames that the kernel builds before it passes them on, 1..=256.
     pub batch_size: u32,
     /// How frames leave.
     pub path: SendPath,
@@ -40,12 +40,12 @@ pub struct XdpTx {
     batch_size: u32,
     next: u32,
     call: CallSize,
-    /// On a veth, until the first frames were seen to arrive.
+    /// On a veth, until the first frames have arrived.
     unproven: Option<VethXmit>,
     origin: Origin,
 }
 
-/// The interface, made ready for all senders on it.
+/// The interface, prepared for all senders on it.
 #[derive(Debug, Clone)]
 struct Origin {
     options: XdpTxOptions,
@@ -62,15 +62,15 @@ pub struct XdpRx {
 #[derive(Debug)]
 pub struct XdpMeter {
     measure: Measure,
-    /// On a veth that sends packets back, until the first were seen to leave.
+    /// On a veth that returns packets, until the first have left.
     unproven: Option<VethXmit>,
 }
 
 impl XdpTxOptions {
-    /// Frames that [`XdpTxOptions::on`] lets the kernel make before it hands them on.
+    /// Frames that [`XdpTxOptions::on`] lets the kernel build before it passes them on.
     pub const USUAL_BATCH_SIZE: u32 = 128;
 
-    /// By the fastest way that loses nothing; `make bench-xdp` shows what the others cost. A veth's ring of 256 takes two
+    /// The fastest size without loss; `make bench-xdp` shows the cost of others. A veth's ring of 256 holds two
     /// batches when its other end is late.
     pub fn on(interface: u32) -> Self {
         Self { interface, batch_size: Self::USUAL_BATCH_SIZE, path: SendPath::Tx }
@@ -78,11 +78,11 @@ impl XdpTxOptions {
 }
 
 impl XdpTx {
-    /// Nanoseconds from one call to the next with which others still get their share of what calls need.
+    /// Nanoseconds between calls that leave other callers their share of the kernel's limit.
     pub const LEAST_GAP_NS: u64 = bpf::LIVE_RUN_GAP_NS;
 
-    /// Loads the program. A card sends frames of XDP only while a program is attached to it (a veth always does):
-    /// it gets one that passes everything on, until its last sender is dropped, unless it has one already.
+    /// Loads the program. A card sends XDP frames only while a program is attached to it (a veth always does):
+    /// it gets a program that passes everything, until its last sender is dropped, unless it already has one.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -104,7 +104,7 @@ impl XdpTx {
         let options = &origin.options;
         let plan = plan::of(recipe);
         let mut sender = Sender::load(&plan, options.interface, options.path).map_err(PortError::Bpf)?;
-        // An interface that is not in this namespace is told now.
+        // Reports now if the interface is not in this namespace.
         sender.frame(0, 0).map_err(PortError::Bpf)?;
         let unproven = unproven.filter(|_| options.path != SendPath::Dropped);
         Ok(Self {
@@ -118,25 +118,25 @@ impl XdpTx {
         })
     }
 
-    /// Frames that the kernel makes before it hands them on.
+    /// Frames that the kernel builds before it passes them on.
     pub fn batch_size(&self) -> usize {
         self.batch_size as usize
     }
 
-    /// Packets of a call of [`XdpTx::send`] whose own cost is small and which takes a millisecond or so, as far as earlier calls
+    /// Packets for a call of [`XdpTx::send`] with a small fixed cost and a duration of about a millisecond, as far as earlier calls
     /// tell.
     pub fn worthwhile_packets(&self) -> usize {
         self.call.packets()
     }
 
-    /// The number of the next packet.
+    /// The sequence number of the next packet.
     pub fn next_sequence(&self) -> u32 {
         self.next
     }
 
-    /// Makes the next `packets` packets, all sent at `time_ns` of the sender's clock, and sends them. To be called
-    /// in the interface's network namespace; thousands of packets a call are fastest. What a driver does not take
-    /// is lost, and only its own counters tell. After some 65,000 calls in a second, by whomever, none is taken for a
+    /// Builds and sends the next `packets` packets, all with send time `time_ns` of the sender's clock. Call it
+    /// in the interface's network namespace; thousands of packets per call are fastest. What a driver refuses
+    /// is lost, and only its own counters show it. After some 65,000 calls in a second, from any process, none is accepted for a
     /// while.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl XdpTx {
         Ok(Sent { filled: made as usize, taken: made as usize, ..Sent::default() })
     }
 
-    /// Makes a packet as [`XdpTx::send`] would, without sending it.
+    /// Builds a packet as [`XdpTx::send`] would, without sending it.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -175,7 +175,7 @@ impl XdpRx {
         Count::attach(interface, mode, options).map(|count| Self { count }).map_err(PortError::Bpf)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -183,7 +183,7 @@ impl XdpRx {
         self.count.read().map_err(PortError::Bpf)
     }
 
-    /// What each CPU counted so far.
+    /// The counts of each CPU so far.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -191,7 +191,7 @@ impl XdpRx {
         self.count.read_cpus().map_err(PortError::Bpf)
     }
 
-    /// Counted packets by receive queue, as many as the options asked for.
+    /// Counted packets by receive queue, as many as the options requested.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -213,17 +213,17 @@ impl XdpMeter {
         Ok(Self { measure, unproven })
     }
 
-    /// What the program takes for a packet; `None` where no times are measured.
+    /// The program's time per packet; `None` when times are not measured.
     pub fn cost(&self) -> Option<MeasuringCost> {
         self.measure.cost()
     }
 
-    /// Sends probes back to whom the list allows it, when [`MeasureOptions::returns`] was set; to be called once.
+    /// Returns probes to the senders on the list, if [`MeasureOptions::returns`] was set; call it once.
     pub fn keep(&mut self, list: &ReturnList) {
-        list.keep(self.measure.take_returns().expect("nobody took them before"));
+        list.keep(self.measure.take_returns().expect("they were not taken before"));
     }
 
-    /// What each CPU has measured so far.
+    /// The measurements of each CPU so far.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -231,7 +231,7 @@ impl XdpMeter {
         self.measure.read().map_err(PortError::Bpf)
     }
 
-    /// The same, and from now on everything is measured anew.
+    /// The same, and restarts the measurement.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -239,10 +239,10 @@ impl XdpMeter {
         self.measure.take(clock::wall_offset().ahead_ns).map_err(PortError::Bpf)
     }
 
-    /// Packets, payload bytes, foreign packets and packets sent back so far.
+    /// Packets, payload bytes, foreign packets and returned packets so far.
     ///
     /// # Errors
-    /// [`PortError::Bpf`]; [`PortError::NoReceiveRings`] when packets were sent back on a veth and none left.
+    /// [`PortError::Bpf`]; [`PortError::NoReceiveRings`] when packets were returned on a veth and none left.
     pub fn read_counts(&mut self) -> Result<[u64; 4], PortError> {
         let counts = self.measure.read_counts().map_err(PortError::Bpf)?;
         if counts[3] > 0
@@ -254,7 +254,7 @@ impl XdpMeter {
         Ok(counts)
     }
 
-    /// Packets and payload bytes by stream tag so far, an entry a sender and CPU.
+    /// Packets and payload bytes by stream tag so far, one entry per sender and CPU.
     ///
     /// # Errors
     /// [`PortError::Bpf`].
@@ -271,7 +271,7 @@ impl XdpMeter {
     }
 }
 
-/// Makes a card ready to send frames of XDP; whoever attached a program to it has done so already.
+/// Prepares a card to send XDP frames; with a program attached it already is.
 pub(crate) fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
     match Pass::attach(interface, Mode::Native) {
         Ok(pass) => Ok(Some(pass)),
@@ -280,7 +280,7 @@ pub(crate) fn rings(interface: u32) -> Result<Option<Pass>, PortError> {
     }
 }
 
-/// What a veth tried to hand to its peer from XDP. It counts nothing at all when the peer has no rings.
+/// Frames that a veth tried to pass to its peer from XDP. It counts nothing when the peer has no rings.
 #[derive(Debug)]
 struct VethXmit {
     interface: String,
@@ -289,7 +289,7 @@ struct VethXmit {
 }
 
 impl VethXmit {
-    /// The count so far; `None` when the interface is no veth.
+    /// The count so far; `None` when the interface is not a veth.
     fn of(interface: u32) -> Option<Self> {
         let link = RouteSocket::open().ok()?.link_by_index(interface).ok()?;
         let ethtool = EthtoolSocket::open().ok()?;

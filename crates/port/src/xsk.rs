@@ -1,14 +1,15 @@
-//! The path through AF_XDP: frames in memory shared with the kernel, one socket a queue.
+//! The path through AF_XDP: frames in memory shared with the kernel, one socket per queue.
 //!
-//! Sockets that poll busily change two settings of the interface for as long as they are open (`napi.rs`). Memory lies
-//! on huge pages when there are free ones; [`XskGot`] says what it got.
+//! Busy-polling sockets change two settings of the interface while they are open (`napi.rs`). Memory is
+//! on huge pages if free ones exist; [`XskGot`] reports what was used.
 //!
-//! What is received is recycled: a frame goes back to the fill ring as soon as it has been looked at, so
-//! nothing is allocated for a packet (receive descriptor recycling). [`XskRx::recycling`] counts it.
+//! Received frames are recycled: a frame returns to the fill ring right after it is read, so
+//! nothing is allocated per packet (receive descriptor recycling). [`XskRx::recycling`] counts it.
 //!
 //! A redirected packet appears on the queue that it arrived on. On a veth that is the queue that the sender
 //! transmitted on: [`XskTxOptions::queue`] chooses it.
 
+mod kick;
 mod napi;
 mod queue;
 mod reflect;
@@ -43,8 +44,8 @@ pub struct XskShape {
 impl XskShape {
     const USUAL: Self = Self { frame_size: 2048, frames: 4096, ring_slots: 2048 };
 
-    /// What suits receiving on an interface of the calling thread's namespace: the usual, but 4096-byte frames for
-    /// cards whose buffers are whole KiB (SRRCTL.BSIZEPKT). Of 2048 bytes XDP's headroom leaves those 1024, and with
+    /// The best shape for receiving on an interface of the calling thread's namespace: the default, but 4096-byte frames for
+    /// cards whose buffers are whole KiB (SRRCTL.BSIZEPKT). With 2048 bytes, XDP's headroom leaves those cards 1024, and with
     /// zero-copy their drivers drop packets that need a second buffer.
     fn receiving(interface: &str) -> Self {
         let driver = EthtoolSocket::open().and_then(|ethtool| ethtool.driver(interface));
@@ -53,12 +54,12 @@ impl XskShape {
     }
 }
 
-/// What a socket got of what it asked for.
+/// The part of its request that a socket got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XskGot {
     /// [`CopyMode::Copy`] or [`CopyMode::ZeroCopy`].
     pub copy_mode: CopyMode,
-    /// The pages below its frames.
+    /// The kind of pages of its frames.
     pub pages: Pages,
 }
 
@@ -71,9 +72,9 @@ fn interface(name: &str, queue: u32) -> Result<Link, PortError> {
     if queue < queues { Ok(link) } else { Err(PortError::NoQueue { interface: name.into(), queue, queues }) }
 }
 
-/// Where a socket in copy mode loses what it should receive; the lines add up to all of it.
+/// The places where a socket in copy mode loses packets; the lines add up to the total.
 ///
-/// The kernel counts a packet that found the fill ring empty in two counters; here it stands in one line.
+/// The kernel counts a packet that found the fill ring empty in two counters; here it is in one line.
 pub fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
     let without_frame = counted.rx_fill_ring_empty_descs.min(counted.rx_dropped);
     [
@@ -81,7 +82,7 @@ pub fn receive_losses(counted: &XskStatistics) -> [Loss; 3] {
             place: Place::XskFillEmpty,
             packets: without_frame,
             source: "XDP_STATISTICS rx_fill_ring_empty_descs",
-            remedy: "more frames, or a receiver that gives them back faster",
+            remedy: "more frames, or a receiver that returns them faster",
         },
         Loss {
             place: Place::XskFrameSmall,

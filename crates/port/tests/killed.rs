@@ -1,5 +1,5 @@
-//! Whoever is killed under load leaves no program, no changed NAPI setting, no promiscuous interface and no queue that
-//! is taken. The interfaces are in namespaces of the test, and outlive those that are killed. As root; else skipped
+//! A process killed under load leaves no program, no changed NAPI setting, no promiscuous interface and no busy queue.
+//! The interfaces are in namespaces of the test, and outlive the killed processes. As root; otherwise skipped
 //! loudly.
 
 use std::{
@@ -20,7 +20,7 @@ use sys::{ethtool::Feature, netdev::Napi, rtnetlink::RouteSocket, rtnetlink::fla
 use testing::wait_for;
 use wire::{FrameSpec, Template};
 
-/// What an interface looks like from outside.
+/// The state of an interface as seen from outside.
 #[derive(Debug, PartialEq)]
 struct Look {
     programs: Vec<u32>,
@@ -34,7 +34,7 @@ struct Look {
 const SETTINGS: [&str; 2] = ["napi_defer_hard_irqs", "gro_flush_timeout"];
 const ROLE: &str = "KILLED_TEST_ROLE";
 const INTERFACE: &str = "KILLED_TEST_INTERFACE";
-/// Where sockets send to, and receive.
+/// The address that sockets send to and receive on.
 const PEER: &str = "KILLED_TEST_PEER";
 const PORT: u16 = 4321;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ fn lab() -> Option<Lab> {
     testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
 
-/// What the other processes do; nothing when the harness runs it.
+/// The work of the other processes; nothing under the harness.
 #[test]
 fn in_another_process() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -111,7 +111,7 @@ fn start(side: &Side, role: &str, peer: &Side) -> Child {
     command.env(PEER, format!("{}:{PORT}", peer.ipv4()[0])).stdout(Stdio::piped());
     let mut child = side.run(|| command.spawn()).unwrap().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "ready"), "who was to {role} failed");
+    assert!(lines.any(|line| line.unwrap() == "ready"), "the process that should {role} failed");
     child
 }
 
@@ -134,7 +134,7 @@ fn look(side: &Side) -> Look {
     }
 }
 
-/// Kills sender and receiver at random moments, and looks at both interfaces.
+/// Kills sender and receiver at random moments, and checks both interfaces.
 fn kill_under_load(engine: &str) {
     const ROUNDS: u32 = 4;
     let Some(lab) = lab() else { return };
@@ -147,11 +147,11 @@ fn kill_under_load(engine: &str) {
         let sent = lab.tx().link().unwrap().stats.tx_packets;
         wait_for("packets", || lab.tx().link().unwrap().stats.tx_packets > sent + 1000);
         if ["xsk", "xdp"].contains(&engine) {
-            assert_eq!(look(lab.rx()).programs.len(), 1, "{engine}: this would show nothing");
+            assert_eq!(look(lab.rx()).programs.len(), 1, "{engine}: the test would show nothing");
         }
         if engine == "xsk" {
             let changed = [lab.tx(), lab.rx()].map(settings);
-            assert_eq!(changed, [["2", "200000"], ["2", "200000"]], "this would show nothing");
+            assert_eq!(changed, [["2", "200000"], ["2", "200000"]], "the test would show nothing");
         }
         thread::sleep(Duration::from_millis(wait_ms)); // the moment of the kill
         receiver.kill().unwrap();
@@ -164,13 +164,13 @@ fn kill_under_load(engine: &str) {
             after = [lab.tx(), lab.rx()].map(look);
         }
         assert_eq!(after, before, "{engine}, round {round}, seed {seed}, killed after {wait_ms} ms");
-        // The kernel takes rings down a moment after their process is gone; then the port can be had again.
+        // The kernel tears rings down a moment after their process ends; then the port is free again.
         if engine == "uring" {
             let options = UringRxOptions::at((lab.rx().ipv4()[0], PORT).into());
             wait_for("the port", || lab.rx().run(|| UringRx::open(&options).is_ok()).unwrap());
         }
     }
-    // The queues can be had again, with everything that goes with them.
+    // The queues can be opened again, with everything that belongs to them.
     if engine == "xsk" {
         let options = XskRxOptions { busy_poll: BUSILY, ..XskRxOptions::on(lab.rx().interface(), 0) };
         lab.rx().run(|| XskRx::open(&options)).unwrap().unwrap();

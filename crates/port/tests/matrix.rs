@@ -1,5 +1,5 @@
-//! Every sending path against every receiving one: the same numbered frames arrive byte for byte, none twice, none
-//! altered, none lost. As root; else skipped loudly.
+//! Every sending path against every receiving one: the same numbered frames arrive byte for byte, none duplicated, none
+//! altered, none lost. As root; otherwise skipped loudly.
 
 #[path = "matrix/carry.rs"]
 mod carry;
@@ -24,7 +24,7 @@ use crate::{
 /// Frames that each pair carries, over all shapes.
 const FRAMES: u32 = 100_000;
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a printed skip; a failure when everything is required.
 fn lab(plan: &LabPlan) -> Option<Lab> {
     testing::root_lab(plan, "the matrix needs root")
 }
@@ -35,7 +35,7 @@ fn to_all_receivers(sender: TxKind) {
         let shapes = shapes(sender, receiver);
         let mut left = FRAMES;
         for (index, shape) in shapes.iter().enumerate().rev() {
-            // The first shape, the last in turn, takes what the others leave.
+            // The first shape, which runs last, takes the remainder.
             let frames = if index == 0 { left } else { shape.frames };
             left -= frames;
             let Some(lab) = lab(&LabPlan { queues: 1, mtu: shape.mtu, ..LabPlan::default() }) else { return };
@@ -48,9 +48,9 @@ fn pair(lab: &Lab, sender: TxKind, receiver: RxKind, shape: &Shape, frames: u32)
     let name = format!("{sender:?} to {receiver:?}, {}", shape.name);
     let template = Template::new(&shape.spec(lab)).unwrap();
     let mut rx = Rx::open(receiver, lab, shape);
-    // Somebody who listens, where it is not the receiver: else the kernel would answer with ICMP errors.
+    // An open socket, if the receiver is not one: else the kernel would answer with ICMP errors.
     let _listens = (!receiver.is_socket()).then(|| Rx::open(RxKind::Udp, lab, shape));
-    // Frames made in XDP reach a veth only when that has receive rings, which a program gives it.
+    // Frames made in XDP reach a veth only if it has receive rings, which a program provides.
     let needs_rings = sender == TxKind::Xdp && !receiver.has_program();
     let _rings =
         needs_rings.then(|| lab.rx().run(|| Pass::attach(lab.rx().index(), Mode::Native)).unwrap().unwrap());
@@ -63,7 +63,7 @@ fn pair(lab: &Lab, sender: TxKind, receiver: RxKind, shape: &Shape, frames: u32)
     if receiver.is_socket() {
         let datagrams = if shape.ipv6 { "Udp6InDatagrams" } else { "UdpInDatagrams" };
         let taken = counted.value(datagrams).unwrap();
-        // A buffer of joined datagrams counts once.
+        // A buffer of merged datagrams counts once.
         let is_right = if shape.mtu > 1500 || receiver == RxKind::UdpGro {
             taken > 0
         } else {
@@ -110,7 +110,7 @@ fn xdp_live_frames_to_every_receiver() {
     to_all_receivers(TxKind::Xdp);
 }
 
-/// tcpdump knows nothing of our checksums: it reads a capture of each sender's frames and finds none wrong.
+/// tcpdump does not share our checksum code: it reads a capture of each sender's frames and finds no wrong checksum.
 #[test]
 fn tcpdump_finds_every_checksum_of_a_capture_right() {
     const EACH: u32 = 200;

@@ -1,7 +1,7 @@
-//! What packet ports promise, on a lab, as root and as a user without rights.
+//! The guarantees of packet ports, on a lab, as root and as a user without privileges.
 //!
-//! Not under the usual harness: becoming root of a user namespace needs a process with one thread. Arguments that
-//! are no options choose rules by parts of their names.
+//! Not under the usual harness: becoming root of a user namespace needs a single-threaded process. Arguments that
+//! are not options choose rules by parts of their names.
 
 use std::{
     env,
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    // A sender that changes its CPU changes its queue, and frames of two queues overtake each other.
+    // A sender that changes its CPU changes its queue, and frames of two queues may be reordered.
     sys::cpu::pin_to(sys::cpu::allowed().unwrap()[0]).unwrap();
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Before this process becomes root of anything.
+/// Before this process becomes root of a user namespace.
 fn without_the_capability_the_message_names_it() {
     for error in [
         PacketTx::open(&PacketTxOptions::on(1, 60)).err().unwrap(),
@@ -167,7 +167,7 @@ fn jumbo_frames_arrive_and_are_cut_to_a_small_block() {
 
 fn the_kernels_receiver_finds_no_wrong_checksum() {
     const DATAGRAMS: u32 = 20_000;
-    // With checksum offload comes scatter-gather: a packet may then lead to memory of its sender.
+    // Checksum offload enables scatter-gather: a packet may then reference its sender's memory.
     let lab = Lab::create(&LabPlan { tx_checksum: true, ..LabPlan::default() }).unwrap();
     for v6 in [false, true] {
         let (src, dst): (IpAddr, IpAddr) = match v6 {
@@ -190,8 +190,8 @@ fn the_kernels_receiver_finds_no_wrong_checksum() {
         let mut tx = lab.tx().run(|| PacketTx::open(&ring_of_32)).unwrap().unwrap();
         let before = lab.rx().net_counters().unwrap();
         let (mut datagram, mut payload) = ([0; 2048], vec![0; template.max_payload_len()]);
-        // As many at a time as the receive buffer holds for sure, and more than the ring: later ones are made
-        // in the slots of those that still wait.
+        // As many at a time as the receive buffer certainly holds, and more than the ring: later ones are built
+        // in the slots of those still waiting.
         for first in (0..DATAGRAMS).step_by(50) {
             send_all(&mut tx, &template, first..first + 50, || ());
             for sequence in first..first + 50 {
@@ -217,7 +217,7 @@ fn what_a_socket_sends_is_received_as_a_frame() {
         (lab.tx().ipv6()[0].into(), lab.rx().ipv6()[0].into()),
     ];
     for (src, dst) in addresses {
-        // Somebody who listens: else the kernel would answer with ICMP errors.
+        // An open socket: else the kernel would answer with ICMP errors.
         let _listens = lab.rx().run(|| UdpSocket::bind((dst, 4321))).unwrap().unwrap();
         let socket = lab.tx().run(|| UdpSocket::bind((src, 1234))).unwrap().unwrap();
         for number in 0..50u8 {
@@ -271,7 +271,7 @@ fn sockets_of_a_group_share_all_packets() {
                 });
                 *count += seen.unwrap();
             }
-            assert!(since.elapsed() < DEADLINE, "{mode:?}: only {each:?} of {PACKETS} came");
+            assert!(since.elapsed() < DEADLINE, "{mode:?}: only {each:?} of {PACKETS} arrived");
         }
         assert!(times.iter().all(|&times| times == 1), "{mode:?}");
         assert_eq!(pair.each_mut().map(|rx| rx.lost().unwrap()), [0, 0], "{mode:?}");
@@ -304,7 +304,7 @@ fn what_a_full_ring_loses_is_counted() {
     let mut received = 0;
     for round in 0..3 {
         send_all(&mut tx, &template, round * PACKETS..(round + 1) * PACKETS, || ());
-        // Softirqs may run after the call that sent; every packet is counted once it came.
+        // Softirqs may run after the sending call; every packet is counted once it arrived.
         let since = Instant::now();
         while rx.statistics().unwrap().packets < u64::from((round + 1) * PACKETS) {
             assert!(since.elapsed() < DEADLINE, "{:?}", rx.statistics());
@@ -327,7 +327,7 @@ fn the_next_packets_tell_what_was_lost() {
     let (lab, template) = (lab(), Template::new(&FrameSpec::default()).unwrap());
     let mut rx = open_small_rx(&lab);
     let mut tx = open_tx(&lab, template.max_frame_len()).unwrap();
-    // Whoever reads at once keeps up.
+    // A reader that reads at once keeps up.
     let mut drain = || {
         let mut received = 0;
         for idle in 0.. {
@@ -344,10 +344,10 @@ fn the_next_packets_tell_what_was_lost() {
     let (more, after) = drain();
     assert_eq!(more, 10);
     assert!(before <= after && after > 9000, "{before}, {after} lost");
-    assert_eq!(after, u64::from(PACKETS - received), "nobody asked but the port itself");
+    assert_eq!(after, u64::from(PACKETS - received), "only the port itself read them");
 }
 
-/// A veth whose peer receives in a kernel thread refuses what that thread has not yet made room for.
+/// A veth whose peer receives in a kernel thread refuses packets until that thread makes room.
 fn a_refused_frame_goes_later_and_is_counted_by_the_interface() {
     const FRAMES: usize = 20_000;
     let template = Template::new(&FrameSpec::default()).unwrap();
@@ -427,7 +427,7 @@ fn a_single_packet_is_not_kept_waiting() {
     let template = Template::new(&FrameSpec::default()).unwrap();
     let mut tx = open_tx(&lab, template.max_frame_len()).unwrap();
     let mut rx = open_rx(&lab);
-    // A look right behind finds it: a drain that ends at the first empty look loses nothing.
+    // A check right after it finds it: a drain that ends at the first empty check loses nothing.
     for sequence in 0..20 {
         send_all(&mut tx, &template, sequence..sequence + 1, || ());
         let since = Instant::now();
@@ -515,7 +515,7 @@ fn open_rx(lab: &Lab) -> PacketRx {
     lab.rx().run(|| PacketRx::open(&PacketRxOptions::on(lab.rx().index()))).unwrap().unwrap()
 }
 
-/// Sends numbered frames and checks that each arrives as it was made, once and in order.
+/// Sends numbered frames and checks that each arrives unchanged, once and in order.
 fn carry(lab: &Lab, spec: &FrameSpec, qdisc_bypass: bool, frames: u32) {
     let template = Template::new(spec).unwrap();
     let options =
@@ -585,7 +585,7 @@ fn receive_until(rx: &mut PacketRx, packets: usize, mut sink: impl FnMut(usize, 
             seen += 1;
         })
         .unwrap();
-        assert!(since.elapsed() < DEADLINE, "only {seen} of {packets} came");
+        assert!(since.elapsed() < DEADLINE, "only {seen} of {packets} arrived");
     }
     assert_eq!(seen, packets);
 }

@@ -1,4 +1,4 @@
-//! The path through XDP, on the lab. As root; else skipped loudly.
+//! The path through XDP, on the lab. As root; otherwise skipped loudly.
 
 #[path = "xdp/chosen.rs"]
 mod chosen;

@@ -1,4 +1,4 @@
-//! AF_XDP in the lab: every frame arrives as it was sent, every loss is counted, nothing stays behind.
+//! AF_XDP in the lab: every frame arrives as it was sent, every loss is counted, nothing remains.
 
 use std::{
     error::Error,
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the frames go.
 const PORT: u16 = 4321;
 
-/// A lab, or `None` with a loud word where this process may not have one.
+/// A lab, or `None` with a printed skip if this process may not create one.
 fn lab(plan: &LabPlan) -> Option<Lab> {
     use Capability::{Bpf, NetAdmin, NetRaw, SysAdmin};
     match [Bpf, NetAdmin, NetRaw, SysAdmin].into_iter().find(|capability| !capability.held()) {
@@ -87,7 +87,7 @@ fn prime(tx: &mut XskTx, template: &Template) {
     tx.prime(|slot| template.prime_frame(slot));
 }
 
-/// Sends frames `from..to`, however many calls that takes.
+/// Sends frames `from..to`, in as many calls as needed.
 fn send(tx: &mut XskTx, template: &Template, from: u32, to: u32) {
     let mut next = from;
     let mut taken = 0;
@@ -107,7 +107,7 @@ fn send(tx: &mut XskTx, template: &Template, from: u32, to: u32) {
 }
 
 /// Sends `count` numbered frames, at most `ahead` ones before they are received, and compares what arrives.
-/// Returns how many losses the port told.
+/// Returns the losses that the port reported.
 fn carry<R: RxPort>(tx: &mut XskTx, rx: &mut R, template: &Template, count: u32, ahead: u32) -> u64 {
     prime(tx, template);
     let mut seen = vec![false; count as usize];
@@ -140,7 +140,7 @@ fn carry<R: RxPort>(tx: &mut XskTx, rx: &mut R, template: &Template, count: u32,
     rx.lost().unwrap()
 }
 
-/// Looks at counters until they are as expected, or as long as any wait, and returns the last look.
+/// Reads counters until they are as expected, at most as long as any wait, and returns the last reading.
 fn eventually(rx: &XskRx, met: impl Fn(&XskStatistics) -> bool) -> XskStatistics {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -272,7 +272,7 @@ fn what_is_not_there_is_refused_by_name() {
     assert!(told.contains("refuses zero-copy on queue 0; copy mode works everywhere: "), "{told}");
     let _first = sender(&lab, tx_options(&lab));
     let told = refusal(tx_options(&lab));
-    assert!(told.contains("has an AF_XDP socket already"), "{told}");
+    assert!(told.contains("already has an AF_XDP socket"), "{told}");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn an_empty_fill_ring_loses_what_comes_next_and_counts_it_exactly() {
     assert_eq!(counted, both);
 }
 
-/// Sends 200 frames to a port that does not look, then lets it look: 64 are there, the others are lost and told
+/// Sends 200 frames to a port that does not read, then lets it read: 64 are present, the others are lost and reported
 /// once.
 fn overflow(lab: &Lab, shape: XskShape) -> XskStatistics {
     let mut rx = receiver(lab, XskRxOptions { shape, ..rx_options(lab) });
@@ -303,13 +303,13 @@ fn overflow(lab: &Lab, shape: XskShape) -> XskStatistics {
     let mut arrived = 0;
     while rx.recv(Wait::Spin, |_| arrived += 1).unwrap() > 0 {}
     assert_eq!(arrived, 64);
-    assert_eq!(rx.lost_seen(), 0, "nobody has asked yet");
+    assert_eq!(rx.lost_seen(), 0, "not read yet");
     assert_eq!(rx.lost().unwrap(), 136);
     assert_eq!(rx.lost_seen(), 136);
-    assert_eq!(lab.rx().link().unwrap().stats.rx_dropped, 136, "a veth counts them once more");
+    assert_eq!(lab.rx().link().unwrap().stats.rx_dropped, 136, "a veth counts them again");
     assert_eq!(rx.losses().unwrap().iter().map(|loss| loss.packets).sum::<u64>(), 136);
     assert_eq!(rx.recycling().found_empty, u64::from(shape.frames == 64));
-    // What was given back is used again, and no more is lost.
+    // Returned frames are reused, and no more packets are lost.
     assert_eq!(carry(&mut tx, &mut rx, &template, 1000, 32), 136);
     counted
 }
@@ -333,14 +333,14 @@ fn what_a_slow_receiver_loses_at_full_speed_is_known_to_the_packet() {
     let deadline = Instant::now() + PATIENCE;
     let lost = loop {
         arrived += rx.recv(Wait::Spin, |_| ()).unwrap();
-        // Frames that found the veth's own ring full never came to the socket.
+        // Frames that found the veth's ring full never reached the socket.
         let lost = rx.lost().unwrap() + lab.tx().link().unwrap().stats.tx_dropped;
         if arrived as u64 + lost == u64::from(COUNT) || Instant::now() > deadline {
             break lost;
         }
     };
     assert_eq!(arrived as u64 + lost, u64::from(COUNT), "{arrived} arrived, {lost} lost");
-    assert!(lost > 0, "nothing was lost: this shows nothing");
+    assert!(lost > 0, "nothing was lost: the test shows nothing");
     assert_eq!(rx.recycling().refilled, arrived as u64);
 }
 
@@ -391,7 +391,7 @@ fn closing_leaves_no_program_behind() {
     assert_eq!(programs(lab.rx()).len(), 1, "the other port still needs it");
     ports.pop();
     assert!(programs(lab.rx()).is_empty());
-    // And the queue can be had again at once.
+    // And the queue can be opened again at once.
     for _ in 0..5 {
         receiver(&lab, rx_options(&lab));
     }
@@ -444,11 +444,11 @@ fn two_sockets_share_one_umem() {
         let mut arrived = 0;
         let deadline = Instant::now() + PATIENCE;
         while arrived < 64 || frames.len() < 64 {
-            // Not everything is sent at once: what is left is seen by its count.
+            // Not everything is sent at once: the count shows the rest.
             drop(opened.socket.kick_tx());
             queue.complete(|frame| frames.push(frame));
             arrived += rx.recv(Wait::Spin, |_| ()).unwrap();
-            assert!(Instant::now() < deadline, "{arrived} arrived, {} frames came back", frames.len());
+            assert!(Instant::now() < deadline, "{arrived} arrived, {} frames returned", frames.len());
         }
     }
 }
@@ -462,10 +462,10 @@ fn all_queues_of_a_receiver_may_share_one_memory() {
     for (queue, rx) in ports.iter_mut().enumerate() {
         let mut tx = sender(&lab, XskTxOptions { queue: queue as u32, ..tx_options(&lab) });
         assert_eq!(carry(&mut tx, rx, &template(&lab, "64"), 20_000, 256), 0);
-        // Every frame came back to its own queue's fill ring.
+        // Every frame returned to its own queue's fill ring.
         assert_eq!((rx.recycling().refilled, rx.recycling().misplaced), (20_000, 0));
     }
-    // Whichever goes first, the other keeps the memory.
+    // Whichever is dropped first, the other keeps the memory.
     let mut last = ports.remove(1);
     drop(ports);
     let mut tx = sender(&lab, XskTxOptions { queue: 1, ..tx_options(&lab) });
@@ -477,7 +477,7 @@ fn frames_lie_on_huge_pages_when_there_are_any() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     const SETTING: &str = "/proc/sys/vm/nr_hugepages";
     let number = |path: &str| std::fs::read_to_string(path).unwrap().trim().parse::<u32>().unwrap();
-    // Two senders of 8 MiB, and some for tests beside this one.
+    // Two senders of 8 MiB, and some for concurrent tests.
     let wanted = number(SETTING) + 64;
     let file = std::fs::File::options().read(true).write(true).open(SETTING).unwrap();
     let _pages = match ForNow::set(vec![(file, wanted.to_string())]) {
@@ -499,8 +499,8 @@ fn busy_polling_carries_the_same_frames() {
     let sysfs = Sysfs::of(lab.rx().namespace()).unwrap();
     let setting = |name: &str| sysfs.read(&format!("class/net/{}/{name}", lab.rx().interface())).unwrap();
     assert_eq!([setting("napi_defer_hard_irqs"), setting("gro_flush_timeout")], ["2", "200000"]);
-    // Nobody is told of packets while the poll is put off, and a veth's ring of 256 has no room for 16 of them while
-    // its reader is among those.
+    // Packets cause no wakeup while the poll is deferred, and a veth's ring of 256 has no room for 16 of them while
+    // its reader is among the sleepers.
     assert_eq!(carry(&mut tx, &mut rx, &template(&lab, "64"), 10_000, 128), 0);
     drop((rx, tx));
     assert_eq!([setting("napi_defer_hard_irqs"), setting("gro_flush_timeout")], ["0", "0"]);
@@ -518,7 +518,7 @@ fn an_interface_that_goes_down_is_told() {
     assert_eq!(chain(&error), told);
 }
 
-/// The test below once more, as a user without rights.
+/// The test below again, as a user without privileges.
 const NOBODY: &str = "LINERATE_XSK_NOBODY";
 
 #[test]

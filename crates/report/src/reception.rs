@@ -1,18 +1,20 @@
-//! What a receiver measured: as the pktgen receiver's users know it, and in fixed columns for scripts.
+//! A receiver's measurements: in the pktgen receiver's form, and in fixed columns for scripts.
 
 use std::io::{self, Write};
 
 use measure::{
-    ClockRelation, NanosSummary, QueueCount, ReceptionShare, ReceptionStatistics, SequenceSummary, Timing,
+    ClockComparison, ClockRelation, NanosSummary, QueueCount, ReceptionShare, ReceptionStatistics,
+    SequenceSummary, Timing,
 };
 
 use crate::{escape, number};
 
-/// Senders and flows that a person wants to read.
+/// The most senders and flows in text.
 const MOST_SHOWN: usize = 16;
 
-/// Writes all of it for a person: per reader, in total, what sequence numbers told, senders and flows, clocks.
+/// Writes everything as text: per reader, in total, loss and order, senders and flows, clocks.
 pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
+    let bound_ns = statistics.timing.as_ref().and_then(|timing| timing.clock_bound_ns);
     writeln!(out, "RECEPTION STATISTICS")?;
     writeln!(out, "PER-CPU Stats")?;
     for share in &statistics.readers {
@@ -25,7 +27,7 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
             share.l1_bytes
         )?;
         write_rates(rates(share), "      ", out)?;
-        write_times(share, "      ", out)?;
+        write_times(share, "      ", bound_ns, out)?;
     }
     for queue in &statistics.queues {
         writeln!(
@@ -50,7 +52,7 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
         writeln!(out, "Other packets: {}", total.foreign)?;
     }
     write_rates(rates(total), "", out)?;
-    write_times(total, "", out)?;
+    write_times(total, "", bound_ns, out)?;
     if let Some(sequence) = &statistics.sequence {
         writeln!(out, "Sequence numbers")?;
         writeln!(out, "    {}", sequence_line(sequence))?;
@@ -98,7 +100,13 @@ fn distributions(share: &ReceptionShare) -> [(&'static str, Option<&NanosSummary
     ]
 }
 
-fn write_times(share: &ReceptionShare, indent: &str, out: &mut impl Write) -> io::Result<()> {
+/// `bound_ns`: by how much a latency may be wrong because of the clocks.
+fn write_times(
+    share: &ReceptionShare,
+    indent: &str,
+    bound_ns: Option<u64>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     for (name, summary) in distributions(share) {
         let Some(summary) = summary else { continue };
         writeln!(out, "{indent}{name}")?;
@@ -114,6 +122,9 @@ fn write_times(share: &ReceptionShare, indent: &str, out: &mut impl Write) -> io
             summary.p50_ns, summary.p90_ns, summary.p99_ns, summary.p999_ns, summary.p9999_ns
         )?;
         writeln!(out, "{indent}    Samples: {}", summary.samples)?;
+        if let ("Latency", Some(bound_ns)) = (name, bound_ns) {
+            writeln!(out, "{indent}    May be wrong by {bound_ns} ns because of the clocks")?;
+        }
     }
     Ok(())
 }
@@ -185,11 +196,15 @@ fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -
     let relation = match timing.clocks {
         ClockRelation::SameHost => "one host, one clock",
         ClockRelation::Synchronised => "two hosts, synchronised",
+        ClockRelation::Measured => "two hosts, compared by the sessions between them",
         ClockRelation::None => "not related: latency is refused, the rest needs no relation",
     };
     writeln!(out, "    Sender's and ours: {relation} ({})", escape::text(&timing.clocks_known_by))?;
-    if let Some(bound) = timing.clock_bound_ns {
-        writeln!(out, "    Latency may be wrong by {bound} ns because of the clocks")?;
+    if let Some(why) = timing.latency_refused.as_ref().filter(|_| timing.clocks != ClockRelation::None) {
+        writeln!(out, "    One-way latency is refused: {}", escape::text(why))?;
+    }
+    for one in &timing.comparisons {
+        writeln!(out, "    {}", comparison(one))?;
     }
     if total.before_sent > 0 {
         writeln!(
@@ -210,6 +225,18 @@ fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -
         out,
         "    Measuring a packet takes {alone:.0} ns, or {together:.0} ns when it left and came together with the one before"
     )
+}
+
+fn comparison(one: &ClockComparison) -> String {
+    let sender = escape::text(&one.sender);
+    let mut line = format!("Ours was {} ns ahead of {sender}'s at its first packet", one.ahead_ns);
+    if let (Some(drift), Some(bound)) = (one.drift_ppm, one.drift_bound_ppm) {
+        line.push_str(&format!(" and gained {drift:.3} ppm (± {bound:.3})"));
+    }
+    if let Some(bound_ns) = one.bound_ns {
+        line.push_str(&format!("; known to within {bound_ns} ns"));
+    }
+    line
 }
 
 /// Columns of [`write_reception_script`] before those of the distributions.
@@ -243,8 +270,8 @@ const FIGURES: [&str; 10] = [
 ];
 const SEQUENCE_COLUMNS: [&str; 5] = ["lost", "reordered", "duplicates", "late", "restarts"];
 
-/// Writes a header and one line a reader, then one for all: the same columns whatever was measured, separated by
-/// spaces, `-` for what was not.
+/// Writes a header and one line per reader, then one for all: the same columns for any measurement, separated by
+/// spaces, `-` for values not measured.
 pub fn write_reception_script(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
     let mut header: Vec<String> = SHARE_COLUMNS.map(String::from).into();
     for distribution in DISTRIBUTIONS {

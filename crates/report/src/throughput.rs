@@ -1,4 +1,6 @@
-//! What throughput searches found, as tables and in a sentence; and published figures beside measured ones.
+//! The results of throughput searches, as tables and in a sentence; and published figures next to measured ones.
+
+use std::collections::BTreeSet;
 
 use measure::{Figure, GoalResult, Throughput, ThroughputLimit};
 
@@ -7,7 +9,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// One row a goal: between which loads its throughput lies, and what limits it.
+/// One row per goal: the bounds of its throughput, and what limits it.
 pub(crate) fn goals(found: &[Throughput]) -> Table {
     let rows: Vec<(&Throughput, &GoalResult)> =
         found.iter().flat_map(|found| found.goals.iter().map(move |goal| (found, goal))).collect();
@@ -44,7 +46,7 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
     table
 }
 
-/// What keeps a result from being higher, in words.
+/// What limits a result, as text.
 pub(crate) fn limit(goal: &GoalResult) -> String {
     match (goal.limit, &goal.bound_by) {
         (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.to_string(),
@@ -59,7 +61,7 @@ pub(crate) fn limit(goal: &GoalResult) -> String {
 fn parameters(found: &Throughput) -> String {
     let word =
         |(name, value): (&String, &serde_json::Value)| format!("{name}={}", crate::value::plain(value));
-    // The frame size has a place of its own, and of the steps of a scenario few search.
+    // The frame size has its own column, and few steps of a scenario search.
     let said = |(name, value): &(&String, &serde_json::Value)| {
         *name == "step" || *name == "frame_size" && value.as_u64() == Some(found.frame_size_bytes.into())
     };
@@ -156,25 +158,47 @@ pub(crate) fn back_to_back(found: &[Throughput]) -> Table {
 
 /// Published figures beside this run's.
 pub(crate) fn figures(figures: &[Figure]) -> Table {
-    let mut table = Table::titled("Published and measured here");
+    let mut table = Table::titled("Published and found here");
     table.push(Column::words("figure", figures.iter().map(|figure| Cell::words(&figure.figure))));
     table.push(Column::words("unit", figures.iter().map(|figure| Cell::words(&figure.unit))));
-    let published = figures.iter().map(|figure| Cell::figure(figure.published, number::significant));
-    table.push(Column::figures("published", "", published));
-    let measured = figures.iter().map(|figure| Cell::figure(figure.measured, number::significant));
-    table.push(Column::figures("here", "", measured));
-    let ratio = |figure: &Figure| {
-        figure.measured.filter(|_| figure.published != 0.0).map(|measured| measured / figure.published)
+    let column = |of: fn(&Figure) -> Option<f64>| {
+        figures.iter().map(move |figure| Cell::figure(of(figure), number::significant))
     };
+    table.push(Column::figures("published", "", column(|figure| figure.published)));
+    if figures.iter().any(|figure| figure.derived.is_some()) {
+        table.push(Column::figures("derived", "", column(|figure| figure.derived)));
+    }
+    table.push(Column::figures("here", "", column(|figure| figure.measured)));
+    let ratio = |figure: &Figure| figure.ratio().filter(|_| !figure.given);
     table.push(Column::figures(
         "ratio",
         "",
         figures.iter().map(|f| Cell::figure(ratio(f), |r| format!("{r:.2}"))),
     ));
     table
-        .push(Column::words("measured at", figures.iter().map(|f| Cell::words(&f.measured_at))).gives_way(1));
+        .push(Column::words("measured at", figures.iter().map(|f| Cell::words(counterpart(f)))).gives_way(1));
+    if figures.iter().any(|figure| !figure.conditions.is_empty()) {
+        table.push(
+            Column::words("its conditions", figures.iter().map(|f| Cell::words(&f.conditions))).gives_way(3),
+        );
+    }
     table.push(Column::words("where", figures.iter().map(|f| Cell::words(&f.place))).gives_way(2));
+    let derived: BTreeSet<&str> =
+        figures.iter().map(|figure| figure.derived_from.as_str()).filter(|from| !from.is_empty()).collect();
+    if !derived.is_empty() {
+        let derived: Vec<&str> = derived.into_iter().collect();
+        table.legend =
+            format!("derived: not printed by the work, computed from {}.", derived.join("; from "));
+    }
     table
+}
+
+/// The value of this run that is shown there, or why there is none.
+fn counterpart(figure: &Figure) -> String {
+    match figure.no_counterpart.as_str() {
+        "" => figure.measured_at.clone(),
+        why => format!("no counterpart here: {why}"),
+    }
 }
 
 /// The searches in one sentence.

@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// A tail drop at `limit_pps`; `jitter` moves the limit from trial to trial, `hiccups` of the trials lose 0.1 %.
+/// A tail drop at `limit_pps`; `jitter` moves the limit from trial to trial, a share `hiccups` of the trials loses 0.1 %.
 struct Device {
     limit_pps: f64,
     jitter: f64,
@@ -70,7 +70,7 @@ fn group(name: &str) -> (Vec<Goal>, f64, f64) {
     }
 }
 
-/// What searches took and found.
+/// What searches cost and found.
 #[derive(Default, Clone, Copy)]
 struct Total {
     searches: u32,

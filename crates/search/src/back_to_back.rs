@@ -1,18 +1,18 @@
 //! The back-to-back test (RFC 2544, 26.4): the longest burst at the highest rate that loses nothing, repeated; and
-//! the buffer that it means (RFC 9004).
+//! the buffer size it implies (RFC 9004).
 
 use serde::{Deserialize, Serialize};
 
-/// Which burst comes next, and the longest lossless one of each repetition.
+/// Chooses the next burst, and the longest lossless one of each repetition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackToBack {
     shortest: u64,
     longest: u64,
     width_ratio: f64,
     repetitions: u32,
-    /// Packets known to pass in the current repetition.
+    /// Burst length known to pass in the current repetition.
     passes: u64,
-    /// Packets known to be too many.
+    /// Burst length known to be too long.
     fails: u64,
     results: Vec<Burst>,
 }
@@ -47,7 +47,7 @@ impl BackToBack {
             return None;
         }
         Some(match (self.passes, self.fails) {
-            // The longest first: most devices either pass it or are told apart below it.
+            // The longest first: most devices either pass it, or differ below it.
             (0, u64::MAX) => self.longest,
             (0, fails) => (fails / 4).max(self.shortest),
             (passes, fails) => passes + (fails - passes) / 2,
@@ -61,7 +61,7 @@ impl BackToBack {
         } else {
             self.fails = self.fails.min(packets);
         }
-        // A shorter burst that lost more than a longer one belongs to the noise: the shorter decides.
+        // A shorter burst that loses while a longer one passes is noise: the shorter one decides.
         self.passes = if self.passes < self.fails { self.passes } else { 0 };
         let at_limit = self.passes >= self.longest;
         let is_narrow = self.fails != u64::MAX
@@ -83,7 +83,7 @@ impl BackToBack {
         (!self.results.is_empty()).then(|| sum as f64 / self.results.len() as f64)
     }
 
-    /// The time the buffer holds, corrected for what leaves it while it fills (RFC 9004):
+    /// The time the buffer holds, corrected for the packets that leave it while it fills (RFC 9004):
     /// `packets ÷ burst rate × (1 − throughput ÷ burst rate)`. 0 when the device is as fast as the burst.
     pub fn buffer_time_s(packets: f64, burst_pps: f64, throughput_pps: f64) -> f64 {
         if burst_pps <= 0.0 { 0.0 } else { packets / burst_pps * (1.0 - throughput_pps / burst_pps).max(0.0) }

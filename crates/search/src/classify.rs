@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::goal::Goal;
 
-/// What one trial at a load counts for.
+/// The weight of one trial at a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tried {
     /// Its intended time; decides whether it is full-length.
     pub duration_s: f64,
-    /// The time it really took; what it weighs.
+    /// Its actual time, which is its weight.
     pub effective_s: f64,
     /// Lost share of the packets sent.
     pub loss_ratio: f64,
@@ -20,15 +20,15 @@ pub struct Tried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// The goal is met there, whatever trials follow.
+    /// The goal is met; no further trial can change that.
     Lower,
-    /// It is not, whatever trials follow.
+    /// The goal is not met; no further trial can change that.
     Upper,
     /// More trials decide.
     Undecided,
 }
 
-/// Trial time at one load, by how it counts for a goal.
+/// Trial time at one load, by its role for a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sums {
     /// Full-length trials within the goal's loss.
@@ -58,10 +58,10 @@ impl Sums {
         sums
     }
 
-    /// The class that they decide.
+    /// The class that these times decide.
     pub fn class(&self, goal: &Goal) -> Class {
-        // Short trials that lose little speak against as many that lose much, in the proportion the goal allows;
-        // what is left over counts as if it had been full-length.
+        // Short trials with little loss cancel as much time of lossy short trials as the goal's ratio allows; the
+        // remaining lossy time counts as if it had been full-length.
         let balancing_s = self.short_low_s * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
         let high_s = self.full_high_s + (self.short_high_s - balancing_s).max(0.0);
         let whole_s = (self.full_low_s + high_s).max(goal.duration_sum_s);
@@ -76,7 +76,7 @@ impl Sums {
     }
 }
 
-/// Sums of durations are compared to this: a nanosecond, a millionth of the shortest trial.
+/// Sums of durations are compared to within this: a nanosecond, a millionth of the shortest trial.
 const ROUNDING_S: f64 = 1e-9;
 
 /// The class of a load with these trials.
@@ -84,7 +84,7 @@ pub fn classify(trials: &[Tried], goal: &Goal) -> Class {
     Sums::of(trials, goal).class(goal)
 }
 
-/// The forwarding rate at a load: what the trial forwarded that stands where the goal's exceed ratio cuts the
+/// The forwarding rate at a load: the rate forwarded by the trial at which the goal's exceed ratio splits the
 /// full-length trials, ordered by loss. Time missing to the duration sum counts as lost. `None` without
 /// full-length trials.
 pub fn conditional_throughput_pps(load_pps: f64, trials: &[Tried], goal: &Goal) -> Option<f64> {

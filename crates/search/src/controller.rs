@@ -1,4 +1,4 @@
-//! Which load is measured next, for how long, and when enough is known (the draft's "controller").
+//! Chooses the next load and its duration, and decides when to stop (the draft's "controller").
 //!
 //! Every goal is approached in steps: short trials narrow the range, full-length ones decide. The next trial follows
 //! from the results alone, apart from the load in focus and the steps already done.
@@ -22,12 +22,12 @@ pub struct SearchPlan {
     pub min_pps: f64,
     /// The highest load tried.
     pub max_pps: f64,
-    /// The first load tried, where there is reason to believe that the answer is near; `None` is the highest.
+    /// The first load tried, when the answer is probably near it; `None` is the highest.
     #[serde(default)]
     pub first_pps: Option<f64>,
-    /// A generator that leaves out more than this share of the packets due did not offer the load: the trial is void.
+    /// When the generator misses more than this share of the packets due, it did not offer the load: the trial is void.
     pub shortfall_ratio: f64,
-    /// The search gives up after so many trials.
+    /// The search gives up after this many trials.
     pub most_trials: u32,
 }
 
@@ -37,11 +37,11 @@ pub struct Search {
     plan: SearchPlan,
     /// By load, ascending.
     loads: Vec<Measurements>,
-    /// The highest load that the generator is known to offer, or believed to.
+    /// The highest load that the generator can offer, as measured or assumed.
     ceiling_pps: f64,
     generator_limits: bool,
     trials: u32,
-    /// Goal and target that are being worked on: those before are done.
+    /// Goal and target in progress: the earlier ones are done.
     at: (usize, usize),
     focus_pps: Option<f64>,
 }
@@ -49,7 +49,7 @@ pub struct Search {
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
-    /// Measure this load for so long, then [`Search::record`] what came out.
+    /// Measure this load for this duration, then [`Search::record`] the result.
     Measure {
         /// The load, in whole packets per second.
         load_pps: f64,
@@ -60,7 +60,7 @@ pub enum Step {
     Done,
 }
 
-/// What a trial measured. The generator's shortfall, `scheduled − sent`, is apart from the loss.
+/// What a trial measured. The generator's shortfall, `scheduled − sent`, is not part of the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The time it took.
@@ -84,7 +84,7 @@ pub struct Outcome {
     pub upper: Option<Bound>,
     /// The forwarding rate at the relevant lower bound.
     pub conditional_throughput_pps: Option<f64>,
-    /// What the lower bound is limited by.
+    /// What limits the lower bound.
     pub limit: LimitedBy,
 }
 
@@ -107,7 +107,7 @@ pub enum LimitedBy {
     Loss,
     /// The generator cannot offer more.
     Generator,
-    /// No more was asked for.
+    /// The search did not include higher loads.
     MaxLoad,
     /// Not even the lowest load met the goal.
     MinLoad,
@@ -131,7 +131,7 @@ struct Bounds {
     upper_pps: Option<f64>,
 }
 
-/// Trials that fell short at one load before the generator is believed unable to offer it.
+/// Trials that fell short at one load before the search concludes that the generator cannot offer it.
 const VOIDS: usize = 3;
 
 impl SearchPlan {
@@ -156,7 +156,7 @@ impl Search {
     pub fn new(mut plan: SearchPlan) -> Result<Self, Vec<GoalError>> {
         let mut problems: Vec<GoalError> = plan.goals.iter().flat_map(Goal::problems).collect();
         if !(plan.min_pps >= 1.0 && plan.max_pps >= plan.min_pps && plan.max_pps.is_finite()) {
-            let what = "the loads go from at least one packet per second upwards";
+            let what = "the lowest load must be at least 1 pps, and at most the highest";
             problems.push(GoalError { goal: "of any kind".into(), what });
         }
         if !problems.is_empty() {
@@ -176,8 +176,8 @@ impl Search {
         })
     }
 
-    /// The next trial. Asking twice without recording gives the same answer.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: results come in between")]
+    /// The next trial. Calling it twice without recording returns the same trial.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: results are recorded between calls")]
     pub fn next(&mut self) -> Step {
         if self.trials >= self.plan.most_trials {
             return Step::Done;
@@ -243,13 +243,13 @@ impl Search {
         }
     }
 
-    /// What is known of every goal, in the order they are searched for.
+    /// The outcome of every goal, in the order they are searched.
     pub fn outcomes(&self) -> Vec<Outcome> {
         let is_done = |index: usize| index < self.at.0;
         self.plan.goals.iter().enumerate().map(|(index, goal)| self.outcome(goal, is_done(index))).collect()
     }
 
-    /// The highest load that the generator is believed to offer.
+    /// The highest load that the generator can offer, as far as known.
     pub fn ceiling_pps(&self) -> f64 {
         self.ceiling_pps
     }
@@ -327,7 +327,7 @@ impl Search {
                 && bounds.upper_pps.is_none_or(|upper| load < upper)
                 && (floor..=ceiling).contains(&load)
         };
-        // A load once begun is measured until it is decided.
+        // Once begun, a load is measured until it is decided.
         let in_focus = self.focus_pps.filter(|load| is_open(*load));
         if let Some(load) = in_focus.filter(|load| self.class(*load, target) == Class::Undecided) {
             return Some(load);
@@ -338,7 +338,7 @@ impl Search {
             (Some(lower), Some(upper)) if is_narrow(lower, upper, width) => return None,
             _ => {}
         }
-        // What the target before found is believed until it is measured here.
+        // The previous target's result is assumed until it is measured here.
         let hint = Bounds {
             lower_pps: hint.lower_pps.filter(|lower| is_open(*lower)),
             upper_pps: hint.upper_pps.filter(|upper| is_open(*upper)),
@@ -376,7 +376,8 @@ impl Search {
     }
 
     /// How far below an upper bound to look: twice as far as the last time, because a loss that falls slowly with the
-    /// load says little about where it ends. What a load forwarded is where the search went, and no step of its own.
+    /// load is a poor guide to where it ends. The jump to the rate
+    /// that a load forwarded is not such a step.
     fn dive(&self, upper_pps: f64, target: &Goal) -> f64 {
         let above = self
             .loads
@@ -387,7 +388,7 @@ impl Search {
         (2.0 * last).clamp(target.width_ratio, 0.5)
     }
 
-    /// What a load's trials forwarded at most; half the load when none forwarded anything.
+    /// The most that a load's trials forwarded; half the load when none forwarded anything.
     fn forwarded_pps(&self, load_pps: f64) -> f64 {
         let trials = self.load(load_pps).map_or(&[][..], |load| &load.trials);
         let least = trials.iter().map(|trial| trial.loss_ratio).fold(1.0, f64::min);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which load comes next, and the points so far.
+/// Chooses the next load, and keeps the points so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrameLoss {
     max_pps: f64,
@@ -13,7 +13,7 @@ pub struct FrameLoss {
 /// One load of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossPoint {
-    /// The load asked for.
+    /// The requested load.
     pub load_pps: f64,
     /// The load that the generator achieved.
     pub offered_pps: f64,
@@ -34,7 +34,7 @@ impl FrameLoss {
         (lossless < 2 && share > self.step_ratio / 2.0).then_some(self.max_pps * share)
     }
 
-    /// Notes what a load gave.
+    /// Records the result at a load.
     pub fn record(&mut self, point: LossPoint) {
         self.points.push(point);
     }

@@ -1,4 +1,4 @@
-//! What a search looks for.
+//! The goal of a search.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -6,19 +6,19 @@ use thiserror::Error;
 /// A search goal (draft-ietf-bmwg-mlrsearch, "Search Goal").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// What it is called: `NDR`, `PDR` …
+    /// Its name: `NDR`, `PDR` …
     pub name: String,
     /// A trial that loses a larger share of its packets is lossy.
     pub loss_ratio: f64,
     /// The share of trial time that may be lossy before a load is too high.
     pub exceed_ratio: f64,
-    /// Trials shorter than this do not decide by themselves.
+    /// Shorter trials do not decide alone.
     pub final_duration_s: f64,
     /// Trial time at one load that suffices to classify it.
     pub duration_sum_s: f64,
     /// The first trials, which only narrow the range down, take this long.
     pub initial_duration_s: f64,
-    /// The search ends when the relevant bounds are no further apart than this share of the upper one.
+    /// The search ends when the relevant bounds are within this share of the upper one.
     pub width_ratio: f64,
 }
 
@@ -46,27 +46,27 @@ impl Goal {
         }
     }
 
-    /// The same with half a per cent of the packets lost.
+    /// The same, allowing half a per cent loss.
     pub fn pdr() -> Self {
         Self { name: "PDR".into(), loss_ratio: 0.005, ..Self::ndr() }
     }
 
-    /// Every reason why it cannot be searched for.
+    /// Every problem of this goal.
     pub fn problems(&self) -> Vec<GoalError> {
         let share = |value: f64| (0.0..1.0).contains(&value);
         let time = |value: f64| value.is_finite() && value > 0.0;
         let rules = [
-            (share(self.loss_ratio), "the loss ratio is from 0 to below 1"),
-            (share(self.exceed_ratio), "the exceed ratio is from 0 to below 1"),
-            (self.width_ratio > 0.0 && self.width_ratio < 1.0, "the width is above 0 and below 1"),
-            (time(self.final_duration_s) && time(self.initial_duration_s), "a trial takes more than no time"),
+            (share(self.loss_ratio), "the loss ratio must be from 0 to below 1"),
+            (share(self.exceed_ratio), "the exceed ratio must be from 0 to below 1"),
+            (self.width_ratio > 0.0 && self.width_ratio < 1.0, "the width must be above 0 and below 1"),
+            (time(self.final_duration_s) && time(self.initial_duration_s), "a trial must be longer than 0 s"),
             (
                 self.initial_duration_s <= self.final_duration_s,
-                "the initial trials are no longer than the final",
+                "the initial trials must not be longer than the final ones",
             ),
             (
                 self.duration_sum_s.is_finite() && self.duration_sum_s >= self.final_duration_s,
-                "the duration sum holds at least one final trial",
+                "the duration sum must hold at least one final trial",
             ),
         ];
         let broken = rules.into_iter().filter(|(kept, _)| !kept);
@@ -74,13 +74,13 @@ impl Goal {
     }
 
     /// The goals that lead to this one, itself last: the first classifies a load by one short trial, and ends with bounds
-    /// twice as far apart, which the goal halves.
+    /// twice as far apart as the next, which halves the distance.
     pub(crate) fn targets(&self) -> Vec<Self> {
         // A chain of more targets costs more trials than it saves: cargo bench -p linerate-search.
         let first = Self {
             final_duration_s: self.initial_duration_s,
             duration_sum_s: self.initial_duration_s,
-            // So that the geometric middle halves it.
+            // So that the geometric mean halves the interval.
             width_ratio: (1.0 - (1.0 - self.width_ratio).powi(2)).min(0.5),
             ..self.clone()
         };
@@ -110,7 +110,7 @@ mod tests {
             width_ratio: 0.0,
         };
         assert_eq!(wrong.problems().len(), 6);
-        assert_eq!(wrong.problems()[0].to_string(), "goal x: the loss ratio is from 0 to below 1");
+        assert_eq!(wrong.problems()[0].to_string(), "goal x: the loss ratio must be from 0 to below 1");
     }
 
     #[test]

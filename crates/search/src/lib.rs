@@ -1,5 +1,5 @@
-//! Throughput searches as pure code: which trial comes next, and what all trials together say. No device, clock
-//! or thread; whoever owns them runs the trials.
+//! Throughput searches as pure code: which trial to run next, and what all trials together show. No device, clock or
+//! thread: the caller runs the trials.
 //!
 //! The words are those of draft-ietf-bmwg-mlrsearch: a [`Goal`] allows a share of lossy trial time, a load is
 //! classified for a goal as lower bound, upper bound or undecided, and the conditional throughput is the forwarding

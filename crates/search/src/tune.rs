@@ -1,10 +1,10 @@
-//! Which combination of settings is the fastest: what to try next, when enough is known, and what is proven.
+//! Finds the fastest combination of settings: which to try next, when to stop, and which gains are proven.
 //!
-//! Three phases. *Screen*: balanced random combinations, so that every trial says something about every knob and every
-//! pair of knobs. *Focus*: combinations around the best one known, while values that cannot gain enough any more leave
-//! the race. *Prove*: the way from the settings as they are to the best ones, step by step, all combinations on it taking
-//! turns; a step that is not proven is left out. A block of trials runs in random order, with trials of the present
-//! best among them, so that a machine that drifts does not look like an effect.
+//! Three phases. *Screen*: balanced random combinations, so that every trial informs about every knob and every pair of
+//! knobs. *Focus*: combinations around the best one known, while values that cannot gain enough are eliminated. *Prove*:
+//! the way from the current settings to the best ones, step by step, with all combinations on it in rotation; a step that
+//! is not proven is left out. The trials of a block run in random order, with trials of the incumbent among them, so that
+//! a drift of the machine does not look like an effect.
 
 mod matrix;
 mod model;
@@ -25,13 +25,13 @@ pub use step::{Gain, TunedStep};
 /// What to search, and how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuningPlan {
-    /// How many values each knob has; value 0 is how things are now.
+    /// How many values each knob has; value 0 is the current one.
     pub values: Vec<usize>,
-    /// What a trial is believed to scatter by, as a share of its value, before any has been measured.
+    /// The assumed noise of a trial, as a share of its value, before any has been measured.
     pub noise_ratio: f64,
     /// A gain below this share is not worth a setting.
     pub gain_ratio: f64,
-    /// Trials that may be measured.
+    /// The trial budget.
     pub most_trials: u32,
     /// Seed of everything random.
     pub seed: u64,
@@ -45,14 +45,14 @@ pub enum TuningPhase {
     Screen,
     /// Around the best known.
     Focus,
-    /// The steps to the best, in turns.
+    /// The steps to the best, in rotation.
     Prove,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TuningStep {
-    /// Measure these settings, then [`Tuning::record`] what came out.
+    /// Measure these settings, then [`Tuning::record`] the result.
     Measure {
         /// A value for each knob.
         settings: Settings,
@@ -67,7 +67,7 @@ pub enum TuningStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuningEnd {
-    /// No value that is left can gain enough.
+    /// No remaining value can gain enough.
     Settled,
     /// No trials are left.
     Budget,
@@ -82,7 +82,7 @@ pub struct Refused {
     pub knob: usize,
     /// Its value.
     pub value: usize,
-    /// What it would change at the best settings; `None` where no trial had it.
+    /// Its estimated effect at the best settings; `None` when no trial had it.
     pub gain: Option<Gain>,
     /// Why it was not taken.
     pub why: Why,
@@ -96,22 +96,22 @@ pub enum Why {
     Worse,
     /// It cannot gain enough to be worth a setting.
     TooLittle,
-    /// It may help, and the trials do not prove it.
+    /// It may help, but the trials do not prove it.
     NotProven,
-    /// No trial with it ran.
+    /// No trial with it succeeded.
     Failed,
 }
 
-/// What is known in the end.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuningOutcome {
     /// The best settings that are proven.
     pub best: Settings,
-    /// The steps to them, from the settings as they are.
+    /// The steps to them, from the current settings.
     pub steps: Vec<TunedStep>,
     /// The values that are not part of them, in the order of knobs.
     pub refused: Vec<Refused>,
-    /// What a trial scatters by, as a share of its value.
+    /// The noise of a trial, as a share of its value.
     pub noise_ratio: f64,
     /// Why it ended.
     pub end: TuningEnd,
@@ -130,9 +130,9 @@ pub struct Tuning {
     failed: Vec<Settings>,
     left: Survivors,
     incumbent: Settings,
-    /// Values of the incumbent that the model gives a reason for.
+    /// Values of the incumbent that the model supports.
     changed: usize,
-    /// Whether the incumbent is more than a beginning.
+    /// Whether the incumbent has been chosen from trials.
     is_near: bool,
     phase: TuningPhase,
     block: usize,
@@ -141,25 +141,25 @@ pub struct Tuning {
     end: Option<TuningEnd>,
 }
 
-/// Trials of a block, at most.
+/// The most trials in a block.
 const BLOCK: usize = 16;
-/// Of which so many measure the present best.
+/// Of these, trials of the incumbent.
 const AT_BEST: usize = 2;
-/// Trials of the settings as they are, in the first block: they tell the noise.
+/// Trials of the current settings in the first block: they measure the noise.
 const AT_BASELINE: usize = 4;
-/// Share of the trials that are kept for the proof.
+/// Share of the trials reserved for the proof.
 const FOR_PROOF: f64 = 0.23;
-/// Share of a worthwhile gain that a value may still promise when it leaves the race.
+/// Share of a worthwhile gain that a value may still promise when it is eliminated.
 const LEFT: f64 = 0.6;
-/// Deviations that an estimate may be wrong by when a value leaves the race.
+/// Margin in standard errors when a value is eliminated.
 const DOUBT: f64 = 2.2;
-/// And more, of so few trials.
+/// A wider margin with this few trials.
 const EARLY: f64 = 60.0;
-/// Deviations that an estimate may be wrong by when a value is called worse, or too little.
+/// Margin in standard errors when a value is called worse, or too small.
 const LIKELY: f64 = 1.64;
-/// A value fails for good after so many trials of which none had a result.
+/// A value is given up after this many trials of which none had a result.
 const FAILURES: usize = 3;
-/// What a trial that delivered next to nothing counts as, as a share of the baseline.
+/// The value of a trial that delivered next to nothing, as a share of the baseline.
 const LEAST: f64 = 0.05;
 
 impl Tuning {
@@ -185,8 +185,8 @@ impl Tuning {
         }
     }
 
-    /// The next trial. Asking twice without recording gives the same answer.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: results come in between")]
+    /// The next trial. Calling it twice without recording returns the same trial.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: results are recorded between calls")]
     pub fn next(&mut self) -> TuningStep {
         while self.queue.is_empty() && self.end.is_none() {
             self.plan_block();
@@ -202,9 +202,9 @@ impl Tuning {
         }
     }
 
-    /// Notes what a trial measured, more being better; `None` when these settings do not run.
+    /// Records what a trial measured (more is better); `None` when these settings do not run.
     ///
-    /// Trials of an earlier search of the same plan may be recorded before the first is asked for.
+    /// Trials of an earlier search of the same plan may be recorded before the first call of [`Tuning::next`].
     pub fn record(&mut self, settings: &[usize], value: Option<f64>) {
         self.recorded += 1;
         if self.queue.front().is_some_and(|next| next == settings) {
@@ -219,7 +219,7 @@ impl Tuning {
             return;
         };
         settings.iter().enumerate().for_each(|(knob, setting)| self.ran[knob][*setting] += 1);
-        // Nothing at all has no logarithm, and is as bad as next to nothing.
+        // Zero has no logarithm, and counts as next to nothing.
         let least = self.trials.first().map_or(f64::MIN_POSITIVE, |first| first.log.exp() * LEAST);
         let log = value.max(least).ln();
         if let Some(proof) = self.proof.as_mut().filter(|_| self.phase == TuningPhase::Prove) {
@@ -228,12 +228,12 @@ impl Tuning {
         self.trials.push(Observation { settings: settings.to_vec(), log, block: self.block });
     }
 
-    /// So many trials may still be measured, by the clock.
+    /// Limits the remaining trials, by the clock.
     pub fn limit(&mut self, trials_left: u32) {
         self.plan.most_trials = self.recorded.saturating_add(trials_left);
     }
 
-    /// Ends the search with what is known.
+    /// Ends the search with the result so far.
     pub fn stop(&mut self) {
         self.end.get_or_insert(TuningEnd::Stopped);
         self.queue.clear();
@@ -249,12 +249,12 @@ impl Tuning {
         &self.incumbent
     }
 
-    /// Knobs of which more than one value is still in the race.
+    /// Knobs of which more than one value is still a candidate.
     pub fn open_knobs(&self) -> usize {
         self.left.open().count()
     }
 
-    /// Values that no trial can run with leave the race: each time the one that explains the most failures that no other
+    /// Eliminates values that no trial can run with: each time the one that explains the most failures that no other
     /// does.
     fn drop_what_fails(&mut self) {
         let mut open: Vec<&Settings> = self.failed.iter().collect();
@@ -302,17 +302,17 @@ impl Tuning {
         }
     }
 
-    /// Whether a knob has more than one value in the race.
+    /// Whether a knob has more than one value that is a candidate.
     fn is_open(&self) -> bool {
         self.left.open().next().is_some()
     }
 
-    /// Trials of a block: fewer where there are few in all.
+    /// Trials of a block: fewer when the budget is small.
     fn block_size(&self) -> usize {
         BLOCK.min((self.plan.most_trials as usize / 4).max(AT_BASELINE + 2))
     }
 
-    /// The settings whose trials were the best, as far as they are certain.
+    /// The settings with the best trials, accounting for uncertainty.
     fn best_seen(&self, noise: f64) -> (Settings, f64) {
         let mut alike: BTreeMap<&Settings, (f64, f64)> = BTreeMap::new();
         for trial in &self.trials {
@@ -329,13 +329,13 @@ impl Tuning {
         Model::fit(&self.plan.values, &self.trials, self.plan.noise_ratio, near)
     }
 
-    /// Takes the best combination by the model for the incumbent, and values out of the race that cannot beat it by
+    /// Makes the model's best combination the incumbent, and eliminates values that cannot beat it by
     /// enough.
     fn race(&mut self) {
         let Some(model) = self.fit() else { return };
         let ranking = model.best(&self.left, &self.incumbent);
         self.incumbent = ranking.best;
-        // What was measured outranks what is believed.
+        // Measurements outrank the model.
         let (seen, log) = self.best_seen(model.noise);
         if log > model.predict(&self.incumbent) {
             self.incumbent.clone_from(&seen);
@@ -355,7 +355,7 @@ impl Tuning {
         }
     }
 
-    /// Proves the steps to the incumbent: a round of all combinations on the way, as long as a step is undecided.
+    /// Proves the steps to the incumbent: rounds of all combinations on the way, until every step is decided.
     fn prove(&mut self) {
         let Some(model) = self.fit() else {
             self.end = Some(TuningEnd::Budget);
@@ -370,7 +370,7 @@ impl Tuning {
                     self.end = Some(TuningEnd::Settled);
                     return;
                 }
-                // What is not needed goes, and the rest is proven anew.
+                // Drops unneeded values and proves the rest again.
                 Some(knobs) => {
                     knobs.iter().for_each(|knob| self.incumbent[*knob] = 0);
                     let next = Proof::of(model, &self.incumbent, worth);
@@ -381,7 +381,7 @@ impl Tuning {
             let simplified = model.simplified(&self.incumbent, worth);
             let is_nothing = simplified.iter().all(|value| *value == 0);
             if is_nothing && self.is_open() && left > 2 * self.block_size() {
-                // Nothing to prove yet: the trials that were kept for it may still find something.
+                // Nothing to prove yet: the trials reserved for it may still find something.
                 self.phase = TuningPhase::Focus;
                 self.focus();
                 return;
@@ -399,7 +399,7 @@ impl Tuning {
         }
     }
 
-    /// What is known: of a search that is not done yet, what would be if it ended here.
+    /// The result; for an unfinished search, the result if it ended now.
     pub fn outcome(&self) -> TuningOutcome {
         let nothing = vec![0; self.plan.values.len()];
         let mut outcome = TuningOutcome {
@@ -437,7 +437,7 @@ impl Tuning {
         outcome
     }
 
-    /// A block in which each value of each knob comes as often as the others.
+    /// A block in which each value of each knob occurs equally often.
     fn screen(&mut self) {
         let own = if self.block == 0 { AT_BASELINE } else { 1 };
         let mut block = vec![vec![0; self.plan.values.len()]; own];
@@ -453,7 +453,7 @@ impl Tuning {
         self.enqueue(block);
     }
 
-    /// A block around the present best: each knob that is open is set otherwise in a part of the trials.
+    /// A block around the incumbent: each open knob has another value in a part of the trials.
     fn focus(&mut self) {
         let open: Vec<usize> = self.left.open().collect();
         let share = (2.5 / open.len().max(1) as f64).clamp(0.25, 0.5);
@@ -473,7 +473,7 @@ impl Tuning {
     }
 
     fn enqueue(&mut self, mut block: Vec<Settings>) {
-        // The first trial of all is one of the settings as they are.
+        // The very first trial measures the current settings.
         let fixed = usize::from(self.trials.is_empty());
         self.random.shuffle(&mut block[fixed..]);
         self.queue.extend(block);

@@ -1,7 +1,7 @@
 //! The tuner on simulated machines: what it finds, how often it is wrong, and what it costs.
 //!
-//! The surfaces are drawn anew for every seed. Half of them multiply effects of knobs and pairs of knobs; the other half
-//! are of a kind that the tuner's model does not have: a sender and a receiver, of which the slower decides.
+//! Every seed draws new surfaces. Half of them multiply effects of knobs and pairs of knobs; the other half are of a kind
+//! that the tuner's model lacks: a sender and a receiver, of which the slower one decides.
 
 use fastrand::Rng;
 use search::{Tuning, TuningEnd, TuningPhase, TuningPlan, TuningStep};
@@ -13,7 +13,7 @@ const SEEDS: u64 = 100;
 /// Standard deviation of a trial, as a share of its value.
 const NOISE: f64 = 0.10;
 
-/// A machine: what each combination of settings gives.
+/// A machine: the result of each combination of settings.
 struct Machine {
     rates: Vec<f64>,
 }
@@ -44,7 +44,7 @@ struct Effects {
 }
 
 impl Effects {
-    /// Two of five knobs matter by themselves; of the pairs, `synergies` gain and `conflicts` cost together.
+    /// Two of five knobs matter alone; of the pairs, `synergies` gain and `conflicts` cost together.
     fn draw(random: &mut Rng, knobs: &[usize], synergies: usize, conflicts: usize) -> Self {
         let mut single: Vec<Vec<f64>> = VALUES.iter().map(|values| vec![0.0; *values]).collect();
         for knob in knobs.iter().filter(|_| random.f64() < 0.4).copied().collect::<Vec<_>>() {
@@ -82,7 +82,7 @@ impl Machine {
         Self::of(|at| 250e3 * effects.of(at).exp())
     }
 
-    /// The slower of a sender and a receiver decides.
+    /// The slower one of sender and receiver decides.
     fn bottleneck(random: &mut Rng) -> Self {
         let sender = Effects::draw(random, &[0, 1, 5, 8], 1, 1);
         let receiver = Effects::draw(random, &[2, 3, 4, 6, 7], 2, 1);
@@ -197,7 +197,7 @@ fn where_nothing_helps_nothing_is_found() {
         trials = trials.max(found.tuning.trials());
     }
     eprintln!("{wrong} of {SEEDS} searches of a flat machine found a step; at most {trials} trials");
-    assert!(wrong < 5, "{wrong} of {SEEDS} searches found what is not there");
+    assert!(wrong < 5, "{wrong} of {SEEDS} searches found an effect that does not exist");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_quiet_machine_needs_few_trials() {
 
 #[test]
 fn a_gain_of_seven_times_among_sixteen_knobs_is_found_on_a_restless_machine() {
-    // As sockets in the lab: trains help only together, spinning beside the softirq chokes it.
+    // Like sockets in the lab: packet trains help only together, and busy polling beside the softirq starves it.
     let rate = |at: &[usize]| {
         let trains = [1.0, 2.0, 0.95, 7.0][2 * at[1] + at[0]];
         let choked = if at[2] == 1 && at[3] == 0 { 0.3 } else { 1.0 };

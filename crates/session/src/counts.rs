@@ -2,10 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use measure::Trial;
+use measure::{ClockComparison, Trial};
 use serde_json::Value;
 
-use crate::message::{Progress, Report, Wanted};
+use crate::{
+    clock::HostClock,
+    message::{Progress, Report, Wanted},
+};
 
 /// The receiver's counters, as the host needs them.
 pub trait Counts: Send + Sync + 'static {
@@ -63,6 +66,14 @@ pub trait Counts: Send + Sync + 'static {
     /// Sends them back no more.
     fn end_returns(&self, _sender: IpAddr) {}
 
+    /// This host's clock where packets are timed; `None` where no sender's clock matters.
+    fn clock(&self) -> Option<&dyn HostClock> {
+        None
+    }
+
+    /// More is known of a sender's clock, in the trial that began at `begun`.
+    fn relate(&self, _begun: u64, _related: &Related<'_>) {}
+
     /// Whether reports tell where receiving took its time.
     fn profiles(&self) -> bool {
         false
@@ -70,6 +81,19 @@ pub trait Counts: Send + Sync + 'static {
 
     /// The receiver's half of a trial that began at `begun`, with `delivered` packets.
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report;
+}
+
+/// How a sender's clock is related to ours.
+#[derive(Debug, Clone, Copy)]
+pub struct Related<'r> {
+    /// Its streams' tags.
+    pub tags: &'r [u16],
+    /// By how much ours is ahead, of clocks that count from the hosts' start.
+    pub uptime_ahead_ns: i64,
+    /// The same of the wall clocks.
+    pub wall_ahead_ns: i64,
+    /// What all exchanges so far show.
+    pub comparison: &'r ClockComparison,
 }
 
 /// A sender whose trial begins.

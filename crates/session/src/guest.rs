@@ -3,17 +3,18 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpStream},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Condvar, Mutex, MutexGuard, mpsc},
     thread,
     time::Duration,
 };
 
-use measure::Trial;
+use measure::{ClockStage, Trial};
 use thiserror::Error;
 
 use crate::{
+    clock::{Asking, HostClock},
     lines::{LineError, Lines, Writer},
-    message::{Message, Offer, Progress, Report, Request},
+    message::{ClockQuestion, Message, Offer, Progress, Report, Request},
     secure::{Key, Knock},
 };
 
@@ -23,22 +24,36 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
 /// A report waits for packets in flight.
 const REPORT_PATIENCE: Duration = Duration::from_secs(15);
+/// An answer about the clock is waited for.
+const CLOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// What the receiver said last is read within this time after a write failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A session with a receiver that agreed.
-#[derive(Debug)]
 pub struct Guest {
     peer: SocketAddr,
     writer: Writer,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Ears>,
     report: mpsc::Receiver<Report>,
+    /// Where the receiver times packets.
+    clock: Option<Arc<dyn HostClock>>,
+    /// The last question's time, until its answer came.
+    asked_ns: Option<u64>,
+}
+
+/// What the listener hears.
+#[derive(Default)]
+struct Ears {
+    heard: Mutex<Heard>,
+    answered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Heard {
     progress: Progress,
     gone: Option<Arc<LineError>>,
+    /// The last answered question about the clock: when it left, and when its answer came.
+    answer: Option<(u64, u64)>,
 }
 
 /// What a receiver agreed to.
@@ -114,6 +129,21 @@ impl Guest {
         Self::join_with(peer, offer, None)
     }
 
+    /// The same as [`Guest::join_with`] for packets that this clock stamps: a receiver that times them compares it with its own.
+    ///
+    /// # Errors
+    /// As [`Guest::join_with`].
+    pub fn join_by(
+        peer: SocketAddr,
+        offer: &Offer,
+        key: Option<&Key>,
+        clock: &Arc<dyn HostClock>,
+    ) -> Result<(Self, Accepted), SessionError> {
+        let (mut guest, accepted) = Self::joined(peer, offer, (key, Some(clock)))?;
+        guest.compare_clocks(ClockStage::Before)?;
+        Ok((guest, accepted))
+    }
+
     /// The same with a secret that the receiver has, too: nothing is said before both have proved it, and all of it is encrypted.
     ///
     /// # Errors
@@ -122,6 +152,14 @@ impl Guest {
         peer: SocketAddr,
         offer: &Offer,
         key: Option<&Key>,
+    ) -> Result<(Self, Accepted), SessionError> {
+        Self::joined(peer, offer, (key, None))
+    }
+
+    fn joined(
+        peer: SocketAddr,
+        offer: &Offer,
+        (key, clock): (Option<&Key>, Option<&Arc<dyn HostClock>>),
     ) -> Result<(Self, Accepted), SessionError> {
         let unreachable = |source| SessionError::Unreachable { peer, source };
         let lost = |source| SessionError::Lost { peer, source };
@@ -138,12 +176,14 @@ impl Guest {
             patience = patience.saturating_sub(PATIENCE);
             answer = lines.receive();
         }
+        let is_timed;
         let accepted = match answer {
             Ok(Message::Accept { reflects: false, .. }) if offer.reflect => {
                 return Err(SessionError::NoReflector { peer });
             }
             // Packets go where the handshake went: no receiver can name another port or host.
-            Ok(Message::Accept { streams, .. }) if streams.len() == usize::from(offer.streams) => {
+            Ok(Message::Accept { streams, times, .. }) if streams.len() == usize::from(offer.streams) => {
+                is_timed = times;
                 Accepted { streams, data: peer }
             }
             Ok(Message::Refuse { reason }) => return Err(SessionError::Refused { peer, reason }),
@@ -153,14 +193,18 @@ impl Guest {
             Err(source) => return Err(lost(source)),
         };
         let writer = lines.writer().map_err(lost)?;
-        let heard = Arc::<Mutex<Heard>>::default();
+        let heard = Arc::<Ears>::default();
+        let clock = clock.filter(|_| is_timed).cloned();
         let (reports, report) = mpsc::sync_channel(1);
         let listener = heard.clone();
         thread::Builder::new()
             .name("session".into())
-            .spawn(move || listen(lines, &listener, &reports))
+            .spawn({
+                let clock = clock.clone();
+                move || listen(lines, (&listener, clock.as_deref()), &reports)
+            })
             .map_err(unreachable)?;
-        Ok((Self { peer, writer, heard, report }, accepted))
+        Ok((Self { peer, writer, heard, report, clock, asked_ns: None }, accepted))
     }
 
     /// Our address as the receiver knows it: the one that it sends packets back to.
@@ -178,7 +222,63 @@ impl Guest {
 
     /// What the receiver last said it received.
     pub fn progress(&self) -> Progress {
-        self.heard.lock().expect("the listener does not panic").progress
+        self.heard().progress
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.heard.lock().expect("the listener does not panic")
+    }
+
+    /// Asks for the receiver's clock while packets are sent, where it times them; nobody waits for the answer.
+    ///
+    /// # Errors
+    /// [`SessionError::Gone`] once the receiver went away.
+    pub fn look_at_clocks(&mut self) -> Result<(), SessionError> {
+        self.ask_clock(ClockStage::During)
+    }
+
+    /// Tells when the answer to the last question came, and asks the next one.
+    fn ask_clock(&mut self, stage: ClockStage) -> Result<(), SessionError> {
+        let Some(clock) = self.clock.clone() else { return Ok(()) };
+        let answer = self.heard().answer.take();
+        let returned_ns = answer.filter(|(asked_ns, _)| Some(*asked_ns) == self.asked_ns);
+        let wall_ahead_ns = clock.wall_ahead_ns();
+        let asked_ns = clock.now_ns();
+        self.asked_ns = Some(asked_ns);
+        let returned_ns = returned_ns.map(|(_, returned_ns)| returned_ns);
+        let question = ClockQuestion { stage, asked_ns, wall_ahead_ns, returned_ns };
+        self.writer.send(&Message::ClockQuestion(question)).map_err(|error| self.reason(error))
+    }
+
+    /// Questions and answers, one after another; a question of the next stage takes the last answer's time along.
+    fn compare_clocks(&mut self, stage: ClockStage) -> Result<(), SessionError> {
+        let mut asking = Asking::begin();
+        while self.clock.is_some() && asking.goes_on() {
+            self.ask_clock(stage)?;
+            if !self.await_answer() {
+                return self.check();
+            }
+        }
+        if stage == ClockStage::Before {
+            self.ask_clock(ClockStage::During)?
+        } else {
+            self.ask_clock(stage)?
+        }
+        // So that what the first packets need is known there when they come.
+        self.await_answer();
+        Ok(())
+    }
+
+    fn await_answer(&self) -> bool {
+        let awaited = |heard: &mut Heard| {
+            heard.gone.is_none() && heard.answer.map(|(asked_ns, _)| asked_ns) != self.asked_ns
+        };
+        if self.clock.is_none() {
+            return false;
+        }
+        let waited = self.heard.answered.wait_timeout_while(self.heard(), CLOCK_PATIENCE, awaited);
+        let (heard, timeout) = waited.expect("the listener does not panic");
+        !timeout.timed_out() && heard.gone.is_none()
     }
 
     /// Tells the receiver how much was sent; it needs to hear something every few seconds.
@@ -195,7 +295,7 @@ impl Guest {
     /// # Errors
     /// [`SessionError::Gone`] once it is not.
     pub fn check(&self) -> Result<(), SessionError> {
-        match &self.heard.lock().expect("the listener does not panic").gone {
+        match &self.heard().gone {
             Some(source) => Err(SessionError::Gone { peer: self.peer, source: source.clone() }),
             None => Ok(()),
         }
@@ -206,6 +306,7 @@ impl Guest {
     /// # Errors
     /// [`SessionError::Gone`] when the receiver goes away first.
     pub fn finish(&mut self, sent: u64) -> Result<Report, SessionError> {
+        self.compare_clocks(ClockStage::After)?;
         self.writer.send(&Message::Done { sent }).map_err(|error| self.reason(error))?;
         self.report.recv_timeout(REPORT_PATIENCE).map_err(|_| match self.check() {
             Err(gone) => gone,
@@ -289,11 +390,22 @@ impl Drop for Guest {
     }
 }
 
-fn listen(mut lines: Lines, heard: &Mutex<Heard>, reports: &mpsc::SyncSender<Report>) {
+fn listen(
+    mut lines: Lines,
+    (ears, clock): (&Ears, Option<&dyn HostClock>),
+    reports: &mpsc::SyncSender<Report>,
+) {
+    let heard = || ears.heard.lock().expect("no holder panics");
     let how = loop {
         match lines.receive() {
             Ok(Message::Progress(progress)) => {
-                heard.lock().expect("no holder panics").progress = progress;
+                heard().progress = progress;
+            }
+            Ok(Message::ClockAnswer { asked_ns, .. }) => {
+                let Some(clock) = clock else { break LineError::OutOfTurn };
+                let returned_ns = clock.now_ns();
+                heard().answer = Some((asked_ns, returned_ns));
+                ears.answered.notify_all();
             }
             Ok(Message::Report(report)) => {
                 // Nobody waiting any more is no reason to stop listening for the end.
@@ -304,5 +416,12 @@ fn listen(mut lines: Lines, heard: &Mutex<Heard>, reports: &mpsc::SyncSender<Rep
             Err(error) => break error,
         }
     };
-    heard.lock().expect("no holder panics").gone = Some(Arc::new(how));
+    heard().gone = Some(Arc::new(how));
+    ears.answered.notify_all();
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guest").field("peer", &self.peer).finish_non_exhaustive()
+    }
 }

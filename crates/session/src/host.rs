@@ -19,6 +19,7 @@ use thiserror::Error;
 use crate::{
     arrivals::await_arrivals,
     claim::{ClaimError, Known, checked},
+    clock::Comparing,
     counts::{Counts, Joining},
     lines::{LineError, Lines, MOST_LINE_BYTES, Writer},
     message::{Message, Offer, PROTOCOL, Progress, Report, Request, Wanted},
@@ -342,18 +343,22 @@ fn converse(
     let tags: Vec<u16> = seat.streams.iter().map(|stream| shared.counts.tag(*stream)).collect();
     let before = shared.counts.progress(&tags);
     let begun = Begun::now(&*shared.counts, &Joining { peer, tags: &tags, witness: offer.witness });
+    let begin = (begun.number.unwrap_or_default(), &tags[..]);
+    let sender = (peer.ip().to_canonical().to_string(), offer.kept.as_ref());
+    let mut comparing = Comparing::over(&*shared.counts, begin, sender);
     let since_consent = Instant::now();
     // One tag a thread; short payloads share tag 0.
     let streams = tags.iter().copied().cycle().take(offer.streams.into()).collect();
     shared.events.send(HostEvent::Joined { peer, offer }).ok();
-    lines.send(&Message::Accept { streams, reflects })?;
+    let times = comparing.is_some();
+    lines.send(&Message::Accept { streams, reflects, times })?;
     let since = |now: Progress| Progress {
         packets: now.packets.saturating_sub(before.packets),
         payload_bytes: now.payload_bytes.saturating_sub(before.payload_bytes),
         dropped: now.dropped.saturating_sub(before.dropped),
     };
     let progress = || since(shared.counts.progress(&tags));
-    let sent = match until_done(&mut lines, shared, longest, progress) {
+    let sent = match until_done(&mut lines, shared, longest, (progress, comparing.as_mut())) {
         Err(error @ LineError::Overtime(_)) => {
             lines.send(&Message::Refuse { reason: error.to_string() })?;
             return Err(error.into());
@@ -362,7 +367,8 @@ fn converse(
     };
     let lasted = since_consent.elapsed();
     let arrived = await_arrivals(sent, LONGEST_DRAIN, || since(shared.counts.progress(&tags)));
-    let report = begun.report(arrived.packets, seat.company());
+    let clocks = comparing.as_ref().map(Comparing::close);
+    let report = Report { clocks, ..begun.report(arrived.packets, seat.company()) };
     lines.send(&Message::Report(Box::new(report.clone())))?;
     lines.limit(MOST_LINE_BYTES);
     let Some(claimed) = summary(&mut lines, shared) else { return Ok(Finished::Received(None)) };
@@ -407,6 +413,9 @@ fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
             lines.seal(seal);
             hear(lines, shared, FIRST_BEATS)
         }
+        (Ok(Message::OtherVersion { protocol, version }), _) => {
+            return Err(Ended::Refused(other_protocol(protocol, &version)));
+        }
         (Ok(Message::Handshake { .. }), None) => return refused("it has no key: start it with --key FILE"),
         (Ok(Message::Offer(_) | Message::Request(_)), Some(_)) => {
             return refused("it serves only senders with its key (--key FILE)");
@@ -416,6 +425,9 @@ fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
     match first {
         Ok(Message::Offer(offer)) => Ok(First::Offer(offer)),
         Ok(Message::Request(request)) => Ok(First::Request(request)),
+        Ok(Message::OtherVersion { protocol, version }) => {
+            Err(Ended::Refused(other_protocol(protocol, &version)))
+        }
         Ok(_) => Err(LineError::OutOfTurn.into()),
         Err(error) => Err(error.into()),
     }
@@ -428,9 +440,6 @@ fn send_back(
     request: &Request,
     shared: &Shared,
 ) -> Result<Result<Box<Trial>, String>, Ended> {
-    if request.protocol != PROTOCOL {
-        return Ok(Err(other_protocol(request.protocol, &request.version)));
-    }
     let to = SocketAddr::new(peer.ip().to_canonical(), request.port);
     let is_over = AtomicBool::new(false);
     let go_on = || !is_over.load(Relaxed) && !shared.stop.load(Relaxed);
@@ -486,7 +495,7 @@ fn until_done(
     lines: &mut Lines,
     shared: &Shared,
     longest: Option<Duration>,
-    progress: impl Fn() -> Progress,
+    (progress, mut comparing): (impl Fn() -> Progress, Option<&mut Comparing<'_>>),
 ) -> Result<u64, LineError> {
     let began = Instant::now();
     let mut silent_beats = 0;
@@ -495,6 +504,10 @@ fn until_done(
         match lines.receive() {
             Ok(Message::Done { sent }) => return Ok(sent),
             Ok(Message::Progress(_)) => silent_beats = 0,
+            Ok(Message::ClockQuestion(question)) => {
+                let comparing = comparing.as_mut().ok_or(LineError::OutOfTurn)?;
+                lines.send(&comparing.answer(&question))?;
+            }
             Ok(_) => return Err(LineError::OutOfTurn),
             Err(LineError::Silent(_)) if silent_beats < MOST_SILENT_BEATS => silent_beats += 1,
             Err(error) => return Err(error),
@@ -552,9 +565,6 @@ impl Drop for Returning<'_> {
 impl Shared {
     /// Whether an offer makes sense; how long its sending takes at most, where that is known.
     fn judge(&self, offer: &Offer) -> Result<Option<Duration>, String> {
-        if offer.protocol != PROTOCOL {
-            return Err(other_protocol(offer.protocol, &offer.version));
-        }
         if offer.streams == 0 || offer.streams > MOST_STREAMS {
             return Err(format!("{} sending threads: from 1 to {MOST_STREAMS} are possible", offer.streams));
         }

@@ -10,6 +10,7 @@
 
 mod arrivals;
 mod claim;
+mod clock;
 mod consent;
 mod counts;
 mod deadline;
@@ -26,13 +27,16 @@ mod secure;
 
 pub use arrivals::{InFlight, drain, in_flight};
 pub use claim::ClaimError;
+pub use clock::HostClock;
 pub use consent::{ConsentError, may_send_without_handshake};
-pub use counts::{Counts, Joining};
+pub use counts::{Counts, Joining, Related};
 pub use guest::{Accepted, Guest, SessionError, request};
 pub use host::{Host, HostError, HostEvent, HostListener, Terms};
 pub use lines::{LineError, Lines, MOST_LINE_BYTES};
 pub use local::{ControlError, ControlRequest, ControlSocket, Running, running, runtime_folder};
-pub use message::{Message, Offer, PROTOCOL, Progress, Report, Request, Wanted, WireReport};
+pub use message::{
+    ClockQuestion, KeptClock, Message, Offer, PROTOCOL, Progress, Report, Request, Wanted, WireReport,
+};
 pub use metrics::{MetricsError, MetricsPage};
 pub use network::{Admission, Network, NetworkError};
 pub use secure::{Key, KeyError};

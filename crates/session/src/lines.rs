@@ -206,8 +206,11 @@ impl Message {
     /// [`LineError::Malformed`].
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
         let malformed = |source| LineError::Malformed { source };
-        let value = serde_json::from_slice(line).map_err(malformed)?;
-        serde_json::from_value(harmless(value)).map_err(malformed)
+        let value = harmless(serde_json::from_slice(line).map_err(malformed)?);
+        match Self::of_other_version(&value) {
+            Some(other) => Ok(other),
+            None => serde_json::from_value(value).map_err(malformed),
+        }
     }
 }
 

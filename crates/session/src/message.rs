@@ -1,11 +1,11 @@
 //! What the two ends say to each other.
 
-use measure::{Cost, CpuShare, Endpoint, LedgerLine, Profile, Trial};
+use measure::{ClockComparison, ClockStage, Cost, CpuShare, Endpoint, LedgerLine, Profile, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Version of the control protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// One line on the control connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,20 @@ pub enum Message {
         /// Whether packets come back to the address that this conversation comes from.
         #[serde(default)]
         reflects: bool,
+        /// Whether packets are timed: then the sender asks for the receiver's clock before, while and after it sends.
+        #[serde(default)]
+        times: bool,
+    },
+    /// Sender: what the receiver's clock is.
+    ClockQuestion(ClockQuestion),
+    /// Receiver: its clock, in nanoseconds since its host's start.
+    ClockAnswer {
+        /// When the question left, as it says.
+        asked_ns: u64,
+        /// When it came.
+        heard_ns: u64,
+        /// When this answer left.
+        answered_ns: u64,
     },
     /// Receiver: not agreed, or no longer.
     Refuse {
@@ -45,6 +59,26 @@ pub enum Message {
     Report(Box<Report>),
     /// Sender: the trial of what it sent to this receiver, as both ends will show it.
     Summary(Box<Trial>),
+    /// The first words of another version's sender, of which no more is read.
+    #[serde(skip)]
+    OtherVersion {
+        /// Its protocol.
+        protocol: u32,
+        /// Its linerate's version.
+        version: String,
+    },
+}
+
+impl Message {
+    /// First words say who speaks; what else they say may be in another form by then.
+    pub(crate) fn of_other_version(value: &Value) -> Option<Self> {
+        let is_first = matches!(value["type"].as_str(), Some("offer" | "request"));
+        let protocol = u32::try_from(value["protocol"].as_u64()?).ok()?;
+        (is_first && protocol != PROTOCOL).then(|| Self::OtherVersion {
+            protocol,
+            version: value["version"].as_str().unwrap_or("of an unknown version").into(),
+        })
+    }
 }
 
 /// What a sender asks to be allowed.
@@ -76,6 +110,35 @@ pub struct Offer {
     /// Whether it wants its packets to be counted at the receiving driver, beside all others.
     #[serde(default)]
     pub witness: bool,
+    /// What PTP says of its clock.
+    #[serde(default)]
+    pub kept: Option<KeptClock>,
+}
+
+/// A question about the receiver's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockQuestion {
+    /// When in the trial.
+    pub stage: ClockStage,
+    /// When this left, in nanoseconds since the sender's host's start.
+    pub asked_ns: u64,
+    /// By how much the sender's wall clock is ahead of that.
+    pub wall_ahead_ns: u64,
+    /// When the answer before came, where one did.
+    pub returned_ns: Option<u64>,
+}
+
+/// What a daemon that keeps a host's wall clock says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptClock {
+    /// The clock that all follow.
+    pub reference: String,
+    /// By how much the wall clock is ahead of it.
+    pub ahead_ns: i64,
+    /// By how much that may be wrong.
+    pub bound_ns: u64,
+    /// By how much the wall clock is ahead of the time since the host's start.
+    pub wall_ahead_ns: u64,
 }
 
 /// What the other end is asked to send.
@@ -132,6 +195,9 @@ pub struct Report {
     /// What its driver saw of this sender's packets; `None` where that was not asked for, or nobody looked.
     #[serde(default)]
     pub wire: Option<WireReport>,
+    /// How the two hosts' clocks were related, where packets were timed.
+    #[serde(default)]
+    pub clocks: Option<ClockComparison>,
 }
 
 /// What the receiving host's driver saw of a sender's packets.

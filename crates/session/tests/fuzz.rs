@@ -25,6 +25,7 @@ fn messages() -> impl Strategy<Value = Message> {
                 profile: false,
                 receiver: None,
                 witness: true,
+                kept: None,
             })
         },
     );
@@ -38,6 +39,7 @@ fn messages() -> impl Strategy<Value = Message> {
             senders: 1,
             profile: None,
             wire: None,
+            clocks: None,
         }))
     });
     prop_oneof![

@@ -2,20 +2,20 @@
 
 use std::{
     error::Error,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, LazyLock, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc,
     },
     time::{Duration, Instant},
 };
 
-use measure::{Cost, Endpoint, LedgerLine, Trial};
+use measure::{ClockStage, Cost, Endpoint, LedgerLine, Trial};
 use session::{
-    Admission, Counts, Guest, Host, HostEvent, HostListener, Joining, Key, Offer, PROTOCOL, Progress, Report,
-    Request, SessionError, Terms,
+    Admission, ClockQuestion, Counts, Guest, Host, HostClock, HostEvent, HostListener, Joining, Key, Message,
+    Offer, PROTOCOL, Progress, Related, Report, Request, SessionError, Terms,
 };
 
 #[derive(Default)]
@@ -24,6 +24,25 @@ struct Invented {
     returning: AtomicU64,
     abandoned: AtomicU64,
     reflects: AtomicU64,
+    /// Whether packets are timed.
+    times: AtomicBool,
+    clock: Skewed,
+    related: Mutex<Vec<(i64, i64)>>,
+}
+
+/// A clock that is ahead of the test's own by so many nanoseconds.
+#[derive(Default)]
+struct Skewed(u64);
+
+impl HostClock for Skewed {
+    fn now_ns(&self) -> u64 {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGAN.elapsed().as_nanos() as u64 + self.0
+    }
+
+    fn wall_ahead_ns(&self) -> u64 {
+        1_800_000_000_000_000_000 - self.0
+    }
 }
 
 impl Counts for Invented {
@@ -65,6 +84,15 @@ impl Counts for Invented {
         self.returning.fetch_sub(1, Relaxed);
     }
 
+    fn clock(&self) -> Option<&dyn HostClock> {
+        self.times.load(Relaxed).then_some(&self.clock)
+    }
+
+    fn relate(&self, begun: u64, related: &Related<'_>) {
+        assert_eq!((begun, related.tags.len()), (7, 1));
+        self.related.lock().unwrap().push((related.uptime_ahead_ns, related.wall_ahead_ns));
+    }
+
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
         assert_eq!(begun, 7);
         Report {
@@ -76,6 +104,7 @@ impl Counts for Invented {
             senders,
             profile: None,
             wire: None,
+            clocks: None,
         }
     }
 }
@@ -118,6 +147,7 @@ fn offer(streams: u16) -> Offer {
         profile: false,
         receiver: None,
         witness: false,
+        kept: None,
     }
 }
 
@@ -193,7 +223,7 @@ fn what_cannot_be_told_apart_or_given_is_refused() {
     assert!(error.to_string().contains("0 sending threads"), "{error}");
     let other = Offer { protocol: 99, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &other).unwrap_err();
-    assert!(error.to_string().contains("speaks protocol 3, the sender test and speaks 99"), "{error}");
+    assert!(error.to_string().contains("speaks protocol 4, the sender test and speaks 99"), "{error}");
     let curious = Offer { profile: true, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &curious).unwrap_err();
     assert!(error.to_string().contains("does not look at its CPUs: start it with --profile"), "{error}");
@@ -340,6 +370,147 @@ fn a_stopped_receiver_is_noticed_by_its_senders() {
 }
 
 #[test]
+fn a_receiver_that_times_packets_compares_both_clocks_before_while_and_after_they_are_sent() {
+    let (keyed, key) = keyed();
+    for (receiver, key) in [(receiver(), None), (keyed, Some(key))] {
+        receiver.counts.times.store(true, Relaxed);
+        // The sender's host started an hour before.
+        const HOUR: u64 = 3_600_000_000_000;
+        let clock: Arc<dyn HostClock> = Arc::new(Skewed(HOUR));
+        let (mut guest, _) =
+            Guest::join_by(receiver.host.address(), &offer(1), key.as_ref(), &clock).unwrap();
+        assert!(!receiver.counts.related.lock().unwrap().is_empty(), "known before the first packet");
+        guest.look_at_clocks().unwrap();
+        let clocks = guest.finish(0).unwrap().clocks.unwrap();
+        let bound_ns = clocks.bound_ns.unwrap();
+        let off_ns = clocks.ahead_ns.unsigned_abs().abs_diff(HOUR);
+        assert!(clocks.ahead_ns < 0 && off_ns <= bound_ns, "{clocks:?}");
+        assert!(clocks.exchanges >= 17 && clocks.sender == "127.0.0.1", "{clocks:?}");
+        assert!(clocks.round_trip_before_ns.is_some() && clocks.round_trip_after_ns.is_some(), "{clocks:?}");
+        // Both wall clocks show the same time.
+        let related = receiver.counts.related.lock().unwrap().clone();
+        assert!(
+            related.iter().all(|(_, wall_ns)| wall_ns.unsigned_abs() <= bound_ns + 1_000_000_000),
+            "{related:?}"
+        );
+        assert!(related.iter().all(|(uptime_ns, wall_ns)| wall_ns - uptime_ns == HOUR as i64), "{related:?}");
+    }
+    // One that times nothing is not asked.
+    let untimed = receiver();
+    let clock: Arc<dyn HostClock> = Arc::new(Skewed(0));
+    let (mut guest, _) = Guest::join_by(untimed.host.address(), &offer(1), None, &clock).unwrap();
+    guest.look_at_clocks().unwrap();
+    assert_eq!(guest.finish(0).unwrap().clocks, None);
+}
+
+#[test]
+fn impossible_clocks_and_questions_out_of_turn_cost_their_sender_alone() {
+    let receiver = receiver();
+    receiver.counts.times.store(true, Relaxed);
+    let clock: Arc<dyn HostClock> = Arc::new(Skewed(5));
+    let (mut honest, _) = Guest::join_by(receiver.host.address(), &offer(1), None, &clock).unwrap();
+    let say = |stream: &mut TcpStream, message: &Message| {
+        let line = serde_json::to_string(message).unwrap() + "\n";
+        stream.write_all(line.as_bytes()).is_ok()
+    };
+    let question = |stage, asked_ns, returned_ns| {
+        Message::ClockQuestion(ClockQuestion { stage, asked_ns, wall_ahead_ns: u64::MAX, returned_ns })
+    };
+    // Before an offer.
+    let mut early = TcpStream::connect(receiver.host.address()).unwrap();
+    say(&mut early, &question(ClockStage::Before, 0, None));
+    assert_eq!(early.read_to_end(&mut Vec::new()).unwrap(), 0, "the connection is closed");
+    let mut liar = TcpStream::connect(receiver.host.address()).unwrap();
+    say(&mut liar, &Message::Offer(offer(1)));
+    let mut reader = BufReader::new(liar.try_clone().unwrap());
+    reader.read_line(&mut String::new()).unwrap();
+    let numbers = [0, 1, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+    for stage in [ClockStage::After, ClockStage::Before, ClockStage::During] {
+        for asked_ns in numbers {
+            for returned_ns in numbers {
+                assert!(say(&mut liar, &question(stage, asked_ns, Some(returned_ns))));
+                reader.read_line(&mut String::new()).unwrap();
+            }
+        }
+    }
+    say(&mut liar, &Message::Done { sent: 0 });
+    let mut report = String::new();
+    while !report.contains("\"report\"") {
+        report.clear();
+        assert!(reader.read_line(&mut report).unwrap() > 0);
+    }
+    let clocks = honest.finish(0).unwrap().clocks.unwrap();
+    assert!(clocks.ahead_ns.unsigned_abs() <= clocks.bound_ns.unwrap() + 5, "{clocks:?}");
+}
+
+#[test]
+fn thousands_of_connections_end_no_session() {
+    let receiver = receiver();
+    let address = receiver.host.address();
+    let (mut guest, _) = Guest::join(address, &offer(1)).unwrap();
+    // Half open, slow, and gone at once, from one address; so many at a time as a process may have.
+    let mut held = std::collections::VecDeque::new();
+    for number in 0..2000 {
+        let Ok(mut peer) = TcpStream::connect(address) else { continue };
+        match number % 3 {
+            0 => peer.write_all(b"{\"type\":\"off").unwrap_or_default(),
+            1 => peer.shutdown(std::net::Shutdown::Write).unwrap_or_default(),
+            _ => {}
+        }
+        held.push_back(peer);
+        if held.len() > 200 {
+            held.pop_front();
+        }
+        guest.tell(Progress::default()).unwrap();
+    }
+    assert_eq!(guest.finish(0).unwrap().delivered, 0);
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+    assert!(threads < 600, "{threads} threads");
+    drop(held);
+    let others = Guest::join(address, &offer(1));
+    assert!(others.is_ok(), "{others:?}");
+}
+
+#[test]
+fn peers_of_other_versions_are_refused_and_both_versions_are_named() {
+    let (keyed, key) = keyed();
+    let plain = receiver();
+    let refusal = |receiver: &Receiver, words: &str| {
+        let mut stream = TcpStream::connect(receiver.host.address()).unwrap();
+        stream.write_all(format!("{words}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let ours = env!("CARGO_PKG_VERSION");
+    for (theirs, protocol, words) in [
+        // As the first of all versions offered, and as one may that is to come.
+        ("0.0.1", 1, r#"{"type":"offer","protocol":1,"version":"0.0.1","streams":1}"#),
+        (
+            "9.9.9",
+            77,
+            r#"{"type":"offer","protocol":77,"version":"9.9.9","streams":{"of":[1,2]},"zeal":"much"}"#,
+        ),
+        ("9.9.9", 77, r#"{"type":"request","protocol":77,"version":"9.9.9","load":[]}"#),
+    ] {
+        for receiver in [&plain, &keyed] {
+            let answer = refusal(receiver, words);
+            let names = format!(
+                "this receiver is linerate {ours} and speaks protocol {PROTOCOL}, the sender {theirs} and speaks {protocol}"
+            );
+            assert!(answer.contains(&names) && answer.contains("refuse"), "{answer}");
+        }
+    }
+    // Sealed, too.
+    let other = Offer { protocol: 77, version: "9.9.9".into(), ..offer(1) };
+    let error = Guest::join_with(keyed.host.address(), &other, Some(&key)).unwrap_err();
+    assert!(
+        error.to_string().contains(&format!("linerate {ours}")) && error.to_string().contains("9.9.9"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_hostile_peer_costs_its_connection_and_nothing_else() {
     let receiver = receiver();
     let address = receiver.host.address();
@@ -463,7 +634,7 @@ fn a_request_is_answered_by_a_host_that_sends() {
     assert!(matches!(next(&receiver.events), HostEvent::Sent { trial, .. } if trial.sent == 3));
     let other = Request { protocol: 2, ..request.clone() };
     let error = session::request(receiver.host.address(), &other, None, || true).unwrap_err();
-    assert!(error.to_string().contains("speaks protocol 3, the sender test and speaks 2"), "{error}");
+    assert!(error.to_string().contains("speaks protocol 4, the sender test and speaks 2"), "{error}");
     let without = Request { plan: serde_json::json!({}), ..request };
     let error = session::request(receiver.host.address(), &without, None, || true).unwrap_err();
     assert!(error.to_string().contains("refused: nothing to send"), "{error}");

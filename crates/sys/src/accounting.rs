@@ -1,4 +1,4 @@
-//! How the kernel divides CPU time: exactly at every interrupt, or by looking once a tick.
+//! How the kernel divides CPU time: exactly at every interrupt, or by sampling at each tick.
 //!
 //! With `CONFIG_IRQ_TIME_ACCOUNTING` (or `CONFIG_VIRT_CPU_ACCOUNTING_NATIVE`) the kernel reads a clock when an
 //! interrupt begins and ends. Without, the timer tick charges its whole period to whatever it finds running
@@ -7,19 +7,19 @@
 
 use std::{fs, sync::OnceLock};
 
-/// How time in interrupts is told from other time.
+/// How the kernel accounts time in interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterruptAccounting {
-    /// A clock is read at every interrupt's begin and end.
+    /// The kernel reads a clock at every interrupt's begin and end.
     Precise,
     /// The tick charges its period to what it interrupts.
     Ticks,
-    /// The kernel does not tell.
+    /// Unknown.
     Unknown,
 }
 
 impl InterruptAccounting {
-    /// Asks the kernel, once: its type information (or, without, its symbol table) names the functions that it was
+    /// Finds out once: the kernel's type information (or else its symbol table) names the functions that it was
     /// built with, to everyone.
     pub fn of_this_kernel() -> Self {
         static ANSWER: OnceLock<InterruptAccounting> = OnceLock::new();
@@ -45,7 +45,7 @@ impl InterruptAccounting {
     }
 }
 
-/// Whether `bytes` contain `wanted`; libc's search, because megabytes are looked through at every start.
+/// Whether `bytes` contain `wanted`; libc's search, because every start searches megabytes.
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     let (from, length) = (bytes.as_ptr().cast(), bytes.len());
     // SAFETY: both pointers come from slices of the lengths given, and the search only reads.
@@ -53,12 +53,12 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     !found.is_null()
 }
 
-/// Nanoseconds between timer ticks (1/`CONFIG_HZ`): how fine the coarse clock is.
+/// Nanoseconds between timer ticks (1/`CONFIG_HZ`): the resolution of the coarse clock.
 pub fn tick_ns() -> u64 {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `resolution` is a valid timespec for the call to write to.
     let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
-    assert_eq!(status, 0, "the kernel knows its coarse clock");
+    assert_eq!(status, 0, "every kernel has a coarse clock");
     resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64
 }
 

@@ -1,5 +1,5 @@
-//! XDP programs from their instructions: those that are loaded for one device, which may call its driver's functions and
-//! which loaders do not know yet, and those whose cost is measured.
+//! XDP programs from their instructions: programs for one device, which may call its driver's functions and
+//! which loaders do not support yet, and programs whose cost is measured.
 //!
 //! Formats: `union bpf_attr` of `linux/bpf.h`, <https://docs.kernel.org/networking/xdp-rx-metadata.html>.
 
@@ -13,7 +13,7 @@ const NAME: usize = 16;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_TYPE: u32 = 37;
 
-/// `BPF_PROG_LOAD`, as far as it is used.
+/// `BPF_PROG_LOAD`, the fields used here.
 #[repr(C)]
 struct Load {
     prog_type: u32,
@@ -30,7 +30,7 @@ struct Load {
     expected_attach_type: u32,
 }
 
-/// `BPF_LINK_CREATE`, as far as it is used.
+/// `BPF_LINK_CREATE`, the fields used here.
 #[repr(C)]
 struct LinkCreate {
     prog_fd: u32,
@@ -39,7 +39,7 @@ struct LinkCreate {
     flags: u32,
 }
 
-/// `BPF_PROG_TEST_RUN`, as far as it is used.
+/// `BPF_PROG_TEST_RUN`, the fields used here.
 #[repr(C)]
 #[derive(Default)]
 struct TestRun {
@@ -51,18 +51,27 @@ struct TestRun {
     data_out: u64,
     repeat: u32,
     duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    /// The kernel wants what it does not know to be 0.
+    padding: u32,
 }
 
 const _: () = assert!(
-    size_of::<TestRun>() == 40 && size_of::<Load>() == 72 && size_of::<LinkCreate>() == 16,
+    size_of::<TestRun>() == 80 && size_of::<Load>() == 72 && size_of::<LinkCreate>() == 16,
     "union bpf_attr"
 );
 
 /// Loads an XDP program for the interface of this number (`BPF_F_XDP_DEV_BOUND_ONLY`, since Linux 6.3): instructions of
-/// eight bytes, which may call the kernel's functions and therefore are under a licence that the GPL allows.
+/// eight bytes, which may call the kernel's functions and therefore need a GPL-compatible licence.
 ///
 /// # Errors
-/// What the kernel said: `EOPNOTSUPP` where the driver offers nothing to such programs.
+/// The kernel's error: `EOPNOTSUPP` if the driver has no functions for such programs.
 pub fn load_for_device(name: &str, instructions: &[[u8; 8]], interface: u32) -> io::Result<OwnedFd> {
     const XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
     load_with(name, instructions, (interface, XDP_DEV_BOUND_ONLY))
@@ -76,21 +85,37 @@ pub fn load(name: &str, instructions: &[[u8; 8]]) -> io::Result<OwnedFd> {
     load_with(name, instructions, (0, 0))
 }
 
-/// Runs a program so often on a packet of zeros, which goes nowhere.
+/// Runs a program `times` times on a packet of zeros, which is not sent.
 ///
 /// # Errors
 /// What the kernel said.
 pub fn run(program: BorrowedFd<'_>, times: u32) -> io::Result<()> {
+    test_run(program, &[0; 64], TestRun { repeat: times, ..TestRun::default() })
+}
+
+/// Runs a program so often, each time on a frame of its own that the kernel takes from a page pool, `batch` of them at a
+/// time; what the program lets pass arrives on this namespace's loopback interface (since Linux 5.18).
+///
+/// # Errors
+/// What the kernel said.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], (times, batch): (u32, u32)) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    test_run(
+        program,
+        frame,
+        TestRun { repeat: times, batch_size: batch, flags: LIVE_FRAMES, ..TestRun::default() },
+    )
+}
+
+fn test_run(program: BorrowedFd<'_>, packet: &[u8], run: TestRun) -> io::Result<()> {
     const PROG_TEST_RUN: libc::c_int = 10;
-    let packet = [0u8; 64];
     let mut attributes = TestRun {
         prog_fd: program.as_raw_fd() as u32,
         data_size_in: packet.len() as u32,
         data_in: packet.as_ptr().addr() as u64,
-        repeat: times,
-        ..TestRun::default()
+        ..run
     };
-    // SAFETY: the attributes are the command's, as long as said, and what they point to outlives the call.
+    // SAFETY: the attributes belong to the command and have the given length, and their pointers outlive the call.
     let answer =
         unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, &raw mut attributes, size_of::<TestRun>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -113,7 +138,7 @@ fn load_with(name: &str, instructions: &[[u8; 8]], (interface, flags): (u32, u32
         prog_flags: flags,
         prog_name,
         prog_ifindex: interface,
-        // Of no meaning to a program that no link holds.
+        // Ignored for a program without a link.
         expected_attach_type: if interface == 0 { 0 } else { ATTACH_TYPE },
     };
     bpf(PROG_LOAD, &mut attributes)
@@ -122,8 +147,8 @@ fn load_with(name: &str, instructions: &[[u8; 8]], (interface, flags): (u32, u32
 /// Attaches a program to the driver of the interface of this number, or generically behind it, until the link is closed.
 ///
 /// # Errors
-/// What the kernel said: `EBUSY` where another program is, `EINVAL` when it was loaded for another device, or when one that
-/// was loaded for a device is to be generic.
+/// The kernel's error: `EBUSY` if another program is attached, `EINVAL` if the program was loaded for another device, or for
+/// any device and should run as generic.
 pub fn attach(program: BorrowedFd<'_>, interface: u32, is_generic: bool) -> io::Result<OwnedFd> {
     const LINK_CREATE: libc::c_int = 28;
     const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -137,13 +162,13 @@ pub fn attach(program: BorrowedFd<'_>, interface: u32, is_generic: bool) -> io::
     bpf(LINK_CREATE, &mut attributes)
 }
 
-/// A command that answers with a descriptor.
+/// A command that returns a descriptor.
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are the command's, as long as said, and what they point to outlives the call.
+    // SAFETY: the attributes belong to the command and have the given length, and their pointers outlive the call.
     let answer = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(answer as libc::c_int) })
 }

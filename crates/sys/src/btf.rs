@@ -11,7 +11,7 @@ const PATH: &str = "/sys/kernel/btf/vmlinux";
 #[derive(Debug)]
 pub struct KernelTypes {
     bytes: Vec<u8>,
-    /// Where each type begins; type n stands at n − 1.
+    /// The offset of each type; type n is at index n − 1.
     types: Vec<usize>,
     strings: usize,
 }
@@ -28,7 +28,7 @@ impl KernelTypes {
     /// Reads the running kernel's.
     ///
     /// # Errors
-    /// `NotFound` on a kernel built without; `InvalidData` for a format that is not known here.
+    /// `NotFound` on a kernel without BTF; `InvalidData` for an unknown format.
     pub fn read() -> io::Result<Self> {
         Self::parse(fs::read(PATH)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -63,7 +63,7 @@ impl KernelTypes {
         Some(Self { bytes, types, strings })
     }
 
-    /// The values of an enumeration with their names, in its order; none where the kernel has no such type.
+    /// The values of an enumeration with their names, in order; none if the kernel has no such type.
     pub fn enumeration(&self, name: &str) -> Vec<(u32, String)> {
         let Some(at) = self.find(kind::ENUM, name) else { return Vec::new() };
         let members = (self.word(at + 4).unwrap_or(0) & 0xffff) as usize;
@@ -74,7 +74,7 @@ impl KernelTypes {
         (0..members).filter_map(member).collect()
     }
 
-    /// How many arguments a trace point gives to programs; `None` where the kernel has no such trace point.
+    /// The number of arguments that a trace point passes to programs; `None` if it does not exist.
     pub fn trace_point_arguments(&self, name: &str) -> Option<usize> {
         let typedef = self.find(kind::TYPEDEF, &format!("btf_trace_{name}"))?;
         let pointer = self.nth(self.word(typedef + 8)?, kind::PTR)?;
@@ -83,7 +83,7 @@ impl KernelTypes {
         ((self.word(prototype + 4)? & 0xffff) as usize).checked_sub(1)
     }
 
-    /// The number of a function, by which programs call it; `None` where the kernel has none of that name.
+    /// The number of a function, by which programs call it; `None` if it does not exist.
     pub fn function(&self, name: &str) -> Option<u32> {
         let at = self.find(kind::FUNC, name)?;
         self.types.binary_search(&at).ok().map(|place| place as u32 + 1)
@@ -95,7 +95,7 @@ impl KernelTypes {
         })
     }
 
-    /// Where type `number` begins, when it is of that kind.
+    /// The offset of type `number`, if it has that kind.
     fn nth(&self, number: u32, kind: u32) -> Option<usize> {
         let at = *self.types.get(number.checked_sub(1)? as usize)?;
         (self.kind(at)? == kind).then_some(at)

@@ -1,4 +1,4 @@
-//! Which capabilities the calling thread holds, found by asking the kernel.
+//! Which capabilities the calling thread holds, according to the kernel.
 
 /// A capability of Linux that linerate can need; see capabilities(7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Capability {
 impl Capability {
     /// Whether the calling thread holds it (in its effective set) over its own user namespace.
     ///
-    /// A kernel that refuses to answer counts as "no".
+    /// An error counts as "no".
     pub fn held(self) -> bool {
         let bit = self as u32;
         effective_set().is_some_and(|words| words[bit as usize / 32] & 1 << (bit % 32) != 0)
@@ -60,7 +60,7 @@ fn effective_set() -> Option<[u32; 2]> {
 mod tests {
     use super::*;
 
-    /// The same question through the text interface, as the witness.
+    /// The same through the text interface, as a second source.
     fn held_by_proc(capability: Capability) -> bool {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();

@@ -7,17 +7,17 @@ use std::process::Command;
 
 use crate::netns::NetNs;
 
-/// What a child process gets besides its arguments.
+/// The environment of a child process besides its arguments.
 #[derive(Debug, Default)]
 pub struct Ties {
     /// The network namespace it starts in; the caller's when `None`. Needs CAP_SYS_ADMIN.
     pub namespace: Option<NetNs>,
-    /// Descriptors that it keeps under their numbers. They are open here as long as the command lives.
+    /// Descriptors that it inherits with the same numbers. They stay open here while the command exists.
     pub descriptors: Vec<OwnedFd>,
 }
 
 /// Ties the child that `command` will start to the thread that starts it: the kernel kills the child when that
-/// thread ends, however it ends. The thread must therefore outlive the child's work.
+/// thread ends in any way. The thread must therefore outlive the child's work.
 pub fn tie(command: &mut Command, ties: Ties) {
     let parent = std::process::id();
     let prepare = move || {
@@ -28,7 +28,7 @@ pub fn tie(command: &mut Command, ties: Ties) {
         ties.descriptors.iter().try_for_each(keep_across_exec)
     };
     // SAFETY: between fork and exec the closure makes system calls only: prctl, getppid, setns and fcntl are
-    // async-signal-safe, and errors made from error numbers allocate nothing.
+    // async-signal-safe, and errors from errno values allocate nothing.
     unsafe { command.pre_exec(prepare) };
 }
 
@@ -37,7 +37,7 @@ fn die_with_parent(parent: u32) -> io::Result<()> {
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // A parent that ended before the call above is not noticed by the kernel any more.
+    // The kernel does not notice a parent that ended before the call above.
     let orphaned = std::os::unix::process::parent_id() != parent;
     if orphaned { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
 }
@@ -77,7 +77,7 @@ mod tests {
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             tie(&mut command, Ties::default());
             let mut child = command.spawn().unwrap();
-            // It runs, and would go on as long as its input is open.
+            // It runs while its input is open.
             child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             child

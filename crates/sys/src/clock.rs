@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which no step of the wall clock changes; one clock for all processes
+/// Nanoseconds of `CLOCK_MONOTONIC`, unaffected by steps of the wall clock; one clock for all processes
 /// of a machine.
 #[inline]
 pub fn monotonic_ns() -> u64 {
@@ -14,17 +14,17 @@ pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// By how much the wall clock is ahead of the monotonic one.
+/// The lead of the wall clock over the monotonic one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WallOffset {
     /// `CLOCK_REALTIME` − `CLOCK_MONOTONIC` in nanoseconds.
     pub ahead_ns: u64,
-    /// The two were read within so many nanoseconds, by which this may be wrong.
+    /// The time between the two readings in nanoseconds, the error bound.
     pub within_ns: u64,
 }
 
-/// Reads both clocks as close together as three tries get them. Only a step of the wall clock changes the offset: what
-/// disciplines it changes the rate of both.
+/// Reads both clocks, the closest of three tries. Only a step of the wall clock changes the offset:
+/// clock discipline changes the rate of both.
 pub fn wall_offset() -> WallOffset {
     let once = || {
         let before = monotonic_ns();
@@ -36,7 +36,7 @@ pub fn wall_offset() -> WallOffset {
 }
 
 impl WallOffset {
-    /// The same offset unless a later reading shows that the wall clock was set: readings differ a little.
+    /// The same offset, unless a later reading shows that the wall clock was set: readings differ slightly.
     #[must_use]
     pub fn checked_by(self, later: Self) -> Self {
         let differ_ns = later.ahead_ns.wrapping_sub(self.ahead_ns) as i64;
@@ -44,18 +44,18 @@ impl WallOffset {
     }
 }
 
-/// What the kernel says about how well its wall clock is disciplined (`adjtimex`).
+/// The state of the wall clock's discipline (`adjtimex`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Discipline {
-    /// Whether something keeps it together with a reference.
+    /// Whether it is synchronised to a reference.
     pub is_synchronised: bool,
-    /// The offset from the reference that is being corrected, in nanoseconds.
+    /// The offset from the reference still being corrected, in nanoseconds.
     pub offset_ns: i64,
-    /// The largest error that the discipline allows for, in nanoseconds.
+    /// The largest error according to the discipline, in nanoseconds.
     pub most_error_ns: u64,
 }
 
-/// Asks the kernel about its wall clock; `None` when it does not say.
+/// Reads the state from the kernel; `None` when it is not available.
 pub fn discipline() -> Option<Discipline> {
     let (state, timex) = timex()?;
     let unit_ns = if timex.status & libc::STA_NANO != 0 { 1 } else { 1000 };
@@ -66,30 +66,30 @@ pub fn discipline() -> Option<Discipline> {
     })
 }
 
-/// By how many seconds TAI is ahead of UTC, as somebody told the kernel; 0 when nobody did.
+/// The lead of TAI over UTC in seconds, as set in the kernel; 0 when not set.
 pub(crate) fn tai_seconds() -> i32 {
     timex().map_or(0, |(_, timex)| timex.tai)
 }
 
-/// The state of the kernel's wall clock and what it knows of it.
+/// The state of the kernel's wall clock, and its parameters.
 fn timex() -> Option<(i32, libc::timex)> {
-    // SAFETY: an all-zero timex asks for nothing to be changed.
+    // SAFETY: an all-zero timex requests no change.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is a valid timex for the call to write to.
     let state = unsafe { libc::adjtimex(&mut timex) };
     (state >= 0).then_some((state, timex))
 }
 
-/// What a look at the monotonic clock costs and tells.
+/// The cost and the resolution of reading the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LookCost {
-    /// Mean time of a look in nanoseconds.
+    /// Mean time of one read in nanoseconds.
     pub read_ns: f64,
-    /// The smallest step between two looks, in nanoseconds.
+    /// The smallest step between two reads, in nanoseconds.
     pub resolution_ns: u64,
 }
 
-/// Looks at the clock many times in a row; of several such rows the fastest counts, for others may want the CPU too.
+/// Reads the clock many times in a row; the fastest of several such rows counts, because other work may use the CPU.
 pub fn look_cost() -> LookCost {
     let rows = (0..8).map(|_| look_row());
     rows.min_by(|a, b| a.read_ns.total_cmp(&b.read_ns)).expect("eight rows")
@@ -114,17 +114,17 @@ fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec for the call to write to.
     let status = unsafe { libc::clock_gettime(clock, &mut time) };
-    assert_eq!(status, 0, "the kernel knows its standard clocks");
+    assert_eq!(status, 0, "every kernel has the standard clocks");
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Sleeps until `deadline_ns` of the monotonic clock; a signal may wake it earlier.
 pub fn sleep_until(deadline_ns: u64) {
     let deadline = libc::timespec {
-        tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (deadline_ns / 1_000_000_000) as _,
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: `deadline` is a valid timespec, and no remainder is asked for.
+    // SAFETY: `deadline` is a valid timespec, and no remainder is requested.
     unsafe {
         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &deadline, std::ptr::null_mut())
     };

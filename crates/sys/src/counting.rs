@@ -4,22 +4,22 @@
 //! `nopl DISPLACEMENT(%rax)` with a displacement that compilers do not choose: on a real CPU it costs an instruction slot.
 //! On other architectures marks are empty.
 
-/// What a mark says.
+/// The kinds of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// A count begins.
     Begin,
     /// The count is complete; threads lose their roles.
     End,
-    /// The last complete count is of no interest: a warm-up's.
+    /// Discards the last complete count: it was a warm-up.
     Forget,
-    /// The calling thread sends, while it works.
+    /// The calling thread is a sender while it works.
     Sender,
-    /// The calling thread receives, while it works.
+    /// The calling thread is a receiver while it works.
     Receiver,
     /// The calling thread begins to work.
     Work,
-    /// Its work is done; what it executes from now on is no packet's.
+    /// Its work is done; later instructions belong to no packet.
     Rest,
 }
 
@@ -41,7 +41,7 @@ pub fn mark(mark: Mark) {
 mod nop {
     use std::arch::asm;
 
-    /// As of `counter.c`: the letters LR, then the mark's number.
+    /// As in `counter.c`: the letters LR, then the mark's number.
     const MARK: u32 = 0x4c52_0000;
 
     macro_rules! nop {

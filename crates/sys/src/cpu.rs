@@ -1,4 +1,4 @@
-//! CPUs: which this thread may use, where it is pinned, what it has used.
+//! CPUs: those that this thread may use, its pinning, and its CPU time.
 
 use std::{io, mem};
 
@@ -7,7 +7,7 @@ use std::{io, mem};
 pub struct CpuTime {
     /// User time in nanoseconds.
     pub user_ns: u64,
-    /// System time in nanoseconds; softirq run on the thread's back is in it unless the kernel accounts
+    /// System time in nanoseconds, including softirqs in the thread's context unless the kernel accounts
     /// interrupt time precisely.
     pub system_ns: u64,
 }
@@ -45,10 +45,10 @@ pub fn pin_to(cpu: u32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives this thread the lowest priority of ordinary threads (nice 19): others on its CPU go first.
+/// Gives this thread the lowest priority of ordinary threads (nice 19): others on its CPU run first.
 ///
 /// # Errors
-/// What the kernel said; none is known.
+/// The kernel's error; none is expected.
 pub fn give_way() -> io::Result<()> {
     const LEAST: libc::c_int = 19;
     // SAFETY: no pointers; 0 is the calling thread.
@@ -56,23 +56,25 @@ pub fn give_way() -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Puts a thread before all ordinary ones of its CPU (`SCHED_FIFO`, lowest priority); 0 is the calling one. For those that
-/// need little of it and at once.
+/// Makes a thread outrank all ordinary ones on its CPU (`SCHED_FIFO`, lowest priority); 0 is the calling one. For threads that
+/// need little CPU time, but at once.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_NICE, `ESRCH`.
 pub fn go_first(thread: u32) -> io::Result<()> {
     let thread = libc::pid_t::try_from(thread).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let priority = libc::sched_param { sched_priority: 1 };
+    // The kernel's `struct sched_param`. The system call itself: musl's function always fails.
+    let priority: libc::c_int = 1;
     // SAFETY: the parameters live as long as the call.
-    let status = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
+    let status =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, libc::SCHED_FIFO, &raw const priority) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits until every CPU has left what it read under the protection of RCU: softirqs that are under way now have ended.
+/// Waits for an RCU grace period: softirqs that run now have then ended.
 ///
 /// # Errors
-/// What the kernel said: one with CPUs that run without ticks (`nohz_full`) does not wait.
+/// The kernel's error: it refuses with tickless CPUs (`nohz_full`).
 pub fn wait_for_readers() -> io::Result<()> {
     // SAFETY: no pointers.
     let status = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
@@ -86,10 +88,10 @@ pub fn current() -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
-/// CPU time this thread has used (`getrusage(RUSAGE_THREAD)`), to the microsecond; how it divides between user and
-/// system is known to a timer tick.
+/// CPU time this thread has used (`getrusage(RUSAGE_THREAD)`), to the microsecond; the split between user and
+/// system has the resolution of a timer tick.
 pub fn thread_time() -> CpuTime {
-    // getrusage alone tells what was known at the last tick, milliseconds ago; looking at this clock brings it up to date.
+    // getrusage alone returns the state of the last tick, milliseconds ago; reading this clock updates it.
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec for the call to write to.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
@@ -112,12 +114,12 @@ fn used_by(whom: libc::c_int) -> CpuTime {
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: `usage` is a valid rusage for the call to write to.
     let status = unsafe { libc::getrusage(whom, &mut usage) };
-    assert_eq!(status, 0, "the kernel knows RUSAGE_THREAD, RUSAGE_CHILDREN and RUSAGE_SELF");
+    assert_eq!(status, 0, "every kernel has RUSAGE_THREAD, RUSAGE_CHILDREN and RUSAGE_SELF");
     let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     CpuTime { user_ns: nanos(usage.ru_utime), system_ns: nanos(usage.ru_stime) }
 }
 
-/// The most memory this process ever had resident, in bytes (`getrusage`).
+/// The peak resident memory of this process in bytes (`getrusage`).
 pub fn peak_memory_bytes() -> u64 {
     // SAFETY: an all-zero rusage is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };

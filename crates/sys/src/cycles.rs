@@ -1,40 +1,40 @@
-//! Cycles, instructions and cache misses of a thread or of CPUs, where the machine's counters can be read.
+//! Cycles, instructions and cache misses of a thread or of CPUs, if the machine's counters can be read.
 
 use std::{fs, io};
 
 use perf_event::{Builder, Counter, events::Hardware};
 use thiserror::Error;
 
-/// Counts what the CPU does for the thread that made it, or for everybody on one CPU.
+/// Counts the CPU's work for the thread that created it, or for everything on one CPU.
 pub struct HardwareCounters {
     cycles: Counter,
     instructions: Option<Counter>,
     cache_misses: Option<Counter>,
 }
 
-/// What was counted since the start, user and kernel.
+/// The counts since the start, user and kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HardwareCounts {
     /// CPU cycles.
     pub cycles: u64,
-    /// Instructions completed, where that is counted.
+    /// Instructions completed, if counted.
     pub instructions: Option<u64>,
-    /// Accesses that the last level of cache did not serve, where that is counted.
+    /// Misses of the last-level cache, if counted.
     pub cache_misses: Option<u64>,
 }
 
-/// Why nothing can be counted.
+/// Why counting is not possible.
 #[derive(Debug, Error)]
 pub enum NoCounters {
-    /// The CPU has none, or whoever emulates it shows none.
-    #[error("this machine has no hardware counters, as most virtual machines")]
+    /// The CPU has none, or its hypervisor hides them.
+    #[error("this machine has no hardware counters (most virtual machines have none)")]
     Absent,
-    /// They are there, and not for this process.
+    /// This process may not use them.
     #[error(
-        "not permitted: kernel.perf_event_paranoid is {paranoid}, and counting in the kernel needs CAP_PERFMON or at most 1 (at most 0 for whole CPUs)"
+        "not permitted: kernel.perf_event_paranoid is {paranoid}; counting in the kernel needs CAP_PERFMON, or a value of at most 1 (0 for whole CPUs)"
     )]
     NotPermitted {
-        /// `kernel.perf_event_paranoid`; distributions know more than the kernel's 2.
+        /// `kernel.perf_event_paranoid`; distributions use values above the kernel's 2.
         paranoid: String,
     },
     /// A kernel built without.
@@ -46,7 +46,7 @@ pub enum NoCounters {
 }
 
 impl NoCounters {
-    /// What `perf_event_open(2)` means by an error.
+    /// The meaning of an error of `perf_event_open(2)`.
     fn of(error: io::Error, paranoid: impl FnOnce() -> String) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Self::Absent,
@@ -68,7 +68,7 @@ impl HardwareCounters {
         })
     }
 
-    /// Starts counting for all that runs on a CPU.
+    /// Starts counting for everything on a CPU.
     ///
     /// # Errors
     /// [`NoCounters`].
@@ -80,7 +80,7 @@ impl HardwareCounters {
 
     fn start(whose: impl Fn(&mut Builder)) -> Result<Self, NoCounters> {
         let started = |event| -> io::Result<Counter> {
-            // The kernel's part is where packets are: counts without it (no CAP_PERFMON, kernel.perf_event_paranoid 2)
+            // Packets are processed in the kernel: counts without it (no CAP_PERFMON, kernel.perf_event_paranoid 2)
             // would mislead.
             let mut builder = Builder::new(event);
             whose(builder.include_kernel());
@@ -99,7 +99,7 @@ impl HardwareCounters {
         })
     }
 
-    /// Counts since the start; `None` when the kernel never had a counter to spare.
+    /// Counts since the start; `None` when the kernel never had a free counter.
     pub fn read(&mut self) -> Option<HardwareCounts> {
         Some(HardwareCounts {
             cycles: scaled(&mut self.cycles)?,
@@ -116,13 +116,13 @@ impl HardwareCounts {
         self.each(other, |mine, others| mine + others)
     }
 
-    /// What was counted since an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.each(earlier, u64::saturating_sub)
     }
 
-    /// What one of them lacks is not known of both.
+    /// A count that one of them lacks is unknown for both.
     fn each(self, other: Self, both: fn(u64, u64) -> u64) -> Self {
         let known = |mine: Option<u64>, others: Option<u64>| {
             mine.zip(others).map(|(mine, others)| both(mine, others))
@@ -152,11 +152,14 @@ mod tests {
     #[test]
     fn why_nothing_is_counted_is_said_in_words() {
         let words = |errno| NoCounters::of(io::Error::from_raw_os_error(errno), || "2".into()).to_string();
-        assert_eq!(words(libc::ENOENT), "this machine has no hardware counters, as most virtual machines");
+        assert_eq!(
+            words(libc::ENOENT),
+            "this machine has no hardware counters (most virtual machines have none)"
+        );
         assert_eq!(words(libc::ENODEV), words(libc::ENOENT));
         assert_eq!(
             words(libc::EACCES),
-            "not permitted: kernel.perf_event_paranoid is 2, and counting in the kernel needs CAP_PERFMON or at most 1 (at most 0 for whole CPUs)"
+            "not permitted: kernel.perf_event_paranoid is 2; counting in the kernel needs CAP_PERFMON, or a value of at most 1 (0 for whole CPUs)"
         );
         assert_eq!(words(libc::ENOSYS), "this kernel has no perf events");
         assert_eq!(words(libc::EMFILE), "the kernel refuses to count cycles");

@@ -1,5 +1,5 @@
-//! ethtool: an interface's features (offloads), its driver, the driver's own counters, and what its driver lets be
-//! set: by netlink ([`EthtoolNetlink`]) where that exists, by ioctl ([`EthtoolSocket`]) elsewhere.
+//! ethtool: an interface's features (offloads), its driver, the driver's own counters, and its changeable
+//! settings: by netlink ([`EthtoolNetlink`]) if possible, otherwise by ioctl ([`EthtoolSocket`]).
 //!
 //! Formats: `linux/ethtool.h`, <https://docs.kernel.org/networking/statistics.html>.
 
@@ -26,15 +26,15 @@ pub use reply::{Driver, Feature, parse_driver, parse_features, parse_names, pars
 pub use rxfh::{FlowType, RssChange, field_letters, fields_from_letters, parse_rss};
 pub use rxnfc::{FlowAction, FlowKind, FlowMatch, FlowRule};
 
-/// Receive queues in use on an interface of the calling thread's namespace, which may be fewer than its driver made: its
-/// channels, else the rings that its driver counts, else all that it made.
+/// Receive queues in use on an interface of the calling thread's namespace, which may be fewer than its driver allocated: its
+/// channels, else the rings that its driver reports, else all that it allocated.
 pub fn rx_queues(link: &Link) -> u32 {
     let channels = || EthtoolNetlink::open().ok()?.rx_queues(link.index);
     let rings = || EthtoolSocket::open().ok()?.rx_rings(&link.name).ok()?;
     channels().or_else(rings).map_or(link.rx_queues, |used| used.clamp(1, link.rx_queues.max(1)))
 }
 
-/// What an ethtool request can fail with.
+/// Errors of ethtool requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EthtoolError {
@@ -60,14 +60,14 @@ pub enum EthtoolError {
         /// The feature's name.
         feature: String,
     },
-    /// The driver keeps the feature as it is, or another feature forces it.
+    /// The driver keeps the feature unchanged, or another feature forces it.
     #[error("{interface} keeps feature {feature} {}", on_or_off(!.asked))]
     FeatureFixed {
         /// The interface's name.
         interface: String,
         /// The feature's name.
         feature: String,
-        /// What was asked for.
+        /// The requested state.
         asked: bool,
     },
 }
@@ -82,19 +82,19 @@ pub struct EthtoolSocket {
     end: End,
 }
 
-/// Who answers.
+/// The end that answers requests.
 #[derive(Debug)]
 enum End {
     Kernel(OwnedFd),
     Other(Arc<dyn EthtoolEnd>),
 }
 
-/// Answers ethtool requests in the kernel's place: a card that is not there, for tests.
+/// Answers ethtool requests in place of the kernel: a fake card for tests.
 pub trait EthtoolEnd: fmt::Debug + Send + Sync {
-    /// Answers one request in its own bytes, as the ioctl `SIOCETHTOOL` does: its command is the first word.
+    /// Answers one request in place, as the ioctl `SIOCETHTOOL` does: its command is the first word.
     ///
     /// # Errors
-    /// The refusal that a driver would give, with its number.
+    /// The error that a driver would return, with its number.
     fn answer(&self, interface: &str, request: &mut [u8]) -> io::Result<()>;
 }
 
@@ -104,7 +104,7 @@ mod strings {
     pub(super) const FEATURES: u32 = 4;
 }
 
-/// More names than any driver has counters: what claims more is no answer.
+/// More names than any driver has counters: a larger claim is invalid.
 const MOST_STRINGS: usize = 1 << 20;
 
 impl EthtoolSocket {
@@ -115,26 +115,26 @@ impl EthtoolSocket {
         if fd < 0 {
             return Err(EthtoolError::Open { source: io::Error::last_os_error() });
         }
-        // SAFETY: `socket` just made this descriptor and nobody else knows it.
+        // SAFETY: `socket` just created this descriptor, and nothing else owns it.
         Ok(Self { end: End::Kernel(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
-    /// One whose requests something else than the kernel answers.
+    /// A socket whose requests are answered by something other than the kernel.
     pub fn over(end: Arc<dyn EthtoolEnd>) -> Self {
         Self { end: End::Other(end) }
     }
 
-    /// Every feature that this kernel knows, as it is on `interface`.
+    /// Every feature that this kernel knows, with its state on `interface`.
     pub fn features(&self, interface: &str) -> Result<Vec<Feature>, EthtoolError> {
         let names = self.names(interface, strings::FEATURES)?;
         let answer = self.feature_words(interface, names.len())?;
         Ok(parse_features(&names, answer.bytes()))
     }
 
-    /// Switches features by name. Needs CAP_NET_ADMIN.
+    /// Turns features on or off by name. Needs CAP_NET_ADMIN.
     ///
-    /// A name that this kernel does not have changes nothing. Where a feature did not become what was asked, the
-    /// others did all the same.
+    /// If the kernel does not have one of the names, nothing changes. If one feature did not take the requested state,
+    /// the others still did.
     pub fn set_features(&self, interface: &str, wanted: &[(&str, bool)]) -> Result<(), EthtoolError> {
         const ETHTOOL_SFEATURES: u32 = 0x3b;
         let names = self.names(interface, strings::FEATURES)?;
@@ -168,10 +168,10 @@ impl EthtoolSocket {
         Ok(parse_driver(answer.bytes()))
     }
 
-    /// How many receive rings are in use; `None` where the driver does not tell, as those with one ring do.
+    /// How many receive rings are in use; `None` if the driver does not report it, like drivers with one ring.
     fn rx_rings(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
         const ETHTOOL_GRXRINGS: u32 = 0x2d;
-        // struct ethtool_rxnfc: command, flow type, then the answer, and 176 bytes more.
+        // struct ethtool_rxnfc: command, flow type, then the answer, and 176 more bytes.
         let mut answer = Buffer::new(&[ETHTOOL_GRXRINGS, 0, 0, 0], 176);
         match self.ask(interface, &mut answer, "count the receive rings") {
             Ok(()) => Ok(Some(answer.u32(2))),
@@ -182,7 +182,7 @@ impl EthtoolSocket {
         }
     }
 
-    /// The driver's own counters (`ethtool -S`) in the driver's order; empty where it has none.
+    /// The driver's own counters (`ethtool -S`) in the driver's order; empty if it has none.
     pub fn statistics(&self, interface: &str) -> Result<Vec<(String, u64)>, EthtoolError> {
         const ETHTOOL_GSTATS: u32 = 0x1d;
         let names = self.names(interface, strings::STATISTICS)?;
@@ -191,7 +191,7 @@ impl EthtoolSocket {
         }
         let mut answer = Buffer::new(&[ETHTOOL_GSTATS, names.len() as u32], names.len() * 8);
         self.ask(interface, &mut answer, "read the counters")?;
-        // A driver whose queues changed in between answers for another list of names.
+        // If the driver's queues changed in between, its answer belongs to another list of names.
         parse_statistics(&names, answer.bytes()).ok_or_else(|| EthtoolError::Refused {
             action: "read the counters",
             interface: interface.to_owned(),
@@ -208,7 +208,7 @@ impl EthtoolSocket {
         Ok(answer)
     }
 
-    /// The names in a set of strings; none where the driver has no such set.
+    /// The names in a set of strings; none if the driver has no such set.
     fn names(&self, interface: &str, set: u32) -> Result<Vec<String>, EthtoolError> {
         const ETHTOOL_GSSET_INFO: u32 = 0x37;
         const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -227,9 +227,9 @@ impl EthtoolSocket {
         Ok(parse_names(names.bytes()))
     }
 
-    /// An answer that no driver can mean.
+    /// An impossible answer.
     fn odd(&self, interface: &str, action: &'static str) -> EthtoolError {
-        let source = io::Error::new(io::ErrorKind::InvalidData, "the driver's answer makes no sense");
+        let source = io::Error::new(io::ErrorKind::InvalidData, "the driver's answer is invalid");
         EthtoolError::Refused { action, interface: interface.to_owned(), source }
     }
 

@@ -1,4 +1,4 @@
-//! Generic netlink: finding a family by its name, and asking it. The families are [`crate::netdev`] and
+//! Generic netlink: finding a family by its name, and sending it requests. The families are [`crate::netdev`] and
 //! [`crate::ethtool::EthtoolNetlink`].
 
 use crate::netlink::{Attributes, NetlinkError, Refusal, Request, Socket};
@@ -41,7 +41,7 @@ impl Family {
         Request::new(self.number, flags, &command(number))
     }
 
-    /// Sends a request; gives the attributes of each message of the answer to `each`.
+    /// Sends a request; calls `each` with the attributes of each message of the answer.
     pub(crate) fn ask(
         &mut self,
         request: Request,

@@ -1,14 +1,14 @@
-//! Work whose instructions are known beforehand: what a counter of instructions is checked with.
+//! Work with a known number of instructions, to check a counter of instructions.
 
 use std::{io, os::fd::OwnedFd};
 
 use crate::bpf_program;
 
-/// Executes two instructions `times` times, and a few around them; on other architectures than x86-64 nothing.
+/// Executes two instructions `times` times, and a few around them; nothing on architectures other than x86-64.
 pub fn loop_of_two(times: u64) {
     #[cfg(target_arch = "x86_64")]
     if times > 0 {
-        // SAFETY: the loop changes the register that it is given and the flags, and nothing else.
+        // SAFETY: the loop changes the register it is given and the flags, and nothing else.
         unsafe {
             std::arch::asm!("2:", "dec {left}", "jnz 2b", left = inout(reg) times => _, options(nomem, nostack));
         }
@@ -17,7 +17,7 @@ pub fn loop_of_two(times: u64) {
     let _ = times;
 }
 
-/// Calls the kernel `times` times for nothing: it refuses to close a file that cannot be open.
+/// Makes `times` system calls without effect: the kernel refuses to close an invalid descriptor.
 pub fn failing_calls(times: u64) {
     for _ in 0..times {
         // SAFETY: no descriptor has this number.
@@ -27,7 +27,7 @@ pub fn failing_calls(times: u64) {
 }
 
 /// Fills `bytes` bytes of a buffer by one string instruction (`rep stosb`), `times` times; on other architectures than
-/// x86-64 nothing.
+/// x86-64 it does nothing.
 pub fn string_fills(buffer: &mut [u8], times: u64) {
     for _ in 0..times {
         #[cfg(target_arch = "x86_64")]
@@ -48,12 +48,12 @@ pub fn string_fills(buffer: &mut [u8], times: u64) {
     }
 }
 
-/// An XDP program whose run takes `more` instructions more than the shortest's; for [`run`](crate::bpf_program::run).
+/// An XDP program with `more` more instructions than the shortest one; for [`run`](crate::bpf_program::run).
 ///
 /// # Errors
-/// What the kernel said: loading programs needs CAP_BPF.
+/// The kernel's error: loading programs needs CAP_BPF.
 pub fn xdp_program(more: usize) -> io::Result<OwnedFd> {
-    /// `r0 += 1` of 64 bits: one instruction of the CPU, too.
+    /// `r0 += 1` of 64 bits: also one CPU instruction.
     const ADD: [u8; 8] = [0x07, 0, 0, 0, 1, 0, 0, 0];
     /// `r0 = 1`, XDP_DROP.
     const DROP: [u8; 8] = [0xb7, 0, 0, 0, 1, 0, 0, 0];

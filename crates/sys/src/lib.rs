@@ -1,4 +1,4 @@
-//! The Linux boundary, safe outside: the only crate with `unsafe`.
+//! The Linux boundary with a safe interface: the only crate with `unsafe`.
 //!
 //! One module per kernel interface, each named after it; nothing here knows what a lab, a port or a run is.
 

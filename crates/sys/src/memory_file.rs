@@ -1,4 +1,4 @@
-//! Files in memory (`memfd_create`): for what a child process shall open although no folder has it.
+//! Files in memory (`memfd_create`): files without a folder that a child process can open.
 
 use std::{
     ffi::CStr,
@@ -17,7 +17,7 @@ pub fn memory_file(name: &CStr, content: &[u8]) -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made the descriptor, and nobody else has it.
+    // SAFETY: the kernel just created the descriptor, and nothing else owns it.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     file.write_all(content)?;
     Ok(file)

@@ -14,7 +14,7 @@ pub struct NetdevSocket {
     family: Family,
 }
 
-/// One NAPI instance: what polls a receive queue.
+/// One NAPI instance: it polls a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Napi {
     /// Its number, unique on this machine.
@@ -27,14 +27,14 @@ pub struct Napi {
     pub polling: NapiPolling,
 }
 
-/// How a NAPI instance polls; `None` is what this kernel does not tell, and what a change leaves alone.
+/// How a NAPI instance polls; `None` means not reported by this kernel, or not changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NapiPolling {
-    /// How many polls that found nothing go by before its interrupt comes back (since Linux 6.13).
+    /// Empty polls before its interrupt is enabled again (since Linux 6.13).
     pub defer_hard_irqs: Option<u32>,
-    /// Nanoseconds that GRO may hold packets back, and until it is polled without an interrupt (since Linux 6.13).
+    /// Nanoseconds that GRO may hold packets, and until the next poll without an interrupt (since Linux 6.13).
     pub gro_flush_timeout_ns: Option<u64>,
-    /// Nanoseconds that its interrupt stays away while an application polls (since Linux 6.13).
+    /// Nanoseconds that its interrupt stays off while an application polls (since Linux 6.13).
     pub irq_suspend_timeout_ns: Option<u64>,
     /// Whether a thread runs it: 0 no, 1 yes, 2 one that never sleeps (since Linux 6.17).
     pub threaded: Option<u32>,
@@ -51,7 +51,7 @@ pub struct Queue {
     pub napi: Option<u32>,
 }
 
-/// What the driver counts of one queue; `None` where it does not.
+/// The driver's counters of one queue; `None` if not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// Its number among those of its direction.
@@ -76,7 +76,7 @@ impl NetdevSocket {
         Family::open(Self::FAMILY, Self::SINCE).map(|family| Self { family })
     }
 
-    /// Whether an interface's driver hands the card's stamps over to programs in XDP; `None` where the kernel does not
+    /// Whether an interface's driver passes the card's timestamps to XDP programs; `None` if the kernel does not
     /// say (since Linux 6.6).
     pub fn hands_stamps_to_xdp(&mut self, interface: u32) -> Result<Option<bool>, NetlinkError> {
         const DEV_GET: u8 = 1;
@@ -87,12 +87,12 @@ impl NetdevSocket {
         request.u32(IFINDEX, interface);
         let mut features = None;
         self.family.ask(request, |attributes| features = attributes.uint(XDP_RX_METADATA_FEATURES)).map_err(
-            |refusal| refusal.of("ask for the XDP features of", format!("interface number {interface}")),
+            |refusal| refusal.of("read the XDP features of", format!("interface number {interface}")),
         )?;
         Ok(features.map(|features| features & TIMESTAMP != 0))
     }
 
-    /// The queues of an interface, those that receive first (since Linux 6.8).
+    /// The queues of an interface, receive queues first (since Linux 6.8).
     pub fn queues(&mut self, interface: u32) -> Result<Vec<Queue>, NetlinkError> {
         const QUEUE_GET: u8 = 10;
         const IFINDEX: u16 = 2;
@@ -106,7 +106,7 @@ impl NetdevSocket {
         Ok(queues)
     }
 
-    /// What the driver counts of each queue (since Linux 6.10); empty where it counts none.
+    /// The driver's counters of each queue (since Linux 6.10); empty if it has none.
     pub fn queue_stats(&mut self, interface: u32) -> Result<Vec<QueueStats>, NetlinkError> {
         const QSTATS_GET: u8 = 12;
         const IFINDEX: u16 = 1;
@@ -172,7 +172,7 @@ mod napi {
 }
 
 impl Queue {
-    /// What a message of an answer says; `None` when it names no queue.
+    /// Parses a message of an answer; `None` when it names no queue.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let attributes = Attributes(body);
         const ID: u16 = 1;
@@ -184,7 +184,7 @@ impl Queue {
 }
 
 impl QueueStats {
-    /// What a message of an answer says; `None` when it names no queue.
+    /// Parses a message of an answer; `None` when it names no queue.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let attributes = Attributes(body);
         const QUEUE_TYPE: u16 = 2;
@@ -228,7 +228,7 @@ impl NapiPolling {
 }
 
 impl Napi {
-    /// What a message of an answer says; `None` when it names no instance.
+    /// Parses a message of an answer; `None` when it names no instance.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let attributes = Attributes(body);
         Some(Self {
@@ -239,7 +239,7 @@ impl Napi {
         })
     }
 
-    /// Keeps the thread of this instance on one CPU. Needs CAP_SYS_NICE over the whole machine, which root in a
+    /// Pins the thread of this instance to one CPU. Needs CAP_SYS_NICE over the whole machine, which root in a
     /// user namespace does not have.
     ///
     /// `NotFound` when the instance is not threaded, or its thread is hidden by a PID namespace.

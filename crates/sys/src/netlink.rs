@@ -1,6 +1,6 @@
-//! Netlink: requests out, answers in, and the kernel's own words when it refuses.
+//! Netlink: requests, answers, and the kernel's own error messages.
 //!
-//! What every netlink family shares; the families are [`crate::rtnetlink`] and [`crate::netdev`].
+//! Common parts of every netlink family; the families are [`crate::rtnetlink`] and [`crate::netdev`].
 //! Formats: `linux/netlink.h`, <https://docs.kernel.org/userspace-api/netlink/intro.html>.
 
 use std::io;
@@ -12,7 +12,7 @@ mod message;
 pub(crate) use message::{Attributes, Request, field};
 use message::{Message, messages};
 
-/// What a netlink request can fail with.
+/// Errors of netlink requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetlinkError {
@@ -25,11 +25,11 @@ pub enum NetlinkError {
     /// The request was sent and refused, or its answer could not be read.
     #[error("cannot {action} {object}{}", in_brackets(.kernel_says))]
     Refused {
-        /// What was tried, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// What it was tried on.
+        /// The object of the action.
         object: String,
-        /// The kernel's extended acknowledgement, when it gave one.
+        /// The kernel's extended acknowledgement, if any.
         kernel_says: Option<String>,
         /// The cause.
         source: io::Error,
@@ -48,7 +48,7 @@ fn in_brackets(text: &Option<String>) -> String {
     text.as_ref().map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-/// Why a request failed, before its sender says what it was for.
+/// Why a request failed, before the caller adds the action and its object.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) kernel_says: Option<String>,
@@ -68,7 +68,7 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// A socket that asks the kernel one thing at a time, in the network namespace where it was opened,
+/// A socket for one request at a time, in the network namespace where it was opened,
 /// whichever thread uses it.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -87,7 +87,7 @@ impl Socket {
             .map_err(|source| NetlinkError::Open { source })
     }
 
-    /// Sends `request` and gives the body of each message of the answer to `each`; returns once the kernel
+    /// Sends `request` and calls `each` with the body of each message of the answer; returns once the kernel
     /// has acknowledged it or a dump has ended.
     pub(crate) fn ask(&mut self, mut request: Request, mut each: impl FnMut(&[u8])) -> Result<(), Refusal> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -115,18 +115,18 @@ impl Socket {
         set_option(&self.fd, option, value)
     }
 
-    /// Waits until something has arrived, a signal has come, or for so long; what has arrived is thrown away.
+    /// Waits for a message, a signal or the timeout; discards messages.
     pub(crate) fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // One more than whole milliseconds: a wait that ends early would spin.
+        // Rounded up: a wait that ends early would spin.
         let timeout = i32::try_from(at_most.as_millis() + 1).unwrap_or(i32::MAX);
-        // SAFETY: one live `pollfd`, and the count says so.
+        // SAFETY: one live `pollfd`, and a count of 1.
         let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
         let error = io::Error::last_os_error();
         if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
-        // Left there, it would fill the buffer until the next answer finds no room. ENOBUFS says it was full.
+        // Unread messages would fill the buffer until the next answer does not fit. ENOBUFS means that it was full.
         loop {
             match self.receive() {
                 Ok(_) => {}
@@ -143,7 +143,7 @@ impl Socket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Without waiting: the kernel answers within `send`, so an answer that is not there never comes.
+    /// Without waiting: the kernel answers within `send`, so a missing answer never arrives.
     fn receive(&mut self) -> io::Result<usize> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let buffer = self.answer.as_mut_ptr().cast();
@@ -163,10 +163,10 @@ fn open(protocol: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `socket` just made this descriptor and nobody else knows it.
+    // SAFETY: `socket` just created this descriptor, and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     set_option(&fd, libc::NETLINK_EXT_ACK, 1)?;
-    // The kernel need not send our request back to us with an error.
+    // Errors need not include our request.
     set_option(&fd, libc::NETLINK_CAP_ACK, 1)?;
     Ok(fd)
 }
@@ -174,13 +174,13 @@ fn open(protocol: libc::c_int) -> io::Result<OwnedFd> {
 fn set_option(fd: &OwnedFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     let value = (&raw const value).cast();
-    // SAFETY: the value is a live `c_int` and the length says so.
+    // SAFETY: the value is a live `c_int` of the given length.
     let set = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_NETLINK, option, value, length) };
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl Message<'_> {
-    /// `None` while the answer goes on, then its end: an acknowledgement or a refusal.
+    /// `None` while the answer continues, then its end: an acknowledgement or an error.
     fn end(&self) -> Result<Option<()>, Refusal> {
         let Some(errno) = self.errno()? else { return Ok(None) };
         if errno == 0 {

@@ -1,5 +1,5 @@
-//! Network namespaces held by a descriptor: no name, no mount, gone with the last descriptor, socket and
-//! thread that uses them, also after a kill.
+//! Network namespaces held by a descriptor: no name, no mount, ended by the last descriptor, socket or
+//! thread that uses them, even after a kill.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +20,12 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// A new, empty namespace; the calling thread stays where it is. Needs CAP_SYS_ADMIN.
+    /// A new, empty namespace; the calling thread does not move. Needs CAP_SYS_ADMIN.
     ///
     /// `StorageFull` (ENOSPC) means that `/proc/sys/user/max_net_namespaces` is reached.
     pub fn create() -> io::Result<Self> {
         on_a_thread(|| {
-            // SAFETY: no pointers; only this thread, which ends here, leaves its namespace.
+            // SAFETY: no pointers; only this thread, which ends here, changes its namespace.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -38,7 +38,7 @@ impl NetNs {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    /// The namespace that a path leads to: `/proc/<pid>/ns/net`, or `/run/netns/<name>` as made by `ip netns`.
+    /// The namespace at a path: `/proc/<pid>/ns/net`, or `/run/netns/<name>` as made by `ip netns`.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { fd: File::open(path)?.into() })
     }
@@ -57,7 +57,7 @@ impl NetNs {
         Ok(Self { fd: self.fd.try_clone()? })
     }
 
-    /// Runs `work` on a thread of its own in this namespace and returns what it returns.
+    /// Runs `work` on a new thread in this namespace and returns its result.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| self.enter().map(|()| work()))
     }
@@ -67,17 +67,17 @@ impl NetNs {
         Ok(File::from(self.fd.try_clone()?).metadata()?.ino())
     }
 
-    /// A number that no other namespace has or gets until the machine is restarted. Since Linux 5.14.
+    /// A number that is unique among all namespaces until reboot. Since Linux 5.14.
     pub fn cookie(&self) -> io::Result<u64> {
         let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
-        // Where this thread is already, no capability is needed.
+        // The thread's present namespace needs no capability.
         let is_here = Self::current()?.inode()? == self.inode()?;
         let socket = if is_here { bind() } else { self.run(bind)? }?;
         let mut cookie = 0u64;
         let mut length = size_of_val(&cookie) as libc::socklen_t;
         let (level, option) = (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE);
         let value = (&raw mut cookie).cast();
-        // SAFETY: the value is a live `u64`, the length says so, and the kernel writes no more than that.
+        // SAFETY: the value is a live `u64` of the given length, and the kernel writes no more than that.
         let answer = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut length) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
     }
@@ -89,7 +89,7 @@ impl AsFd for NetNs {
     }
 }
 
-/// A namespace belongs to a thread: changing it on a new one leaves the caller alone.
+/// A namespace belongs to a thread: changing it on a new thread does not affect the caller.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().spawn_scoped(scope, work)?;
@@ -101,7 +101,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Resu
 mod tests {
     use super::*;
 
-    /// A namespace, or `None` with a loud word where this process may not create one.
+    /// A namespace, or `None` with a printed skip if this process may not create one.
     fn namespace() -> Option<NetNs> {
         match NetNs::create() {
             Ok(namespace) => Some(namespace),

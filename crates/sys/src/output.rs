@@ -2,7 +2,7 @@
 //! never replaced.
 //!
 //! A regular file is written under another name in the same folder, synced and renamed, so that its readers find the old
-//! content or the new one, whatever happens in between: a kill, a full disk. Symbolic links are followed.
+//! content or the new one, even after a kill or on a full disk. Symbolic links are followed.
 
 use std::{
     env, fs,
@@ -18,16 +18,16 @@ use tempfile::NamedTempFile;
 
 use crate::procfs::Process;
 
-/// A place that can be written to, as far as can be known beforehand.
+/// A destination that appears writable.
 #[derive(Debug)]
 pub struct Destination(Target);
 
 #[derive(Debug)]
 enum Target {
-    /// A regular file that exists, or one to be made.
+    /// An existing or new regular file.
     File { target: PathBuf, writes: Writes },
-    /// A device, a pipe, or a file that this process has open under a number: held open, because the reader of a pipe
-    /// takes a closed one for the end.
+    /// A device, a pipe, or a descriptor of this process: kept open, because the reader of a pipe
+    /// treats closing as the end.
     Open(fs::File),
 }
 
@@ -35,11 +35,11 @@ enum Target {
 enum Writes {
     /// Under another name in the same folder, then renamed.
     Beside,
-    /// Elsewhere, then copied: the file may be written, its folder may not.
+    /// Elsewhere, then copied: the file is writable, its folder is not.
     Elsewhere,
 }
 
-/// A file being written. Unless [`OutputFile::finish`] puts it in place, nothing is left of it.
+/// A file being written. Without [`OutputFile::finish`] nothing of it remains.
 #[derive(Debug)]
 pub struct OutputFile(Begun);
 
@@ -50,22 +50,22 @@ enum Begun {
     Open(fs::File),
 }
 
-/// What files are called that are being written, followed by their process.
+/// The name prefix of unfinished files, followed by their process.
 const UNFINISHED: &str = ".linerate-";
-/// As many symbolic links as the kernel follows (`MAXSYMLINKS`).
+/// The most symbolic links that the kernel follows (`MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
 impl Destination {
     /// Makes sure that a file can be written; leaves nothing behind.
     ///
     /// # Errors
-    /// The folder is absent or may not be written, the path is a folder, or no process reads the pipe.
+    /// The folder is missing or not writable, the path is a folder, or no process reads the pipe.
     pub fn check(path: &Path) -> io::Result<Self> {
         let (target, is_open_here) = followed(path)?;
         let found = match fs::metadata(&target) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_open_here => None,
-            // What is open here under a number may have no name.
+            // An open descriptor may have no name.
             Err(_) if is_open_here => Some(fs::metadata(path)?),
             Err(error) => return Err(error),
         };
@@ -80,7 +80,7 @@ impl Destination {
         let mut writing = fs::OpenOptions::new();
         writing.write(true);
         if kind.is_fifo() {
-            // A blocking open would wait for a reader for ever.
+            // A blocking open would wait for a reader forever.
             let first = writing.custom_flags(libc::O_NONBLOCK).open(path);
             let _held = first.map_err(|error| match error.raw_os_error() {
                 Some(libc::ENXIO) => io::Error::new(error.kind(), "no process reads this pipe"),
@@ -133,7 +133,7 @@ impl OutputFile {
         Destination::check(path)?.begin()
     }
 
-    /// Takes back what lies behind the first `len` bytes; a device or a pipe has them already.
+    /// Truncates to the first `len` bytes; a device or a pipe cannot be truncated.
     ///
     /// # Errors
     /// The kernel's.
@@ -147,10 +147,10 @@ impl OutputFile {
         file.seek(io::SeekFrom::End(0)).map(drop)
     }
 
-    /// Puts it in place; it stays open for more.
+    /// Moves it into place; it stays open for more.
     ///
     /// # Errors
-    /// When it cannot be put in place: an older file is then as it was.
+    /// When it cannot be moved into place: an older file is then unchanged.
     pub fn finish(self) -> io::Result<fs::File> {
         match self.0 {
             Begun::Open(file) => Ok(file),
@@ -167,7 +167,7 @@ impl OutputFile {
                 file.as_file().sync_all()?;
                 match file.persist(&target) {
                     Ok(file) => Ok(file),
-                    // A file that something is mounted on, as containers have them, cannot be replaced.
+                    // A mount point (as in containers) cannot be replaced.
                     Err(error) if error.error.kind() == io::ErrorKind::ResourceBusy => {
                         copy(error.file.reopen()?, &target)
                     }
@@ -194,14 +194,14 @@ impl Write for OutputFile {
 /// Writes a whole file.
 ///
 /// # Errors
-/// When it cannot be written: an older file is then as it was.
+/// When it cannot be written: an older file is then unchanged.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OutputFile::create(path)?;
     file.write_all(content)?;
     file.finish().map(drop)
 }
 
-/// Removes what killed processes left in a folder when they were writing; what a living one is writing stays.
+/// Removes unfinished files of killed processes in a folder; those of running processes stay.
 pub fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let owner = entry.file_name().to_str().and_then(owner_of);
@@ -211,7 +211,7 @@ pub fn remove_leftovers(folder: &Path) {
     }
 }
 
-/// Removes a file unless a process has it locked: one of another host or container, whose numbers mean nothing here.
+/// Removes a file unless a process has it locked: one of another host or container, whose process ids mean nothing here.
 fn remove_unlocked(path: &Path) {
     if fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok()) {
         fs::remove_file(path).ok();
@@ -230,17 +230,17 @@ fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     let Process { pid, start_ticks } = Process::this();
     let file = tempfile::Builder::new()
         .prefix(&format!("{UNFINISHED}{pid}-{start_ticks}-"))
-        // Less what the user masks, as for every new file.
+        // Reduced by the umask, like for every new file.
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(folder)
-        // The name of the unfinished file is not what the user gave.
+        // The user did not choose the name of the unfinished file.
         .map_err(|error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error))?;
-    // File systems without locks have no processes of other hosts either.
+    // File systems without locks are not shared with other hosts.
     file.as_file().try_lock().ok();
     Ok(file)
 }
 
-/// Where a path leads, and whether it names something that this process has open (`/dev/stdout`, `/dev/fd/3`).
+/// The target of a path, and whether it names a descriptor of this process (`/dev/stdout`, `/dev/fd/3`).
 fn followed(path: &Path) -> io::Result<(PathBuf, bool)> {
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {
@@ -276,7 +276,7 @@ fn copy(mut from: fs::File, target: &Path) -> io::Result<fs::File> {
     Ok(to)
 }
 
-/// Takes room on the disk for a file's first `len` bytes without changing it.
+/// Reserves disk space for a file's first `len` bytes without changing it.
 fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     if len == 0 {

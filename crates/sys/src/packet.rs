@@ -1,8 +1,8 @@
-//! Packet sockets (`AF_PACKET`, packet(7)): whole Ethernet frames past the protocol stack, through rings that
+//! Packet sockets (`AF_PACKET`, packet(7)): whole Ethernet frames that bypass the protocol stack, through rings that
 //! the kernel and this process share.
 //!
-//! The rings are code over memory that is given to them: a socket's mapping, and in the tests an array, where the
-//! test plays the kernel. Frames in many small calls instead of a ring go through
+//! The rings work on memory passed to them: a socket's mapping, or in tests an array, where the test plays the kernel.
+//! Frames in many small calls instead of a ring go through
 //! [`SendBatch`](crate::udp::SendBatch).
 
 mod memory;

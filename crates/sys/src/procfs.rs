@@ -1,6 +1,6 @@
-//! Counters that the kernel shows as text below `/proc`: a pure parser and a thin reader for each file.
+//! Counters in text files below `/proc`: a pure parser and a thin reader for each file.
 //!
-//! Parsers take any text; what they cannot read is an error that names the line, never a panic.
+//! Parsers accept any text; unreadable text is an error that names the line, never a panic.
 
 use std::fs;
 use std::io;
@@ -37,8 +37,8 @@ pub enum ProcError {
         /// The cause.
         source: io::Error,
     },
-    /// The file reads otherwise than expected.
-    #[error("cannot make sense of {path}")]
+    /// The file has an unexpected format.
+    #[error("cannot parse {path}")]
     Parse {
         /// The file.
         path: &'static str,
@@ -52,18 +52,18 @@ pub fn stat() -> Result<Stat, ProcError> {
     read("/proc/stat", parse_stat)
 }
 
-/// What each CPU's network softirq did, from `/proc/net/softnet_stat`; for the whole machine, whatever the
+/// Counters of each CPU's network softirq, from `/proc/net/softnet_stat`; for the whole machine, regardless of the
 /// calling thread's namespace.
 pub fn softnet_stat() -> Result<Vec<SoftnetStat>, ProcError> {
     read("/proc/thread-self/net/softnet_stat", parse_softnet_stat)
 }
 
-/// How often each CPU was interrupted, by source, from `/proc/interrupts`.
+/// Interrupts of each CPU, by source, from `/proc/interrupts`.
 pub fn interrupts() -> Result<Vec<Interrupt>, ProcError> {
     read("/proc/interrupts", parse_interrupts)
 }
 
-/// How often each CPU ran the receiving softirq, from `/proc/softirqs`.
+/// Runs of the receiving softirq on each CPU, from `/proc/softirqs`.
 pub fn softirqs() -> Result<Softirqs, ProcError> {
     read("/proc/softirqs", parse_softirqs)
 }
@@ -75,7 +75,7 @@ pub fn softirqs() -> Result<Softirqs, ProcError> {
 pub fn net_counters() -> Result<NetCounters, ProcError> {
     let mut counters = read("/proc/thread-self/net/snmp", parse_snmp)?;
     counters.extend(read("/proc/thread-self/net/netstat", parse_snmp)?);
-    // A kernel without IPv6 or without IPsec lacks one of them.
+    // A kernel without IPv6 or without IPsec lacks one of the files.
     for path in ["/proc/thread-self/net/snmp6", "/proc/thread-self/net/xfrm_stat"] {
         match read(path, parse_snmp6) {
             Ok(more) => counters.extend(more),

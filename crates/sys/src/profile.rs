@@ -1,6 +1,6 @@
-//! Where CPUs spend their time: a look at each CPU's stack at every beat of a timer (`perf_event_open`, `cpu-clock`).
+//! Where CPUs spend their time: samples of each CPU's stack at every timer event (`perf_event_open`, `cpu-clock`).
 //!
-//! Needs no counters in hardware. The timer cannot look while interrupts are off; such time shows at the place where
+//! Needs no hardware counters. The timer cannot sample while interrupts are off; such time shows at the place where
 //! they come on again.
 
 mod symbols;
@@ -14,13 +14,13 @@ use perf_event::{Builder, SampleFlag, events::Software};
 
 pub use symbols::{KernelSymbols, OwnSymbols};
 
-/// Bytes of the ring between kernel and sampler for each CPU: at 4000 looks a second and 64 frames each, a quarter of
+/// Bytes of the ring between kernel and sampler for each CPU: at 4000 samples a second and 64 frames each, a quarter of
 /// a second.
 const RING_BYTES: usize = 1 << 19;
-/// Different stacks that are kept apart; more are counted as lost.
+/// The most distinct stacks; further ones are counted as lost.
 const MOST_STACKS: usize = 100_000;
 
-/// Looks at some CPUs until dropped.
+/// Samples some CPUs until dropped.
 pub struct Sampler {
     rings: Vec<perf_event::Sampler>,
     own_pid: u32,
@@ -36,13 +36,13 @@ pub struct Stack {
     pub cpu: u32,
     /// Whose time it was.
     pub task: Task,
-    /// Addresses in the kernel from the function that ran to the outermost caller; empty in user space.
+    /// Addresses in the kernel from the running function to the outermost caller; empty in user space.
     pub kernel: Box<[u64]>,
     /// The address in user space, when it ran there.
     pub user: Option<u64>,
 }
 
-/// Whose time a look found, by the thread that an interrupt interrupts.
+/// The owner of a sample's time: the interrupted thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Task {
     /// Nobody's.
@@ -56,14 +56,14 @@ pub enum Task {
 /// What all looks saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
-    /// Each stack and how often it was seen, in no order that means anything.
+    /// Each stack and its number of samples, in no particular order.
     pub stacks: Vec<(Stack, u64)>,
-    /// Looks that the kernel had no room to report.
+    /// Samples that the kernel could not report for lack of room.
     pub lost: u64,
 }
 
 impl Sampler {
-    /// Begins to look at `cpus`, every `period_ns` of each one's time.
+    /// Starts sampling `cpus`, every `period_ns` of each CPU's time.
     ///
     /// # Errors
     /// `EACCES` or `EPERM` without CAP_PERFMON while `kernel.perf_event_paranoid` is above 0; `EINVAL` when the period
@@ -87,7 +87,7 @@ impl Sampler {
         })
     }
 
-    /// Takes what was seen out of the rings; several times a second, or looks are lost.
+    /// Drains the rings; call it several times a second, or samples are lost.
     pub fn drain(&mut self) {
         let Self { rings, own_pid, threads, stacks, lost } = self;
         for ring in rings {
@@ -108,14 +108,14 @@ impl Sampler {
                     None => {}
                 }
             }
-            // A CPU without ticks (idle, or NO_HZ_FULL) counts all looks as of one tick, and after some hundred
-            // (`kernel.perf_event_max_sample_rate`) the kernel stops looking there; starting anew forgets them. What
-            // cannot be started anew goes on as it is.
+            // A tickless CPU (idle, or NO_HZ_FULL) counts all samples as of one tick, and after some hundred
+            // (`kernel.perf_event_max_sample_rate`) the kernel stops sampling there; restarting the event resets that. An
+            // event that cannot be restarted continues unchanged.
             ring.disable().and_then(|()| ring.enable()).ok();
         }
     }
 
-    /// Everything seen since the start, or since the last call.
+    /// All samples since the start, or since the last call.
     pub fn take(&mut self) -> Samples {
         self.drain();
         let stacks = std::mem::take(&mut self.stacks).into_iter().collect();
@@ -140,8 +140,8 @@ struct Look {
 }
 
 impl Seen {
-    /// Reads a record's body as perf_event_open(2) lays it out for the sample type asked for; other kinds are `None`.
-    /// The library's own parser refuses records whose call chain is empty, which all looks at user space are.
+    /// Reads a record's body in the layout of perf_event_open(2) for the requested sample type; other kinds are `None`.
+    /// The library's own parser refuses records whose call chain is empty, which all samples of user space are.
     fn parse(kind: u32, body: &[u8]) -> Option<Self> {
         const PERF_RECORD_LOST: u32 = 2;
         const PERF_RECORD_SAMPLE: u32 = 9;
@@ -152,7 +152,7 @@ impl Seen {
             PERF_RECORD_SAMPLE => {
                 let frames = usize::try_from(word(3)?).ok()?;
                 let chain: Option<Vec<u64>> = (4..4usize.checked_add(frames)?).map(word).collect();
-                // What is not an address marks where the kernel's part begins.
+                // A marker instead of an address shows where the kernel's part begins.
                 let kernel = chain?.into_iter().filter(|address| !is_marker(*address)).collect();
                 Some(Self::Look(Look {
                     address: word(0)?,
@@ -176,7 +176,7 @@ fn task(own_pid: u32, pid: u32, tid: u32, threads: &mut BTreeMap<u32, String>) -
     if tid == 0 {
         return Task::Idle;
     }
-    // Threads come and go; as many as a machine has at a time are remembered.
+    // Threads come and go; the cache holds as many as a machine runs at a time.
     const MOST_THREADS: usize = 10_000;
     if threads.len() >= MOST_THREADS {
         threads.clear();
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(Seen::parse(5, &kernel), None);
     }
 
-    /// A function that keeps its name whatever is optimised.
+    /// A function that keeps its name under all optimisations.
     #[inline(never)]
     fn be_busy() {
         let end = Instant::now() + Duration::from_millis(300);
@@ -251,7 +251,7 @@ mod tests {
         let own = OwnSymbols::read().unwrap();
         let in_this_file = |address: u64| own.name(address).is_some_and(|name| name.contains("be_busy"));
         let found = samples.stacks.iter().filter_map(|(stack, _)| stack.user).any(in_this_file);
-        assert!(found, "the function that was busy is named");
-        assert_eq!(seen(&sampler), 0, "what was taken is not taken again");
+        assert!(found, "the busy function is named");
+        assert_eq!(seen(&sampler), 0, "samples taken once are not taken again");
     }
 }

@@ -1,4 +1,4 @@
-//! Clocks that PTP keeps: hardware clocks (`/dev/ptp*`) beside the wall clock, and what the daemon says of them.
+//! Clocks under PTP: hardware clocks (`/dev/ptp*`) compared to the wall clock, and the daemon's report about them.
 
 use std::{
     fs::{self, File},
@@ -10,22 +10,22 @@ use libc::ptp_clock_time as Time;
 
 mod daemon;
 
-pub use daemon::{Following, PTP4L_SOCKET, following};
+pub use daemon::{ClockIdentity, Following, PTP4L_SOCKET, PortState, following};
 
-/// A hardware clock as it stood beside the wall clock.
+/// A hardware clock compared to the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PtpClock {
     /// Its file.
     pub device: String,
-    /// What its driver calls it.
+    /// Its driver's name for it.
     pub name: String,
-    /// By how much it is ahead of the wall clock, whole seconds between TAI and UTC taken off where it counts TAI.
+    /// Its lead over the wall clock, less the whole seconds between TAI and UTC if it counts TAI.
     pub ahead_ns: i64,
-    /// The wall clock was read twice, so far apart, around the look at it: by half of that `ahead_ns` may be wrong.
+    /// The time between the two readings of the wall clock around its own reading: half of it is the error bound of `ahead_ns`.
     pub within_ns: u64,
 }
 
-/// All hardware clocks that can be read; without any, or without the right to open them, none.
+/// All hardware clocks that can be opened and read.
 pub fn clocks() -> Vec<PtpClock> {
     let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -47,18 +47,18 @@ fn ns(time: Time) -> i128 {
     i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)
 }
 
-/// The wall clock, the hardware clock and the wall clock again, some times.
+/// Reads the wall clock, the hardware clock and the wall clock again, several times.
 fn offsets(file: &File) -> io::Result<Vec<[Time; 3]>> {
     const SAMPLES: usize = 9;
-    // SAFETY: zeros are numbers like others.
+    // SAFETY: all-zero bytes are a valid value.
     let mut offsets: libc::ptp_sys_offset_extended = unsafe { mem::zeroed() };
     offsets.n_samples = SAMPLES as u32;
-    // SAFETY: the request is for what `offsets` is, which the kernel reads and writes.
+    // SAFETY: the request matches the type of `offsets`, which the kernel reads and writes.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::PTP_SYS_OFFSET_EXTENDED, &raw mut offsets) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(offsets.ts[..SAMPLES].to_vec()) }
 }
 
-/// Of the sample whose two looks at the wall clock are closest: how far the clock between is ahead of their middle.
+/// From the sample with the closest two readings of the wall clock: the lead of the hardware clock over their midpoint.
 fn best(samples: &[[Time; 3]]) -> Option<(i64, u64)> {
     let read = samples.iter().map(|[before, clock, after]| {
         let within = ns(*after) - ns(*before);
@@ -70,7 +70,7 @@ fn best(samples: &[[Time; 3]]) -> Option<(i64, u64)> {
 
 /// A clock that counts TAI is some whole seconds ahead of UTC.
 fn without_leaps(ahead_ns: i64, tai_seconds: i32) -> i64 {
-    // What nobody told the kernel: the number since 2017.
+    // The default when the kernel was not given it: the value since 2017.
     const LEAPS: i32 = 37;
     let leaps = if tai_seconds == 0 { LEAPS } else { tai_seconds };
     let without = ahead_ns.saturating_sub(i64::from(leaps) * 1_000_000_000);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn whole_seconds_between_tai_and_utc_are_no_offset() {
         assert_eq!(without_leaps(37_000_000_120, 37), 120);
-        assert_eq!(without_leaps(37_000_000_120, 0), 120, "the kernel was not told");
+        assert_eq!(without_leaps(37_000_000_120, 0), 120, "the kernel was not given it");
         assert_eq!(without_leaps(-80, 37), -80);
         assert_eq!(without_leaps(5_000_000_000, 37), 5_000_000_000);
     }

@@ -29,9 +29,9 @@ pub struct RouteSocket {
 pub mod flag {
     /// Put up by the administrator.
     pub const UP: u32 = libc::IFF_UP as u32;
-    /// Asks nobody for hardware addresses: neither by ARP nor by neighbour discovery.
+    /// Resolves no hardware addresses: neither by ARP nor by neighbour discovery.
     pub const NO_ARP: u32 = libc::IFF_NOARP as u32;
-    /// Takes packets for every hardware address.
+    /// Accepts packets for every hardware address.
     pub const PROMISCUOUS: u32 = libc::IFF_PROMISC as u32;
 }
 
@@ -42,7 +42,7 @@ pub struct VethPair<'a> {
     pub near: VethEnd<'a>,
     /// The other end.
     pub far: VethEnd<'a>,
-    /// Where the other end goes.
+    /// The namespace of the other end.
     pub far_namespace: BorrowedFd<'a>,
     /// Transmit queues and receive queues of either end.
     pub queues: u32,
@@ -71,7 +71,7 @@ impl RouteSocket {
         self.ask(veth_request(pair), "create", object)
     }
 
-    /// Creates a bridge that joins only what is put into it: no spanning tree, and it asks nobody for groups.
+    /// Creates a plain bridge: no spanning tree, and no multicast queries.
     pub fn create_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
         self.ask(bridge_request(name), "create", format!("bridge {name}"))
     }
@@ -105,24 +105,24 @@ impl RouteSocket {
         self.one_link(Request::new(libc::RTM_GETLINK, 0, &link_header(index, 0, 0)), number(index))
     }
 
-    /// Gives the link exactly the flags `on` out of those in `mask`; both are made of [`flag`].
+    /// Sets the link's flags in `mask` to `on`; both consist of [`flag`].
     pub fn change_flags(&mut self, index: u32, on: u32, mask: u32) -> Result<(), NetlinkError> {
         let header = link_header(index, on, mask);
         self.ask(Request::new(libc::RTM_NEWLINK, 0, &header), "change the flags of", number(index))
     }
 
-    /// Waits until the link can carry packets, or until `deadline`; says whether it can.
+    /// Waits until the link can carry packets, or until `deadline`; returns whether it can.
     ///
-    /// The kernel starts a link's queues some time after both ends are up; what is sent before is dropped.
+    /// The kernel starts a link's queues some time after both ends are up; earlier packets are dropped.
     pub fn wait_until_up(&mut self, index: u32, deadline: Instant) -> Result<bool, NetlinkError> {
         let changes = Changes { group: libc::RTNLGRP_LINK, of: "network interfaces" };
         self.wait(changes, deadline, |route| Ok(route.link_by_index(index)?.operational))
     }
 
-    /// Waits until the namespace takes packets for `address`, or until `deadline`; says whether it does.
+    /// Waits until the namespace accepts packets for `address`, or until `deadline`; returns whether it does.
     ///
-    /// The kernel adds the local route of an IPv6 address some time after the address, in a worker of its own;
-    /// what arrives before is dropped.
+    /// The kernel adds the local route of an IPv6 address some time after the address, in a background worker;
+    /// earlier packets are dropped.
     pub fn wait_until_local(&mut self, address: IpAddr, deadline: Instant) -> Result<bool, NetlinkError> {
         let changes = Changes { group: libc::RTNLGRP_IPV6_ROUTE, of: "routes" };
         self.wait(changes, deadline, |route| route.is_local(address))
@@ -146,7 +146,7 @@ impl RouteSocket {
     ) -> Result<bool, NetlinkError> {
         let failed = |source: io::Error| Refusal::from(source).of("wait for changes of", changes.of);
         let group = changes.group as libc::c_int;
-        // Listening before looking: a change in between is not missed.
+        // Subscribes before reading, so that no change in between is missed.
         self.socket.set_option(libc::NETLINK_ADD_MEMBERSHIP, group).map_err(failed)?;
         let outcome = loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -159,7 +159,7 @@ impl RouteSocket {
         outcome
     }
 
-    /// Keeps the kernel from giving the link an IPv6 address of its own making; to be done while it is down.
+    /// Keeps the kernel from generating an IPv6 address for the link; call it while the link is down.
     pub fn disable_address_generation(&mut self, index: u32) -> Result<(), NetlinkError> {
         const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
@@ -178,14 +178,14 @@ impl RouteSocket {
         self.ask(address_request(index, address, prefix), "add", object)
     }
 
-    /// Takes an address away again.
+    /// Removes an address.
     pub fn delete_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<(), NetlinkError> {
         let object = format!("address {address}/{prefix} of {}", number(index));
         self.ask(address_message(libc::RTM_DELADDR, 0, index, address, prefix), "delete", object)
     }
 
-    /// Moves a link to another namespace, where it is down and without addresses. A namespace that ends gives
-    /// hardware back to the machine's first one.
+    /// Moves a link to another namespace, where it is down and without addresses. A namespace that ends returns
+    /// hardware back to the machine's initial one.
     pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
         request.u32(libc::IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
@@ -194,7 +194,7 @@ impl RouteSocket {
 
     /// The addresses of an interface.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
-        // Length of `struct ifaddrmsg`: everything 0 asks for all.
+        // Length of `struct ifaddrmsg`: all zeros request everything.
         let request = Request::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; ADDRESS_HEADER]);
         let mut addresses = Vec::new();
         self.socket
@@ -203,7 +203,7 @@ impl RouteSocket {
         Ok(addresses)
     }
 
-    /// Adds a neighbour that is never asked for and never forgotten.
+    /// Adds a permanent neighbour.
     pub fn add_neighbour(&mut self, index: u32, address: IpAddr, mac: [u8; 6]) -> Result<(), NetlinkError> {
         let object = format!("neighbour {address} to {}", number(index));
         self.ask(neighbour_request(index, address, mac), "add", object)
@@ -216,7 +216,7 @@ impl RouteSocket {
         self.ask(move_request(index, to), "move", number(index))
     }
 
-    /// Gives a link another name; it has to be down.
+    /// Gives a link another name; it must be down.
     pub fn rename_link(&mut self, index: u32, name: &str) -> Result<(), NetlinkError> {
         let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, 0, 0));
         request.string(libc::IFLA_IFNAME, name);
@@ -230,7 +230,7 @@ impl RouteSocket {
         self.ask(request, "set the MTU of", number(index))
     }
 
-    /// Deletes a link; a veth takes its peer along.
+    /// Deletes a link; the peer of a veth is deleted too.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0, 0)), "delete", number(index))
     }
@@ -249,7 +249,7 @@ impl RouteSocket {
     }
 }
 
-/// A multicast group of rtnetlink, and what it tells the changes of.
+/// A multicast group of rtnetlink, and the objects whose changes it reports.
 #[derive(Clone, Copy)]
 struct Changes {
     group: libc::c_uint,
@@ -321,13 +321,13 @@ fn address_message(kind: u16, how: libc::c_int, index: u32, address: IpAddr, pre
 /// Length of `struct ifaddrmsg`.
 const ADDRESS_HEADER: usize = 8;
 
-/// The address that a message tells, when it is one of this interface.
+/// The address in a message, when it is one of this interface.
 fn address_of(body: &[u8], index: u32) -> Option<IpAddr> {
     let attributes = Attributes(body.get(ADDRESS_HEADER..)?);
     if u32::from_ne_bytes(field(body, 4)?) != index {
         return None;
     }
-    // On a link between two hosts IFA_ADDRESS is the other one.
+    // On a point-to-point link IFA_ADDRESS is the peer's address.
     let octets = attributes.find(libc::IFA_LOCAL).or_else(|| attributes.find(libc::IFA_ADDRESS))?;
     match octets.len() {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?)),
@@ -342,7 +342,7 @@ fn neighbour_header(index: u32, address: IpAddr, state: u16, flags: u8) -> [u8; 
     [family(address), 0, 0, 0, a, b, c, d, low, high, flags, 0]
 }
 
-/// A neighbour's address and MAC behind its header.
+/// A neighbour's address and MAC after its header.
 fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     let header = neighbour_header(index, address, libc::NUD_PERMANENT, 0);
     let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &header);
@@ -351,7 +351,7 @@ fn neighbour_request(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     request
 }
 
-/// `struct rtmsg`: family, length of the destination, then ten bytes that a question leaves 0.
+/// `struct rtmsg`: family, length of the destination, then ten bytes that a request leaves 0.
 fn route_request(address: IpAddr) -> Request {
     let octets = octets(address);
     let mut header = [0; 12];
@@ -362,7 +362,7 @@ fn route_request(address: IpAddr) -> Request {
     request
 }
 
-/// The type of route that an answer names, in `struct rtmsg`.
+/// The type of route in an answer, in `struct rtmsg`.
 fn route_type(body: &[u8]) -> Option<u8> {
     body.get(7).copied()
 }

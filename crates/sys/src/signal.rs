@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM: the first asks to stop and report, a second ends the process at once, as it would have
-//! without us. All that must not outlive the process is held by descriptors, so the kernel undoes it then.
+//! SIGINT and SIGTERM: the first requests a stop and a report, a second ends the process at once, as
+//! by default. Descriptors hold everything that must not outlive the process, so the kernel cleans up then.
 
 use std::{
     io, mem, ptr,
@@ -8,12 +8,12 @@ use std::{
 
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 
-/// How many of SIGINT and SIGTERM have come since [`catch`].
+/// Signals SIGINT and SIGTERM received since [`catch`].
 pub fn caught() -> u32 {
     CAUGHT.load(Ordering::Relaxed)
 }
 
-/// From now on counts the first SIGINT and the first SIGTERM instead of dying of them. Blocking calls are
+/// Counts the first SIGINT and the first SIGTERM from now on instead of ending the process. Blocking calls are
 /// interrupted.
 ///
 /// # Errors
@@ -35,12 +35,12 @@ pub fn catch() -> io::Result<()> {
 
 static HANGUPS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether SIGHUP came since this was asked last, after [`catch_hangup`].
+/// Whether SIGHUP arrived since the last call, after [`catch_hangup`].
 pub fn hung_up() -> bool {
     HANGUPS.swap(0, Ordering::Relaxed) > 0
 }
 
-/// From now on notes every SIGHUP instead of dying of it: services take it as the wish to read their files again.
+/// Records every SIGHUP from now on instead of ending the process: for services it means "reload your files".
 ///
 /// # Errors
 /// What the kernel said.

@@ -1,6 +1,6 @@
-//! AF_XDP sockets of other processes and what they lost, by netlink.
+//! AF_XDP sockets of other processes and their losses, by netlink.
 //!
-//! Formats: `linux/sock_diag.h`, `linux/xdp_diag.h`. Kernels may be built without (`CONFIG_XDP_SOCKETS_DIAG`).
+//! Formats: `linux/sock_diag.h`, `linux/xdp_diag.h`. Kernels may lack it (`CONFIG_XDP_SOCKETS_DIAG`).
 
 use crate::{
     netlink::{Attributes, NetlinkError, Request, Socket, field},
@@ -16,7 +16,7 @@ pub struct XdpSocket {
     pub interface: u32,
     /// The queue.
     pub queue: u32,
-    /// What the kernel counted since it was opened.
+    /// The kernel's counts since it was opened.
     pub statistics: XskStatistics,
 }
 
@@ -29,10 +29,10 @@ const XDP_DIAG_STATS: u16 = 9;
 /// Length of `struct xdp_diag_msg`: family, type, padding, inode, cookie.
 const HEADER: usize = 16;
 
-/// All AF_XDP sockets of the calling thread's network namespace; `None` where the kernel does not tell.
+/// All AF_XDP sockets of the calling thread's network namespace; `None` if the kernel does not support it.
 ///
 /// # Errors
-/// [`NetlinkError`]: no netlink, or the kernel refuses for another reason.
+/// [`NetlinkError`]: no netlink, or another error of the kernel.
 pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>, NetlinkError> {
     let mut socket = Socket::open(libc::NETLINK_SOCK_DIAG)?;
     let mut sockets = Vec::new();
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_tell_is_no_error() {
-        // This thread's namespace may hold sockets of other tests: only the answer's form is known.
+        // This thread's namespace may hold sockets of other tests: only the answer's form is checked.
         xdp_sockets().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! sysfs as a chosen network namespace sees it, root or not, without touching the mount table.
+//! sysfs as seen from a chosen network namespace, root or not, without touching the mount table.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ mod for_now;
 
 pub use for_now::ForNow;
 
-/// A sysfs instance that belongs to one network namespace. It is attached nowhere, so no path leads to it and it
+/// A sysfs instance that belongs to one network namespace. It is not attached to the mount tree, so no path leads to it and it
 /// ends with its descriptor.
 #[derive(Debug)]
 pub struct Sysfs {
@@ -23,7 +23,7 @@ impl Sysfs {
     /// Mounts sysfs for `namespace`. Needs CAP_SYS_ADMIN over it, and Linux 5.2.
     ///
     /// `PermissionDenied` in a user namespace means that the surrounding container hides parts of its own
-    /// `/sys`: the kernel then shows no fresh one to anybody inside.
+    /// `/sys`: the kernel then refuses a new one inside.
     pub fn of(namespace: &NetNs) -> io::Result<Self> {
         namespace.run(|| {
             // Mounting needs a mount namespace owned by the caller's user namespace; it ends with this thread.
@@ -35,7 +35,7 @@ impl Sysfs {
         })?
     }
 
-    /// A path to its root, good as long as this value lives and for this process only.
+    /// A path to its root, valid only in this process and while this value lives.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.root.as_raw_fd()).into()
     }
@@ -45,7 +45,7 @@ impl Sysfs {
         self.open_with(path, libc::O_WRONLY)?.write_all(text.as_bytes())
     }
 
-    /// What the file at `path`, relative to `/sys`, says, without the end of its line.
+    /// The content of the file at `path`, relative to `/sys`, without the line end.
     pub fn read(&self, path: &str) -> io::Result<String> {
         let text = io::read_to_string(self.open_with(path, libc::O_RDONLY)?)?;
         Ok(text.trim_end().into())
@@ -88,7 +88,7 @@ fn mount() -> io::Result<OwnedFd> {
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the caller's system call just returned this descriptor, and nobody else knows it.
+    // SAFETY: the caller's system call just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,4 @@
-//! TAP interfaces: what one end sends is read from a descriptor, one descriptor a queue.
+//! TAP interfaces: packets sent on the interface are read from a descriptor, one per queue.
 //!
 //! Formats: `linux/if_tun.h`, <https://docs.kernel.org/networking/tuntap.html>.
 
@@ -28,7 +28,7 @@ pub fn create_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
     const IFF_MULTI_QUEUE: i16 = 0x100;
     const IFF_NO_PI: i16 = 0x1000;
     const IFF_VNET_HDR: i16 = 0x4000;
-    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+    const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     let mut request = Request {
         name: [0; NAME],
         flags: IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE | IFF_VNET_HDR,
@@ -39,7 +39,7 @@ pub fn create_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
     place.copy_from_slice(name.as_bytes());
     let queue = |_| {
         let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-        // SAFETY: the request is a live `struct ifreq`, which the kernel reads and fills no further than its size.
+        // SAFETY: the request is a live `struct ifreq`, which the kernel reads and writes only within its size.
         let made = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, &raw mut request) };
         if made < 0 { Err(io::Error::last_os_error()) } else { Ok(file.into()) }
     };

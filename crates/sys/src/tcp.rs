@@ -1,4 +1,4 @@
-//! TCP streams for throughput: files and buffers handed over without copying, and bytes taken without reading them.
+//! TCP streams for throughput: sending files and buffers without copying, and discarding received bytes without reading them.
 
 use std::{
     fs::File,
@@ -18,14 +18,14 @@ pub struct StreamOptions {
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF` in bytes, `None` for the system's own tuning.
     pub receive_buffer_bytes: Option<usize>,
-    /// Ask for `MSG_ZEROCOPY`.
+    /// Enable `MSG_ZEROCOPY` (`SO_ZEROCOPY`).
     pub zero_copy: bool,
 }
 
 /// Listens; connections are accepted without waiting.
 ///
 /// # Errors
-/// What the kernel said: `EADDRINUSE`, `EADDRNOTAVAIL` …
+/// The kernel's error: `EADDRINUSE`, `EADDRNOTAVAIL` …
 pub fn listen(address: SocketAddr, options: &StreamOptions) -> io::Result<TcpListener> {
     let socket = stream(address, options)?;
     socket.set_reuse_address(true)?;
@@ -35,10 +35,10 @@ pub fn listen(address: SocketAddr, options: &StreamOptions) -> io::Result<TcpLis
     Ok(socket.into())
 }
 
-/// Connects; a call that cannot send for `patience` comes back with `WouldBlock`.
+/// Connects; a call that cannot send for `patience` returns `WouldBlock`.
 ///
 /// # Errors
-/// What the kernel said: `ECONNREFUSED`, `ENETUNREACH`, `EADDRINUSE` …
+/// The kernel's error: `ECONNREFUSED`, `ENETUNREACH`, `EADDRINUSE` …
 pub fn connect(
     local: SocketAddr,
     peer: SocketAddr,
@@ -49,7 +49,7 @@ pub fn connect(
     socket.bind(&SockAddr::from(local))?;
     socket.connect(&SockAddr::from(peer))?;
     socket.set_write_timeout(Some(patience))?;
-    // Each send is to leave as it was asked for, not joined with the next.
+    // Each send leaves on its own, not merged with the next (TCP_NODELAY).
     socket.set_tcp_nodelay(true)?;
     if options.zero_copy {
         set_zero_copy(&socket)?;
@@ -83,10 +83,10 @@ fn set_zero_copy(socket: &Socket) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends up to `bytes` of a file from `offset` on without reading them; returns how many were taken.
+/// Sends up to `bytes` of a file from `offset` on without reading them; returns the number accepted.
 ///
 /// # Errors
-/// `WouldBlock` when the socket takes nothing for now; what else the kernel says.
+/// `WouldBlock` when the socket accepts nothing now; other errors of the kernel.
 pub fn send_file(socket: &TcpStream, file: &File, offset: u64, bytes: usize) -> io::Result<usize> {
     let mut offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: both descriptors are open, and `offset` is a local that the call may write to.
@@ -94,11 +94,11 @@ pub fn send_file(socket: &TcpStream, file: &File, offset: u64, bytes: usize) -> 
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends bytes that the kernel may read until it says it is done ([`completions`]); they must not change meanwhile, or
-/// the peer receives what they are then.
+/// Sends bytes that the kernel may read until a completion reports it done ([`completions`]); they must not change before, or
+/// the peer receives the changed bytes.
 ///
 /// # Errors
-/// `ENOBUFS` when too many sends are unfinished; `WouldBlock`; what else the kernel says.
+/// `ENOBUFS` when too many sends are unfinished; `WouldBlock`; other errors of the kernel.
 pub fn send_zero_copy(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
     // SAFETY: pointer and length are those of one slice. The kernel only reads, and pins the pages it reads later.
@@ -106,7 +106,7 @@ pub fn send_zero_copy(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// What became of zero-copy sends.
+/// The results of zero-copy sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Completions {
     /// Sends that the kernel is done with.
@@ -118,7 +118,7 @@ pub struct Completions {
 /// Takes the completions that wait on a socket's error queue; never blocks.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn completions(socket: &TcpStream) -> io::Result<Completions> {
     let mut all = Completions::default();
     while let Some((first, last, copied)) = completion(socket)? {
@@ -142,7 +142,7 @@ fn completion(socket: &TcpStream) -> io::Result<Option<(u32, u32, bool)>> {
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
-    // SAFETY: the header leads to `control`, which lives on, and gives its length.
+    // SAFETY: the header points to `control`, which lives on, and gives its length.
     let got = unsafe {
         libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
     };
@@ -162,10 +162,10 @@ fn completion(socket: &TcpStream) -> io::Result<Option<(u32, u32, bool)>> {
     Ok(Some((word(24), word(28), control.0[22] == COPIED)))
 }
 
-/// Takes up to `at_most` received bytes out of the stream without copying them anywhere; 0 is the stream's end.
+/// Takes up to `at_most` received bytes out of the stream without copying them; 0 is the stream's end.
 ///
 /// # Errors
-/// `WouldBlock` when there are none; what else the kernel says.
+/// `WouldBlock` when there are none; other errors of the kernel.
 pub fn discard(socket: &TcpStream, at_most: usize) -> io::Result<usize> {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: with MSG_TRUNC a stream's bytes are dropped in the kernel: the null pointer is not written to (tcp(7)).
@@ -173,7 +173,7 @@ pub fn discard(socket: &TcpStream, at_most: usize) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// Waits for sockets, and keeps the memory for that from one time to the next.
+/// Waits for sockets, and reuses the memory for that.
 #[derive(Debug, Default)]
 pub struct Waiter {
     entries: Vec<libc::pollfd>,
@@ -183,7 +183,7 @@ impl Waiter {
     /// Waits until one of several sockets can be read or has ended, no longer than `at_most`; returns whether one can.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait_readable<'s>(
         &mut self,
         sockets: impl IntoIterator<Item = BorrowedFd<'s>>,

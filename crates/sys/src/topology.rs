@@ -1,4 +1,4 @@
-//! Where CPUs are: which share a core, and which NUMA node they and a card belong to.
+//! CPU topology: which CPUs share a core, and the NUMA node of CPUs and cards.
 
 use std::{fs, path::Path};
 
@@ -7,18 +7,18 @@ use std::{fs, path::Path};
 pub struct CpuPlace {
     /// Its number.
     pub cpu: u32,
-    /// Its NUMA node; 0 where the kernel names none.
+    /// Its NUMA node; 0 if the kernel names none.
     pub node: u32,
     /// Its package and the core within; CPUs with the same are siblings (SMT).
     pub core: (u32, u32),
 }
 
-/// The places of these CPUs, in the order given. What the kernel does not say is taken as a core of its own on node 0.
+/// The places of these CPUs, in the order given. A CPU that the kernel does not describe counts as a separate core on node 0.
 pub fn places(cpus: &[u32]) -> Vec<CpuPlace> {
     places_under(Path::new("/sys"), cpus)
 }
 
-/// The NUMA node of an interface's card; `None` for what is no card, and where the kernel names none.
+/// The NUMA node of an interface's card; `None` for virtual interfaces, and if the kernel names none.
 pub fn node_of_interface(interface: &str) -> Option<u32> {
     node_under(Path::new("/sys"), interface)
 }
@@ -32,7 +32,7 @@ fn places_under(sys: &Path, cpus: &[u32]) -> Vec<CpuPlace> {
         let core = number("physical_package_id").zip(number("core_id"));
         let names = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let node = names.into_iter().find_map(|name| name.to_str()?.strip_prefix("node")?.parse().ok());
-        // A package number that no real one has: without a core, a CPU has no siblings.
+        // A package number that never occurs: without a core, a CPU has no siblings.
         CpuPlace { cpu: *cpu, node: node.unwrap_or(0), core: core.unwrap_or((u32::MAX, *cpu)) }
     };
     cpus.iter().map(place).collect()
@@ -40,7 +40,7 @@ fn places_under(sys: &Path, cpus: &[u32]) -> Vec<CpuPlace> {
 
 fn node_under(sys: &Path, interface: &str) -> Option<u32> {
     let file = sys.join("class/net").join(interface).join("device/numa_node");
-    // −1 where the firmware names none.
+    // −1 if the firmware names none.
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 

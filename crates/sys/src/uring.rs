@@ -2,9 +2,9 @@
 //!
 //! A [`SendRing`] returns from each call with nothing in flight, so its slots are this process's again. A [`ReceiveRing`]
 //! belongs to the thread that first receives with it: only there does the kernel write into its buffers
-//! (`IORING_SETUP_DEFER_TASKRUN`); a ring that another thread receives with is made anew.
+//! (`IORING_SETUP_DEFER_TASKRUN`); a ring is created again when another thread receives with it.
 //!
-//! What a kernel lacks is found by asking it for the ring. Formats: `linux/io_uring.h`, io_uring(7).
+//! Missing features are found by creating the ring. Formats: `linux/io_uring.h`, io_uring(7).
 
 use std::{
     fs, io, mem,
@@ -31,12 +31,12 @@ use crate::{
 pub const MOST_SLOTS: usize = 16_384;
 /// The only group of provided buffers of a ring.
 const GROUP: u16 = 0;
-/// How long to wait for a receive that was cancelled.
+/// How long to wait for a cancelled receive.
 const CANCEL_AT_MOST: Duration = Duration::from_millis(100);
-/// How long the kernel's thread of a ring keeps polling while nothing is submitted.
+/// How long the kernel's thread of a ring polls while nothing is submitted.
 const SQPOLL_IDLE_MS: u32 = 50;
 
-/// What this kernel's rings can do that a user of this module may ask about.
+/// Optional features of this kernel's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// Sends that do not copy (`IORING_OP_SEND_ZC`).
@@ -46,10 +46,10 @@ pub struct Features {
 }
 
 impl Features {
-    /// Asks a ring of the kernel.
+    /// Creates a ring to find out.
     ///
     /// # Errors
-    /// `ENOSYS` without io_uring, `EPERM` where it is disabled ([`disabled`]).
+    /// `ENOSYS` without io_uring, `EPERM` if it is disabled ([`disabled`]).
     pub fn of_kernel() -> io::Result<Self> {
         let ring = IoUring::new(1)?;
         let mut probe = Probe::new();
@@ -61,15 +61,15 @@ impl Features {
     }
 }
 
-/// The sysctl `kernel.io_uring_disabled` where it forbids rings: 1 to unprivileged processes, 2 to all.
+/// The sysctl `kernel.io_uring_disabled` if it forbids rings: 1 to unprivileged processes, 2 to all.
 pub fn disabled() -> Option<u32> {
     let text = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?;
     text.trim().parse().ok().filter(|level| *level > 0)
 }
 
-/// Slots for datagrams, handed to connected sockets in batches of one system call.
+/// Slots for datagrams, sent through connected sockets in batches of one system call.
 pub struct SendRing {
-    // Dropped before the memory, which the kernel may read as long as the ring is there.
+    // Dropped before the memory, which the kernel may read while the ring exists.
     ring: IoUring,
     memory: Mapping,
     slot_bytes: usize,
@@ -79,7 +79,7 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// Room for `slots` datagrams of up to `slot_bytes` payload bytes. With `sqpoll` a thread of the kernel submits them.
+    /// Room for `slots` datagrams of up to `slot_bytes` payload bytes. With `sqpoll` a kernel thread submits them.
     ///
     /// # Errors
     /// As [`Features::of_kernel`]; `ENOMEM`.
@@ -96,7 +96,7 @@ impl SendRing {
         } else {
             builder.setup_coop_taskrun();
         }
-        // Two batches: the kernel's thread shows that it has taken one a moment after that has completed.
+        // Two batches: the kernel's thread reports an entry as taken a moment after its completion.
         let ring = builder.build(2 * slots.next_power_of_two() as u32)?;
         let descriptors: Vec<_> = sockets.iter().map(|socket| socket.as_fd().as_raw_fd()).collect();
         ring.submitter().register_files(&descriptors)?;
@@ -136,10 +136,10 @@ impl SendRing {
     /// Hands slots to a socket and reports the outcome of each; none waits for room in the socket's buffer.
     ///
     /// # Errors
-    /// When the kernel did not accept the batch; the ring is unusable from then on.
+    /// When the kernel did not accept the batch; the ring is then unusable.
     ///
     /// # Panics
-    /// When there is no such socket or slot, or slots are named more often than there are slots.
+    /// When there is no such socket or slot, or more slots are named than exist.
     pub fn send(
         &mut self,
         socket: usize,
@@ -159,7 +159,7 @@ impl SendRing {
                 .flags(flags)
                 .build()
                 .user_data(slot.into());
-            // SAFETY: the slot's bytes outlive the ring, and `len` of them are there, as `set_len` saw to.
+            // SAFETY: the slot's bytes outlive the ring, and `len` of them are valid, as `set_len` ensures.
             unsafe { queue.push(&entry) }.expect("the queue has an entry for each slot");
         }
         drop(queue);
@@ -182,26 +182,26 @@ impl SendRing {
 }
 
 impl Drop for SendRing {
-    /// The kernel takes a ring down after its descriptor was closed; the sockets' ports are free at once.
+    /// The kernel tears a ring down after its descriptor is closed; the sockets' ports are free at once.
     fn drop(&mut self) {
         self.ring.submitter().unregister_files().ok();
     }
 }
 
-/// A length, or the kernel's reason.
+/// A length, or the kernel's error.
 fn result_of(completion: &cqueue::Entry) -> io::Result<usize> {
     let result = completion.result();
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
-/// What a [`ReceiveRing`] is made of.
+/// The layout of a [`ReceiveRing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveOptions {
     /// Buffers, a power of two.
     pub buffers: u16,
-    /// The longest datagram that is lent whole.
+    /// The longest datagram that is not truncated.
     pub datagram_bytes: usize,
-    /// Let each datagram carry its sender and, where the socket stamps packets, when it was received.
+    /// Whether each datagram carries its sender and, if the socket stamps packets, its receive time.
     pub details: bool,
 }
 
@@ -211,15 +211,15 @@ pub struct Datagram<'b> {
     pub bytes: &'b [u8],
     /// Whether it was longer than `bytes`.
     pub truncated: bool,
-    /// Who sent it, when asked for.
+    /// Its sender, if requested.
     pub source: Option<SocketAddr>,
-    /// When it was received, when asked for.
+    /// When it was received, if requested.
     pub times: Option<ReceiveTimes>,
 }
 
-/// A multishot receive on a socket into buffers that are provided again after each look.
+/// A multishot receive on a socket into buffers that are provided again after each call.
 pub struct ReceiveRing {
-    // Dropped before the buffers, into which the kernel writes as long as the ring is there.
+    // Dropped before the buffers, into which the kernel writes while the ring exists.
     ring: IoUring,
     pool: Pool,
     socket: OwnedFd,
@@ -257,13 +257,13 @@ impl ReceiveRing {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
-            // It gets its thread when that first receives.
+            // The first receiving thread becomes its thread.
             .setup_r_disabled()
             // Each completion holds a buffer, so there is always room for another.
             .setup_cqsize(2 * u32::from(pool.buffers))
             .build(1)?;
         let entries = pool.entries.start().as_ptr() as u64;
-        // SAFETY: the entries lie in a mapping that is dropped after the ring, and so do the buffers that they name.
+        // SAFETY: the entries are in a mapping that is dropped after the ring, like the buffers that they name.
         unsafe { ring.submitter().register_buf_ring_with_flags(entries, pool.buffers, GROUP, 0) }?;
         pool.tail = 0;
         (0..pool.buffers).for_each(|buffer| pool.provide(buffer));
@@ -271,11 +271,11 @@ impl ReceiveRing {
         Ok(ring)
     }
 
-    /// Lends each datagram that is there, `most` at most, and returns how many there were; waits for the first one as long
+    /// Lends each available datagram, at most `most`, and returns their number; waits for the first one as long
     /// as `wait` says.
     ///
     /// # Errors
-    /// What the kernel said of the socket or the ring.
+    /// The kernel's error of the socket or the ring.
     pub fn recv(
         &mut self,
         wait: Option<Duration>,
@@ -284,7 +284,7 @@ impl ReceiveRing {
     ) -> io::Result<usize> {
         if self.ring.completion().is_empty() {
             match self.enter(wait) {
-                // Another thread than before. What that one received has been lent; it receives no more.
+                // A different thread than before. Everything the old one received was lent; it receives no more.
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                     self.ring = Self::ring(&mut self.pool)?;
                     self.state = State::New;
@@ -323,7 +323,7 @@ impl ReceiveRing {
         broken.map_or(Ok(datagrams), Err)
     }
 
-    /// Lets the kernel receive, and waits for a completion as long as `wait` says.
+    /// Makes the kernel receive, and waits for a completion as long as `wait` says.
     fn enter(&mut self, wait: Option<Duration>) -> io::Result<()> {
         if self.state == State::New {
             self.ring.submitter().register_enable_rings()?;
@@ -332,7 +332,7 @@ impl ReceiveRing {
         let is_idle = self.state == State::Idle;
         if is_idle && self.ring.submission().is_empty() {
             let entry = self.pool.receive(self.socket.as_fd());
-            // SAFETY: the header that the entry may lead to and the buffers are dropped after the ring.
+            // SAFETY: the header that the entry may point to and the buffers are dropped after the ring.
             unsafe { self.ring.submission().push(&entry) }.expect("the queue is empty");
         }
         let entered = match wait {
@@ -340,7 +340,7 @@ impl ReceiveRing {
                 let time = Timespec::from(at_most);
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
             }
-            // Nothing waits for this thread to be done in the kernel.
+            // No work in the kernel waits for this thread.
             None if !is_idle && !self.ring.submission().taskrun() => Ok(0),
             None => self.ring.submit(),
         };
@@ -348,7 +348,7 @@ impl ReceiveRing {
             Ok(_) | Err((Some(libc::ETIME | libc::EINTR), _)) => {}
             Err((_, error)) => return Err(error),
         }
-        // It may have been submitted although the wait was in vain; an entry that was not still is in the queue.
+        // It may have been submitted although the wait failed; an entry that was not is still in the queue.
         if self.ring.submission().is_empty() {
             self.state = State::Armed;
         }
@@ -357,8 +357,8 @@ impl ReceiveRing {
 }
 
 impl Drop for ReceiveRing {
-    /// The kernel takes a ring down after its descriptor was closed. The socket's port is free at once where the ring's own
-    /// thread drops it; to others the kernel refuses to cancel, and the port is free a moment later.
+    /// The kernel tears a ring down after its descriptor is closed. The socket's port is free at once if the ring's own
+    /// thread drops it; for other threads the kernel refuses to cancel, and the port is free a moment later.
     fn drop(&mut self) {
         if self.state == State::Armed
             && self.ring.submitter().register_sync_cancel(None, CancelBuilder::any()).is_ok()
@@ -370,7 +370,7 @@ impl Drop for ReceiveRing {
     }
 }
 
-/// Buffers, each either the kernel's to receive into or holding a datagram of a completion not yet seen.
+/// Buffers; each is either owned by the kernel or holds a datagram of an unread completion.
 struct Pool {
     entries: Mapping,
     memory: Mapping,
@@ -381,7 +381,7 @@ struct Pool {
     room: usize,
     /// What to receive besides the payload.
     header: Option<Header>,
-    /// How many buffers were provided so far; wraps.
+    /// Buffers provided so far; wraps.
     tail: u16,
 }
 
@@ -391,13 +391,13 @@ struct Header(Box<libc::msghdr>);
 // SAFETY: the pointers inside are null.
 unsafe impl Send for Header {}
 
-/// Where `struct io_uring_buf_ring` has its tail: in the unused word of its first entry.
+/// The tail of `struct io_uring_buf_ring`: in the unused word of its first entry.
 const TAIL_AT: usize = 14;
 /// `struct io_uring_recvmsg_out`.
 const OUT_BYTES: usize = 16;
 /// Room for a name, so that control messages begin aligned.
 const NAME_ROOM: usize = NAME_BYTES.next_multiple_of(16);
-/// What the kernel writes before a payload with details.
+/// The kernel's header before a payload with details.
 const BEFORE_PAYLOAD: usize = OUT_BYTES + NAME_ROOM + CONTROL_BYTES;
 
 const _: () = assert!(mem::size_of::<BufRingEntry>() == 16, "struct io_uring_buf");
@@ -410,7 +410,7 @@ impl Pool {
             // SAFETY: an all-zero msghdr is a valid value.
             let mut header: libc::msghdr = unsafe { mem::zeroed() };
             header.msg_namelen = NAME_ROOM as libc::socklen_t;
-            header.msg_controllen = CONTROL_BYTES;
+            header.msg_controllen = CONTROL_BYTES as _;
             Header(Box::new(header))
         });
         let before = if details { BEFORE_PAYLOAD } else { 0 };
@@ -423,12 +423,12 @@ impl Pool {
         Ok(Self { entries, memory, buffers, stride, room, header, tail: 0 })
     }
 
-    /// The request that receives into these buffers until it is refused one.
+    /// The request that receives into these buffers until they run out.
     fn receive(&self, socket: BorrowedFd<'_>) -> io_uring::squeue::Entry {
-        // Not registered: a request takes hold of the socket once for all its datagrams.
+        // Not registered: a request references the socket once for all its datagrams.
         let socket = Fd(socket.as_raw_fd());
         match &self.header {
-            // The length of what was cut is the result.
+            // The result includes the truncated length.
             None => opcode::RecvMulti::new(socket, GROUP).flags(libc::MSG_TRUNC).build(),
             Some(Header(header)) => opcode::RecvMsgMulti::new(socket, &raw const **header, GROUP).build(),
         }
@@ -440,7 +440,7 @@ impl Pool {
         let slot = self.tail & (self.buffers - 1);
         let mut entry = self.entries.pointer::<BufRingEntry>(usize::from(slot) * 16);
         let start = self.memory.slice::<u8>(usize::from(buffer) * self.stride, self.room);
-        // SAFETY: the entry lies within the mapping, and the kernel reads it only when the tail has passed it.
+        // SAFETY: the entry lies within the mapping, and the kernel reads it only after the tail passed it.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.cast::<u8>().as_ptr() as u64);
         entry.set_len(self.room as u32);
@@ -448,20 +448,20 @@ impl Pool {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel what was provided.
+    /// Publishes the provided buffers to the kernel.
     #[inline]
     fn publish(&self) {
         let tail = self.entries.pointer::<AtomicU16>(TAIL_AT);
-        // SAFETY: the word lies within the mapping, and nobody else writes it.
+        // SAFETY: the word lies within the mapping, and nothing else writes it.
         unsafe { tail.as_ref() }.store(self.tail, Ordering::Release);
     }
 
-    /// What a completion left in a buffer that has not been provided again.
+    /// The contents of a buffer after its completion, before it is provided again.
     #[inline]
     fn datagram(&self, buffer: u16, len: usize) -> Datagram<'_> {
         let bytes = self.memory.slice::<u8>(usize::from(buffer) * self.stride, len.min(self.room));
         // SAFETY: these bytes are initialised and lie within the mapping; the kernel has written them and leaves them alone
-        // until they are provided again, for which `self` has to be borrowed anew.
+        // until they are provided again, which requires a new borrow of `self`.
         let bytes = unsafe { bytes.as_ref() };
         let Some(Header(header)) = &self.header else {
             return Datagram { bytes, truncated: len > self.room, source: None, times: None };

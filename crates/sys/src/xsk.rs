@@ -1,11 +1,10 @@
 //! AF_XDP: packets between user space and one queue of a network interface through four shared rings.
 //!
-//! The packets lie in a [`Umem`], cut into frames of one size. Whoever holds a [`Frame`] may read and write
-//! its bytes; a frame cannot be copied, and giving it to a ring takes it away, so no frame is ever in two
-//! places. [`TxQueue`] hands frames to the kernel to be sent and gets them back through the completion ring.
-//! [`RxQueue`] hands empty frames over through the fill ring and gets them back filled. A receiver that gives
-//! each frame back as soon as it has looked at it recycles receive descriptors: nothing is allocated for a
-//! packet, neither here nor in the kernel.
+//! The packets lie in a [`Umem`], cut into frames of one size. The owner of a [`Frame`] may read and write its bytes; a
+//! frame cannot be copied, and passing it to a ring moves it, so no frame is ever in two places. [`TxQueue`] passes
+//! frames to the kernel for sending and gets them back through the completion ring. [`RxQueue`] passes empty frames
+//! through the fill ring and gets them back filled. A receiver that returns each frame right after reading it recycles
+//! receive descriptors: neither this process nor the kernel allocates anything per packet.
 //!
 //! Formats: `linux/if_xdp.h`, <https://docs.kernel.org/networking/af_xdp.html>.
 

@@ -1,6 +1,6 @@
-//! A card that is not there: answers ethtool's requests byte by byte as a driver does, with its refusals and limits.
+//! A fake card: answers ethtool's requests byte by byte like a driver, with its errors and limits.
 //!
-//! What each takes is from the drivers' sources in Linux 6.x: `ixgbe_ethtool.c`, `i40e_ethtool.c`, `en_fs_ethtool.c` of mlx5,
+//! The limits are from the drivers' sources in Linux 6.x: `ixgbe_ethtool.c`, `i40e_ethtool.c`, `en_fs_ethtool.c` of mlx5,
 //! `ena_ethtool.c` and `igb_ethtool.c`.
 
 use std::{
@@ -11,14 +11,14 @@ use std::{
 
 use sys::ethtool::{EthtoolEnd, EthtoolSocket};
 
-/// Which driver a [`FakeCard`] behaves as.
+/// The driver that a [`FakeCard`] imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FakeDriver {
-    /// No IPv6, one mask for all rules, places of the caller's choice, rules only when switched on.
+    /// No IPv6, one mask for all rules, the caller chooses locations, rules only when turned on.
     Ixgbe,
-    /// Whole fields only, one mask for a kind of packet, places of the caller's choice.
+    /// Whole fields only, one mask per kind of packet, the caller chooses locations.
     I40e,
-    /// Any masks, IPv6, contexts, the card's choice of places.
+    /// Any masks, IPv6, contexts, the card chooses locations.
     Mlx5,
     /// A table and no rules.
     Ena,
@@ -38,11 +38,11 @@ struct State {
     switched_on: bool,
     table: Vec<u32>,
     contexts: BTreeMap<u32, Vec<u32>>,
-    /// `struct ethtool_rx_flow_spec` and the context, by place.
+    /// `struct ethtool_rx_flow_spec` and the context, by location.
     rules: BTreeMap<u32, (Vec<u8>, u32)>,
-    /// Requests that changed something, by name, in their order.
+    /// Requests that changed something, by name, in order.
     log: Vec<&'static str>,
-    /// The next rules are refused for want of room.
+    /// Refuses further rules with "no space".
     is_full: bool,
 }
 
@@ -57,7 +57,7 @@ const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
 const EOPNOTSUPP: i32 = 95;
 
-/// Where the parts of `struct ethtool_rxnfc` are.
+/// Offsets in `struct ethtool_rxnfc`.
 mod nfc {
     pub(super) const DATA: usize = 8;
     pub(super) const SPEC: usize = 16;
@@ -91,10 +91,10 @@ impl FakeDriver {
         }
     }
 
-    /// Places of its table of rules.
+    /// Size of its rule table.
     fn places(self) -> u32 {
         match self {
-            // (1024 << pballoc) - 2, with the smallest.
+            // (1024 << pballoc) - 2, for the smallest.
             Self::Ixgbe => 2046,
             Self::I40e => 512,
             Self::Mlx5 => 1024,
@@ -105,7 +105,7 @@ impl FakeDriver {
 }
 
 impl FakeCard {
-    /// A card as its driver starts it: rules off on ixgbe and igb.
+    /// A card in its driver's initial state: rules off on ixgbe and igb.
     pub fn new(driver: FakeDriver) -> Arc<Self> {
         let state = State {
             switched_on: !matches!(driver, FakeDriver::Ixgbe | FakeDriver::Igb),
@@ -128,7 +128,7 @@ impl FakeCard {
         QUEUES
     }
 
-    /// Requests that changed something, by name, in their order; forgotten with that.
+    /// Takes the requests that changed something, by name, in order.
     pub fn take_log(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.state().log)
     }
@@ -143,12 +143,12 @@ impl FakeCard {
         self.state().rules.keys().copied().collect()
     }
 
-    /// Refuses further rules for want of room, or takes them again.
+    /// Refuses further rules with "no space", or accepts them again.
     pub fn fill(&self, is_full: bool) {
         self.state().is_full = is_full;
     }
 
-    /// What a driver may do when a program or a zero-copy socket comes: its own table again, and no rules.
+    /// What a driver may do when a program or a zero-copy socket is attached: reset to its own table, without rules.
     pub fn reset(&self) {
         let mut state = self.state();
         state.table = default_table();
@@ -202,7 +202,7 @@ impl FakeCard {
         Ok(())
     }
 
-    /// Whether the driver takes a rule of this kind with these masks.
+    /// Whether the driver accepts a rule of this kind with these masks.
     fn check(&self, state: &State, kind: u32, spec: &[u8]) -> Result<(), i32> {
         let masks = &spec[nfc::MASKS..nfc::COOKIE];
         let is_ip4 = kind == 0x0d;
@@ -343,7 +343,7 @@ impl FakeCard {
                 let at = self.features().iter().position(|(name, _)| *name == NTUPLE);
                 if let Some(at) = at.filter(|at| word(request, 8) >> at & 1 == 1) {
                     let asked = word(request, 12) >> at & 1 == 1;
-                    // Off forgets what there is.
+                    // Turning the feature off deletes all rules.
                     if !asked {
                         state.rules.clear();
                     }

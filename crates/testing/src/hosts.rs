@@ -13,7 +13,7 @@ use sys::{
     rtnetlink::{RouteSocket, VethEnd, VethPair, flag},
 };
 
-/// Two hosts on a switch. Host A is 198.18.0.1 and fd18::1 by the interface `va`, host B 198.18.0.2 and fd18::2 by `vb`; the
+/// Two hosts on a switch. Host A is 198.18.0.1 and fd18::1 on the interface `va`, host B 198.18.0.2 and fd18::2 on `vb`; the
 /// switch's ports are `sa` and `sb`, of the bridge `sw`.
 #[derive(Debug)]
 pub struct Hosts {
@@ -26,10 +26,10 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts, with nothing known of each other yet. Only root gets them; `None` otherwise.
+    /// The hosts, without neighbour entries. Only root gets them; `None` otherwise.
     ///
     /// # Panics
-    /// When root does not get them.
+    /// When root cannot create them.
     #[track_caller]
     pub fn join() -> Option<Self> {
         if !matches!(lab::gain_access(), Ok(lab::Access::Privileged)) {
@@ -72,7 +72,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Gives the switch's ports rings of their own, which frames of XDP need.
+    /// Gives the switch's ports their own rings, which XDP frames need.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -84,7 +84,7 @@ impl Hosts {
         self.wait_until_up();
     }
 
-    /// Runs `ip` with these words in a namespace.
+    /// Runs `ip` with these arguments in a namespace.
     ///
     /// # Panics
     /// When it fails.
@@ -93,7 +93,7 @@ impl Hosts {
         self.run(namespace, "ip", words);
     }
 
-    /// Runs a program with these words in a namespace.
+    /// Runs a program with these arguments in a namespace.
     ///
     /// # Panics
     /// When it fails.
@@ -124,7 +124,7 @@ impl Hosts {
     }
 }
 
-/// Lets a command start in a network namespace and end with the thread that starts it.
+/// Makes a command start in a network namespace and end with the thread that starts it.
 ///
 /// # Panics
 /// When no descriptor is left.

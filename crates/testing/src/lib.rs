@@ -1,7 +1,8 @@
-//! What the tests of all crates have in common.
+//! Common parts of the tests of all crates.
 #![forbid(unsafe_code)]
 
 mod cards;
+mod documents;
 mod hosts;
 mod record;
 
@@ -14,6 +15,7 @@ use std::{
 use lab::{Access, Lab, LabPlan, Vm, VmError, VmOutcome, VmPlan, VmStatus};
 
 pub use cards::{FakeCard, FakeDriver};
+pub use documents::{Shown, repository, shown_commands};
 pub use hosts::{Hosts, in_namespace};
 use record::is_all_required;
 pub use record::{ATTEMPTS, repeat, skip};
@@ -33,10 +35,10 @@ pub fn own_folder() -> PathBuf {
 const OWN_FOLDERS: &str = "mkdir -p /run/test/run\n\
     export TMPDIR=/run/test XDG_RUNTIME_DIR=/run/test/run XDG_STATE_HOME=/run/test\n";
 
-/// A lab as root; without, says what needs it, for example "XDP needs root", as [`skip`] does.
+/// A lab as root; otherwise skips with a reason such as "XDP needs root", like [`skip`].
 ///
 /// # Panics
-/// As [`skip`], and when root gets no lab.
+/// Like [`skip`], and when root cannot create a lab.
 #[track_caller]
 pub fn root_lab(plan: &LabPlan, why: &str) -> Option<Lab> {
     let is_root = matches!(lab::gain_access(), Ok(Access::Privileged));
@@ -46,10 +48,10 @@ pub fn root_lab(plan: &LabPlan, why: &str) -> Option<Lab> {
     is_root.then(|| Lab::create(plan).expect("root gets a lab"))
 }
 
-/// A virtual machine; where its packages are missing none, and what [`skip`] does.
+/// A virtual machine; skips like [`skip`] when its packages are missing.
 ///
 /// # Panics
-/// As [`skip`], and when it cannot be made for another reason.
+/// Like [`skip`], and when it cannot be created for another reason.
 #[track_caller]
 pub fn machine(plan: &VmPlan) -> Option<Vm> {
     match Vm::prepare(plan) {
@@ -62,9 +64,9 @@ pub fn machine(plan: &VmPlan) -> Option<Vm> {
     }
 }
 
-/// Runs a script in a machine, with folders of its own for temporary files, sockets and state: the host's are in its sight,
-/// and may hold those of other users. One that stalls or is lost is started once more, and that counts as a repeat: of some
-/// hundred emulated machines the interrupts of a serial line stop in one.
+/// Runs a script in a machine, with separate folders for temporary files, sockets and state: it could see the host's,
+/// which may hold those of other users. A machine that stalls or is lost is started again, and that counts as a repeat: in one of some
+/// hundred emulated machines the interrupts of a serial line stop.
 ///
 /// # Panics
 /// When the machine does not start.
@@ -81,7 +83,7 @@ pub fn outcome_in(machine: &Vm, script: &str) -> VmOutcome {
     outcome()
 }
 
-/// The same, and returns what the script wrote.
+/// The same; returns the script's output.
 ///
 /// # Panics
 /// When it ends with another status than 0.
@@ -92,11 +94,11 @@ pub fn run_in(machine: &Vm, script: &str) -> String {
     seen.stdout
 }
 
-/// Waits for what the kernel does in its own time and tells nobody about; panics after 30 s.
+/// Waits for a change that the kernel makes asynchronously and does not announce; panics after 30 s.
 pub fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !met() {
-        assert!(Instant::now() < deadline, "waited 30 s in vain for {what}");
+        assert!(Instant::now() < deadline, "waited 30 s for {what}");
         thread::yield_now();
     }
 }

@@ -1,6 +1,6 @@
-//! What a test run must show although its tests pass: what was not tested here, and what was measured more than once.
+//! Facts that a test run must show although its tests pass: what was not tested here, and what was measured more than once.
 //!
-//! libtest keeps what a passing test prints with `eprintln!` to itself. These lines go to the real standard error, and
+//! libtest captures what a passing test prints with `eprintln!`. These lines go to the real standard error, and
 //! to the file that `LINERATE_TEST_LOG` names, from which `scripts/test` makes its list and its counts.
 
 use std::{
@@ -15,16 +15,16 @@ use std::{
 /// Names the file that a line is appended to for each skip and each repeat.
 const LOG: &str = "LINERATE_TEST_LOG";
 
-/// How often a measurement is made at most.
+/// The most attempts of a measurement.
 pub const ATTEMPTS: u32 = 10;
 
 /// Reports that a test, or a part of it, cannot run here.
 ///
 /// # Panics
-/// Where nothing may be skipped: `LINERATE_REQUIRE_ALL` is set.
+/// When nothing may be skipped: `LINERATE_REQUIRE_ALL` is set.
 #[track_caller]
 pub fn skip(why: impl Display) {
-    assert!(!is_all_required(), "may not be skipped here: {why}");
+    assert!(!is_all_required(), "must not be skipped here: {why}");
     write("SKIPPED", &why.to_string());
 }
 
@@ -33,10 +33,10 @@ pub(crate) fn is_all_required() -> bool {
     env::var_os("LINERATE_REQUIRE_ALL").is_some()
 }
 
-/// Makes a measurement that a machine with too little CPU time spoils, until its claim holds: at most [`ATTEMPTS`]
-/// times, each time the whole measurement with the whole claim. `measure` gets the number of the attempt, from 1, and
-/// returns an error only for what starvation explains (nothing sent in the window, no sample taken); everything else it
-/// asserts, and that fails the test at once. Each repeat is printed and counted.
+/// Repeats a measurement that a lack of CPU time can spoil until its claim holds: at most [`ATTEMPTS`] times, each time
+/// the whole measurement with the whole claim. `measure` receives the number of the attempt, from 1, and returns an error
+/// only for what starvation explains (nothing sent in the window, no sample taken); it asserts everything else, which
+/// fails the test at once. Each repeat is printed and counted.
 ///
 /// # Panics
 /// With the last error, after the last attempt.
@@ -51,7 +51,7 @@ pub fn repeat<T>(why: &str, mut measure: impl FnMut(u32) -> Result<T, String>) -
     measure(ATTEMPTS).unwrap_or_else(|error| panic!("{why}, in each of {ATTEMPTS} attempts, last: {error}"))
 }
 
-/// Reports that something is measured once more.
+/// Reports that a measurement is repeated.
 #[track_caller]
 pub(crate) fn repeated(why: &str) {
     write("REPEATED", why);
@@ -61,7 +61,7 @@ pub(crate) fn repeated(why: &str) {
 #[track_caller]
 fn write(what: &str, why: &str) {
     let line = format!("{what}\t{}\t{}\t{}\n", binary(), test(), one_line(why));
-    // One call each: lines of tests that run at the same time do not mix.
+    // One write per line, so that lines of concurrent tests do not mix.
     io::stderr().write_all(line.as_bytes()).ok();
     let Some(path) = env::var_os(LOG) else { return };
     let log = OpenOptions::new().create(true).append(true).open(&path);
@@ -69,13 +69,13 @@ fn write(what: &str, why: &str) {
     written.unwrap_or_else(|error| panic!("cannot append to {LOG}={}: {error}", path.display()));
 }
 
-/// The name of the executable, with cargo's hash: several crates have tests of one name.
+/// The name of the executable, with cargo's hash: several crates have tests with the same name.
 fn binary() -> String {
     let path = env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// libtest names a test's thread after it; elsewhere the place in the source.
+/// libtest names a test's thread after it; elsewhere the location in the source.
 #[track_caller]
 fn test() -> String {
     match thread::current().name() {
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// In the environment of this executable when a test starts it once more.
+    /// In the environment of this executable when a test starts it again.
     const ROLE: &str = "TESTING_ROLE";
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         assert!(!passed && !told.contains("SKIPPED"), "{told}");
     }
 
-    /// Runs one of these tests in a process of its own, as libtest runs it; whether it passed, and its standard error.
+    /// Runs one of these tests in a separate process under libtest; returns whether it passed, and its standard error.
     fn once_more(name: &str, environment: &[(&str, &str)]) -> (bool, String) {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", &format!("record::tests::{name}"), "--test-threads", "2"]);

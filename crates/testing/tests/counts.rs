@@ -1,4 +1,4 @@
-//! `scripts/count-tests` on invented runs: what it prints at the end of `make test`.
+//! `scripts/count-tests` on invented runs: its output at the end of `make test`.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 

@@ -1,10 +1,11 @@
-//! `make bench-stats`: what receive statistics cost a packet, level by level, on the lab; medians, and medians of the
+//! `make bench-stats`: the cost of receive statistics per packet, level by level, on the lab; medians, and medians of the
 //! differences within a round.
 //!
-//! Two receivers at a time, that of a level and that of the level below it, each in a lab of its own; one thread sends to
-//! both by turns, and waits until a receiver has what was sent. A packet costs what the sending thread spends on its CPU
-//! (the veth and the program run in its calls) and what the reading thread spends on another. However fast the machine is
-//! at the moment, it is so for both. Sent in batches that share a time, as senders of XDP do. Words behind `--` choose
+//! Two receivers at a time, that of a level and that of the level below it, each in its own lab; one thread sends to both
+//! alternately, and waits until a receiver has read the packets. The cost of a packet is the CPU time of the sending
+//! thread (the veth and the program run in its calls) and of the reading thread on another CPU. The machine's present
+//! speed is the same for both. Packets are sent in batches that share a time, as senders of XDP do. Words after `--`
+//! choose
 //! receivers.
 
 mod asked;
@@ -30,14 +31,14 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const ROUNDS: usize = 31;
 const TURN: Duration = Duration::from_millis(80);
-/// Of the readers, and of who sends.
+/// CPUs of the readers, and of the sender.
 const CPU: u32 = 0;
 const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
-/// Packets of a call: a quarter of what an AF_XDP socket's ring holds.
+/// Packets per call: a quarter of what an AF_XDP socket's ring holds.
 const BATCH: usize = 512;
 
-/// What is measured, and when the clock is looked at.
+/// The measured level, and the timestamp source.
 #[derive(Clone, Copy)]
 struct Level {
     name: &'static str,
@@ -52,21 +53,21 @@ const PROGRAM: Level =
 const LOOP: Level =
     Level { name: "time, loop", asked: Some((StatisticsLevel::Time, Some(TimeSource::Loop))) };
 
-/// Nanoseconds of CPU time a packet.
+/// Nanoseconds of CPU time per packet.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     sending_ns: f64,
     reading_ns: f64,
 }
 
-/// A receiver that measures, and what its packets have cost.
+/// A measuring receiver, and the cost of its packets.
 struct Measured {
     receiver: Receiver,
     reader: Option<Thread>,
     tx: XdpTx,
     sent: u64,
     sending_ns: u64,
-    /// Before the first packet that counts: how many were sent, and what the reader had spent.
+    /// State before the first counted packet: packets sent, and CPU time of the reader.
     warm: (u64, u64),
 }
 
@@ -75,9 +76,11 @@ fn main() -> Outcome<()> {
         return Ok(()); // built and started by `cargo test`, which measures nothing
     }
     lab::gain_access()?;
-    println!("{ROUNDS} rounds of {TURN:?} each; nanoseconds of CPU time a packet, sending included");
-    println!("level, level below it, how much more, of that where packets are sent, and where they are read");
-    println!("`time` looks at the clock once a poll; with `program` once a packet, with `loop` once a batch");
+    println!("{ROUNDS} rounds of {TURN:?} each; nanoseconds of CPU time per packet, sending included");
+    println!("level, level below it, difference, its part in sending, its part in reading");
+    println!(
+        "`time` reads the clock once per poll; with `program` once per packet, with `loop` once per batch"
+    );
     let xdp = "xdp".parse::<RxSpec>()?;
     compare("xdp", &xdp, &[(NOTHING, COUNTER), (COUNTER, TIME), (COUNTER, PROGRAM)])?;
     let xsk = "xsk".parse::<RxSpec>()?;
@@ -93,7 +96,7 @@ fn compare(name: &str, engine: &RxSpec, pairs: &[(Level, Level)]) -> Outcome<()>
     for (below, level) in pairs {
         let (mut lower, mut upper, mut more) = (Vec::new(), Vec::new(), [(); 3].map(|()| Vec::new()));
         for round in 0..ROUNDS {
-            // Who has the first lab changes from round to round.
+            // The order of the labs changes from round to round.
             let (first, second) = if round.is_multiple_of(2) { (below, level) } else { (level, below) };
             let [first, second] = costs(&labs, engine, [*first, *second])?;
             let (below, level) = if round.is_multiple_of(2) { (first, second) } else { (second, first) };
@@ -125,7 +128,7 @@ fn lab() -> Outcome<Lab> {
     Ok(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?)
 }
 
-/// What a packet costs at either level.
+/// The cost of a packet at both levels.
 fn costs(labs: &[Lab; 2], engine: &RxSpec, levels: [Level; 2]) -> Outcome<[Cost; 2]> {
     let mut both = Vec::new();
     for (lab, level) in labs.iter().zip(levels) {
@@ -139,7 +142,7 @@ fn costs(labs: &[Lab; 2], engine: &RxSpec, levels: [Level; 2]) -> Outcome<[Cost;
     Ok(costs)
 }
 
-/// Sends to either lab by turns for a while.
+/// Sends to both labs alternately for a while.
 fn flood(labs: &[Lab; 2], both: &mut [Measured]) -> Outcome<()> {
     cpu::pin_to(OTHER_CPU)?;
     for (lab, measured) in labs.iter().zip(&mut *both) {
@@ -192,13 +195,13 @@ impl Measured {
             dst_port: PORT.into(),
             ..FrameSpec::default()
         })?;
-        // So many as a poll takes, which then share a stamp.
+        // As many as one poll takes, which then share a stamp.
         let options = XdpTxOptions { batch_size: 64, ..XdpTxOptions::on(lab.tx().index()) };
         let tx = lab.tx().run(|| XdpTx::open(template.recipe(), &options))??;
         Ok(Self { receiver, reader, tx, sent: 0, sending_ns: 0, warm: (0, 0) })
     }
 
-    /// A batch, and waits until it was read.
+    /// Sends a batch, and waits until it was read.
     fn send(&mut self) -> Outcome<()> {
         let before = cpu::thread_time();
         self.sent += self.tx.send(BATCH, clock::monotonic_ns())?.taken as u64;
@@ -206,14 +209,14 @@ impl Measured {
         let given = Instant::now();
         while self.reader.is_some() && self.receiver.snapshot().packets < self.sent {
             if given.elapsed() > Duration::from_secs(1) {
-                return Err("the receiver does not read what was sent".into());
+                return Err("the receiver does not read the packets".into());
             }
             thread::yield_now();
         }
         Ok(())
     }
 
-    /// What was spent before does not count.
+    /// Earlier CPU time does not count.
     fn begin(&mut self) -> Outcome<()> {
         self.warm = (self.sent, self.reading_ns()?);
         self.sending_ns = 0;

@@ -1,10 +1,10 @@
-//! `make bench-workers`: what a worker (schedule, publishing, telling streams apart, its losses) costs over the bare
-//! loop around its port, both ways, on the lab; medians, and of the ratios within a round. Senders take turns, receivers run
+//! `make bench-workers`: the cost of a worker (schedule, publishing, distinguishing streams, its losses) over the bare
+//! loop around its port, both ways, on the lab; medians, and of the ratios within a round. Senders alternate, receivers run
 //! at once.
 //!
-//! Packets per second of the thread's own CPU time: what else the machine does hardly counts. Both sides of a ratio
-//! run on the same CPU with the same port, batches and frames. What a second bare loop costs over the first is what the
-//! machine's noise makes of nothing. Words behind `--` choose rows: those with one in their name.
+//! Packets per second of the thread's own CPU time: other work of the machine hardly counts. Both sides of a ratio
+//! run on the same CPU with the same port, batches and frames. The difference of a second bare loop to the first is the
+//! machine's noise. Words after `--` choose rows: those with one in their name.
 
 mod asked;
 mod threads;
@@ -38,20 +38,20 @@ use wire::{FrameSpec, MacAddr, ProbeHeader, Template, UdpFrame};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Four make a set: who is first, and whose lab is.
+/// Four rounds make a set: both orders of contenders and of labs.
 const ROUNDS: usize = 24;
 const TURN: Duration = Duration::from_millis(250);
-/// Packets a call of those who flood, and how many calls fill three quarters of a packet socket's ring.
+/// Packets per call of the flood, and calls that fill three quarters of a packet socket's ring.
 const A_CALL: usize = 1024;
 const RING_CALLS: usize = 36;
-/// How long both may read what is in their rings.
+/// How long both may read their rings.
 const READING: Duration = Duration::from_millis(5);
-/// Of whom is measured, and of who floods a receiver.
+/// CPUs of the measured threads, and of the flood.
 const CPU: u32 = 0;
 const OTHER_CPU: u32 = 1;
 const PORT: u16 = 4321;
 const BATCH: usize = 256;
-/// What the threads are called whose time is measured.
+/// Names of the measured threads.
 const BARE_NAME: &str = "bare";
 const WORKER_NAME: &str = "recv 0";
 /// No station's address.
@@ -65,11 +65,11 @@ enum Path {
     Xdp,
 }
 
-/// What receives beside a bare loop.
+/// The contender of a bare loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Worker,
-    /// Another one, to see what is noise.
+    /// Another bare loop, to show the noise.
     BareLoop,
 }
 
@@ -102,7 +102,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Prints the medians of rounds, each of which gives what the bare loop and what the worker does.
+/// Prints the medians of rounds, each of which returns the rates of the bare loop and of the worker.
 fn compare(name: &str, round: impl Fn(usize) -> Outcome<(PerCpuSecond, PerCpuSecond)>) -> Outcome<()> {
     if !is_asked(|word| name.contains(word)) {
         return Ok(());
@@ -136,7 +136,7 @@ fn lab() -> Outcome<Lab> {
     Ok(Lab::create(&LabPlan { queues: 1, ..LabPlan::default() })?)
 }
 
-/// One after the other, and who goes first changes from round to round.
+/// One after the other; the order changes from round to round.
 fn senders(round: usize, path: Path) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
     if round.is_multiple_of(2) {
         let bare = bare_sender(&lab()?, path)?;
@@ -146,7 +146,7 @@ fn senders(round: usize, path: Path) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
     Ok((bare_sender(&lab()?, path)?, worker))
 }
 
-/// What takes the packets without much ado: a program that drops them for frames, a full socket for datagrams.
+/// The cheapest receiver: a program that drops frames, a full socket for datagrams.
 fn sink(lab: &Lab, path: Path) -> Outcome<Box<dyn std::any::Any>> {
     let side = lab.rx();
     if path == Path::Udp {
@@ -201,7 +201,7 @@ fn send_bare<P: TxPort>(mut port: P, template: &Template) -> Outcome<PerCpuSecon
     })
 }
 
-/// Repeats a call for a turn; the clock is read once in many calls.
+/// Repeats a call for a turn; the clock is read once per many calls.
 fn measured(mut call: impl FnMut() -> Outcome<usize>) -> Outcome<PerCpuSecond> {
     let (start, before, mut packets) = (Instant::now(), cpu::thread_time(), 0);
     while start.elapsed() < TURN {
@@ -253,14 +253,14 @@ fn sender(lab: &Lab, path: Path) -> Outcome<PerCpuSecond> {
     Ok(result.tally.packets as f64 * 1e9 / (result.cost.user_ns + result.cost.system_ns) as f64)
 }
 
-/// Both at once on the same CPU, each in a lab of its own, while live frames come to both by turns from another CPU: however
-/// fast the machine is at the moment, it is so for both. Who starts first, and so wakes up in a colder cache, changes from
-/// round to round, and so does whose lab is sent to first.
+/// Both at once on the same CPU, each in its own lab, while another CPU sends live frames to both alternately: the
+/// machine's present speed is the same for both. The order of starting (the first wakes up in a colder cache) and the
+/// order of labs change from round to round.
 fn receivers(round: usize, path: Path, beside: Beside) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
     let labs = [lab()?, lab()?];
     let (bare_lab, other_lab) = (&labs[round % 2], &labs[(round + 1) % 2]);
     let is_bare_first = (round / 2).is_multiple_of(2);
-    // Frames of XDP need receive rings at the other end; AF_XDP brings a program along.
+    // XDP frames need receive rings at the other end; AF_XDP attaches a program.
     let rings = |lab: &Lab| -> Outcome<_> {
         let attach = || bpf::Pass::attach(lab.rx().index(), XdpMode::Native);
         Ok(if path == Path::Xsk { None } else { Some(lab.rx().run(attach)??) })
@@ -294,10 +294,10 @@ fn receivers(round: usize, path: Path, beside: Beside) -> Outcome<(PerCpuSecond,
     })
 }
 
-/// What the two that are called so receive in a turn.
+/// The packets that the two threads with these names receive in a turn.
 fn measured_beside(bare: &Reader, other: &Reader) -> Outcome<(PerCpuSecond, PerCpuSecond)> {
-    // The flood takes its time to begin. Both are measured between packets: without what their threads and ports cost to
-    // set up and take down.
+    // The flood starts slowly. Both are measured between packets: without the cost of threads and ports to
+    // set up and tear down.
     while bare.packets().min(other.packets()) == 0 && !bare.is_finished() && !other.is_finished() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -340,15 +340,15 @@ impl Reader<'_> {
     }
 }
 
-/// Sends to either lab by turns until it is over, faster than they are read. Nobody sends faster than packet sockets are
-/// read: theirs are filled while no reader has the CPU, so that reading is measured and not waking up.
+/// Sends to both labs alternately until the end, faster than they are read. No sender is faster than packet sockets are
+/// read: theirs are filled while no reader has the CPU, so that the bench measures reading, not wakeups.
 fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
     cpu::pin_to(OTHER_CPU)?;
     let mut senders = Vec::new();
     for lab in labs {
         let mut spec = spec(lab);
         if path == Path::Packet {
-            // Packet sockets see frames for stations that are not there, and the kernel spends nothing more on them.
+            // Packet sockets see frames for stations that do not exist, and the kernel does no further work on them.
             spec.dst_mac = NOBODY;
         }
         let template = Template::new(&spec)?;
@@ -382,11 +382,11 @@ fn flood(labs: &[Lab; 2], path: Path, is_over: &AtomicBool) -> Outcome<()> {
             sent?;
             thread::sleep(READING);
         }
-        holder.join().expect("who holds does not panic")
+        holder.join().expect("the holder does not panic")
     })
 }
 
-/// Keeps ordinary threads from the measured CPU while it shall.
+/// Keeps ordinary threads off the measured CPU while the flag is set.
 fn hold(is_held: &AtomicBool, is_over: &AtomicBool) -> Outcome<()> {
     cpu::pin_to(CPU)?;
     cpu::go_first(0)?;
@@ -417,7 +417,7 @@ fn bare_receiver(lab: &Lab, path: Path, packets: &AtomicU64, is_over: &AtomicBoo
     }
 }
 
-/// Finds the number in each packet, which is what a loop is for, and remembers only how many there were.
+/// Finds the sequence number in each packet, and only counts the packets.
 fn receive_bare<P: RxPort>(mut port: P, packets: &AtomicU64, is_over: &AtomicBool) -> Outcome<()> {
     while !is_over.load(Relaxed) {
         let received = port.recv(Wait::Block, |received| {

@@ -1,20 +1,25 @@
-//! What one reader finds out about the packets it is shown. Pure: arrivals come in, whoever timed them.
+//! The statistics of one reader. Pure: packets and arrival times are arguments.
 
 mod program;
 mod summary;
 mod table;
 
+use std::sync::Arc;
+
 use measure::{Distribution, Placed, SequenceTracker, StatisticsLevel, TransitVariation};
 use wire::{FlowKey, ProbeHeader};
 
-use crate::publish::STREAMS;
+use crate::{
+    publish::STREAMS,
+    sender_clocks::{SenderAhead, SenderClocks},
+};
 use table::Table;
 
 pub(crate) use summary::OfQueues;
 pub use summary::{LatencyMeans, Readings, reception};
 pub(crate) use table::Key;
 
-/// A packet with a probe header, as a reader sees it.
+/// A packet with a probe header, as seen by a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     /// What its sender wrote.
@@ -25,15 +30,15 @@ pub struct Arrival {
     pub payload_bytes: usize,
     /// Length of the frame from Ethernet header to FCS.
     pub frame_bytes: usize,
-    /// When it was sent, in nanoseconds; `None` when the header does not say.
+    /// When it was sent, in nanoseconds; `None` when the header has no time.
     pub sent_ns: Option<u64>,
-    /// Whether the header tells a wall clock's time, else the time since its host's start.
+    /// Whether the header holds a wall clock's time; otherwise the time since its host's boot.
     pub is_sent_by_wall: bool,
     /// When it arrived, in nanoseconds.
     pub arrived_ns: u64,
 }
 
-/// The statistics of one reader. Memory is bounded, whatever arrives.
+/// The statistics of one reader. Memory is bounded for any input.
 #[derive(Debug, Clone)]
 pub struct Collector {
     level: StatisticsLevel,
@@ -44,12 +49,15 @@ pub struct Collector {
     recorded: Box<Recorded>,
     last_ns: Option<u64>,
     last: Option<Whose>,
-    /// Rows that were only written down: they are added up one after another, with all that takes in the caches.
+    /// Rows recorded but not yet added: they are added in one go, with warm caches.
     later: Vec<(Arrival, u64)>,
     place: ReaderPlace,
+    /// Where senders' clocks are known, and which of its changes the senders here have.
+    clocks: Option<Arc<SenderClocks>>,
+    clock_changes: u64,
 }
 
-/// So many rows are written down at most.
+/// The most pending rows.
 const MOST_LATER: usize = 16;
 
 /// Whose a packet is.
@@ -58,7 +66,7 @@ struct Whose {
     flow: FlowKey,
     stream: u16,
     sender: usize,
-    /// Its flow's place, where that is told apart.
+    /// The index of its flow, if flows are distinguished.
     at: Option<usize>,
 }
 
@@ -69,7 +77,7 @@ pub struct ReaderPlace {
     pub worker: Option<u32>,
     /// The CPU it last ran on.
     pub cpu: Option<u32>,
-    /// Its queue, when it has one of its own.
+    /// Its queue, when it has exactly one.
     pub queue: Option<u32>,
 }
 
@@ -81,6 +89,9 @@ pub(crate) struct Counts {
     pub(crate) foreign: u64,
     pub(crate) unstamped: u64,
     pub(crate) before_sent: u64,
+    /// Packets that were timed and whose sender's clock was known, and of these: that arrived before they were sent.
+    pub(crate) related: u64,
+    pub(crate) before_sent_related: u64,
     pub(crate) sent_by_uptime: u64,
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: u64,
@@ -92,9 +103,11 @@ pub(crate) struct Times {
     pub(crate) flow_inter_arrival: Distribution,
     pub(crate) jitter: Distribution,
     pub(crate) latency: Distribution,
+    /// The same with senders' times put on this host's clock.
+    pub(crate) related: Distribution,
 }
 
-/// What is recorded of each packet: a gap after a packet of the same flow is of both inter-arrival times, once.
+/// What is recorded of each packet: a gap after a packet of the same flow counts once for both inter-arrival times.
 #[derive(Debug, Clone, Default)]
 struct Recorded {
     gap: Distribution,
@@ -102,6 +115,7 @@ struct Recorded {
     flow_gap: Distribution,
     jitter: Distribution,
     latency: Distribution,
+    related: Distribution,
 }
 
 #[derive(Debug, Clone)]
@@ -114,8 +128,9 @@ struct SenderState {
     last_sent: u64,
     variation: TransitVariation,
     sequence: SequenceTracker,
-    /// Its flow, while it has one alone: that one's numbers are the sender's.
+    /// Its flow, while it has only one: then the flow's numbers are the sender's.
     only_flow: Option<usize>,
+    ahead: Option<SenderAhead>,
 }
 
 #[derive(Debug, Clone)]
@@ -128,15 +143,15 @@ struct FlowState {
     first_ns: u64,
     last_ns: u64,
     longest_gap_ns: u64,
-    /// `None` while it is its sender's only one.
+    /// `None` while it is its sender's only flow.
     sequence: Option<SequenceTracker>,
     sender_at: usize,
 }
 
 impl Collector {
-    /// Senders that a reader tells apart.
+    /// The most senders that a reader distinguishes.
     pub const MOST_SENDERS: usize = STREAMS;
-    /// Flows that a reader tells apart.
+    /// The most flows that a reader distinguishes.
     pub const MOST_FLOWS: usize = 1024;
 
     /// Nothing seen.
@@ -153,12 +168,39 @@ impl Collector {
             last: None,
             later: Vec::with_capacity(MOST_LATER),
             place,
+            clocks: None,
+            clock_changes: 0,
         }
     }
 
-    /// Forgets everything.
+    /// The same, which puts senders' times on this host's clock where a session knows how.
+    #[must_use]
+    pub fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { clocks, ..self }
+    }
+
+    /// Forgets everything but how senders' clocks are related.
     pub fn reset(&mut self) {
-        *self = Self::new(self.level, self.place);
+        *self = Self::new(self.level, self.place).relating(self.clocks.take());
+    }
+
+    /// Looks whether more is known of senders' clocks; once a batch.
+    #[inline]
+    pub fn look_at_clocks(&mut self) {
+        if let Some(clocks) = &self.clocks
+            && clocks.changes() != self.clock_changes
+        {
+            self.take_clocks();
+        }
+    }
+
+    #[cold]
+    fn take_clocks(&mut self) {
+        // What came before was sent by the clock as it was known before.
+        self.settle();
+        let Some(clocks) = &self.clocks else { return };
+        self.clock_changes = clocks.changes();
+        self.senders.each_mut(|sender| sender.ahead = clocks.of(sender.stream));
     }
 
     /// How much it measures.
@@ -171,19 +213,19 @@ impl Collector {
         self.place.cpu = cpu;
     }
 
-    /// Packets that are no probes.
+    /// Packets that are not probes.
     #[inline]
     pub fn add_foreign(&mut self, packets: u64) {
         self.counts.foreign += packets;
     }
 
-    /// A packet that nobody stamped: the caller put its own clock in.
+    /// A packet without a timestamp: the caller used its own clock.
     #[inline]
     pub fn add_unstamped(&mut self) {
         self.counts.unstamped += 1;
     }
 
-    /// The next probe packets, where only packets and bytes are counted.
+    /// The next probe packets, when only packets and bytes are counted.
     #[inline]
     pub fn count(&mut self, packets: u64, payload_bytes: u64, frame_bytes: u64) {
         let counts = &mut self.counts;
@@ -197,7 +239,7 @@ impl Collector {
         self.add_row(arrival, 1);
     }
 
-    /// The next `packets` probe packets, which differ in nothing but their numbers: those follow each other. Adding up a row
+    /// The next `packets` probe packets, which differ only in their consecutive numbers. Adding a row
     /// of many costs little more than one packet.
     #[inline]
     pub fn add_row(&mut self, first: &Arrival, packets: u64) {
@@ -207,7 +249,7 @@ impl Collector {
         }
     }
 
-    /// Adds up the rows that were only written down.
+    /// Adds the pending rows.
     #[inline(never)]
     fn settle(&mut self) {
         let mut later = std::mem::take(&mut self.later);
@@ -237,7 +279,7 @@ impl Collector {
         }
     }
 
-    /// Packets more like the one before, whose number was the highest.
+    /// More packets like the previous one, whose number was the highest.
     fn add_following(&mut self, first: &Arrival, (sender, flow): (usize, usize), packets: u64) {
         let (raw_time, arrived_ns) = (first.header.raw_time, first.arrived_ns);
         let bytes = packets * first.payload_bytes as u64;
@@ -259,13 +301,21 @@ impl Collector {
         let Some(sent_ns) = first.sent_ns else { return };
         sender.variation.observe_same(packets);
         recorded.jitter.record_n(0, packets);
-        match u64::try_from(arrived_ns.wrapping_sub(sent_ns) as i64) {
+        let transit_ns = arrived_ns.wrapping_sub(sent_ns) as i64;
+        match u64::try_from(transit_ns) {
             Ok(latency_ns) => recorded.latency.record_n(latency_ns, packets),
             Err(_) => self.counts.before_sent += packets,
         }
+        if let Some(ahead) = sender.ahead {
+            self.counts.related += packets;
+            match u64::try_from(transit_ns.wrapping_sub(ahead.of(first))) {
+                Ok(latency_ns) => recorded.related.record_n(latency_ns, packets),
+                Err(_) => self.counts.before_sent_related += packets,
+            }
+        }
     }
 
-    /// A packet, of this number. Returns the places of its sender and its flow when its number is the highest.
+    /// A packet with this number. Returns the indexes of its sender and its flow when its number is the highest.
     #[inline]
     fn add_numbered(&mut self, arrival: &Arrival, number: u32) -> Option<(usize, usize)> {
         let is_timed = self.level == StatisticsLevel::Time;
@@ -308,6 +358,16 @@ impl Collector {
         {
             self.recorded.jitter.record(apart_ns);
         }
+        if is_timed
+            && let Some(transit_ns) = transit_ns
+            && let Some(ahead) = state.ahead
+        {
+            self.counts.related += 1;
+            match u64::try_from(transit_ns.wrapping_sub(ahead.of(arrival))) {
+                Ok(latency_ns) => self.recorded.related.record(latency_ns),
+                Err(_) => self.counts.before_sent_related += 1,
+            }
+        }
 
         let Some(at) = at else {
             self.beyond_tables += 1;
@@ -330,12 +390,16 @@ impl Collector {
         may_follow.then_some((sender, at))
     }
 
-    /// Finds or makes the packet's sender and flow; `None` when there is no room for the sender.
+    /// Finds or creates the packet's sender and flow; `None` when the table of senders is full.
     fn whose(&mut self, arrival: &Arrival) -> Option<Whose> {
         let &Arrival { header, flow, arrived_ns, .. } = arrival;
         let stream = header.stream;
         let key = Key::of_sender(flow.addresses.src(), stream);
-        let sender = self.senders.find_or_insert(key, || SenderState::new(flow, stream))?;
+        let clocks = self.clocks.as_ref();
+        let ahead = || clocks.and_then(|clocks| clocks.of(stream));
+        let sender = self
+            .senders
+            .find_or_insert(key, || SenderState { ahead: ahead(), ..SenderState::new(flow, stream) })?;
         let at = self.flows.find_or_insert(Key::of_flow(&flow, key), || {
             FlowState::new(flow, (key, sender), stream, arrived_ns)
         });
@@ -343,7 +407,7 @@ impl Collector {
         if state.packets == 0 {
             state.only_flow = at;
         }
-        // From its second flow on, the numbers of each are followed by themselves.
+        // From its second flow on, the numbers of each flow are followed separately.
         if state.only_flow.is_some() && state.only_flow != at {
             let first = state.only_flow.take().expect("it is some");
             self.flows.at(first).sequence = Some(state.sequence.clone());
@@ -369,7 +433,14 @@ impl SenderState {
             variation: TransitVariation::default(),
             sequence: SequenceTracker::new(),
             only_flow: None,
+            ahead: None,
         }
+    }
+}
+
+impl SenderAhead {
+    fn of(self, arrival: &Arrival) -> i64 {
+        if arrival.is_sent_by_wall { self.wall_ns } else { self.uptime_ns }
     }
 }
 

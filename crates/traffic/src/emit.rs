@@ -1,25 +1,30 @@
-//! What hands packets over; for most engines a port, in whose slots packets are stamped.
+//! Emitters pass packets on; for most engines a port, in whose slots packets are stamped.
 
 use port::{Layer, PortError, Sent, TxPort};
 use wire::Template;
 
-/// Makes the next packets of a stream and hands them over.
+/// Builds the next packets of a stream and passes them on.
 pub(crate) trait Emit {
-    /// Least time from one call to the next, in nanoseconds.
+    /// Minimum time between calls, in nanoseconds.
     const LEAST_GAP_NS: u64 = 0;
 
-    /// The most packets that the next call is worth.
+    /// The most packets for the next call.
     fn batch_size(&self) -> usize;
 
-    /// Makes up to `packets` new ones, sent at `time_ns`; see [`TxPort::send`] about those that were not taken.
+    /// Builds up to `packets` new ones, sent at `time_ns`; see [`TxPort::send`] about those that were not accepted.
     fn emit(&mut self, packets: usize, time_ns: u64) -> Result<Emitted, PortError>;
+
+    /// After the last call: see [`TxPort::settle`].
+    fn settle(&mut self) -> Result<usize, PortError> {
+        Ok(0)
+    }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Emitted {
     pub(crate) sent: Sent,
-    /// UDP payload bytes of the packets filled.
+    /// UDP payload bytes of the filled packets.
     pub(crate) payload_bytes: u64,
 }
 
@@ -62,5 +67,9 @@ impl<P: TxPort> Emit for Stamped<P> {
             }
         })?;
         Ok(Emitted { sent, payload_bytes })
+    }
+
+    fn settle(&mut self) -> Result<usize, PortError> {
+        self.port.settle()
     }
 }

@@ -1,11 +1,11 @@
 //! An engine as the rest of the program sees it: an object with settings, and plain facts about it.
 //!
-//! What is particular to one engine is in its file in `engines/`; everything else asks the object, once per worker at
-//! most, and never per packet.
+//! An engine's details are in its file in `engines/`; all other code calls the object, at most once per worker
+//! and never per packet.
 
 use std::{fmt, sync::Arc};
 
-use measure::Place;
+use measure::{Place, StatisticsLevel};
 use port::{Buffers, ReturnList, TimeSource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::{
     plan::{RxTraffic, TxTraffic},
     receiver::{Receiver, RxContext},
     sender::Sender,
+    sender_clocks::SenderClocks,
     worker::Placement,
 };
 
@@ -31,7 +32,7 @@ pub(crate) trait TxEngine:
         Vec::new()
     }
 
-    /// The same engine with the options that were given; the engine drops those that it does not have.
+    /// The same engine with the given options; the engine ignores those that it does not have.
     #[must_use]
     fn configured(&self, _: &TxOptions) -> Self {
         self.clone()
@@ -45,15 +46,15 @@ pub(crate) trait TxEngine:
     /// What it is like.
     fn facts(&self) -> TxFacts;
 
-    /// Why it cannot run under these conditions, if so.
+    /// Why it cannot run under these conditions, if it cannot.
     fn why_not(&self, _: &Conditions) -> Option<String> {
         None
     }
 
-    /// Opens a port per worker and makes the workers ready; nothing is sent before [`Sender::begin`].
+    /// Opens a port per worker and prepares the workers; nothing is sent before [`Sender::begin`].
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be created; then nothing is left open.
     fn open(&self, plan: &TxTraffic, placement: &Placement) -> Result<Sender, EngineError>;
 }
 
@@ -69,7 +70,7 @@ pub(crate) trait RxEngine:
         Vec::new()
     }
 
-    /// The same engine with the options that were given; the engine drops those that it does not have.
+    /// The same engine with the given options; the engine ignores those that it does not have.
     #[must_use]
     fn configured(&self, _: &RxOptions) -> Self {
         self.clone()
@@ -83,7 +84,7 @@ pub(crate) trait RxEngine:
     /// What it is like.
     fn facts(&self) -> RxFacts;
 
-    /// Why it cannot run under these conditions, if so.
+    /// Why it cannot run under these conditions, if it cannot.
     fn why_not(&self, _: &Conditions) -> Option<String> {
         None
     }
@@ -92,7 +93,7 @@ pub(crate) trait RxEngine:
     /// are returned to them.
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be created; then nothing is left open.
     fn open(&self, plan: &RxTraffic, context: &RxContext<'_>) -> Result<Receiver, EngineError>;
 }
 
@@ -104,7 +105,7 @@ pub struct TxSpec(Arc<dyn AnyTxEngine>);
 #[derive(Debug, Clone)]
 pub struct RxSpec(Arc<dyn AnyRxEngine>);
 
-/// Options of sending engines that users give beside the engine's name; `None` and `false` are not given.
+/// Options of sending engines besides the engine's name; `None` and `false` mean not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxOptions {
     /// `SO_SNDBUF` in bytes.
@@ -113,15 +114,15 @@ pub struct TxOptions {
     pub message_bytes: Option<u32>,
     /// Receive the probes that targets return ([`Sender::take_returns`]).
     pub returns: bool,
-    /// Of rings without a kernel driver.
+    /// Options of rings without a kernel driver.
     pub rings: RingOptions,
-    /// Frames that the kernel's generator hands over before it tells the card.
+    /// Frames that the kernel's generator passes on before it notifies the card.
     pub burst: Option<u32>,
-    /// How often the kernel's generator sends each packet again before it makes the next.
+    /// How often the kernel's generator repeats each packet before it builds the next.
     pub clones: Option<u32>,
 }
 
-/// Options of receiving engines that users give beside the engine's name; `None` is not given.
+/// Options of receiving engines besides the engine's name; `None` means not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RxOptions {
     /// `SO_RCVBUF` in bytes.
@@ -130,68 +131,72 @@ pub struct RxOptions {
     pub busy_poll_micros: Option<u32>,
     /// Bytes per message of a stream.
     pub message_bytes: Option<u32>,
-    /// Of rings without a kernel driver.
+    /// Options of rings without a kernel driver.
     pub rings: RingOptions,
 }
 
-/// Options of engines that drive a card's rings themselves; `None` and `false` are not given.
+/// Options of engines that drive a card's rings themselves; `None` and `false` mean not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingOptions {
     /// Consent to take the card from the kernel.
     pub take_device: bool,
     /// Descriptors of a ring.
     pub ring_slots: Option<u32>,
-    /// Descriptors that one write of the tail register hands over.
+    /// Descriptors passed by one write of the tail register.
     pub tail_batch: Option<u32>,
-    /// What becomes of received frames' buffers.
+    /// The buffer policy for received frames.
     pub buffers: Option<Buffers>,
+    /// Descriptors ahead whose frames the CPU is asked to load early.
+    pub prefetch: Option<u32>,
+    /// Note head, tail and missed frames poll by poll.
+    pub trace: bool,
 }
 
-/// What a sending engine is like.
+/// Properties of a sending engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxFacts {
-    /// It makes whole frames, and so needs MAC addresses and an interface.
+    /// It builds whole frames, and so needs MAC addresses and an interface.
     pub makes_frames: bool,
-    /// It moves streams: its packets are messages of so many bytes.
+    /// It moves streams: its packets are messages of this many bytes.
     pub message_bytes: Option<u32>,
-    /// It hands over messages of many packets, which the kernel or the interface cuts (UDP GSO).
+    /// It passes on messages of many packets, which the kernel or the interface segments (UDP GSO).
     pub hands_over_many: bool,
     /// It needs an interface with a queue per worker.
     pub queue_per_worker: bool,
     /// Its frames reach a veth's peer only through a ring, which NAPI or a native XDP program there provides.
     pub needs_ring_at_peer: bool,
-    /// Its frames return to it once a receiver has freed them, which takes time of its own where that is another CPU.
+    /// Its frames return to it once a receiver has freed them, which takes extra time on another CPU.
     pub frames_come_back: bool,
-    /// Frames that the interface refused were counted there as drops, and sent later.
+    /// The interface counts refused frames as drops, but they are sent later.
     pub retries_interface_drops: bool,
     /// Each of its frames takes a whole page of the receiver's socket buffer.
     pub page_per_frame: bool,
-    /// The kernel frees what it sent as if it had been dropped.
+    /// The kernel frees sent packets as if they were dropped.
     pub frees_look_like_drops: bool,
     /// It receives the probes that targets return.
     pub returns: bool,
     /// It writes no stream tag into its packets.
     pub is_untagged: bool,
-    /// Its packets pass tc on their way out; others are handed to the driver.
+    /// Its packets pass tc on their way out; others go directly to the driver.
     pub passes_tc: bool,
-    /// It takes the card from its kernel driver: there is no interface while it runs.
+    /// It takes the card from its kernel driver: the interface does not exist while it runs.
     pub takes_device: bool,
 }
 
-/// What a receiving engine is like.
+/// Properties of a receiving engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxFacts {
     /// Where it takes packets from.
     pub reads: RxLayer,
     /// It is opened on one interface.
     pub needs_interface: bool,
-    /// How many workers it has.
+    /// Its number of workers.
     pub workers: RxWorkers,
-    /// The kernel joins datagrams for it (GRO).
+    /// The kernel merges datagrams for it (GRO).
     pub joins_datagrams: bool,
     /// It attaches a native XDP program, which provides a veth's rings.
     pub brings_ring: bool,
-    /// It may ask the kernel to choose a port.
+    /// It may let the kernel choose a port.
     pub chooses_port: bool,
     /// It can return probes to their senders.
     pub reflects: bool,
@@ -203,10 +208,10 @@ pub struct RxFacts {
     pub own_loss: Option<(Place, &'static str)>,
 }
 
-/// Where a receiving engine takes packets from, as the ledger needs to know it.
+/// Where a receiving engine takes packets from, as needed by the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RxLayer {
-    /// A UDP socket: packets pass all of the kernel's protocols.
+    /// A UDP socket: packets pass the whole protocol stack.
     Socket,
     /// A packet socket: it gets copies, and the kernel still gets the packets.
     Copies,
@@ -216,14 +221,14 @@ pub enum RxLayer {
     XdpProgram,
     /// TCP streams.
     Stream,
-    /// The card's descriptor ring: there is no kernel driver, and no interface, while it runs.
+    /// The card's descriptor ring: neither kernel driver nor interface exist while it runs.
     Card,
 }
 
-/// How many workers a receiving engine has.
+/// The number of workers of a receiving engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RxWorkers {
-    /// As many as asked for.
+    /// As many as requested.
     Asked,
     /// One per receive queue of the interface.
     PerQueue,
@@ -231,10 +236,10 @@ pub enum RxWorkers {
     One,
 }
 
-/// What a run asks of engines, and what this process may do.
+/// The run's requirements on engines, and the privileges of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// All packets are of one size.
+    /// All packets have one size.
     pub is_one_size: bool,
     /// No packet is larger than the MTU.
     pub fits_mtu: bool,
@@ -252,20 +257,20 @@ pub struct Conditions {
 
 /// Why frames must fit the MTU.
 pub(crate) const NEEDS_MTU: &str =
-    "packets are larger than the MTU, and only sockets cut them into fragments and join them";
+    "packets are larger than the MTU, and only sockets fragment and reassemble them";
 /// What BPF programs need.
 pub(crate) const NEEDS_BPF: &str = "needs CAP_BPF and CAP_NET_ADMIN over the machine: run as root";
 /// What raw sockets need.
 pub(crate) const NEEDS_RAW: &str = "needs CAP_NET_RAW: run as root, or allow user namespaces";
 
 impl Conditions {
-    /// What keeps an engine that makes or reads whole frames from running; `rest` is asked next.
+    /// What keeps an engine that builds or reads whole frames from running; `rest` is checked next.
     pub(crate) fn of_frames(&self, rest: impl FnOnce() -> Option<&'static str>) -> Option<String> {
         (!self.fits_mtu).then_some(NEEDS_MTU).or_else(rest).map(str::to_owned)
     }
 }
 
-/// What a sender does; complete and printable.
+/// The complete, printable plan of a sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SenderPlan {
     /// The engine.
@@ -275,7 +280,7 @@ pub struct SenderPlan {
     pub traffic: TxTraffic,
 }
 
-/// What a receiver does; complete and printable.
+/// The complete, printable plan of a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReceiverPlan {
     /// The engine.
@@ -286,10 +291,10 @@ pub struct ReceiverPlan {
 }
 
 impl SenderPlan {
-    /// Opens all ports and makes the workers ready; nothing is sent before [`Sender::begin`].
+    /// Opens all ports and prepares the workers; nothing is sent before [`Sender::begin`].
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be created; then nothing is left open.
     pub fn prepare(&self, placement: &Placement) -> Result<Sender, EngineError> {
         self.engine.0.open(&self.traffic, placement)
     }
@@ -299,19 +304,23 @@ impl ReceiverPlan {
     /// Opens all ports and starts the workers; packets are counted from now on.
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be created; then nothing is left open.
     pub fn start(&self, placement: &Placement) -> Result<Receiver, EngineError> {
         self.start_tagged(placement, StreamTags::NUMBERED)
     }
 
-    /// The same, of streams with these tags. Packets with tags of no stream are foreign.
+    /// The same, for streams with these tags. Packets with other tags are foreign.
     ///
     /// # Errors
     /// As [`ReceiverPlan::start`].
     pub fn start_tagged(&self, placement: &Placement, tags: StreamTags) -> Result<Receiver, EngineError> {
         let returns = self.traffic.reflect.then(Arc::<ReturnList>::default);
-        let context = RxContext { placement, tags, returns: returns.as_ref() };
-        Ok(self.engine.0.open(&self.traffic, &context)?.returning(returns))
+        let is_timed = self.traffic.statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
+        // A program in XDP measures without the reading loop.
+        let relates = is_timed && self.engine.facts().reads != RxLayer::XdpProgram;
+        let clocks = relates.then(Arc::<SenderClocks>::default);
+        let context = RxContext { placement, tags, returns: returns.as_ref(), clocks: clocks.as_ref() };
+        Ok(self.engine.0.open(&self.traffic, &context)?.returning(returns).relating(clocks))
     }
 }
 
@@ -384,7 +393,7 @@ macro_rules! spec {
                 self.0.settings()
             }
 
-            /// The same engine with the options that were given; the engine drops those that it does not have.
+            /// The same engine with the given options; the engine ignores those that it does not have.
             #[must_use]
             pub fn configured(&self, options: &$options) -> Self {
                 self.0.configured(options)
@@ -395,12 +404,12 @@ macro_rules! spec {
                 self.0.options()
             }
 
-            /// What the engine is like.
+            /// The engine's properties.
             pub fn facts(&self) -> $facts {
                 self.0.facts()
             }
 
-            /// Why the engine cannot run under these conditions, if so.
+            /// Why the engine cannot run under these conditions, if it cannot.
             pub fn why_not(&self, conditions: &Conditions) -> Option<String> {
                 self.0.why_not(conditions)
             }

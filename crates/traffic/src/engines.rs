@@ -43,7 +43,7 @@ pub fn engines() -> &'static [Engine] {
     &ENGINES
 }
 
-/// A text or saved settings that name no engine.
+/// A text or saved settings that do not name an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// No such engine.
@@ -53,15 +53,15 @@ pub enum SpecError {
         side: &'static str,
         /// What was written.
         name: String,
-        /// The engines there are.
+        /// The known engines.
         known: String,
     },
-    /// Switches of which one is enough.
+    /// Switches that exclude each other.
     #[error("'{engine}' takes only one of {known}")]
     Exclusive {
         /// The engine.
         engine: &'static str,
-        /// The switches there are.
+        /// The known switches.
         known: String,
     },
     /// No such switch.
@@ -73,10 +73,10 @@ pub enum SpecError {
         engine: &'static str,
         /// What was written.
         switch: String,
-        /// The switches there are.
+        /// The known switches.
         known: String,
     },
-    /// Settings that the engine does not have, or with other values.
+    /// Settings that the engine does not have, or with invalid values.
     #[error("cannot read the settings of the {side} engine '{engine}': {reason}")]
     Settings {
         /// `sending` or `receiving`.
@@ -107,7 +107,7 @@ impl<S> Rows<S> {
         })
     }
 
-    /// The engine that a text names, with its switches: `udp+gso`.
+    /// The engine named by a text, with its switches: `udp+gso`.
     fn parse(&self, text: &str) -> Result<S, SpecError> {
         let mut parts = text.split('+');
         let (engine, row) = self.find(parts.next().unwrap_or_default())?;
@@ -132,7 +132,7 @@ impl<S> Rows<S> {
         Ok((row.with_switches)(&given))
     }
 
-    /// The engine with all its settings, or by its text form, as older records have it.
+    /// The engine with all its settings, or from its text form as in older records.
     fn restore(&self, saved: Saved) -> Result<S, SpecError> {
         let (name, settings) = match saved {
             Saved::Label(label) => return self.parse(&label),
@@ -177,7 +177,7 @@ macro_rules! by_name {
         }
 
         impl $spec {
-            /// The same engine with one more switch, and options as by default.
+            /// The same engine with one more switch, and default options.
             ///
             /// # Errors
             /// When it has no such switch.

@@ -11,7 +11,7 @@ pub enum EngineError {
     /// The worker's port.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The namespace the worker should live in.
+    /// The worker's network namespace.
     #[error("worker {worker} cannot enter its network namespace")]
     Enter {
         /// Number of the worker.
@@ -29,7 +29,7 @@ pub enum EngineError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A thread could not be had.
+    /// A thread could not be created.
     #[error("cannot start a thread for worker {worker}")]
     Thread {
         /// Number of the worker.
@@ -37,7 +37,7 @@ pub enum EngineError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel's generator cannot make such packets.
+    /// The kernel's generator cannot build such packets.
     #[error("the kernel's pktgen cannot send this: {reason}")]
     NotByPktgen {
         /// What it can.

@@ -1,4 +1,4 @@
-//! The hot loop of a sending worker: packets are made when they are due and handed to an emitter.
+//! The hot loop of a sending worker: packets are built when they are due and passed to an emitter.
 
 use measure::Histogram;
 use sys::clock;
@@ -25,7 +25,7 @@ pub struct SenderResult {
     pub end_ns: u64,
     /// How late packets left, in nanoseconds.
     pub lateness: Histogram,
-    /// The longest time between two calls that took packets, in nanoseconds.
+    /// The longest time between two calls that accepted packets, in nanoseconds.
     pub largest_gap_ns: u64,
     /// CPU time and cycles.
     pub cost: WorkerCost,
@@ -33,7 +33,7 @@ pub struct SenderResult {
     pub error: Option<EngineError>,
 }
 
-/// How often a sender whose packets tell the wall clock's time looks whether that was set.
+/// How often a sender whose packets carry the wall clock's time checks whether that was set.
 const WALL_EVERY_NS: u64 = 1_000_000_000;
 
 /// The hot loop: per batch one clock read, one call, one publish.
@@ -49,7 +49,7 @@ pub(crate) fn generate<E: Emit>(
     let mut last_ns = context.start_ns;
     let mut largest_gap_ns = 0;
     let mut due = 0; // taken from the schedule, not yet filled
-    let mut waiting = 0; // filled, not yet taken by the kernel
+    let mut waiting = 0; // filled, not yet accepted by the kernel
     let mut error = None;
     let mut next_call_ns = 0;
     let mut wall = clock::wall_offset();
@@ -80,7 +80,7 @@ pub(crate) fn generate<E: Emit>(
         };
         match emitter.emit(due, time_ns) {
             Ok(Emitted { sent, payload_bytes }) => {
-                // not over the end, before which everything has to leave
+                // not beyond the end, before which everything must be sent
                 next_call_ns =
                     Some(now + E::LEAST_GAP_NS).filter(|next| *next < schedule.end_ns()).unwrap_or(now);
                 due -= sent.filled;
@@ -101,6 +101,13 @@ pub(crate) fn generate<E: Emit>(
         }
         published.store(&tally);
     };
+    if waiting > 0 && error.is_none() {
+        match emitter.settle() {
+            Ok(taken) => tally.packets += taken as u64,
+            Err(cause) => error = Some(cause.into()),
+        }
+        published.store(&tally);
+    }
     SenderResult {
         scheduled: schedule.scheduled(end_ns),
         tally,
@@ -113,8 +120,8 @@ pub(crate) fn generate<E: Emit>(
     }
 }
 
-/// Sleeps while the next packet is far off, and spins the last stretch: a sleeper wakes tens of microseconds
-/// late. Never sleeps longer than a request to stop may wait.
+/// Sleeps while the next packet is far away, and spins at the end: a sleeper wakes tens of microseconds
+/// late. Never sleeps longer than a stop request may wait.
 fn wait_for(due_ns: u64, now_ns: u64) {
     const SPIN_NS: u64 = 150_000;
     const LONGEST_SLEEP_NS: u64 = 20_000_000;
@@ -138,7 +145,7 @@ mod tests {
         pace::{Departures, Limit},
     };
 
-    /// Takes everything, and knows of when the packets were.
+    /// Accepts everything, and records the packets' times.
     #[derive(Default)]
     struct Calls(Vec<u64>);
 

@@ -1,8 +1,8 @@
 //! Traffic: pinned workers that generate and receive packets, over the engines of `engines/`, one file each. The only
 //! crate that starts threads for traffic.
 //!
-//! A worker is planned, started and stopped, never reconfigured. Two things cross its thread's border: the
-//! request to stop, inwards, and its published tally, outwards.
+//! A worker is planned, started and stopped, never reconfigured. Two things cross the thread boundary: the
+//! stop request, inwards, and its published tally, outwards.
 //!
 //! ```
 //! use traffic::{RxSpec, TxSpec, engines};
@@ -36,6 +36,7 @@ mod received;
 mod receiver;
 mod registry;
 mod sender;
+mod sender_clocks;
 mod tally;
 mod window;
 mod worker;
@@ -50,12 +51,13 @@ pub use error::EngineError;
 pub use generate::SenderResult;
 pub use pace::{Departures, Limit, Schedule};
 pub use plan::{RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
-/// What a receiving port joined and lost, the senders to return probes to, and the source of timestamps.
+/// What a receiving port merged and lost, the senders to return probes to, and the source of timestamps.
 pub use port::{Buffers, Joined, Loss, ReturnList, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use received::{ReceiverResult, RxResult};
 pub use receiver::{Receiver, RxContext};
 pub use registry::{Engine, EngineSide, Finding, Switch};
 pub use sender::Sender;
+pub use sender_clocks::{SenderAhead, SenderClocks};
 pub use window::{AfterReading, StatisticsReader};
 pub use worker::{Placement, WorkerCost};

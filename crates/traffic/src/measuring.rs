@@ -1,4 +1,4 @@
-//! What measuring a packet takes, tried with frames made for it.
+//! The cost of measuring a packet, tried with synthetic frames.
 
 use std::{hint, net::Ipv4Addr};
 
@@ -14,7 +14,7 @@ use crate::{
     tally::{Probes, Tally},
 };
 
-/// Measures some thousand packets; of several such tries the fastest counts, for others may want the CPU too.
+/// Measures some thousand packets; the fastest of several tries counts, because other work may use the CPU.
 pub(crate) fn measuring_cost() -> MeasuringCost {
     let least = |apart_ns| {
         let tries = (0..4).map(|_| try_packets(apart_ns));
@@ -23,10 +23,10 @@ pub(crate) fn measuring_cost() -> MeasuringCost {
     MeasuringCost { alone_ns: least(1000), together_ns: least(0) }
 }
 
-/// Nanoseconds a packet, of packets that were sent and come so far apart.
+/// Nanoseconds per packet, for packets sent and received at this distance.
 fn try_packets(apart_ns: u64) -> f64 {
     const PACKETS: u32 = 1000;
-    let template = Template::new(&FrameSpec::default()).expect("the usual frame is one");
+    let template = Template::new(&FrameSpec::default()).expect("the default frame is valid");
     let start_ns = clock::monotonic_ns();
     let sent_ns = |number: u32| start_ns + apart_ns * u64::from(number);
     let mut frames = vec![0; template.max_frame_len() * PACKETS as usize];

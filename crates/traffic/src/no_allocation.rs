@@ -1,4 +1,4 @@
-//! No packet costs a worker an allocation, on whatever path: ten times as many packets cost as many allocations.
+//! No packet costs a worker an allocation, on any path: ten times as many packets cost the same number of allocations.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -59,7 +59,7 @@ fn template(lab: &Lab) -> Template {
     Template::new(&spec).unwrap()
 }
 
-/// Lets a worker's loop send so many packets on the lab's sending side, and counts its allocations.
+/// Runs a worker's loop that sends packets on the lab's sending side, and counts its allocations.
 fn allocations_of(lab: &Lab, emitter: &mut (impl Emit + Send), packets: u64) -> u64 {
     let limit = Limit { count: Some(packets), duration_ns: None };
     let cost = lab.tx().run(|| {
@@ -80,7 +80,7 @@ fn sending_costs_none(name: &str, lab: &Lab, emitter: &mut (impl Emit + Send)) {
 }
 
 fn allocations_for_more(lab: &Lab, emitter: &mut (impl Emit + Send)) -> u64 {
-    allocations_of(lab, emitter, 1); // what is only done once
+    allocations_of(lab, emitter, 1); // one-time work
     let [few, many] = [FEW, MANY].map(|packets| allocations_of(lab, emitter, packets));
     many - few
 }
@@ -95,7 +95,7 @@ fn no_sending_worker_allocates_for_a_packet() {
     let side = lab.tx();
     let (from, to) = addresses(&lab);
     let template = template(&lab);
-    // A program that drops, so that frames of XDP have somewhere to go; datagrams too.
+    // A program that drops, so that XDP frames and datagrams have a receiver.
     let open = || XdpRx::open(lab.rx().index(), XdpMode::Native, &CountOptions::default());
     let sink = lab.rx().run(open).unwrap().unwrap();
     for gso in [false, true] {
@@ -118,7 +118,7 @@ fn no_sending_worker_allocates_for_a_packet() {
     let open = || XdpTx::open(template.recipe(), &XdpTxOptions::on(side.index()));
     let port = side.run(open).unwrap().unwrap();
     let least_a_call = port.worthwhile_packets() as u64;
-    // Whoever runs the program for us makes two for a call, of thousands of packets.
+    // The library that runs the program makes two per call of thousands of packets.
     let more = allocations_for_more(&lab, &mut LiveFrames::new(port, template.clone()));
     assert!(more <= 2 * (MANY - FEW) / least_a_call, "{more}");
     drop(sink);
@@ -145,7 +145,7 @@ fn no_sending_worker_allocates_for_a_packet() {
     });
 }
 
-/// Lets a worker's loop receive what live frames bring, and counts its allocations.
+/// Runs a worker's loop that receives live frames, and counts its allocations.
 fn allocations_for<P: RxPort + Send>(
     lab: &Lab,
     port: &mut P,
@@ -187,7 +187,7 @@ fn allocations_for<P: RxPort + Send>(
         testing::wait_for("a packet to be received", || output.published.load().packets > 0);
         stop.store(true, Relaxed);
         let (allocations, tally) = worker.join().unwrap();
-        // Some may be lost on the way: sender and receiver share a CPU perhaps.
+        // Some may be lost on the way: sender and receiver may share a CPU.
         assert!(
             tally.packets > 0 && tally.packets + tally.lost - before <= packets,
             "{tally:?} of {packets}"
@@ -205,7 +205,7 @@ fn receiving_costs_none<P: RxPort + Send>(
     let open = || XdpTx::open(template(lab).recipe(), &XdpTxOptions::on(lab.tx().index()));
     let mut sender = lab.tx().run(open).unwrap().unwrap();
     let mut measure = |packets| allocations_for(lab, &mut port, &mut sender, packets, statistics);
-    measure(1); // what is only done once
+    measure(1); // one-time work
     let [few, many] = [FEW, MANY].map(measure);
     assert_eq!(few, many, "{name} with {statistics:?}: {FEW} and {MANY} packets");
 }
@@ -218,7 +218,7 @@ fn no_receiving_worker_allocates_for_a_packet() {
     let timing = StatisticsPlan { level: StatisticsLevel::Time, ..StatisticsPlan::default() };
     for statistics in [None, Some(counting), Some(timing)] {
         {
-            // Frames of XDP reach a veth with receive rings, which a program gives it.
+            // XDP frames reach a veth with receive rings, which a program provides.
             let attach = || bpf::Pass::attach(side.index(), XdpMode::Native);
             let _rings = side.run(attach).unwrap().unwrap();
             for gro in [false, true] {
@@ -239,7 +239,7 @@ fn no_receiving_worker_allocates_for_a_packet() {
     }
 }
 
-/// Each in a lab of its own: the port of a ring is free a moment after another thread than its worker's dropped it.
+/// Each in its own lab: a ring's port is free a moment after a thread other than its worker dropped it.
 #[test]
 fn no_receiving_worker_over_a_ring_allocates_for_a_packet() {
     let level = |level| StatisticsPlan { level, ..StatisticsPlan::default() };
@@ -260,7 +260,7 @@ fn no_receiving_worker_over_a_ring_allocates_for_a_packet() {
     }
 }
 
-/// Lets a worker read so many messages of a stream, each sent when the one before was read, and counts its allocations.
+/// Runs a worker that reads messages of a stream, each sent when the previous one was read, and counts its allocations.
 fn allocations_for_messages(rx: &mut TcpRx, tx: &mut TcpTx, messages: u64) -> u64 {
     let stop: Arc<AtomicBool> = Arc::default();
     let (published, before) = (RxPublished::default(), rx.received_messages());
@@ -297,13 +297,13 @@ fn no_reader_of_streams_allocates_for_a_message() {
             send_buffer_bytes: None,
         })
         .unwrap();
-        allocations_for_messages(&mut rx, &mut tx, 1); // what is only done once
+        allocations_for_messages(&mut rx, &mut tx, 1); // one-time work
         let [few, many] = [100, 1000].map(|messages| allocations_for_messages(&mut rx, &mut tx, messages));
         assert_eq!(few, many, "truncate {truncate}: 100 and 1000 messages");
     }
 }
 
-/// Packets are counted in the kernel: what a worker reads of them hardly grows (times spread over more buckets).
+/// Packets are counted in the kernel: the data that a worker reads hardly grows (times spread over more buckets).
 #[test]
 fn no_reader_of_a_program_allocates_for_a_packet() {
     let Some(lab) = lab() else { return };
@@ -319,7 +319,7 @@ fn no_reader_of_a_program_allocates_for_a_packet() {
             (allocation_counter::measure(|| packets = read()).count_total, packets)
         };
         send(1);
-        read(); // what is only done once
+        read(); // one-time work
         let (few, packets) = cost(&mut *read);
         send(MANY as usize);
         let (many, more) = cost(&mut *read);

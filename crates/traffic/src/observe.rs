@@ -1,6 +1,9 @@
 //! Between a worker's port and its statistics: which packet, sent when, received when.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use measure::StatisticsLevel;
 use port::{Layer, MeasuringCost, Received, TimeSource};
@@ -15,11 +18,12 @@ use crate::{
     plan::StatisticsPlan,
     publish::{RxSnapshot, StreamCount},
     queues::Queues,
+    sender_clocks::SenderClocks,
     tally::{Tally, Train},
     window::AfterReading,
 };
 
-/// Shows a worker's packets to its statistics, with all times on the monotonic clock.
+/// Passes a worker's packets to its statistics, with all times on the monotonic clock.
 pub(crate) struct Observer {
     collector: Collector,
     probe_clock: Option<ProbeClock>,
@@ -27,30 +31,30 @@ pub(crate) struct Observer {
     wall: WallOffset,
     local: IpAddr,
     cost: Option<MeasuringCost>,
-    /// Of all readers' packets, in the readings of one.
+    /// Queues of all readers' packets, in the readings of one reader.
     queues: Option<Queues>,
     /// The reading loop's clock at the first packet of the batch.
     batch_ns: Option<u64>,
     row: Option<Row>,
 }
 
-/// Packets of a batch that differ in nothing but their numbers, which follow each other: stamped together when they were
-/// sent and when they came. They are only counted, and added up when another comes or the batch ends.
+/// Packets of a batch that differ only in their consecutive numbers: stamped together when they were
+/// sent and when they arrived. They are only counted, and added when a different packet arrives or the batch ends.
 struct Row {
     first: Arrival,
-    /// What their port stamped them with; 0 is nothing.
+    /// Their timestamp from the port; 0 is none.
     stamped_ns: u64,
-    /// How their frames look, from the second on that differs in its number and times at most.
+    /// Their frames' common bytes, from the second one on; they differ at most in number and times.
     like: Option<Likeness>,
     /// The number that follows.
     next: u32,
     /// None between batches.
     packets: u64,
-    /// Of these, how many the tally has.
+    /// Of these, the number already in the tally.
     tallied: u64,
 }
 
-/// Ethernet header, FCS, IP and UDP headers around a payload, and the least that Ethernet carries.
+/// Ethernet header, FCS, IP and UDP headers around a payload, and Ethernet's minimum.
 const IPV4_FRAME_EXTRA: usize = 46;
 const IPV6_FRAME_EXTRA: usize = 66;
 const FCS_BYTES: usize = 4;
@@ -71,12 +75,17 @@ impl Observer {
         }
     }
 
-    /// The same, which also tells on which queues all readers' packets came.
+    /// The same, which also reports the queues of all readers' packets.
     pub(crate) fn telling(self, queues: Option<Queues>) -> Self {
         Self { queues, ..self }
     }
 
-    /// The same, which also tells what measuring costs.
+    /// The same, which converts senders' times to this host's clock when a session relates the clocks.
+    pub(crate) fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { collector: self.collector.relating(clocks), ..self }
+    }
+
+    /// The same, which also reports the cost of measuring.
     pub(crate) fn costing(self, cost: Option<MeasuringCost>) -> Self {
         Self { cost, ..self }
     }
@@ -84,14 +93,15 @@ impl Observer {
     #[inline]
     pub(crate) fn begin_batch(&mut self) {
         self.batch_ns = None;
+        self.collector.look_at_clocks();
     }
 
-    /// Whether packets and bytes are all that is asked for: then [`Observer::count`] is told of them once a batch.
+    /// Whether only packets and bytes are requested: then [`Observer::count`] receives them once per batch.
     pub(crate) fn only_counts(&self) -> bool {
         self.collector.level() == StatisticsLevel::Counter
     }
 
-    /// Takes what the tally grew by, and the bytes of these probes' frames.
+    /// Adds the tally's increase, and the bytes of these probes' frames.
     pub(crate) fn count(&mut self, before: &RxSnapshot, now: &RxSnapshot, frame_bytes: u64) {
         let payload_bytes = now.payload_bytes - before.payload_bytes;
         self.collector.count(now.packets - before.packets, payload_bytes, frame_bytes);
@@ -110,7 +120,7 @@ impl Observer {
         frame_bytes.max(LEAST_FRAME)
     }
 
-    /// A datagram whose sender nobody names came for the address that we listen on.
+    /// A datagram without a known sender was sent to the address that we are bound to.
     #[inline]
     fn is_ipv4(&self, received: &Received<'_>) -> bool {
         received.source.map_or(self.local, |source| source.ip()).to_canonical().is_ipv4()
@@ -129,12 +139,12 @@ impl Observer {
         {
             return;
         }
-        // Its own: else the packet would be written down in memory for those too that are only counted.
+        // A separate function: else packets that are only counted would be stored to memory too.
         let alone = *received;
         self.observe_other(layer, &alone, counted);
     }
 
-    /// Adds up the packets that were only counted.
+    /// Adds the packets that were only counted.
     pub(crate) fn end_row(&mut self, (tally, train): (&mut Tally, &mut Train)) {
         let Some(row) = self.row.as_mut().filter(|row| row.packets > 0) else { return };
         self.collector.add_row(&row.first, row.packets);
@@ -146,7 +156,7 @@ impl Observer {
         row.packets = 0;
     }
 
-    /// Takes a packet that is not seen at once to continue the row.
+    /// Handles a packet that does not obviously continue the row.
     #[inline(never)]
     fn observe_other(
         &mut self,
@@ -173,13 +183,13 @@ impl Observer {
         }
         let Some(row) = &mut self.row else { return };
         if self.stamp != TimeSource::Loop && stamped_ns == 0 {
-            row.like = None; // each is to be counted as unstamped
+            row.like = None; // each must count as unstamped
         } else if is_of_kind && !is_known && layer == Layer::Frame {
             row.like = Likeness::of(received.bytes);
         }
     }
 
-    /// A packet that looks like those of the row, but for its number and its times.
+    /// A packet that looks like those of the row, except for its number and its times.
     #[inline]
     fn glance(&mut self, received: &Received<'_>) -> Option<Arrival> {
         let row = self.row.as_mut()?;
@@ -246,7 +256,7 @@ impl Observer {
         }
     }
 
-    /// The flow of a datagram: a socket that listens on every address does not know to which it was sent, and a sender may
+    /// The flow of a datagram: a socket bound to every address does not know the destination, and a sender may
     /// be unknown.
     fn flow_from(&self, source: Option<SocketAddr>) -> FlowKey {
         let source = source.unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
@@ -256,16 +266,16 @@ impl Observer {
             (IpAddr::V6(_), IpAddr::V4(_)) => Ipv6Addr::UNSPECIFIED.into(),
             (_, local) => local,
         };
-        FlowKey::udp(source, SocketAddr::new(local, 0)).expect("both are of one version")
+        FlowKey::udp(source, SocketAddr::new(local, 0)).expect("both have one version")
     }
 
-    /// Now and then: whether the wall clock was set, and where this thread runs.
+    /// From time to time: checks whether the wall clock was set, and the CPU of this thread.
     pub(crate) fn check_clocks(&mut self) {
         self.wall = self.wall.checked_by(clock::wall_offset());
         self.collector.set_cpu(cpu::current());
     }
 
-    /// What was measured so far, and what then.
+    /// The measurements so far, and then keeps or resets them.
     pub(crate) fn readings(&mut self, then: AfterReading) -> Vec<Readings> {
         self.check_clocks();
         let of_queues = self.queues.as_mut().map(|queues| queues.read(then)).unwrap_or_default();
@@ -290,12 +300,12 @@ impl Row {
         }
     }
 
-    /// Begins anew with a packet of the same kind.
+    /// Starts a new row with a packet of the same kind.
     fn begin(&mut self, first: Arrival, stamped_ns: u64, tallied: u64) {
         *self = Self { like: self.like, ..Self::new(first, stamped_ns, tallied) };
     }
 
-    /// Counts a packet that is seen at once to belong here.
+    /// Counts a packet that obviously continues the row.
     #[inline(always)]
     fn takes(&mut self, received: &Received<'_>) -> bool {
         let is_next = self.packets > 0
@@ -314,7 +324,7 @@ impl Row {
         self.tallied += tallied;
     }
 
-    /// Whether a packet's frame looks like the others, but for its number and its times.
+    /// Whether a packet's frame equals the others, except for its number and its times.
     fn is_of_kind(&self, other: &Arrival) -> bool {
         let first = &self.first;
         first.flow == other.flow

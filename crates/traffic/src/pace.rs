@@ -1,4 +1,4 @@
-//! When packets are due: a token schedule against the monotonic clock. Pure: the time comes in.
+//! When packets are due: a token schedule against the monotonic clock. Pure: time is an argument.
 
 use std::{fmt, str::FromStr};
 
@@ -15,22 +15,22 @@ pub enum Departures {
     Constant,
     /// Exponentially distributed gaps.
     Poisson,
-    /// So many packets back to back, then a gap that keeps the mean.
+    /// Bursts of N packets back to back, then a gap that keeps the mean.
     Burst(u32),
 }
 
-/// When to stop by itself.
+/// When to stop without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limit {
-    /// After so many packets.
+    /// After this many packets.
     pub count: Option<u64>,
-    /// After so many nanoseconds.
+    /// After this many nanoseconds.
     pub duration_ns: Option<u64>,
 }
 
-/// A departure pattern that nobody defined.
+/// An unknown departure pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("departures '{text}' are unknown: write constant, poisson or burst:N with N from 1 to 65536")]
+#[error("unknown departures '{text}': expected constant, poisson or burst:N with N from 1 to 65536")]
 pub struct DeparturesError {
     text: String,
 }
@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the packets that are due at `now_ns`, at most so many; they must be sent next.
+    /// Takes the packets that are due at `now_ns`, at most `most`; they must be sent next.
     #[inline]
     pub fn take_due(&mut self, now_ns: u64, at_most: usize) -> usize {
         let left = usize::try_from(self.most - self.taken).unwrap_or(usize::MAX).min(at_most);
@@ -107,7 +107,7 @@ impl Schedule {
         due
     }
 
-    /// When the next packet is due; `None` when there is none any more.
+    /// When the next packet is due; `None` after the last.
     pub fn next_due(&self) -> Option<u64> {
         if self.taken >= self.most {
             return None;
@@ -119,8 +119,8 @@ impl Schedule {
         .filter(|departure| *departure < self.end_ns)
     }
 
-    /// Whether nothing is left to do at `now_ns`: all was taken, or the time is over. A schedule that fell
-    /// behind does not send on after its end.
+    /// Whether nothing is left to do at `now_ns`: all were taken, or the time is over. A schedule that fell
+    /// behind does not continue after its end.
     pub fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.end_ns || self.next_due().is_none()
     }
@@ -140,7 +140,7 @@ impl Schedule {
         self.taken
     }
 
-    /// When it ends by time, `u64::MAX` when never.
+    /// Its end by time, `u64::MAX` when never.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
@@ -167,12 +167,12 @@ impl Pace {
     }
 }
 
-/// Gaps drawn one by one to count what was due; what is beyond is counted by their mean, which is off by less than one in
+/// The most gaps drawn one by one to count due packets; the rest is counted by their mean, which is off by less than one in
 /// a thousand.
 const MOST_DRAWN: u64 = 1 << 20;
 
 impl Pace {
-    /// Goes on to the first departure behind `until_ns`, or to packet `most`: not one by one where the rate is more than
+    /// Advances to the first departure after `until_ns`, or to packet `most`: not one by one if the rate is more than
     /// anything sends.
     fn advance_to(&mut self, until_ns: u64, most: u64) {
         if self.scheduled >= most || self.departure() > until_ns {
@@ -200,17 +200,17 @@ impl Pace {
         }
     }
 
-    /// To the packet of this number.
+    /// Advances to the packet with this number.
     fn jump(&mut self, number: u64) {
         self.scheduled = number.saturating_sub(1);
         self.advance();
     }
 }
 
-/// The first burst of so many packets that is later than `offset` when cut to whole nanoseconds.
+/// The first burst of this many packets that is later than `offset` when truncated to whole nanoseconds.
 fn first_behind(offset: u64, gap_ns: f64, packets: u64) -> u64 {
     let is_due = |burst: u64| (burst.saturating_mul(packets) as f64 * gap_ns) as u64 <= offset;
-    // The estimate is off by what rounding adds up to; the search finds the rest.
+    // The estimate is off by accumulated rounding; the search corrects it.
     let (mut low, mut high) = (0, ((offset as f64 + 1.0) / (gap_ns * packets as f64)) as u64);
     while is_due(high) && high < u64::MAX {
         (low, high) = (high, high.saturating_mul(2).max(1));

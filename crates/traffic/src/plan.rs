@@ -1,4 +1,4 @@
-//! What a sender sends and what a receiver takes, whatever the engine.
+//! Plans of senders and receivers, independent of the engine.
 
 use std::{net::SocketAddr, num::NonZeroU32};
 
@@ -9,7 +9,7 @@ use wire::{FrameSpec, ProbeClock, Span, SpecError, Template, Values};
 
 use crate::pace::{Departures, Limit, Schedule};
 
-/// What a sender sends; complete and printable.
+/// A sender's traffic; complete and printable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TxTraffic {
     /// One entry per worker.
@@ -22,9 +22,9 @@ pub struct TxTraffic {
     pub rate_pps: Option<f64>,
     /// The pattern of departures.
     pub departures: Departures,
-    /// When to stop; a count is of all workers together.
+    /// When to stop; a count applies to all workers together.
     pub limit: Limit,
-    /// Packets per call, at most.
+    /// The most packets per call.
     pub batch_size: usize,
     /// Seed of all that is random.
     pub seed: u64,
@@ -35,28 +35,28 @@ pub struct TxTraffic {
 pub struct TxWorkerPlan {
     /// Where it sends.
     pub target: SocketAddr,
-    /// Its local address; port 0 takes any.
+    /// Its local address; port 0 chooses any.
     pub local: SocketAddr,
-    /// Source ports it uses in turn.
+    /// Source ports that it uses round robin.
     pub flows: usize,
     /// The stream tag by which a receiver identifies it.
     pub stream: u16,
 }
 
-/// What a receiver takes; complete and printable.
+/// A receiver's traffic; complete and printable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RxTraffic {
     /// The local address, served by all workers; port 0 takes any.
     pub local: SocketAddr,
-    /// The interface; engines below the sockets need one, sockets without one take what arrives on any interface.
+    /// The interface; engines below the sockets need one, sockets without one receive from any interface.
     pub interface: Option<String>,
     /// Number of workers.
     pub workers: usize,
-    /// Look again at once instead of sleeping until a packet comes.
+    /// Poll instead of sleeping until a packet arrives.
     pub spin: bool,
-    /// Packets per call, at most.
+    /// The most packets per call.
     pub batch_size: usize,
-    /// What is measured besides packets and payload bytes of each stream; `None` is nothing.
+    /// What to measure besides packets and payload bytes of each stream; `None` is nothing.
     #[serde(default)]
     pub statistics: Option<StatisticsPlan>,
     /// Return probes to senders that agreed ([`Receiver::returns`](crate::Receiver::returns)).
@@ -72,7 +72,7 @@ pub struct RxTraffic {
 pub struct StatisticsPlan {
     /// How much.
     pub level: StatisticsLevel,
-    /// How senders write the time; `None` decides by the numbers.
+    /// How senders encode the time; `None` infers it from the values.
     pub probe_clock: Option<ProbeClock>,
     /// The source of receive timestamps; `None` is the best that the engine has.
     pub stamp: Option<TimeSource>,
@@ -82,14 +82,14 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Source ports of engines that make whole frames count up from here.
+/// Source ports of engines that build whole frames count up from here.
 const FIRST_SOURCE_PORT: u16 = 20_000;
 
 /// The most source ports that one worker counts through.
 const MOST_SOURCE_PORTS: usize = 40_000;
 
 impl TxTraffic {
-    /// The first source port of each worker, and how many it uses, for engines that make whole frames.
+    /// The first source port of each worker, and their number, for engines that build whole frames.
     pub(crate) fn source_ports(&self) -> impl Iterator<Item = (u16, u16)> {
         let mut next = FIRST_SOURCE_PORT;
         self.workers.iter().map(move |worker| {
@@ -141,7 +141,7 @@ fn ports(first: u16, last: u16) -> Values<u16> {
 }
 
 impl RxTraffic {
-    /// The source of receive timestamps: none unless times are measured, `best` unless one that the engine has was asked
+    /// The source of receive timestamps: none unless times are measured, `best` unless one that the engine has was requested
     /// for.
     pub(crate) fn time_source(&self, best: TimeSource, known: &[TimeSource]) -> Option<TimeSource> {
         let statistics = self.statistics.filter(|statistics| statistics.level > StatisticsLevel::Counter)?;
@@ -152,7 +152,7 @@ impl RxTraffic {
         })
     }
 
-    /// Whether it measures or returns probes, and so takes them to whatever address and port.
+    /// Whether it measures or returns probes, and so receives them on any address and port.
     pub(crate) fn takes_all_probes(&self) -> bool {
         self.statistics.is_some() || self.reflect
     }

@@ -1,22 +1,22 @@
-//! What a running worker lets others see: relaxed counters that it alone writes, once a batch.
+//! The published state of a running worker: relaxed counters that it alone writes, once per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use port::Joined;
 
-/// Streams that a receiver tells apart; tags beyond it count as foreign.
+/// The most streams that a receiver distinguishes; tags beyond it count as foreign.
 pub const STREAMS: usize = 256;
 
 /// A sender's counters so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxSnapshot {
-    /// Packets that the kernel or ring took.
+    /// Packets that the kernel or ring accepted.
     pub packets: u64,
     /// UDP payload bytes of those packets, as far as filled.
     pub payload_bytes: u64,
-    /// Times an ICMP refusal came back.
+    /// ICMP errors returned.
     pub refused: u64,
-    /// Times the kernel turned a call away.
+    /// Calls that the kernel refused.
     pub turned_away: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct RxSnapshot {
     pub foreign: u64,
     /// Packets that the sockets or rings have lost, as far as known.
     pub lost: u64,
-    /// Buffers in which datagrams came joined; none where the kernel joins none.
+    /// Buffers of merged datagrams; none if the kernel merges none.
     pub joined: Joined,
 }
 

@@ -1,4 +1,4 @@
-//! Which receive queue the packets of sockets came on, as far as the kernel says.
+//! The receive queue of sockets' packets, as far as the kernel reports it.
 
 use std::os::fd::AsFd;
 
@@ -10,20 +10,20 @@ use crate::{
     collect::OfQueues, error::EngineError, interface::interface, plan::RxTraffic, window::AfterReading,
 };
 
-/// How the packets of a receiver's ports are told apart by queue.
+/// How a receiver's packets are distinguished by queue.
 pub(crate) enum Queues {
-    /// Ports know: they read one each, or nobody asks.
+    /// By port: each reads one queue, or queues are not requested.
     OfPorts,
     /// The interface has one.
     Only(u32),
-    /// The driver writes it down with each packet, and a program at the sockets counts by it.
+    /// The driver records it with each packet, and a program at the sockets counts by it.
     Counted(Box<SocketQueues>),
-    /// Nobody can tell, and why.
+    /// Unknown, with the reason.
     Unknown(String),
 }
 
 impl Queues {
-    /// Of these ports, which are open; a program that counts looks at their packets from now on.
+    /// For these open ports; a counting program sees their packets from now on.
     pub(crate) fn of_sockets(
         plan: &RxTraffic,
         layer: SocketLayer,
@@ -31,9 +31,7 @@ impl Queues {
     ) -> Result<Self, EngineError> {
         let Some(statistics) = plan.statistics else { return Ok(Self::OfPorts) };
         let Some(name) = plan.interface.as_deref() else {
-            return Ok(Self::Unknown(
-                "packets of all interfaces are taken, each with queues of its own".into(),
-            ));
+            return Ok(Self::Unknown("packets arrive from all interfaces, each with its own queues".into()));
         };
         let link = interface(Some(name))?;
         let queues = match queues_of(&link) {
@@ -50,7 +48,7 @@ impl Queues {
         Ok(watched.map_or_else(|error| Self::Unknown(error.to_string()), Self::Counted))
     }
 
-    /// What came on each queue where no reader has one of its own, and with `AfterReading::Reset` from now on anew.
+    /// Packets per queue if no reader has its own queue; `AfterReading::Reset` restarts the counts.
     pub(crate) fn read(&mut self, then: AfterReading) -> OfQueues {
         let read = match (self, then) {
             (Self::Counted(program), AfterReading::Continue) => program.read(),
@@ -63,21 +61,21 @@ impl Queues {
         match read {
             Err(error) => OfQueues { queues: Vec::new(), unknown: Some(error.to_string()) },
             Ok((unqueued, queues)) => {
-                let unknown = format!("the driver wrote down no queue with {} packets", unqueued.packets);
+                let unknown = format!("the driver recorded no queue with {} packets", unqueued.packets);
                 OfQueues { queues, unknown: Some(unknown).filter(|_| unqueued.packets > 0) }
             }
         }
     }
 }
 
-/// How many receive queues an interface has, or why that says nothing about a packet of it.
+/// The number of an interface's receive queues, or why that does not help for its packets.
 fn queues_of(link: &Link) -> Result<u32, String> {
     let queues = rx_queues(link);
     match link.kind.as_deref() {
         None | Some("tun") => Ok(queues),
-        // What stands there is the sender's transmit queue, or nothing: see docs/pktgen-rx.md.
+        // The record there is the sender's transmit queue, or nothing: see docs/pktgen-rx.md.
         Some("veth") if queues > 1 => {
-            Err(format!("{} is a veth, which writes down no receive queue with its packets", link.name))
+            Err(format!("{} is a veth, which records no receive queue with its packets", link.name))
         }
         Some("veth") => Ok(queues),
         Some(kind) => Err(format!("{} ({kind}) has no receive queues of its own", link.name)),

@@ -1,4 +1,4 @@
-//! The loops of a receiver's workers, over whatever port they read.
+//! The loops of a receiver's workers, over any port.
 
 use std::{hint, sync::Arc};
 
@@ -16,20 +16,20 @@ use crate::{
     worker::{Meter, WorkerContext},
 };
 
-/// A port that others keep filling is not emptied for longer than this.
+/// A port that keeps receiving is drained at most for this long.
 const LONGEST_DRAIN_NS: u64 = 1_000_000_000;
 
-/// How often a busy receiver asks for its losses, a system call more, unless its packets tell.
+/// How often a busy receiver requests its losses, which is an extra system call, unless its packets report them.
 const LOSSES_EVERY_NS: u64 = 10_000_000;
 
-/// Where a worker shows what it has.
+/// Where a worker publishes its results.
 #[derive(Default)]
 pub(crate) struct RxOutput {
     pub(crate) published: Arc<RxPublished>,
     pub(crate) window: Arc<Window>,
 }
 
-/// What an application would do with packets, as far as time goes: a batch's work is done in one stretch.
+/// The CPU time that an application would spend on packets; a batch's work is done in one go.
 fn work(until_ns: u64) {
     while clock::monotonic_ns() < until_ns {
         hint::spin_loop();
@@ -51,7 +51,7 @@ pub(crate) fn receive<P: RxPort>(
     let mut was_idle = false;
     let mut losses_due_ns = 0;
     let error = loop {
-        // Asked before the last look: what arrived before the request to stop is counted.
+        // Read before the last poll, so that packets from before the stop request are counted.
         let is_over = context.should_stop();
         let wait = if is_over { Wait::Spin } else { wait };
         let (before, mut train, mut frame_bytes) = (tally.total(), tally.begin(0), 0);
@@ -81,7 +81,7 @@ pub(crate) fn receive<P: RxPort>(
         }
         let packets = match received {
             Ok(0) if is_over => break None,
-            // The count that packets carry lags behind; there is time for the exact one now.
+            // The count that packets carry lags; now there is time for the exact one.
             Ok(0) if !was_idle => {
                 was_idle = true;
                 if let Err(error) = read_losses(port, &mut tally) {
@@ -129,13 +129,14 @@ pub(crate) fn receive<P: RxPort>(
         Ok(losses) => (losses, error),
         Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
     };
+    let ring = port.ring();
     tally.publish(published);
     let statistics =
         observer.map(|mut observer| observer.readings(AfterReading::Continue)).unwrap_or_default();
-    RxResult { tally: tally.total(), first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: tally.total(), first_ns, last_ns, losses, ring, cost: meter.read(), statistics, error }
 }
 
-/// What a UDP datagram carries; nothing for other frames.
+/// The payload of a UDP datagram; nothing for other frames.
 #[inline(always)]
 fn payload<'p, P: RxPort>(received: &Received<'p>) -> &'p [u8] {
     match P::LAYER {

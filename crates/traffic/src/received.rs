@@ -1,6 +1,6 @@
-//! What a receiver's workers received.
+//! The results of a receiver's workers.
 
-use measure::ReceptionStatistics;
+use measure::{ReceptionStatistics, RingUse};
 use port::Loss;
 
 use crate::{
@@ -21,9 +21,11 @@ pub struct RxResult {
     pub last_ns: Option<u64>,
     /// Packets lost at this worker's port, by place; their sum is the tally's `lost`.
     pub losses: Vec<Loss>,
+    /// How its ring was used, where it drove one itself.
+    pub ring: Option<RingUse>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
-    /// What it measured, when it was asked to: an entry a reader.
+    /// Its measurements, if requested: one entry per reader.
     pub statistics: Vec<Readings>,
     /// What ended it before its time.
     pub error: Option<EngineError>,
@@ -39,12 +41,12 @@ pub struct ReceiverResult {
 }
 
 impl ReceiverResult {
-    /// What each reader measured; empty when nothing was to be measured.
+    /// The measurements of each reader; empty if none were requested.
     pub fn readings(&self) -> Vec<Readings> {
         self.workers.iter().flat_map(|worker| worker.statistics.iter().cloned()).collect()
     }
 
-    /// What all workers measured together; `None` when nothing was to be measured.
+    /// The measurements of all workers together; `None` if none were requested.
     pub fn reception(&self, latency: LatencyMeans) -> Option<ReceptionStatistics> {
         let readers = self.readings();
         (!readers.is_empty()).then(|| reception(&readers, latency))
@@ -60,6 +62,11 @@ impl ReceiverResult {
             }
         }
         all
+    }
+
+    /// How the ring of the first worker that drove one was used.
+    pub fn ring(&self) -> Option<RingUse> {
+        self.workers.iter().find_map(|worker| worker.ring.clone())
     }
 
     /// Counters of all workers together.

@@ -19,6 +19,7 @@ use crate::{
     queues::Queues,
     reader::{RxOutput, receive},
     received::{ReceiverResult, RxResult},
+    sender_clocks::SenderClocks,
     tally::Probes,
     window::{AfterReading, StatisticsReader},
     worker::{Placement, WorkerContext, WorkerPool},
@@ -32,17 +33,20 @@ pub struct Receiver {
     tags: StreamTags,
     local: SocketAddr,
     returns: Option<Arc<ReturnList>>,
+    clocks: Option<Arc<SenderClocks>>,
 }
 
-/// What a receiver's engine is given besides its plan.
+/// The input of a receiver's engine besides its plan.
 #[derive(Clone, Copy)]
 pub struct RxContext<'c> {
     /// Where its workers live.
     pub(crate) placement: &'c Placement,
-    /// The tags of its streams; packets with others are foreign.
+    /// The tags of its streams; packets with other tags are foreign.
     pub(crate) tags: StreamTags,
     /// The senders to return probes to.
     pub(crate) returns: Option<&'c Arc<ReturnList>>,
+    /// What is known of senders' clocks.
+    pub(crate) clocks: Option<&'c Arc<SenderClocks>>,
 }
 
 impl Receiver {
@@ -62,7 +66,7 @@ impl Receiver {
         ports: Vec<P>,
         placement: &Placement,
     ) -> Result<Self, EngineError> {
-        let context = RxContext { placement, tags: StreamTags::ANY, returns: None };
+        let context = RxContext { placement, tags: StreamTags::ANY, returns: None, clocks: None };
         Self::of_probes((Probes::Returned, Queues::OfPorts), plan, ports, (&context, plan.local))
     }
 
@@ -73,26 +77,30 @@ impl Receiver {
         (context, local): (&RxContext<'_>, SocketAddr),
     ) -> Result<Self, EngineError> {
         let (statistics, local_ip, work_ns) = (plan.statistics, local.ip(), plan.work_ns.into());
-        // Before anybody sends: a worker that tried it would not read meanwhile.
+        // Before any sender starts: a worker that tried it would not read in that time.
         let is_timed = statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
         let cost = is_timed.then(measuring_cost);
         let only = if let Queues::Only(queue) = queues { Some(queue) } else { None };
         let own: Vec<Option<u32>> = ports.iter().map(|port| port.queue().or(only)).collect();
-        // The counts of all queues are one reading, which the first worker shows.
+        // The counts of all queues are one reading, which the first worker publishes.
         let queues = Mutex::new(Some(queues));
+        let clocks = context.clocks.cloned();
         let wait = if plan.spin { Wait::Spin } else { Wait::Block };
         Self::of_workers(ports, (context, local), statistics.is_some(), move |mut port, context, output| {
             let worker = context.worker;
             let observer = statistics.map(|plan| {
                 let place = ReaderPlace { worker: Some(worker as u32), cpu: None, queue: own[worker] };
                 let queues = queues.lock().expect("no holder panics").take();
-                Observer::new(plan, place, port.time_source(), local_ip).telling(queues).costing(cost)
+                Observer::new(plan, place, port.time_source(), local_ip)
+                    .telling(queues)
+                    .costing(cost)
+                    .relating(clocks.clone())
             });
             receive(&mut port, wait, (probes, observer), context, (output, work_ns))
         })
     }
 
-    /// A receiver whose workers run `work` over a port each; `is_measured` says whether they show statistics.
+    /// A receiver whose workers run `work` over a port each; `is_measured` says whether they publish statistics.
     pub(crate) fn of_workers<P: Send + 'static>(
         ports: Vec<P>,
         (context, local): (&RxContext<'_>, SocketAddr),
@@ -110,12 +118,23 @@ impl Receiver {
             result
         })?;
         pool.begin();
-        Ok(Self { pool, published, statistics, tags: context.tags, local, returns: None })
+        Ok(Self { pool, published, statistics, tags: context.tags, local, returns: None, clocks: None })
     }
 
     /// The same, which returns the probes of those on the list.
     pub(crate) fn returning(self, returns: Option<Arc<ReturnList>>) -> Self {
         Self { returns, ..self }
+    }
+
+    /// The same, whose workers use what is known of senders' clocks.
+    pub(crate) fn relating(self, clocks: Option<Arc<SenderClocks>>) -> Self {
+        Self { clocks, ..self }
+    }
+
+    /// Where its workers look for what is known of senders' clocks; `None` where they time no packets, or a program in the
+    /// kernel does, which knows no clock but its own.
+    pub fn clocks(&self) -> Option<&Arc<SenderClocks>> {
+        self.clocks.as_ref()
     }
 
     /// The address packets are received on, with the port the kernel chose for 0.
@@ -138,7 +157,7 @@ impl Receiver {
         self.snapshots().into_iter().fold(RxSnapshot::default(), RxSnapshot::plus)
     }
 
-    /// What the workers measure, to be read where nobody waits for the receiver.
+    /// The workers' measurements, for readers that must not block the receiver.
     pub fn statistics(&self) -> &StatisticsReader {
         &self.statistics
     }
@@ -148,7 +167,7 @@ impl Receiver {
         self.statistics.read(then)
     }
 
-    /// The counters so far of the stream with this tag, over all workers; zero for a tag that no stream has.
+    /// The counters so far of the stream with this tag, over all workers; zero for a tag without a stream.
     pub fn stream(&self, tag: u16) -> StreamCount {
         let stream = usize::from(self.tags.stream(tag));
         if stream >= STREAMS {
@@ -158,12 +177,12 @@ impl Receiver {
         each.fold(StreamCount::default(), StreamCount::plus)
     }
 
-    /// Whether all workers have ended, which they do by themselves only when their path broke.
+    /// Whether all workers have ended, which without a stop happens only when their path broke.
     pub fn is_finished(&self) -> bool {
         self.pool.is_finished()
     }
 
-    /// Stops all workers once what already arrived is counted.
+    /// Stops all workers once arrived packets are counted.
     pub fn stop(self) -> ReceiverResult {
         self.pool.stop();
         let workers = self.pool.join();

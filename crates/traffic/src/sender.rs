@@ -1,4 +1,4 @@
-//! Senders: a pool of workers that hand packets to their ports when they are due.
+//! Senders: a pool of workers that pass packets to their ports when they are due.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender whose workers hand packets to an emitter each.
+    /// A sender whose workers each pass packets to an emitter.
     pub(crate) fn over<E: Emit + Send + 'static>(
         plan: &TxTraffic,
         emitters: Vec<E>,
@@ -33,7 +33,7 @@ impl Sender {
         })
     }
 
-    /// A sender whose workers run `work` over a port each.
+    /// A sender whose workers each run `work` over a port.
     pub(crate) fn of_workers<P: Send + 'static>(
         ports: Vec<P>,
         placement: &Placement,
@@ -57,7 +57,7 @@ impl Sender {
         self.pool.begin()
     }
 
-    /// The receiver of returned probes, once, when the engine was asked for it; it continues after the sender has ended.
+    /// The receiver of returned probes, once, if it was requested from the engine; it continues after the sender has ended.
     pub fn take_returns(&mut self) -> Option<Receiver> {
         self.returns.take()
     }
@@ -72,7 +72,7 @@ impl Sender {
         self.snapshots().into_iter().fold(TxSnapshot::default(), TxSnapshot::plus)
     }
 
-    /// Asks all workers to stop, without waiting.
+    /// Requests all workers to stop, without waiting.
     pub fn stop(&self) {
         self.pool.stop();
     }
@@ -82,7 +82,7 @@ impl Sender {
         self.pool.is_finished()
     }
 
-    /// Waits for all workers, which must have begun, and returns what each did.
+    /// Waits for all workers, which must have begun, and returns their results.
     pub fn join(self) -> Vec<SenderResult> {
         self.pool.join()
     }

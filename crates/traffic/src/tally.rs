@@ -5,12 +5,12 @@ use wire::{PROBE_MAGIC, ProbeHeader, RETURNED_MAGIC, StreamTags};
 
 use crate::publish::{RxPublished, RxSnapshot, STREAMS, StreamCount};
 
-/// Which probes a receiver counts.
+/// The kind of probes that a receiver counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probes {
-    /// Those that a sender sends, with the receiver's tags.
+    /// Probes from senders, with the receiver's tags.
     Sent(StreamTags),
-    /// Those that its targets return, with their tags.
+    /// Probes returned by targets, with their tags.
     Returned,
 }
 
@@ -31,7 +31,7 @@ impl Probes {
     }
 }
 
-/// What the hot loop adds up; decides about packets, and knows no port.
+/// The hot loop's counters; classifies packets, independent of any port.
 pub(crate) struct Tally {
     magic: [u8; 4],
     tags: StreamTags,
@@ -40,14 +40,14 @@ pub(crate) struct Tally {
     touched: [u64; STREAMS / 64],
 }
 
-/// Packets of a batch that the tally does not have yet, probes of one stream after another, and all that is asked and
-/// changed for each: `make bench-workers` shows every instruction more.
+/// Packets of a batch that are not in the tally yet, consecutive probes of one stream, and all work per
+/// packet: `make bench-workers` shows every additional instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Train {
     magic: [u8; 4],
     /// As packets carry it.
     tag: u16,
-    /// Packets above the lower bits, which count payload bytes: one addition for both.
+    /// Packets in the upper bits, payload bytes in the lower ones: one addition for both.
     count: u64,
     foreign: u64,
 }
@@ -66,13 +66,13 @@ impl Tally {
         }
     }
 
-    /// A train of nothing yet.
+    /// An empty train.
     pub(crate) fn begin(&self, tag: u16) -> Train {
         Train { magic: self.magic, tag, count: 0, foreign: 0 }
     }
 
-    /// Takes a payload into the train; returns its header when it is a probe's.
-    // Always: a call for each packet costs as much as all else in here.
+    /// Adds a payload to the train; returns its header if it is a probe.
+    // Always inline: a call per packet costs as much as all the rest.
     #[inline(always)]
     pub(crate) fn add(&mut self, train: &mut Train, payload: &[u8]) -> Option<ProbeHeader> {
         let header = ProbeHeader::read_behind(train.magic, payload);
@@ -86,14 +86,14 @@ impl Tally {
         Some(header)
     }
 
-    /// Takes probes of a batch, of a stream with counters of its own.
+    /// Adds probes of a batch, for a stream with its own counters.
     pub(crate) fn add_many(&mut self, train: &mut Train, tag: u16, count: StreamCount) {
         if tag == train.tag || self.turn(train, tag) {
             train.count += count.packets << BYTES_BITS | count.payload_bytes;
         }
     }
 
-    /// Begins a train of another stream, if that has counters of its own.
+    /// Starts a train of another stream, if that has its own counters.
     #[inline(never)]
     fn turn(&mut self, train: &mut Train, tag: u16) -> bool {
         let is_told_apart = usize::from(self.tags.stream(tag)) < STREAMS;
@@ -104,7 +104,7 @@ impl Tally {
         is_told_apart
     }
 
-    /// Takes over what a train has gathered.
+    /// Adds a train's counts.
     #[inline(never)]
     pub(crate) fn settle(&mut self, Train { tag, count, foreign, .. }: Train) {
         let count =
@@ -131,7 +131,7 @@ impl Tally {
         self.total.lost = lost;
     }
 
-    /// Buffers in which datagrams came joined so far.
+    /// Buffers of merged datagrams so far.
     #[inline(always)]
     pub(crate) fn set_joined(&mut self, joined: Joined) {
         self.total.joined = joined;

@@ -1,4 +1,4 @@
-//! How others look at the statistics of a running worker: it answers once a batch.
+//! Access to the statistics of a running worker, which answers requests once per batch.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use crate::collect::Readings;
 
-/// What becomes of statistics that were looked at.
+/// Whether a read keeps or resets statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterReading {
     /// They go on.
@@ -19,7 +19,7 @@ pub enum AfterReading {
     Reset,
 }
 
-/// Where a worker shows its statistics when somebody asks; it looks at the question once a batch.
+/// Where a worker publishes its statistics on request; it checks for requests once per batch.
 #[derive(Default)]
 pub(crate) struct Window {
     asked: AtomicU32,
@@ -45,7 +45,7 @@ pub struct StatisticsReader {
     turn: Arc<Mutex<()>>,
 }
 
-/// How long workers may take to show what they have, on a busy machine too.
+/// How long workers may take to answer, even on a busy machine.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(5);
 
 const NOT_ASKED: u32 = 0;
@@ -53,7 +53,7 @@ const ASKED: u32 = 1;
 const ASKED_TO_RESET: u32 = 2;
 
 impl Window {
-    /// Asks the worker for what it has.
+    /// Requests the worker's statistics.
     fn ask(&self, then: AfterReading) {
         let mut answer = self.answer.lock().expect("no holder panics");
         if let Answer::Given(_) = *answer {
@@ -78,13 +78,13 @@ impl Window {
         }
     }
 
-    /// The worker has ended: nobody needs to wait for its answer.
+    /// The worker has ended: do not wait for its answer.
     pub(crate) fn close(&self) {
         *self.answer.lock().expect("no holder panics") = Answer::Closed;
         self.answered.notify_all();
     }
 
-    /// The worker's side, once a batch: what is asked for is shown and, when it shall be, forgotten.
+    /// The worker's side, once per batch: publishes requested statistics and, if requested, resets them.
     #[inline]
     pub(crate) fn show(&self, readings: impl FnOnce(AfterReading) -> Vec<Readings>) {
         if self.asked.load(Relaxed) != NOT_ASKED {
@@ -108,7 +108,7 @@ impl StatisticsReader {
         Self { windows: windows.into(), turn: Arc::default() }
     }
 
-    /// What all workers have measured so far, each up to the end of a batch, and with [`AfterReading::Reset`] anew from now
+    /// The measurements of all workers so far, each up to the end of a batch; [`AfterReading::Reset`] restarts them from now
     /// on. `None` when nothing is measured, a worker has ended, or one does not answer for 5 s.
     pub fn read(&self, then: AfterReading) -> Option<Vec<Readings>> {
         if self.windows.is_empty() {

@@ -1,4 +1,4 @@
-//! A pool of workers: opened together, started together, stopped together, and what each one cost.
+//! A pool of workers: opened together, started together, stopped together, and the cost of each one.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use crate::error::EngineError;
 pub struct Placement {
     /// Makes the calling thread enter the workers' network namespace; `None` stays in this one.
     pub enter: Option<Arc<dyn Fn() -> io::Result<()> + Send + Sync>>,
-    /// CPUs to pin workers to, used in turn; empty leaves them to the scheduler.
+    /// CPUs to pin workers to, used round robin; empty leaves them to the scheduler.
     pub cpus: Vec<u32>,
 }
 
@@ -34,11 +34,11 @@ pub struct WorkerCost {
     pub user_ns: u64,
     /// System CPU time in nanoseconds.
     pub system_ns: u64,
-    /// What the CPU's counters say, where they can be read.
+    /// The CPU's counters, if they can be read.
     pub hardware: Option<HardwareCounts>,
 }
 
-/// What a worker is given: its number, when it began, and whether to stop.
+/// A worker's input: its number, its start, and whether to stop.
 pub(crate) struct WorkerContext {
     pub(crate) worker: usize,
     pub(crate) start_ns: u64,
@@ -49,7 +49,7 @@ pub(crate) struct WorkerContext {
 pub(crate) struct WorkerPool<T> {
     stop: Arc<AtomicBool>,
     gate: Arc<Gate>,
-    /// `None` from a worker that was dropped before it began.
+    /// `None` for a worker dropped before it began.
     threads: Vec<JoinHandle<Option<T>>>,
 }
 
@@ -66,7 +66,7 @@ enum Opened {
 }
 
 impl Placement {
-    /// Runs `open` where the workers will live.
+    /// Runs `open` in the workers' namespace.
     pub(crate) fn inside<P: Send>(
         &self,
         open: impl FnOnce() -> Result<P, EngineError> + Send,
@@ -101,8 +101,8 @@ impl Placement {
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// Starts a thread for each port; all are settled and wait for [`WorkerPool::begin`] when this returns. `name` is
-    /// "send" or "recv", by which profiles and counts of instructions know what a thread does.
+    /// Starts a thread for each port; all are prepared and wait for [`WorkerPool::begin`] when this returns. `name` is
+    /// "send" or "recv", by which profiles and counts of instructions recognise a thread's work.
     pub(crate) fn start<P: Send + 'static>(
         name: &str,
         ports: Vec<P>,
@@ -120,7 +120,7 @@ impl<T: Send + 'static> WorkerPool<T> {
             let body = move || -> Option<T> {
                 let outcome = placement.settle(worker);
                 let ready = outcome.is_ok();
-                settled.send(outcome).expect("the starter listens until all workers settled");
+                settled.send(outcome).expect("the starter receives until all workers are prepared");
                 let start_ns = gate.wait().filter(|_| ready)?;
                 mark(role);
                 Some(work(port, WorkerContext { worker, start_ns, stop }))
@@ -132,7 +132,7 @@ impl<T: Send + 'static> WorkerPool<T> {
             pool.threads.push(thread);
         }
         for _ in 0..workers {
-            arrivals.recv().expect("every worker says how it settled")?;
+            arrivals.recv().expect("every worker reports how preparation ended")?;
         }
         Ok(pool)
     }
@@ -144,12 +144,12 @@ impl<T: Send + 'static> WorkerPool<T> {
         now
     }
 
-    /// Asks all workers to stop, without waiting.
+    /// Requests all workers to stop, without waiting.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether all workers have ended by themselves.
+    /// Whether all workers have ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -168,7 +168,7 @@ impl<T> Drop for WorkerPool<T> {
         self.stop.store(true, Relaxed);
         self.gate.open(Opened::Never);
         for thread in self.threads.drain(..) {
-            // A worker that never began has nothing to say.
+            // A worker that never began has no result.
             thread.join().ok();
         }
     }
@@ -194,20 +194,20 @@ impl Gate {
 }
 
 impl WorkerContext {
-    /// Of a test's own thread, which stops it by this.
+    /// For a test's own thread, which stops it with this.
     #[cfg(test)]
     pub(crate) fn until(stop: Arc<AtomicBool>) -> Self {
         Self { worker: 0, start_ns: clock::monotonic_ns(), stop }
     }
 
-    /// Whether the worker was asked to stop.
+    /// Whether the worker was requested to stop.
     #[inline]
     pub(crate) fn should_stop(&self) -> bool {
         self.stop.load(Relaxed)
     }
 }
 
-/// Reads what the calling worker costs, from its making on.
+/// Measures the cost of the calling worker, from creation on.
 pub(crate) struct Meter {
     time: cpu::CpuTime,
     counters: Option<HardwareCounters>,
@@ -215,7 +215,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        // The time last here and first in `read`: opening counters is no packet's work.
+        // The time is read last here and first in `read`: opening counters is not part of a packet's work.
         let counters = HardwareCounters::of_this_thread().ok();
         mark(Mark::Work);
         Self { time: cpu::thread_time(), counters }

@@ -1,4 +1,4 @@
-//! What is particular to an engine is in its file: nothing else names an engine's type or compares with its name.
+//! An engine's details are in its file: no other code names an engine's type or compares with its name.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn no_source_outside_of_engines_names_an_engine_s_type() {
         };
         for name in &types {
             let named = text.match_indices(name.as_str()).any(|(at, _)| is_word(at, name));
-            assert!(!named, "{} names {name}: ask the engine's object instead", file.display());
+            assert!(!named, "{} names {name}: call the engine's object instead", file.display());
         }
     }
 }

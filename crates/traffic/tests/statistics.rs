@@ -1,4 +1,4 @@
-//! What receivers measure of frames of every kind, on the lab. As root; else skipped loudly.
+//! What receivers measure for frames of every kind, on the lab. As root; otherwise skipped loudly.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ use wire::{Checksum, FrameSpec, MacAddr, ProbeClock, ProbeHeader, Sizes, Templat
 const PORT: u16 = 4321;
 const FRAMES: u64 = 300;
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a printed skip; a failure when everything is required.
 fn lab() -> Option<Lab> {
     testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
@@ -35,12 +35,12 @@ fn lab() -> Option<Lab> {
 struct Shape {
     is_ipv6: bool,
     tags: &'static [&'static str],
-    /// The smallest that carry a stream tag.
+    /// The smallest frames that carry a stream tag.
     frame_bytes: u64,
 }
 
-/// What the kernel takes off before sockets get a packet: a tag that names no network, but a priority. Those of a network
-/// come in at an interface of its own, which not every kernel can make.
+/// The kernel strips priority-only tags (VLAN 0) before sockets get a packet. Packets with a VLAN tag
+/// arrive on a separate interface, which not every kernel can create.
 const PRIORITY: &str = "0/5";
 
 const OF_SOCKETS: [Shape; 3] = [
@@ -79,7 +79,7 @@ impl Shape {
     }
 }
 
-/// A receiving engine by its label, with such a receive buffer.
+/// A receiving engine by its label, with this receive buffer.
 fn engine(label: &str, receive_buffer_bytes: Option<usize>) -> RxSpec {
     let spec: RxSpec = label.parse().unwrap();
     spec.configured(&RxOptions { receive_buffer_bytes, ..RxOptions::default() })
@@ -114,7 +114,7 @@ fn send(lab: &Lab, shape: Shape) {
 }
 
 /// Sends a datagram to a receiver: without a probe header from the wire, or with one from the receiver's own host, whose
-/// packets come in at another interface (loopback).
+/// packets arrive on another interface (loopback).
 fn send_other(lab: &Lab, is_probe: bool, target: SocketAddr) -> [u8; 40] {
     let mut payload: [u8; 40] = std::array::from_fn(|at| at as u8);
     if is_probe {
@@ -129,7 +129,7 @@ fn send_other(lab: &Lab, is_probe: bool, target: SocketAddr) -> [u8; 40] {
     payload
 }
 
-/// What is no probe, or comes in elsewhere, arrives at its socket as it was sent.
+/// A packet that is not a probe, or arrives elsewhere, reaches its socket unchanged.
 fn others_pass(lab: &Lab, engine: &RxSpec, target: SocketAddr) {
     let socket = lab.rx().run(|| UdpSocket::bind(target)).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -141,7 +141,7 @@ fn others_pass(lab: &Lab, engine: &RxSpec, target: SocketAddr) {
     }
 }
 
-/// What a receiver measured of a shape's frames, and of packets that are not for it.
+/// The measurements of a receiver for a shape's frames, and for packets that are not for it.
 fn measured(lab: &Lab, engine: &RxSpec, level: StatisticsLevel, shape: Shape) -> ReceptionShare {
     let is_socket = engine.facts().reads == RxLayer::Socket;
     let [_, target] = shape.addresses(lab);
@@ -164,7 +164,7 @@ fn measured(lab: &Lab, engine: &RxSpec, level: StatisticsLevel, shape: Shape) ->
     };
     let receiver = plan.start(&placement(lab.rx())).unwrap();
     if is_socket {
-        // What a host sends to an address of its interface is taken for received there; its loopback address is not.
+        // A packet that a host sends to its interface's own address counts as received there; one to its loopback address does not.
         send_other(lab, true, (loopback, PORT).into());
     } else {
         others_pass(lab, engine, (target, PORT + 1).into());
@@ -220,7 +220,7 @@ const VIRTIO_HEADER: usize = 10;
 const SEGMENT: usize = 18;
 const UDP_AT: usize = 34;
 
-/// Frames of an IPv4 flow to the host behind a TAP, each behind a header that asks for nothing.
+/// Frames of an IPv4 flow to the host behind a TAP, each after a header without requests.
 fn tap_frames(mac: [u8; 6], payload_bytes: usize, frames: u32) -> Vec<Vec<u8>> {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let template = Template::new(&FrameSpec {
@@ -241,7 +241,7 @@ fn tap_frames(mac: [u8; 6], payload_bytes: usize, frames: u32) -> Vec<Vec<u8>> {
     (0..frames).map(frame).collect()
 }
 
-/// The same, each with several datagrams joined in it as GRO joins them: VIRTIO_NET_HDR_GSO_UDP_L4.
+/// The same, each with several datagrams merged as by GRO: VIRTIO_NET_HDR_GSO_UDP_L4.
 fn joined_frames(mac: [u8; 6], segments: u32, frames: u32) -> Vec<Vec<u8>> {
     let mut joined = tap_frames(mac, SEGMENT * segments as usize, frames);
     for (at, bytes) in joined.iter_mut().enumerate() {
@@ -250,7 +250,7 @@ fn joined_frames(mac: [u8; 6], segments: u32, frames: u32) -> Vec<Vec<u8>> {
         for (segment, payload) in (0..segments).zip(frame[payload_start..].chunks_exact_mut(SEGMENT)) {
             ProbeHeader { sequence: at as u32 * segments + segment, raw_time: 1, stream: 0 }.write(payload);
         }
-        // The pseudo header's sum, which who completes the checksum of each segment wants there.
+        // The pseudo header's sum, which the code that completes each segment's checksum needs there.
         let udp_len = (frame.len() - UDP_AT) as u32;
         let sum = Checksum::ZERO.add_bytes(&frame[26..UDP_AT]).add_word(17 + udp_len).fold();
         frame[UDP_AT + 6..payload_start].copy_from_slice(&sum.to_be_bytes());
@@ -283,7 +283,7 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
     });
     let mac = mac.unwrap();
     let (alone, joined) = (tap_frames(mac, SEGMENT, 100), joined_frames(mac, 5, 20));
-    // So many come on each queue.
+    // Packets per queue.
     let on_queues = [0, 10, 30, 60];
     let large = Some(8_000_000);
     for (engine, workers) in [
@@ -314,7 +314,7 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
         let enter = namespace.try_clone().unwrap();
         let placement = Placement { enter: Some(Arc::new(move || enter.enter())), cpus: Vec::new() };
         let receiver = plan.start(&placement).unwrap();
-        // What is joined comes to the socket as one buffer, and is as many packets as were joined.
+        // Merged datagrams reach the socket as one buffer, and count as the merged packets.
         let takes_joined = engine.facts().joins_datagrams;
         let (frames, packets_each) = if takes_joined { (&joined, 5) } else { (&alone, 1) };
         let send = || {
@@ -338,7 +338,7 @@ fn sockets_packets_are_told_apart_by_the_queue_that_the_driver_wrote_down() {
             }
             statistics.queues.iter().map(|queue| queue.packets as usize).collect::<Vec<_>>()
         };
-        // Counted before the socket's buffer: those that it loses are among a queue's.
+        // Counted before the socket's buffer: a queue's count includes packets that the buffer loses.
         let all = |receiver: &Receiver| receiver.snapshot().packets + receiver.snapshot().lost;
         send();
         wait_for("the frames", || all(&receiver) >= 100);
@@ -360,8 +360,8 @@ fn where_nobody_tells_queues_apart_it_is_said_why() {
     assert!(queues > 1, "a lab has several");
     let one = Lab::create(&LabPlan { queues: 1, ..LabPlan::default() }).unwrap();
     for (lab, interface, expected) in [
-        (&lab, Some(lab.rx().interface()), Some("is a veth, which writes down no receive queue")),
-        (&lab, None, Some("packets of all interfaces are taken")),
+        (&lab, Some(lab.rx().interface()), Some("is a veth, which records no receive queue")),
+        (&lab, None, Some("packets arrive from all interfaces")),
         (&one, Some(one.rx().interface()), None),
     ] {
         let plan = ReceiverPlan {

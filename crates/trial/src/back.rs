@@ -91,7 +91,7 @@ pub(crate) fn send_back(
 
 impl BackPlan {
     /// The whole plan, to that address alone, within what the receiver's user allows.
-    fn within(self, to: SocketAddr, terms: &SendingTerms) -> Result<HostPlan, String> {
+    pub(crate) fn within(self, to: SocketAddr, terms: &SendingTerms) -> Result<HostPlan, String> {
         let name = self.engine.name();
         if terms.allowed.as_ref().is_some_and(|allowed| allowed.iter().all(|other| other != name)) {
             return Err(format!("this receiver does not allow the engine {name} (recv --allow-engines)"));
@@ -162,11 +162,10 @@ fn in_words(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan() -> BackPlan {
-        BackPlan {
+impl BackPlan {
+    /// A short trial of few packets.
+    pub(crate) fn of_tests() -> Self {
+        Self {
             engine: "udp".parse().unwrap(),
             threads: 1,
             flows: 1,
@@ -182,6 +181,15 @@ mod tests {
             receiver: None,
             witness: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> BackPlan {
+        BackPlan::of_tests()
     }
 
     #[test]

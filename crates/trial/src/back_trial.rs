@@ -72,6 +72,7 @@ pub fn run_back_trial(
         most_pps: None,
         engines: EngineChoice { may_attach: true, options: RxOptions::default(), ..EngineChoice::default() },
         key: key.cloned(),
+        ptp4l: None,
     };
     let reception = Reception::start(&receiver, &[], None, policy)?;
     let port = reception.address().map_or(0, |address| address.port());

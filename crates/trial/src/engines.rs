@@ -26,7 +26,7 @@ use crate::{
     profile::Diagnosis,
     record::{RxOutcome, TrialSettings, TxOutcome, receive_cost},
     run::{TrialRun, run_trial},
-    timing::{ClockClaim, timed_reception},
+    timing::{ClockClaim, ClockSources, timed_reception},
     watch::{Look, Tick, WatchPlan},
 };
 
@@ -291,8 +291,9 @@ impl Ends for EngineEnds {
             // Both ends are of this machine, and so are their clocks.
             statistics: Some(result.readings())
                 .filter(|readings| !readings.is_empty())
-                .map(|readings| timed_reception(&readings, ClockClaim::SameHost, None)),
+                .map(|readings| timed_reception(&readings, ClockClaim::SameHost, ClockSources::default())),
             queues,
+            ring: result.ring(),
             ..RxOutcome::of(self.endpoint.clone())
         };
         let error = tx.error.take().or_else(|| result.workers.into_iter().find_map(|worker| worker.error));

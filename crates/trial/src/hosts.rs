@@ -1,8 +1,11 @@
 //! A trial towards receivers on other hosts: consent first, then traffic, then one summary on both ends.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,8 +14,10 @@ use measure::{
     Endpoint, Histogram, HostSide, Interval, Ledger, LedgerLine, LossPlace, Receipt, RoundTrips, Trial,
 };
 use serde::{Deserialize, Serialize};
-use session::{Guest, InFlight, Key, Offer, PROTOCOL, Progress, Report, SessionError, Wanted, in_flight};
-use sys::procfs;
+use session::{
+    Guest, HostClock, InFlight, Key, Offer, PROTOCOL, Progress, Report, SessionError, Wanted, in_flight,
+};
+use sys::{clock, procfs};
 use thiserror::Error;
 use traffic::{EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, SenderResult, TxSnapshot};
 use wire::PROBE_LEN;
@@ -21,10 +26,11 @@ use crate::{
     across::{SenderSide, across},
     ends::{Ends, Outcome},
     frame_path::{FramePathError, GivenMacs, give_way},
+    machine_clock::MachineClock,
     record::{RxOutcome, TrialSettings, TxOutcome},
     run::{TrialRun, run_trial},
     stream_watch::{StreamScope, StreamWatch, interface_towards},
-    timing::{ClockClaim, timed_reception},
+    timing::{ClockClaim, ClockSources, timed_reception},
     watch::{Look, WatchPlan},
 };
 
@@ -106,16 +112,79 @@ pub fn run_host_trial(
     plan: &HostPlan,
     number: u32,
     go_on: impl Fn() -> bool,
-    mut each: impl FnMut(&Interval),
+    each: impl FnMut(&Interval),
 ) -> Result<HostTrial, HostTrialError> {
-    let watch = WatchPlan {
-        duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
-        interval_ns: Some(plan.interval_ns),
-    };
-    run_trial(HostEnds::prepare(plan, number)?, watch, None, |_, interval| {
-        interval.into_iter().for_each(&mut each);
-        go_on()
-    })
+    let clock: Arc<dyn HostClock> = Arc::new(MachineClock::kept_by(None));
+    run_host_trial_by(&clock, plan, number, go_on, each)
+}
+
+/// The same by a clock that receivers are told about in place of this machine's.
+fn run_host_trial_by(
+    clock: &Arc<dyn HostClock>,
+    plan: &HostPlan,
+    number: u32,
+    go_on: impl Fn() -> bool,
+    each: impl FnMut(&Interval),
+) -> Result<HostTrial, HostTrialError> {
+    ArmedHostTrial::prepare_by(clock, plan, number)?.run(None, go_on, each).map(|(trial, _)| trial)
+}
+
+/// A trial whose receivers have agreed and whose ports are open: nothing is sent before [`ArmedHostTrial::run`].
+pub struct ArmedHostTrial<'p> {
+    ends: HostEnds<'p>,
+}
+
+impl<'p> ArmedHostTrial<'p> {
+    /// Opens the ports and asks the receivers.
+    ///
+    /// # Errors
+    /// What keeps it from starting.
+    pub fn prepare(plan: &'p HostPlan, number: u32) -> Result<Self, HostTrialError> {
+        let clock: Arc<dyn HostClock> = Arc::new(MachineClock::kept_by(None));
+        Self::prepare_by(&clock, plan, number)
+    }
+
+    /// The same by a clock that receivers are told about in place of this machine's.
+    fn prepare_by(
+        clock: &Arc<dyn HostClock>,
+        plan: &'p HostPlan,
+        number: u32,
+    ) -> Result<Self, HostTrialError> {
+        HostEnds::prepare(plan, number, clock).map(|ends| Self { ends })
+    }
+
+    /// Tells the receivers that the trial is still to come; they need to hear something every few seconds.
+    ///
+    /// # Errors
+    /// A receiver that went away.
+    pub fn keep_alive(&mut self) -> Result<(), HostTrialError> {
+        let snapshots = self.ends.sender().snapshots();
+        Ok(report_progress(&mut self.ends.guests, &snapshots)?)
+    }
+
+    /// Runs the trial, from `start_at_ns` of the monotonic clock on where that is given; returns when it really started, too.
+    ///
+    /// # Errors
+    /// As [`run_host_trial`].
+    pub fn run(
+        mut self,
+        start_at_ns: Option<u64>,
+        go_on: impl Fn() -> bool,
+        mut each: impl FnMut(&Interval),
+    ) -> Result<(HostTrial, u64), HostTrialError> {
+        let plan = self.ends.plan;
+        let watch = WatchPlan {
+            duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
+            interval_ns: Some(plan.interval_ns),
+        };
+        self.ends.start_at_ns = start_at_ns;
+        let began = self.ends.began_ns.clone();
+        let run = run_trial(self.ends, watch, None, |_, interval| {
+            interval.into_iter().for_each(&mut each);
+            go_on()
+        })?;
+        Ok((run, began.get()))
+    }
 }
 
 /// A sender here, and receivers on other hosts that agreed; without a handshake no receiver reports.
@@ -135,6 +204,9 @@ struct HostEnds<'p> {
     reports: Vec<Option<Report>>,
     /// What this host sees of the streams.
     watch: Option<StreamWatch>,
+    /// When to start, by the monotonic clock; at once where that is past.
+    start_at_ns: Option<u64>,
+    began_ns: Rc<Cell<u64>>,
 }
 
 /// Packets of one worker.
@@ -145,14 +217,14 @@ struct Handed {
 }
 
 impl<'p> HostEnds<'p> {
-    fn prepare(plan: &'p HostPlan, number: u32) -> Result<Self, HostTrialError> {
+    fn prepare(plan: &'p HostPlan, number: u32, clock: &Arc<dyn HostClock>) -> Result<Self, HostTrialError> {
         let mut sender_plan = plan.sender.clone();
         let makes_frames = plan.sender.engine.facts().makes_frames;
         if makes_frames {
             // Before anybody is asked: a receiver that cannot be reached need not agree.
             give_way(&mut sender_plan.traffic.clone(), plan.sender.traffic.interface.as_deref(), plan.macs)?;
         }
-        let guests = if plan.handshake { join(&mut sender_plan, plan)? } else { Vec::new() };
+        let guests = if plan.handshake { join(&mut sender_plan, plan, clock)? } else { Vec::new() };
         if makes_frames {
             give_way(&mut sender_plan.traffic, plan.sender.traffic.interface.as_deref(), plan.macs)?;
         }
@@ -172,6 +244,8 @@ impl<'p> HostEnds<'p> {
             workers: Vec::new(),
             reports: Vec::new(),
             watch,
+            start_at_ns: None,
+            began_ns: Rc::default(),
         })
     }
 
@@ -198,8 +272,17 @@ impl Ends for HostEnds<'_> {
     }
 
     fn begin(&mut self) -> Result<u64, HostTrialError> {
+        if let Some(start_at_ns) = self.start_at_ns {
+            clock::use_exact_timers().ok();
+            // A signal may wake it earlier.
+            while clock::monotonic_ns() < start_at_ns {
+                clock::sleep_until(start_at_ns);
+            }
+        }
         self.beat = Instant::now();
-        Ok(self.sender().begin())
+        let began_ns = self.sender().begin();
+        self.began_ns.set(began_ns);
+        Ok(began_ns)
     }
 
     fn look(&mut self) -> Result<Look, HostTrialError> {
@@ -244,9 +327,10 @@ impl Ends for HostEnds<'_> {
             // That of the first receiver, as its endpoint and cost are.
             let first = reports.iter_mut().flatten().next();
             let profile = first.and_then(|report| report.profile.take()).filter(|_| self.plan.profile);
+            let clocks = reports.iter().flatten().find_map(|report| report.clocks.clone());
             let rx = merge(&reports, &per_worker, self.gone.is_some());
             self.reports = reports;
-            RxOutcome { profile, ..rx }
+            RxOutcome { profile, clocks, ..rx }
         } else {
             unobserved(sent.tally.packets)
         };
@@ -331,7 +415,12 @@ struct Joined {
 }
 
 /// Asks every receiver, and puts the stream tags and ports it gave into the plan.
-fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, HostTrialError> {
+fn join(
+    sender: &mut SenderPlan,
+    plan: &HostPlan,
+    clock: &Arc<dyn HostClock>,
+) -> Result<Vec<Joined>, HostTrialError> {
+    let kept = clock.kept();
     let mut by_receiver: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
     for (worker, planned) in sender.traffic.workers.iter().enumerate() {
         by_receiver.entry(planned.target).or_default().push(worker);
@@ -355,8 +444,9 @@ fn join(sender: &mut SenderPlan, plan: &HostPlan) -> Result<Vec<Joined>, HostTri
             profile: plan.profile,
             receiver: plan.receiver.clone(),
             witness: plan.witness && interface_towards(receiver).is_some(),
+            kept: kept.clone(),
         };
-        let (guest, accepted) = Guest::join_with(receiver, &offer, plan.key.as_ref())?;
+        let (guest, accepted) = Guest::join_by(receiver, &offer, plan.key.as_ref(), clock)?;
         check_way_back(plan, &guest)?;
         for (worker, stream) in workers.iter().zip(accepted.streams) {
             sender.traffic.workers[*worker].stream = stream;
@@ -409,7 +499,7 @@ fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> 
 /// What came back, of the probes that were sent.
 fn round_trips(returns: Receiver, sent: u64) -> RoundTrips {
     let result = returns.stop();
-    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, None);
+    let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, ClockSources::default());
     let duplicates = statistics.sequence.as_ref().map_or(0, |sequence| sequence.duplicates);
     let returned = statistics.total.packets.saturating_sub(duplicates);
     let timing = statistics.timing.unwrap_or_default();
@@ -434,6 +524,7 @@ fn report_progress(guests: &mut [Joined], snapshots: &[TxSnapshot]) -> Result<()
         let sent =
             workers.iter().map(|worker| snapshots[*worker]).fold(TxSnapshot::default(), TxSnapshot::plus);
         guest.tell(Progress { packets: sent.packets, payload_bytes: sent.payload_bytes, dropped: 0 })?;
+        guest.look_at_clocks()?;
     }
     Ok(())
 }
@@ -461,6 +552,7 @@ fn part(trial: &Trial, (scheduled, sent, share): (u64, u64, f64), report: &Repor
         round_trips: None,
         profile: None,
         wire: None,
+        clocks: report.clocks.clone(),
         ..trial.clone()
     }
 }
@@ -515,3 +607,6 @@ fn sum(a: Progress, b: Progress) -> Progress {
         dropped: a.dropped + b.dropped,
     }
 }
+
+#[cfg(test)]
+mod tests;

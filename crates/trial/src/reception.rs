@@ -7,11 +7,12 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, mpsc},
 };
 
-use measure::{Interval, Profile};
-use session::{Admission, Host, HostError, HostEvent, HostListener, Key, Terms};
+use measure::{ClockComparison, Interval, Profile};
+use session::{Admission, Counts, Host, HostError, HostEvent, HostListener, Joining, Key, Report, Terms};
 use sys::clock;
 use thiserror::Error;
 use traffic::{
@@ -33,6 +34,13 @@ pub struct Reception {
     start_ns: u64,
 }
 
+/// A receiver's counters at some time.
+#[derive(Debug)]
+pub struct ReceptionMark {
+    number: u64,
+    packets: u64,
+}
+
 /// Whom a receiver serves, and with what.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -44,6 +52,8 @@ pub struct Policy {
     pub engines: EngineChoice,
     /// The secret that senders must have.
     pub key: Option<Key>,
+    /// The socket of linuxptp's daemon; `None` is the usual one, where that is there.
+    pub ptp4l: Option<PathBuf>,
 }
 
 /// Why a receiver could not start.
@@ -75,7 +85,7 @@ impl Reception {
         // From the kernel's random numbers, so that nobody guesses which packets count as a sender's.
         let tags = StreamTags::drawn(RandomState::new().hash_one(plan.traffic.local));
         let (receiver, listener) = open(plan, &placement, tags)?;
-        let Policy { admission, most_pps, key, engines } = policy;
+        let Policy { admission, most_pps, key, engines, ptp4l } = policy;
         let sending = SendingTerms {
             most_pps,
             allowed: engines.allowed.clone(),
@@ -83,7 +93,13 @@ impl Reception {
             cpus: cpus.to_vec(),
             key: key.clone(),
         };
-        let counting = Arc::new(Counting::over(plan, cpus, (receiver, tags), diagnosis, (engines, sending)));
+        let counting = Arc::new(Counting::over(
+            plan,
+            cpus,
+            (receiver, tags),
+            diagnosis,
+            (engines, sending, ptp4l.as_deref()),
+        ));
         let (sender, events) = mpsc::channel();
         let terms = Terms { admission, most_pps, key, ..Terms::default() };
         let host = Host::serve(listener, terms, counting.clone(), sender)?;
@@ -95,6 +111,19 @@ impl Reception {
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.host.as_ref().map(Host::address)
+    }
+
+    /// Reads the host's counters, from which [`Reception::report_since`] starts: of all senders together.
+    pub fn mark(&self) -> ReceptionMark {
+        let peer = self.address().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let number = self.counting.begin(&Joining { peer, tags: &[], witness: false });
+        ReceptionMark { number, packets: self.counting.snapshot().packets }
+    }
+
+    /// What was received since the mark, and where this host lost packets: of all senders together.
+    pub fn report_since(&self, mark: ReceptionMark) -> Report {
+        let delivered = self.counting.snapshot().packets.saturating_sub(mark.packets);
+        self.counting.report(mark.number, delivered, 1)
     }
 
     /// What happened on control connections since the last call.
@@ -126,7 +155,16 @@ impl Reception {
     pub fn readings(&self, then: AfterReading) -> Option<Vec<Readings>> {
         // Workers are waited for: sessions must get at their counters meanwhile.
         let statistics = self.counting.with(|receiver| receiver.statistics().clone());
-        statistics.and_then(|statistics| statistics.read(then))
+        let readings = statistics.and_then(|statistics| statistics.read(then));
+        if then == AfterReading::Reset {
+            self.counting.forget_comparisons();
+        }
+        readings
+    }
+
+    /// What sessions found out about senders' clocks.
+    pub fn comparisons(&self) -> Vec<ClockComparison> {
+        self.counting.comparisons()
     }
 
     /// Takes samples of the CPUs out of the kernel's rings, where a diagnosis samples them; ten times a second at least.

@@ -1,8 +1,8 @@
 //! From workers' results to the record's parts.
 
 use measure::{
-    Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt, ReceptionStatistics,
-    RoundTrips, Stream, Trial, Wire,
+    ClockComparison, Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt,
+    ReceptionStatistics, RingUse, RoundTrips, Stream, Trial, Wire,
 };
 use sys::cycles::HardwareCounts;
 use traffic::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
@@ -68,6 +68,10 @@ pub struct RxOutcome {
     pub profile: Option<Profile>,
     /// What both hosts' drivers saw.
     pub wire: Option<Wire>,
+    /// How both hosts' clocks were related.
+    pub clocks: Option<ClockComparison>,
+    /// How the receiver used a ring that it drove itself.
+    pub ring: Option<RingUse>,
 }
 
 impl RxOutcome {
@@ -86,6 +90,8 @@ impl RxOutcome {
             queues: None,
             profile: None,
             wire: None,
+            clocks: None,
+            ring: None,
         }
     }
 }
@@ -143,6 +149,8 @@ impl TxOutcome {
             queues: rx.queues,
             profile: rx.profile,
             wire: rx.wire,
+            clocks: rx.clocks,
+            ring: rx.ring,
             ..Trial::default()
         }
     }
@@ -169,5 +177,6 @@ fn cost_per_packet(cost: WorkerCost, packets: u64) -> Cost {
         cycles_per_packet: counted(|counts| Some(counts.cycles)),
         instructions_per_packet: counted(|counts| counts.instructions),
         cache_misses_per_packet: counted(|counts| counts.cache_misses),
+        ..Cost::default()
     }
 }

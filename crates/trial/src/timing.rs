@@ -6,13 +6,15 @@ use std::{
     path::Path,
 };
 
-use measure::{ClockRelation, ReceptionStatistics, StatisticsLevel, Timing};
+use measure::{ClockComparison, ClockRelation, ReceptionStatistics, StatisticsLevel, Timing, bound_allows};
 use serde::{Deserialize, Serialize};
 use sys::{
     clock::{self, Discipline},
     ptp::{self, Following, PtpClock},
 };
 use traffic::{LatencyMeans, Readings, TimeSource, reception};
+
+use crate::machine_clock::ahead_of_reference;
 
 /// What the user knows about senders' clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -34,20 +36,40 @@ pub enum ClockClaim {
     None,
 }
 
-/// All readers' statistics, with latency where the clocks allow it; `ptp4l` is the socket of linuxptp's daemon, asked about
-/// clocks that are synchronised.
+/// Who may know how clocks are related.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClockSources<'s> {
+    /// The socket of linuxptp's daemon, asked about clocks that are synchronised.
+    pub ptp4l: Option<&'s Path>,
+    /// What sessions found out about senders' clocks.
+    pub comparisons: &'s [ClockComparison],
+}
+
+/// All readers' statistics, with latency where the clocks allow it: where they are one, or where what may be wrong because of
+/// them is less than a tenth of it.
 pub fn timed_reception(
     readings: &[Readings],
     claim: ClockClaim,
-    ptp4l: Option<&Path>,
+    sources: ClockSources<'_>,
 ) -> ReceptionStatistics {
     let kept = match claim {
-        ClockClaim::Synchronised | ClockClaim::Within { .. } => Kept::found(ptp4l),
+        ClockClaim::Synchronised | ClockClaim::Within { .. } => Kept::found(sources.ptp4l),
         _ => Kept::default(),
     };
-    let Relation { clocks, known_by, offset_ns, bound_ns } = relation(readings, claim, &kept);
-    let latency = if clocks == ClockRelation::None { LatencyMeans::Nothing } else { LatencyMeans::Time };
+    let relation = relation(readings, claim, (&kept, sources.comparisons));
+    let latency = match relation.clocks {
+        ClockRelation::None => LatencyMeans::Nothing,
+        ClockRelation::Measured => LatencyMeans::Related,
+        ClockRelation::SameHost | ClockRelation::Synchronised => LatencyMeans::Time,
+    };
     let mut statistics = reception(readings, latency);
+    let median_ns = statistics.total.latency.as_ref().map(|latency| latency.p50_ns);
+    let latency_refused = refusal(&relation, median_ns);
+    if latency_refused.is_some() {
+        statistics.total.latency = None;
+        statistics.readers.iter_mut().for_each(|reader| reader.latency = None);
+    }
+    let Relation { clocks, known_by, offset_ns, bound_ns } = relation;
     if statistics.level == StatisticsLevel::Time {
         let stamp = readings.first().map_or(TimeSource::Loop, Readings::stamp);
         let cost = clock::look_cost();
@@ -60,6 +82,8 @@ pub fn timed_reception(
             clocks_known_by: known_by,
             clock_offset_ns: offset_ns,
             clock_bound_ns: bound_ns,
+            latency_refused,
+            comparisons: sources.comparisons.to_vec(),
             clock_resolution_ns: cost.resolution_ns,
             clock_read_ns: cost.read_ns,
             measuring_ns: measuring.map(|cost| cost.alone_ns),
@@ -67,6 +91,20 @@ pub fn timed_reception(
         });
     }
     statistics
+}
+
+/// Why latency is not shown: the clocks have nothing to do with each other, or are not known well enough.
+fn refusal(relation: &Relation, median_ns: Option<u64>) -> Option<String> {
+    match (relation.clocks, relation.bound_ns, median_ns) {
+        (ClockRelation::None, ..) => Some(format!("the clocks are not related: {}", relation.known_by)),
+        (ClockRelation::SameHost, ..) | (_, _, None) => None,
+        (_, None, _) => Some("nobody knows how far the clocks are apart".into()),
+        (_, Some(bound_ns), Some(median_ns)) => (!bound_allows(bound_ns, median_ns)).then(|| {
+            format!(
+                "the clocks may be {bound_ns} ns apart, which is not below a tenth of the median latency, {median_ns} ns"
+            )
+        }),
+    }
 }
 
 /// How two clocks relate, and how that is known.
@@ -106,14 +144,7 @@ impl Kept {
     /// may differ, up to their mean, and a card's clock is only as near as it was just seen. `None` where none is known.
     fn by_ptp(&self) -> Option<(i64, u64)> {
         let Some(Ok(following)) = &self.ptp4l else { return None };
-        let Following { steps, ahead_ns, path_delay_ns, is_card } = *following;
-        let (card_ahead_ns, seen_within_ns) = match (is_card, &self.hardware[..]) {
-            (false, _) => (0, 0),
-            (true, [card]) => (card.ahead_ns, card.within_ns.div_ceil(2)),
-            (true, _) => return None,
-        };
-        (steps > 0)
-            .then(|| (ahead_ns.saturating_sub(card_ahead_ns), path_delay_ns.saturating_add(seen_within_ns)))
+        ahead_of_reference(following, &self.hardware).filter(|_| following.steps > 0)
     }
 
     fn in_words(&self) -> String {
@@ -132,7 +163,11 @@ impl Kept {
     }
 }
 
-fn relation(readings: &[Readings], claim: ClockClaim, kept: &Kept) -> Relation {
+fn relation(
+    readings: &[Readings],
+    claim: ClockClaim,
+    (kept, comparisons): (&Kept, &[ClockComparison]),
+) -> Relation {
     use ClockRelation::{None as Unrelated, SameHost};
     let senders = || readings.iter().flat_map(Readings::sender_addresses);
     let is_card = readings.first().map(Readings::stamp) == Some(TimeSource::Card);
@@ -146,15 +181,46 @@ fn relation(readings: &[Readings], claim: ClockClaim, kept: &Kept) -> Relation {
         ClockClaim::Auto if senders().all(is_ours) => {
             Relation::of(SameHost, "every sender's address is this host's own")
         }
+        ClockClaim::Auto if !comparisons.is_empty() => measured(readings, comparisons),
         ClockClaim::Auto => Relation::of(
             Unrelated,
             "nobody says how: give --clocks same-host or synchronised where you know; --reflect needs none",
         ),
         ClockClaim::Synchronised | ClockClaim::Within { .. } => {
             let tell_uptime = readings.iter().any(|readings| readings.sent_by_uptime() > 0);
-            synchronised(tell_uptime, claim, kept)
+            let said = synchronised(tell_uptime, claim, kept);
+            let measured = || measured(readings, comparisons);
+            let better =
+                Some(()).filter(|()| said.bound_ns.is_none() && !comparisons.is_empty()).map(|()| measured());
+            better.filter(|measured| measured.clocks == ClockRelation::Measured).unwrap_or(said)
         }
     }
+}
+
+/// What sessions found out, where it is of all packets.
+fn measured(readings: &[Readings], comparisons: &[ClockComparison]) -> Relation {
+    let [timed, related] = readings
+        .iter()
+        .map(Readings::timed_and_related)
+        .fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+    if related < timed {
+        let missing = timed - related;
+        let why = format!(
+            "{missing} of {timed} packets came from senders whose clocks no session compared: they sent without a handshake"
+        );
+        return Relation::of(ClockRelation::None, &why);
+    }
+    let widest = comparisons.iter().max_by_key(|one| one.bound_ns.unwrap_or(u64::MAX));
+    let Some(widest) = widest else { return Relation::of(ClockRelation::None, "nobody has sent") };
+    let known_by = match comparisons {
+        [one] => format!("{}, {} exchanges with {}", one.known_by, one.exchanges, one.sender),
+        many => format!("the widest of {} sessions, with {}: {}", many.len(), widest.sender, widest.known_by),
+    };
+    let offset_ns = match comparisons {
+        [one] => Some(one.ahead_ns),
+        _ => None,
+    };
+    Relation { offset_ns, bound_ns: widest.bound_ns, ..Relation::of(ClockRelation::Measured, &known_by) }
 }
 
 /// Wall clocks can be kept together; clocks that count from a host's start cannot be compared.
@@ -235,7 +301,14 @@ mod tests {
 
     const DISCIPLINED: Discipline =
         Discipline { is_synchronised: true, offset_ns: -350, most_error_ns: 4200 };
-    const FOLLOWING: Following = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+    const FOLLOWING: Following = Following {
+        steps: 1,
+        ahead_ns: -253,
+        path_delay_ns: 2427,
+        is_card: false,
+        port: ptp::PortState::Slave,
+        reference: None,
+    };
 
     #[test]
     fn synchronised_clocks_have_an_offset_and_a_bound_where_somebody_says_so() {
@@ -296,10 +369,13 @@ mod tests {
     #[test]
     fn unrelated_clocks_are_the_rule_without_senders_or_without_a_word() {
         for (claim, why) in [(ClockClaim::Auto, "nobody has sent"), (ClockClaim::None, "--clocks none")] {
-            let Relation { clocks, known_by, .. } = relation(&[], claim, &Kept::default());
+            let Relation { clocks, known_by, .. } = relation(&[], claim, (&Kept::default(), &[]));
             assert_eq!(clocks, ClockRelation::None);
             assert!(known_by.contains(why), "{known_by}");
         }
-        assert_eq!(relation(&[], ClockClaim::SameHost, &Kept::default()).clocks, ClockRelation::SameHost);
+        assert_eq!(
+            relation(&[], ClockClaim::SameHost, (&Kept::default(), &[])).clocks,
+            ClockRelation::SameHost
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What a packet costs before any system call: `cargo bench -p linerate-wire`.
 //!
-//! Stamping goes over a ring of 2048-byte slots as an engine would, so that misses of the nearest cache count.
+//! Stamping goes over a ring of 2048-byte slots as an engine does, so that L1 misses are included.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Slots in the ring: one that stays in the nearest cache, and one of a usual ring's length.
+/// Slots in the ring: a ring that fits the L1 cache, and one of a typical ring's length.
 const RINGS: [usize; 2] = [16, 1024];
 
 fn restamp(bencher: Bencher<'_, '_>, spec: &FrameSpec, slots: usize) {

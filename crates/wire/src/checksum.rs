@@ -4,23 +4,23 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A running ones' complement sum of 16-bit words in network order.
 ///
-/// Wider numbers may be added as they are: 2^16 is 1 in this arithmetic, so a number is worth the sum of its
-/// words. That makes adding a 32-bit address one instruction, and loops over long slices fast.
+/// Wider numbers may be added directly: 2^16 is 1 in this arithmetic, so a number equals the sum of its words. Adding a
+/// 32-bit address is therefore one instruction, and loops over long slices are fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checksum(u64);
 
 impl Checksum {
-    /// The sum of nothing.
+    /// The empty sum.
     pub const ZERO: Self = Self(0);
 
-    /// Adds 32 bits, or 16 that stand at an even offset. Up to 2^31 of them fit.
+    /// Adds 32 bits, or 16 at an even offset. Up to 2^31 of them fit.
     #[inline]
     #[must_use]
     pub fn add_word(self, word: u32) -> Self {
         Self(self.0 + u64::from(word))
     }
 
-    /// Adds bytes that start at an even offset; an odd last byte counts as if a zero followed.
+    /// Adds bytes that start at an even offset; an odd last byte is padded with a zero.
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
         let (quads, rest) = bytes.as_chunks::<4>();
@@ -63,7 +63,7 @@ impl Checksum {
         !self.fold()
     }
 
-    /// The checksum of a UDP datagram: 0 would say that there is none, so it is sent as 0xffff (RFC 768).
+    /// The checksum of a UDP datagram: 0 means "no checksum", so it is sent as 0xffff (RFC 768).
     #[inline]
     pub fn finish_udp(self) -> u16 {
         match self.finish() {
@@ -134,7 +134,7 @@ mod tests {
 
         #[test]
         fn an_update_is_a_new_sum(mut bytes in prop::collection::vec(any::<u8>(), 2..100), at in any::<prop::sample::Index>(), new: u16) {
-            // A sum of zero has two spellings; a header's is never zero, its version is not.
+            // A sum of zero has two representations; a header's sum is never zero, because its version is not.
             bytes[0] |= 0x40;
             let at = (at.index(bytes.len() / 2) * 2).max(2);
             prop_assume!(at + 2 <= bytes.len());

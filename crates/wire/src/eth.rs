@@ -17,7 +17,7 @@ const TYPE_AT: usize = 12;
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// The most VLAN tags that are read and written.
+/// The most VLAN tags that this crate reads and writes.
 pub const MAX_VLAN_TAGS: usize = 2;
 
 /// An Ethernet header in a frame.
@@ -30,9 +30,9 @@ pub struct EthView<'f> {
 /// An Ethernet header as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EthHeader<'t> {
-    /// The station it is for.
+    /// Destination MAC address.
     pub dst: MacAddr,
-    /// The station it is from.
+    /// Source MAC address.
     pub src: MacAddr,
     /// VLAN tags, outermost first.
     pub tags: &'t [VlanTag],
@@ -41,8 +41,8 @@ pub struct EthHeader<'t> {
 }
 
 impl<'f> EthView<'f> {
-    /// The header at the start of a frame. More tags than [`MAX_VLAN_TAGS`] stay unread: the EtherType is
-    /// then a tag's.
+    /// The header at the start of a frame. With more tags than [`MAX_VLAN_TAGS`] the rest is not read: the EtherType is
+    /// then that of a tag.
     ///
     /// # Errors
     /// [`HeaderError::TooShort`] when the header or one of its tags does not fit.
@@ -61,12 +61,12 @@ impl<'f> EthView<'f> {
         Ok(Self { frame, tag_count })
     }
 
-    /// The station it is for.
+    /// Destination MAC address.
     pub fn dst(&self) -> MacAddr {
         MacAddr(self.frame[DST].try_into().expect("six bytes"))
     }
 
-    /// The station it is from.
+    /// Source MAC address.
     pub fn src(&self) -> MacAddr {
         MacAddr(self.frame[SRC].try_into().expect("six bytes"))
     }

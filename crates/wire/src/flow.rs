@@ -1,4 +1,4 @@
-//! Which conversation a packet belongs to.
+//! The flow a packet belongs to.
 
 use std::{
     fmt,
@@ -18,16 +18,16 @@ pub const PROTOCOL_TCP: u8 = 6;
 pub enum Addresses {
     /// IPv4.
     V4 {
-        /// The host it is from.
+        /// Source address.
         src: Ipv4Addr,
-        /// The host it is for.
+        /// Destination address.
         dst: Ipv4Addr,
     },
     /// IPv6.
     V6 {
-        /// The host it is from.
+        /// Source address.
         src: Ipv6Addr,
-        /// The host it is for.
+        /// Destination address.
         dst: Ipv6Addr,
     },
 }
@@ -38,9 +38,9 @@ pub struct FlowKey {
     /// Both hosts.
     #[serde(flatten)]
     pub addresses: Addresses,
-    /// The port it is from.
+    /// Source port.
     pub src_port: u16,
-    /// The port it is for.
+    /// Destination port.
     pub dst_port: u16,
     /// The IP protocol number.
     pub protocol: u8,
@@ -56,7 +56,7 @@ impl Addresses {
         }
     }
 
-    /// The host it is from.
+    /// Source address.
     pub fn src(self) -> IpAddr {
         match self {
             Self::V4 { src, .. } => src.into(),
@@ -64,7 +64,7 @@ impl Addresses {
         }
     }
 
-    /// The host it is for.
+    /// Destination address.
     pub fn dst(self) -> IpAddr {
         match self {
             Self::V4 { dst, .. } => dst.into(),
@@ -84,12 +84,12 @@ impl FlowKey {
         })
     }
 
-    /// Where it is from.
+    /// Source address and port.
     pub fn src(&self) -> SocketAddr {
         SocketAddr::new(self.addresses.src(), self.src_port)
     }
 
-    /// Where it goes.
+    /// Destination address and port.
     pub fn dst(&self) -> SocketAddr {
         SocketAddr::new(self.addresses.dst(), self.dst_port)
     }

@@ -1,4 +1,4 @@
-//! Whole frames as they are received: is it UDP, whose, and what does it carry?
+//! Received frames: whether one holds UDP, of which flow, and its payload.
 
 use std::{net::IpAddr, ops::Range};
 
@@ -33,16 +33,16 @@ enum Ip<'f> {
 /// Why a frame holds no whole UDP datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NotUdp {
-    /// A header is cut or broken.
+    /// A header is truncated or malformed.
     #[error("the frame is malformed: {0}")]
     Malformed(#[from] HeaderError),
-    /// Not IP, or behind more than two VLAN tags.
+    /// Not IP, or more than two VLAN tags.
     #[error("the frame holds no IP: its EtherType is {ethertype:#06x}")]
     EtherType {
         /// The EtherType behind the VLAN tags.
         ethertype: u16,
     },
-    /// IP, but not UDP; IPv6 extension headers are not followed.
+    /// IP, but not UDP; IPv6 extension headers are not parsed.
     #[error("the packet holds no UDP: its IP protocol is {protocol}")]
     Protocol {
         /// The IPv4 protocol or IPv6 next header.
@@ -53,35 +53,35 @@ pub enum NotUdp {
     Fragment,
 }
 
-/// A checksum that does not fit its bytes.
-///
-/// A frame that a local socket sent may well have one on its way out: the kernel leaves it to the card.
+/// A checksum that does not match its bytes. Frames that a local socket sends often have one: the kernel leaves the checksum
+/// to the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadChecksum {
-    /// Of the IPv4 header.
-    #[error("the IPv4 header checksum is {found:#06x} and should be {right:#06x}")]
+    /// The IPv4 header's.
+    #[error("the IPv4 header checksum is {found:#06x}, expected {right:#06x}")]
     Ipv4 {
-        /// What the frame says.
+        /// The value in the frame.
         found: u16,
-        /// What it should say.
+        /// The correct value.
         right: u16,
     },
-    /// Of the UDP datagram. IPv6 does not allow 0, which says that there is none.
-    #[error("the UDP checksum is {found:#06x} and should be {right:#06x}")]
+    /// The UDP datagram's. IPv6 does not allow 0, which means "no checksum".
+    #[error("the UDP checksum is {found:#06x}, expected {right:#06x}")]
     Udp {
-        /// What the frame says.
+        /// The value in the frame.
         found: u16,
-        /// What it should say.
+        /// The correct value.
         right: u16,
     },
 }
 
-/// The headers of a datagram in IPv4 without tags and options, read where they stand: what is written first and read again at
-/// once waits for its own bytes, for longer than all else that is done to a packet like the one before.
+/// The headers of an IPv4 datagram without tags and options, read in place: a copy that is read right after it was
+/// written stalls on store forwarding, for longer than all other work on a packet whose headers are like the previous
+/// one's.
 #[derive(Debug, Clone, Copy)]
 pub struct PlainHeaders<'f>(&'f [u8; PLAIN_UDP + UdpHeader::LEN]);
 
-/// Where headers stand behind Ethernet's and IPv4's, when there are no tags and options.
+/// Offsets behind the Ethernet and IPv4 headers, when there are no tags and options.
 const PLAIN_IP: usize = EthHeader::LEN;
 const PLAIN_UDP: usize = PLAIN_IP + Ipv4Header::LEN;
 
@@ -100,7 +100,7 @@ impl PlainHeaders<'_> {
         }
     }
 
-    /// Whether the datagram is of this flow.
+    /// Whether the datagram belongs to this flow.
     #[inline(always)]
     pub fn is_of(&self, flow: &FlowKey) -> bool {
         let Addresses::V4 { src, dst } = flow.addresses else { return false };
@@ -126,7 +126,7 @@ impl<'f> UdpFrame<'f> {
     /// Reads a frame from its Ethernet header on, without or with FCS.
     ///
     /// # Errors
-    /// [`NotUdp`] says what it is instead.
+    /// [`NotUdp`] names what the frame holds instead.
     #[inline]
     pub fn parse(frame: &'f [u8]) -> Result<Self, NotUdp> {
         let eth = EthView::new(frame)?;
@@ -158,9 +158,9 @@ impl<'f> UdpFrame<'f> {
         Ok(Self { frame, eth, ip, udp, payload_start })
     }
 
-    /// The payload and the headers of a whole datagram in IPv4 without tags and options, told with a few comparisons; `None` for
-    /// all else.
-    // Always: not inlined, what the caller does not use is computed all the same. `make bench-workers` shows it.
+    /// The payload and the headers of a whole IPv4 datagram without tags and options, recognised with a few comparisons;
+    /// `None` for all other frames.
+    // Always inline: otherwise fields that the caller does not use are computed too. `make bench-workers` shows it.
     #[inline(always)]
     pub fn plain(frame: &'f [u8]) -> Option<(&'f [u8], PlainHeaders<'f>)> {
         const IP: usize = PLAIN_IP;
@@ -181,8 +181,8 @@ impl<'f> UdpFrame<'f> {
         Some((frame.get(UDP + UdpHeader::LEN..UDP + datagram)?, PlainHeaders(headers)))
     }
 
-    /// The payload of a frame, which is all that a receiver's hot loop asks; `None` when there is no whole datagram. The same
-    /// as [`UdpFrame::parse`] tells.
+    /// The payload of a frame, which is all that a receiver's hot loop needs; `None` without a whole datagram. The result
+    /// equals that of [`UdpFrame::parse`].
     #[inline(always)]
     pub fn glance(frame: &'f [u8]) -> Option<&'f [u8]> {
         match Self::plain(frame) {
@@ -244,7 +244,7 @@ impl<'f> UdpFrame<'f> {
         self.udp.payload()
     }
 
-    /// Where in the frame the payload stands.
+    /// Where in the frame the payload starts and ends.
     #[inline]
     pub fn payload_range(&self) -> Range<usize> {
         self.payload_start..self.payload_start + self.payload().len()
@@ -256,7 +256,7 @@ impl<'f> UdpFrame<'f> {
         ProbeHeader::read(self.payload())
     }
 
-    /// The whole frame, as it was given.
+    /// The whole frame, as passed in.
     pub fn bytes(&self) -> &'f [u8] {
         self.frame
     }
@@ -264,7 +264,7 @@ impl<'f> UdpFrame<'f> {
     /// Checks the IPv4 header's checksum and the datagram's; IPv4 may leave the latter out.
     ///
     /// # Errors
-    /// [`BadChecksum`] names the first that is wrong.
+    /// [`BadChecksum`] names the first wrong one.
     pub fn verify_checksums(&self) -> Result<(), BadChecksum> {
         if let Ip::V4(ip) = &self.ip {
             let (found, right) = (ip.checksum(), ip.right_checksum());
@@ -280,10 +280,10 @@ impl<'f> UdpFrame<'f> {
     }
 }
 
-/// Turns a frame with a probe into one that goes back to its sender, in place: the hosts, the ports and the halves of
-/// the magic number change places, so that every checksum stays right; one that its sender left to a card to complete,
-/// as a veth's do, is completed. Tells who sent it; `None`, and nothing is
-/// changed, when the frame holds no probe, was sent to many, or `may_return` says no.
+/// Turns a frame with a probe into one that returns to its sender, in place: the addresses, the ports and the halves of
+/// the magic number are swapped, so every checksum stays valid. A checksum that the sender left to checksum offload, as
+/// on a veth, is completed. Returns the sender; `None`, with the frame unchanged, when the frame holds no probe, its
+/// destination is a group address, or `may_return` returns false.
 pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool) -> Option<IpAddr> {
     const IS_GROUP: u8 = 1;
     let parsed = UdpFrame::parse(frame).ok()?;
@@ -309,7 +309,7 @@ pub fn turn_frame_back(frame: &mut [u8], may_return: impl FnOnce(IpAddr) -> bool
     Some(sender)
 }
 
-/// Two neighbours of `len` bytes change places.
+/// Swaps two adjacent fields of `len` bytes.
 fn swap(frame: &mut [u8], at: usize, len: usize) {
     let (first, second) = frame[at..at + 2 * len].split_at_mut(len);
     first.swap_with_slice(second);
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(frame.verify_checksums(), Ok(()));
     }
 
-    /// Every byte of the headers set to what makes a difference, and every length of the frame.
+    /// Every byte of the headers set to values that make a difference, and every length of the frame.
     #[test]
     fn a_glance_sees_what_parsing_does() {
         let (mut seen, mut plain) = (0, 0);
@@ -420,7 +420,7 @@ mod tests {
             assert_eq!(&frame[6..12], &[2, 0, 0, 0, 0, 2]);
             let header = ProbeHeader::read_returned(back.payload()).unwrap();
             assert_eq!((header.sequence, header.stream), (7, 3));
-            assert_eq!(turn_frame_back(frame, |_| true), None, "what came back stays");
+            assert_eq!(turn_frame_back(frame, |_| true), None, "a returned probe is left alone");
             // A veth's frame whose checksum a card was to complete.
             let mut unfinished = of_sender.clone();
             let payload = UdpFrame::parse(&of_sender).unwrap().payload_range();
@@ -440,11 +440,11 @@ mod tests {
         assert_eq!(why(&with(20, &[0x20, 0])), "the packet is a fragment");
         assert_eq!(
             why(&ipv4_frame()[..40]),
-            "the frame is malformed: IPv4 header says a length of 32 bytes; between 20 and 26 are possible"
+            "the frame is malformed: IPv4 header length is 32 bytes, must be 20 to 26"
         );
         assert_eq!(
             why(&with(38, &[0, 13])),
-            "the frame is malformed: UDP header says a length of 13 bytes; between 8 and 12 are possible"
+            "the frame is malformed: UDP header length is 13 bytes, must be 8 to 12"
         );
     }
 
@@ -476,6 +476,6 @@ mod tests {
         v6[59] = 8;
         let message = UdpFrame::parse(&v6).unwrap().verify_checksums().unwrap_err().to_string();
         // 0011 + 0008 + 0008 = 0021; ~0021 = ffde.
-        assert_eq!(message, "the UDP checksum is 0x0000 and should be 0xffde");
+        assert_eq!(message, "the UDP checksum is 0x0000, expected 0xffde");
     }
 }

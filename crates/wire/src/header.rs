@@ -1,4 +1,4 @@
-//! What is common to all header views: how a header can be wrong.
+//! The error common to all header views.
 
 use std::fmt;
 
@@ -17,37 +17,37 @@ pub enum Layer {
     Udp,
 }
 
-/// Bytes that are not the header they should be.
+/// Why bytes are not the header they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// Fewer bytes than the header takes.
-    #[error("{layer} header needs {needs} bytes, and {has} are left of the frame")]
+    /// Fewer bytes than the header needs.
+    #[error("{layer} header needs {needs} bytes, but the frame has only {has} left")]
     TooShort {
         /// The header.
         layer: Layer,
-        /// Bytes it takes.
+        /// Bytes it needs.
         needs: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         has: usize,
     },
-    /// The version in the header is another one.
-    #[error("{layer} header says version {version}")]
+    /// The header has another IP version.
+    #[error("{layer} header has version {version}")]
     Version {
         /// The header.
         layer: Layer,
-        /// The version it says.
+        /// The version it has.
         version: u8,
     },
-    /// A length in the header that cannot be true.
-    #[error("{layer} header says a length of {says} bytes; between {least} and {most} are possible")]
+    /// An impossible length in the header.
+    #[error("{layer} header length is {says} bytes, must be {least} to {most}")]
     Length {
         /// The header.
         layer: Layer,
-        /// The length it says.
+        /// The length in the header.
         says: usize,
-        /// The smallest length that could be true.
+        /// The smallest length allowed here.
         least: usize,
-        /// The greatest one.
+        /// The largest.
         most: usize,
     },
 }
@@ -69,7 +69,7 @@ pub(crate) fn fixed_part<const N: usize>(bytes: &[u8], layer: Layer) -> Result<&
     bytes.first_chunk().ok_or(HeaderError::TooShort { layer, needs: N, has: bytes.len() })
 }
 
-/// A length from a header, when it lies within what is possible.
+/// A length from a header, when it is within the given bounds.
 #[inline]
 pub(crate) fn length_within(
     says: usize,
@@ -98,15 +98,15 @@ mod tests {
     fn refusals_name_the_header_and_the_numbers() {
         assert_eq!(
             fixed_part::<20>(&[0; 7], Layer::Ipv4).unwrap_err().to_string(),
-            "IPv4 header needs 20 bytes, and 7 are left of the frame"
+            "IPv4 header needs 20 bytes, but the frame has only 7 left"
         );
         assert_eq!(
             length_within(7, 8, 26, Layer::Udp).unwrap_err().to_string(),
-            "UDP header says a length of 7 bytes; between 8 and 26 are possible"
+            "UDP header length is 7 bytes, must be 8 to 26"
         );
         assert_eq!(
             HeaderError::Version { layer: Layer::Ipv6, version: 4 }.to_string(),
-            "IPv6 header says version 4"
+            "IPv6 header has version 4"
         );
     }
 }

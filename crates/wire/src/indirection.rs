@@ -7,15 +7,15 @@ use thiserror::Error;
 
 use crate::text::{Text, text_form};
 
-/// How buckets are given to queues; `equal:4`, `weights:6,2` or `queues:0,0,1,1` as text.
+/// How buckets are assigned to queues; `equal:4`, `weights:6,2` or `queues:0,0,1,1` as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "String")]
 pub enum Spread {
-    /// In turn over the first so many queues (`ethtool -X … equal N`).
+    /// Round robin over the first N queues (`ethtool -X … equal N`).
     Equal(u32),
     /// To queue i in proportion to the i-th weight, in runs (`ethtool -X … weight …`).
     Weights(Vec<u32>),
-    /// As listed, over and over.
+    /// As listed, repeated.
     Queues(Vec<u32>),
 }
 
@@ -24,19 +24,19 @@ pub enum Spread {
 #[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 pub struct IndirectionTable(Vec<u32>);
 
-/// Why a table cannot be made.
+/// Why a table cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpreadError {
     /// The bucket is the hash's low bits.
-    #[error("an indirection table has a power of two of buckets, up to 65536, not {buckets}")]
+    #[error("the number of buckets must be a power of two, up to 65536, not {buckets}")]
     Buckets {
-        /// Buckets asked for.
+        /// Buckets requested.
         buckets: usize,
     },
-    /// No queue gets anything.
-    #[error("spread '{text}' leaves no queue: write equal:N from 1 on, or a weight above 0")]
+    /// No queue gets a bucket.
+    #[error("spread '{text}' leaves no queue: write equal:N with N at least 1, or a weight above 0")]
     NoQueue {
-        /// What was asked for.
+        /// What was written.
         text: String,
     },
     /// Not a spread.
@@ -48,10 +48,10 @@ pub enum SpreadError {
 }
 
 impl IndirectionTable {
-    /// A table of so many buckets, spread so.
+    /// A table of `buckets` buckets, assigned by `spread`.
     ///
     /// # Errors
-    /// [`SpreadError`] when there is no queue or the length is no power of two.
+    /// [`SpreadError`] when there is no queue or the length is not a power of two.
     pub fn new(spread: &Spread, buckets: usize) -> Result<Self, SpreadError> {
         check_len(buckets)?;
         let no_queue = || SpreadError::NoQueue { text: spread.to_string() };
@@ -188,7 +188,7 @@ mod tests {
         let message = |spread: &str, buckets| table(spread, buckets).unwrap_err().to_string();
         assert_eq!(
             message("equal:2", 96),
-            "an indirection table has a power of two of buckets, up to 65536, not 96"
+            "the number of buckets must be a power of two, up to 65536, not 96"
         );
         assert!(message("equal:2", 0).contains("not 0"));
         assert!(message("equal:0", 8).contains("spread 'equal:0' leaves no queue"));

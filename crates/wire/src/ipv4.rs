@@ -18,13 +18,13 @@ pub(crate) const SRC: Range<usize> = 12..16;
 pub(crate) const DST: Range<usize> = 16..20;
 
 const DONT_FRAGMENT: u16 = 1 << 14;
-/// More fragments follow, or this one is not the first.
+/// More fragments follow, or this fragment is not the first.
 pub(crate) const IS_FRAGMENT: u16 = 0x3fff;
 
 /// An IPv4 header in a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv4View<'f> {
-    /// The packet, cut to the length its header says.
+    /// The packet, cut to the length its header gives.
     packet: &'f [u8],
     header_len: usize,
 }
@@ -33,11 +33,11 @@ pub struct Ipv4View<'f> {
 /// (RFC 6864 section 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4Header {
-    /// The host it is from.
+    /// Source address.
     pub src: Ipv4Addr,
-    /// The host it is for.
+    /// Destination address.
     pub dst: Ipv4Addr,
-    /// Hops it may take.
+    /// Time to live.
     pub ttl: u8,
     /// Differentiated services code point, 6 bits.
     pub dscp: u8,
@@ -51,7 +51,7 @@ impl<'f> Ipv4View<'f> {
     /// The header at the start of an Ethernet payload.
     ///
     /// # Errors
-    /// [`HeaderError`] when it is cut, of another version, or says a length that cannot be.
+    /// [`HeaderError`] when it is truncated, of another version, or holds an impossible length.
     #[inline]
     pub fn new(bytes: &'f [u8]) -> Result<Self, HeaderError> {
         let header: &[u8; Ipv4Header::LEN] = fixed_part(bytes, Layer::Ipv4)?;
@@ -66,19 +66,19 @@ impl<'f> Ipv4View<'f> {
         Ok(Self { packet: &bytes[..total_len], header_len })
     }
 
-    /// The host it is from.
+    /// Source address.
     #[inline]
     pub fn src(&self) -> Ipv4Addr {
         Ipv4Addr::from_octets(self.packet[SRC].try_into().expect("four bytes"))
     }
 
-    /// The host it is for.
+    /// Destination address.
     #[inline]
     pub fn dst(&self) -> Ipv4Addr {
         Ipv4Addr::from_octets(self.packet[DST].try_into().expect("four bytes"))
     }
 
-    /// Hops it may still take.
+    /// Time to live: hops left.
     pub fn ttl(&self) -> u8 {
         self.packet[TTL_AT]
     }
@@ -196,10 +196,10 @@ mod tests {
             changed[at] = value;
             Ipv4View::new(&changed).unwrap_err().to_string()
         };
-        assert_eq!(with(0, 0x65), "IPv4 header says version 6");
-        assert_eq!(with(0, 0x44), "IPv4 header says a length of 16 bytes; between 20 and 40 are possible");
-        assert_eq!(with(3, 41), "IPv4 header says a length of 41 bytes; between 20 and 40 are possible");
-        assert_eq!(with(3, 19), "IPv4 header says a length of 19 bytes; between 20 and 40 are possible");
+        assert_eq!(with(0, 0x65), "IPv4 header has version 6");
+        assert_eq!(with(0, 0x44), "IPv4 header length is 16 bytes, must be 20 to 40");
+        assert_eq!(with(3, 41), "IPv4 header length is 41 bytes, must be 20 to 40");
+        assert_eq!(with(3, 19), "IPv4 header length is 19 bytes, must be 20 to 40");
         assert!(Ipv4View::new(&packet[..19]).is_err());
     }
 

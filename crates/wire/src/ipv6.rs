@@ -17,18 +17,18 @@ pub(crate) const NEXT_FRAGMENT: u8 = 44;
 /// An IPv6 header in a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv6View<'f> {
-    /// The packet, cut to the length its header says.
+    /// The packet, cut to the length its header gives.
     packet: &'f [u8],
 }
 
 /// An IPv6 header as values; its flow label is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Header {
-    /// The host it is from.
+    /// Source address.
     pub src: Ipv6Addr,
-    /// The host it is for.
+    /// Destination address.
     pub dst: Ipv6Addr,
-    /// Hops it may take.
+    /// Hop limit.
     pub hop_limit: u8,
     /// Differentiated services code point, 6 bits.
     pub dscp: u8,
@@ -42,7 +42,7 @@ impl<'f> Ipv6View<'f> {
     /// The header at the start of an Ethernet payload.
     ///
     /// # Errors
-    /// [`HeaderError`] when it is cut, of another version, or says a length that cannot be.
+    /// [`HeaderError`] when it is truncated, of another version, or holds an impossible length.
     #[inline]
     pub fn new(bytes: &'f [u8]) -> Result<Self, HeaderError> {
         let header: &[u8; Ipv6Header::LEN] = fixed_part(bytes, Layer::Ipv6)?;
@@ -55,19 +55,19 @@ impl<'f> Ipv6View<'f> {
         Ok(Self { packet: &bytes[..Ipv6Header::LEN + payload_len] })
     }
 
-    /// The host it is from.
+    /// Source address.
     #[inline]
     pub fn src(&self) -> Ipv6Addr {
         Ipv6Addr::from_octets(self.packet[SRC].try_into().expect("sixteen bytes"))
     }
 
-    /// The host it is for.
+    /// Destination address.
     #[inline]
     pub fn dst(&self) -> Ipv6Addr {
         Ipv6Addr::from_octets(self.packet[DST].try_into().expect("sixteen bytes"))
     }
 
-    /// Hops it may still take.
+    /// Hop limit: hops left.
     pub fn hop_limit(&self) -> u8 {
         self.packet[HOP_LIMIT_AT]
     }
@@ -143,10 +143,10 @@ mod tests {
         packet[5] = 25;
         assert_eq!(
             Ipv6View::new(&packet).unwrap_err().to_string(),
-            "IPv6 header says a length of 25 bytes; between 0 and 24 are possible"
+            "IPv6 header length is 25 bytes, must be 0 to 24"
         );
         packet[0] = 0x45;
-        assert_eq!(Ipv6View::new(&packet).unwrap_err().to_string(), "IPv6 header says version 4");
+        assert_eq!(Ipv6View::new(&packet).unwrap_err().to_string(), "IPv6 header has version 4");
         assert!(Ipv6View::new(&packet[..39]).is_err());
     }
 }

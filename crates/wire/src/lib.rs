@@ -1,7 +1,6 @@
 //! Frames as bytes, and the arithmetic of sizes and rates.
 //!
-//! Pure: no device, clock, thread or file. Everything here works on byte slices and numbers that the
-//! caller brings.
+//! Pure: no device, clock, thread or file. Everything here works on byte slices and numbers that the caller passes in.
 //!
 //! ```
 //! use wire::{FrameSpec, LinkSpeed, Rate, Template, UdpFrame};

@@ -1,4 +1,4 @@
-//! Whether a frame holds a probe like another one, told where its bytes stand.
+//! Recognises a probe like an earlier one by comparing the frames' bytes in place.
 
 use crate::{
     eth::EthHeader,
@@ -8,9 +8,9 @@ use crate::{
     udp::UdpHeader,
 };
 
-/// A probe in plain headers (IPv4 without tags and options), as far as probes of its flow that left at the same time are
-/// like it: all of the headers but what changes from packet to packet and what decides nothing here. Comparing words takes a
-/// third of the instructions that reading headers does; `make bench-stats` shows it.
+/// A probe with plain headers (IPv4 without tags and options), reduced to the bytes that every probe of its flow with the
+/// same time shares: all headers except fields that change from packet to packet and do not matter here. Comparing words
+/// takes a third of the instructions that parsing headers takes; `make bench-stats` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Likeness {
     words: [u64; WORDS],
@@ -22,7 +22,7 @@ const START: usize = EthHeader::LEN - 2;
 const PAYLOAD: usize = EthHeader::LEN + Ipv4Header::LEN + UdpHeader::LEN;
 const WORDS: usize = (PAYLOAD + PROBE_TAGGED_LEN - START) / 8;
 const _: () = assert!(START + 8 * WORDS == PAYLOAD + PROBE_TAGGED_LEN, "whole words");
-/// Where the probe's number and its time stand.
+/// Offsets of the probe's number and its time.
 const NUMBER: usize = PAYLOAD + 4;
 const TIME: usize = PAYLOAD + 8;
 
@@ -36,7 +36,7 @@ const MASKS: [u64; WORDS] = [
     u64::MAX,                                                       // time, tag
 ];
 
-/// Of those, the bytes that tell when a packet was sent.
+/// Of those, the bytes of the send time.
 const TIMES: [u64; WORDS] = [
     0,
     0,
@@ -47,7 +47,7 @@ const TIMES: [u64; WORDS] = [
 ];
 
 impl Likeness {
-    /// Of a frame that holds a probe with a stream tag in plain headers; `None` for all else.
+    /// From a frame that holds a probe with a stream tag and plain headers; `None` for any other frame.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let (payload, _) = UdpFrame::plain(frame)?;
@@ -56,12 +56,12 @@ impl Likeness {
         has_tag.then_some(Self { words: words_of(frame)?, frame_len: frame.len() })
     }
 
-    /// The number of the probe in another frame that is like this one: its flow, its lengths and the rest of its probe header
-    /// are the same.
+    /// The number of the probe in another frame when that frame is like this one: same flow, same lengths, same rest of
+    /// the probe header.
     #[inline(always)]
     pub fn number(&self, frame: &[u8]) -> Option<u32> {
         let words = words_of(frame)?;
-        // Comparing the arrays would be a call of memcmp.
+        // Comparing the arrays would call memcmp.
         let differ = |at: usize| words[at] ^ self.words[at];
         let differ = differ(0) | differ(1) | differ(2) | differ(3) | differ(4) | differ(5);
         let is_like = differ == 0 && frame.len() == self.frame_len;
@@ -69,8 +69,8 @@ impl Likeness {
         Some(u32::from_be_bytes(*number))
     }
 
-    /// The number and the time ([`ProbeHeader::raw_time`]) of the probe in another frame that is like this one but for these;
-    /// from then on others must have its time.
+    /// The number and the time ([`ProbeHeader::raw_time`]) of the probe in another frame that differs from this one only
+    /// in those; later frames must have its time.
     #[inline]
     pub fn follow(&mut self, frame: &[u8]) -> Option<(u32, u64)> {
         let words = words_of(frame)?;
@@ -111,7 +111,7 @@ mod tests {
         frame[..len].to_vec()
     }
 
-    /// All that a receiver asks of a frame, the number apart.
+    /// All that a receiver reads from a frame, except the number.
     fn asked(frame: &[u8]) -> Option<(FlowKey, usize, ProbeHeader, u32)> {
         let parsed = UdpFrame::parse(frame).ok()?;
         let probe = parsed.probe()?;
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// Every byte in turn, every value: what is like the other tells the same to who parses it, and only bytes that decide
-    /// nothing may differ.
+    /// Every byte in turn, every value: a frame that counts as alike parses to the same result, and only bytes that
+    /// decide nothing may differ.
     #[test]
     fn whatever_is_like_it_parses_to_the_same() {
         let whole = frame("40", "10.0.0.1", 7);

@@ -12,7 +12,7 @@ use crate::text::{Text, text_form};
 #[serde(try_from = "Text", into = "String")]
 pub struct MacAddr(pub [u8; 6]);
 
-/// A text that is no MAC address.
+/// A text that is not a MAC address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{text}' is not a MAC address: write six pairs of hex digits, for example 02:00:00:00:00:01")]
 pub struct MacError {
@@ -24,12 +24,12 @@ impl MacAddr {
     /// Every station on the link.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// True for a group of stations, broadcast included; such an address is never a source.
+    /// True for a group of stations, broadcast included; never a source address.
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// True for an address that an administrator chose, not a maker.
+    /// True for a locally administered address.
     pub fn is_local(self) -> bool {
         self.0[0] & 2 != 0
     }

@@ -10,7 +10,7 @@ use crate::{
     values::{Values, ValuesError},
 };
 
-/// The sizes of a run's packets, as frames or as payloads.
+/// The sizes of a run's packets, as frame or payload sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
@@ -20,18 +20,18 @@ pub enum Sizes {
     Payload(SizeMix),
 }
 
-/// Sizes in bytes: what [`Values`] can say, `imix`, or `64:28,594:16,1518:4` (28 of 48 frames are of 64
+/// Sizes in bytes: any [`Values`], `imix`, or `64:28,594:16,1518:4` (28 of 48 frames are of 64
 /// bytes).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "String")]
 pub enum SizeMix {
-    /// Fixed, counting up, random or listed.
+    /// Fixed, incrementing, random or listed.
     Values(Values<u32>),
-    /// Each size so many times.
+    /// Each size as often as its weight says.
     Weighted(Weights),
 }
 
-/// Sizes and how often each stands in a cycle, spread evenly over it.
+/// Sizes and how often each occurs in a cycle, spread evenly over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weights(Vec<WeightedSize>);
 
@@ -50,7 +50,7 @@ pub enum MixError {
     /// Neither weights nor values.
     #[error(transparent)]
     Values(#[from] ValuesError),
-    /// A word that names no mix.
+    /// A word that is not the name of a mix.
     #[error(
         "unknown mix of sizes '{text}': expected imix, or sizes: 64, 64-1518, 64:28,594:16,1518:4, inc:64-1518"
     )]
@@ -58,7 +58,7 @@ pub enum MixError {
         /// What was written.
         text: String,
     },
-    /// A part that is no `size:weight`.
+    /// A part that is not `size:weight`.
     #[error("'{text}' is not a size and its weight: write 64:28,594:16,1518:4 or imix")]
     NotAWeight {
         /// What was written.
@@ -66,12 +66,12 @@ pub enum MixError {
     },
     /// A cycle without packets, or one too long to keep.
     #[error(
-        "weights that sum to {sum}, their common divisor taken out: from 1 to {most} are possible, each at least 1"
+        "each weight must be at least 1, and their sum (after dividing by their common divisor) at most {most}, not {sum}"
     )]
     Sum {
         /// The sum of the weights, reduced.
         sum: u64,
-        /// The greatest sum.
+        /// The largest sum.
         most: u64,
     },
 }
@@ -86,6 +86,17 @@ impl SizeMix {
     /// The common mix of internet frame sizes: 64, 594 and 1518 bytes as 28:16:4.
     pub fn imix() -> Self {
         Self::Weighted(Weights(IMIX.to_vec()))
+    }
+
+    /// The same mix with weighted sizes below `bytes` raised to it.
+    #[must_use]
+    pub fn at_least(mut self, bytes: u32) -> Self {
+        if let Self::Weighted(weights) = &mut self {
+            for size in &mut weights.0 {
+                size.bytes = size.bytes.max(bytes);
+            }
+        }
+        self
     }
 }
 
@@ -108,13 +119,13 @@ impl Weights {
         }
     }
 
-    /// Sizes and weights as they were given.
+    /// Sizes and weights as given.
     pub fn sizes(&self) -> &[WeightedSize] {
         &self.0
     }
 
-    /// The sizes in the order they are sent, over and over. Each step gives every size its weight in credit
-    /// and sends the one with most, which then pays for the whole cycle: large frames do not come in bursts.
+    /// The sizes in the order they are sent, repeated. Each step adds every size's weight to its credit and sends the
+    /// size with the most credit, which then pays for the whole cycle: large frames do not come in bursts.
     pub fn cycle(&self) -> Vec<u32> {
         let len = self.cycle_len();
         let divisor = self.divisor();
@@ -186,7 +197,7 @@ impl fmt::Display for SizeMix {
 text_form!(SizeMix);
 
 impl Sizes {
-    /// The same payloads in frames that so many more bytes of headers surround, for example tags.
+    /// The same payloads in frames with that many more header bytes, for example tags.
     #[must_use]
     pub fn behind(&self, header_bytes: u32) -> Self {
         match self {
@@ -217,6 +228,12 @@ impl fmt::Display for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_frames_of_a_mix_grow() {
+        assert_eq!(SizeMix::imix().at_least(84).to_string(), "84:28,594:16,1518:4");
+        assert_eq!(SizeMix::imix().at_least(64), SizeMix::imix());
+    }
 
     #[test]
     fn payloads_stay_when_headers_grow() {
@@ -272,7 +289,7 @@ mod tests {
         );
         assert_eq!(
             message("64:5000,65:1"),
-            "weights that sum to 5001, their common divisor taken out: from 1 to 4096 are possible, each at least 1"
+            "each weight must be at least 1, and their sum (after dividing by their common divisor) at most 4096, not 5001"
         );
         assert!(
             message("big").starts_with("unknown mix of sizes 'big': expected imix, or sizes: 64, 64-1518")

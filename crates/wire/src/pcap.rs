@@ -1,7 +1,7 @@
 //! Classic pcap files of Ethernet frames, over any `Read` or `Write`.
 //!
 //! Written with nanoseconds in this machine's byte order; read with micro- or nanoseconds in either order
-//! (draft-ietf-opsawg-pcap). Own code: the crate at hand brings second versions of three others with it.
+//! (draft-ietf-opsawg-pcap). Own code: the available crate brings second versions of three others.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -13,9 +13,9 @@ const MAGIC_PCAPNG: u32 = 0x0a0d_0d0a;
 const VERSION_MAJOR: u16 = 2;
 const VERSION_MINOR: u16 = 4;
 const LINKTYPE_ETHERNET: u32 = 1;
-/// The low bits of the link type field; the rest may tell about an FCS.
+/// The low bits of the link type field; the rest may describe an FCS.
 const LINKTYPE_MASK: u32 = 0x0fff_ffff;
-/// The longest frame that is written or read, libpcap's own bound.
+/// The longest frame that can be written or read; libpcap has the same limit.
 const SNAP_LEN: u32 = 262_144;
 
 /// Writes frames to a pcap file.
@@ -38,9 +38,9 @@ pub struct PcapReader<R> {
 /// A frame of a pcap file, lent until the next is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PcapFrame<'r> {
-    /// When it was captured, in nanoseconds since 1970.
+    /// Capture time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Bytes it had on the link; more than are here when it was cut.
+    /// Length on the link; larger than the data here when the capture truncated it.
     pub original_len: u32,
     /// Its bytes.
     pub bytes: &'r [u8],
@@ -58,7 +58,7 @@ pub enum PcapError {
         source: io::Error,
     },
     /// Another format.
-    #[error("this is no pcap file: it starts with {magic:#010x}{}", pcapng_hint(*magic))]
+    #[error("this is not a pcap file: it starts with {magic:#010x}{}", pcapng_hint(*magic))]
     NotPcap {
         /// The first four bytes.
         magic: u32,
@@ -69,16 +69,14 @@ pub enum PcapError {
         /// The number in the file.
         link_type: u32,
     },
-    /// A frame longer than any frame, or a time that is none: the file is broken.
-    #[error(
-        "the pcap file is broken at frame {number}: a length of {len} bytes and {fraction} in the second"
-    )]
+    /// An impossible length or time: the file is corrupt.
+    #[error("the pcap file is corrupt at frame {number}: length {len} bytes and {fraction} in the second")]
     Broken {
         /// Counted from 1.
         number: u64,
-        /// The length it says.
+        /// The length in its record.
         len: u32,
-        /// The part of the second it says, in the file's unit.
+        /// The fraction of a second in its record, in the file's unit.
         fraction: u32,
     },
     /// A frame that the format cannot hold.
@@ -98,7 +96,7 @@ fn pcapng_hint(magic: u32) -> &'static str {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Starts a file; a buffered output is faster.
+    /// Starts a file. Pass a buffered writer: it is faster.
     ///
     /// # Errors
     /// [`PcapError::Io`] when the header cannot be written.
@@ -113,7 +111,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { output })
     }
 
-    /// Adds a whole frame, captured so many nanoseconds after 1970.
+    /// Adds a whole frame, captured `time_ns` after 1970.
     ///
     /// # Errors
     /// [`PcapError::Io`], or [`PcapError::DoesNotFit`] for a frame above 262144 bytes or a time after 2106.
@@ -130,12 +128,12 @@ impl<W: Write> PcapWriter<W> {
         self.output.write_all(frame).map_err(while_trying("write a frame"))
     }
 
-    /// The output; what is in it are whole frames.
+    /// The output, which holds whole frames.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
-    /// Flushes the output and gives it back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
     /// [`PcapError::Io`] when the rest cannot be written.
@@ -146,7 +144,7 @@ impl<W: Write> PcapWriter<W> {
 }
 
 impl<R: Read> PcapReader<R> {
-    /// Reads the file's header; a buffered input is faster.
+    /// Reads the file's header. Pass a buffered reader: it is faster.
     ///
     /// # Errors
     /// [`PcapError`] when it cannot be read, is another format, or holds no Ethernet.
@@ -189,10 +187,10 @@ impl<R: Read> PcapReader<R> {
         Ok(Some(PcapFrame { time_ns, original_len, bytes: &self.buffer }))
     }
 
-    /// Reads so many bytes into the buffer, or none at the end of the file.
+    /// Reads `len` bytes into the buffer, or none at the end of the file.
     fn fill(&mut self, len: u32) -> Result<u32, PcapError> {
         self.buffer.clear();
-        // `take`, not a buffer of the length asked for: a broken file costs no memory.
+        // `take`, not a buffer of that length: a corrupt file must not allocate much memory.
         let read = self.input.by_ref().take(len.into()).read_to_end(&mut self.buffer);
         match read.map_err(while_trying("read a frame"))? as u32 {
             read if read == len || read == 0 => Ok(read),
@@ -296,13 +294,13 @@ mod tests {
         };
         assert_eq!(
             with(0, MAGIC_PCAPNG),
-            "this is no pcap file: it starts with 0x0a0d0d0a, which is pcapng: convert it with editcap -F nsecpcap"
+            "this is not a pcap file: it starts with 0x0a0d0d0a, which is pcapng: convert it with editcap -F nsecpcap"
         );
-        assert_eq!(with(0, 1), "this is no pcap file: it starts with 0x00000001");
+        assert_eq!(with(0, 1), "this is not a pcap file: it starts with 0x00000001");
         assert_eq!(with(20, 113), "the pcap file holds frames of link type 113; only Ethernet (1) is read");
         assert_eq!(
             with(32, 262_145),
-            "the pcap file is broken at frame 1: a length of 262145 bytes and 123456789 in the second"
+            "the pcap file is corrupt at frame 1: length 262145 bytes and 123456789 in the second"
         );
         assert!(with(28, 1_000_000_000).contains("1000000000 in the second"));
         let mut writer = PcapWriter::new(Vec::new()).unwrap();

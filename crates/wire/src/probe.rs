@@ -1,23 +1,22 @@
 //! The probe header at the start of the UDP payload, as kernel pktgen writes it.
 //!
 //! 16 bytes in network order: magic, sequence, then the time: seconds and microseconds (mainline
-//! `net/core/pktgen.c`, `struct pktgen_hdr`) or 64 bits of nanoseconds (the pgrx fork). A payload of 18
-//! bytes or more carries a stream tag behind it, by which a receiver tells linerate's senders apart; pktgen's
-//! packets hold zero there.
+//! `net/core/pktgen.c`, `struct pktgen_hdr`) or 64 bits of nanoseconds (the pgrx fork). A payload of 18 bytes or more
+//! also carries a stream tag, by which a receiver distinguishes linerate's senders; pktgen's packets hold zero there.
 
 use serde::{Deserialize, Serialize};
 
 /// First four bytes of every probe, `PKTGEN_MAGIC`.
 pub const PROBE_MAGIC: u32 = 0xbe9b_e955;
-/// First four bytes of a probe on its way back. The halves of the other one changed places, so that no checksum changes
-/// and nobody takes what came back for something to be sent back.
+/// First four bytes of a probe on its way back. Its halves are those of the other magic, swapped, so that no checksum
+/// changes and no reflector returns a probe twice.
 pub const RETURNED_MAGIC: u32 = PROBE_MAGIC.rotate_left(16);
 /// Bytes of the probe header.
 pub const PROBE_LEN: usize = 16;
 /// Bytes of the probe header and the stream tag behind it.
 pub const PROBE_TAGGED_LEN: usize = 18;
 
-/// How the last eight bytes of the probe header tell the time.
+/// How the last eight bytes of the probe header encode the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeClock {
@@ -40,20 +39,20 @@ pub struct ProbeHeader {
 }
 
 impl ProbeHeader {
-    /// Reads the header of a UDP payload; `None` when it is too short or carries another magic.
+    /// Reads the header of a UDP payload; `None` when it is too short or has another magic.
     #[inline]
     pub fn read(payload: &[u8]) -> Option<Self> {
         Self::read_behind(PROBE_MAGIC.to_be_bytes(), payload)
     }
 
-    /// Reads the header of a probe that came back.
+    /// Reads the header of a returned probe.
     #[inline]
     pub fn read_returned(payload: &[u8]) -> Option<Self> {
         Self::read_behind(RETURNED_MAGIC.to_be_bytes(), payload)
     }
 
     /// Reads the header that begins with these bytes: those of [`PROBE_MAGIC`] or of [`RETURNED_MAGIC`].
-    // Always: what the caller does not use is not read then.
+    // Always inline: then fields that the caller does not use are not read.
     #[inline(always)]
     pub fn read_behind(magic: [u8; 4], payload: &[u8]) -> Option<Self> {
         let header: &[u8; PROBE_LEN] = payload.first_chunk()?;
@@ -85,7 +84,7 @@ impl ProbeHeader {
         }
     }
 
-    /// Makes a probe's payload one that comes back; `false` for everything that is no probe.
+    /// Marks a probe's payload as returned; `false` when it is not a probe.
     #[inline]
     pub fn turn_back(payload: &mut [u8]) -> bool {
         let is_probe = payload.len() >= PROBE_LEN && payload[..4] == PROBE_MAGIC.to_be_bytes();
@@ -95,8 +94,8 @@ impl ProbeHeader {
         is_probe
     }
 
-    /// Which clock the time bytes seem to show, `None` when they are empty. A count of nanoseconds since a host's start
-    /// would look like a wall clock after 73 years only.
+    /// Which clock the time bytes seem to show, `None` when they are empty. Nanoseconds since boot would look like a wall
+    /// clock only after 73 years.
     #[inline]
     pub fn likely_clock(&self) -> Option<ProbeClock> {
         const SECONDS_1987: u64 = 1 << 29;
@@ -108,7 +107,7 @@ impl ProbeHeader {
         Some(if is_wall { ProbeClock::Micros } else { ProbeClock::Nanos })
     }
 
-    /// The send time in nanoseconds of the sender's clock, read as `clock` says it was written.
+    /// The send time in nanoseconds of the sender's clock, decoded as `clock` says.
     #[inline]
     pub fn time_ns(&self, clock: ProbeClock) -> u64 {
         match clock {
@@ -167,7 +166,7 @@ mod tests {
         assert_eq!(ProbeHeader::read_returned(&payload), None);
         assert!(ProbeHeader::turn_back(&mut payload));
         assert_eq!((ProbeHeader::read(&payload), ProbeHeader::read_returned(&payload)), (None, Some(sent)));
-        assert!(!ProbeHeader::turn_back(&mut payload), "what came back stays");
+        assert!(!ProbeHeader::turn_back(&mut payload), "a returned probe is left alone");
         assert!(!ProbeHeader::turn_back(&mut [0; 18]));
     }
 
@@ -178,7 +177,7 @@ mod tests {
         for uptime_ns in [1, 1_000_000, 86_400_000_000_000, 10 * 365 * 86_400_000_000_000] {
             assert_eq!(told(ProbeClock::Nanos.encode(uptime_ns)), Some(ProbeClock::Nanos));
         }
-        assert_eq!(told(0), None, "pktgen can leave the time out");
+        assert_eq!(told(0), None, "pktgen can omit the time");
     }
 
     #[test]

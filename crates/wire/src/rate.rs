@@ -10,13 +10,13 @@ use crate::{
     text::{Text, text_form},
 };
 
-/// A packet rate as asked for; see [`Rate::to_pps`] for what it comes to.
+/// A packet rate as requested; [`Rate::to_pps`] converts it.
 ///
 /// Written `<n>[k|M|G](pps|bps|bpsl1)`, `<n>%` of line rate, or `max`; k is 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "String")]
 pub enum Rate {
-    /// As fast as the path goes.
+    /// As fast as the path allows.
     Max,
     /// Packets per second.
     Pps(f64),
@@ -45,9 +45,9 @@ pub enum RateError {
         /// The number in it.
         number: String,
     },
-    /// A unit nobody defined.
+    /// An unknown unit.
     #[error(
-        "rate '{text}' has the unknown unit '{unit}': the units are pps, bps, bpsl1 (each with k, M or G before it) and %"
+        "rate '{text}' has the unknown unit '{unit}': expected pps, bps, bpsl1 (each with k, M or G before it) and %"
     )]
     UnknownUnit {
         /// What was written.
@@ -69,16 +69,16 @@ pub enum RateError {
         /// What was written.
         text: String,
     },
-    /// More than any machine can make.
-    #[error("the rate is more than 1e15 a second: write for example 100kpps, 1.5Mpps, 1Gbps or max")]
+    /// More than any machine can send.
+    #[error("rate must be at most 1e15 a second: write for example 100kpps, 1.5Mpps, 1Gbps or max")]
     TooMuch,
-    /// More than all of the line.
+    /// More than the whole line rate.
     #[error("rate '{text}' is more than 100% of the line")]
     MoreThanLine {
         /// What was written.
         text: String,
     },
-    /// A share of a line rate that is not known.
+    /// A share of an unknown line rate.
     #[error("a rate in % needs a link speed, and this interface reports none: give the rate in pps or bps")]
     NoLinkSpeed,
 }
@@ -87,7 +87,7 @@ pub enum RateError {
 const MOST: f64 = 1e15;
 
 impl Rate {
-    /// Packets per second for frames of this size, or of this size on average; `None` for [`Rate::Max`].
+    /// Packets per second for frames of this size, or of this mean size; `None` for [`Rate::Max`].
     ///
     /// # Errors
     /// [`RateError::NoLinkSpeed`] for a percentage without a link.
@@ -227,8 +227,8 @@ mod tests {
         assert!(message("5Mpp").contains("unknown unit 'Mpp'"));
         assert!(message("fast").contains("does not start with a number"));
         assert!(message("0pps").contains("greater than zero"));
-        assert!(message(&format!("{}Gpps", "9".repeat(308))).contains("more than 1e15 a second"));
-        assert!(message("1000001Gpps").contains("more than 1e15 a second"));
+        assert!(message(&format!("{}Gpps", "9".repeat(308))).contains("at most 1e15 a second"));
+        assert!(message("1000001Gpps").contains("at most 1e15 a second"));
         assert!("1000000Gpps".parse::<Rate>().is_ok());
         assert!(message("101%").contains("more than 100%"));
         assert!(message("1k%").contains("unknown unit"));

@@ -12,7 +12,7 @@ use crate::probe::PROBE_LEN;
 #[serde(try_from = "u32", into = "u32")]
 pub struct FrameSize(u32);
 
-/// The mean size of a run's frames in bytes, FCS included: what turns bits into packets for a mix of sizes.
+/// The mean size of a run's frames in bytes, FCS included: converts bit rates to packet rates for a mix of sizes.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MeanFrameSize(f64);
@@ -32,25 +32,25 @@ pub enum SizeError {
     /// Below the smallest or above the largest frame.
     #[error("frame size {bytes} is out of range: from 64 to 65553 bytes, Ethernet header and FCS included")]
     FrameOutOfRange {
-        /// The size asked for.
+        /// The requested size.
         bytes: u64,
     },
     /// A payload that no frame can carry.
     #[error("payload {bytes} is out of range: from {least} to {most} bytes of UDP payload")]
     PayloadOutOfRange {
-        /// The payload asked for.
+        /// The requested payload.
         bytes: u64,
         /// The smallest payload.
         least: u32,
         /// The largest payload.
         most: u32,
     },
-    /// A frame that has no room for the headers and the probe header.
+    /// A frame without room for the headers and the probe header.
     #[error(
-        "a frame of {frame} bytes leaves {payload} bytes of UDP payload, and the probe header needs 16: the smallest is {smallest}"
+        "a frame of {frame} bytes leaves {payload} bytes of UDP payload, but the probe header needs 16: use at least {smallest}"
     )]
     NoRoomForProbe {
-        /// The frame size asked for.
+        /// The requested frame size.
         frame: u32,
         /// The payload that would be left.
         payload: u32,
@@ -77,7 +77,7 @@ impl FrameSize {
     /// The largest frame an IPv4 packet of 65535 bytes makes.
     pub const MAX: Self = Self(65535 + 18);
 
-    /// A frame of so many bytes, FCS included.
+    /// A frame of that many bytes, FCS included.
     ///
     /// # Errors
     /// [`SizeError::FrameOutOfRange`] outside 64..=65553.
@@ -89,7 +89,7 @@ impl FrameSize {
         }
     }
 
-    /// The frame that carries so many bytes of UDP payload; short ones are padded to 64 bytes.
+    /// The frame that carries that much UDP payload; short ones are padded to 64 bytes.
     ///
     /// # Errors
     /// [`SizeError::PayloadOutOfRange`] below the probe header's 16 bytes or above what IP can carry.
@@ -257,7 +257,7 @@ mod tests {
         );
         assert_eq!(
             FrameSize::MIN.payload(V6).unwrap_err().to_string(),
-            "a frame of 64 bytes leaves 0 bytes of UDP payload, and the probe header needs 16: the smallest is 82"
+            "a frame of 64 bytes leaves 0 bytes of UDP payload, but the probe header needs 16: use at least 82"
         );
         assert!("99999999999".parse::<FrameSize>().unwrap_err().to_string().contains("out of range"));
         assert!("big".parse::<FrameSize>().unwrap_err().to_string().contains("not a whole number"));

@@ -1,7 +1,7 @@
-//! Which tag a receiver gives to which of its streams.
+//! The tags that a receiver assigns to its streams.
 
 /// A receiver's streams and their tags: tag = stream times an odd factor, modulo 2^16. A receiver that draws its factor
-/// gives tags that a stranger cannot guess, at one multiplication for a packet of another stream than the one before.
+/// at random has tags that a stranger cannot guess; the cost is one multiplication per change of stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamTags {
     factor: u16,
@@ -11,34 +11,34 @@ pub struct StreamTags {
 impl StreamTags {
     /// A stream's tag is its number.
     pub const NUMBERED: Self = Self { factor: 1, inverse: 1 };
-    /// Every tag is of stream 0.
+    /// Every tag belongs to stream 0.
     pub const ANY: Self = Self { factor: 0, inverse: 0 };
 
     /// Tags that follow from a random number.
     #[must_use]
     pub fn drawn(random: u64) -> Self {
         let factor = random as u16 | 1;
-        // Newton's iteration doubles the bits that are right; an odd number is its own inverse modulo 8.
+        // Newton's iteration doubles the correct bits; an odd number is its own inverse modulo 8.
         let inverse = (0..3).fold(factor, |inverse: u16, _| {
             inverse.wrapping_mul(2u16.wrapping_sub(factor.wrapping_mul(inverse)))
         });
         Self { factor, inverse }
     }
 
-    /// The tag of a stream; 0 of stream 0.
+    /// The tag of a stream; 0 for stream 0.
     #[must_use]
     pub fn tag(self, stream: u16) -> u16 {
         stream.wrapping_mul(self.factor)
     }
 
-    /// The stream of a tag; it may be one that nobody has.
+    /// The stream of a tag; it may not exist.
     #[inline]
     #[must_use]
     pub fn stream(self, tag: u16) -> u16 {
         tag.wrapping_mul(self.inverse)
     }
 
-    /// What a tag is multiplied with, for programs that do the same.
+    /// The factor that a tag is multiplied by, for BPF programs that do the same.
     #[must_use]
     pub fn inverse(self) -> u16 {
         self.inverse

@@ -1,9 +1,9 @@
 //! Frames of a run, compiled once and then stamped, packet after packet, into the slots of a ring.
 //!
-//! A slot is primed once with everything that never changes. From then on a packet costs only its own bytes:
-//! varying fields, lengths, sequence, time and checksums. Checksums are not corrected from the slot's old
-//! values: the sum of what is constant is known, and the packet's own words are added to it. That is RFC 1624
-//! without reading the slot, and two packets in one slot cannot disturb each other.
+//! A slot is primed once with everything that never changes. After that a packet costs only its own bytes: varying
+//! fields, lengths, sequence, time and checksums. Checksums are not updated from the slot's old values: the sum of the
+//! constant part is known, and the packet's own words are added to it. That is RFC 1624 without reading the slot, and two
+//! packets in one slot cannot disturb each other.
 
 mod draw;
 mod recipe;
@@ -25,7 +25,7 @@ use crate::{
     udp::{self, UdpHeader},
 };
 
-/// Frames of a run, ready to be stamped.
+/// Frames of a run, ready to stamp.
 ///
 /// Everything about packet n follows from n, so threads may share a template, and a run can be resumed. The
 /// pattern starts again when the sequence wraps at 2^32.
@@ -47,7 +47,7 @@ impl Template {
         let recipe = Recipe::new(spec);
         let sizes = recipe.payload_len.every().map(|bytes| FrameSize::from_payload(bytes, spec.layers()));
         let mean = MeanFrameSize::of(sizes.collect::<Result<Vec<_>, _>>()?);
-        Ok(Self { recipe, mean_frame_size: mean.expect("a draw has a value") })
+        Ok(Self { recipe, mean_frame_size: mean.expect("a draw always has a value") })
     }
 
     /// Fills a slot with everything that never changes.
@@ -58,7 +58,7 @@ impl Template {
         slot[..self.recipe.base.len()].copy_from_slice(&self.recipe.base);
     }
 
-    /// Makes packet `sequence` of a slot that was primed by this template, sent at `time_ns` of the sender's
+    /// Writes packet `sequence` into a slot that this template primed, sent at `time_ns` of the sender's
     /// clock. Returns the length of the frame without FCS.
     ///
     /// # Panics
@@ -85,7 +85,7 @@ impl Template {
         frame_len
     }
 
-    /// Writes the whole of packet `sequence` into any slot: [`Template::prime_frame`], then
+    /// Writes packet `sequence` whole into any slot: [`Template::prime_frame`], then
     /// [`Template::restamp_frame`].
     ///
     /// # Panics
@@ -95,7 +95,7 @@ impl Template {
         self.restamp_frame(slot, sequence, time_ns)
     }
 
-    /// Fills a slot with everything of a UDP payload that never changes.
+    /// Fills a slot with the constant part of a UDP payload.
     ///
     /// # Panics
     /// When the slot is shorter than [`Template::max_payload_len`].
@@ -103,7 +103,7 @@ impl Template {
         slot[..self.max_payload_len()].copy_from_slice(self.payload_base());
     }
 
-    /// Makes the payload of packet `sequence` of a slot that was primed by this template; returns its length.
+    /// Writes the payload of packet `sequence` into a slot that this template primed; returns its length.
     ///
     /// # Panics
     /// When the slot is shorter than the probe header.
@@ -175,7 +175,7 @@ impl Template {
         let udp_len = payload_len.map(|len| len as u16 + UdpHeader::LEN as u16);
         if let Some(udp_len) = udp_len {
             datagram[udp::LEN].copy_from_slice(&udp_len.to_be_bytes());
-            udp_sum = udp_sum.add_word(2 * u32::from(udp_len)); // it stands in the pseudo header too
+            udp_sum = udp_sum.add_word(2 * u32::from(udp_len)); // it is in the pseudo header too
         }
         match &recipe.addresses {
             AddressDraws::V4 { src, dst } => {

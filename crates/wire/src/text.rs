@@ -1,10 +1,10 @@
-//! How types that are written as text stand in JSON and TOML.
+//! How types with a text form are written in JSON and TOML.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A text in a file; a bare number is the text of it, so that `dst_port = 53` needs no quotes.
+/// A text in a file; a bare number is read as its text, so that `dst_port = 53` needs no quotes.
 pub(crate) struct Text(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Text {

@@ -12,7 +12,7 @@ use crate::{
 
 /// The most bytes that are hashed: two IPv6 addresses and two ports.
 const MOST_INPUT: usize = 36;
-/// Each input bit meets 32 bits of the key.
+/// Each input bit selects 32 bits of the key.
 const LEAST_KEY: usize = MOST_INPUT + 4;
 
 /// A hash key of 40 or 52 bytes; `6d:5a:…` as text, as ethtool prints it.
@@ -33,15 +33,15 @@ pub enum HashFields {
 /// The hash for one key, by a table per input byte.
 #[derive(Clone)]
 pub struct Toeplitz {
-    /// `tables[i][b]` is what byte `b` at place `i` adds.
+    /// `tables[i][b]` is the contribution of byte `b` at offset `i`.
     tables: Box<[[u32; 256]; MOST_INPUT]>,
 }
 
 /// Why a key or a choice of fields cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ToeplitzError {
-    /// Cards have 40 or 52.
-    #[error("a hash key has 40 or 52 bytes, not {len}")]
+    /// Cards use 40 or 52.
+    #[error("a hash key must have 40 or 52 bytes, not {len}")]
     KeyLen {
         /// Bytes given.
         len: usize,
@@ -52,8 +52,8 @@ pub enum ToeplitzError {
         /// What was written.
         text: String,
     },
-    /// Letters that no prediction is made for.
-    #[error("hash fields '{text}' are not known here: write sd for addresses, sdfn for addresses and ports")]
+    /// Letters that have no prediction here.
+    #[error("unknown hash fields '{text}': write sd for addresses, sdfn for addresses and ports")]
     Fields {
         /// What was written.
         text: String,
@@ -96,7 +96,7 @@ impl Toeplitz {
         let key: &[u8; LEAST_KEY] = key.0.first_chunk().expect("a key of 40 bytes or more");
         let mut tables = Box::new([[0; 256]; MOST_INPUT]);
         for (place, table) in tables.iter_mut().enumerate() {
-            // The 40 bits of the key that the byte's eight bits meet, 32 at a time.
+            // The 40 bits of the key that the byte's eight bits select, 32 at a time.
             let window = key[place..place + 5].iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
             for byte in 1..256usize {
                 let lowest = byte.trailing_zeros();
@@ -258,11 +258,11 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write_instead() {
         let key = |text: &str| text.parse::<RssKey>().unwrap_err().to_string();
-        assert_eq!(key("6d:5a"), "a hash key has 40 or 52 bytes, not 2");
+        assert_eq!(key("6d:5a"), "a hash key must have 40 or 52 bytes, not 2");
         assert!(key("6d:+a").contains("'+a' is not a byte of a hash key"));
         assert_eq!(
             "sdm".parse::<HashFields>().unwrap_err().to_string(),
-            "hash fields 'sdm' are not known here: write sd for addresses, sdfn for addresses and ports"
+            "unknown hash fields 'sdm': write sd for addresses, sdfn for addresses and ports"
         );
     }
 

@@ -16,16 +16,16 @@ pub(crate) const CHECKSUM: Range<usize> = 6..8;
 /// A UDP header in a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpView<'f> {
-    /// The datagram, cut to the length its header says.
+    /// The datagram, cut to the length its header gives.
     datagram: &'f [u8],
 }
 
 /// A UDP header as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpHeader {
-    /// The port it is from.
+    /// Source port.
     pub src_port: u16,
-    /// The port it is for.
+    /// Destination port.
     pub dst_port: u16,
     /// Bytes behind the header.
     pub payload_len: u16,
@@ -35,7 +35,7 @@ impl<'f> UdpView<'f> {
     /// The header at the start of an IP payload.
     ///
     /// # Errors
-    /// [`HeaderError`] when it is cut or says a length that cannot be.
+    /// [`HeaderError`] when it is truncated or holds an impossible length.
     #[inline]
     pub fn new(bytes: &'f [u8]) -> Result<Self, HeaderError> {
         let header: &[u8; UdpHeader::LEN] = fixed_part(bytes, Layer::Udp)?;
@@ -43,19 +43,19 @@ impl<'f> UdpView<'f> {
         Ok(Self { datagram: &bytes[..len] })
     }
 
-    /// The port it is from.
+    /// Source port.
     #[inline]
     pub fn src_port(&self) -> u16 {
         be16(&self.datagram[SRC_PORT])
     }
 
-    /// The port it is for.
+    /// Destination port.
     #[inline]
     pub fn dst_port(&self) -> u16 {
         be16(&self.datagram[DST_PORT])
     }
 
-    /// The checksum in the header; 0 says that there is none.
+    /// The checksum in the header; 0 means none.
     pub fn checksum(&self) -> u16 {
         be16(&self.datagram[CHECKSUM])
     }
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn impossible_lengths_are_refused() {
         for (len, message) in [
-            (7, "UDP header says a length of 7 bytes; between 8 and 12 are possible"),
-            (13, "UDP header says a length of 13 bytes; between 8 and 12 are possible"),
+            (7, "UDP header length is 7 bytes, must be 8 to 12"),
+            (13, "UDP header length is 13 bytes, must be 8 to 12"),
         ] {
             let mut datagram = [0; 12];
             datagram[5] = len;

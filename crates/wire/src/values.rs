@@ -1,12 +1,12 @@
-//! Which values a field takes from packet to packet: ports, addresses and sizes, as users write them.
+//! The values that a field takes from packet to packet: ports, addresses and sizes, as users write them.
 //!
 //! | text | packet n holds |
 //! |---|---|
-//! | `53` | the same value always |
-//! | `inc:1024-2047`, or just `1024-2047` | the next value; after the last comes the first again |
+//! | `53` | always the same value |
+//! | `inc:1024-2047`, or just `1024-2047` | the next value, starting over after the last |
 //! | `inc:1024-2047,step=8` | every eighth value |
-//! | `random:10.0.0.0/24,seed=7` | a value drawn anew, the same one for the same seed and n |
-//! | `list:53,123,443` | the next of the list |
+//! | `random:10.0.0.0/24,seed=7` | a random value, the same for the same seed and n |
+//! | `list:53,123,443` | the next value of the list |
 //!
 //! A range is `a-b`, both ends included, or for addresses a network such as `10.0.0.0/24`, all of it.
 
@@ -28,18 +28,18 @@ use crate::text::Text;
 pub enum Values<T> {
     /// One value for all packets.
     Fixed(T),
-    /// One after the other: `first + step × (n mod count)`.
+    /// Incrementing: `first + step × (n mod count)`.
     Increment {
         /// Where the values lie.
         span: Span<T>,
-        /// From one value to the next.
+        /// Distance between values.
         step: NonZeroU32,
     },
-    /// Drawn anew for each packet, all equally often.
+    /// Drawn at random for each packet, all values equally likely.
     Random {
         /// Where the values lie.
         span: Span<T>,
-        /// The same seed draws the same values.
+        /// The same seed yields the same values.
         seed: u64,
     },
     /// One after the other, as listed.
@@ -64,13 +64,13 @@ pub trait Item: Copy + Ord + fmt::Display + FromStr + sealed::Sealed {
     /// What can be written for it.
     const FORMS: &'static str;
 
-    /// How far `last` is from here; `None` when it is before, or of another kind.
+    /// How far `last` is from here; `None` when it is smaller, or of another kind.
     fn distance_to(self, last: Self) -> Option<u128>;
 
-    /// The value so far from here.
+    /// The value at that distance.
     fn plus(self, distance: u32) -> Self;
 
-    /// True when both can stand in one list.
+    /// True when both can be in one list.
     fn same_kind(self, other: Self) -> bool;
 
     /// The first and last value of a network such as `10.0.0.0/24`; `None` when this kind has no networks.
@@ -81,7 +81,7 @@ pub trait Item: Copy + Ord + fmt::Display + FromStr + sealed::Sealed {
 }
 
 impl<T: Item> Values<T> {
-    /// The same values, each so far further on.
+    /// The same values, each increased by that much.
     #[must_use]
     pub(crate) fn each_plus(&self, distance: u32) -> Self {
         let moved =
@@ -110,7 +110,7 @@ pub enum ValuesError {
         /// What can be written.
         forms: &'static str,
     },
-    /// The first value is the larger one.
+    /// The first value is larger than the last.
     #[error("range '{first}-{last}' runs backwards: write {last}-{first}")]
     Backwards {
         /// The first value.
@@ -118,8 +118,8 @@ pub enum ValuesError {
         /// The last value.
         last: String,
     },
-    /// IPv4 and IPv6 together.
-    #[error("'{a}' and '{b}' are of different IP versions: write addresses of one")]
+    /// IPv4 and IPv6 mixed.
+    #[error("'{a}' and '{b}' are of different IP versions: write addresses of one version")]
     MixedVersions {
         /// One address.
         a: String,
@@ -127,15 +127,15 @@ pub enum ValuesError {
         b: String,
     },
     /// Packets are numbered with 32 bits.
-    #[error("range '{first}-{last}' holds more than 2^32 values: of IPv6 write a /96 or a narrower network")]
+    #[error("range '{first}-{last}' holds more than 2^32 values: for IPv6 write a /96 or a narrower network")]
     TooWide {
         /// The first value.
         first: String,
         /// The last value.
         last: String,
     },
-    /// An address inside a network instead of its first one.
-    #[error("'{text}' is an address inside a network: write {network} for all of it")]
+    /// An address inside a network instead of the network's first.
+    #[error("'{text}' is an address inside a network: write {network} for the whole network")]
     HostBits {
         /// What was written.
         text: String,
@@ -143,29 +143,29 @@ pub enum ValuesError {
         network: String,
     },
     /// A prefix longer than the address.
-    #[error("'{text}' has no prefix length from 0 to {most} behind its /")]
+    #[error("'{text}' needs a prefix length from 0 to {most} after the /")]
     PrefixLen {
         /// What was written.
         text: String,
         /// The length of the address.
         most: u8,
     },
-    /// An option that the rule does not have.
-    #[error("'{text}' is not an option of {rule}: it takes {takes}")]
+    /// An option unknown to the rule.
+    #[error("'{text}' is not an option of {rule}: expected {takes}")]
     UnknownOption {
         /// What was written.
         text: String,
         /// The rule.
         rule: &'static str,
-        /// Its option.
+        /// The option it takes.
         takes: &'static str,
     },
     /// No values, or too many to keep.
-    #[error("a list of {len} values: from 1 to {most} are possible")]
+    #[error("a list must have 1 to {most} values, not {len}")]
     ListLen {
-        /// How many there are.
+        /// Values in the list.
         len: usize,
-        /// How many there can be.
+        /// The most values.
         most: usize,
     },
 }
@@ -204,7 +204,7 @@ impl<T: Item> Span<T> {
 }
 
 impl<T: Item> List<T> {
-    /// The longest list: every port there is.
+    /// The longest list: every port.
     pub const MOST: usize = 65_536;
 
     /// A list of these values.
@@ -230,7 +230,7 @@ impl<T: Item> List<T> {
 }
 
 impl<T: Item> Values<T> {
-    /// One value, the smallest or the first; all others are of its kind.
+    /// One value, the smallest or the first; all others have its kind.
     pub fn first(&self) -> T {
         match self {
             Self::Fixed(value) => *value,
@@ -239,7 +239,7 @@ impl<T: Item> Values<T> {
         }
     }
 
-    /// Every value once, the first [`List::MOST`] of them, whatever order packets take them in.
+    /// Every value once, the first [`List::MOST`] of them, in no particular order.
     pub fn listed(&self) -> Vec<T> {
         let every = |span: &Span<T>, step: u64| {
             let places = (0..span.count()).step_by(step as usize).take(List::<T>::MOST);
@@ -374,14 +374,14 @@ impl<T: Item> From<Values<T>> for String {
 }
 
 mod sealed {
-    /// Only this crate decides what can vary.
+    /// Sealed: only this crate decides what can vary.
     pub trait Sealed {}
     impl Sealed for u16 {}
     impl Sealed for u32 {}
     impl Sealed for std::net::IpAddr {}
 }
 
-/// Ports and sizes are numbers: no kinds among them and no networks.
+/// Ports and sizes are numbers: they have no kinds and no networks.
 macro_rules! number_item {
     ($number:ty, $name:literal, $forms:literal) => {
         impl Item for $number {
@@ -558,28 +558,25 @@ mod tests {
         assert!(port("list:").starts_with("'' is not a port"));
         assert!(port("1/2").starts_with("'1/2' is not a port"));
         assert_eq!(port("2047-1024"), "range '2047-1024' runs backwards: write 1024-2047");
-        assert_eq!(port("inc:1-9,stp=4"), "'stp=4' is not an option of inc: it takes step=N from 1");
-        assert_eq!(port("inc:1-9,step=0"), "'step=0' is not an option of inc: it takes step=N from 1");
-        assert_eq!(port("random:1-9,step=4"), "'step=4' is not an option of random: it takes seed=N");
+        assert_eq!(port("inc:1-9,stp=4"), "'stp=4' is not an option of inc: expected step=N from 1");
+        assert_eq!(port("inc:1-9,step=0"), "'step=0' is not an option of inc: expected step=N from 1");
+        assert_eq!(port("random:1-9,step=4"), "'step=4' is not an option of random: expected seed=N");
         assert_eq!(
             addr("10.0.0.5/24"),
-            "'10.0.0.5/24' is an address inside a network: write 10.0.0.0/24 for all of it"
+            "'10.0.0.5/24' is an address inside a network: write 10.0.0.0/24 for the whole network"
         );
-        assert_eq!(addr("10.0.0.0/33"), "'10.0.0.0/33' has no prefix length from 0 to 32 behind its /");
+        assert_eq!(addr("10.0.0.0/33"), "'10.0.0.0/33' needs a prefix length from 0 to 32 after the /");
         assert_eq!(
             addr("2001:db8::/64"),
-            "range '2001:db8::-2001:db8::ffff:ffff:ffff:ffff' holds more than 2^32 values: of IPv6 write a /96 or a narrower network"
+            "range '2001:db8::-2001:db8::ffff:ffff:ffff:ffff' holds more than 2^32 values: for IPv6 write a /96 or a narrower network"
         );
         assert_eq!(
             addr("10.0.0.1-::1"),
-            "'10.0.0.1' and '::1' are of different IP versions: write addresses of one"
+            "'10.0.0.1' and '::1' are of different IP versions: write addresses of one version"
         );
         assert!(addr("list:10.0.0.1,::1").contains("different IP versions"));
         assert!(addr("10.0.0").contains("is not an IP address: write 10.0.0.1"), "{}", addr("10.0.0"));
         let long = vec![1u16; 65_537];
-        assert_eq!(
-            List::new(long).unwrap_err().to_string(),
-            "a list of 65537 values: from 1 to 65536 are possible"
-        );
+        assert_eq!(List::new(long).unwrap_err().to_string(), "a list must have 1 to 65536 values, not 65537");
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::text::{Text, text_form};
 
-/// Which of the two tag types stands in the frame.
+/// Which of the two tag types the frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VlanProtocol {
     /// A customer tag, EtherType 0x8100.
@@ -30,13 +30,13 @@ pub enum VlanError {
     /// 12 bits, and the last value is reserved.
     #[error("VLAN id {id} is out of range: from 0 (priority only) to 4094")]
     Id {
-        /// The id asked for.
+        /// The requested id.
         id: u16,
     },
     /// 3 bits.
     #[error("VLAN priority {priority} is out of range: from 0 to 7")]
     Priority {
-        /// The priority asked for.
+        /// The requested priority.
         priority: u8,
     },
     /// Not a tag at all.

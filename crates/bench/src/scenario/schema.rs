@@ -80,9 +80,11 @@ fn published() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     json!({
         "type": "object",
-        "required": ["figure", "value", "unit", "metric"],
+        "anyOf": [{ "required": ["id"] }, { "required": ["figure", "value", "unit", "metric"] }],
         "additionalProperties": false,
         "properties": {
+            "id": text("Its name in scenarios/published.toml, from which figure, value, unit and conditions are taken"),
+            "over": { "type": "object", "description": "Parameters of a second point, by whose value the first's is divided" },
             "figure": text("What it is a figure of"),
             "value": { "type": "number" },
             "unit": text("Unit of the value and of the metric"),

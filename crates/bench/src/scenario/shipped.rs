@@ -34,6 +34,8 @@ mod tests {
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let mut names: Vec<String> =
             files.map(|file| file.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+        // the figures that scenarios are set beside are no scenario; `measure` has them
+        names.retain(|name| name != "published");
         names.sort();
         assert_eq!(names, SHIPPED.iter().map(|shipped| shipped.name).collect::<Vec<_>>());
     }

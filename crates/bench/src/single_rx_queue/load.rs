@@ -58,9 +58,6 @@ impl fmt::Display for FloodFilter {
 pub const FLOOD_FACTOR: f64 = 10.0;
 /// What must be delivered of the valid packets under it.
 pub const VALID_SHARE: f64 = 0.999;
-/// What the document's queue filtered, least and most.
-pub const PUBLISHED_PPS: (f64, f64) = (5.84e6, 6.00e6);
-
 /// Every row, in this order: first what the transfer does alone, then each filter under both floods.
 pub const SINGLE_RX_QUEUE: [(FloodLoad, FloodFilter); 15] = {
     use FloodFilter::{DivertUser, DivertXdp, Nft, Service, SocketFilter, XdpDrop};

@@ -38,9 +38,9 @@ fn published_figures_stand_beside_the_full_floods() {
         row(FloodLoad::Full, FloodFilter::DivertXdp, 6.5e6),
     ];
     let figures = single_rx_queue_figures(&rows);
-    let told: Vec<(f64, Option<f64>)> =
+    let pairs: Vec<(Option<f64>, Option<f64>)> =
         figures.iter().map(|figure| (figure.published, figure.measured)).collect();
-    assert_eq!(told, [(5.84, Some(6.5)), (6.0, Some(6.5)), (5.84, None)]);
+    assert_eq!(pairs, [(Some(5.84), Some(6.5)), (Some(6.0), Some(6.5)), (Some(5.84), None)]);
 }
 
 #[test]

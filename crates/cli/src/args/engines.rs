@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(listed(&["a", "b", "c"], "and"), "a, b and c");
     }
 
-    /// One side of an engine as a cell of README's table.
+    /// One side of an engine as a cell of the table in docs/engines.md.
     fn cell<S>(side: Option<&EngineSide<S>>) -> String {
         let Some(side) = side else { return "-".into() };
         let switches = side.switches.iter().map(|switch| format!("; `+{}`: {}", switch.name, switch.about));
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_engines_in_the_readme_is_the_registry() {
+    fn the_table_of_engines_in_the_documents_is_the_registry() {
         const BEGIN: &str = "<!-- engines: `make bless` writes this table -->\n";
         const END: &str = "<!-- /engines -->";
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-        let readme = std::fs::read_to_string(path).unwrap();
-        let (before, rest) = readme.split_once(BEGIN).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = document.split_once(BEGIN).unwrap();
         let (found, after) = rest.split_once(END).unwrap();
         let rows = engines().iter().map(|engine| {
             format!("| `{}` | {} | {} |\n", engine.name, cell(engine.tx.as_ref()), cell(engine.rx.as_ref()))

@@ -26,4 +26,8 @@ pub(crate) struct ExactArgs {
     /// virtio
     #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact")]
     pub(crate) card: Option<NicModel>,
+    /// Run the same ladder on this machine too, on one CPU, and show its CPU time per packet beside the instructions, with the
+    /// ratio of both: a hint of stalls
+    #[arg(long, requires = "exact", conflicts_with = "card")]
+    pub(crate) beside_ns: bool,
 }

@@ -77,6 +77,12 @@ pub(crate) struct RdrArgs {
     /// What becomes of buffers [default: both]
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<PolicyArg>,
+    /// Simulate this many telephone calls instead: 50 packets/s each
+    #[arg(long, value_name = "N", conflicts_with_all = ["payload", "ports", "policy"])]
+    pub(crate) calls: Option<u32>,
+    /// Bytes of voice in a call's packet, 1 to 160
+    #[arg(long, value_name = "BYTES", default_value_t = 160, requires = "calls")]
+    pub(crate) voice_bytes: u32,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -99,15 +99,16 @@ pub(crate) struct MeasureArgs {
     /// How senders write the time
     #[arg(long, value_enum, default_value_t = ProbeClockArg::Auto, value_name = "CLOCK")]
     pub(crate) probe_clock: ProbeClockArg,
-    /// How senders' clocks and this host's belong together; one-way latency is refused when they do not
+    /// How senders' clocks and this host's belong together; one-way latency is shown when what may be wrong because of them
+    /// is less than a tenth of it
     #[arg(long, value_enum, default_value_t = ClocksArg::Auto, value_name = "RELATION")]
     pub(crate) clocks: ClocksArg,
     /// With --clocks synchronised: how far the two clocks are apart at most, for example 500us, where you know
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration, requires = "clocks")]
     pub(crate) clock_bound: Option<Duration>,
-    /// With --clocks synchronised: the socket of linuxptp's ptp4l, which is asked for its offset [default: /var/run/ptp4l
-    /// where that is there]
-    #[arg(long, value_name = "SOCKET", requires = "clocks")]
+    /// The socket of linuxptp's ptp4l, which is asked how this host's clock is kept [default: /var/run/ptp4l where that is
+    /// there]
+    #[arg(long, value_name = "SOCKET")]
     pub(crate) ptp4l: Option<PathBuf>,
     #[arg(long, value_enum, value_name = "WHO", help = engines::stamp())]
     pub(crate) stamp: Option<StampArg>,
@@ -160,7 +161,7 @@ pub(crate) enum ProbeClockArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ClocksArg {
-    /// The same when all senders' addresses are this host's own, else not related
+    /// The same when all senders' addresses are this host's own, else as the control connections compare them
     Auto,
     /// One host: in another namespace, say
     SameHost,

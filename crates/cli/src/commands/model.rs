@@ -55,6 +55,9 @@ pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
 
 /// The RDR paper's experiment, every point, with the published figures beside the model's.
 pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
+    if let Some(calls) = args.calls {
+        return run_calls(model::Calls { calls, voice_bytes: args.voice_bytes }, args);
+    }
     let defaults = Rdr::default();
     let rdr = Rdr {
         payloads: if args.payload.is_empty() { defaults.payloads } else { args.payload.clone() },
@@ -74,8 +77,54 @@ pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
     let policies = vec![model::BufferPolicy::Realloc, model::BufferPolicy::Recycle];
     let traces: Vec<BusTrace> =
         in_parallel(policies, BusTrace::simulate).into_iter().collect::<Result<_, _>>().map_err(usage)?;
-    let run = Rdr::assemble(modelled("bench", &[]), results, &figures, &traces);
+    let functions = model::rdr_functions().map_err(usage)?;
+    let run = Rdr::assemble(modelled("bench", &[]), results, &figures, &traces, &functions);
     finish(&run, pipeline, Some(&|run, out| write_rdr(run, &figures, &traces[0], out)))
+}
+
+/// Telephone calls on the paper's machine, with both drivers.
+fn run_calls(calls: model::Calls, args: &RdrArgs) -> Result<bool, Failure> {
+    let usage = |error: model::RdrError| Failure::new(Status::Usage, in_words(&error));
+    calls.check().map_err(usage)?;
+    let Some(pipeline) = Pipeline::open(&args.output, "rdr", &calls)? else { return Ok(true) };
+    let run = calls.run(modelled("model", &[])).map_err(usage)?;
+    finish(&run, pipeline, Some(&|run, out| write_calls(run, calls, out)))
+}
+
+fn write_calls(run: &Run, calls: model::Calls, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} calls, 50 packets/s each of {} bytes of voice: {:.0} kpps on one port of the RDR paper's machine (model)",
+        calls.calls,
+        calls.voice_bytes,
+        calls.offered_pps() / 1e3
+    )?;
+    writeln!(
+        out,
+        "{:<8} {:>14} {:>10} {:>8} {:>24}",
+        "driver", "received kpps", "lost kpps", "lost", "most calls carried"
+    )?;
+    for point in &run.end.points {
+        let number =
+            |name: &str| point.values.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+        writeln!(
+            out,
+            "{:<8} {:>14.1} {:>10.1} {:>7.2}% {:>24}",
+            point.values.get("policy").and_then(|policy| policy.as_str()).unwrap_or("-"),
+            number("received_pps") / 1e3,
+            number("lost_pps") / 1e3,
+            number("loss_ratio") * 100.0,
+            format!("{:.0} of {:.0} on the link", number("most_calls"), number("calls_at_line_rate"))
+        )?;
+    }
+    writeln!(
+        out,
+        "most calls carried: fewer than one packet in a thousand lost; calls begin independently of each other"
+    )?;
+    for note in &run.end.notes {
+        writeln!(out, "! {note}")?;
+    }
+    Ok(())
 }
 
 fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut dyn Write) -> io::Result<()> {
@@ -83,24 +132,34 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut d
         out,
         "Receive descriptor recycling (Walravens and Gaidioz): the paper's figures beside the model's"
     )?;
-    writeln!(out, "{:<58} {:>10} {:>10} {:>8}  where", "figure", "published", "model", "off by")?;
+    writeln!(
+        out,
+        "{:<58} {:>10} {:>10} {:>10} {:>8}  {:<14}  where",
+        "figure", "published", "derived", "model", "off by", "verdict"
+    )?;
     for figure in figures {
-        let given = if figure.given { " (given to the model)" } else { "" };
+        let value = plain(figure.paper.value);
+        let [published, derived] =
+            if figure.is_derived() { ["-".to_owned(), value] } else { [value, "-".to_owned()] };
         writeln!(
             out,
-            "{:<58} {:>10} {:>10} {:>7.1}%  {}{given}",
-            format!("{} [{}]", figure.name, figure.unit),
-            plain(figure.published),
+            "{:<58} {published:>10} {derived:>10} {:>10} {:>7.1}%  {:<14}  {}",
+            format!("{} [{}]", figure.paper.figure, figure.paper.unit),
             plain(figure.model),
             figure.deviation() * 100.0,
-            figure.place
+            figure.verdict(),
+            figure.paper.place
         )?;
     }
+    writeln!(
+        out,
+        "derived: computed from the paper's slope (0.004 Gb/s per byte) and -40 %; given, fitted: the model was set by it"
+    )?;
     writeln!(out, "\nThroughput against payload, Mb/s of frames a port (Figures 3, 4 and 9)")?;
     writeln!(
         out,
         "{:<8} {:>5} {:>13} {:>7} {:>7} {:>8} {:>9} {:>7} {:>11}",
-        "policy", "ports", "payload bytes", "theory", "sent", "received", "published", "bus", "lost kpps"
+        "policy", "ports", "payload bytes", "theory", "sent", "received", "derived", "bus", "lost kpps"
     )?;
     for point in &run.end.points {
         let number =
@@ -115,13 +174,22 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut d
             megabits("theory_bps"),
             megabits("sent_bps"),
             megabits("received_bps"),
-            megabits("published_received_bps"),
+            megabits("derived_received_bps"),
             megabits("bus_limit_bps"),
             number("lost_pps") / 1e3
         )?;
     }
     writeln!(out, "\nThe bus over time (Figures 5 and 7), a character = 250 clocks")?;
     for line in trace.axis(80, 250.0) {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(
+        out,
+        "The packet buffer, tenths of 48 KB, F full; a character = 1250 clocks; STOP# {} times in {:.0} clocks",
+        trace.stops(),
+        trace.length_clk
+    )?;
+    for line in trace.level_axis(80, 1250.0) {
         writeln!(out, "{line}")?;
     }
     for note in &run.end.notes {

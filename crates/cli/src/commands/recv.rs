@@ -20,7 +20,7 @@ use traffic::{
     AfterReading, EngineError, ReceiverPlan, RxLayer, RxOptions, RxSpec, RxTraffic, StatisticsPlan,
     TimeSource,
 };
-use trial::{ClockClaim, Diagnosis, Reception, ReceptionError, timed_reception};
+use trial::{ClockClaim, ClockSources, Diagnosis, Reception, ReceptionError, timed_reception};
 
 use ask::CONTROL;
 use policy::PolicyPlan;
@@ -106,12 +106,14 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     let outcome = serve(&mut reception, &plan, Terminal { form, control }, &mut run);
     let returns = reception.returns();
+    let comparisons = reception.comparisons();
     let stopped = reception.stop();
     let returned = returns.map(|returns| returns.returned());
     if let Some(result) = stopped {
         let readings = result.readings();
         if !readings.is_empty() {
-            run.end.statistics = Some(timed_reception(&readings, plan.clocks, plan.ptp4l.as_deref()));
+            let sources = ClockSources { ptp4l: plan.ptp4l.as_deref(), comparisons: &comparisons };
+            run.end.statistics = Some(timed_reception(&readings, plan.clocks, sources));
         }
         let tally = result.tally();
         run.end.notes.push(format!(
@@ -172,9 +174,10 @@ impl Terminal {
                     continue;
                 }
             };
-            let statistics = reception
-                .readings(then)
-                .map(|readings| timed_reception(&readings, plan.clocks, plan.ptp4l.as_deref()));
+            let comparisons = reception.comparisons();
+            let sources = ClockSources { ptp4l: plan.ptp4l.as_deref(), comparisons: &comparisons };
+            let statistics =
+                reception.readings(then).map(|readings| timed_reception(&readings, plan.clocks, sources));
             let tally = reception.tally();
             request.answer(&json!({
                 "packets": tally.packets,
@@ -366,10 +369,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
                 .hint("--clocks synchronised"),
         );
     }
-    if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
+    if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Auto | ClocksArg::Synchronised) {
         problems.push(
             Failure::new(Status::Usage, "--ptp4l is about clocks that are kept together")
-                .hint("--clocks synchronised"),
+                .hint("--clocks auto or synchronised"),
         );
     }
     problems.extend(measure.stamp_problem());

@@ -28,6 +28,7 @@ fn offer() -> Offer {
         profile: false,
         receiver: None,
         witness: false,
+        kept: None,
     }
 }
 

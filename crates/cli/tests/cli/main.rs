@@ -3,6 +3,7 @@
 mod asked;
 mod bench;
 mod divert;
+mod documents;
 mod hostile;
 mod hosts;
 mod keys;

@@ -152,23 +152,31 @@ fn a_running_receiver_is_asked_reset_and_stopped() {
 
 #[test]
 fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
-    for (clocks, is_shown) in [("auto", true), ("same-host", true), ("none", false), ("synchronised", false)]
+    for (clocks, expected) in
+        [("auto", "same-host"), ("same-host", "same-host"), ("none", "none"), ("synchronised", "measured")]
     {
         let asked = Asked::start(clocks, &["--stats", "time", "--clocks", clocks]);
         asked.send("200", &[]);
         let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
         let answer: Value = serde_json::from_str(&out).unwrap();
         let statistics = &answer["statistics"];
+        // What a session measured is shown where it is exact enough.
+        let refused = statistics["timing"]["latency_refused"].is_string();
+        let is_shown = expected == "same-host" || expected == "measured" && !refused;
         assert_eq!(statistics["total"]["latency"].is_object(), is_shown, "{clocks}: {statistics:#}");
+        assert_eq!(refused, !is_shown, "{clocks}: {statistics:#}");
         assert_eq!(statistics["total"]["jitter"]["samples"], 199, "{clocks}: needs no relation");
         let relation = &statistics["timing"]["clocks"];
-        assert_eq!(relation, if is_shown { "same-host" } else { "none" }, "{clocks}");
+        assert_eq!(relation, expected, "{clocks}");
     }
 }
 
 #[test]
-fn clocks_kept_together_show_their_bound_with_the_latency() {
-    let args = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "2ms"];
+fn clocks_kept_together_show_their_bound_with_the_latency_unless_it_is_a_tenth_of_it() {
+    // A slow reader, whose own clock stamps: most packets wait for milliseconds.
+    let slow = ["--stamp", "loop", "--work", "500us"];
+    let related = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1us"];
+    let args = [&slow[..], &related].concat();
     let asked = Asked::start("bound", &args);
     asked.send("200", &["--probe-clock", "micros"]);
     let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
@@ -176,11 +184,23 @@ fn clocks_kept_together_show_their_bound_with_the_latency() {
     let timing = &statistics["timing"];
     assert_eq!(
         (&timing["clocks"], &timing["clock_bound_ns"]),
-        (&Value::from("synchronised"), &Value::from(2_000_000))
+        (&Value::from("synchronised"), &Value::from(1000))
     );
     assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
     let (_, human, _) = asked.ask(&["recv", "status"]);
-    assert!(human.contains("Latency may be wrong by 2000000 ns because of the clocks"), "{human}");
+    assert!(human.contains("\n    May be wrong by 1000 ns because of the clocks\n"), "{human}");
+    assert_eq!(timing["latency_refused"], Value::Null);
+    // An hour is no tenth of any latency here.
+    let asked = Asked::start("wide", &["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1h"]);
+    asked.send("200", &["--probe-clock", "micros"]);
+    let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
+    let statistics = &serde_json::from_str::<Value>(&out).unwrap()["statistics"];
+    assert_eq!(statistics["total"]["latency"], Value::Null, "{statistics:#}");
+    let (_, human, _) = asked.ask(&["recv", "status"]);
+    assert!(
+        human.contains("One-way latency is refused: the clocks may be 3600000000000 ns apart"),
+        "{human}"
+    );
 }
 
 /// Two ends of a veth, one following the other, both of this host's one clock and setting it never: what is read as its
@@ -224,7 +244,11 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     let bound_ns = timing["clock_bound_ns"].as_u64().unwrap();
     assert!(bound_ns > offset_ns.unsigned_abs(), "the delay is part of it: {timing:#}");
     // As many as a socket's buffer holds: none is lost to a receiver that is kept waiting.
-    assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
+    let latency = &statistics["total"]["latency"];
+    let refused = timing["latency_refused"].as_str();
+    assert!(refused.is_some() || latency["samples"] == 200, "{statistics:#}");
+    assert_eq!(latency.is_null(), refused.is_some(), "shown, or refused in words: {statistics:#}");
+    assert!(latency.is_null() || latency["p50_ns"].as_u64().unwrap() > 10 * bound_ns, "{statistics:#}");
 }
 
 #[test]
@@ -354,7 +378,7 @@ fn a_veth_whose_other_end_takes_nothing_from_xdp_is_told() {
         return skip("XDP and namespaces need root");
     }
     let (_, said) = reflected_over_a_veth("xdp", "off");
-    assert!(said.contains("nothing sent by XDP on far arrives: its peer has no receive rings"), "{said}");
+    assert!(said.contains("no frame sent by XDP on far arrives: its peer has no receive rings"), "{said}");
 }
 
 #[test]

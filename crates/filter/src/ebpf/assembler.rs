@@ -20,7 +20,7 @@ pub struct EbpfInstruction {
 }
 
 impl EbpfInstruction {
-    /// The eight bytes as this machine's kernel wants them.
+    /// The eight bytes in this machine's byte order.
     pub fn to_bytes(self) -> [u8; 8] {
         let registers =
             if cfg!(target_endian = "little") { self.src << 4 | self.dst } else { self.dst << 4 | self.src };
@@ -33,11 +33,11 @@ impl EbpfInstruction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Register(u8);
 
-/// The value that a step compares, and what is returned.
+/// The value that a step compares; also the return value.
 pub(super) const R0: Register = Register(0);
 /// The frame's first byte.
 pub(super) const R1: Register = Register(1);
-/// Behind the frame's last byte.
+/// The end of the frame.
 pub(super) const R2: Register = Register(2);
 /// The second of two values.
 pub(super) const R3: Register = Register(3);
@@ -45,7 +45,7 @@ pub(super) const R3: Register = Register(3);
 pub(super) const R4: Register = Register(4);
 /// Scratch.
 pub(super) const R5: Register = Register(5);
-/// A place in a chain of headers.
+/// A position in a chain of headers.
 pub(super) const R6: Register = Register(6);
 const STACK: Register = Register(10);
 
@@ -102,7 +102,7 @@ impl Assembler {
         self.instructions.len()
     }
 
-    /// The instructions, every jump with its distance.
+    /// The instructions, all jumps resolved.
     pub(super) fn finish(mut self) -> Vec<EbpfInstruction> {
         for (from, label) in self.jumps {
             let to = self.places[&label];
@@ -111,12 +111,12 @@ impl Assembler {
         self.instructions
     }
 
-    /// The ends that something jumps to.
+    /// The exits that are jumped to.
     pub(super) fn wanted_ends(&self) -> Vec<Target> {
         self.wanted_ends.clone()
     }
 
-    /// Whether something so far jumps to a label, or runs into it when it is placed here.
+    /// Whether any code so far jumps to a label, or falls through to it if it is placed here.
     pub(super) fn is_reached(&self, label: Label) -> bool {
         let runs_on = self.instructions.last().is_none_or(|last| ![JMP, EXIT].contains(&last.code));
         runs_on || self.wanted.contains(&label)
@@ -131,7 +131,7 @@ impl Assembler {
         self.places.insert(label, self.instructions.len());
     }
 
-    /// Bytes of the frame, as they are.
+    /// Bytes of the frame, in memory order.
     pub(super) fn load(&mut self, dst: Register, from: Register, offset: i16, size: Size) {
         let code = match size {
             Size::Word => LDX,
@@ -141,7 +141,7 @@ impl Assembler {
         self.push(code, dst, from, offset, 0);
     }
 
-    /// The number that bytes of the frame are.
+    /// Bytes of the frame as a number.
     pub(super) fn number_of_bytes(&mut self, dst: Register, size: Size) {
         if size != Size::Byte {
             self.push(TO_BIG_ENDIAN, dst, Register(0), 0, 8 * size as i32);
@@ -205,7 +205,7 @@ impl Assembler {
         self.with_operand(JMP32 | condition as u8, left, right);
     }
 
-    /// Compares 64 bits; a number is one below 2^31.
+    /// Compares 64 bits; a number must be below 2^31.
     pub(super) fn branch_wide(&mut self, condition: Condition, left: Register, right: Operand, to: Label) {
         self.want(to);
         self.with_operand(JMP | condition as u8, left, right);
@@ -215,7 +215,7 @@ impl Assembler {
         self.push(EXIT, Register(0), Register(0), 0, 0);
     }
 
-    /// The next instruction jumps there.
+    /// Makes the next instruction a jump target.
     fn want(&mut self, label: Label) {
         self.jumps.push((self.instructions.len(), label));
         if self.wanted.insert(label)

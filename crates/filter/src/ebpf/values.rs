@@ -9,19 +9,19 @@ use crate::{
 
 use super::assembler::{Assembler, Condition, Label, Operand, R0, R1, R2, R3, R4, R5, R6, Register};
 
-/// The verifier allows a packet pointer to move by 65535; half of it for what is computed, half for what is fixed.
+/// The verifier allows a packet pointer to move by 65535; half of it for the computed part, half for the fixed part.
 pub(super) const FARTHEST_READ: u32 = 0x7f00;
 
 /// Where the bits of the members are on the stack: behind the intermediate results.
 pub(super) const MEMBERS_SLOT: usize = super::SLOTS;
 
-/// The code so far, and what is known at this place of it.
+/// The code so far, and what is known at this point.
 pub(super) struct Code<'g> {
     pub(super) graph: &'g Graph,
     pub(super) assembler: Assembler,
-    /// So many bytes are in the frame, at this place of the code.
+    /// The frame has at least this many bytes at this point of the code.
     pub(super) checked: u32,
-    /// Where a fault leads, at this place of the code.
+    /// Where a fault jumps to at this point of the code.
     pub(super) fault: Target,
     /// The most intermediate results so far.
     pub(super) slots: usize,
@@ -111,7 +111,7 @@ impl Code<'_> {
         self.assembler.number_of_bytes(R0, size);
     }
 
-    /// R4 is the frame plus an offset, and so many bytes behind it are in the frame.
+    /// R4 is the frame plus an offset, and that many bytes behind it are in the frame.
     fn pointer(&mut self, offset: Register, bytes: u32) {
         self.assembler.copy(R4, R1);
         self.assembler.add_register(R4, offset);
@@ -121,13 +121,13 @@ impl Code<'_> {
         self.assembler.branch_wide(Condition::Greater, R5, Operand::Register(R2), fault);
     }
 
-    /// The verifier wants to know that an offset is small; all 64 bits, because it forgets them at a byte swap.
+    /// The verifier must know that an offset is small: mask all 64 bits, because a byte swap discards the known bounds.
     fn limit(&mut self, offset: Register) {
         let fault = self.fault();
         self.assembler.branch_wide(Condition::Greater, offset, Operand::Number(FARTHEST_READ), fault);
     }
 
-    /// A jump that the verifier takes for a conditional one: what follows must not look unreachable.
+    /// An always-taken jump that looks conditional to the verifier: the code after it must not look unreachable.
     fn always_fault(&mut self) {
         let fault = self.fault();
         self.assembler.set(R0, 0);

@@ -1,7 +1,7 @@
-//! Tests whose outcome is known are stepped over; equal ones become one.
+//! Skips tests whose outcome is known, and merges equal ones.
 //!
-//! What is known on an edge is what all paths to it went through (edge dominators, as in McCanne and Jacobson's
-//! optimiser). Values never change, so an outcome once known stays known.
+//! What is known on an edge follows from what all paths to it passed (edge dominators, as in McCanne and Jacobson's
+//! optimiser). Values never change, so a known outcome stays known.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 use super::{Graph, Step, Target};
 
-/// More rounds than a sensible expression needs.
+/// More rounds than any realistic expression needs.
 const ROUNDS: usize = 32;
 
 /// How a test ended.
@@ -43,7 +43,7 @@ impl Graph {
         let known = self.known();
         let mut changed = false;
         for number in (0..self.steps.len()).rev() {
-            // Steps that nothing leads to know everything and nothing.
+            // Unreachable steps: anything is vacuously known there.
             let Some(dominators) = &known[number] else { continue };
             for outcome in OUTCOMES {
                 let old = self.follow(number, outcome);
@@ -93,7 +93,7 @@ impl Graph {
         known
     }
 
-    /// Drops tests that lead to one place whatever their outcome, makes equal ones one, and forgets the unreachable.
+    /// Drops tests whose branches lead to the same step, merges equal tests, and removes unreachable steps.
     pub(super) fn merge(&mut self) {
         let mut reachable = vec![false; self.steps.len()];
         let visit = |target, reachable: &mut Vec<bool>| {
@@ -139,7 +139,7 @@ impl Graph {
     }
 }
 
-/// A set of edges, three for each step.
+/// A set of edges, three per step.
 #[derive(Debug, Clone)]
 struct Edges(Vec<u64>);
 
@@ -185,7 +185,7 @@ impl Facts<'_> {
             let step = &self.graph.steps[number as usize];
             target = match self.outcome(&step.test) {
                 Some(outcome) => self.graph.follow(number as usize, outcome),
-                // What makes no difference is still read, unless it is certain that it can be.
+                // A value whose result does not matter is still read, unless reading it certainly succeeds: a fault ends the filter.
                 None if step.yes == step.no
                     && [step.test.value, step.test.with].iter().all(|it| self.is_certain(*it)) =>
                 {
@@ -217,7 +217,7 @@ impl Facts<'_> {
         let (least, most, not) = self.range(test.value);
         let (least, most) = match (values.of(test.value), self.number(test.value)) {
             (_, Some(number)) => (number, number),
-            // What a mask clears and a small field cannot hold bound a value, but do not prove that it can be read.
+            // The mask and the field size bound a value; they do not prove that it can be read.
             _ if least == 0 && most == u32::MAX && not.is_empty() && !self.is_certain(test.value) => {
                 return None;
             }
@@ -235,7 +235,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether a value can be computed, for sure.
+    /// Whether computing a value certainly succeeds.
     fn is_certain(&self, value: ValueId) -> bool {
         let values = &self.graph.values;
         let computed =
@@ -255,7 +255,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What tests said of a value: between what it lies, and what it is not.
+    /// What tests established about a value: its bounds, and the values it does not have.
     fn range(&self, value: ValueId) -> (u32, u32, Vec<u32>) {
         let (mut least, mut most, mut not) = (0, u32::MAX, Vec::new());
         for (test, outcome) in self.tests() {

@@ -73,7 +73,7 @@ impl Lowering<'_> {
                 if *bits > 32 {
                     return Err(FilterError::meaning(
                         at.clone(),
-                        format!("an IPv4 prefix has no {bits} bits"),
+                        format!("an IPv4 prefix has at most 32 bits, not {bits}"),
                     ));
                 }
                 let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
@@ -85,9 +85,10 @@ impl Lowering<'_> {
             }
             Id::Ipv6(_) | Id::Ipv6Prefix(..) if !host_or_net => Err(not_here("an IPv6 address")),
             Id::Ipv6(address) => self.host6(*address, 128, with, at),
-            Id::Ipv6Prefix(_, bits @ 129..) => {
-                Err(FilterError::meaning(at.clone(), format!("an IPv6 prefix has no {bits} bits")))
-            }
+            Id::Ipv6Prefix(_, bits @ 129..) => Err(FilterError::meaning(
+                at.clone(),
+                format!("an IPv6 prefix has at most 128 bits, not {bits}"),
+            )),
             Id::Ipv6Prefix(address, bits) => {
                 if with.kind != Some(IdKind::Net) && *bits != 128 {
                     return Err(prefix_of_a_host(at));
@@ -106,10 +107,8 @@ impl Lowering<'_> {
                     self.ether_address(*address, with.direction, at)
                 }
                 _ => {
-                    let error = FilterError::meaning(
-                        at.clone(),
-                        "an Ethernet address without 'ether host' before it",
-                    );
+                    let error =
+                        FilterError::meaning(at.clone(), "an Ethernet address needs 'ether host' before it");
                     Err(error.hint("write ether host, ether src or ether dst"))
                 }
             },
@@ -144,9 +143,7 @@ impl Lowering<'_> {
         match with.kind {
             Some(IdKind::Net) => {
                 let Some((address, mask)) = self.names.network(name) else {
-                    return Err(
-                        unknown("network", name, at).hint("its prefix does as well: net 198.51.100.0/24")
-                    );
+                    return Err(unknown("network", name, at).hint("or write its prefix: net 198.51.100.0/24"));
                 };
                 self.host(address.to_bits(), mask.to_bits(), with, at)
             }
@@ -168,11 +165,13 @@ impl Lowering<'_> {
 
     fn host_name(&mut self, with: Qualifiers, name: &str, at: &Range<usize>) -> Result<Cond, FilterError> {
         match with.protocol {
-            Some(Protocol::Ether) => match self.names.ether(name) {
-                Some(address) => self.ether_address(address, with.direction, at),
-                None => Err(unknown("Ethernet host", name, at)
-                    .hint("its address does as well: ether host 2:0:0:0:0:1")),
-            },
+            Some(Protocol::Ether) => {
+                match self.names.ether(name) {
+                    Some(address) => self.ether_address(address, with.direction, at),
+                    None => Err(unknown("Ethernet host", name, at)
+                        .hint("or write its address: ether host 2:0:0:0:0:1")),
+                }
+            }
             Some(Protocol::Decnet) => Err(unknown("DECnet host", name, at)),
             _ => {
                 let addresses = self.names.host(name);
@@ -186,7 +185,7 @@ impl Lowering<'_> {
                     }
                 }
                 if conds.is_empty() {
-                    return Err(unknown("host", name, at).hint("its address does as well: host 192.0.2.1"));
+                    return Err(unknown("host", name, at).hint("or write its address: host 192.0.2.1"));
                 }
                 Ok(Cond::any(conds))
             }
@@ -294,11 +293,11 @@ impl Lowering<'_> {
         Ok(Cond::all(before.into_iter().chain([same])))
     }
 
-    /// Behind Geneve, a test whether there is an Ethernet header at all.
+    /// Behind Geneve, a test whether an Ethernet header exists.
     pub(super) fn ether_header(&mut self, at: &Range<usize>) -> Result<Option<Cond>, FilterError> {
         if self.link.kind == LinkKind::Ppp {
-            let error = FilterError::meaning(at.clone(), "there are no Ethernet addresses inside PPPoE");
-            return Err(error.hint("put what is about the outer headers before 'pppoes'"));
+            let error = FilterError::meaning(at.clone(), "PPPoE sessions carry no Ethernet addresses");
+            return Err(error.hint("put tests of the outer headers before 'pppoes'"));
         }
         let inner = self.link.inner_ethernet;
         Ok(inner.map(|place| self.field(place, Size::Half, super::encapsulation::TRANSPARENT_BRIDGING)))
@@ -314,7 +313,7 @@ impl Lowering<'_> {
         if dotted.bits != 16 || area > 63 || node > 1023 {
             let error = FilterError::meaning(
                 at.clone(),
-                "a DECnet address is an area below 64, a dot and a node below 1024",
+                "a DECnet address must be AREA.NODE with an area below 64 and a node below 1024",
             );
             return Err(error);
         }
@@ -367,7 +366,7 @@ impl Lowering<'_> {
 fn network(dotted: Dotted, at: &Range<usize>) -> Result<(u32, u32), FilterError> {
     let (a, b) = dotted.pair;
     if a > 255 || b > 255 {
-        return Err(FilterError::meaning(at.clone(), "an IPv4 address has numbers up to 255"));
+        return Err(FilterError::meaning(at.clone(), "each number of an IPv4 address must be at most 255"));
     }
     let free = 32 - dotted.bits;
     Ok((dotted.value << free, u32::MAX << free))
@@ -378,7 +377,7 @@ fn mask6(bits: u32) -> u128 {
 }
 
 fn unknown(what: &str, name: &str, at: &Range<usize>) -> FilterError {
-    FilterError::new(FilterErrorKind::UnknownName, at.clone(), format!("no {what} '{name}' is known here"))
+    FilterError::new(FilterErrorKind::UnknownName, at.clone(), format!("unknown {what} '{name}'"))
 }
 
 fn gateway(at: &Range<usize>) -> FilterError {
@@ -392,15 +391,15 @@ fn no_addresses(at: &Range<usize>) -> FilterError {
 }
 
 fn not_an_ethernet_address(at: &Range<usize>) -> FilterError {
-    let error = FilterError::meaning(at.clone(), "this is no Ethernet address");
+    let error = FilterError::meaning(at.clone(), "this is not an Ethernet address");
     error.hint("they look like 02:00:00:00:00:01")
 }
 
 fn prefix_of_a_host(at: &Range<usize>) -> FilterError {
-    FilterError::meaning(at.clone(), "a host has no prefix or mask").hint("write 'net' before it")
+    FilterError::meaning(at.clone(), "a host cannot have a prefix or mask").hint("write 'net' before it")
 }
 
 fn bits_behind(right: &dyn std::fmt::Display, bits: u32, at: &Range<usize>) -> FilterError {
-    let error = FilterError::meaning(at.clone(), "the address has bits behind its mask");
+    let error = FilterError::meaning(at.clone(), "the address has bits set outside its mask");
     error.hint(format!("the network is {right}/{bits}"))
 }

@@ -1,4 +1,4 @@
-//! Comparisons of numbers: a field of a protocol asks first whether the frame has that protocol.
+//! Comparisons of numbers: a field of a protocol first requires that the frame has that protocol.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Lowering<'_> {
         Ok(Cond::all(protocols.into_iter().chain([holds])))
     }
 
-    /// The number; what must hold for it to have a meaning joins `protocols`.
+    /// The number; the protocols it requires are added to `protocols`.
     fn arithmetic(&mut self, arith: &Arith, protocols: &mut Vec<Cond>) -> Result<ValueId, FilterError> {
         Ok(match arith {
             Arith::Number(number) => self.values.constant(*number),
@@ -35,7 +35,7 @@ impl Lowering<'_> {
             }
             Arith::Op(op, left, right, at) => {
                 let left = self.arithmetic(left, protocols)?;
-                // As in libpcap, a computation asks for the protocol of its first operand only.
+                // As in libpcap, a computation requires only the protocol of its first operand.
                 let right = self.arithmetic(right, &mut Vec::new())?;
                 if matches!(op, Op::Div | Op::Mod) && self.values.as_const(right) == Some(0) {
                     return Err(FilterError::meaning(at.clone(), "division by zero"));

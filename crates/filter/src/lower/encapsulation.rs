@@ -1,4 +1,4 @@
-//! Headers around packets: each moves what is written behind it in the expression.
+//! Headers around packets: each shifts the offsets of everything written after it in the expression.
 
 use std::ops::Range;
 
@@ -17,16 +17,16 @@ use super::{
 /// Geneve's protocol type of an Ethernet frame (RFC 8926).
 pub(super) const TRANSPARENT_BRIDGING: u32 = 0x6558;
 const GENEVE_PORT: u16 = 6081;
-/// Each doubles what there is to compute.
+/// Each doubles the amount of computation.
 const MAX_TUNNELS: u32 = 2;
 
 impl Lowering<'_> {
     pub(super) fn vlan(&mut self, id: Option<u32>, at: &Range<usize>) -> Result<Cond, FilterError> {
         if self.link.labels > 0 {
-            return Err(FilterError::meaning(at.clone(), "there are no VLAN tags behind MPLS labels"));
+            return Err(FilterError::meaning(at.clone(), "VLAN tags cannot follow MPLS labels"));
         }
         if self.link.kind == LinkKind::Ppp {
-            return Err(FilterError::meaning(at.clone(), "there are no VLAN tags inside PPPoE"));
+            return Err(FilterError::meaning(at.clone(), "VLAN tags cannot be inside PPPoE"));
         }
         at_most(id, 0xfff, "VLAN", at)?;
         let mut tags = Vec::new();
@@ -85,7 +85,7 @@ impl Lowering<'_> {
     pub(super) fn geneve(&mut self, vni: Option<u32>, at: &Range<usize>) -> Result<Cond, FilterError> {
         at_most(vni, 0xff_ffff, "Geneve network", at)?;
         if self.link.tunnels == MAX_TUNNELS {
-            let problem = format!("'geneve' more than {MAX_TUNNELS} times");
+            let problem = format!("'geneve' is allowed at most {MAX_TUNNELS} times");
             return Err(FilterError::new(FilterErrorKind::TooLarge, at.clone(), problem));
         }
         let behind_v4 = self.behind_ipv4();
@@ -157,7 +157,7 @@ impl Lowering<'_> {
         (self.values.load(self.link.ethertype, Size::Half), number)
     }
 
-    /// A place as a number.
+    /// A position as a number.
     fn offset(&mut self, place: ValueAt) -> ValueId {
         let at = self.values.constant(place.at);
         match place.base {
@@ -171,7 +171,7 @@ fn at_most(number: Option<u32>, most: u32, what: &str, at: &Range<usize>) -> Res
     match number {
         Some(number) if number > most => Err(FilterError::meaning(
             at.clone(),
-            format!("there is no {what} {number}: the highest is {most}"),
+            format!("{what} {number} is out of range: must be at most {most}"),
         )),
         _ => Ok(()),
     }

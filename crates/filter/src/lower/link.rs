@@ -1,4 +1,4 @@
-//! What kind of packet a link header says there is: Ethernet types, 802.2, PPP inside PPPoE, MPLS.
+//! The kind of packet that a link header announces: Ethernet types, 802.2, PPP inside PPPoE, MPLS.
 
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The field behind the addresses is a length and no type.
+    /// The field behind the addresses is a length, not a type.
     fn is_802(&mut self) -> Cond {
         let length = self.values.load(self.link.ethertype, Size::Half);
         self.test(length, Compare::Greater, MAX_LENGTH).negated()
@@ -112,7 +112,7 @@ impl Lowering<'_> {
         low.and(high)
     }
 
-    /// Behind the last label, the version in the header tells.
+    /// Behind the last label, the version field of the header decides.
     fn below_labels(&mut self, number: u32, at: &Range<usize>) -> Result<Cond, FilterError> {
         let version = match number {
             IPV4 => 0x40,
@@ -120,7 +120,7 @@ impl Lowering<'_> {
             _ => {
                 let error =
                     FilterError::meaning(at.clone(), "only IPv4 and IPv6 are recognised behind MPLS labels");
-                return Err(error.hint("put what is about the outer headers before 'mpls'"));
+                return Err(error.hint("put tests of the outer headers before 'mpls'"));
             }
         };
         let network = self.link.network();
@@ -130,7 +130,7 @@ impl Lowering<'_> {
 
     pub(super) fn llc(&mut self, kind: Option<LlcType>, at: &Range<usize>) -> Result<Cond, FilterError> {
         if self.link.kind == LinkKind::Ppp {
-            return Err(FilterError::meaning(at.clone(), "there is no 802.2 header inside PPPoE"));
+            return Err(FilterError::meaning(at.clone(), "PPPoE sessions carry no 802.2 header"));
         }
         let payload = self.link.payload;
         let raw = self.field(payload, Size::Half, 0xffff);
@@ -151,7 +151,7 @@ impl Lowering<'_> {
     }
 }
 
-/// What PPP calls a protocol (IANA, PPP DLL Protocol Numbers).
+/// PPP's number of a protocol (IANA, PPP DLL Protocol Numbers).
 fn ppp_number(ethertype: u32) -> u32 {
     match ethertype {
         IPV4 => 0x21,

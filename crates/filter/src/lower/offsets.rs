@@ -1,4 +1,4 @@
-//! Where headers are: what `vlan`, `mpls`, `pppoes` and `geneve` move.
+//! Offsets of headers, which `vlan`, `mpls`, `pppoes` and `geneve` shift.
 
 use crate::value::ValueAt;
 
@@ -20,7 +20,7 @@ pub(super) struct LinkState {
     pub(super) labels: u32,
     /// Geneve headers so far.
     pub(super) tunnels: u32,
-    /// The place in the Geneve header that says whether there is an inner Ethernet header.
+    /// The field of the Geneve header that says whether there is an inner Ethernet header.
     pub(super) inner_ethernet: Option<ValueAt>,
 }
 

@@ -19,7 +19,9 @@ const SCTP: u32 = 132;
 
 impl Lowering<'_> {
     pub(super) fn port_number(&self, number: u32, at: &Range<usize>) -> Result<u16, FilterError> {
-        number.try_into().map_err(|_| FilterError::meaning(at.clone(), format!("there is no port {number}")))
+        number.try_into().map_err(|_| {
+            FilterError::meaning(at.clone(), format!("port {number} is out of range: must be at most 65535"))
+        })
     }
 
     pub(super) fn port_name(
@@ -70,12 +72,12 @@ impl Lowering<'_> {
             },
         };
         found.ok_or_else(|| {
-            let problem = format!("no port '{name}' is known here");
+            let problem = format!("unknown port '{name}'");
             let error = FilterError::new(FilterErrorKind::UnknownName, at.clone(), problem);
             if name.contains('-') {
-                return error.hint(format!("a range is written portrange {name}"));
+                return error.hint(format!("write a range as portrange {name}"));
             }
-            error.hint("its number does as well")
+            error.hint("or write its number")
         })
     }
 
@@ -137,7 +139,7 @@ impl Lowering<'_> {
         self.bits(self.link.network().plus(6), Size::Half, 0x1fff, 0)
     }
 
-    /// Where the header behind an IPv4 header is.
+    /// The offset of the header behind an IPv4 header.
     pub(super) fn behind_ipv4(&mut self) -> ValueAt {
         let network = self.link.network();
         let words = self.masked(network, Size::Byte, 0x0f);

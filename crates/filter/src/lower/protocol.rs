@@ -45,7 +45,7 @@ impl Lowering<'_> {
                 return Ok(Cond::any(conds));
             }
             Protocol::Ether => {
-                let error = FilterError::syntax(at.clone(), "'ether' alone is no condition");
+                let error = FilterError::syntax(at.clone(), "'ether' alone is not a condition");
                 return Err(
                     error.hint("write ether host, ether proto, ether broadcast, ether multicast or ether[0]")
                 );
@@ -54,7 +54,7 @@ impl Lowering<'_> {
                 return Err(FilterError::meaning(at.clone(), "an Ethernet frame has no radio header"));
             }
             other => {
-                let number = link::link_number(other).expect("all others are named by the link header");
+                let number = link::link_number(other).expect("the link header names all others");
                 return self.ethertype(number, at);
             }
         };
@@ -90,9 +90,8 @@ impl Lowering<'_> {
             Some(_) => None,
         };
         known.ok_or_else(|| {
-            let problem = format!("no protocol '{name}' is known here");
-            FilterError::new(FilterErrorKind::UnknownName, at.clone(), problem)
-                .hint("its number does as well")
+            let problem = format!("unknown protocol '{name}'");
+            FilterError::new(FilterErrorKind::UnknownName, at.clone(), problem).hint("or write its number")
         })
     }
 

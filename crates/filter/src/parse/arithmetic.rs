@@ -11,7 +11,7 @@ use super::{
     operators::{goes_on, operator},
 };
 
-/// How closely a sign holds its number: closer than every ranked operator.
+/// The precedence of a sign: higher than every ranked operator.
 const MINUS: u8 = 11;
 
 impl Parser<'_> {
@@ -19,7 +19,7 @@ impl Parser<'_> {
         self.arithmetic_above(0)
     }
 
-    /// Whether the bracket that comes holds a number and not a condition: the word behind its end tells.
+    /// Whether the next bracket holds a number and not a condition: the word after its end decides.
     pub(super) fn bracket_is_arithmetic(&self) -> bool {
         let mut open = 0;
         for (index, token) in self.tokens[self.next..].iter().enumerate() {
@@ -52,11 +52,15 @@ impl Parser<'_> {
                     return Err(FilterError::meaning(start..parser.behind(), "division by zero"));
                 }
                 if let (Op::Shl | Op::Shr, Arith::Number(32..)) = (op, &right) {
-                    return Err(FilterError::meaning(start..parser.behind(), "a shift by more than 31 bits"));
+                    return Err(FilterError::meaning(
+                        start..parser.behind(),
+                        "a shift must be by at most 31 bits",
+                    ));
                 }
                 parser.operators += 1;
                 if parser.operators > super::OPERATORS {
-                    let problem = format!("more than {} arithmetic operators", super::OPERATORS);
+                    let problem =
+                        format!("an expression must have at most {} arithmetic operators", super::OPERATORS);
                     return Err(FilterError::new(FilterErrorKind::TooLarge, at, problem));
                 }
                 left = Arith::Op(op, Box::new(left), Box::new(right), start..parser.behind());
@@ -79,13 +83,13 @@ impl Parser<'_> {
             }
             Kind::Word(word) => match Protocol::named(word) {
                 Some(protocol) => self.field(protocol, token.at.start),
-                None => Err(self.unexpected(token, "a number is wanted, not")),
+                None => Err(self.unexpected(token, "expected a number, not")),
             },
             Kind::Name(name) if name.contains('-') => {
-                let error = FilterError::syntax(token.at.clone(), format!("'{name}' is read as one name"));
+                let error = FilterError::syntax(token.at.clone(), format!("'{name}' reads as one name"));
                 Err(error.hint("put spaces around the minus sign"))
             }
-            _ => Err(self.unexpected(token, "a number is wanted, not")),
+            _ => Err(self.unexpected(token, "expected a number, not")),
         }
     }
 
@@ -97,7 +101,10 @@ impl Parser<'_> {
             let at = self.here();
             let size = self.number()?;
             if !matches!(size, 1 | 2 | 4) {
-                return Err(FilterError::meaning(at, format!("a field has 1, 2 or 4 bytes, not {size}")));
+                return Err(FilterError::meaning(
+                    at,
+                    format!("a field must have 1, 2 or 4 bytes, not {size}"),
+                ));
             }
             size
         } else {

@@ -2,14 +2,14 @@
 
 use crate::{ast::Op, lexer::Kind};
 
-/// Whether arithmetic or a comparison goes on with this word.
+/// Whether this word continues arithmetic or a comparison.
 pub(super) fn goes_on(kind: &Kind) -> bool {
     operator(kind).is_some() || matches!(kind, Kind::Sign("=" | "!=" | "<" | ">" | "<=" | ">="))
 }
 
-/// How closely an operator holds what is left of it and what is right of it.
+/// The binding power of an operator to its left and to its right.
 ///
-/// `%` and `^` have no rank in libpcap's grammar, and its parser then always reads on.
+/// `%` and `^` have no precedence in libpcap's grammar, so its parser always shifts.
 pub(super) fn operator(kind: &Kind) -> Option<(Op, u8, u8)> {
     let Kind::Sign(sign) = kind else { return None };
     Some(match *sign {

@@ -1,8 +1,8 @@
-//! Random sentences of the language, about what the packets of these tests hold.
+//! Random expressions that refer to the contents of these tests' packets.
 
 use fastrand::Rng;
 
-/// A sentence, of up to so many levels.
+/// An expression of at most that depth.
 pub(crate) fn sentence(rng: &mut Rng, levels: u32) -> String {
     match rng.u8(0..10) {
         0..4 if levels > 0 => {

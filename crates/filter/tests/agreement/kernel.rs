@@ -6,20 +6,20 @@ use aya::{
 };
 use filter::{EbpfInstruction, FilterSet};
 
-/// Verdicts that the kernel does not know end a test run all the same, and say which filter matched.
+/// Test runs accept verdicts that are not XDP actions; here they number the filter that matched.
 const FIRST_ANSWER: u32 = 100;
 const OTHERWISE: u32 = 99;
-/// The kernel runs no shorter frames.
+/// The kernel refuses shorter frames.
 pub(crate) const LEAST_FRAME: usize = 14;
 
 /// Filters in the kernel.
 pub(crate) struct Kernel(aya::Ebpf);
 
-/// Loads filters; it has read the kernel's types, which takes longer than all loading.
+/// Loads filters; keeps the kernel's types, because reading them takes longer than all loading.
 pub(crate) struct Loader(EbpfLoader<'static>);
 
 impl Loader {
-    /// `None`, said aloud, when this process may not load programs; a panic when everything is required.
+    /// `None`, with a printed skip, when this process may not load programs; a panic when everything is required.
     pub(crate) fn new() -> Option<Self> {
         let mut loader = EbpfLoader::new();
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
@@ -29,11 +29,11 @@ impl Loader {
         None
     }
 
-    /// Filters as a program whose verdict is the first that matches.
+    /// Filters as a program whose verdict is the number of the first match.
     pub(crate) fn load(&mut self, filters: &FilterSet) -> Result<Kernel, ProgramError> {
         let answers: Vec<_> = (FIRST_ANSWER as i32..).take(filters.len()).collect();
         let body = filters.to_ebpf(&answers, OTHERWISE as i32, 30_000);
-        let body = body.expect("the filters of tests are short enough");
+        let body = body.expect("the tests' filters are short enough");
         // `data_end` and `data` of `struct xdp_md`, into the places where the function expects them.
         let load = |dst, offset| EbpfInstruction { code: 0x61, dst, src: 1, offset, imm: 0 };
         let code = [load(2, 4), load(1, 0)].into_iter().chain(body);

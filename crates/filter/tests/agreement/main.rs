@@ -1,7 +1,7 @@
-//! Verdicts agree with libpcap's: on a corpus, and on random sentences and frames; in user space and in XDP.
+//! Verdicts agree with libpcap's: on a corpus, and on random expressions and frames; in user space and in XDP.
 //!
-//! `corpus.txt` holds each expression with what libpcap said: how many of the packets match and a fingerprint of which.
-//! `LINERATE_BLESS=1` asks tcpdump again and rewrites it.
+//! `corpus.txt` holds each expression with libpcap's result: how many of the packets match and a fingerprint of which.
+//! `LINERATE_BLESS=1` runs tcpdump again and rewrites it.
 
 mod expressions;
 mod kernel;
@@ -13,21 +13,21 @@ use filter::{Filter, FilterSet};
 use reference::{Optimised, Reference};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agreement/corpus.txt");
-/// What libpcap says when an expression is no sentence, or matches nothing.
+/// libpcap's errors for an expression that does not parse, or that matches nothing.
 const REFUSED: &str = "refused";
 
 #[test]
 fn the_corpus_is_judged_as_by_libpcap() {
     let packets = packets::packets();
     if std::env::var_os("LINERATE_BLESS").is_some() {
-        let reference = Reference::of("bless", &packets).expect("tcpdump says what is right");
+        let reference = Reference::of("bless", &packets).expect("tcpdump gives the expected result");
         let lines = corpus().into_iter().map(|(_, expression)| {
             let said =
                 reference.verdicts(&expression, Optimised::Yes).map_or(REFUSED.into(), |said| summary(&said));
             format!("{said}\t{expression}\n")
         });
         let lines: String = lines.collect();
-        std::fs::write(CORPUS, lines).expect("the corpus can be written");
+        std::fs::write(CORPUS, lines).expect("the corpus is writable");
     }
     let corpus = corpus();
     let judged = corpus.iter().filter(|(said, _)| said != REFUSED).count();
@@ -53,7 +53,7 @@ fn the_corpus_is_what_this_machines_libpcap_says() {
     for (said, expression) in corpus() {
         let now =
             reference.verdicts(&expression, Optimised::Yes).map_or(REFUSED.into(), |said| summary(&said));
-        assert_eq!(now, said, "{expression}: LINERATE_BLESS=1 writes the corpus anew");
+        assert_eq!(now, said, "{expression}: LINERATE_BLESS=1 rewrites the corpus");
     }
 }
 
@@ -82,7 +82,7 @@ fn random_sentences_are_judged_as_by_libpcap() {
         compared += 1;
         let differs = |a: &[bool]| packets.iter().zip(a).position(|(packet, a)| filter.matches(packet) != *a);
         if let Some(first) = differs(&theirs) {
-            // libpcap's optimiser changes verdicts on frames that a test reads past the end of; then either is right.
+            // libpcap's optimiser changes verdicts on frames when a test reads past the end; then either verdict is accepted.
             let plain = reference.verdicts(&expression, Optimised::No).expect("the same sentence");
             inconsistent += 1;
             let between = packets.iter().enumerate().find(|(index, packet)| {
@@ -111,11 +111,11 @@ fn the_corpus_is_judged_in_the_kernel_as_here() {
             assert_eq!(kernel.matches(packet), filter.matches(packet), "{expression} on {packet:02x?}");
         }
     }
-    // What user space says is what libpcap says: the test of the corpus above.
+    // User space agrees with libpcap: the corpus test above shows it.
     assert!(judged >= 300, "{judged} expressions with libpcap's verdict were judged in the kernel");
 }
 
-/// The second filter's tests are left with nothing to find out, but for a fault that cannot happen any more.
+/// The second filter's tests are all decided, except for a fault that can no longer happen.
 #[test]
 fn the_kernel_takes_filters_that_follow_from_those_before_them() {
     let Some(mut loader) = kernel::Loader::new() else { return };
@@ -282,9 +282,9 @@ fn tuple_rules_say_the_same_as_their_filter() {
     assert!(tuples > 1000, "{tuples} with rules");
 }
 
-/// What libpcap said, and each expression.
+/// libpcap's result for each expression.
 fn corpus() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(CORPUS).expect("the corpus is there");
+    let text = std::fs::read_to_string(CORPUS).expect("the corpus exists");
     let lines = text.lines().map(|line| {
         let (said, expression) = line.split_once('\t').unwrap_or(("", line));
         (said.to_owned(), expression.to_owned())

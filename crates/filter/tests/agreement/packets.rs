@@ -1,4 +1,4 @@
-//! Frames of every kind that the language has words for, and shortened ones.
+//! Frames of every kind that the language can name, and truncated ones.
 
 /// All of them, in a fixed order.
 pub(crate) fn packets() -> Vec<Vec<u8>> {

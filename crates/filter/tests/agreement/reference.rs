@@ -1,4 +1,4 @@
-//! What libpcap says: tcpdump reads the frames from a file and writes those that match.
+//! libpcap's verdicts: tcpdump reads the frames from a file and writes those that match.
 
 use std::{
     fs::File,
@@ -14,7 +14,7 @@ pub(crate) struct Reference {
     frames: usize,
 }
 
-/// Whether libpcap's optimiser takes part.
+/// Whether libpcap's optimiser is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Optimised {
     Yes,
@@ -22,18 +22,18 @@ pub(crate) enum Optimised {
 }
 
 impl Reference {
-    /// `None`, said aloud, when tcpdump is missing; a panic when everything is required.
+    /// `None`, with a printed skip, when tcpdump is missing; a panic when everything is required.
     pub(crate) fn of(name: &str, frames: &[Vec<u8>]) -> Option<Self> {
         if Command::new("tcpdump").arg("--version").output().is_err() {
-            testing::skip("tcpdump is missing, so nobody says what libpcap makes of it");
+            testing::skip("tcpdump is missing: cannot compare with libpcap");
             return None;
         }
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.pcap", std::process::id()));
-        std::fs::write(&file, pcap(frames)).expect("the build directory can be written");
+        std::fs::write(&file, pcap(frames)).expect("the build directory is writable");
         Some(Self { file, frames: frames.len() })
     }
 
-    /// Which frames match; an error's text when the expression is refused.
+    /// Which frames match; an error's text when libpcap rejects the expression.
     pub(crate) fn verdicts(&self, expression: &str, optimised: Optimised) -> Result<Vec<bool>, String> {
         let mut command = Command::new("tcpdump");
         command.args(["-r", "-", "-w", "-", "--nano"]);

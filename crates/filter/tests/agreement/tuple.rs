@@ -1,8 +1,8 @@
-//! Whether a rule of addresses, protocol and ports holds of a packet, found without the filter.
+//! Whether a rule of addresses, protocol and ports matches a packet, computed without the filter.
 
 use filter::TupleRule;
 
-/// Whether the headers that rules ask for are all there, and no fragment header hides a protocol.
+/// Whether all headers that rules need are present, and no fragment header hides a protocol.
 pub(crate) fn is_whole(packet: &[u8]) -> bool {
     match packet.get(12..14) {
         Some([0x08, 0x00]) => packet.len() >= 14 + 60 + 4 || packet.len() >= 38 && packet[14] == 0x45,

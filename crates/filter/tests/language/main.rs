@@ -1,4 +1,4 @@
-//! What the language takes and refuses, whoever else does.
+//! What the language accepts and rejects, where libpcap may differ.
 
 mod fuzz;
 mod refused;

@@ -1,4 +1,4 @@
-//! Debian packages by this machine's own apt, with lists and downloads in a folder of ours: nothing of the
+//! Fetches Debian packages with this machine's apt, with lists and downloads in a folder of ours: nothing of the
 //! machine's apt or dpkg changes, and no root is needed.
 
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::error::VmError;
 
-/// apt with a state of its own for some suites of the Debian archive.
+/// apt with separate state for some suites of the Debian archive.
 #[derive(Debug)]
 pub(crate) struct Apt {
     folder: PathBuf,
@@ -40,7 +40,7 @@ impl Apt {
             ("Acquire::Languages", "none".as_ref()),
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".as_ref()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".as_ref()),
-            // apt's own user cannot write to a folder in somebody's home
+            // apt's own user cannot write to a folder in a home
             ("APT::Sandbox::User", "".as_ref()),
         ] {
             let mut word = OsString::from(option);
@@ -53,8 +53,8 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Downloads those of `packages`, and of what they need, that this machine has not installed (or older than
-    /// `release` has them); returns the files.
+    /// Downloads `packages` and their dependencies, except those installed on this machine (unless older than
+    /// in `release`); returns the files.
     pub(crate) fn fetch_what_is_not_installed(
         &self,
         release: &str,
@@ -77,7 +77,7 @@ impl Apt {
         self.run("apt-cache", &["madison", package]).map(|versions| !versions.trim().is_empty())
     }
 
-    /// The package and everything it needs, by name, whatever this machine has installed.
+    /// The package and all its dependencies, by name, ignoring installed packages.
     pub(crate) fn with_dependencies(&self, package: &str) -> Result<Vec<String>, VmError> {
         let listed = self.run("apt-cache", &["depends", "--recurse", "--important", package])?;
         let names = listed.lines().filter(|line| !line.starts_with([' ', '<', '|']));
@@ -107,7 +107,7 @@ impl Apt {
 pub(crate) fn debian() -> Result<(String, String), VmError> {
     let no_archive = |reason: &str| VmError::NoArchive { reason: reason.to_owned() };
     if std::env::consts::ARCH != "x86_64" {
-        return Err(no_archive("the virtual machine is an x86-64 one, and this machine is not"));
+        return Err(no_archive("the virtual machine needs an x86-64 host"));
     }
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| {
@@ -135,7 +135,7 @@ pub(crate) fn unpack(package: &Path, folder: &Path) -> Result<(), VmError> {
     output_of(command).map(drop)
 }
 
-/// Runs a program to its end; what it wrote to standard output.
+/// Runs a program to its end and returns its standard output.
 pub(crate) fn output_of(mut command: Command) -> Result<Vec<u8>, VmError> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");

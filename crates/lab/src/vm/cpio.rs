@@ -1,4 +1,4 @@
-//! Archives as the kernel unpacks them at its start: cpio in the "newc" form.
+//! Archives that the kernel unpacks at boot: cpio in the "newc" format.
 //!
 //! Format: `Documentation/driver-api/early-userspace/buffer-format.rst` of the kernel.
 

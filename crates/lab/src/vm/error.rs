@@ -1,4 +1,4 @@
-//! What can go wrong with a virtual machine.
+//! Errors of virtual machines.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use super::plan::VmPlanError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VmError {
-    /// No machine can be made from this plan.
-    #[error("the virtual machine's plan cannot be carried out: {}", one_after_the_other(.problems))]
+    /// The plan is invalid.
+    #[error("invalid plan of a virtual machine: {}", one_after_the_other(.problems))]
     Plan {
         /// Every reason.
         problems: Vec<VmPlanError>,
     },
-    /// Packages have to be downloaded first.
-    #[error("the virtual machine needs {what}, which {path} does not have yet")]
+    /// Packages must be downloaded first.
+    #[error("the virtual machine needs {what}, which {path} does not contain yet")]
     NotThere {
         /// What is missing.
         what: String,
         /// Where it belongs.
         path: PathBuf,
     },
-    /// The packages come from Debian's archive, and this machine's apt does not know one.
-    #[error("the packages of the virtual machine cannot be found: {reason}")]
+    /// The packages come from Debian's archive, but this machine's apt has no such source.
+    #[error("cannot find the packages of the virtual machine: {reason}")]
     NoArchive {
         /// Why.
         reason: String,
@@ -32,7 +32,7 @@ pub enum VmError {
     /// No home and no cache folder in the environment.
     #[error("no folder for the virtual machine's packages: neither XDG_CACHE_HOME nor HOME is set")]
     NoFolder,
-    /// A program that has to be there could not be started.
+    /// A required program could not be started.
     #[error("cannot run {program}")]
     Start {
         /// Its name.
@@ -45,7 +45,7 @@ pub enum VmError {
     Failed {
         /// Its name.
         program: String,
-        /// The end of what it wrote to standard error.
+        /// The end of its standard error.
         said: String,
     },
     /// A file or folder of the cache could not be read or written.
@@ -56,7 +56,7 @@ pub enum VmError {
         /// The cause.
         source: io::Error,
     },
-    /// A package is not made as expected.
+    /// A package has unexpected contents.
     #[error("{what} is not in the packages of Linux {version}")]
     Package {
         /// What is missing.
@@ -76,20 +76,20 @@ pub enum VmError {
         /// The cause.
         source: io::Error,
     },
-    /// Nor are they joined without the kernel's bridge.
+    /// They also need the kernel's bridge.
     #[error("cannot lay the wire of cards with several queues")]
     Bridge {
         /// The cause.
         source: sys::NetlinkError,
     },
-    /// No streams for the frames between two machines.
+    /// The streams for frames between two machines failed.
     #[error("cannot create the cables between the virtual machines")]
     Cable {
         /// The cause.
         source: io::Error,
     },
-    /// What the guest wrote could not be passed on.
-    #[error("cannot pass on what the virtual machine wrote")]
+    /// The guest's output could not be passed on.
+    #[error("cannot pass on the virtual machine's output")]
     Output {
         /// The cause.
         source: io::Error,

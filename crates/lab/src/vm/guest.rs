@@ -9,13 +9,13 @@ use super::error::VmError;
 use super::plan::{NicModel, VmPlan};
 use super::store::Parts;
 
-/// What the first process does once the machine is up.
+/// The work of the first process once the machine is up.
 pub(crate) struct First<'f> {
     /// Run by the host's `/bin/sh`.
     pub(crate) script: &'f str,
-    /// Where the script starts, when the guest has that folder.
+    /// The script's working directory, if the guest has that folder.
     pub(crate) folder: &'f Path,
-    /// Which of two machines this is.
+    /// Which one of two machines this is.
     pub(crate) seat: Option<&'f Seat<'f>>,
 }
 

@@ -2,13 +2,13 @@
 //!
 //! Format: `Documentation/arch/x86/boot.rst` of the kernel.
 
-/// The compressed kernel of a bzImage.
+/// The compressed kernel in a bzImage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Payload<'b> {
     /// Which program unpacks it.
     pub(crate) unpacker: &'static str,
     pub(crate) compressed: &'b [u8],
-    /// How many bytes come out.
+    /// Uncompressed size in bytes.
     pub(crate) unpacked_bytes: usize,
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn payload(image: &[u8]) -> Option<Payload<'_>> {
     let word = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
     let start = (usize::from(*image.get(SETUP_SECTORS)?) + 1) * 512 + word(PAYLOAD_OFFSET)?;
     let bytes = image.get(start..start.checked_add(word(PAYLOAD_LENGTH)?)?)?;
-    // The last four bytes are the size; gzip's own format ends with it, to the others the kernel appends it.
+    // The last four bytes are the size; gzip's format ends with it; the kernel build appends it to the others.
     let (body, size) = bytes.split_last_chunk::<4>()?;
     let unpacked_bytes = u32::from_le_bytes(*size) as usize;
     let known: [(&[u8], &str, &[u8]); 3] =

@@ -1,20 +1,21 @@
-//! Kernel modules: which the guest can load, what each needs, and the names the kernel knows them by.
+//! Kernel modules: those that the guest can load, their dependencies, and their aliases.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the guest needs to reach the host's files.
+/// Modules that the guest needs to reach the host's files.
 const BASE: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
-/// What can be used in the guest besides network cards; the kernel loads most of it when it is asked for.
+/// Modules usable in the guest besides network cards; the kernel loads most of them on demand.
 const MORE: &[&str] = &[
     "pktgen",
     "tun",
     "veth",
     "bridge",
     "8021q",
+    "bonding",
     "dummy",
     "macvlan",
     "igbvf",
@@ -36,7 +37,7 @@ const MORE: &[&str] = &[
     "nft_queue",
 ];
 
-/// What is loaded at the start: these cannot be asked for by name.
+/// Modules loaded at boot: the kernel cannot load them on demand.
 const AT_START: &[&str] = &["pktgen", "tun"];
 
 /// Drivers of the emulated cards.
@@ -45,13 +46,13 @@ const CARDS: &[&str] = &["e1000", "e1000e", "igb", "vmxnet3", "virtio_net"];
 /// The modules of a kernel that a guest can use: an index of a folder of `.ko` files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Modules {
-    /// By name: what has to be loaded before.
+    /// By name: modules that must be loaded first.
     needs: BTreeMap<String, Vec<String>>,
-    /// Other names the kernel asks by, without wildcards.
+    /// Aliases without wildcards.
     aliases: Vec<(String, String)>,
 }
 
-/// Everything that a guest's kernel shall have, by name.
+/// All modules for a guest's kernel, by name.
 pub(crate) fn wanted() -> impl Iterator<Item = &'static str> {
     BASE.iter().chain(CARDS).chain(MORE).copied()
 }
@@ -75,7 +76,7 @@ pub(crate) fn find(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
 }
 
 impl Modules {
-    /// Notes a module from its content; returns what it needs.
+    /// Adds a module from its content; returns its dependencies.
     pub(crate) fn add(&mut self, name: &str, content: &[u8]) -> Vec<String> {
         let mut needs = Vec::new();
         for field in content.split(|&byte| byte == 0) {
@@ -94,7 +95,7 @@ impl Modules {
         needs
     }
 
-    /// What to load, in this order, before the host's files and the cards of `drivers` can be used.
+    /// Modules to load, in this order, before the host's files and the cards of `drivers` can be used.
     pub(crate) fn at_start(&self, drivers: &[&str]) -> Vec<&str> {
         let mut order = Vec::new();
         for name in BASE.iter().chain(drivers).chain(AT_START) {
@@ -103,7 +104,7 @@ impl Modules {
         order
     }
 
-    /// For each name the kernel can ask by, what to load in this order.
+    /// For each alias, the modules to load in this order.
     pub(crate) fn by_any_name(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         let own = self.needs.keys().map(|name| (name.as_str(), name.as_str()));
         let others = self.aliases.iter().map(|(alias, name)| (alias.as_str(), name.as_str()));
@@ -114,12 +115,12 @@ impl Modules {
         })
     }
 
-    /// The names of all, without order.
+    /// All names, unordered.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.needs.keys().map(String::as_str)
     }
 
-    /// A module after what it needs; one that is not there is part of the kernel itself.
+    /// A module after its dependencies; a missing one is built into the kernel.
     fn append<'m>(&'m self, name: &str, order: &mut Vec<&'m str>) {
         let Some((name, needs)) = self.needs.get_key_value(name) else { return };
         if !order.contains(&name.as_str()) {
@@ -128,13 +129,13 @@ impl Modules {
         }
     }
 
-    /// One line a module: `module NAME NEEDS…`; one an alias: `alias ALIAS NAME`.
+    /// One line per module: `module NAME NEEDS…`; one per alias: `alias ALIAS NAME`.
     pub(crate) fn to_text(&self) -> String {
         let modules = self.needs.iter().map(|(name, needs)| format!("module {name} {}\n", needs.join(" ")));
         modules.chain(self.aliases.iter().map(|(alias, name)| format!("alias {alias} {name}\n"))).collect()
     }
 
-    /// The opposite of [`Self::to_text`]; lines of other forms are left out.
+    /// The inverse of [`Self::to_text`]; other lines are ignored.
     pub(crate) fn from_text(text: &str) -> Self {
         let mut modules = Self::default();
         for line in text.lines() {
@@ -181,7 +182,7 @@ mod tests {
         let found: BTreeMap<_, _> = modules.by_any_name().collect();
         assert_eq!(found["rtnl-link-veth"], ["veth"]);
         assert_eq!(found["net_failover"], ["failover", "net_failover"]);
-        assert_eq!(found.len(), 5, "wildcards are for hardware that is found by itself");
+        assert_eq!(found.len(), 5, "wildcards are for hardware found by enumeration");
     }
 
     #[test]

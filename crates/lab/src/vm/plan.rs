@@ -1,4 +1,4 @@
-//! What a virtual machine shall look like: plain data.
+//! The plan of a virtual machine: plain data.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use std::time::Duration;
 pub struct VmPlan {
     /// Which kernel it runs.
     pub kernel: Kernel,
-    /// A kernel of the user's own instead.
+    /// The user's own kernel instead.
     pub image: Option<KernelImage>,
     /// Its network cards, wired back to back; those of the first pair are `pair1a` and `pair1b`.
     pub pairs: Vec<NicPair>,
-    /// Virtual CPUs. igb and vmxnet3 use one queue for each, up to 8.
+    /// Virtual CPUs. igb and vmxnet3 use one queue per CPU, up to 8.
     pub cpus: u32,
-    /// Memory in MiB; what the guest writes to files is in it.
+    /// Memory in MiB, including files that the guest writes.
     pub memory_mib: u32,
-    /// How long it may take, with its start.
+    /// Time limit, including boot.
     pub time_limit: Duration,
-    /// Who executes the guest's instructions.
+    /// The accelerator that executes the guest's instructions.
     pub accel: Accel,
-    /// A folder of the host that the guest may write to, as `/share`. Of a [counting](Accel::Counting) machine it holds the
+    /// A folder of the host that the guest may write to, as `/share`. For a [counting](Accel::Counting) machine it holds the
     /// counter's files: `counts`, and `symbols`, which the guest writes before its first mark.
     pub share: Option<PathBuf>,
-    /// More words for the kernel's command line.
+    /// Additions to the kernel's command line.
     pub kernel_options: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Default for VmPlan {
     }
 }
 
-/// A kernel that was built or downloaded by the user.
+/// A kernel that the user built or downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelImage {
     /// A bzImage, or the ELF file `vmlinux`.
@@ -63,8 +63,8 @@ pub enum Kernel {
     V6_1,
     /// Debian 13's.
     V6_12,
-    /// The newest that Debian 13 could have when linerate was last tested with it; where the archive has dropped that
-    /// version, the newest it has.
+    /// The newest kernel that Debian 13 offered when linerate was last tested with it; if the archive has dropped that
+    /// version, its newest.
     Latest,
 }
 
@@ -81,7 +81,7 @@ impl Kernel {
         }
     }
 
-    /// The version that is downloaded while the archive has it; of the others, the suite's own.
+    /// The pinned version, downloaded while the archive has it; for other series, the suite's version.
     pub(crate) fn pinned(self) -> Option<&'static str> {
         match self {
             Self::V6_1 | Self::V6_12 => None,
@@ -114,10 +114,10 @@ impl FromStr for Kernel {
     }
 }
 
-/// A kind of network card that the emulator has.
+/// A kind of network card that the emulator provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NicModel {
-    /// Intel 82576: several queues, RSS, native XDP, AF_XDP without copies on new kernels.
+    /// Intel 82576: several queues, RSS, native XDP, AF_XDP zero-copy on new kernels.
     Igb,
     /// Intel 82540EM: one queue, exact counters of missed packets.
     E1000,
@@ -125,7 +125,7 @@ pub enum NicModel {
     E1000e,
     /// VMware's: several queues, native XDP.
     Vmxnet3,
-    /// virtio-net: native XDP, AF_XDP without copies on new kernels; one queue, or as many as asked for.
+    /// virtio-net: native XDP, AF_XDP zero-copy on new kernels; one queue, or as many as requested.
     Virtio,
 }
 
@@ -167,7 +167,7 @@ impl FromStr for NicModel {
 pub struct NicPair {
     /// The kind.
     pub model: NicModel,
-    /// Receive and transmit queues of either card, where that can be chosen: virtio's. More than one needs
+    /// Receive and transmit queues of each card, for models that allow a choice: virtio. More than one needs
     /// `/dev/net/tun`.
     pub queues: Option<u32>,
 }
@@ -178,7 +178,7 @@ impl NicPair {
         Self { model, queues: None }
     }
 
-    /// Queues of cards whose wire has to have as many.
+    /// Queues of cards whose wire needs as many.
     pub(crate) fn wired_queues(&self) -> Option<u32> {
         self.queues.filter(|queues| *queues > 1)
     }
@@ -196,18 +196,19 @@ impl FromStr for NicPair {
     /// `igb`, or `virtio:4` with a number of queues.
     fn from_str(text: &str) -> Result<Self, String> {
         let (model, queues) = text.split_once(':').map_or((text, None), |(model, n)| (model, Some(n)));
-        let number =
-            |n: &str| n.parse().map_err(|_| format!("no number of queues: {n}; write virtio:4 for example"));
+        let number = |n: &str| {
+            n.parse().map_err(|_| format!("'{n}' is not a number of queues: write for example virtio:4"))
+        };
         Ok(Self { model: model.parse()?, queues: queues.map(number).transpose()? })
     }
 }
 
-/// Who executes the guest's instructions.
+/// The accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
     /// The emulator: works everywhere, slowly.
     Tcg,
-    /// The kernel's virtual machine: needs `/dev/kvm` on a machine that is not itself a limited guest.
+    /// The kernel's virtual machine: needs a working `/dev/kvm`.
     Kvm,
     /// The emulator with one CPU, whose clock advances by 1 ns with each instruction that it executes and skips idle time.
     /// With a shared folder it counts instructions by function between the marks of [`sys::counting`].
@@ -227,19 +228,19 @@ impl FromStr for Accel {
     }
 }
 
-/// A plan that no virtual machine can be made from.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VmPlanError {
     /// More cards than the emulated machine has slots for.
     #[error("a virtual machine has at most {} pairs of network cards, not {pairs}", VmPlan::MAX_PAIRS)]
     Pairs {
-        /// What was asked.
+        /// The requested number.
         pairs: usize,
     },
-    /// Only virtio's cards have queues by choice, and not any number.
+    /// Only virtio's cards have a selectable number of queues, within limits.
     #[error(
-        "a pair has 1 to {} queues by choice where it is virtio, not {} of {}",
+        "the number of queues can be set for virtio only, from 1 to {}, not to {} for {}",
         VmPlan::MAX_QUEUES,
         .queues,
         .model.name()
@@ -247,37 +248,40 @@ pub enum VmPlanError {
     Queues {
         /// Of which cards.
         model: NicModel,
-        /// What was asked.
+        /// The requested pair.
         queues: u32,
     },
-    /// None, or more than the emulator takes.
-    #[error("a virtual machine has 1 to {} CPUs, not {cpus}", VmPlan::MAX_CPUS)]
+    /// None, or more than the emulator supports.
+    #[error("CPUs of a virtual machine must be 1 to {}, not {cpus}", VmPlan::MAX_CPUS)]
     Cpus {
-        /// What was asked.
+        /// The requested number.
         cpus: u32,
     },
-    /// Its clock is that of one CPU's instructions.
-    #[error("a counting virtual machine has 1 CPU, not {cpus}")]
+    /// Its clock counts one CPU's instructions.
+    #[error("a counting virtual machine must have 1 CPU, not {cpus}")]
     CountingCpus {
-        /// What was asked.
+        /// The requested number.
         cpus: u32,
     },
     /// None, or more than the emulated machine has slots for.
-    #[error("two virtual machines have 1 to 8 cables between them, not {cables}")]
+    #[error("cables between two virtual machines must be 1 to 8, not {cables}")]
     Cables {
-        /// What was asked.
+        /// The requested number.
         cables: usize,
     },
     /// Too little for a kernel and its files in RAM.
-    #[error("a virtual machine has at least {} MiB of memory, not {memory_mib}", VmPlan::LEAST_MEMORY_MIB)]
+    #[error(
+        "memory of a virtual machine must be at least {} MiB, not {memory_mib}",
+        VmPlan::LEAST_MEMORY_MIB
+    )]
     Memory {
-        /// What was asked.
+        /// The requested memory.
         memory_mib: u32,
     },
     /// The emulator's own language separates its options by commas.
-    #[error("the shared folder {path:?} is none, or has a comma in its path")]
+    #[error("the shared folder {path:?} is not a folder, or has a comma in its path")]
     Share {
-        /// What was asked.
+        /// The requested path.
         path: PathBuf,
     },
 }
@@ -292,7 +296,7 @@ impl VmPlan {
     /// The least memory in MiB.
     pub const LEAST_MEMORY_MIB: u32 = 256;
 
-    /// Every reason why no machine can be made from this plan; none when it is valid.
+    /// Every problem of this plan; none when it is valid.
     pub fn problems(&self) -> Vec<VmPlanError> {
         let Self { cpus, memory_mib, .. } = *self;
         let pairs = self.pairs.len();
@@ -352,9 +356,9 @@ mod tests {
         assert_eq!(
             problems(&["virtio:17", "virtio:0", "igb:4"]),
             [
-                "a pair has 1 to 16 queues by choice where it is virtio, not 17 of virtio",
-                "a pair has 1 to 16 queues by choice where it is virtio, not 0 of virtio",
-                "a pair has 1 to 16 queues by choice where it is virtio, not 4 of igb",
+                "the number of queues can be set for virtio only, from 1 to 16, not to 17 for virtio",
+                "the number of queues can be set for virtio only, from 1 to 16, not to 0 for virtio",
+                "the number of queues can be set for virtio only, from 1 to 16, not to 4 for igb",
             ]
         );
     }
@@ -370,9 +374,9 @@ mod tests {
         };
         assert_eq!(plan.problems().len(), 4);
         assert_eq!(VmPlan::default().problems(), []);
-        assert_eq!(plan.problems()[1].to_string(), "a virtual machine has 1 to 64 CPUs, not 0");
+        assert_eq!(plan.problems()[1].to_string(), "CPUs of a virtual machine must be 1 to 64, not 0");
         let counting = VmPlan { accel: Accel::Counting, ..VmPlan::default() };
-        assert_eq!(counting.problems()[0].to_string(), "a counting virtual machine has 1 CPU, not 2");
+        assert_eq!(counting.problems()[0].to_string(), "a counting virtual machine must have 1 CPU, not 2");
         assert_eq!(VmPlan { cpus: 1, ..counting }.problems(), []);
     }
 }

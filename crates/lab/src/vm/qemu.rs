@@ -6,10 +6,10 @@ use std::os::fd::RawFd;
 use super::plan::{Accel, NicModel, VmPlan};
 use super::store::Parts;
 
-/// Where the guest's lines and first files are, by descriptor.
+/// Descriptors of the guest's serial lines and first files.
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptors {
-    /// The console: the kernel's and the first process's words.
+    /// The console: output of the kernel and the first process.
     pub(crate) console: RawFd,
     /// The first process's marks.
     pub(crate) marks: RawFd,
@@ -21,7 +21,7 @@ pub(crate) struct Descriptors {
     pub(crate) initramfs: RawFd,
     /// The plugin that counts instructions.
     pub(crate) counter: Option<RawFd>,
-    /// The queues of cards that are not wired by a hub, by card: `1a`.
+    /// The queues of cards not wired by a hub, by card: `1a`.
     pub(crate) wires: Vec<(String, Vec<RawFd>)>,
     /// The cables to another machine.
     pub(crate) cables: Option<CableEnds>,
@@ -30,7 +30,7 @@ pub(crate) struct Descriptors {
 /// One machine's ends of the cables between two.
 #[derive(Debug, Clone)]
 pub(crate) struct CableEnds {
-    /// Which of the two it is.
+    /// Which one of the two it is.
     pub(crate) side: Side,
     /// A card and a stream of frames for each cable.
     pub(crate) ends: Vec<(NicModel, RawFd)>,
@@ -114,7 +114,7 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
 const COUNTS: &str = "counts";
 const SYMBOLS: &str = "symbols";
 
-/// What the monitor calls a cable.
+/// The monitor's name of a cable.
 pub(crate) fn cable_id(number: usize) -> String {
     format!("cable{number}")
 }
@@ -162,7 +162,7 @@ fn wire_up(
     plug_in(model, slot, add);
 }
 
-/// Where a card is, and what is at its other side.
+/// A card's slot, and its peer.
 struct Slot<'s> {
     netdev: &'s str,
     mac: &'s str,
@@ -172,7 +172,7 @@ struct Slot<'s> {
 
 fn plug_in(model: NicModel, slot: Slot<'_>, add: &mut impl FnMut(&str, String)) {
     let Slot { netdev, mac, chassis, queues } = slot;
-    // igb needs a slot with all functions free, which only a port of its own has.
+    // igb needs a slot with all functions free, which only a separate port has.
     let bus = if model == NicModel::E1000 {
         String::new()
     } else {
@@ -180,7 +180,7 @@ fn plug_in(model: NicModel, slot: Slot<'_>, add: &mut impl FnMut(&str, String)) 
         format!(",bus=port{chassis}")
     };
     let (device, more) = match model {
-        // AF_XDP without copies needs a device that goes by the platform's DMA rules.
+        // AF_XDP zero-copy needs a device that uses the platform's DMA rules.
         NicModel::Virtio => {
             // An interrupt for each queue of either direction, one for the settings and one for the control queue.
             let several = queues.map(|queues| format!(",mq=on,rss=on,hash=on,vectors={}", 2 * queues + 2));
@@ -193,7 +193,7 @@ fn plug_in(model: NicModel, slot: Slot<'_>, add: &mut impl FnMut(&str, String)) 
 }
 
 fn kernel_command_line(plan: &VmPlan) -> String {
-    // The first four keep the console to what matters and end the emulator on a panic, the others save time.
+    // The first four reduce the console's output and end the emulator on a panic, the others save time.
     let words = "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check";
     [words].into_iter().chain(plan.kernel_options.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }

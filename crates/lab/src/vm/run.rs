@@ -1,4 +1,4 @@
-//! Starting a virtual machine, passing on what it writes, ending it.
+//! Starts a virtual machine, passes on its output, and ends it.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -30,23 +30,23 @@ pub struct Vm {
 /// How a script in the guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VmStatus {
-    /// By itself, with this exit status.
+    /// It exited, with this status.
     Exited(u8),
-    /// Not within the plan's time. What the emulator and the guest's console said last.
+    /// It exceeded the plan's time. Holds the last output of the emulator and the guest's console.
     TimedOut(String),
-    /// The caller did not want to go on.
+    /// The caller cancelled it.
     Stopped,
-    /// The machine ended without saying so: a panic, or the emulator refused to start. What the emulator and the
+    /// The machine ended without a report: a panic, or the emulator refused to start. Holds the last output of the emulator and the
     /// guest's console said last.
     Lost(String),
 }
 
-/// What a script wrote and how it ended.
+/// A script's output and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmOutcome {
     /// How it ended.
     pub status: VmStatus,
-    /// Standard output; what is not UTF-8 is replaced.
+    /// Standard output; invalid UTF-8 is replaced.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
@@ -60,15 +60,15 @@ pub struct VmStreams<'w> {
     pub stderr: &'w mut (dyn Write + Send),
 }
 
-/// What the threads that read the guest's lines tell.
+/// Messages of the threads that read the guest's serial lines.
 enum Event {
     /// The guest is about to run the script.
     Up,
-    /// The guest could not be made ready; why stands on its console.
+    /// The guest could not be prepared; its console shows why.
     Failed,
     /// The script ended with this status.
     Exited(u8),
-    /// It wants a cable between two machines pulled or plugged in.
+    /// It requests that a cable between two machines be pulled or plugged in.
     Cable(CableOrder),
     /// The output could not be passed on.
     Unread,
@@ -77,7 +77,7 @@ enum Event {
 }
 
 impl Vm {
-    /// After the script's end, what it wrote is in the emulator's hands; it needs milliseconds.
+    /// Time for the emulator to flush the script's output after its end; it needs milliseconds.
     const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(10);
 
     /// A machine is up after 2 to 7 seconds; ten times that on a busy host.
@@ -100,10 +100,10 @@ impl Vm {
         &self.parts.version
     }
 
-    /// Starts the machine, runs a script of `/bin/sh` in it as root and ends it; `go_on` is asked ten times a
+    /// Starts the machine, runs a script of `/bin/sh` in it as root and ends it; `go_on` is called ten times a
     /// second. Needs CAP_SYS_ADMIN; see [`gain_access`](crate::gain_access).
     ///
-    /// The script starts in the caller's folder. The machine ends with the calling thread, however that ends.
+    /// The script starts in the caller's folder. The machine ends with the calling thread in every case.
     pub fn run(
         &self,
         script: &str,
@@ -123,7 +123,7 @@ impl Vm {
     ) -> Result<VmStatus, VmError> {
         let mut life = Life { seat, script, go_on: &mut go_on };
         let deadline = Instant::now() + self.plan.time_limit;
-        // Of some hundred machines two stood still before their kernel's first word: nothing has run in them yet.
+        // Of some hundred machines, two stalled before their kernel's first output: nothing had run in them yet.
         if let Some(status) = self.run_once(&mut life, &mut streams, deadline, Some(Self::UP_WITHIN))? {
             return Ok(status);
         }
@@ -131,7 +131,7 @@ impl Vm {
         Ok(again.unwrap_or(VmStatus::Stopped))
     }
 
-    /// One machine's life; `None` when it was not up in time.
+    /// One machine's life; `None` when it did not boot in time.
     fn run_once(
         &self,
         life: &mut Life<'_>,
@@ -179,7 +179,7 @@ impl Vm {
                 }
             };
             if matches!(status, Some(VmStatus::Exited(_))) {
-                // The guest ends the emulator now, and that ends the readers.
+                // Now the guest ends the emulator, which ends the readers.
                 let end = Instant::now() + Self::LAST_WORDS_AT_MOST;
                 let left = || end.saturating_duration_since(Instant::now());
                 while !matches!(events.recv_timeout(left()), Ok(Event::End) | Err(_)) {}
@@ -195,7 +195,7 @@ impl Vm {
         })
     }
 
-    /// Runs a script and keeps what it writes.
+    /// Runs a script and collects its output.
     pub fn outcome(&self, script: &str) -> Result<VmOutcome, VmError> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let status = self.run(script, VmStreams { stdout: &mut stdout, stderr: &mut stderr }, || true)?;
@@ -241,21 +241,21 @@ impl Vm {
         let descriptors =
             descriptors.chain(cables.into_iter().flat_map(OpenCables::into_descriptors)).collect();
         child::tie(&mut command, Ties { namespace: Some(namespace), descriptors });
-        // A terminal's interrupt is for us; we end the emulator ourselves.
+        // The terminal's interrupt is ours to handle; we end the emulator ourselves.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().map_err(refused)?;
         Ok(Machine { emulator: Emulator { child }, console, marks, stdout, stderr })
     }
 }
 
-/// What a machine is started for, and whether it goes on.
+/// What a machine runs, and whether to continue.
 struct Life<'l> {
     seat: Option<&'l Seat<'l>>,
     script: &'l str,
     go_on: &'l mut dyn FnMut() -> bool,
 }
 
-/// A machine that runs, with our ends of its lines.
+/// A running machine, with our ends of its serial lines.
 struct Machine {
     emulator: Emulator,
     console: UnixStream,
@@ -276,7 +276,7 @@ impl Emulator {
         self.child.wait().ok();
     }
 
-    /// What it complained about; to be asked once it has ended.
+    /// Its error output; valid once it has ended.
     fn words(&mut self) -> String {
         let mut words = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
@@ -292,7 +292,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Passes the first process's marks on, as `guest/init.sh` writes them.
+/// Parses the first process's marks, as `guest/init.sh` writes them.
 fn read_marks(marks: UnixStream, tell: &Sender<Event>) {
     let mut marks = BufReader::new(marks).bytes().map_while(Result::ok);
     while let Some(mark) = marks.next() {
@@ -307,9 +307,9 @@ fn read_marks(marks: UnixStream, tell: &Sender<Event>) {
     tell.send(Event::End).ok();
 }
 
-/// Returns the end of what the console says.
+/// Returns the end of the console output.
 fn read_console(console: UnixStream) -> String {
-    // A panic with all that it says has some fifty.
+    // A whole panic report has about fifty.
     const KEPT_LINES: usize = 120;
     let mut kept = std::collections::VecDeque::new();
     for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
@@ -323,7 +323,7 @@ fn read_console(console: UnixStream) -> String {
     kept.into_iter().collect()
 }
 
-/// Copies until the emulator ends, each piece at once.
+/// Copies until the emulator ends, without buffering.
 fn pass_on(mut from: UnixStream, to: &mut (dyn Write + Send)) -> io::Result<()> {
     let mut piece = [0; 8192];
     loop {

@@ -15,7 +15,7 @@ use super::image;
 use super::modules::{self, Modules};
 use super::plan::{Kernel, KernelImage};
 
-/// What was downloaded for virtual machines.
+/// The store of downloads for virtual machines.
 #[derive(Debug, Clone)]
 pub struct VmStore {
     root: PathBuf,
@@ -32,11 +32,11 @@ pub(crate) struct Parts {
     pub(crate) version: String,
     pub(crate) modules_folder: PathBuf,
     pub(crate) modules: Modules,
-    /// Where the kernel is that was unpacked for this machine alone.
+    /// The folder of the kernel that was unpacked for this machine alone.
     pub(crate) _unpacked: Option<TempDir>,
 }
 
-/// Written last into a folder that is complete; holds the version. Another number after a change to what a folder
+/// Written last, into a complete folder; holds the version. Change the number after a change to what a folder
 /// has to contain.
 const COMPLETE: &str = "complete-1";
 
@@ -55,13 +55,13 @@ impl VmStore {
         &self.root
     }
 
-    /// Whether a machine with this kernel can be started without downloading anything.
+    /// Whether a machine with this kernel can start without a download.
     pub fn has(&self, kernel: Kernel) -> bool {
         self.complete(TOOLS) && self.complete(kernel.name())
     }
 
-    /// Downloads and unpacks what a machine with this kernel needs and is not there: about 20 MB for the
-    /// emulator and 110 to 150 MB for a kernel. `tell` gets a line of words before each step.
+    /// Downloads and unpacks what a machine with this kernel needs and is missing: about 20 MB for the
+    /// emulator and 110 to 150 MB for a kernel. `tell` receives a line of text before each step.
     ///
     /// Processes that do this at the same time wait for each other.
     pub fn get(&self, kernel: Kernel, mut tell: impl FnMut(&str)) -> Result<(), VmError> {
@@ -97,7 +97,7 @@ impl VmStore {
         self.parts_in(&folder, version, None)
     }
 
-    /// The parts of a machine with a kernel of the user's own, which is unpacked for it.
+    /// The parts of a machine with the user's own kernel, which is unpacked for it.
     pub(crate) fn parts_of(&self, own: &KernelImage) -> Result<Parts, VmError> {
         self.expect(&[(TOOLS, "an emulator")])?;
         let tools = Tools::of(&self.root.join(TOOLS));
@@ -113,7 +113,7 @@ impl VmStore {
         self.parts_in(&folder, version, Some(unpacked))
     }
 
-    /// Packages that have to be there, with what each is.
+    /// Required packages, with a description of each.
     fn expect(&self, folders: &[(&str, &str)]) -> Result<(), VmError> {
         let missing = folders.iter().filter(|(folder, _)| !self.complete(folder)).map(|(_, words)| *words);
         let missing: Vec<&str> = missing.collect();
@@ -144,7 +144,7 @@ impl VmStore {
         self.root.join(folder).join(COMPLETE).exists()
     }
 
-    /// Fills a folder anew; it is there complete or not at all.
+    /// Fills a new folder; it appears complete or not at all.
     fn fill(
         &self,
         name: &str,
@@ -163,7 +163,7 @@ impl VmStore {
     }
 }
 
-/// Programs from a folder of unpacked packages, or else the machine's own.
+/// Programs from a folder of unpacked packages, otherwise the machine's own.
 struct Tools {
     folder: PathBuf,
 }
@@ -194,7 +194,7 @@ impl Tools {
 }
 
 fn get_tools(folder: &Path, apt_folder: &Path, archive: &str, codename: &str) -> Result<String, VmError> {
-    // Debian 12's own emulator has no igb; later releases have a new enough one.
+    // Debian 12's emulator has no igb; later releases are new enough.
     let backports = format!("{codename}-backports");
     let suites = if codename == "bookworm" { vec![codename, &backports] } else { vec![codename] };
     let apt = Apt::open(apt_folder, archive, &suites)?;
@@ -206,7 +206,7 @@ fn get_tools(folder: &Path, apt_folder: &Path, archive: &str, codename: &str) ->
     Ok(release.to_owned())
 }
 
-/// The package of a pinned version, or of the suite's newest where the archive has dropped that version.
+/// The package of a pinned version, or the suite's newest if the archive has dropped that version.
 fn package_of(
     pinned: Option<&str>,
     has: impl FnOnce(&str) -> Result<bool, VmError>,
@@ -229,7 +229,7 @@ fn get_kernel(
     package: &str,
     tools: &Tools,
 ) -> Result<String, VmError> {
-    // The newest kernels come in parts: image, binary, modules.
+    // The newest kernels are split: image, binary, modules.
     let parts = ["linux-image-", "linux-binary-", "linux-modules-"];
     let named = |name: &String| {
         parts.iter().any(|part| {
@@ -253,7 +253,7 @@ fn get_kernel(
     Ok(version.to_owned())
 }
 
-/// The kernel itself where its form is known, else the image as it is.
+/// The kernel itself if its format is known, otherwise the image unchanged.
 fn unpack_image(image: &Path, target: &Path, tools: &Tools) -> Result<(), VmError> {
     let bytes = fs::read(image).map_err(|source| VmError::File { path: image.to_owned(), source })?;
     let Some(payload) = image::payload(&bytes) else { return write(target, &bytes) };
@@ -265,14 +265,14 @@ fn unpack_image(image: &Path, target: &Path, tools: &Tools) -> Result<(), VmErro
     write(target, if whole { &kernel } else { &bytes })
 }
 
-/// Copies the modules that guests use, unpacked, and writes an index of them.
+/// Copies the modules that guests use, decompressed, and writes an index of them.
 fn collect_modules(from: &Path, to: &Path, tools: &Tools) -> Result<(), VmError> {
     create(to)?;
     let all = modules::find(from).map_err(|source| VmError::File { path: from.to_owned(), source })?;
     let mut index = Modules::default();
     let mut wanted: Vec<String> = modules::wanted().map(str::to_owned).collect();
     while let Some(name) = wanted.pop() {
-        // What is not there is part of the kernel itself.
+        // A missing module is built into the kernel.
         let Some(path) = all.get(&name) else { continue };
         if index.names().any(|known| known == name) {
             continue;

@@ -1,4 +1,4 @@
-//! The wires of cards with several queues: the emulator's hub has one queue a port, a TAP interface has as many as its
+//! The wires of cards with several queues: the emulator's hub has one queue per port, a TAP interface has as many as its
 //! card. The two of a pair are ports of a bridge, all in the emulator's namespace.
 
 use std::io;
@@ -12,14 +12,14 @@ use sys::tap::create_tap;
 use super::error::VmError;
 use super::plan::VmPlan;
 
-/// The ends of the wires that are not the emulator's own: descriptors of queues, by card.
+/// The ends of the wires outside the emulator: descriptors of queues, by card.
 #[derive(Debug, Default)]
 pub(crate) struct Wires {
     cards: Vec<(String, Vec<OwnedFd>)>,
 }
 
 impl Wires {
-    /// Lays what a plan needs; nothing where the emulator's hubs do. Gone with the descriptors and the namespace.
+    /// Creates the wires that a plan needs; none if the emulator's hubs suffice. They end with the descriptors and the namespace.
     pub(crate) fn lay(plan: &VmPlan, namespace: &NetNs) -> Result<Self, VmError> {
         let mut wires = Self::default();
         let pairs = (1..).zip(&plan.pairs);
@@ -30,7 +30,7 @@ impl Wires {
         Ok(wires)
     }
 
-    /// The descriptors of each card's queues, as the emulator knows the card: `1a`, `1b`.
+    /// The descriptors of each card's queues, by the emulator's name of the card: `1a`, `1b`.
     pub(crate) fn numbers(&self) -> Vec<(String, Vec<RawFd>)> {
         let numbers = |queues: &[OwnedFd]| queues.iter().map(AsRawFd::as_raw_fd).collect();
         self.cards.iter().map(|(card, queues)| (card.clone(), numbers(queues))).collect()
@@ -57,7 +57,7 @@ fn lay_one(pair: u32, queues: u32) -> Result<Vec<(String, Vec<OwnedFd>)>, VmErro
         let name = format!("tap{pair}{side}");
         let tap = create_tap(&name, queues).map_err(wire_failed)?;
         let index = route.link_by_name(&name).map_err(told)?.index;
-        // On the wire there is only what the cards send.
+        // The wire carries only what the cards send.
         route.disable_address_generation(index).map_err(told)?;
         route.add_to_bridge(index, bridge).map_err(told)?;
         route.change_flags(index, flag::UP, flag::UP).map_err(told)?;

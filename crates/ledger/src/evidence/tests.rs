@@ -56,8 +56,8 @@ fn rules_that_contain_each_other_end() {
 fn counters_wrap_at_their_width_and_start_again_after_a_reset() {
     assert_eq!(grown(10, 15, 64), 5);
     assert_eq!(grown(u64::from(u32::MAX) - 1, 3, 32), 5, "wrapped");
-    assert_eq!(grown(1 << 40, 3, 64), 3, "set back to 0 and counted three since");
-    assert_eq!(grown(1 << 40, 3, 32), 3, "too large to have been of 32 bits");
+    assert_eq!(grown(1 << 40, 3, 64), 3, "reset to 0 and counted three since");
+    assert_eq!(grown(1 << 40, 3, 32), 3, "too large for 32 bits");
 }
 
 fn sightings() -> impl Strategy<Value = Vec<(Place, Witness, u64)>> {
@@ -77,7 +77,7 @@ fn evidence_of(sightings: &[(Place, Witness, u64)]) -> Evidence {
 proptest! {
     #[test]
     fn overlapping_counters_count_a_loss_once(truth in prop::collection::vec(0..1_000_000u64, Place::ALL.len()), blind in any::<u64>()) {
-        // Every witness sees every loss, or is blind to the place; one at least sees it.
+        // Every witness sees every loss, or none at that place; at least one sees it.
         let mut evidence = Evidence::default();
         for (index, (&place, &lost)) in Place::ALL.iter().zip(&truth).enumerate() {
             for (bit, &witness) in WITNESSES.iter().enumerate() {

@@ -38,8 +38,8 @@ fn dropped_buffers_held_no_more_datagrams_than_received_ones() {
     let of = |delivered| Received { delivered, lost: 10, gro: true, joined, ..Received::default() };
     let line = |delivered| receive_buffer_full(&counters, &of(delivered)).unwrap();
     assert_eq!(line(800).packets, 200, "20 datagrams a buffer");
-    assert_eq!(line(500).packets, 320, "50 a buffer: 180 of 500 were lost elsewhere and stay unexplained");
-    assert_eq!(line(980).packets, 20, "2 a buffer: the last of each poll may be short");
+    assert_eq!(line(500).packets, 320, "50 per buffer: 180 of 500 were lost elsewhere and stay unexplained");
+    assert_eq!(line(980).packets, 20, "2 per buffer: the last of each poll may be short");
     assert!(line(800).source.ends_with("their 10 buffers, of at most 32 datagrams each: 320"));
     let ledger = measure::Ledger::close(1000, 500, vec![line(500)]);
     assert_eq!(ledger.unexplained, 180);
@@ -178,7 +178,7 @@ fn a_failed_redirect_to_a_socket_is_the_socket_s_line() {
     let failed =
         Dropped { kind: crate::DropKind::XdpRedirect(105), ..drop_of(1, "xdp_redirect_err ENOBUFS", "", 9) };
     let line = LedgerLine::new(Place::XskRingFull, 9, "XDP_STATISTICS rx_ring_full");
-    // While it runs, a socket's losses are a sum.
+    // While it runs, only the sum of a socket's losses is known.
     for losses in [vec![line], Vec::new()] {
         let received = Received { is_xsk: true, lost: 9, losses, ..Received::default() };
         let lines = lines_with(&HostCounters::default(), &rx, vec![failed.clone()], 0, &received);
@@ -193,17 +193,17 @@ fn what_cards_lost_is_named_by_their_own_counters() {
         driver_counters: counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
         ..HostCounters::default()
     };
-    // The sending card's receptions are nobody's load, nor what the receiving one sent.
+    // Packets received by the sending card or sent by the receiving one are not part of the load.
     let mut tx = card("igb", &[("rx_missed_errors", 9), ("tx_packets", 100)]);
     (tx.link.tx_dropped, tx.link.rx_missed_errors) = (5, 9);
     let mut rx = card("igb", &[("rx_missed_errors", 20), ("rx_queue_0_drops", 3), ("rx_queue_1_drops", 4)]);
-    // The register that the driver shows, and the queues' drops once more.
+    // The register that the driver shows, and the queues' drops a second time.
     (rx.link.rx_missed_errors, rx.link.rx_fifo_errors, rx.link.tx_dropped) = (20, 7, 2);
     let lines = lines_with(&tx, &rx, Vec::new(), 2, &udp(0));
     let of = |place| packets(&lines, place);
     assert_eq!((of(Place::NicMissed), of(Place::DriverTx), sum(&lines)), (27, 3, 30));
 
-    // What a program counted and dropped is delivered.
+    // Packets that a program counted and dropped are delivered.
     let rx = card("vmxnet3", &[("  pkts rx OOB", 6), ("     xdp drops", 50)]);
     let received = Received { is_xdp: true, delivered: 50, ..Received::default() };
     let lines = lines_with(&card("vmxnet3", &[]), &rx, Vec::new(), 0, &received);
@@ -212,7 +212,7 @@ fn what_cards_lost_is_named_by_their_own_counters() {
 
 #[test]
 fn a_card_that_lost_more_than_was_sent_is_not_believed() {
-    // As an emulated 82540 showed it, whose register does not start anew.
+    // As an emulated 82540 showed it, whose register is not cleared on read.
     let mut rx = HostCounters { driver: "e1000".into(), ..HostCounters::default() };
     rx.driver_counters = vec![("rx_missed_errors".into(), 19_176_985), ("rx_crc_errors".into(), 7)];
     rx.link.rx_missed_errors = 19_176_985;
@@ -232,5 +232,9 @@ fn a_card_that_lost_more_than_was_sent_is_not_believed() {
             "lab-rx e1000 interface rx_missed_errors +19176985: more than the 165000 frames sent, not counted",
         ]
     );
-    assert_eq!(packets(&lines(None), Place::NicMissed), 19_176_985, "before it is known what was sent");
+    assert_eq!(
+        packets(&lines(None), Place::NicMissed),
+        19_176_985,
+        "before the number of sent frames is known"
+    );
 }

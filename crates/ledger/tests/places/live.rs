@@ -1,4 +1,4 @@
-//! Places that no trial of the lab meets, as a live ledger of one namespace tells them.
+//! Places that no trial of the lab reaches, as shown by a live ledger of one namespace.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use sys::tap::create_tap;
 
 use crate::scene::{PORT, Scene, run, until};
 
-/// A namespace of a lab that is watched as `linerate ledger` does.
+/// A namespace of a lab, watched as by `linerate ledger`.
 struct Watched<'s> {
     side: &'s Side,
     interfaces: Vec<String>,
@@ -50,7 +50,7 @@ impl<'s> Watched<'s> {
             let growth = self.growth();
             (Ledger::close(sent, delivered, growth.lines(&drivers)), growth)
         };
-        // Softirqs may run after the call that sent.
+        // Softirqs may run after the sending call.
         let (ledger, growth) = until(close, |(ledger, _)| ledger.is_closed());
         let lines: Vec<(&str, u64)> =
             ledger.lines.iter().map(|line| (line.place.as_str(), line.packets)).collect();
@@ -83,13 +83,13 @@ fn tap(side: &Side, lines: &[&str]) -> File {
     let queue = side.run(|| create_tap("tap", 1).unwrap().remove(0)).unwrap();
     ip(side, lines);
     ip(side, &["address add 192.0.2.1/24 dev tap"]);
-    // The standard library knows this of sockets only; the kernel of any descriptor.
+    // The standard library supports this for sockets only; the kernel for any descriptor.
     let queue = UnixDatagram::from(queue);
     queue.set_nonblocking(true).unwrap();
     File::from(OwnedFd::from(queue))
 }
 
-/// What sending so many datagrams from a namespace came to: how many left, and the error of the others.
+/// The result of sending datagrams from a namespace: how many left, and the error of the others.
 fn send(side: &Side, packets: u64, to: (Ipv4Addr, u16)) -> (u64, Option<i32>) {
     side.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -143,7 +143,7 @@ fn a_neighbour_does_not_answer() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     let side = scene.lab.tx();
     set(side, "ipv6/conf/default/disable_ipv6", "1");
-    // The sender is told on loopback.
+    // On loopback the sender gets an error.
     let _tap = tap(side, &["link set dev tap up", "link set dev lo up"]);
     set(side, "ipv4/neigh/tap/retrans_time_ms", "10");
     let watched = Watched::over(side, &["tap"]);
@@ -221,7 +221,7 @@ fn an_af_xdp_socket_is_handed_invalid_descriptors() {
     if watched.sees_xdp_sockets() {
         watched.closes(100, 0, &[(Place::XskInvalid, 100)]);
     } else {
-        eprintln!("this kernel tells nobody but their owner about AF_XDP sockets (CONFIG_XDP_SOCKETS_DIAG)");
+        eprintln!("this kernel reports AF_XDP sockets only to their owner (CONFIG_XDP_SOCKETS_DIAG)");
         watched.closes(0, 0, &[]);
     }
 }
@@ -230,7 +230,7 @@ fn an_af_xdp_socket_is_handed_invalid_descriptors() {
 fn no_protocol_takes_a_packet() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     let watched = Watched::over(scene.lab.rx(), &[]);
-    // An Ethertype for experiments at home, then such a number of a transport protocol.
+    // An EtherType for local experiments, and a transport protocol number of that kind.
     let mut ethertype = scene.frame(|_| ());
     ethertype[12..14].copy_from_slice(&[0x88, 0xb5]);
     scene.send_frames(70, &ethertype);
@@ -257,7 +257,7 @@ fn fragments_never_become_a_packet() {
     let side = scene.lab.rx();
     set(side, "ipv4/ipfrag_time", "1");
     let watched = Watched::over(side, &[]);
-    // First fragments of as many packets, whose rest does not come.
+    // First fragments of that many packets, without the rest.
     for number in 0..20 {
         let first = scene.frame(|frame| {
             frame[19] = number;
@@ -266,7 +266,7 @@ fn fragments_never_become_a_packet() {
         scene.send_frames(1, &first);
     }
     let failed = || side.net_counters().unwrap().value("IpReasmFails").unwrap();
-    testing::wait_for("the fragments to be given up", || failed() >= 20);
+    testing::wait_for("the reassembly to time out", || failed() >= 20);
     watched.closes(20, 0, &[(Place::Reassembly, 20)]);
     // No memory for them.
     set(side, "ipv4/ipfrag_low_thresh", "0");
@@ -314,7 +314,7 @@ fn tcp_has_no_use_for_a_segment() {
     watched.closes(100, 0, &[(Place::Tcp, 100)]);
 }
 
-/// Sends so many datagrams to the other side of the scene, through one socket.
+/// Sends datagrams to the other side of the scene, through one socket.
 fn send_out(scene: &Scene, bytes: usize, packets: u64) {
     scene
         .lab
@@ -323,7 +323,7 @@ fn send_out(scene: &Scene, bytes: usize, packets: u64) {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             let payload = vec![0; bytes];
             for _ in 0..packets {
-                // It may say that an interface or a firewall did not take one: that is what is counted.
+                // It may fail because an interface or a firewall refused one: that is what is counted.
                 socket.send_to(&payload, scene.to()).ok();
             }
         })
@@ -335,7 +335,7 @@ fn what_is_dropped_on_the_way_out_is_counted_once() {
     let Some(scene) = Scene::new(&LabPlan::default()) else { return };
     // Learns the neighbour.
     send_out(&scene, 18, 1);
-    // Larger than the peer takes.
+    // Larger than the peer accepts.
     ip(scene.lab.rx(), &[&format!("link set {} mtu 600", scene.lab.rx().interface())]);
     let watched = Watched::over(scene.lab.tx(), &[]);
     send_out(&scene, 1000, 100);

@@ -27,7 +27,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A lab as root, or `None` with a loud word; a failure where everything is required.
+    /// A lab as root, or `None` with a printed skip; a failure when everything is required.
     pub(crate) fn new(plan: &LabPlan) -> Option<Self> {
         let lab = testing::root_lab(plan, "the kernel's drop reasons need root")?;
         let scope = DropScope { only_udp: true, ..DropScope::default() };
@@ -36,7 +36,7 @@ impl Scene {
         Some(Self { lab, watch: Some(watch), before })
     }
 
-    /// One whose ledger is not asked for.
+    /// A scene without a ledger.
     pub(crate) fn unwatched(plan: &LabPlan) -> Option<Self> {
         let lab = testing::root_lab(plan, "the kernel's drop reasons need root")?;
         let before = (read(lab.tx()), read(lab.rx()), DropReading::default());
@@ -47,7 +47,7 @@ impl Scene {
         (self.lab.rx().ipv4()[0], PORT).into()
     }
 
-    /// Sends datagrams of so many bytes.
+    /// Sends datagrams of that many bytes.
     pub(crate) fn send(&self, packets: u32, bytes: usize) {
         self.send_payload(packets, &vec![0; bytes]);
     }
@@ -63,7 +63,7 @@ impl Scene {
         self.lab
             .tx()
             .run(|| {
-                // Not connected: refusals of earlier packets do not come back.
+                // Not connected, so it gets no errors of earlier packets.
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 for _ in 0..packets {
                     socket.send_to(payload, self.to()).unwrap();
@@ -72,7 +72,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Sends buffers of so many segments of so many bytes (`UDP_SEGMENT`).
+    /// Sends buffers of `segments` segments of `bytes` bytes (`UDP_SEGMENT`).
     pub(crate) fn send_segmented(&self, buffers: u32, segments: usize, bytes: u16) {
         self.lab
             .tx()
@@ -88,13 +88,13 @@ impl Scene {
             .unwrap();
     }
 
-    /// A datagram as a whole frame, with the checksum that its IP header has after `change`.
+    /// A datagram as a whole frame, whose IP checksum is computed after `change`.
     pub(crate) fn frame(&self, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let (from, to) = (self.lab.tx(), self.lab.rx());
         let mut frame = [&to.mac()[..], &from.mac(), &[0x08, 0x00]].concat();
         frame.extend([0x45, 0, 0, 48, 0, 1, 0, 0, 64, 17, 0, 0]);
         frame.extend(from.ipv4()[0].octets().iter().chain(&to.ipv4()[0].octets()));
-        // Ports, length, no checksum of UDP's, payload.
+        // Ports, length, no UDP checksum, payload.
         frame.extend([0x10, 0, PORT.to_be_bytes()[0], PORT.to_be_bytes()[1], 0, 28, 0, 0]);
         frame.resize(62, 0);
         change(&mut frame);
@@ -103,7 +103,7 @@ impl Scene {
         frame
     }
 
-    /// Sends so many copies of a frame.
+    /// Sends copies of a frame.
     pub(crate) fn send_frames(&self, packets: usize, frame: &[u8]) {
         let side = self.lab.tx();
         let options = PacketTxOptions::on(side.index(), frame.len());
@@ -130,7 +130,7 @@ impl Scene {
         }
     }
 
-    /// Waits until the receiving interface has seen so many packets, lost ones included.
+    /// Waits until the receiving interface has seen that many packets, including lost ones.
     pub(crate) fn wait_for_rx(&self, packets: u64) {
         let seen = || {
             let now = read(self.lab.rx()).link.since(&self.before.1.link);
@@ -165,7 +165,7 @@ impl Scene {
     }
 }
 
-/// Looks until what is seen is as wanted, or for ten seconds, and returns the last look.
+/// Reads until the result is as wanted, at most for ten seconds, and returns the last result.
 pub(crate) fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -177,14 +177,14 @@ pub(crate) fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// Counts what a port has.
+/// Counts the packets of a port.
 pub(crate) fn count(rx: &mut impl RxPort) -> u64 {
     let mut packets = 0;
     while rx.recv(Wait::Spin, |_| packets += 1).unwrap() > 0 {}
     packets
 }
 
-/// Counts what a socket delivers until that and what its buffer loses are so many packets.
+/// Counts what a socket delivers until deliveries and buffer losses add up to that many packets.
 pub(crate) fn count_until(rx: &mut UdpRx, packets: u64) -> u64 {
     let mut delivered = 0;
     testing::wait_for("all packets at the socket", || {
@@ -200,7 +200,7 @@ pub(crate) fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A setting of the machine, set back when dropped.
+/// A setting of the machine, restored when dropped.
 pub(crate) struct Sysctl {
     path: String,
     before: String,

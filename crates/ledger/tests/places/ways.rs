@@ -1,4 +1,4 @@
-//! Ways to lose a packet, one row each: a live ledger with and without its interface named shows the place, the number,
+//! Ways to lose a packet, one row each: a live ledger, with and without a chosen interface, shows the place, the number,
 //! and nothing else.
 
 use std::{
@@ -22,13 +22,13 @@ use sys::{rtnetlink::RouteSocket, tap::create_tap, udp::UdpSink};
 use crate::scene::{PORT, Scene, run, until};
 
 const SENT: u64 = 100;
-/// All that was not delivered.
+/// Everything that was not delivered.
 const REST: u64 = u64::MAX;
 
 /// A row. Scripts run in the namespace they are named after; the interfaces are `lab-tx` and `lab-rx`.
 struct Way {
     name: &'static str,
-    /// Whose ledger is looked at.
+    /// The side whose ledger is read.
     at: At,
     tx: &'static str,
     rx: &'static str,
@@ -43,24 +43,24 @@ enum At {
     Receiver,
 }
 
-/// Who is there to receive, by an address of the receiving side.
+/// The receiver at an address of the receiving side.
 enum Listener {
     Nobody,
     Udp(&'static str),
     /// With the smallest receive buffer, read only at the end.
     Full(&'static str),
-    /// With a filter that refuses all.
+    /// With a filter that rejects everything.
     Filtered(&'static str),
     Tcp(&'static str),
 }
 
 enum Traffic {
-    /// Datagrams of so many bytes from the sending side to an address.
+    /// Datagrams of that many bytes from the sending side to an address.
     Udp(&'static str, usize),
-    /// A frame with a datagram from 198.18.0.1 to 198.19.0.1, changed before its IP checksum is made, unless the change
+    /// A frame with a datagram from 198.18.0.1 to 198.19.0.1, changed before its IP checksum is computed, unless the change
     /// sets one.
     Four(fn(&mut Vec<u8>)),
-    /// The same from 2001:2::1 to 2001:2:0:1::1; the UDP checksum is made after the change.
+    /// The same from 2001:2::1 to 2001:2:0:1::1; the UDP checksum is computed after the change.
     Six(fn(&mut Vec<u8>)),
 }
 
@@ -92,12 +92,12 @@ macro_rules! router {
 }
 
 /// The same frames to the router's neighbours.
-#[expect(clippy::ptr_arg, reason = "a row of the table takes functions of a frame that may grow")]
+#[expect(clippy::ptr_arg, reason = "rows of the table hold functions of a frame that may grow")]
 fn forwarded_4(frame: &mut Vec<u8>) {
     frame[30..34].copy_from_slice(&[192, 0, 2, 9]);
 }
 
-#[expect(clippy::ptr_arg, reason = "a row of the table takes functions of a frame that may grow")]
+#[expect(clippy::ptr_arg, reason = "rows of the table hold functions of a frame that may grow")]
 fn forwarded_6(frame: &mut Vec<u8>) {
     frame[38..54].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
 }
@@ -195,9 +195,9 @@ fn ways() -> Vec<Way> {
             tx "tc qdisc add dev lab-tx root handle 1: htb default 10
                 tc class add dev lab-tx parent 1: classid 1:10 htb rate 10mbit
                 tc qdisc add dev lab-tx parent 1:10 bfifo limit 10", rx "", Nobody, TO_4, Qdisc SENT),
-        way!("larger than the peer takes, v4", Sender, tx "", rx "ip link set lab-rx mtu 600", Nobody, Traffic::Udp(AT_4, 1000), PeerMtu SENT),
-        way!("larger than the peer takes, v6", Sender, tx "", rx "ip link set lab-rx mtu 1280", Nobody, Traffic::Udp(AT_6, 1400), PeerMtu SENT),
-        way!("larger than the peer takes, seen there", Receiver, tx "", rx "ip link set lab-rx mtu 600", Nobody, Traffic::Udp(AT_4, 1000), ReceivingInterface SENT),
+        way!("larger than the peer accepts, v4", Sender, tx "", rx "ip link set lab-rx mtu 600", Nobody, Traffic::Udp(AT_4, 1000), PeerMtu SENT),
+        way!("larger than the peer accepts, v6", Sender, tx "", rx "ip link set lab-rx mtu 1280", Nobody, Traffic::Udp(AT_6, 1400), PeerMtu SENT),
+        way!("larger than the peer accepts, seen there", Receiver, tx "", rx "ip link set lab-rx mtu 600", Nobody, Traffic::Udp(AT_4, 1000), ReceivingInterface SENT),
         way!("the peer is down, v4", Sender, tx "", rx "ip link set lab-rx down", Nobody, TO_4, PeerRing SENT),
         way!("the peer is down, v6", Sender, tx "", rx "ip link set lab-rx down", Nobody, TO_6, PeerRing SENT),
         way!("vxlan without a remote", Sender,
@@ -246,11 +246,11 @@ fn ways() -> Vec<Way> {
         way!("a destination that is not ours, v4", Receiver, tx "", rx "", Nobody, Four(|frame| frame[30..34].copy_from_slice(&[203, 0, 113, 5])), IpAddress SENT),
         way!("a destination that is not ours, v6", Receiver, tx "", rx "", Nobody, Six(|frame| frame[39] = 9), NoRoute SENT),
         way!("a destination of class E, v4", Receiver, tx "", rx "", Nobody, Four(|frame| frame[30..34].copy_from_slice(&[241, 0, 113, 5])), IpAddress SENT),
-        way!("a group that nobody joined, v4", Receiver, tx "", rx "", Nobody, Four(|frame| {
+        way!("a group not joined, v4", Receiver, tx "", rx "", Nobody, Four(|frame| {
             frame[..6].copy_from_slice(&[1, 0, 0x5e, 1, 2, 3]);
             frame[30..34].copy_from_slice(&[239, 1, 2, 3]);
         }), OtherHost SENT),
-        way!("a group that nobody joined, v6", Receiver, tx "", rx "", Nobody, Six(|frame| {
+        way!("a group not joined, v6", Receiver, tx "", rx "", Nobody, Six(|frame| {
             frame[..6].copy_from_slice(&[0x33, 0x33, 1, 2, 3, 4]);
             frame[38..54].copy_from_slice(&[0xff, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
         }), OtherHost SENT),
@@ -287,12 +287,12 @@ fn ways() -> Vec<Way> {
         way!("UDP's checksum, v4", Receiver, tx "", rx "", Listener::Udp(AT_4), Four(|frame| frame[40..42].copy_from_slice(&[0xba, 0xd1])), Checksum SENT),
         way!("UDP's checksum, v6", Receiver, tx "", rx "", Listener::Udp(AT_6), Six(|frame| frame[60..62].copy_from_slice(&[0xba, 0xd1])), Checksum SENT),
         way!("TCP's checksum, v4", Receiver, tx "", rx "", Tcp(AT_4), Four(|frame| tcp_4(frame, 5, 4, false)), Checksum SENT),
-        way!("TCP without a use for it, v4", Receiver, tx "", rx "", Tcp(AT_4), Four(|frame| tcp_4(frame, 5, 4, true)), Tcp SENT),
-        way!("nobody listens, v4", Receiver, tx "", rx "", Nobody, TO_4, NoSocket SENT),
-        way!("nobody listens, v6", Receiver, tx "", rx "", Nobody, TO_6, NoSocket SENT),
-        way!("nobody listens to TCP, v4", Receiver, tx "", rx "", Nobody, Four(|frame| tcp_4(frame, 5, 2, true)), NoSocket SENT),
+        way!("a useless TCP segment, v4", Receiver, tx "", rx "", Tcp(AT_4), Four(|frame| tcp_4(frame, 5, 4, true)), Tcp SENT),
+        way!("no socket, v4", Receiver, tx "", rx "", Nobody, TO_4, NoSocket SENT),
+        way!("no socket, v6", Receiver, tx "", rx "", Nobody, TO_6, NoSocket SENT),
+        way!("no TCP socket, v4", Receiver, tx "", rx "", Nobody, Four(|frame| tcp_4(frame, 5, 2, true)), NoSocket SENT),
         way!("a socket of another address", Receiver, tx "", rx "", Listener::Udp("198.19.0.2:4321"), TO_4, NoSocket SENT),
-        way!("a broadcast that nobody listens to, v4", Receiver, tx "", rx "", Nobody,
+        way!("a broadcast without a socket, v4", Receiver, tx "", rx "", Nobody,
             Four(|frame| { frame[..6].fill(0xff); frame[30..34].fill(0xff); }), NoSocket SENT),
         way!("a socket's filter, v4", Receiver, tx "", rx "", Filtered(AT_4), TO_4, SocketFilter SENT),
         way!("a socket's filter, v6", Receiver, tx "", rx "", Filtered(AT_6), TO_6, SocketFilter SENT),
@@ -321,7 +321,7 @@ fn ways() -> Vec<Way> {
         way!("xfrm blocks what is forwarded, v4", Receiver, tx "", rx router!("ip xfrm policy add src 198.18.0.1 dir fwd action block"), Nobody, Four(forwarded_4), Ipsec SENT),
         way!("xfrm blocks what is forwarded, v6", Receiver, tx "", rx router!("ip xfrm policy add src 2001:2::1 dir fwd action block"), Nobody, Six(forwarded_6), Ipsec SENT),
         way!("xfrm blocks what a router sends, v4", Receiver, tx "", rx router!("ip xfrm policy add dst 192.0.2.9 dir out action block"), Nobody, Four(forwarded_4), Ipsec SENT),
-        // Smaller than these packets, and larger than the router's own.
+        // Smaller than these packets, larger than the router's own.
         way!("a router's queueing discipline", Receiver, tx "", rx router!("tc qdisc add dev tap root tbf rate 1mbit burst 500 limit 4000"), Nobody,
             Four(|frame| { forwarded_4(frame); larger_4(frame, 600); }), Qdisc SENT),
         way!("a router's neighbour, v4", Receiver, tx "",
@@ -354,7 +354,7 @@ impl<'s> Watched<'s> {
         Self { side, interfaces, watch, before }
     }
 
-    /// What is wrong with its lines, once they explain everything or do not within seconds.
+    /// The first error in its lines, after they explain everything or a timeout of seconds.
     fn fault(&self, sent: u64, delivered: &impl Fn() -> u64, expected: &[(Place, u64)]) -> Option<String> {
         let drivers = Drivers::built_in();
         let close = || {
@@ -399,7 +399,7 @@ impl Way {
         self.traffic.send(&scene);
         let delivered = || socket.delivered();
         let sent = match self.at {
-            // What a limit let through went on to somebody else's ledger.
+            // Packets within the limit go on to the other side's ledger.
             Sender => self.lost.iter().map(|(_, packets)| packets).sum(),
             Receiver => SENT,
         };
@@ -460,7 +460,7 @@ impl Traffic {
                 let to: SocketAddr = to.parse().unwrap();
                 let send = || {
                     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
-                    // A refusal at once is one of the losses, and counted as such.
+                    // An immediate error is one of the losses, and counted as such.
                     (0..SENT).for_each(|_| _ = socket.send_to(&vec![0; *bytes], to));
                 };
                 scene.lab.tx().run(send).unwrap();
@@ -496,7 +496,7 @@ impl Traffic {
     }
 }
 
-/// Rows beside each other: most of the time they wait for the kernel to attach and detach programs.
+/// Rows run in parallel: most of the time they wait for the kernel to attach and detach programs.
 fn all_of(at: At) {
     const AT_ONCE: usize = 4;
     let ways = ways();

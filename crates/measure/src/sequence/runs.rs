@@ -1,10 +1,10 @@
 //! Which packet first had a number above another: the highest numbers so far and when each was reached.
 
-/// The rises of the highest number, as runs in which number and arrival grow together; the oldest give way.
+/// The rises of the highest number, as runs in which number and arrival grow together; the oldest are evicted.
 #[derive(Debug, Clone)]
 pub(super) struct Runs {
     runs: [Consecutive; MOST],
-    /// Runs there have ever been; the newest stands at `(made − 1) % MOST`.
+    /// Runs created so far; the newest is at `(made − 1) % MOST`.
     made: usize,
 }
 
@@ -41,8 +41,8 @@ impl Runs {
         self.made += 1;
     }
 
-    /// How many packets packet `arrival` came after the first with a number above its own, and whether that is only
-    /// known to be the least.
+    /// How many packets packet `arrival` came after the first with a number above its own, and whether that is only a lower
+    /// bound.
     pub(super) fn extent(&self, number: u64, arrival: u64) -> (u64, bool) {
         let kept = self.made.min(MOST);
         let mut first = None;
@@ -54,7 +54,7 @@ impl Runs {
             let offset = (number + 1).saturating_sub(run.number);
             first = Some((run.arrival + offset, offset == 0 && back == kept && self.made > MOST));
         }
-        let (first, is_least) = first.expect("the highest number is above one that was overtaken");
+        let (first, is_least) = first.expect("the highest number is above any overtaken one");
         (arrival - first, is_least)
     }
 }

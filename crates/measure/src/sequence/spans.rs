@@ -1,17 +1,17 @@
-//! What several readers saw of one stream, put together.
+//! Merges what several readers saw of one stream.
 
 use serde::{Deserialize, Serialize};
 
 /// Where numbers start, so that some lie before the first.
 pub(super) const ORIGIN: u64 = 1 << 32;
-/// The largest number of packets that may be missing in a row before they are believed to be.
+/// The largest gap that is accepted without confirmation.
 pub(super) const JUMP: u32 = 1 << 20;
 
 /// What one reader counted; made by [`SequenceTracker::counts`](super::SequenceTracker::counts).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SequenceCounts {
     spans: Vec<Span>,
-    /// Spans that gave way to newer ones, what was missing in them, and their packets.
+    /// Evicted spans: their number, missing numbers and packets.
     forgotten: u64,
     forgotten_lost: u64,
     forgotten_distinct: u64,
@@ -32,55 +32,55 @@ pub(super) struct Span {
     pub(super) first: u64,
     /// The number after the highest.
     pub(super) end: u64,
-    /// Numbers that came, each counted once.
+    /// Distinct numbers received.
     pub(super) distinct: u64,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
 }
 
-/// What the sequence numbers of a stream told.
+/// Loss and order from the sequence numbers of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SequenceSummary {
-    /// Numbers that came, each counted once.
+    /// Distinct numbers received.
     pub received: u64,
-    /// Numbers between the lowest and the highest that did not come; `null` when the numbers of several senders seem
+    /// Numbers between the lowest and the highest that were not received; `null` when the numbers of several senders seem
     /// to be mixed.
     pub lost: Option<u64>,
-    /// Share of the numbers that did not come, 0..=1.
+    /// Share of the numbers not received, 0..=1.
     pub lost_ratio: Option<f64>,
-    /// Packets that came after one with a higher number (RFC 4737, 3.3), within one queue or socket.
+    /// Packets received after one with a higher number (RFC 4737, 3.3), within one queue or socket.
     pub reordered: u64,
-    /// Mean reordering extent in packets (RFC 4737, 4.2): how many packets after the first that overtook it.
+    /// Mean reordering extent in packets (RFC 4737, 4.2): packets received since the first one that overtook it.
     pub reorder_extent_mean_packets: Option<f64>,
     /// Largest reordering extent in packets.
     pub reorder_extent_max_packets: Option<u64>,
-    /// Reordered packets whose extent may be larger than counted: what overtook them was too long ago.
+    /// Reordered packets whose extent may be larger than counted: the packet that overtook them is no longer known.
     pub reorder_extents_at_least: u64,
-    /// Packets with a number that had come before, within the last 4096 numbers.
+    /// Duplicates within the last 4096 numbers.
     pub duplicates: u64,
-    /// Packets behind by more than 4096 numbers: reordered or duplicate, nobody can tell.
+    /// Packets behind by more than 4096 numbers: either reordered or duplicate.
     pub late: u64,
-    /// Packets with a number so far ahead, and without a neighbour, that it was not believed.
+    /// Packets with an implausible number: too far ahead, and without a neighbour.
     pub strays: u64,
-    /// Times that the sender started again.
+    /// How often the sender restarted.
     pub restarts: u64,
 }
 
-/// What somebody else counted of one stream, a program in the kernel say; as [`SequenceSummary`] has them.
+/// Counts of one stream from elsewhere, for example a BPF program; fields as in [`SequenceSummary`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CountedSequence {
-    /// The lowest number since the sender last started.
+    /// The lowest number since the sender's last start.
     pub first: u32,
     /// Numbers from the lowest to the highest since then, both included.
     pub span: u64,
-    /// Numbers of those that came, each counted once.
+    /// Distinct numbers of those that were received.
     pub distinct: u64,
-    /// When the first and the last of them came, in nanoseconds.
+    /// Arrival of the first and the last of them, in nanoseconds.
     pub arrived_ns: [u64; 2],
-    /// Times the sender started again, and what came and was missing before the last time.
+    /// Restarts of the sender, and numbers received and missing before the last one.
     pub restarts: u64,
-    /// Numbers that came before the last start.
+    /// Numbers received before the last start.
     pub distinct_before: u64,
     /// Numbers that were missing before the last start.
     pub lost_before: u64,
@@ -90,11 +90,11 @@ pub struct CountedSequence {
     pub extent_sum: u64,
     /// The largest of their extents.
     pub extent_max: u64,
-    /// Packets with a number that had come before.
+    /// Duplicates.
     pub duplicates: u64,
-    /// Packets too far behind to know.
+    /// Packets too far behind to classify.
     pub late: u64,
-    /// Packets too far ahead to be believed.
+    /// Packets too far ahead to be plausible.
     pub strays: u64,
 }
 
@@ -120,9 +120,9 @@ impl From<CountedSequence> for SequenceCounts {
     }
 }
 
-/// Spans that are remembered apart.
+/// The most spans kept separately.
 const MOST_SPANS: usize = 8;
-/// Packets a start, below which the numbers are taken for those of several senders.
+/// With fewer packets per start than this, the numbers are attributed to several senders.
 const LEAST_A_START: u64 = 16;
 
 impl SequenceCounts {
@@ -160,7 +160,7 @@ impl Span {
     }
 
     /// Whether another reader's span, which begins later, belongs to the same start of the sender: both were read at
-    /// the same time, or the numbers go on where a flow went over.
+    /// the same time, or the numbers continue where a flow moved to another reader.
     fn goes_on_in(&self, later: &Self) -> bool {
         const OVERTAKEN: u64 = 64;
         let goes_on = later.first + OVERTAKEN >= self.end
@@ -171,13 +171,13 @@ impl Span {
     }
 }
 
-/// A sender's start, as several readers saw it.
+/// A sender's start, as seen by several readers.
 struct Start {
     span: Span,
     readers: Vec<usize>,
 }
 
-/// The senders' starts behind readers' spans: each reader tells its own apart, and shares each with others.
+/// Groups readers' spans by the sender's start: each reader separates its own spans, and shares starts with others.
 fn starts(readers: &[SequenceCounts]) -> Vec<Span> {
     let each = readers.iter().enumerate();
     let mut spans: Vec<(usize, Span)> =
@@ -197,7 +197,7 @@ fn starts(readers: &[SequenceCounts]) -> Vec<Span> {
 }
 
 impl SequenceSummary {
-    /// Puts together what several readers saw of one stream; `None` when none saw any.
+    /// Merges the counts of several readers of one stream; `None` when all are empty.
     pub fn of(readers: &[SequenceCounts]) -> Option<Self> {
         let starts = starts(readers);
         if starts.is_empty() {
@@ -210,7 +210,7 @@ impl SequenceSummary {
         let lost = starts.iter().map(Span::lost).sum::<u64>() + sum(|reader| reader.forgotten_lost);
         let restarts = starts.len() as u64 - 1 + forgotten;
         let is_mixed = restarts >= MOST_SPANS as u64 && received / (restarts + 1) < LEAST_A_START;
-        // What one reader of several forgot, another may have seen.
+        // Another reader may have seen what one reader evicted.
         let is_known = !is_mixed && (forgotten == 0 || readers.len() == 1);
         let reordered = sum(|reader| reader.reordered);
         Some(Self {

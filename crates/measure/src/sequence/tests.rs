@@ -1,7 +1,7 @@
 use super::*;
 use crate::random::Random;
 
-/// Takes numbers in this order; the packet of number n was sent at n + 1.
+/// Records numbers in this order; the packet of number n was sent at n + 1.
 fn after(numbers: &[u32]) -> SequenceTracker {
     let mut tracker = SequenceTracker::new();
     for (at, number) in numbers.iter().enumerate() {
@@ -25,7 +25,7 @@ fn a_stream_in_order_loses_nothing() {
 
 #[test]
 fn lost_reordered_and_duplicate_packets_are_what_the_script_says() {
-    // 3 and 4 are lost; 6 comes two packets late, 1 again, 9 once more at the end.
+    // 3 and 4 are lost; 6 comes two packets late, 1 and 9 are duplicates.
     let got = summary(&[after(&[0, 1, 2, 5, 7, 8, 6, 1, 9, 10, 9])]);
     assert_eq!((got.received, got.lost, got.duplicates, got.reordered), (9, Some(2), 2, 1));
     assert_eq!((got.late, got.strays, got.restarts), (0, 0, 0));
@@ -72,7 +72,7 @@ fn extents_are_those_of_a_plain_search() {
 
 #[test]
 fn what_overtook_too_long_ago_has_a_least_extent() {
-    // Every second number is missing: a run each.
+    // Every second number is missing: one run per number.
     let mut tracker = after(&(0..100).map(|n| 2 * n).collect::<Vec<_>>());
     assert_eq!(tracker.observe(1, 2, 0), Placed::Reordered { extent: 32 });
     assert_eq!(summary(&[tracker]).reorder_extents_at_least, 1);
@@ -117,7 +117,7 @@ fn a_sender_without_times_is_believed_to_start_again_at_its_second_packet() {
     });
     assert_eq!(tracker.observe(0, 0, 0), Placed::Late);
     assert_eq!(tracker.observe(1, 0, 0), Placed::Restart);
-    // And so is one whose host was restarted, and its clock with it.
+    // A restarted host restarts its clock too.
     let mut tracker = SequenceTracker::new();
     (0..10_000).for_each(|number| {
         tracker.observe(number, 5_000_000, 0);
@@ -154,7 +154,7 @@ fn hostile_numbers_cost_accuracy_and_no_memory() {
     }
     let counts = tracker.counts();
     let got = SequenceSummary::of(&[counts]).unwrap();
-    assert_eq!(got.lost, None, "nobody believes {got:?}");
+    assert_eq!(got.lost, None, "{got:?} is not plausible");
     assert!(size_of::<SequenceTracker>() < 2048);
     assert!(tracker.counts().spans_kept() <= 8);
 }
@@ -176,7 +176,7 @@ fn readers_that_share_two_starts_find_two() {
     for start in 0..2u64 {
         for number in 0..1000u32 {
             let now = start * 1_000_000 + u64::from(number);
-            // 500 of each start is lost.
+            // Number 500 of each start is lost.
             if number != 500 {
                 readers[number as usize % 2].observe(number, now + 1, now);
             }
@@ -227,7 +227,7 @@ fn many_that_follow_at_once_are_one_after_the_other() {
                 next = next.wrapping_add(1);
             });
         }
-        // One that is missed, one that came, one that is too long ago or not.
+        // A missing one, a received one, and ones inside and outside the window.
         for number in
             [start.wrapping_add(1), next.wrapping_sub(1), next.wrapping_sub(4096), next.wrapping_sub(4097)]
         {

@@ -4,7 +4,7 @@
 use super::Machine;
 use crate::{
     agenda::Event,
-    outcome::{LossStage, Transaction, TransactionKind},
+    outcome::{BufferLevel, LossStage, Transaction, TransactionKind},
     stages::{bus::Slot, packet_buffer::Frame},
 };
 
@@ -49,6 +49,7 @@ impl Machine {
             self.tally.no_descriptor_arrivals += 1;
         }
         if self.ports[port].fifo.push(self.now_ps, frame) {
+            self.record_level(port);
             self.pump(port);
         } else {
             self.tally.lose(LossStage::PacketBuffer);
@@ -91,9 +92,11 @@ impl Machine {
         if ring.on_chip > self.costs.fetch_below || ring.fetching > 0 || ring.fetchable() == 0 {
             return;
         }
+        let mut stopped = false;
         let mut count = ring.fetchable().min(u64::from(self.costs.on_chip - ring.on_chip)) as u32;
         if self.costs.stop_above_bytes.is_some_and(|bytes| self.ports[q.port].fifo.bytes() > bytes) {
-            count = count.min(self.costs.fetch_batch);
+            stopped = count > self.costs.stop_after;
+            count = count.min(self.costs.stop_after);
         }
         ring.fetched += u64::from(count);
         ring.fetching = count;
@@ -104,6 +107,9 @@ impl Machine {
             self.record(TransactionKind::Fetch, port, slot);
             end_ps = slot.end_ps;
             left -= burst;
+        }
+        if stopped {
+            self.record(TransactionKind::Stop, port, Slot { start_ps: end_ps, end_ps });
         }
         if end_ps > self.now_ps {
             self.agenda.push(end_ps, Event::Fetched(queue as u16));
@@ -124,6 +130,7 @@ impl Machine {
     /// A frame has reached memory.
     pub(super) fn stored(&mut self, port: usize) {
         let Some(frame) = self.ports[port].fifo.pop(self.now_ps) else { return };
+        self.record_level(port);
         let queue = usize::from(frame.queue);
         let q = &mut self.queues[queue];
         q.stored.push(frame);
@@ -218,6 +225,15 @@ impl Machine {
         let waiting = if polled { &mut self.cpus[cpu].polls } else { &mut self.cpus[cpu].interrupts };
         waiting.push_back(queue as u16);
         self.kick(cpu);
+    }
+
+    /// Keeps how full a packet buffer is, for the trace.
+    #[inline]
+    fn record_level(&mut self, port: usize) {
+        if self.now_ps < self.trace_ps {
+            let bytes = self.ports[port].fifo.bytes();
+            self.levels.push(BufferLevel { port: port as u32, at_ps: self.now_ps, bytes });
+        }
     }
 
     /// Keeps a bus transaction for the trace.

@@ -6,8 +6,8 @@
 use super::{Machine, cpu::Step};
 use crate::{
     agenda::Event,
-    outcome::{LossStage, TransactionKind},
-    stages::{bus::Slot, packet_buffer::Frame},
+    outcome::{CpuFunction, LossStage, TransactionKind},
+    stages::{buffers::BufferTime, bus::Slot, packet_buffer::Frame},
 };
 
 impl Machine {
@@ -22,6 +22,7 @@ impl Machine {
     /// Chooses a CPU's next step.
     fn choose(&mut self, cpu: usize) {
         if let Some(queue) = self.cpus[cpu].interrupts.pop_front() {
+            self.tally.spend(CpuFunction::Interrupt, self.costs.irq_ps);
             return self.begin(cpu, Step::Interrupt(queue), self.costs.irq_ps);
         }
         let program = self.waiting_program(cpu);
@@ -51,9 +52,13 @@ impl Machine {
         match program {
             Step::Read(thread) => {
                 let cost_ps = self.read_ps(usize::from(thread));
+                self.tally.spend(CpuFunction::Program, cost_ps);
                 self.begin(cpu, program, cost_ps);
             }
-            _ => self.begin(cpu, program, self.costs.sender_ps),
+            _ => {
+                self.tally.spend(CpuFunction::Sender, self.costs.sender_ps);
+                self.begin(cpu, program, self.costs.sender_ps);
+            }
         }
     }
 
@@ -119,6 +124,7 @@ impl Machine {
         q.refilling = false;
         self.tally.polls += 1;
         if self.costs.poll_ps > 0 {
+            self.tally.spend(CpuFunction::Poll, self.costs.poll_ps);
             self.begin(cpu, Step::StartPoll, self.costs.poll_ps);
         } else {
             self.continue_poll(cpu, queue);
@@ -151,7 +157,15 @@ impl Machine {
         let q = &mut self.queues[usize::from(queue)];
         let bytes = q.stored.front().map_or(0, |frame| frame.bytes);
         let buffer_ps = q.allocator.frame_taken(bytes);
-        let frame_ps = if q.bypassed { self.costs.bypass_ps } else { self.costs.frame_ps };
+        let frame_ps = if q.bypassed {
+            self.tally.spend(CpuFunction::Program, self.costs.bypass_ps);
+            self.costs.bypass_ps
+        } else {
+            self.tally.spend(CpuFunction::Driver, self.costs.driver_ps);
+            self.tally.spend(CpuFunction::Stack, self.costs.stack_ps);
+            self.costs.driver_ps + self.costs.stack_ps
+        };
+        self.tally.spend(CpuFunction::Copy, buffer_ps);
         self.begin(cpu, Step::Take(queue), frame_ps + buffer_ps);
     }
 
@@ -194,17 +208,24 @@ impl Machine {
     fn refill(&mut self, cpu: usize, queue: u16) -> bool {
         let q = &mut self.queues[usize::from(queue)];
         let most = q.to_refill.min(q.descriptors.until_tail());
-        let (mut count, mut cost_ps) = (0, 0);
+        let (mut count, mut cost) = (0, BufferTime::default());
         while count < most {
-            let Some(ps) = q.allocator.take() else { break };
-            cost_ps += ps;
+            let Some(time) = q.allocator.take() else { break };
+            cost.add(time);
             count += 1;
         }
         if count == 0 {
             q.starved = q.to_refill > 0;
             return false;
         }
-        self.begin(cpu, Step::Refill(queue, count), cost_ps);
+        self.tally.spend(CpuFunction::Reset, cost.reset_ps);
+        self.tally.spend(CpuFunction::Allocate, cost.allocate_ps);
+        self.tally.spend(CpuFunction::Pages, cost.pages_ps);
+        let closed_ps = self.memory.closed_ps(cost.allocate_ps + cost.pages_ps);
+        if closed_ps > 0 {
+            self.bus.close(self.now_ps, closed_ps);
+        }
+        self.begin(cpu, Step::Refill(queue, count), cost.total_ps());
         true
     }
 

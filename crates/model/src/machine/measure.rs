@@ -2,7 +2,10 @@
 
 use super::{Machine, cpu::Busy, tally::Snapshot};
 use crate::{
-    outcome::{Counters, CpuTime, Level, Loss, LossStage, Occupancy, Outcome, QueueOutcome, Sample},
+    outcome::{
+        Counters, CpuFunction, CpuTime, FunctionTime, Level, Loss, LossStage, Occupancy, Outcome,
+        QueueOutcome, Sample,
+    },
     units::{PS_PER_S, seconds},
 };
 
@@ -130,7 +133,19 @@ impl Machine {
         let sum = |select: fn(&Busy) -> u64| {
             seconds(self.cpus.iter().map(|cpu| select(&cpu.busy_until(drained_ps))).sum())
         };
+        let all_ps = self.tally.by_function.iter().sum::<u64>().max(1);
+        let functions = CpuFunction::ALL
+            .into_iter()
+            .map(|function| (function, self.tally.by_function[function as usize]))
+            .filter(|(_, ps)| *ps > 0)
+            .map(|(function, ps)| FunctionTime {
+                function,
+                cpu_s: seconds(ps),
+                busy_ratio: ps as f64 / all_ps as f64,
+            })
+            .collect();
         Outcome {
+            functions,
             duration_s: seconds(self.tally.end_ps),
             window_s: seconds(window_ps),
             drained_s: seconds(drained_ps),
@@ -148,6 +163,7 @@ impl Machine {
             occupancy: self.tally.occupancy,
             series: self.tally.series,
             trace: self.trace,
+            levels: self.levels,
             clock_ps: self.bus.clock_ps(),
         }
     }

@@ -3,7 +3,7 @@
 use super::cpu::Busy;
 use crate::{
     config::RunLength,
-    outcome::{Counters, LossStage, Occupancy, Sample},
+    outcome::{Counters, CpuFunction, LossStage, Occupancy, Sample},
     units::ps_from_us,
 };
 
@@ -18,6 +18,8 @@ pub(super) struct Tally {
     pub(super) delivered_bytes: u64,
     pub(super) lost: [u64; LossStage::ALL.len()],
     pub(super) by_queue: Vec<u64>,
+    /// CPU time by function, in picoseconds.
+    pub(super) by_function: [u64; CpuFunction::ALL.len()],
     /// The next time at which something is noted down.
     pub(super) next_mark_ps: u64,
     pub(super) warm_ps: u64,
@@ -54,6 +56,7 @@ impl Tally {
             delivered_bytes: 0,
             lost: [0; LossStage::ALL.len()],
             by_queue: Vec::new(),
+            by_function: [0; CpuFunction::ALL.len()],
             next_mark_ps: warm_ps.min(end_ps / samples),
             warm_ps,
             end_ps,
@@ -70,6 +73,11 @@ impl Tally {
     #[inline]
     pub(super) fn lose(&mut self, place: LossStage) {
         self.lost[place as usize] += 1;
+    }
+
+    #[inline]
+    pub(super) fn spend(&mut self, function: CpuFunction, ps: u64) {
+        self.by_function[function as usize] += ps;
     }
 
     #[inline]

@@ -1,5 +1,6 @@
-//! Every figure that the paper publishes beside the model's.
+//! Every figure of the paper beside the model's, and what the comparison is worth.
 
+use measure::PublishedFigure;
 use serde::Serialize;
 
 use super::{
@@ -9,87 +10,111 @@ use super::{
 };
 use crate::stages::buffers::BufferPolicy;
 
-/// A published figure and the model's.
+/// A deviation up to this share of the paper's value counts as reproduced.
+const REPRODUCED_WITHIN: f64 = 0.1;
+
+/// A figure of the paper and the model's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Where the paper has it.
-    pub place: &'static str,
-    /// The paper's value.
-    pub published: f64,
+    /// The paper's side: name, unit, place and value, and whether the paper prints that value.
+    pub paper: &'static PublishedFigure,
     /// The model's value.
     pub model: f64,
-    /// Whether the model was given the value, or a parameter was fixed by it; the others follow from the machine.
-    pub given: bool,
+    /// Whether it could have come out otherwise.
+    pub basis: Basis,
+}
+
+/// Where the model's value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// It is a parameter, or follows from parameters by construction.
+    Given,
+    /// It fixed a parameter, or is computed from the figure that did.
+    Fitted,
+    /// Nothing was set by it.
+    Follows,
 }
 
 impl Figure {
     /// As the record has it.
     pub fn recorded(&self) -> measure::Figure {
         measure::Figure {
-            figure: self.name.into(),
-            unit: self.unit.into(),
-            published: self.published,
             measured: Some(self.model),
-            place: self.place.into(),
-            measured_at: if self.given { "given to the model, or fixed by it".into() } else { String::new() },
+            given: self.basis != Basis::Follows,
+            measured_at: self.verdict().into(),
+            ..measure::Figure::of(self.paper)
         }
     }
 
-    /// Model ÷ published − 1; absolute when zero was published.
+    /// Model ÷ paper − 1.
     pub fn deviation(&self) -> f64 {
-        if self.published == 0.0 { self.model } else { self.model / self.published - 1.0 }
+        self.model / self.paper.value - 1.0
+    }
+
+    /// What the agreement or disagreement says, in a word or two.
+    pub fn verdict(&self) -> &'static str {
+        match self.basis {
+            Basis::Given => "given",
+            Basis::Fitted => "fitted",
+            Basis::Follows if self.deviation().abs() <= REPRODUCED_WITHIN => "reproduced",
+            Basis::Follows => "not reproduced",
+        }
+    }
+
+    /// Whether the paper prints the value.
+    pub fn is_derived(&self) -> bool {
+        !self.paper.derived_from.is_empty()
     }
 }
 
-/// Computes every figure of the paper: two traces, two floods and the curve's decisive points.
+/// Computes every figure of the paper: two traces, floods and the curve's decisive points.
 ///
 /// # Errors
 /// [`RdrError::Machine`] when the machine cannot be simulated.
 pub fn rdr_figures() -> Result<Vec<Figure>, RdrError> {
     let trace = BusTrace::simulate(BufferPolicy::Realloc)?.regimes;
-    let received = |payload, ports, policy| -> Result<f64, RdrError> {
+    let point = |payload, ports, policy, name: &str| -> Result<f64, RdrError> {
         let result = RdrPoint { payload, ports, policy }.compute()?;
-        Ok(result.point.values["received_bps"].as_f64().unwrap_or(0.0))
+        Ok(result.point.values[name].as_f64().unwrap_or(0.0))
     };
-    let realloc = |payload| received(payload, 1, BufferPolicy::Realloc);
-    let recycle = |payload| received(payload, 1, BufferPolicy::Recycle);
+    let received = |payload, policy| point(payload, 1, policy, "received_bps");
+    let realloc = |payload| received(payload, BufferPolicy::Realloc);
+    let recycle = |payload| received(payload, BufferPolicy::Recycle);
     let [lost, lost_recycling] =
         [flooded(BufferPolicy::Realloc)?.lost_pps(), flooded(BufferPolicy::Recycle)?.lost_pps()];
+    let at_line_rate = |policy| point(46, 1, policy, "lost_pps");
+    let less_at_line_rate = 1.0 - at_line_rate(BufferPolicy::Recycle)? / at_line_rate(BufferPolicy::Realloc)?;
     let at_46 = realloc(46)?;
-    let two_ports = received(46, 2, BufferPolicy::Realloc)?;
+    let two_ports = point(46, 2, BufferPolicy::Realloc, "received_bps")?;
     let slope = (realloc(190)? - at_46) / f64::from(190 - 46) / 1e9;
-    let figure =
-        |name, unit, place, published, model| Figure { name, unit, place, published, model, given: false };
-    let given =
-        |name, unit, place, published, model| Figure { name, unit, place, published, model, given: true };
+    let stumble_bps = trace.stumble_frames_per_us * 1e6 * 64.0 * 8.0;
+    let figure = |id: &str, basis, model| Figure { paper: PublishedFigure::shipped(id), model, basis };
     Ok(vec![
-        given("frame to frame, smooth regime", "CLK", "Fig. 7", 54.0, trace.smooth_spacing_clk),
-        figure("gap between frames, smooth regime", "CLK", "Fig. 7", 45.0, trace.smooth_gap_clk),
-        given("four frames to their write-back", "CLK", "Fig. 7", 25.0, trace.write_back_delay_clk),
-        figure("frames between fetches of descriptors", "frames", "Fig. 7", 64.0, trace.frames_per_fetch),
-        figure("groups of 16 in one fetch", "groups", "Fig. 7", 4.0, trace.reads_per_fetch),
-        given("least gap when catching up", "CLK", "text", 7.0, trace.least_gap_clk),
-        figure("smooth regime ends", "CLK", "Fig. 5, 7", 14_500.0, trace.smooth_clk),
-        given("gaps in the stumble regime", "CLK", "Fig. 5, 7", 4_000.0, trace.stumble_gap_clk),
-        figure("frames in the stumble regime", "1/us", "text", 0.3, trace.stumble_frames_per_us),
-        figure("peak bus rate", "MB/s", "text", 250.0, trace.peak_bytes_per_s / 1e6),
-        given("slope of the receive curve below 200 B", "Gb/s per B", "Fig. 4", 0.004, slope),
-        figure("received at 46 B, text", "Gb/s", "text", 0.28, at_46 / 1e9),
-        given("received at 46 B", "Mb/s", "Fig. 4, 9", 256.0, at_46 / 1e6),
-        figure("received at 100 B", "Mb/s", "Fig. 4, 9", 472.0, realloc(100)? / 1e6),
-        figure("received at 160 B", "Mb/s", "Fig. 4, 9", 712.0, realloc(160)? / 1e6),
-        figure("payload from which nothing is lost", "B", "Fig. 4", 200.0, lossless_payload()?),
-        figure("two ports over one, each at 46 B", "ratio", "Fig. 4", 1.0, two_ports / at_46),
-        given("lost of 1 Mpps", "kpps", "text", 500.0, lost / 1e3),
-        given("recycling: lost of 1 Mpps", "kpps", "Fig. 9", 300.0, lost_recycling / 1e3),
-        given("recycling: less lost of 1 Mpps", "%", "Fig. 9", 40.0, (1.0 - lost_recycling / lost) * 100.0),
-        given("recycling: received at 46 B", "Mb/s", "Fig. 9", 358.0, recycle(46)? / 1e6),
-        figure("recycling: received at 100 B", "Mb/s", "Fig. 9", 661.0, recycle(100)? / 1e6),
-        figure("recycling: received at 160 B", "Mb/s", "Fig. 9", 899.0, recycle(160)? / 1e6),
+        figure("rdr.frame-to-frame", Basis::Given, trace.smooth_spacing_clk),
+        figure("rdr.gap", Basis::Given, trace.smooth_gap_clk),
+        figure("rdr.write-back", Basis::Given, trace.write_back_delay_clk),
+        figure("rdr.frames-per-fetch", Basis::Given, trace.frames_per_fetch),
+        figure("rdr.groups-per-fetch", Basis::Given, trace.reads_per_fetch),
+        figure("rdr.least-gap", Basis::Given, trace.least_gap_clk),
+        figure("rdr.slope", Basis::Fitted, slope),
+        figure("rdr.lost", Basis::Fitted, lost / 1e3),
+        figure("rdr.less-lost", Basis::Fitted, (1.0 - lost_recycling / lost) * 100.0),
+        figure("rdr.recycled-lost", Basis::Fitted, lost_recycling / 1e3),
+        figure("rdr.received-46", Basis::Fitted, at_46 / 1e6),
+        figure("rdr.received-100", Basis::Fitted, realloc(100)? / 1e6),
+        figure("rdr.received-160", Basis::Fitted, realloc(160)? / 1e6),
+        figure("rdr.recycled-46", Basis::Fitted, recycle(46)? / 1e6),
+        figure("rdr.recycled-100", Basis::Fitted, recycle(100)? / 1e6),
+        figure("rdr.recycled-160", Basis::Follows, recycle(160)? / 1e6),
+        figure("rdr.smooth-ends", Basis::Follows, trace.smooth_clk),
+        figure("rdr.peak-bus", Basis::Follows, trace.peak_bytes_per_s / 1e6),
+        figure("rdr.lossless", Basis::Follows, lossless_payload()?),
+        figure("rdr.two-ports", Basis::Follows, two_ports / at_46),
+        figure("rdr.stumble-throughput", Basis::Follows, stumble_bps / 1e9),
+        figure("rdr.stumble-gap", Basis::Follows, trace.stumble_gap_clk),
+        figure("rdr.stumble-rate", Basis::Follows, trace.stumble_frames_per_us),
+        figure("rdr.less-lost-line-rate", Basis::Follows, less_at_line_rate * 100.0),
     ])
 }
 

@@ -9,6 +9,7 @@ use crate::{
         app::App,
         buffers::{BufferPolicy, Buffers},
         bus::{Bus, BusKind},
+        memory::Memory,
         moderation::{Moderation, ModerationMode},
         packet_buffer::PacketBuffer,
         poll::Poll,
@@ -39,7 +40,16 @@ pub fn rdr_machine(policy: BufferPolicy, ports: u32) -> Config {
             address_clocks: 2,
             ..Bus::default()
         },
-        ring: Ring { descriptors: 256, fetch_below: 0, writeback_delay_ns: 25.0 * CLK_NS, ..Ring::default() },
+        memory: Memory::default(),
+        ring: Ring {
+            descriptors: 256,
+            fetch_below: 0,
+            writeback_delay_ns: 25.0 * CLK_NS,
+            // "nearly full": seven eighths
+            stop_above_bytes: Some(42 * 1024),
+            stop_after: 4,
+            ..Ring::default()
+        },
         // InterruptThrottleRate 8000
         moderation: Moderation { mode: ModerationMode::Throttle, rx_usecs: 125.0, rx_frames: 0 },
         poll: Poll {
@@ -47,16 +57,14 @@ pub fn rdr_machine(policy: BufferPolicy, ports: u32) -> Config {
             refill_after: 0,
             irq_ns: 1000.0,
             poll_ns: 0.0,
-            driver_ns: 953.0,
+            driver_ns: 1420.0,
             ..Poll::default()
         },
         buffers: Buffers {
             policy,
-            reset_ns: 476.0,
-            // 238 cycles of 2.4 GHz
-            slab_ns: 99.0,
-            page_batch_ns: 4000.0 * CLK_NS,
-            free_burst: 170,
+            // 19 cycles of 2.4 GHz: what page_pool needs for a buffer that it has
+            reset_ns: 8.0,
+            slab_ns: 571.0,
             ..Buffers::default()
         },
         // what the stack does with a raw frame is part of driver_ns: the paper's frames end there
@@ -80,8 +88,8 @@ pub(super) fn traced_on(mut config: Config) -> Result<Outcome, ConfigError> {
     simulate(&config)
 }
 
-/// Length of the trace: 40 000 CLK.
-pub(super) const TRACE_US: f64 = 40_000.0 * CLK_NS / 1000.0;
+/// Length of the trace: until the packet buffer is full.
+pub(super) const TRACE_US: f64 = 100_000.0 * CLK_NS / 1000.0;
 
 /// A flood of a million smallest frames per second, as the paper's loss figures have it.
 pub(super) fn flooded(policy: BufferPolicy) -> Result<Outcome, ConfigError> {

@@ -1,9 +1,12 @@
 //! The bus trace of Figures 5 and 7 as data: what crossed the bus when, and the two regimes in it.
 
-use measure::{Lane, Mark, Timeline, View};
+use measure::{Lane, Level, Mark, Timeline, View};
 use serde::Serialize;
 
-use super::{machine::traced, point::RdrError};
+use super::{
+    machine::{rdr_machine, traced},
+    point::RdrError,
+};
 use crate::{
     outcome::{Outcome, TransactionKind},
     stages::buffers::BufferPolicy,
@@ -20,6 +23,10 @@ pub struct BusTrace {
     pub length_clk: f64,
     /// Frames, write-backs, fetches of descriptors, and the driver's writes to the tail.
     pub events: Vec<BusEvent>,
+    /// Bytes in the packet buffer, each from its clock on.
+    pub levels: Vec<(f64, u64)>,
+    /// Bytes that the packet buffer holds.
+    pub buffer_bytes: u64,
     /// What the trace shows.
     pub regimes: Regimes,
 }
@@ -64,6 +71,8 @@ pub struct Regimes {
 
 /// A gap without frames from this length on belongs to the stumble regime.
 const LARGE_GAP_CLK: f64 = 1000.0;
+/// The packet buffer's level is kept once in so many clocks.
+const LEVEL_EVERY_CLK: f64 = 50.0;
 /// Bytes of a smallest frame, and of four descriptors.
 const TRANSFER_BYTES: f64 = 64.0;
 
@@ -86,13 +95,25 @@ impl BusTrace {
         events.sort_by(|a, b| a.start_clk.total_cmp(&b.start_clk));
         let clock_ns = outcome.clock_ps as f64 / 1e3;
         let length_clk = outcome.duration_s * 1e9 / clock_ns;
-        let regimes = Regimes::of(&events, clock_ns, length_clk);
-        Self { policy, clock_ns, length_clk, events, regimes }
+        let early: Vec<BusEvent> = events.iter().copied().filter(|e| e.start_clk < PICTURE_CLK).collect();
+        let regimes = Regimes::of(&early, clock_ns, PICTURE_CLK.min(length_clk));
+        let mut levels: Vec<(f64, u64)> = Vec::new();
+        for level in &outcome.levels {
+            let at = clk(level.at_ps);
+            // the first of each interval is enough for a picture
+            if levels.last().is_none_or(|last| at >= last.0 + LEVEL_EVERY_CLK) {
+                levels.push((at, level.bytes));
+            }
+        }
+        let buffer_bytes = rdr_machine(policy, 1).packet_buffer.bytes;
+        Self { policy, clock_ns, length_clk, events, levels, buffer_bytes, regimes }
     }
 }
 
 /// Where the paper's trace goes over from the smooth regime to the stumble regime (Figures 5 and 7).
 const PUBLISHED_SMOOTH_CLK: f64 = 14_500.0;
+/// The part of the trace that Figure 5 shows and the regimes are read from; what follows shows the full packet buffer.
+const PICTURE_CLK: f64 = 40_000.0;
 /// What Figure 7 shows: a fetch of descriptors among frames, and where the smooth regime ends.
 const DETAILS_CLK: [(&str, f64, f64); 2] = [
     ("the smooth regime: frames, write-backs, a fetch", 2_000.0, 5_000.0),
@@ -115,7 +136,8 @@ impl BusTrace {
         let is_published = self.policy != BufferPolicy::Recycle;
         let policy = if is_published { "reallocating" } else { "recycling" };
         let [five, seven] = if is_published { ["Figure 5, ", "Figure 7, "] } else { [""; 2] };
-        let whole = View { title: format!("{five}the whole trace"), from: 0.0, to: self.length_clk };
+        let whole = View { title: format!("{five}the two regimes"), from: 0.0, to: PICTURE_CLK };
+        let long = View { title: "until the packet buffer is full".into(), from: 0.0, to: self.length_clk };
         let details =
             DETAILS_CLK.map(|(title, from, to)| View { title: format!("{seven}{title}"), from, to });
         let published = Mark { name: "end of the smooth regime, published".into(), at: PUBLISHED_SMOOTH_CLK };
@@ -128,19 +150,31 @@ impl BusTrace {
                 lane("write-backs", TransactionKind::WriteBack),
                 lane("fetches", TransactionKind::Fetch),
                 lane("tail writes", TransactionKind::Tail),
+                lane("STOP#", TransactionKind::Stop),
             ],
+            levels: vec![Level {
+                name: "packet buffer".into(),
+                unit: "bytes".into(),
+                most: self.buffer_bytes as f64,
+                points: self.levels.iter().map(|(at, bytes)| (*at, *bytes as f64)).collect(),
+            }],
             marks: is_published.then_some(published).into_iter().chain([here]).collect(),
-            views: std::iter::once(whole).chain(details).collect(),
+            views: std::iter::once(whole).chain(details).chain([long]).collect(),
         }
     }
 
-    /// The trace as a text axis, `columns` characters of `column_clk` clocks to a row: frames in the column (`+`
+    /// How often the card ended a read of descriptors early, in the whole trace.
+    pub fn stops(&self) -> usize {
+        self.events.iter().filter(|e| e.kind == TransactionKind::Stop).count()
+    }
+
+    /// The first 40 000 clocks as a text axis, `columns` characters of `column_clk` clocks to a row: frames in the column (`+`
     /// for more than nine), `w` for a write-back, `f` for a fetch, `.` for nothing; where the driver moves the
-    /// tail, `T`.
+    /// tail, `T`; where the card ends a read of descriptors early, `S`.
     pub fn axis(&self, columns: usize, column_clk: f64) -> Vec<String> {
-        let count = (self.length_clk / column_clk).ceil() as usize;
+        let count = (PICTURE_CLK.min(self.length_clk) / column_clk).ceil() as usize;
         let mut cells = vec![Cell::default(); count];
-        for event in &self.events {
+        for event in self.events.iter().filter(|event| event.start_clk < PICTURE_CLK) {
             let at = ((event.start_clk / column_clk) as usize).min(count - 1);
             let cell = &mut cells[at];
             match event.kind {
@@ -148,9 +182,29 @@ impl BusTrace {
                 TransactionKind::WriteBack => cell.write_back = true,
                 TransactionKind::Fetch => cell.fetch = true,
                 TransactionKind::Tail => cell.tail = true,
+                TransactionKind::Stop => cell.stop = true,
             }
         }
         let marks: Vec<char> = cells.iter().map(Cell::mark).collect();
+        marks.chunks(columns.max(1)).map(|row| row.iter().collect()).collect()
+    }
+}
+
+impl BusTrace {
+    /// How full the packet buffer is at the beginning of each column, in tenths: `0` to `9`, `F` when full to less than a
+    /// frame.
+    pub fn level_axis(&self, columns: usize, column_clk: f64) -> Vec<String> {
+        let count = (self.length_clk / column_clk).ceil() as usize;
+        let mark = |at: usize| {
+            let from = at as f64 * column_clk;
+            let after = self.levels.partition_point(|level| level.0 <= from);
+            let bytes = after.checked_sub(1).map_or(0, |last| self.levels[last].1);
+            if bytes + 64 > self.buffer_bytes {
+                return 'F';
+            }
+            char::from_digit((bytes * 10 / self.buffer_bytes) as u32, 10).unwrap_or('9')
+        };
+        let marks: Vec<char> = (0..count).map(mark).collect();
         marks.chunks(columns.max(1)).map(|row| row.iter().collect()).collect()
     }
 }
@@ -162,12 +216,14 @@ struct Cell {
     write_back: bool,
     fetch: bool,
     tail: bool,
+    stop: bool,
 }
 
 impl Cell {
     fn mark(&self) -> char {
         match self.frames {
             _ if self.tail => 'T',
+            _ if self.stop => 'S',
             0 if self.fetch => 'f',
             0 if self.write_back => 'w',
             0 => '.',

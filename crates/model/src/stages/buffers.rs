@@ -132,6 +132,29 @@ impl Buffers {
     }
 }
 
+/// CPU time that a buffer for a descriptor costs, by what it is spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct BufferTime {
+    /// Setting up the descriptor.
+    pub(crate) reset_ps: u64,
+    /// Freeing and allocating, or the pool.
+    pub(crate) allocate_ps: u64,
+    /// The page allocator.
+    pub(crate) pages_ps: u64,
+}
+
+impl BufferTime {
+    pub(crate) fn total_ps(self) -> u64 {
+        self.reset_ps + self.allocate_ps + self.pages_ps
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.reset_ps += other.reset_ps;
+        self.allocate_ps += other.allocate_ps;
+        self.pages_ps += other.pages_ps;
+    }
+}
+
 /// A queue's buffers at work. Buffers are all alike, so counting them is enough.
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -199,10 +222,11 @@ impl Allocator {
 
     /// A buffer for a descriptor and what it costs; `None` when there is none.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<u64> {
+    pub(crate) fn take(&mut self) -> Option<BufferTime> {
+        let reset = BufferTime { reset_ps: self.reset_ps, ..BufferTime::default() };
         if self.kept > 0 {
             self.kept -= 1;
-            return Some(self.reset_ps);
+            return Some(reset);
         }
         let ready_ps = match self.policy {
             BufferPolicy::PagePool | BufferPolicy::FillRing => self.pool_ps,
@@ -210,14 +234,14 @@ impl Allocator {
         };
         if self.ready > 0 {
             self.ready -= 1;
-            return Some(self.reset_ps + ready_ps);
+            return Some(BufferTime { allocate_ps: ready_ps, ..reset });
         }
         if self.policy == BufferPolicy::FillRing {
             return None;
         }
         self.page_trips += 1;
         self.ready = self.page_batch - 1;
-        Some(self.reset_ps + ready_ps + self.page_batch_ps)
+        Some(BufferTime { allocate_ps: ready_ps, pages_ps: self.page_batch_ps, ..reset })
     }
 
     /// Whoever held a frame has let go of it.
@@ -243,7 +267,7 @@ mod tests {
     use super::*;
 
     fn cost_of(allocator: &mut Allocator, n: usize) -> u64 {
-        (0..n).map(|_| allocator.take().unwrap()).sum()
+        (0..n).map(|_| allocator.take().unwrap().total_ps()).sum()
     }
 
     #[test]
@@ -309,8 +333,8 @@ mod tests {
         };
         let mut allocator = Allocator::new(&config, 256);
         assert_eq!(allocator.frame_taken(64), 100_000);
-        assert_eq!(allocator.take(), Some(10_000));
+        assert_eq!(allocator.take().map(BufferTime::total_ps), Some(10_000));
         assert_eq!(allocator.frame_taken(1518), 0);
-        assert_eq!(allocator.take(), Some(80_000));
+        assert_eq!(allocator.take().map(BufferTime::total_ps), Some(80_000));
     }
 }

@@ -263,6 +263,12 @@ impl Arbiter {
         }
     }
 
+    /// Memory is closed to the card for a time, from the end of what it is doing or from now on.
+    pub(crate) fn close(&mut self, now_ps: u64, for_ps: u64) {
+        self.free_ps = self.free_ps.max(now_ps) + for_ps;
+        self.down_free_ps = self.down_free_ps.max(now_ps) + for_ps;
+    }
+
     /// Length of a clock of PCI or PCI-X in picoseconds.
     pub(crate) fn clock_ps(&self) -> u64 {
         self.clock_ps

@@ -22,9 +22,11 @@ pub struct Ring {
     pub fetch_batch: u32,
     /// The card fetches when it holds no more than this many.
     pub fetch_below: u32,
-    /// A card whose packet buffer holds more than this ends a series of such reads after the first (STOP#), to
-    /// move frames instead; none never does.
+    /// A card whose packet buffer holds more than this ends a read early (STOP#), to move frames instead; none never
+    /// does.
     pub stop_above_bytes: Option<u64>,
+    /// Descriptors that such a read has brought when it ends.
+    pub stop_after: u32,
     /// Finished descriptors that are written back together.
     pub writeback_batch: u32,
     /// Time from the frame that completes such a group to the request to write it back, in nanoseconds.
@@ -56,6 +58,7 @@ impl Default for Ring {
             fetch_batch: 16,
             fetch_below: 32,
             stop_above_bytes: None,
+            stop_after: 16,
             writeback_batch: 4,
             writeback_delay_ns: 0.0,
             tail_batch: 16,
@@ -80,9 +83,11 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new(
         "ring.stop_above_bytes",
         "bytes",
-        "a packet buffer fuller than this ends a series of reads; null: never",
+        "a packet buffer fuller than this ends a read of descriptors early (STOP#); null: never",
     )
     .source("RDR paper: STOP# when the receive buffer is nearly full"),
+    Parameter::new("ring.stop_after", "descriptors", "descriptors that such a read has brought when it ends")
+        .source("one cache line of 64 bytes holds 4"),
     Parameter::new("ring.writeback_batch", "descriptors", "finished descriptors written back together")
         .source("RDR paper: 4; one 64-byte cache line, 8254x manual WTHRESH"),
     Parameter::new("ring.writeback_delay_ns", "ns", "from the group's last frame to its write-back")
@@ -104,6 +109,7 @@ impl Ring {
         problems.range("ring.descriptor_bytes", self.descriptor_bytes, 1, 256);
         problems.range("ring.on_chip", self.on_chip, 1, 1 << 20);
         problems.range("ring.fetch_batch", self.fetch_batch, 1, 1 << 16);
+        problems.range("ring.stop_after", self.stop_after, 1, 1 << 16);
         problems.range("ring.writeback_batch", self.writeback_batch, 1, 1 << 16);
         problems.range("ring.tail_batch", self.tail_batch, 1, 1 << 16);
         problems.duration_ns("ring.writeback_delay_ns", self.writeback_delay_ns);

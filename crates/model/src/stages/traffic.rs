@@ -182,6 +182,8 @@ pub(crate) struct Arrivals {
     burst_frames: u64,
     left_of_burst: u64,
     recorded: Vec<(u64, u32, u64)>,
+    /// When the frame before was due, were the link endlessly fast.
+    due_ps: u64,
     at_ps: u64,
 }
 
@@ -196,6 +198,7 @@ impl Arrivals {
             burst_frames: u64::from(traffic.burst_frames),
             left_of_burst: 0,
             recorded: recorded.map(|f| (ps_from_ns(f.at_ns), f.bytes, traffic.wire_ps(f.bytes))).collect(),
+            due_ps: 0,
             at_ps: 0,
         }
     }
@@ -217,7 +220,9 @@ impl Arrivals {
             (Some(period), Arrival::Burst) => self.burst_gap_ps(period, wire_ps),
             (Some(period), _) => period,
         };
-        self.at_ps = self.at_ps.saturating_add(gap_ps.max(wire_ps));
+        // a frame that the link delays does not delay the ones after it
+        self.due_ps = self.due_ps.saturating_add(gap_ps);
+        self.at_ps = self.at_ps.saturating_add(wire_ps).max(self.due_ps);
         Some((self.at_ps, bytes))
     }
 
@@ -265,6 +270,21 @@ mod tests {
         let frames = first(&traffic, 4001);
         let ends_of_bursts: Vec<u64> = frames.iter().skip(3).step_by(4).map(|f| f.0).collect();
         assert!(ends_of_bursts.windows(2).all(|pair| pair[1] - pair[0] == 4_000_000));
+    }
+
+    #[test]
+    fn random_arrivals_keep_the_mean_rate_on_a_busy_link() {
+        let traffic = Traffic {
+            link_bps: 1_000_000_000,
+            arrival: Arrival::Poisson,
+            offered_pps: Some(1.2e6),
+            ..Traffic::default()
+        };
+        let frames = first(&traffic, 200_000);
+        let pps = frames.len() as f64 / (frames[frames.len() - 1].0 as f64 / PS_PER_S as f64);
+        assert!((pps / 1.2e6 - 1.0).abs() < 0.01, "{pps}");
+        let wire_ps = traffic.wire_ps(64);
+        assert!(frames.windows(2).all(|pair| pair[1].0 - pair[0].0 >= wire_ps));
     }
 
     #[test]

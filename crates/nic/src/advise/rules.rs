@@ -1,4 +1,4 @@
-//! One function a finding. What they know of drivers and kernels is in their reasons.
+//! One function per finding. Their reasons hold the knowledge about drivers and kernels.
 
 use super::view::{Finding, Goal, View};
 use crate::{Setting, imbalance};
@@ -38,16 +38,16 @@ fn ring_overflows(view: &View<'_>) -> Option<Finding> {
         effect: 90,
         title: "the card finds no free descriptor".into(),
         reason: if longer {
-            "packets arrive in bursts that are longer than the receive ring; a longer ring holds them until the CPU \
-             comes. If the CPU is busy all the time, it only delays the loss."
+            "packets arrive in bursts longer than the receive ring; a longer ring holds them until the CPU \
+             polls. If the CPU is always busy, it only delays the loss."
                 .into()
         } else {
-            "the ring is as long as it gets: the CPU does not keep up, and more queues or fewer packets are needed".into()
+            "the ring is at its maximum: the CPU does not keep up, and only more queues or fewer packets help".into()
         },
         evidence: format!("{name} grew by {lost}; ring.rx is {now} of {most}"),
         change: longer.then(|| setting("ring.rx", most)).into_iter().collect(),
         risk: "most drivers take the link down for a moment".into(),
-        cost: "memory for the descriptors' buffers; a ring larger than the cache makes each packet dearer"
+        cost: "memory for the descriptors' buffers; a ring larger than the cache makes each packet more expensive"
             .into(),
     })
 }
@@ -59,14 +59,14 @@ fn few_queues(view: &View<'_>) -> Option<Finding> {
     (view.goal != Goal::Latency && now < useful).then(|| Finding {
         effect: 80,
         title: format!("{now} of {useful} useful queues are in use"),
-        reason: "a queue is worked on by one CPU at a time: flows on the same queue share that CPU".into(),
+        reason: "one CPU at a time serves a queue: flows on the same queue share that CPU".into(),
         evidence: format!(
             "channels.combined is {now}; the card has {most}, the machine {} CPUs",
             view.cpus()
         ),
         change: vec![setting("channels.combined", useful)],
-        risk: "most drivers take the link down for a moment and make a new indirection table".into(),
-        cost: "one interrupt and one set of rings a queue".into(),
+        risk: "most drivers take the link down for a moment and build a new indirection table".into(),
+        cost: "one interrupt and one set of rings per queue".into(),
     })
 }
 
@@ -76,11 +76,11 @@ fn table_leaves_queues_out(view: &View<'_>) -> Option<Finding> {
     let used = table.buckets_per_queue.iter().filter(|buckets| **buckets > 0).count();
     (view.goal == Goal::Pps && used < queues).then(|| Finding {
         effect: 75,
-        title: format!("{} of {queues} receive queues get nothing", queues - used),
-        reason: "no bucket of the indirection table names them, so no hash leads there".into(),
+        title: format!("{} of {queues} receive queues get no packets", queues - used),
+        reason: "no bucket of the indirection table names them, so no hash selects them".into(),
         evidence: format!("the table names {used} queues: {:?} buckets each", table.buckets_per_queue),
         change: vec![setting("rss.table", format!("equal:{queues}"))],
-        risk: "packets of a flow that moves may overtake each other once".into(),
+        risk: "packets of a moved flow may be reordered once".into(),
         cost: "none".into(),
     })
 }
@@ -94,12 +94,12 @@ fn ports_are_not_hashed(view: &View<'_>) -> Option<Finding> {
         effect: 70,
         title: "UDP between two hosts is one flow".into(),
         reason:
-            "only addresses are hashed, so all packets between two addresses take the same queue, whatever \
+            "the card hashes only addresses, so all packets between two addresses take the same queue, whatever \
                  their ports"
                 .into(),
         evidence: format!("{first} is sd"),
         change: fields.iter().map(|name| setting(name, "sdfn")).collect(),
-        risk: "fragments have no ports and take another queue than the rest of their flow".into(),
+        risk: "fragments have no ports and go to another queue than the rest of their flow".into(),
         cost: "none".into(),
     })
 }
@@ -108,14 +108,14 @@ fn queues_are_uneven(view: &View<'_>) -> Option<Finding> {
     let packets = &view.around.queue_packets;
     let total: u64 = packets.iter().sum();
     let uneven = imbalance(packets);
-    // A few packets are uneven by chance.
+    // With few packets, an uneven spread is chance.
     (packets.len() > 1 && total >= 1000 && uneven > 1.5).then(|| Finding {
         effect: 65,
-        title: format!("the fullest queue takes {uneven:.1} times an even share"),
-        reason: "its CPU is the first that does not keep up".into(),
+        title: format!("the busiest queue takes {uneven:.1} times an even share"),
+        reason: "its CPU is the first to saturate".into(),
         evidence: format!("packets by queue while watched: {packets:?}"),
         change: vec![setting("rss.table", format!("equal:{}", view.rx_queues()))],
-        risk: "packets of a flow that moves may overtake each other once".into(),
+        risk: "packets of a moved flow may be reordered once".into(),
         cost: "none; linerate nic spread finds a table, key or fields for given flows".into(),
     })
 }
@@ -124,15 +124,16 @@ fn interrupt_per_packet(view: &View<'_>) -> Option<Finding> {
     let usecs = view.page.number("coalesce.rx-usecs")?;
     let frames = view.page.number("coalesce.rx-frames").unwrap_or(0);
     let adaptive = view.page.setting("coalesce.adaptive-rx") == Some("on");
-    // Drivers that take no microseconds say 0 and do it otherwise: virtio has one frame and suppresses interrupts itself.
+    // Drivers without a time report 0 and moderate otherwise: virtio counts one frame and suppresses interrupts itself.
     let each = usecs == 0 && frames <= 1 && !adaptive && view.page.driver.name != "virtio_net";
     (view.goal == Goal::Pps && each).then(|| Finding {
         effect: 60,
         title: "every packet interrupts".into(),
-        reason: "an interrupt costs more than a packet; waiting some microseconds takes many at once".into(),
+        reason: "an interrupt costs more than a packet; waiting some microseconds batches many packets"
+            .into(),
         evidence: format!("coalesce.rx-usecs is {usecs}, rx-frames {frames}"),
         change: vec![setting("coalesce.rx-usecs", 30)],
-        risk: "drivers round the time, and some share it with sending".into(),
+        risk: "drivers round the time, and some share it with transmission".into(),
         cost: "up to 30 µs of delay for a lone packet".into(),
     })
 }
@@ -142,8 +143,8 @@ fn moderation_delays(view: &View<'_>) -> Option<Finding> {
     let adaptive = view.page.setting("coalesce.adaptive-rx") == Some("on");
     (view.goal == Goal::Latency && (usecs.is_some() || adaptive)).then(|| Finding {
         effect: 80,
-        title: "a lone packet waits for others".into(),
-        reason: "the card delays the interrupt in the hope of more packets".into(),
+        title: "a single packet waits for others".into(),
+        reason: "the card delays the interrupt to batch more packets".into(),
         evidence: format!(
             "coalesce.rx-usecs is {}{}, adaptive-rx {}",
             usecs.unwrap_or(0),
@@ -155,12 +156,12 @@ fn moderation_delays(view: &View<'_>) -> Option<Finding> {
             .into_iter()
             .chain([setting("coalesce.rx-usecs", 0)])
             .collect(),
-        risk: "under load every packet interrupts and the rate falls: to a third on the i211 of the apu4d4 document".into(),
+        risk: "under load every packet raises an interrupt, and the rate falls: to a third on the i211 of the apu4d4 document".into(),
         cost: "CPU time".into(),
     })
 }
 
-/// Intel's gigabit drivers take 1 to 3 for ways to choose the time by what arrives (`igb_set_coalesce` and its kin).
+/// Intel's gigabit drivers use 1 to 3 for modes that choose the time from the traffic (`igb_set_coalesce` and its kin).
 fn is_a_mode(view: &View<'_>, usecs: Option<u64>) -> bool {
     const DRIVERS: [&str; 4] = ["e1000", "e1000e", "igb", "igc"];
     DRIVERS.contains(&view.page.driver.name.as_str()) && matches!(usecs, Some(1..=3))
@@ -179,7 +180,7 @@ fn interrupts_share_a_cpu(view: &View<'_>) -> Option<Finding> {
     (view.cpus() > 1 && view.goal != Goal::Latency).then(|| Finding {
         effect: 55,
         title: format!("{} receive queues share CPU {}", shared.len(), shared[0].0),
-        reason: "two queues on one CPU are no faster than one".into(),
+        reason: "two queues on one CPU are not faster than one".into(),
         evidence: format!("queue and CPU: {on:?} (CPU, queue)"),
         change: spread.collect(),
         risk: "a program pinned to one of these CPUs loses time to the softirq".into(),
@@ -203,25 +204,25 @@ fn interrupts_on_another_node(view: &View<'_>) -> Option<Finding> {
     (!near.is_empty()).then(|| Finding {
         effect: 50,
         title: format!("interrupts go to another NUMA node than the card's ({node})"),
-        reason: "every packet crosses between the nodes".into(),
+        reason: "every packet crosses the nodes".into(),
         evidence: format!("{} goes to CPU {:?}", one.name, one.cpus_effective),
         change: view
             .rx_interrupts()
             .map(|one| setting(&format!("irq.{}", one.name), near.join(",")))
             .collect(),
         risk: "none known".into(),
-        cost: "programs that take the packets should run on that node too".into(),
+        cost: "programs that receive the packets should run on that node too".into(),
     })
 }
 
 fn irqbalance_moves_them(view: &View<'_>) -> Option<Finding> {
     view.around.irqbalance.then(|| Finding {
         effect: 20,
-        title: "irqbalance moves interrupts as it likes".into(),
-        reason: "what is set by hand does not last, and measurements change their conditions midway".into(),
+        title: "irqbalance moves interrupts".into(),
+        reason: "it overrides affinities set by hand, and conditions change during a measurement".into(),
         evidence: "a process irqbalance runs".into(),
         change: Vec::new(),
-        risk: "other devices' interrupts are no longer spread when it is stopped".into(),
+        risk: "without it, interrupts of other devices are not spread either".into(),
         cost: "none: stop it, or ban these interrupts in its configuration".into(),
     })
 }
@@ -232,14 +233,13 @@ fn slow_bus(view: &View<'_>) -> Option<Finding> {
     let best = format!("{} x{}", pcie.max_link_speed, pcie.max_link_width);
     (now != best).then(|| Finding {
         effect: 40,
-        title: "the card runs below its best on the bus".into(),
-        reason:
-            "small packets cost bus transactions rather than bytes, and those are bound by speed and width"
-                .into(),
+        title: "the card's bus link is below its maximum".into(),
+        reason: "small packets cost bus transactions rather than bytes, and link speed and width limit those"
+            .into(),
         evidence: format!("{now} of {best}"),
         change: Vec::new(),
         risk: "none".into(),
-        cost: "another slot, or power management of the bus (pcie_aspm)".into(),
+        cost: "use another slot, or check the bus's power management (pcie_aspm)".into(),
     })
 }
 
@@ -247,11 +247,11 @@ fn pause_frames(view: &View<'_>) -> Option<Finding> {
     let on = |name: &str| view.page.setting(name) == Some("on");
     (view.goal != Goal::Bypass && on("pause.tx")).then(|| Finding {
         effect: 25,
-        title: "the card asks its partner to wait".into(),
-        reason: "under overload it sends pause frames: loss then shows at the sender, and one slow queue slows all".into(),
+        title: "the card sends pause frames".into(),
+        reason: "under overload it pauses its link partner: the loss moves to the sender, and one slow queue slows all".into(),
         evidence: "pause.tx is on".into(),
         change: vec![setting("pause.autoneg", "off"), setting("pause.tx", "off")],
-        risk: "the link may go down for a moment; loss is at this card instead".into(),
+        risk: "the link may go down for a moment; the loss then occurs at this card".into(),
         cost: "none".into(),
     })
 }
@@ -265,17 +265,17 @@ fn one_queue_many_cpus(view: &View<'_>) -> Option<Finding> {
         Finding {
             effect: 45,
             title: "one queue, and one CPU for all of it".into(),
-            reason: "the card cannot spread, but the kernel can hand packets on to other CPUs (RPS)".into(),
+            reason: "the card cannot spread packets, but the kernel can pass them to other CPUs (RPS)".into(),
             evidence: format!("one receive queue, rps.rx-0 is none, {} CPUs", view.cpus()),
             change: vec![setting("rps.rx-0", format!("0-{last}"))],
-            risk: "handing on costs: a light load gets slower".into(),
-            cost: "an interrupt between CPUs for each batch".into(),
+            risk: "passing packets on costs time: a light load gets slower".into(),
+            cost: "one inter-processor interrupt per batch".into(),
         }
     })
 }
 
-/// Drivers that send redirected frames by the queue of the CPU's number, and have none for CPUs beyond their queues
-/// (`mlx5e_xdp_xmit`, `i40e_xdp_xmit`); others share their queues out.
+/// Drivers that send redirected frames on the queue with the CPU's number, and have none for CPUs beyond their queues
+/// (`mlx5e_xdp_xmit`, `i40e_xdp_xmit`); others share their queues.
 const A_QUEUE_EACH_CPU: [&str; 2] = ["mlx5_core", "i40e"];
 
 fn redirects_find_no_queue(view: &View<'_>) -> Option<Finding> {
@@ -287,17 +287,17 @@ fn redirects_find_no_queue(view: &View<'_>) -> Option<Finding> {
     let is_hit = A_QUEUE_EACH_CPU.contains(&driver) && !view.page.xdp_programs.is_empty() && queues <= last;
     is_hit.then(|| Finding {
         effect: 60,
-        title: "XDP redirects to this card fail on CPUs that have no queue of it".into(),
+        title: "XDP redirects to this card fail on CPUs without a queue".into(),
         reason: format!(
-            "{driver} sends a redirected frame by the queue of the CPU's number and drops it with ENXIO where there is none; \
-             no counter of the card shows that, and linerate ledger does (xdp_devmap_xmit ENXIO)"
+            "{driver} sends a redirected frame on the queue with the CPU's number, and drops it with ENXIO if none exists; \
+             no counter of the card shows that, but linerate ledger does (xdp_devmap_xmit ENXIO)"
         ),
         evidence: format!("an XDP program is attached, {queues} queues, CPUs 0 to {last}"),
         change: if wanted > queues { vec![setting("channels.combined", wanted)] } else { Vec::new() },
         risk: if wanted > last {
             "the link may go down for a moment".into()
         } else {
-            format!("the card has no more: keep interrupts that redirect to it off CPUs {wanted} to {last}")
+            format!("the card has no more queues: keep interrupts that redirect to it off CPUs {wanted} to {last}")
         },
         cost: "memory for the rings".into(),
     })
@@ -308,7 +308,7 @@ fn softirq_runs_out(view: &View<'_>) -> Option<Finding> {
     (view.around.squeezed > 0 && view.goal != Goal::Latency).then(|| Finding {
         effect: 35,
         title: "receive rounds end with work left".into(),
-        reason: "a round may take so many packets or microseconds; then others get the CPU".into(),
+        reason: "a round ends after a number of packets or microseconds; then other work gets the CPU".into(),
         evidence: format!("time_squeeze grew by {}; netdev_budget is {now}", view.around.squeezed),
         change: vec![setting("sysctl.net.core.netdev_budget", now * 2)],
         risk: "programs on the same CPU wait longer".into(),
@@ -320,9 +320,9 @@ fn backlog_is_full(view: &View<'_>) -> Option<Finding> {
     let now = view.page.number("sysctl.net.core.netdev_max_backlog")?;
     (view.around.backlog_dropped > 0).then(|| Finding {
         effect: 85,
-        title: "packets handed to another CPU find its queue full".into(),
+        title: "packets passed to another CPU find its backlog full".into(),
         reason:
-            "RPS, loopback and interfaces without NAPI put packets into a queue per CPU, which this bounds"
+            "RPS, loopback and interfaces without NAPI put packets into a backlog per CPU, which this limits"
                 .into(),
         evidence: format!(
             "softnet dropped grew by {}; netdev_max_backlog is {now}",
@@ -330,7 +330,7 @@ fn backlog_is_full(view: &View<'_>) -> Option<Finding> {
         ),
         change: vec![setting("sysctl.net.core.netdev_max_backlog", now * 4)],
         risk: "longer queues mean more delay".into(),
-        cost: "memory for the packets that wait".into(),
+        cost: "memory for the waiting packets".into(),
     })
 }
 
@@ -340,12 +340,12 @@ fn merged_packets(view: &View<'_>) -> Option<Finding> {
         ["feature.rx-lro", "feature.rx-gro", "feature.rx-gro-hw"].into_iter().filter(on).collect();
     (view.goal == Goal::Bypass && !merging.is_empty()).then(|| Finding {
         effect: 60,
-        title: "packets are merged before a program sees them".into(),
-        reason: "a program on the queue wants the frames of the wire; native XDP refuses LRO".into(),
+        title: "packets are merged before an XDP program sees them".into(),
+        reason: "a program on the queue needs the frames as on the wire; native XDP refuses LRO".into(),
         evidence: format!("{} on", merging.join(", ")),
         change: merging.iter().map(|name| setting(name, "off")).collect(),
-        risk: "TCP through the other queues costs more".into(),
-        cost: "CPU time for connections that stay with the kernel".into(),
+        risk: "TCP on the other queues costs more".into(),
+        cost: "CPU time for connections through the kernel".into(),
     })
 }
 
@@ -354,7 +354,7 @@ fn no_steering_to_a_queue(view: &View<'_>) -> Option<Finding> {
     let ntuple = view.page.setting("feature.rx-ntuple-filter");
     let why = match (rules, ntuple) {
         (Some(why), _) => format!("flow rules: {why}"),
-        (None, None) => "the feature rx-ntuple-filter cannot be switched on".into(),
+        (None, None) => "the feature rx-ntuple-filter cannot be turned on".into(),
         (None, Some("off")) => "the feature rx-ntuple-filter is off".into(),
         (None, Some(_)) => return None,
     };
@@ -365,10 +365,11 @@ fn no_steering_to_a_queue(view: &View<'_>) -> Option<Finding> {
     };
     (view.goal == Goal::Bypass).then(|| Finding {
         effect: 70,
-        title: "no rule can lead a flow to one queue".into(),
-        reason: "a bypass wants the flooded flow on a queue of its own; without rules only the table can lead hashes \
-                 there, or a program takes the flow out of every queue"
-            .into(),
+        title: "no rule can steer a flow to one queue".into(),
+        reason:
+            "a bypass needs the flooded flow on its own queue; without rules only the table can steer hashes \
+                 there, or a program picks the flow from every queue"
+                .into(),
         evidence: why,
         change,
         risk: "none".into(),

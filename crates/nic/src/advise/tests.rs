@@ -58,7 +58,7 @@ fn what_an_igb_calls_3_us_is_said_to_be_a_mode() {
         let findings = advise(&page(&[("coalesce.rx-usecs", usecs)], &[]), &four_cpus(), Goal::Latency);
         findings
             .into_iter()
-            .find(|finding| finding.title == "a lone packet waits for others")
+            .find(|finding| finding.title == "a single packet waits for others")
             .unwrap()
             .evidence
     };
@@ -82,15 +82,15 @@ fn queues_that_the_table_leaves_out_and_uneven_ones_are_told() {
     page.table = Some(Table::of(&[0, 0, 1, 1]));
     let around = Surroundings { queue_packets: vec![9000, 1000, 0, 0], ..four_cpus() };
     let titles = titles(&page, &around, Goal::Pps);
-    assert!(titles.contains(&"2 of 4 receive queues get nothing".to_owned()), "{titles:?}");
-    assert!(titles.contains(&"the fullest queue takes 3.6 times an even share".to_owned()), "{titles:?}");
+    assert!(titles.contains(&"2 of 4 receive queues get no packets".to_owned()), "{titles:?}");
+    assert!(titles.contains(&"the busiest queue takes 3.6 times an even share".to_owned()), "{titles:?}");
 }
 
 #[test]
 fn each_goal_wants_another_moderation() {
     let mut page = igb();
     assert!(
-        titles(&page, &four_cpus(), Goal::Latency).contains(&"a lone packet waits for others".to_owned())
+        titles(&page, &four_cpus(), Goal::Latency).contains(&"a single packet waits for others".to_owned())
     );
     page.settings.settings.insert("coalesce.rx-usecs".into(), "0".into());
     assert!(titles(&page, &four_cpus(), Goal::Pps).contains(&"every packet interrupts".to_owned()));
@@ -106,13 +106,13 @@ fn an_interface_that_tells_nothing_gets_no_advice_and_no_panic() {
     }
     assert_eq!(
         titles(&empty, &Surroundings::default(), Goal::Bypass),
-        ["no rule can lead a flow to one queue"]
+        ["no rule can steer a flow to one queue"]
     );
 }
 
 #[test]
 fn fewer_queues_than_cpus_fail_redirects_only_with_a_program_and_where_the_driver_does_so() {
-    let title = "XDP redirects to this card fail on CPUs that have no queue of it";
+    let title = "XDP redirects to this card fail on CPUs without a queue";
     let card = |driver: &str, queues: &str, programs: Vec<u32>| Page {
         driver: Driver { name: driver.into(), ..Driver::default() },
         xdp_programs: programs,
@@ -127,5 +127,5 @@ fn fewer_queues_than_cpus_fail_redirects_only_with_a_program_and_where_the_drive
     assert_eq!(found(&card("mlx5_core", "2", Vec::new())), None);
     assert_eq!(found(&card("igb", "2", vec![7])), None);
     let few = Page { limits: vec![("channels.combined".into(), 2)], ..card("i40e", "2", vec![7]) };
-    assert_eq!(found(&few), Some(Vec::new()), "the card has no more");
+    assert_eq!(found(&few), Some(Vec::new()), "the card has no more queues");
 }

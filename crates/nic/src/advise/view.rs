@@ -1,43 +1,43 @@
-//! What rules look at, and what they find.
+//! The input of the rules, and their findings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Counters, Page, QueueInterrupt, Setting};
 
-/// What the card shall be good at.
+/// What the card is tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
     /// Most packets per second.
     #[default]
     Pps,
-    /// Least time from wire to program.
+    /// Lowest latency from wire to program.
     Latency,
-    /// One queue for a program that takes its packets past the kernel.
+    /// One queue for a program that bypasses the kernel.
     Bypass,
 }
 
-/// What matters beside the card.
+/// Conditions besides the card.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Surroundings {
-    /// CPUs that this machine has, with the NUMA node of each where it is known.
+    /// CPUs that this machine has, with the NUMA node of each if known.
     pub cpus: Vec<(u32, Option<u32>)>,
-    /// Whether irqbalance runs, which moves interrupts as it likes.
+    /// Whether irqbalance runs, which moves interrupts.
     pub irqbalance: bool,
     /// Counters that moved while the card was watched, by how much.
     pub moved: Counters,
-    /// Packets that each receive queue took meanwhile, from queue 0 on.
+    /// Packets that each receive queue took in that time, from queue 0 on.
     pub queue_packets: Vec<u64>,
-    /// Rounds of the receive softirq that ended with work left meanwhile, on all CPUs.
+    /// Rounds of the receive softirq that ended with work left in that time, on all CPUs.
     pub squeezed: u64,
-    /// Packets dropped meanwhile because a CPU's backlog was full.
+    /// Packets dropped in that time because a CPU's backlog was full.
     pub backlog_dropped: u64,
 }
 
-/// Something that holds the card back.
+/// Something that limits the card.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// How much is expected of the change: 100 is most. An order, not a measure.
+    /// The expected effect of the change: 100 is the largest. A rank, not a measure.
     pub effect: u32,
     /// What is the matter.
     pub title: String,
@@ -45,15 +45,15 @@ pub struct Finding {
     pub reason: String,
     /// The counter or setting that shows it.
     pub evidence: String,
-    /// The settings to change; empty where none can help.
+    /// The settings to change; empty when no setting helps.
     pub change: Vec<Setting>,
-    /// What may go wrong.
+    /// The risk.
     pub risk: String,
     /// What it costs.
     pub cost: String,
 }
 
-/// Everything that a rule looks at.
+/// Everything that a rule reads.
 pub(super) struct View<'p> {
     pub(super) page: &'p Page,
     pub(super) around: &'p Surroundings,

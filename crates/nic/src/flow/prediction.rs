@@ -1,4 +1,4 @@
-//! Where a flow's packets go, and what kind of packets cards take them for.
+//! Where a flow's packets go, and how cards classify them.
 
 use serde::Serialize;
 use sys::ethtool::{FlowType, field_letters};
@@ -7,7 +7,7 @@ use wire::{Addresses, FlowKey, HashFields, PROTOCOL_TCP, PROTOCOL_UDP};
 /// One step of a prediction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What is found: `fields`, `hash`, `bucket`, `queue`, …
+    /// The result's name: `fields`, `hash`, `bucket`, `queue`, …
     pub what: &'static str,
     /// What it is.
     pub value: String,
@@ -22,7 +22,7 @@ pub struct Prediction {
     pub flow: String,
     /// Its hash; `None` when a rule decides.
     pub hash: Option<u32>,
-    /// The hash in hex, as it is usually written.
+    /// The hash in hex, in the usual notation.
     pub hash_hex: Option<String>,
     /// The bucket of the table.
     pub bucket: Option<usize>,
@@ -38,7 +38,7 @@ pub struct Prediction {
     pub steps: Vec<Step>,
 }
 
-/// The kind of packet that a flow's are, as cards tell kinds apart.
+/// The kind of a flow's packets, as cards distinguish them.
 pub(super) fn flow_type(flow: &FlowKey) -> Option<FlowType> {
     match (flow.addresses, flow.protocol) {
         (Addresses::V4 { .. }, PROTOCOL_UDP) => Some(FlowType::Udp4),

@@ -1,4 +1,4 @@
-//! What a card hashes, with which key, and where hashes lead.
+//! What a card hashes, with which key, and the table for the hash.
 
 use std::{fmt, path::Path};
 
@@ -9,7 +9,7 @@ use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 use super::prediction::{Prediction, Step, flow_type, hash_fields};
 use crate::{Card, NicError, card, settings::scaling as read_scaling};
 
-/// Why nothing can be predicted.
+/// Why queues cannot be predicted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Unpredictable {
     /// The driver has no table.
@@ -19,28 +19,28 @@ pub enum Unpredictable {
         /// The function's name.
         name: String,
     },
-    /// The driver does not tell its key, and nothing is known of where it has it from.
+    /// The driver does not report its key, and the key's source is unknown.
     NoKey {
         /// The driver.
         driver: String,
     },
-    /// The driver does not tell what it hashes for this kind of packet.
+    /// The driver does not report what it hashes for this kind of packet.
     NoFields {
         /// The kind of packet.
         flow: &'static str,
     },
-    /// Fields that are not addresses alone or addresses and ports.
+    /// Fields other than addresses, or addresses and ports.
     Fields {
         /// The kind of packet.
         flow: &'static str,
         /// ethtool's letters; empty for none.
         letters: String,
     },
-    /// The hash is changed before it is used.
+    /// The driver changes the hash's input.
     Symmetric,
     /// Neither UDP nor TCP.
     Protocol,
-    /// A rule that leads to a context that the driver or the kernel does not tell (before Linux 6.12).
+    /// A rule that selects a context which the driver or the kernel does not report (before Linux 6.12).
     Context {
         /// The rule.
         rule: String,
@@ -52,18 +52,23 @@ impl fmt::Display for Unpredictable {
         match self {
             Self::NoTable => f.write_str("its driver has no indirection table, so no hash decides the queue"),
             Self::Function { name } => write!(f, "it hashes by {name}, not by Toeplitz"),
-            Self::NoKey { driver } => write!(f, "driver {driver} does not tell its hash key"),
-            Self::NoFields { flow } => write!(f, "its driver does not tell what it hashes of {flow} packets"),
+            Self::NoKey { driver } => write!(f, "driver {driver} does not report its hash key"),
+            Self::NoFields { flow } => {
+                write!(f, "its driver does not report what it hashes for {flow} packets")
+            }
             Self::Fields { flow, letters } if letters.is_empty() => {
                 write!(f, "it does not hash {flow} packets")
             }
             Self::Fields { flow, letters } => {
-                write!(f, "it hashes the fields '{letters}' of {flow} packets, which are not known here")
+                write!(
+                    f,
+                    "it hashes the fields '{letters}' of {flow} packets, but only sd and sdfn are supported"
+                )
             }
-            Self::Symmetric => f.write_str("it makes both directions alike before it hashes"),
-            Self::Protocol => f.write_str("only UDP and TCP are known here"),
+            Self::Symmetric => f.write_str("it hashes both directions of a flow alike (symmetric)"),
+            Self::Protocol => f.write_str("only UDP and TCP are supported"),
             Self::Context { rule } => {
-                write!(f, "the rule '{rule}' leads to an RSS context whose table is not told")
+                write!(f, "the rule '{rule}' selects an RSS context whose table is unknown")
             }
         }
     }
@@ -74,7 +79,7 @@ impl fmt::Display for Unpredictable {
 pub struct Scaling {
     /// The queue of each bucket.
     pub table: Vec<u32>,
-    /// The key, and where it is from.
+    /// The key, and its source.
     pub key: RssKey,
     key_source: String,
     key_is_told: bool,
@@ -82,7 +87,7 @@ pub struct Scaling {
     toeplitz: Toeplitz,
 }
 
-/// Drivers that do not tell their key but fill it from the kernel's (`netdev_rss_key_fill` in their sources).
+/// Drivers that do not report their key but copy the kernel's (`netdev_rss_key_fill` in their sources).
 const KEY_FROM_KERNEL: [&str; 6] = ["igb", "igc", "igbvf", "e1000e", "tg3", "alx"];
 const KERNEL_KEY: &str = "/proc/sys/net/core/netdev_rss_key";
 
@@ -149,7 +154,7 @@ impl Scaling {
         Ok(prediction)
     }
 
-    /// The same card's with a context's table, and its key where that has one.
+    /// The same card's with a context's table, and the context's key if it has one.
     pub(super) fn of_context(&self, told: &Rss) -> Self {
         let own = RssKey::new(&told.key).ok();
         let source = format!("context {}", told.context);
@@ -159,12 +164,12 @@ impl Scaling {
         Self { table: told.table.clone(), key, key_source, toeplitz, ..self.clone() }
     }
 
-    /// Whether the driver tells its key, and so may take another.
+    /// Whether the driver reports its key, and so may accept another.
     pub fn key_is_told(&self) -> bool {
         self.key_is_told
     }
 
-    /// What is hashed of packets like this flow's.
+    /// The hashed fields of packets like this flow's.
     pub fn fields_of(&self, flow: &FlowKey) -> Option<HashFields> {
         let kind = flow_type(flow)?;
         hash_fields(self.fields.iter().find(|(known, _)| *known == kind)?.1)
@@ -175,14 +180,14 @@ impl Scaling {
         flow_type(flow).map(FlowType::name)
     }
 
-    /// The queue of a flow; `None` where its kind of packet cannot be predicted.
+    /// The queue of a flow; `None` when its kind of packet cannot be predicted.
     pub fn queue(&self, flow: &FlowKey) -> Option<u32> {
         let hash = self.toeplitz.hash(flow, self.fields_of(flow)?);
         Some(self.table[bucket(hash, &self.table)])
     }
 }
 
-/// The low bits of the hash, or what is left of it where the table's length is no power of two.
+/// The low bits of the hash, or the remainder when the table's length is not a power of two.
 fn bucket(hash: u32, table: &[u32]) -> usize {
     hash as usize % table.len()
 }
@@ -193,7 +198,11 @@ pub(super) fn prediction(flow: &FlowKey, hash: u32, table: &[u32]) -> Option<Pre
     let queue = table[bucket];
     let hash_hex = format!("{hash:08x}");
     let steps = vec![
-        Step { what: "hash", value: hash_hex.clone(), source: "Toeplitz of the fields by the key".into() },
+        Step {
+            what: "hash",
+            value: hash_hex.clone(),
+            source: "Toeplitz hash of the fields with the key".into(),
+        },
         Step {
             what: "bucket",
             value: format!("{bucket} of {}", table.len()),
@@ -214,7 +223,7 @@ pub(super) fn prediction(flow: &FlowKey, hash: u32, table: &[u32]) -> Option<Pre
     })
 }
 
-/// A card that is not there, for tests.
+/// A card that does not exist, for tests.
 #[cfg(test)]
 pub(crate) fn scaling_of(key: RssKey, fields: HashFields, table: Vec<u32>, key_is_told: bool) -> Scaling {
     let toeplitz = Toeplitz::new(&key);

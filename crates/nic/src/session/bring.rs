@@ -1,4 +1,4 @@
-//! Bringing a card to known settings, as often as it takes: a change may make others possible or impossible, or undo
+//! Brings a card to known settings, in as many rounds as it takes: a change may make others possible or impossible, or undo
 //! them.
 
 use std::{collections::BTreeSet, fmt};
@@ -11,7 +11,7 @@ use crate::{
     settings::{interrupts_the_link, kind_of, position, read_settings},
 };
 
-/// A setting that could not be put back.
+/// A setting that could not be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Left {
     /// The interface's name.
@@ -20,7 +20,7 @@ pub struct Left {
     pub name: String,
     /// What it should be.
     pub wanted: String,
-    /// What it is; `None` where it is gone.
+    /// Its current value; `None` when it no longer exists.
     pub now: Option<String>,
     /// What the kernel said.
     pub why: Option<String>,
@@ -37,7 +37,7 @@ impl fmt::Display for Left {
     }
 }
 
-/// Whether a reset of the card may change settings of this kind on the way.
+/// Whether a reset of the card may change settings of this kind as a side effect.
 pub(super) fn follows_a_reset(name: &str) -> bool {
     const KINDS: [&str; 12] = [
         "channels",
@@ -56,20 +56,20 @@ pub(super) fn follows_a_reset(name: &str) -> bool {
     name.split('.').next().is_some_and(|kind| KINDS.contains(&kind))
 }
 
-/// Whether the kernel sets `name` whenever `general` is set: a queue's own polling with that of all queues.
+/// Whether the kernel sets `name` whenever `general` is set: a single queue's polling with that of all queues.
 pub(super) fn is_set_with(name: &str, general: &str) -> bool {
     let own = name.strip_prefix("napi.").and_then(|key| key.split_once('.'));
     own.is_some_and(|(_, field)| general.strip_prefix("napi.") == Some(field))
 }
 
-/// Rounds until nothing moves any more.
+/// The most rounds until nothing changes any more.
 const ROUNDS: usize = 5;
 
-/// Makes settings what `target` says: those in `asked`, and where one of these resets cards, all that a reset may
-/// have changed. Returns what has changed, and what could not be.
+/// Sets settings to their values in `target`: those in `asked` and, when one of these resets cards, all that a reset may
+/// have changed. Returns the changes, and the settings that could not be changed.
 ///
-/// `log` is how they came to be what they are, in the order of changing. It is gone back change by change where nothing
-/// else helps: a setting may need another one to be as it was when it was changed.
+/// `log` is the history of changes, in order. It is undone change by change when nothing
+/// else helps: a setting may need another one at its value from the time of the change.
 pub(super) fn bring(
     card: &mut Card,
     target: &Settings,
@@ -101,7 +101,7 @@ pub(super) fn bring(
     Ok((moved(&first, &now, &written), left.collect()))
 }
 
-/// What settings shall be, and which of them.
+/// The wanted values, and the settings to change.
 struct Aim<'a> {
     target: &'a Settings,
     concerns: &'a dyn Fn(&str) -> bool,
@@ -112,7 +112,7 @@ impl Aim<'_> {
         differences(now, self.target, self.concerns)
     }
 
-    /// Writes what differs until nothing moves any more. Returns what was refused at last.
+    /// Writes the differences until nothing changes any more. Returns the settings refused in the last round.
     fn rounds(&self, card: &mut Card, written: &mut Vec<String>) -> Result<Vec<(String, String)>, NicError> {
         let mut refusals = Vec::new();
         for round in 0..=ROUNDS {
@@ -123,11 +123,11 @@ impl Aim<'_> {
             }
             let mut moved = false;
             refusals.clear();
-            // What comes after the channels may not be there before they are.
+            // Settings after the channels may not exist before the channels do.
             let channels = differences.iter().any(|change| change.name.starts_with("channels."));
             let limit = if channels { position("channels.") } else { usize::MAX };
             let groups = differences.chunk_by(|one, next| position(&one.name) == position(&next.name));
-            // First what was changed last: a setting may be out of reach once those are undone that it was made on.
+            // Newest changes first: a setting may become unreachable once the settings that it depends on are undone.
             let groups: Vec<&[Change]> = if round == 0 {
                 groups.filter(|group| !interrupts_the_link(&group[0].name)).rev().collect()
             } else {
@@ -157,7 +157,7 @@ impl Aim<'_> {
     }
 }
 
-/// Undoes changes one by one, the last first. What is refused is left to the rounds behind.
+/// Undoes changes one by one, the newest first. Refused ones are left to later rounds.
 fn go_back(card: &mut Card, log: &[Change], written: &mut Vec<String>) -> Result<(), NicError> {
     for change in log.iter().rev() {
         let Some(from) = &change.from else { continue };
@@ -173,7 +173,7 @@ fn go_back(card: &mut Card, log: &[Change], written: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// What became of the settings that were written, each once.
+/// The outcome of the written settings, each once.
 fn moved(first: &Settings, now: &Settings, written: &[String]) -> Vec<Change> {
     let mut seen = BTreeSet::new();
     let mut changes = Vec::new();
@@ -187,15 +187,15 @@ fn moved(first: &Settings, now: &Settings, written: &[String]) -> Vec<Change> {
     changes
 }
 
-/// `rule.any` stands for rules whose names nobody knew beforehand.
+/// `rule.any` stands for rules whose names were not known beforehand.
 fn is_listed(name: &str, asked: &[String]) -> bool {
     let asked_for = |any: &str| asked.iter().any(|asked| asked == any);
     name.starts_with("rule.") && asked_for("rule.any")
         || name.starts_with("context.") && asked_for("context.new")
 }
 
-/// What differs, in the order of changing; rules and contexts that came are to end, other settings that came or went
-/// with their queue are not.
+/// The differences, in the order of changing; new rules and contexts are deleted, other settings that appeared or vanished
+/// with their queue are ignored.
 fn differences(now: &Settings, target: &Settings, concerns: &dyn Fn(&str) -> bool) -> Vec<Change> {
     let ended_by_none = |name: &str| name.starts_with("rule.") || name.starts_with("context.");
     let differs = target.iter().filter(|(name, value)| {

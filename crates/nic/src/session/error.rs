@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::bring::Left;
 use crate::{NicError, owner::Owner};
 
-/// Why a card could not be changed, or not be put back.
+/// Why a card could not be changed or restored.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -20,12 +20,12 @@ pub enum SessionError {
         /// All of them.
         problems: Vec<NicError>,
     },
-    /// Somebody else is at it.
+    /// Another process is changing it.
     #[error("{interface} is being changed by {}", by(.pid))]
     Busy {
         /// The interface's name.
         interface: String,
-        /// By this process, as its journal says.
+        /// The process named in the journal.
         pid: Option<u32>,
     },
     /// An earlier command was killed, or could not undo everything.
@@ -36,7 +36,7 @@ pub enum SessionError {
         /// The command.
         owner: Owner,
     },
-    /// There is no journal, or it has no entry of the wanted kind.
+    /// No journal, or no entry of this kind in it.
     #[error("no saved settings for {interface}")]
     NothingToRestore {
         /// The interface's name.
@@ -52,15 +52,15 @@ pub enum SessionError {
         /// The cause.
         source: io::Error,
     },
-    /// A change was refused and all others were taken back.
+    /// A change was refused and all others were rolled back.
     #[error("{cause}; {}", outcome(.left))]
     RolledBack {
         /// The refusal.
         cause: Box<NicError>,
-        /// What could not be taken back.
+        /// What could not be rolled back.
         left: Vec<Left>,
     },
-    /// No lock could be had.
+    /// The lock could not be taken.
     #[error("cannot lock {interface}")]
     Lock {
         /// The interface's name.
@@ -76,8 +76,8 @@ fn by(pid: &Option<u32>) -> String {
 
 fn outcome(left: &[Left]) -> String {
     if left.is_empty() {
-        return "everything is as it was".into();
+        return "all settings are unchanged".into();
     }
     let commands: Vec<String> = left.iter().map(Left::to_string).collect();
-    format!("what could not be taken back: {}", commands.join("; "))
+    format!("could not be rolled back: {}", commands.join("; "))
 }

@@ -25,7 +25,7 @@ impl Kind for Channels {
 
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
         let mut values = self.0.read(card)?;
-        // A kind of queue that the card has none of, and may have none of, cannot be changed.
+        // A kind of queue whose maximum is 0 cannot be changed.
         values.retain(|(key, _)| key != "other");
         Ok(values)
     }
@@ -33,7 +33,7 @@ impl Kind for Channels {
     fn resolve(&self, card: &mut Card, key: &str, value: &str) -> Result<String, Wrong> {
         let resolved = self.0.resolve(card, key, value)?;
         if resolved == "0" && key == "combined" {
-            return Err(Wrong::Expected("a number from 1 on".into()));
+            return Err(Wrong::Expected("a number of at least 1".into()));
         }
         Ok(resolved)
     }
@@ -43,8 +43,8 @@ impl Kind for Channels {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        // The kernel refuses fewer queues while a table that somebody set names more of them: it may go back to
-        // the kernel's own, which follows the number of queues. The table that is wanted is set afterwards.
+        // The kernel refuses fewer queues while a user's table names more of them: reset it to
+        // the kernel's default, which follows the number of queues. The wanted table is set afterwards.
         let name = card.name().to_owned();
         let reset = RssChange { table: Some(&[]), ..RssChange::default() };
         match card.ethtool.set_rss(&name, 0, &reset) {

@@ -1,5 +1,5 @@
-//! `context.*`: further tables of receive side scaling, to which flow rules can lead. `context.new` makes one, and
-//! `none` ends one.
+//! `context.*`: further tables of receive side scaling, which flow rules can select. `context.new` creates one, and
+//! `none` deletes one.
 
 use sys::ethtool::{Rss, RssChange};
 
@@ -11,11 +11,11 @@ use crate::{Card, NicError};
 
 pub(super) struct Contexts;
 
-/// Contexts have numbers from 1; drivers have fewer than these, or no more that a kernel without a list gives them.
+/// Contexts have numbers from 1; drivers have fewer than these, or a kernel without a list assigns no more.
 const MOST_TRIED: u32 = 32;
 
 fn tried(card: &Card) -> Vec<Rss> {
-    // A driver that has no contexts answers for its only table whatever the number, or refuses.
+    // A driver without contexts returns its only table for every number, or refuses.
     let own = card.ethtool.rss(card.name(), 0).ok();
     let answers = (1..=MOST_TRIED).map_while(|number| match card.ethtool.rss(card.name(), number) {
         Ok(rss) => Some(Some(rss)),
@@ -33,11 +33,11 @@ impl Kind for Contexts {
     }
 
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
-        // Without a table of its own a card has no further ones.
+        // A card without a main table has no contexts.
         scaling(card)?;
         let index = card.index();
         let listed = card.netlink.as_mut().and_then(|netlink| netlink.rss_contexts(index).ok());
-        // Kernels before 6.11 list none, and answer for each.
+        // Kernels before 6.11 cannot list contexts, but answer queries for each number.
         let listed = listed.unwrap_or_else(|| tried(card));
         let contexts = listed.into_iter().filter(|rss| rss.context != 0);
         Ok(contexts.map(|rss| (rss.context.to_string(), table_text(&rss.table))).collect())
@@ -75,7 +75,7 @@ impl Kind for Contexts {
             let change = RssChange { table: Some(&table), ..RssChange::default() };
             match number {
                 Some(number) => card.ethtool.set_rss(&name, number, &change)?,
-                // One that was deleted comes back under a number of the kernel's choice.
+                // The kernel chooses the number of a context that is created again.
                 None => card.ethtool.create_rss_context(&name, &change).map(|_| ())?,
             }
         }

@@ -17,7 +17,7 @@ impl Kind for Features {
         true
     }
 
-    /// What is asked for, not what is on: a feature that waits for another one is to be asked for again.
+    /// The requested state, not the active one: a feature that depends on another one must be requested again.
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
         let features = card.ethtool.features(card.name())?;
         let changeable = features.into_iter().filter(|feature| feature.changeable);
@@ -35,7 +35,7 @@ impl Kind for Features {
         let wanted: Vec<(&str, bool)> =
             changes.iter().map(|(key, value)| (*key, switch(value) == Some(true))).collect();
         match card.ethtool.set_features(card.name(), &wanted) {
-            // Not on now, but asked for: the reader sees the difference, and a restored wish is what is wanted.
+            // Not active, but requested: the value shows the difference, and restoring brings the request back.
             Err(sys::ethtool::EthtoolError::FeatureFixed { .. }) => Ok(()),
             other => Ok(other?),
         }

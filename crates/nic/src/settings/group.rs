@@ -1,4 +1,4 @@
-//! What channels, rings, coalescing and pause have in common: a group of the kernel's numbered parameters.
+//! The common part of channels, rings, coalescing and pause: a group of the kernel's numbered parameters.
 
 use sys::ethtool::{Group, Parameter, Values};
 
@@ -8,7 +8,7 @@ use crate::{
     setting::{on_off, switch},
 };
 
-/// A group of parameters under a name of its own.
+/// A group of parameters with its own name.
 #[derive(Debug)]
 pub(super) struct GroupKind {
     pub(super) prefix: &'static str,

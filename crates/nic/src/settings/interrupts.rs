@@ -1,4 +1,4 @@
-//! `irq.*`: the CPUs that may take each of the card's interrupts; one setting an interrupt, by the driver's name for it.
+//! `irq.*`: the CPUs that may take each of the card's interrupts; one setting per interrupt, with the driver's name for it.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ impl Kind for Interrupts {
     fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError> {
         let known = card_interrupts(card)?;
         for (key, value) in changes {
-            // An interrupt that went with its queue has no affinity to set.
+            // An interrupt that vanished with its queue has no affinity.
             if let Some(interrupt) = known.iter().find(|interrupt| interrupt.name == *key) {
                 card::write(&path(interrupt.number), value)?;
             }

@@ -1,4 +1,4 @@
-//! What all kinds of settings have in common.
+//! The interface that all kinds of settings implement.
 
 use crate::{Card, NicError};
 
@@ -12,10 +12,10 @@ pub(crate) trait Kind: Sync {
         false
     }
 
-    /// Everything of this kind that can be changed, with its value now.
+    /// Everything of this kind that can be changed, with its current value.
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError>;
 
-    /// A value as [`Kind::read`] would give it, or what to write instead.
+    /// A value as [`Kind::read`] would return it, or what to write instead.
     fn resolve(&self, card: &mut Card, key: &str, value: &str) -> Result<String, Wrong>;
 
     /// Changes some of them.
@@ -25,9 +25,9 @@ pub(crate) trait Kind: Sync {
 /// Why a value cannot be used.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// It must look like this.
+    /// It must have this form.
     Expected(String),
-    /// There is no such setting here.
+    /// No such setting here.
     NoSuchKey,
     /// What it depends on cannot be read.
     Unreadable(NicError),

@@ -1,4 +1,4 @@
-//! `link.*`: what belongs to the link itself.
+//! `link.*`: properties of the link itself.
 
 use super::kind::{Kind, Wrong, number};
 use crate::{Card, NicError};

@@ -1,4 +1,4 @@
-//! `napi.*`: how the kernel polls the card's queues: all of them, and each by itself (`napi.rx-0.*`, since Linux 6.13).
+//! `napi.*`: how the kernel polls the card's queues: all of them, and each one separately (`napi.rx-0.*`, since Linux 6.13).
 
 use sys::{
     NetlinkError,
@@ -15,14 +15,14 @@ pub(super) struct Napi;
 
 /// The files in the interface's folder, and the key of each. Writing one sets it for every queue.
 const FILES: [(&str, &str); 3] = [
-    // On: a thread for each queue polls, on whatever CPU it may run, instead of the softirq.
+    // On: a thread per queue polls instead of the softirq, on any CPU in its affinity.
     ("threaded", "threaded"),
     // How long GRO may hold packets back, and how often polling goes on without interrupts before they come back.
     ("gro-flush-timeout-ns", "gro_flush_timeout"),
     ("defer-hard-irqs", "napi_defer_hard_irqs"),
 ];
 
-/// What each queue has by itself, by key.
+/// The settings of each single queue, by key.
 const EACH: [(&str, Field); 4] = [
     ("threaded", Field::Threaded),
     ("gro-flush-timeout-ns", Field::GroFlushTimeout),
@@ -51,7 +51,7 @@ impl Field {
         }
     }
 
-    /// The value as it reads back.
+    /// The value as read back.
     fn resolved(self, value: &str) -> Result<String, Wrong> {
         match self {
             Self::Threaded => match (switch(value), value) {
@@ -64,7 +64,7 @@ impl Field {
         }
     }
 
-    /// The change that gives it a value, which is a resolved one.
+    /// The change that sets a resolved value.
     fn change(self, value: &str) -> NapiPolling {
         let mut change = NapiPolling::default();
         match self {
@@ -80,7 +80,7 @@ impl Field {
     }
 }
 
-/// The instances by the name of their queue: its receive queue's, where it has one. None where the kernel or the driver
+/// The instances by the name of their queue: its receive queue if it has one. None when the kernel or the driver
 /// does not tell.
 fn instances(card: &mut Card) -> Vec<(String, Instance)> {
     let index = card.index();
@@ -141,7 +141,7 @@ impl Kind for Napi {
         number(value, Some(i32::MAX as u64))
     }
 
-    /// What is for all queues first: it sets each of them.
+    /// Settings for all queues first: they set each queue.
     fn write(&self, card: &mut Card, changes: &[(&str, &str)]) -> Result<(), NicError> {
         for (key, value) in changes.iter().filter(|(key, _)| of_one(key).is_none()) {
             let file = FILES.iter().find(|(known, _)| known == key).map_or(*key, |(_, file)| file);

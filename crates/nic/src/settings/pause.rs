@@ -1,4 +1,4 @@
-//! `pause.*`: flow control between link partners; it turns a receiver's overload into the sender's.
+//! `pause.*`: flow control between link partners; it moves a receiver's overload to the sender.
 
 use super::group::GroupKind;
 

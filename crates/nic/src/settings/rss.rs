@@ -1,4 +1,4 @@
-//! `rss.*`: which queue a packet's hash leads to: function, key, fields of each kind of packet, table.
+//! `rss.*`: the queue for a packet's hash: function, key, fields of each kind of packet, table.
 
 use sys::ethtool::{FlowType, Rss as Scaling, RssChange, field_letters, fields_from_letters};
 use wire::{IndirectionTable, Spread};
@@ -11,7 +11,7 @@ pub(super) struct Rss;
 /// Hash functions by number (`ETH_RSS_HASH_*_BIT` in `linux/ethtool.h`).
 const FUNCTIONS: [(u32, &str); 3] = [(1, "toeplitz"), (2, "xor"), (4, "crc32")];
 
-/// Receive side scaling of the interface's own context: by netlink where the kernel has that.
+/// Receive side scaling of the interface's own context: by netlink if the kernel supports it.
 pub(crate) fn scaling(card: &mut Card) -> Result<Scaling, NicError> {
     let index = card.index();
     let by_netlink = card.netlink.as_mut().and_then(|netlink| netlink.rss(index).ok());
@@ -27,19 +27,19 @@ pub(crate) fn function_name(function: u32) -> String {
     known.map_or_else(|| function.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// A table in as few words as say it exactly.
+/// The shortest exact text of a table.
 pub(crate) fn table_text(table: &[u32]) -> String {
     let queues = table.iter().max().map_or(0, |most| most + 1);
     let equal = (0..queues).cycle().take(table.len()).eq(table.iter().copied());
     if equal { Spread::Equal(queues).to_string() } else { Spread::Queues(table.to_vec()).to_string() }
 }
 
-/// The table that a text asks for, as long as the card's.
+/// The table for a text, as long as the card's.
 pub(crate) fn table_from(text: &str, buckets: usize) -> Result<Vec<u32>, String> {
     let spread: Spread = text.parse().map_err(|_| "equal:4, weights:6,2 or queues:0,0,1,1".to_owned())?;
     match &spread {
         Spread::Queues(queues) if queues.len() == buckets => Ok(queues.clone()),
-        // Cards with other than a power of two of buckets exist; the pattern then goes round all the same.
+        // Some cards have a number of buckets that is not a power of two; the pattern still repeats.
         _ => {
             let whole = IndirectionTable::new(&spread, buckets.next_power_of_two());
             let mut table: Vec<u32> = whole.map_err(|error| error.to_string())?.into();
@@ -94,7 +94,7 @@ impl Kind for Rss {
         if flow(key).is_some() {
             let letters = if value == "none" { "" } else { value };
             let fields = fields_from_letters(letters);
-            let expected = || Wrong::Expected("sd, sdfn, none or others of ethtool's letters".into());
+            let expected = || Wrong::Expected("sd, sdfn, none or other letters of ethtool".into());
             let letters = field_letters(fields.ok_or_else(expected)?);
             return Ok(if letters.is_empty() { "none".into() } else { letters });
         }

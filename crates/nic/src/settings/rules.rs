@@ -1,5 +1,5 @@
-//! `rule.*`: flow rules by their place in the card's table, lower places first; `none` deletes one, and `rule.any`
-//! leaves the place to the driver.
+//! `rule.*`: flow rules by their location in the card's table, lower locations first; `none` deletes one, and `rule.any`
+//! lets the driver choose the location.
 
 use std::net::IpAddr;
 
@@ -48,7 +48,7 @@ pub fn rule_text(rule: &FlowRule) -> String {
     text
 }
 
-/// A rule from its text, for a place or any; `None` when it is none.
+/// A rule from its text, for one location or any; `None` when it is not a rule.
 pub fn parse_rule(text: &str, place: Option<u32>) -> Option<FlowRule> {
     if let Some(hex) = text.strip_prefix("raw:") {
         let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
@@ -66,7 +66,7 @@ pub fn parse_rule(text: &str, place: Option<u32>) -> Option<FlowRule> {
         let address: IpAddr = address.parse().ok()?;
         let width = if kind.is_v6() { 128 } else { 32 };
         let len = len.map_or(Some(width), |len| len.parse().ok())?;
-        // A length of 0 says nothing, and reads back as nothing.
+        // A length of 0 matches everything, and reads back as no prefix.
         (address.is_ipv6() == kind.is_v6() && (1..=width).contains(&len)).then_some((address, len))
     };
     let ports = |word: Option<&str>| {
@@ -76,7 +76,7 @@ pub fn parse_rule(text: &str, place: Option<u32>) -> Option<FlowRule> {
     };
     let mut action = None;
     while let Some(word) = words.next() {
-        // An action ends the rule.
+        // An action is the end of a rule.
         if action.is_some() {
             return None;
         }
@@ -95,7 +95,7 @@ pub fn parse_rule(text: &str, place: Option<u32>) -> Option<FlowRule> {
     Some(FlowRule::new(&matches, action?, place))
 }
 
-/// Whether a mask can say these ports: as many as a power of two, but not all, aligned to their number.
+/// Whether a mask can express these ports: as many as a power of two, but not all, aligned to their number.
 fn is_block(first: u16, last: u16) -> bool {
     let differ = first ^ last;
     first <= last && differ != u16::MAX && differ & differ.wrapping_add(1) == 0 && first & differ == 0
@@ -120,7 +120,7 @@ impl Kind for Rules {
             "none" => value.into(),
             _ => rule_text(&parse_rule(value, place).ok_or_else(|| Wrong::Expected(EXAMPLE.into()))?),
         };
-        // A driver that lists none takes none.
+        // A driver that cannot list rules accepts none.
         card.ethtool.flow_rules(card.name()).map_err(|error| Wrong::Unreadable(error.into()))?;
         Ok(text)
     }

@@ -1,5 +1,5 @@
-//! `rps.*`, `rfs.*`, `xps.*`, `xps-queues.*`: which CPUs the kernel itself gives a queue's packets to, and which CPUs
-//! send on which queue. One setting a queue.
+//! `rps.*`, `rfs.*`, `xps.*`, `xps-queues.*`: the CPUs to which the kernel passes a queue's packets, and the CPUs that
+//! send on each queue. One setting per queue.
 
 use super::kind::{Kind, Wrong, number};
 use crate::{Card, NicError, cpus};
@@ -18,7 +18,7 @@ enum Holds {
     Number,
 }
 
-/// Receive packet steering: CPUs that a receive queue's packets are handed to.
+/// Receive packet steering: CPUs that process a receive queue's packets.
 pub(super) const RPS: QueueFile =
     QueueFile { prefix: "rps", side: "rx", file: "rps_cpus", holds: Holds::Set };
 /// Receive flow steering: flows that each receive queue remembers.
@@ -42,7 +42,7 @@ impl Kind for QueueFile {
         self.prefix
     }
 
-    /// An interface with one transmit queue has no file for it: nothing to steer.
+    /// An interface with one transmit queue has no such file: nothing to steer.
     fn read(&self, card: &mut Card) -> Result<Vec<(String, String)>, NicError> {
         let mut values = Vec::new();
         for queue in card.queues(self.side)? {

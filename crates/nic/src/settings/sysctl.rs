@@ -1,4 +1,4 @@
-//! `sysctl.*`: the machine's settings that bound what becomes of a card's packets, and what each really bounds.
+//! `sysctl.*`: the machine's settings that limit packet processing, and what each of them limits.
 
 use std::path::PathBuf;
 
@@ -16,24 +16,24 @@ pub struct Sysctl {
     pub bounds: &'static str,
 }
 
-/// Those that bear on packet rates.
+/// The settings that affect packet rates.
 pub const SYSCTLS: [Sysctl; 18] = [
-    Sysctl { name: "net.core.rmem_max", bounds: "bytes of receive buffer a socket may ask for" },
-    Sysctl { name: "net.core.rmem_default", bounds: "bytes of receive buffer of a socket that does not ask" },
-    Sysctl { name: "net.core.wmem_max", bounds: "bytes of send buffer a socket may ask for" },
-    Sysctl { name: "net.core.wmem_default", bounds: "bytes of send buffer of a socket that does not ask" },
+    Sysctl { name: "net.core.rmem_max", bounds: "largest receive buffer a socket may request, in bytes" },
+    Sysctl { name: "net.core.rmem_default", bounds: "default receive buffer of a socket, in bytes" },
+    Sysctl { name: "net.core.wmem_max", bounds: "largest send buffer a socket may request, in bytes" },
+    Sysctl { name: "net.core.wmem_default", bounds: "default send buffer of a socket, in bytes" },
     Sysctl {
         name: "net.ipv4.tcp_rmem",
-        bounds: "bytes of a TCP connection's receive buffer: least, first, most",
+        bounds: "bytes of a TCP connection's receive buffer: minimum, initial, maximum",
     },
     Sysctl {
         name: "net.ipv4.tcp_wmem",
-        bounds: "bytes of a TCP connection's send buffer: least, first, most",
+        bounds: "bytes of a TCP connection's send buffer: minimum, initial, maximum",
     },
-    Sysctl { name: "net.ipv4.udp_mem", bounds: "pages of all UDP buffers: no pressure, pressure, most" },
+    Sysctl { name: "net.ipv4.udp_mem", bounds: "pages of all UDP buffers: no pressure, pressure, maximum" },
     Sysctl {
         name: "net.core.netdev_max_backlog",
-        bounds: "packets waiting per CPU that RPS, loopback or an interface without NAPI handed over; not a card's ring",
+        bounds: "packets waiting per CPU from RPS, loopback or an interface without NAPI; not a card's ring",
     },
     Sysctl { name: "net.core.netdev_budget", bounds: "packets one round of the receive softirq may take" },
     Sysctl {
@@ -52,13 +52,13 @@ pub const SYSCTLS: [Sysctl; 18] = [
     },
     Sysctl {
         name: "net.core.flow_limit_table_len",
-        bounds: "buckets by which a backlog's largest flows are told",
+        bounds: "buckets of the table that finds a backlog's largest flows",
     },
     Sysctl { name: "net.core.optmem_max", bounds: "bytes of ancillary data per socket" },
-    Sysctl { name: "net.core.default_qdisc", bounds: "the queueing discipline of interfaces that come" },
+    Sysctl { name: "net.core.default_qdisc", bounds: "the queueing discipline of new interfaces" },
     Sysctl {
         name: "net.core.tstamp_allow_data",
-        bounds: "whether transmit timestamps may return the packet",
+        bounds: "whether transmit timestamps may include the packet's data",
     },
 ];
 
@@ -66,7 +66,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name.replace('.', "/"))
 }
 
-/// Numbers are parted by tabs in the files; one blank reads better.
+/// The files separate numbers by tabs; one space reads better.
 fn normal(value: &str) -> String {
     value.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! A guest of the tests, and what its tests have in common.
+//! A guest of the tests, and the common parts of its tests.
 
 use std::{
     env, fs,

@@ -34,7 +34,7 @@ fn flows_go_where_they_are_predicted() {
             );
         }
     }
-    // Where the driver takes a key, flows go by that one.
+    // If the driver accepts a key, flows follow that key.
     if support::all_settings(card.name()).contains_key("rss.key") {
         let key = format!("rss.key={}", ["6d:5a"; 20].join(":"));
         session.apply(&set(&[&key, equal])).unwrap();
@@ -62,7 +62,7 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
         let queues = read_queue_counts(&mut card).unwrap().rx.len();
         assert_eq!(queues.to_string(), channels);
     }
-    // Fewer channels than a table that was set by hand names.
+    // Fewer channels than a table set by hand names.
     session.apply(&set(&["rss.table=weights:0,1,0,3"])).unwrap();
     session.apply(&set(&["channels.combined=2", "rss.table=weights:1,3"])).unwrap();
     assert_eq!(support::all_settings(card.name())["rss.table"].matches('1').count(), 96);
@@ -77,7 +77,7 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
         ("ring.rx=8192", "ring.rx cannot be '8192': write a number up to 4096"),
         ("channels.combined=16", "channels.combined cannot be '16': write a number up to 8"),
         ("coalesce.rx-frames=4", "pair1a has no setting coalesce.rx-frames that can be changed"),
-        // Drivers before Linux 7.3 keep the key to themselves.
+        // Drivers before Linux 7.3 do not report the key.
         (
             "rss.key=6d:5a",
             if before.contains_key("rss.key") {
@@ -100,7 +100,7 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
     assert_eq!(
         support::all_settings(card.name())["coalesce.rx-usecs"],
         before["coalesce.rx-usecs"],
-        "taken back with the rest"
+        "rolled back with the rest"
     );
     let busy = Session::begin(card.name(), state.path()).unwrap_err().to_string();
     assert_eq!(busy, format!("pair1a is being changed by process {}", std::process::id()));
@@ -109,8 +109,8 @@ fn does_what_is_set_and_the_page_says_what_it_made_of_it() {
     assert_eq!(support::all_settings(card.name()), before);
 }
 
-/// How often an interrupt may come, as the driver's source says (`igb_update_ring_itr`): 0 is at once, 3 and less are
-/// modes that go by the size of frames, with at most 20,000 a second in mode 3; what is more is a number of µs.
+/// How often an interrupt may come, from the driver's source (`igb_update_ring_itr`): 0 is at once, 3 and less are
+/// modes that depend on frame sizes, with at most 20,000 a second in mode 3; larger values are microseconds.
 fn least_interval_us(usecs: u64, frame_bytes: u64) -> f64 {
     match usecs {
         0 => 0.0,
@@ -154,14 +154,14 @@ fn interrupts_come_as_the_moderation_predicts() {
         }
     }
     println!("{PACKETS} packets {ROUNDS} times, interrupts by µs and frame size: {fired:?}");
-    // Which is rarer than which, with room for a busy host; the intervals are 10, 50, 1000 and, adaptive, 49 and 190 µs.
-    // On a slow host the emulated card is no faster than 10 µs anyway: that one and 3 are told apart by the bound above.
+    // The expected order, with tolerance for a busy host; the intervals are 10, 50, 1000 and, adaptive, 49 and 190 µs.
+    // On a slow host the emulated card is no faster than 10 µs anyway: the bound above distinguishes that one from 3.
     for (rare, often) in
         [((50, 128), (10, 128)), ((1000, 128), (50, 128)), ((1000, 128), (3, 128)), ((3, 1514), (50, 1514))]
     {
         assert!(fired[&rare] < fired[&often], "{rare:?} is rarer than {often:?}: {fired:?}");
     }
-    // Without moderation a packet that comes alone has an interrupt of its own.
+    // Without moderation every single packet raises an interrupt.
     const LONE_PACKETS: u64 = 50;
     session.apply(&set(&["coalesce.rx-usecs=0"])).unwrap();
     let before = total(&card);
@@ -183,7 +183,7 @@ fn killed_at_any_moment_is_restored() {
     }
     let (card, _) = up(1);
     let test = "igb::killed_at_any_moment_is_restored";
-    // A reset takes its time; settings that need none are killed in between more often.
+    // A reset takes long; kills hit changes of other settings more often.
     let light = [
         "coalesce.rx-usecs=50",
         "rss.fields.udp4=sdfn",
@@ -254,12 +254,12 @@ fn each_queue_polls_as_it_is_told() {
     let now = support::all_settings(card.name());
     let changed = now.iter().filter(|(name, value)| before.get(*name) != Some(value)).count();
     assert_eq!(changed, 4, "and no other queue's");
-    // What is for all queues is set for each; a queue's own words come after it.
+    // Settings for all queues apply to each; a single queue's settings come after them.
     session.apply(&set(&["napi.rx-2.defer-hard-irqs=9", "napi.defer-hard-irqs=2"])).unwrap();
     let now = support::all_settings(card.name());
     let deferred = [0, 1, 2, 3].map(|queue| now[&format!("napi.rx-{queue}.defer-hard-irqs")].clone());
     assert_eq!(deferred, ["2", "2", "9", "2"]);
-    // Other rings are other instances: what they were told before is told again.
+    // New rings have new NAPI instances: their earlier settings are set again.
     session.apply(&set(&["ring.rx=512"])).unwrap();
     let after = support::all_settings(card.name());
     assert_eq!(after["napi.rx-2.defer-hard-irqs"], "9");

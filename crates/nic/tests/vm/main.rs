@@ -1,4 +1,4 @@
-//! Real drivers in virtual machines: the guest runs this very program again, with the name of its part.
+//! Real drivers in virtual machines: the guest runs this same program with the name of its part.
 
 mod guest;
 mod igb;

@@ -1,4 +1,4 @@
-//! The drivers that have less: what they lack is said, and what they count adds up.
+//! Drivers with fewer features: what they lack is reported, and their counts add up.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn they_say_what_they_lack_and_e1000_counts_what_it_missed() {
     let mut session = lacks(3, &["coalesce.rx-usecs=3", "pause.rx=on"]);
     let refused = session.apply(&set(&["channels.combined=2"])).unwrap_err().to_string();
     assert!(
-        refused.contains("cannot set channels.combined of pair3a to 2; everything is as it was"),
+        refused.contains("cannot set channels.combined of pair3a to 2; all settings are unchanged"),
         "{refused}"
     );
     let applied = session.apply(&set(&["ring.rx=100"])).unwrap();
@@ -50,7 +50,7 @@ fn they_say_what_they_lack_and_e1000_counts_what_it_missed() {
     let accepted = session.apply(&set(&["coalesce.adaptive-rx=on"]));
     match accepted {
         Ok(applied) => assert_eq!(applied.outcomes[0].verdict, Readback::Ignored, "{applied:?}"),
-        Err(error) => assert!(error.to_string().contains("everything is as it was"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("all settings are unchanged"), "{error}"),
     }
 
     // Every packet that was sent was received or missed, exactly.
@@ -73,7 +73,7 @@ fn received(card: &mut Card) -> u64 {
     read_counters(card).unwrap()["rx_packets"]
 }
 
-/// The card's register of missed packets. The emulator does not clear it when it is read, as a card does, so the
+/// The card's register of missed packets. The emulator does not clear it when it is read, as a real card does, so the
 /// driver's counter grows by all of it at each reading: ours, and one every two seconds of the driver's own, which may
 /// fall between two of ours.
 fn missed(card: &mut Card) -> u64 {

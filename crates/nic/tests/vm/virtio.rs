@@ -45,7 +45,7 @@ fn a_key_that_is_set_is_the_one_that_flows_go_by() {
             "key {:.11}.., {table}: {moved} of 1000 flows predicted elsewhere, all seen there, {took:.1} s",
             key
         );
-        // With another key three of four flows go elsewhere by chance.
+        // With another key, three of four flows change their queue by chance.
         assert!(moved > 500, "{moved}");
         let same = predicted(&mut card, &turned) == now;
         assert_eq!(same, key == symmetric, "both directions on one queue");

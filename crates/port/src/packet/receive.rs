@@ -15,10 +15,10 @@ use sys::{
 use super::{failed, open};
 use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
-/// How long a blocking call waits before it comes back to look whether it should stop.
+/// How long a blocking call waits before it returns to check for a stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long a block that holds packets may stay open: the kernel closes it in [`PacketRxOptions::retire_after`], or as soon as
+/// How long a block with packets may stay open: the kernel closes it in [`PacketRxOptions::retire_after`], or as soon as
 /// it has a CPU.
 const LATEST_CLOSE: Duration = Duration::from_secs(1);
 
@@ -27,15 +27,15 @@ const LATEST_CLOSE: Duration = Duration::from_secs(1);
 pub struct PacketRxOptions {
     /// The interface's number in the network namespace of the thread that opens the port.
     pub interface: u32,
-    /// Share the interface's packets with other ports of the same group instead of hearing all.
+    /// Share the interface's packets with other ports of the same group instead of receiving all.
     pub fanout: Option<Fanout>,
-    /// Bytes of a block: a multiple of 4096. A longer packet is cut; with GRO the kernel makes packets of 64 KiB.
+    /// Bytes of a block: a multiple of 4096. A longer packet is truncated; with GRO the kernel makes packets of 64 KiB.
     pub block_bytes: usize,
     /// Number of blocks.
     pub blocks: usize,
-    /// The longest time that a packet waits for its block to fill up, in whole milliseconds from 1 on.
+    /// The longest time that a packet waits for its block to fill up, in whole milliseconds, at least 1.
     pub retire_after: Duration,
-    /// Who stamps packets: the kernel, or the card where it was told to.
+    /// The timestamp source: the kernel, or the card if it is set to stamp.
     pub stamp: TimeSource,
 }
 
@@ -58,7 +58,7 @@ pub struct PacketRx {
 }
 
 impl PacketRxOptions {
-    /// Bytes of the ring that [`PacketRxOptions::on`] asks for.
+    /// Bytes of the ring that [`PacketRxOptions::on`] requests.
     pub const USUAL_RING_BYTES: usize = 32 * (256 << 10);
 
     /// All packets of an interface, in 32 blocks of 256 KiB, each packet at most 4 ms late.
@@ -75,7 +75,7 @@ impl PacketRxOptions {
 }
 
 impl PacketRx {
-    /// Opens a socket with a ring; what comes in from now on is received.
+    /// Opens a socket with a ring, which receives from now on.
     ///
     /// # Errors
     /// [`PortError::Capability`] without CAP_NET_RAW, [`PortError::Interface`] for all else.
@@ -86,7 +86,7 @@ impl PacketRx {
             .receive_ring(RxRingLayout { block_bytes, blocks, retire_after })
             .map_err(failed("map a ring for receiving", interface))?;
         if stamp == TimeSource::Card {
-            socket.ask_card().map_err(failed("ask for the card's stamps", interface))?;
+            socket.ask_card().map_err(failed("request the card's stamps", interface))?;
         }
         match fanout {
             None => socket.bind_to_receive(interface),
@@ -96,10 +96,10 @@ impl PacketRx {
         Ok(Self { socket, ring, statistics: Statistics::default(), interface, stamp })
     }
 
-    /// Packets that came for this port, those among them that it lost, and how often its ring was full.
+    /// Packets for this port, the lost ones among them, and how often its ring was full.
     ///
     /// # Errors
-    /// [`PortError::Interface`] when the kernel does not say.
+    /// [`PortError::Interface`] when the kernel does not report them.
     pub fn statistics(&mut self) -> Result<Statistics, PortError> {
         let more = self.socket.take_statistics();
         let more = more.map_err(failed("read PACKET_STATISTICS", self.interface))?;
@@ -107,7 +107,7 @@ impl PacketRx {
         Ok(self.statistics)
     }
 
-    /// Spins while the kernel fills the next block: a look must not miss what has already come in.
+    /// Spins while the kernel fills the next block: a check must not miss packets that have already arrived.
     fn wait_while_filling(&self) {
         let deadline = clock::monotonic_ns() + clock::nanos(LATEST_CLOSE);
         while self.ring.is_filling() && !self.ring.is_ready() && clock::monotonic_ns() < deadline {
@@ -124,10 +124,10 @@ impl AsFd for PacketRx {
 
 impl RxPort for PacketRx {
     const LAYER: Layer = Layer::Frame;
-    /// By `TP_STATUS_LOSING`, which makes `recv` ask.
+    /// Set by `TP_STATUS_LOSING`, which makes `recv` read the counters.
     const PACKETS_TELL_LOSSES: bool = true;
 
-    /// At most one block a call. With [`Wait::Spin`] a block that already holds packets is waited for.
+    /// At most one block per call. With [`Wait::Spin`] it waits for a block that already holds packets.
     fn recv(&mut self, wait: Wait, mut sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
         if !self.ring.is_ready() {
             match wait {
@@ -139,13 +139,13 @@ impl RxPort for PacketRx {
         }
         let by_card = self.stamp == TimeSource::Card;
         let read = self.ring.read_block(|Packet { bytes, truncated, stamped_ns, is_by_card }| {
-            // Without the card's stamp there is the kernel's, which nobody asked for.
+            // Without the card's stamp the kernel's is present, which was not requested.
             let arrived_ns = (is_by_card == by_card).then_some(stamped_ns);
             sink(Received { bytes, truncated, arrived_ns, source: None });
         });
         let Some(read) = read else { return Ok(0) };
         if read.malformed {
-            let source = io::Error::new(io::ErrorKind::InvalidData, "a block of the ring makes no sense");
+            let source = io::Error::new(io::ErrorKind::InvalidData, "a block of the ring is invalid");
             return Err(failed("receive", self.interface)(source));
         }
         if read.losing {

@@ -1,4 +1,4 @@
-//! Receiving on a packet socket, and sending probes back to those who agreed.
+//! Receives on a packet socket, and returns probes to senders that agreed.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::{
     returns::{ReturnCheck, ReturnList},
 };
 
-/// A [`PacketRx`] whose probes go back through a socket beside it, a block at once. What the interface does not take at
+/// A [`PacketRx`] whose probes return through a second socket, one block at a time. Packets that the interface refuses at
 /// once is not sent.
 pub type PacketReflector = Reflector<PacketRx, PacketBack>;
 
 /// The way back.
 pub struct PacketBack {
     tx: PacketTx,
-    /// Frames one after another, and where each ends.
+    /// Concatenated frames, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     longest: usize,
@@ -31,7 +31,7 @@ impl PacketReflector {
     /// # Errors
     /// As [`PacketTx::open`].
     pub fn over(rx: PacketRx, interface: u32, list: Arc<ReturnList>) -> Result<Self, PortError> {
-        /// Of any network but one between programs of a host.
+        /// Any network except one between programs of the same host.
         const LONGEST: usize = 9216;
         let longest = longest_frame(interface)?.min(LONGEST);
         let tx = PacketTx::open(&PacketTxOptions::on(interface, longest))?;
@@ -54,7 +54,7 @@ impl Back for PacketBack {
         }
     }
 
-    /// A sender that is gone misses its packets: it counts them itself.
+    /// A sender that no longer exists misses its packets and counts them itself.
     fn send(&mut self) -> Result<(), PortError> {
         let Self { tx, bytes, ends, check, .. } = self;
         let (mut next, mut start) = (0, 0);

@@ -1,4 +1,4 @@
-//! Sending: from a ring in shared memory (`PACKET_TX_RING`), one call a batch.
+//! Sending: from a ring in shared memory (`PACKET_TX_RING`), one call per batch.
 
 use std::io;
 
@@ -20,18 +20,18 @@ pub struct PacketTxOptions {
     pub interface: u32,
     /// The longest frame in bytes, without FCS.
     pub frame_bytes: usize,
-    /// Frames a call, at most.
+    /// The most frames per call.
     pub batch_size: usize,
-    /// Hand frames to the driver past the queueing discipline. A full driver then refuses a frame instead of
+    /// Pass frames to the driver, bypassing the queueing discipline. A full driver then refuses a frame instead of
     /// the discipline dropping it.
     pub qdisc_bypass: bool,
 }
 
 /// Sends frames on an interface.
 ///
-/// A frame that the interface refuses stays in the port and goes later. Drivers count the refusal as a drop all
-/// the same (`tx_dropped`), so [`Sent::turned_away`] counts refusals too, and only them: `tx_dropped` less
-/// `turned_away` is what was lost.
+/// A frame that the interface refuses stays in the port and is sent later. Drivers still count the refusal as a drop
+/// (`tx_dropped`), so [`Sent::turned_away`] counts refusals too, and only them: `tx_dropped` less
+/// `turned_away` is the loss.
 pub struct PacketTx {
     socket: PacketSocket,
     ring: TxRing,
@@ -40,25 +40,25 @@ pub struct PacketTx {
 }
 
 impl PacketTxOptions {
-    /// Frames a call: more bring nothing.
+    /// Frames per call: more do not help.
     pub const BATCH_SIZE: usize = 128;
 
-    /// A ring for frames of up to `frame_bytes` bytes, in batches of 128, past the queueing discipline.
+    /// A ring for frames of up to `frame_bytes` bytes, in batches of 128, bypassing the queueing discipline.
     pub fn on(interface: u32, frame_bytes: usize) -> Self {
         Self { interface, frame_bytes, batch_size: Self::BATCH_SIZE, qdisc_bypass: true }
     }
 }
 
 impl PacketTx {
-    /// Opens a socket and makes room for frames.
+    /// Opens a socket and allocates the ring.
     ///
     /// # Errors
     /// [`PortError::Capability`] without CAP_NET_RAW, [`PortError::FrameTooLong`] when the interface cannot carry
-    /// such frames, [`PortError::Interface`] for all else.
+    /// such frames, [`PortError::Interface`] for all other errors.
     pub fn open(options: &PacketTxOptions) -> Result<Self, PortError> {
         let &PacketTxOptions { interface, frame_bytes, batch_size, qdisc_bypass } = options;
         let socket = open(interface)?;
-        // The kernel checks this for messages only, and a driver drops what is too long without a word.
+        // The kernel checks this for messages only, and a driver drops longer frames silently.
         let longest = longest_frame(interface)?.min(TxRingLayout::MOST_FRAME_BYTES);
         if frame_bytes > longest {
             return Err(PortError::FrameTooLong { frame_bytes, longest, interface });

@@ -1,4 +1,4 @@
-//! Receiving on a UDP socket that sends probes back to those who agreed.
+//! Receives on a UDP socket, and returns probes to senders that agreed.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     returns::{ReturnCheck, ReturnList},
 };
 
-/// A [`UdpRx`] that sends probes back from the same socket after they were looked at. What the kernel does not take at
+/// A [`UdpRx`] that returns probes from the same socket after they were read. Packets that the kernel refuses at
 /// once is not sent.
 pub type UdpReflector = Reflector<UdpRx, UdpBack>;
 
@@ -25,12 +25,12 @@ pub struct UdpBack {
 }
 
 impl UdpReflector {
-    /// Packets a call, at most.
+    /// The most packets per call.
     const BATCH: usize = 256;
-    /// The longest payload that goes back.
+    /// The longest payload that is returned.
     const LONGEST: usize = UdpRx::SLOT_BYTES;
 
-    /// Over a port that was opened with [`UdpRxOptions::times`], by which it knows who sent a packet.
+    /// Over a port that was opened with [`UdpRxOptions::times`], by which it knows the sender of a packet.
     ///
     /// # Errors
     /// [`PortError::Option`] when no descriptor is left.
@@ -38,7 +38,7 @@ impl UdpReflector {
     /// # Panics
     /// When the port does not know its packets' senders.
     pub fn over(rx: UdpRx, options: &UdpRxOptions, list: Arc<ReturnList>) -> Result<Self, PortError> {
-        assert!(options.times.is_some(), "who returns packets knows their senders");
+        assert!(options.times.is_some(), "returning packets requires knowing their senders");
         let socket = rx.socket.try_clone().map_err(|source| PortError::Option { option: "dup", source })?;
         let batch = SendBatch::new(Self::BATCH, 1, Self::LONGEST).with_destinations();
         Ok(Self { rx, back: UdpBack { socket, batch, waiting: 0, check: ReturnCheck::of(list) } })
@@ -54,7 +54,7 @@ impl UdpReflector {
 }
 
 impl UdpBack {
-    /// A sender that is gone, or whose path is full, misses its packets: it counts them itself.
+    /// A sender that no longer exists, or whose path is full, misses its packets and counts them itself.
     fn flush(&mut self) {
         let mut from = 0;
         while from < self.waiting {
@@ -134,7 +134,7 @@ mod tests {
         while headers.is_empty() {
             back[0]
                 .recv(Wait::Block, |received| {
-                    // Not every kernel stamps the first packet after it was asked to: it begins a moment later.
+                    // Some kernels do not stamp the first packets after the request.
                     headers.push(ProbeHeader::read_returned(received.bytes));
                 })
                 .unwrap();

@@ -6,7 +6,7 @@ fn buffers_that_gro_joined_are_counted_with_their_datagrams() {
     let mut rx = UdpRx::open(&UdpRxOptions { gro: true, ..UdpRxOptions::at(local) }).unwrap();
     let to = UdpTxOptions::to(rx.local_address().unwrap(), 32);
     let mut tx = UdpTx::open(&UdpTxOptions { gso: true, ..to }).unwrap();
-    // A message is one buffer on loopback, which hands it on as it came.
+    // A message is one buffer on loopback, which passes it on unchanged.
     for datagrams in [5, 1, 3] {
         assert_eq!(tx.send(datagrams, |_| 32).unwrap().taken, datagrams);
     }

@@ -1,17 +1,17 @@
-//! How many packets a call makes when nothing else says so.
+//! The default number of packets per call.
 
-/// Packets of a call that is long enough for its own cost to be small, and short enough to tell soon what was sent:
-/// the kernel says it behind the call only. What a packet takes depends on what receives it, and where: 70 ns and less
-/// where another CPU drops it, some microseconds where a socket on the same CPU gets it.
+/// Packets of a call that is long enough for its fixed cost to be small, and short enough to report sent packets soon:
+/// the kernel reports them only after the call. The time per packet depends on the receiver and its place: 70 ns and less
+/// if another CPU drops it, some microseconds if a socket on the same CPU gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallSize {
     packets: usize,
 }
 
 impl CallSize {
-    /// Packets of the shortest call; to make its pages takes the kernel some 20 µs (`make bench-xdp`).
+    /// Packets of the shortest call; preparing its pages takes the kernel some 20 µs (`make bench-xdp`).
     const LEAST: usize = 4096;
-    /// Packets of the longest; twice as many are hardly faster.
+    /// Packets of the longest call; twice as many are hardly faster.
     const MOST: usize = 16_384;
     /// Nanoseconds that a call may take; longer calls become shorter again.
     const LONGEST_NS: u64 = 1_500_000;
@@ -24,7 +24,7 @@ impl CallSize {
         self.packets
     }
 
-    /// The next call's, after one that made `packets` in `took_ns`; shorter ones say nothing.
+    /// The size of the next call, after one that made `packets` in `took_ns`; shorter ones are ignored.
     pub(super) fn after(self, packets: usize, took_ns: u64) -> Self {
         if packets < self.packets {
             return self;
@@ -44,7 +44,7 @@ impl CallSize {
 mod tests {
     use super::*;
 
-    /// The size that calls come to when each packet takes so long.
+    /// The size that calls converge to when each packet takes this long.
     fn at(ns_per_packet: f64) -> usize {
         let after_a_call =
             |size: CallSize, _| size.after(size.packets(), (size.packets() as f64 * ns_per_packet) as u64);
@@ -63,6 +63,6 @@ mod tests {
     fn calls_become_shorter_when_packets_take_longer() {
         let long = CallSize { packets: CallSize::MOST };
         assert_eq!(long.after(CallSize::MOST, 20_000_000).packets(), 8192);
-        assert_eq!(long.after(100, 20_000_000), long, "a call of a few packets says nothing");
+        assert_eq!(long.after(100, 20_000_000), long, "a call of a few packets is ignored");
     }
 }

@@ -1,4 +1,4 @@
-//! From a recipe to what the program in the kernel is told.
+//! Translates a recipe into the BPF program's settings.
 
 use bpf::{FieldDraw, SendPlan};
 use wire::{AddressDraws, Draw, Recipe};

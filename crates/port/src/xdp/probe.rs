@@ -1,8 +1,8 @@
-//! What XDP can do on an interface, found by trying.
+//! XDP features of an interface, found by trying.
 
 use bpf::{BpfError, FieldDraw, Mode, Pass, SendPath, SendPlan, Sender};
 
-/// What works on an interface, and what each other thing lacks.
+/// The features that work on an interface, and what the others lack.
 #[derive(Debug)]
 pub struct XdpAbilities {
     /// Programs in the driver.
@@ -14,7 +14,7 @@ pub struct XdpAbilities {
 }
 
 /// Tries programs that change nothing on the interface of this number in the calling thread's network namespace,
-/// and takes them away again. No packet is sent.
+/// and detaches them again. No packet is sent.
 pub fn probe_xdp(interface: u32) -> XdpAbilities {
     XdpAbilities {
         native: Pass::attach(interface, Mode::Native).map(drop),
@@ -23,7 +23,7 @@ pub fn probe_xdp(interface: u32) -> XdpAbilities {
     }
 }
 
-/// Makes a frame as from the interface, and drops it.
+/// Builds a frame as if received on the interface, and drops it.
 fn try_live_frames(interface: u32) -> Result<(), BpfError> {
     const EINVAL: i32 = 22;
     let plan = SendPlan {
@@ -38,7 +38,7 @@ fn try_live_frames(interface: u32) -> Result<(), BpfError> {
     let mut sender = Sender::load(&plan, interface, SendPath::Dropped)?;
     sender.frame(0, 0)?;
     match sender.send(0, 1, 1, 0) {
-        // What worked with a frame that goes nowhere.
+        // The result for a frame that is dropped.
         Err(error) if error.os_error() == Some(EINVAL) => Err(BpfError::Unsupported {
             feature: "XDP live frames".into(),
             on: "here (since Linux 5.18)".into(),

@@ -1,6 +1,6 @@
-//! The interface's part of busy polling: interrupts stay off between two polls, as long as a socket polls.
+//! The interface's part of busy polling: interrupts stay off between polls while a socket polls.
 //!
-//! Set back when the last port of the interface is dropped, and by a second process when this one is killed
+//! Restored when the last port of the interface is dropped, and by a second process when this one is killed
 //! ([`sys::sysfs::ForNow`]).
 
 use std::{
@@ -17,8 +17,8 @@ use sys::{
 
 use crate::PortError;
 
-/// As the kernel's documentation of busy polling advises (`Documentation/networking/napi.rst`): so many polls without
-/// packets leave interrupts off, and a timer polls where no socket does for so many nanoseconds.
+/// The values that the kernel's documentation of busy polling advises (`Documentation/networking/napi.rst`): this many polls without
+/// packets leave interrupts off, and a timer polls after this many nanoseconds without a poll of a socket.
 const SETTINGS: [(&str, u32); 2] = [("napi_defer_hard_irqs", 2), ("gro_flush_timeout", 200_000)];
 
 /// Interfaces whose settings this process keeps, by device and inode of the first setting's file.
@@ -27,7 +27,7 @@ type FileKey = (u64, u64);
 
 /// The settings, until the last of these is dropped.
 pub(super) struct Polled {
-    /// Always there but while it is dropped.
+    /// Always present, except during drop.
     settings: Option<Arc<ForNow>>,
 }
 
@@ -66,7 +66,7 @@ impl Polled {
 }
 
 impl Drop for Polled {
-    /// With the list locked: whoever opens the next port finds the settings kept, or set back.
+    /// With the list locked: the next port to open finds the settings either held or restored.
     fn drop(&mut self) {
         let _kept = KEPT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.settings.take();

@@ -1,5 +1,5 @@
-//! Both directions of one queue through AF_XDP: a packet is looked at where it lies, and goes back to the card as
-//! an empty frame or as a packet to be sent. No program comes with it: who opens it says what is handed to it.
+//! Both directions of one queue through AF_XDP: a packet is read in place, and returns to the card as
+//! an empty frame or as a packet to send. It attaches no program: the caller decides which packets reach it.
 
 use std::{
     io,
@@ -13,10 +13,13 @@ use sys::xsk::{
     XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface};
+use super::{
+    XskGot, XskShape, interface,
+    kick::{Kick, push_through},
+};
 use crate::{PortError, Wait};
 
-/// How long a blocking turn waits before it comes back.
+/// How long a blocking turn waits before it returns.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How to open an [`XskQueue`].
@@ -28,7 +31,7 @@ pub struct XskQueueOptions {
     pub queue: u32,
     /// Memory and rings; the TX ring is as large as the RX ring.
     pub shape: XskShape,
-    /// Packets a turn, at most.
+    /// The most packets per turn.
     pub batch_size: u32,
     /// Whether the card reads and writes the frames itself.
     pub copy_mode: CopyMode,
@@ -43,7 +46,7 @@ pub struct XskQueue {
     unsent: u64,
 }
 
-/// What is done with a packet that was looked at.
+/// The fate of a packet that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     /// Its frame takes the next packet.
@@ -52,19 +55,19 @@ pub enum After {
     Send(usize),
 }
 
-/// What became of one turn.
+/// The result of one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// Packets that were looked at.
+    /// Packets read.
     pub received: usize,
-    /// Packets of those handed to the card to be sent.
+    /// Of those, packets passed to the card for sending.
     pub sent: usize,
-    /// Whether no empty frame was left for the next packet when these were looked at.
+    /// Whether no empty frame was left for the next packet when these were read.
     pub starved: bool,
 }
 
 impl XskQueueOptions {
-    /// Batches of 128, two polls of a driver, with as few copies as the driver can.
+    /// Batches of 128, two polls of a driver, zero-copy if the driver supports it.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
             interface: interface.into(),
@@ -77,7 +80,7 @@ impl XskQueueOptions {
 }
 
 impl XskQueue {
-    /// Opens the queue's socket with all its frames given to the kernel. Needs CAP_NET_RAW.
+    /// Opens the queue's socket with all its frames passed to the kernel. Needs CAP_NET_RAW.
     ///
     /// # Errors
     /// [`PortError::NoQueue`], [`PortError::Link`], [`PortError::Xsk`].
@@ -110,8 +113,8 @@ impl XskQueue {
         Ok(Self { socket: opened.socket, rx, tx, options: options.clone(), unsent: 0 })
     }
 
-    /// Lends each packet that is there, at most a batch: the bytes from its start to the end of its frame, and its
-    /// length. A packet that is to be sent may be changed in place and become longer; it starts where it started.
+    /// Lends each available packet, at most a batch: the bytes from its start to the end of its frame, and its
+    /// length. A packet to send may be changed in place and become longer; its start stays.
     ///
     /// # Errors
     /// [`PortError::XskBroken`]: the interface is down or gone.
@@ -124,7 +127,7 @@ impl XskQueue {
         self.turn_whole(wait, |frame, packet| look(&mut frame[packet.start..], packet.len()))
     }
 
-    /// The same with the whole frame lent, and where in it the packet lies.
+    /// The same with the whole frame lent, and the packet's range in it.
     #[inline]
     pub(super) fn turn_whole(
         &mut self,
@@ -179,25 +182,22 @@ impl XskQueue {
         Ok(turn)
     }
 
-    /// Calls the kernel as long as it takes packets: what it copies it takes a few at a call.
+    /// Calls the kernel while it accepts packets: in copy mode it accepts a few per call.
     pub(super) fn push_through(&mut self) -> Result<(), PortError> {
-        let mut waiting = self.tx.waiting();
-        while waiting > 0 {
-            self.kick_tx()?;
-            let before = std::mem::replace(&mut waiting, self.tx.waiting());
-            if waiting >= before {
-                break;
-            }
-        }
-        Ok(())
+        let waiting = self.tx.waiting();
+        push_through(waiting, || {
+            let kicked = self.kick_tx()?;
+            Ok((kicked, self.tx.waiting()))
+        })
+        .map(drop)
     }
 
-    /// Packets that were to be sent and were not: the TX ring was full, or they did not fit their frame.
+    /// Packets that could not be sent: the TX ring was full, or they did not fit their frame.
     pub fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// Packets of a turn, at most.
+    /// The most packets of a turn.
     pub fn batch_size(&self) -> usize {
         self.options.batch_size as usize
     }
@@ -215,12 +215,12 @@ impl XskQueue {
     /// The kernel's counters of this socket.
     ///
     /// # Errors
-    /// [`PortError::XskBroken`] when the kernel does not say.
+    /// [`PortError::XskBroken`] when the kernel does not report them.
     pub fn statistics(&self) -> Result<XskStatistics, PortError> {
         self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
     }
 
-    /// Frames that were sent are empty again.
+    /// Sent frames are empty again.
     fn reclaim(&mut self) {
         if self.tx.outstanding() > 0 {
             let rx = &mut self.rx;
@@ -236,23 +236,12 @@ impl XskQueue {
         }
     }
 
-    fn kick_rx(&self) -> Result<(), PortError> {
-        self.kicked("receive on", self.socket.kick_rx())
+    fn kick_rx(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_rx()).map_err(|source| self.broken("receive on", source))
     }
 
-    fn kick_tx(&self) -> Result<(), PortError> {
-        self.kicked("send on", self.socket.kick_tx())
-    }
-
-    /// What the kernel cannot do now it does at the next call.
-    fn kicked(&self, action: &'static str, outcome: io::Result<()>) -> Result<(), PortError> {
-        match outcome {
-            Err(source) => match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
-                _ => Err(self.broken(action, source)),
-            },
-            Ok(()) => Ok(()),
-        }
+    fn kick_tx(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_tx()).map_err(|source| self.broken("send on", source))
     }
 
     fn broken(&self, action: &'static str, source: io::Error) -> PortError {

@@ -1,4 +1,4 @@
-//! Receiving through AF_XDP, and sending probes back to those who agreed: from the frame they came in, on its queue.
+//! Receives through AF_XDP, and returns probes to senders that agreed: from the frame they arrived in, on its queue.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
     returns::{ReturnCheck, ReturnList},
 };
 
-/// What [`XskRx`](super::XskRx) receives, some of it sent back.
+/// An [`XskRx`](super::XskRx) that returns some of its packets.
 pub struct XskReflector {
     queue: XskQueue,
     stamp: TimeSource,
-    /// The interface's own address, in whose place stamps stand.
+    /// The interface's MAC address, which timestamps overwrite.
     mac: [u8; 6],
     check: ReturnCheck,
     lost: u64,
@@ -24,13 +24,13 @@ pub struct XskReflector {
 }
 
 impl XskReflector {
-    /// As [`XskRx::open`](super::XskRx::open); busy polling and one memory for all queues are not to be had.
+    /// As [`XskRx::open`](super::XskRx::open); busy polling and one memory for all queues are not supported.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`XskRx::open`](super::XskRx::open).
     ///
     /// # Panics
-    /// As there.
+    /// As for [`XskRx::open`](super::XskRx::open).
     pub fn open(options: &XskRxOptions, list: &Arc<ReturnList>) -> Result<Vec<Self>, PortError> {
         let mut queues = Vec::new();
         let (mut index, mut mac) = (0, [0; 6]);

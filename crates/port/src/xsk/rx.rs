@@ -14,7 +14,7 @@ use sys::{
 use super::{XskGot, XskShape, interface, napi::Polled, receive_losses};
 use crate::{Layer, Loss, PortError, Received, RxPort, TimeSource, Wait};
 
-/// How long a blocking call waits before it comes back to look whether it should stop.
+/// How long a blocking call waits before it returns to check for a stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How to open [`XskRx`] ports.
@@ -24,20 +24,20 @@ pub struct XskRxOptions {
     pub interface: String,
     /// The queues, each of which gets a port.
     pub queues: Vec<u32>,
-    /// UDP datagrams to this port are taken, everything else goes to the kernel; 0 takes every frame.
+    /// Takes UDP datagrams to this port, everything else goes to the kernel; 0 takes every frame.
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Who stamps packets: the reading loop, the program by a look at the clock for each packet or for each poll, or the
-    /// card, whose stamps the driver hands to the program.
+    /// The timestamp source: the reading loop, the program with a clock read per packet or per poll, or the
+    /// card, whose stamps the driver passes to the program.
     pub stamp: TimeSource,
     /// Memory and ring of each port.
     pub shape: XskShape,
-    /// Packets a call, at most.
+    /// The most packets per call.
     pub batch_size: usize,
     /// Whether the card writes the frames itself.
     pub copy_mode: CopyMode,
-    /// Where the program runs; `None` is natively where the driver can, else generically.
+    /// Where the program runs; `None` is native if the driver supports it, else generic.
     pub mode: Option<Mode>,
     /// Poll the card from the socket's own calls, with the interface's interrupts off in between.
     pub busy_poll: Option<BusyPoll>,
@@ -47,7 +47,7 @@ pub struct XskRxOptions {
 
 /// Receives what arrives on one queue of an interface.
 ///
-/// The last port of an interface that is dropped takes the XDP program with it.
+/// Dropping the last port of an interface detaches the XDP program.
 pub struct XskRx {
     socket: XskSocket,
     queue: RxQueue,
@@ -71,17 +71,17 @@ struct FrameRange {
 /// How frames went round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recycling {
-    /// Frames given back through the fill ring.
+    /// Frames returned through the fill ring.
     pub refilled: u64,
-    /// Times that a batch found the fill ring empty when it came to give frames back: the next packet would
+    /// How often a batch found the fill ring empty when it returned frames: the next packet would
     /// have been lost.
     pub found_empty: u64,
-    /// Packets that the kernel described wrongly, none of whose bytes were read.
+    /// Packets with an invalid descriptor, whose bytes were not read.
     pub misplaced: u64,
 }
 
 impl XskRxOptions {
-    /// Every frame of one queue, in batches of 256, as native and with as few copies as
+    /// Every frame of one queue, in batches of 256, native and zero-copy if
     /// the driver can.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl XskRx {
     /// and CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// [`PortError::Bpf`], also when the interface carries somebody else's program, which stays;
+    /// [`PortError::Bpf`], also when the interface has another program, which stays;
     /// [`PortError::NoQueue`], [`PortError::Interface`], [`PortError::Xsk`]; with busy polling [`PortError::Napi`] and
     /// [`PortError::NapiInUse`]. Then nothing is left open.
     ///
@@ -165,7 +165,7 @@ impl XskRx {
         self.name.queue
     }
 
-    /// How frames went round so far.
+    /// The recycling of frames so far.
     pub fn recycling(&self) -> Recycling {
         Recycling { misplaced: self.queue.misplaced(), ..self.recycling }
     }
@@ -173,7 +173,7 @@ impl XskRx {
     /// The kernel's counters of this socket.
     ///
     /// # Errors
-    /// [`PortError::XskBroken`] when the kernel does not say.
+    /// [`PortError::XskBroken`] when the kernel does not report them.
     pub fn statistics(&self) -> Result<XskStatistics, PortError> {
         self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
     }
@@ -223,7 +223,7 @@ impl RxPort for XskRx {
         let mut seen = 0;
         let read_ns = (self.stamp != TimeSource::Loop).then(clock::monotonic_ns);
         let umem = self.queue.umem().clone();
-        // Decoded where it changes: most packets have the stamp of the one before.
+        // Decoded when it changes: most packets have the stamp of the previous one.
         let (mut last, mut arrived_ns) = (None, None);
         while seen < packets.min(self.batch_size) {
             let Some(XskReceived { frame, range }) = self.queue.pop() else { break };
@@ -238,7 +238,7 @@ impl RxPort for XskRx {
             self.queue.refill(frame).expect("the fill ring has two slots for every frame");
             seen += 1;
         }
-        // Before the frames are shown: what the kernel had left while this batch was looked at.
+        // Before the frames are published: what the kernel had left while this batch was read.
         self.recycling.found_empty += u64::from(self.queue.unused() == 0);
         self.recycling.refilled += u64::from(seen);
         self.queue.publish();
@@ -266,7 +266,7 @@ impl RxPort for XskRx {
     }
 
     /// The interface may count the same packets as dropped (veth: `rx_queue_<n>_drops`, in the link's
-    /// `rx_dropped`): one of both belongs in a ledger.
+    /// `rx_dropped`): only one of them belongs in a ledger.
     fn losses(&mut self) -> Result<Vec<Loss>, PortError> {
         let counted = self.statistics()?;
         self.lost = counted.rx_lost();
@@ -274,7 +274,7 @@ impl RxPort for XskRx {
     }
 }
 
-/// Memory, and the frames in it that nobody has yet.
+/// Memory, and its unassigned frames.
 type Memory = (Arc<Umem>, Vec<Frame>);
 
 /// Memory for one queue, or for all.
@@ -290,7 +290,7 @@ fn map(options: &XskRxOptions, queue: u32) -> Result<Memory, PortError> {
     })
 }
 
-/// Opens a socket on a queue, and gives it its share of the memory's frames; the rest comes back.
+/// Opens a socket on a queue, and gives it its share of the memory's frames; returns the rest.
 fn open_queue(
     options: &XskRxOptions,
     interface: u32,
@@ -318,7 +318,7 @@ fn open_queue(
     Ok((opened.socket, rx, (umem, free)))
 }
 
-/// Attaches the program as it was asked for, or as well as the driver can.
+/// Attaches the program in the requested mode, or in the best mode of the driver.
 pub(super) fn attach(
     options: &XskRxOptions,
     interface: u32,
@@ -336,7 +336,7 @@ pub(super) fn attach(
     match options.mode {
         Some(mode) => attach(mode),
         None => match attach(Mode::Native) {
-            // Only a driver hands a card's stamps over.
+            // Only a driver passes a card's stamps on.
             refused @ Err(BpfError::Unsupported { .. }) if stamps == Some(Stamping::Card) => refused,
             Err(BpfError::Unsupported { .. }) => attach(Mode::Generic),
             attached => attached,

@@ -10,7 +10,11 @@ use sys::xsk::{
     BusyPoll, CopyMode, Frame, TxQueue, Umem, UmemConfig, XskConfig, XskError, XskSocket, XskStatistics,
 };
 
-use super::{XskGot, XskShape, interface, napi::Polled};
+use super::{
+    XskGot, XskShape, interface,
+    kick::{Kick, push_through},
+    napi::Polled,
+};
 use crate::{Layer, PortError, Sent, TxPort, xdp::rings};
 
 /// How to open an [`XskTx`].
@@ -24,7 +28,7 @@ pub struct XskTxOptions {
     pub shape: XskShape,
     /// The longest frame without FCS, in bytes.
     pub longest_frame: usize,
-    /// Packets a call, at most; the ring's slots bound it.
+    /// The most packets per call, limited by the ring's slots.
     pub batch_size: usize,
     /// Whether the card reads the frames itself.
     pub copy_mode: CopyMode,
@@ -34,15 +38,15 @@ pub struct XskTxOptions {
 
 /// Sends on one queue of an interface.
 ///
-/// In copy mode a packet counts as taken when the kernel has read it out of the ring, which it does only
-/// while it is called: a call to send with nothing new goes on with what is left. With zero-copy a packet
-/// counts as taken when it is in the ring, from where the card fetches it.
+/// In copy mode a packet counts as accepted when the kernel has read it from the ring, which happens only
+/// during a call: a call to send without new packets continues with the rest. With zero-copy a packet
+/// counts as accepted when it is in the ring, from where the card fetches it.
 pub struct XskTx {
     socket: XskSocket,
     queue: TxQueue,
     free: Vec<Frame>,
     batch_size: usize,
-    /// In the ring and not taken.
+    /// In the ring and not yet accepted.
     waiting: usize,
     options: XskTxOptions,
     /// Drivers read a socket's frames themselves only while a program is attached to them.
@@ -51,7 +55,7 @@ pub struct XskTx {
 }
 
 impl XskTxOptions {
-    /// Batches of 256 from 2048-byte frames, zero-copy where the driver can.
+    /// Batches of 256 from 2048-byte frames, zero-copy if the driver supports it.
     pub fn on(interface: &str, queue: u32) -> Self {
         Self {
             interface: interface.into(),
@@ -66,10 +70,10 @@ impl XskTxOptions {
 }
 
 impl XskTx {
-    /// How long a port that is closed waits for the card to fetch what is in the ring.
+    /// How long closing a port waits for the kernel or the card to fetch the packets in the ring.
     const DRAIN: Duration = Duration::from_millis(100);
 
-    /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK where little memory may be locked; zero-copy
+    /// Opens a socket on the queue. Needs CAP_NET_RAW, and CAP_IPC_LOCK if the memory lock limit is low; zero-copy
     /// also CAP_BPF and CAP_NET_ADMIN.
     ///
     /// # Errors
@@ -119,20 +123,20 @@ impl XskTx {
         XskGot { copy_mode: self.socket.copy_mode(), pages: self.queue.umem().pages() }
     }
 
-    /// The kernel's counters of this socket; `tx_invalid_descs` is the one that means loss here.
+    /// The kernel's counters of this socket; `tx_invalid_descs` is the one that counts losses here.
     ///
     /// # Errors
-    /// [`PortError::XskBroken`] when the kernel does not say.
+    /// [`PortError::XskBroken`] when the kernel does not report them.
     pub fn statistics(&self) -> Result<XskStatistics, PortError> {
         self.socket.statistics().map_err(|source| self.broken("read the counters of", source))
     }
 
-    /// Frames that the kernel has not given back.
+    /// Frames that the kernel has not returned.
     pub fn outstanding(&self) -> usize {
         self.queue.outstanding()
     }
 
-    /// Hands the kernel a descriptor that it must refuse and count: for testing that it does.
+    /// Passes the kernel a descriptor that it must refuse and count, to test that it does.
     ///
     /// # Errors
     /// [`PortError::XskBroken`].
@@ -152,36 +156,25 @@ impl XskTx {
         let packets = most.min(self.queue.room(most as u32) as usize);
         for mut frame in self.free.drain(self.free.len() - packets..) {
             let len = fill(self.queue.umem().bytes_mut(&mut frame));
-            self.queue.push(frame, len).expect("the ring said that it had room");
+            self.queue.push(frame, len).expect("the ring reported room");
         }
         self.queue.publish();
         packets
     }
 
-    /// Calls the kernel; says whether it did all it was asked for.
-    fn kick(&self) -> Result<bool, PortError> {
-        match self.socket.kick_tx() {
-            Ok(()) => Ok(true),
-            Err(source) => match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
-                _ => Err(self.broken("send on", source)),
-            },
-        }
+    fn kick(&self) -> Result<Kick, PortError> {
+        Kick::of(self.socket.kick_tx()).map_err(|source| self.broken("send on", source))
     }
 
-    /// Calls the kernel as long as it takes something; returns how many packets it took.
+    /// Calls the kernel while it accepts packets; returns the number accepted.
     fn push_through(&mut self) -> Result<usize, PortError> {
-        let mut taken = 0;
-        loop {
-            self.kick()?;
-            let left = self.queue.waiting() as usize;
-            let now = self.waiting.saturating_sub(left);
-            self.waiting -= now;
-            taken += now;
-            if self.waiting == 0 || now == 0 {
-                return Ok(taken);
-            }
-        }
+        let left = push_through(self.waiting as u32, || {
+            let kicked = self.kick()?;
+            Ok((kicked, self.queue.waiting()))
+        })?;
+        let taken = self.waiting.saturating_sub(left as usize);
+        self.waiting -= taken;
+        Ok(taken)
     }
 
     fn takes_when_queued(&self) -> bool {
@@ -220,7 +213,7 @@ impl TxPort for XskTx {
             }
         } else {
             self.waiting += sent.filled;
-            // Also with nothing new in the ring: the kernel finishes what it has only while it is called.
+            // Also without new packets in the ring: the kernel only makes progress during a call.
             if self.queue.outstanding() > 0 {
                 sent.taken = self.push_through()?;
             }
@@ -228,10 +221,21 @@ impl TxPort for XskTx {
         sent.turned_away = usize::from(sent.taken == 0 && (packets > 0 || self.waiting > 0));
         Ok(sent)
     }
+
+    /// Waits until the kernel has taken what is in the ring: of packets that wait there it may have taken some already.
+    fn settle(&mut self) -> Result<usize, PortError> {
+        let deadline = Instant::now() + Self::DRAIN;
+        let mut taken = 0;
+        while !self.takes_when_queued() && self.waiting > 0 && Instant::now() < deadline {
+            self.reclaim();
+            taken += self.push_through()?;
+        }
+        Ok(taken)
+    }
 }
 
 impl Drop for XskTx {
-    /// Lets the card fetch what it was promised.
+    /// Lets the card fetch the rest.
     fn drop(&mut self) {
         let deadline = Instant::now() + Self::DRAIN;
         while self.takes_when_queued() && self.queue.outstanding() > 0 && Instant::now() < deadline {

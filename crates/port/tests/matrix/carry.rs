@@ -1,4 +1,4 @@
-//! Frames on their way, each compared with what it should be.
+//! Sends frames and compares each with what it should be.
 
 use std::{
     mem,
@@ -13,7 +13,7 @@ use crate::ends::{Rx, Tx};
 
 /// How long a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// When all frames say that they were sent.
+/// The send time in all frames.
 pub(crate) const TIME_NS: u64 = 1_700_000_000_123_456_789;
 /// Frames sent before the earlier ones have arrived: no more than the veth's own ring holds.
 const AHEAD: u32 = 256;
@@ -29,7 +29,7 @@ pub(crate) fn carry(lab: &Lab, tx: &mut Tx, rx: &mut Rx, template: &Template, co
     }
 }
 
-/// To a receiver that lends what it gets.
+/// To a receiver that lends its packets.
 fn compare<R: RxPort>(lab: &Lab, tx: &mut Tx, rx: &mut R, template: &Template, count: u32, name: &str) {
     let mut check = Check {
         template,
@@ -54,11 +54,11 @@ fn compare<R: RxPort>(lab: &Lab, tx: &mut Tx, rx: &mut R, template: &Template, c
     assert!(check.seen.iter().all(|&seen| seen), "{name}");
 }
 
-/// What each frame is held to.
+/// The expectation for each frame.
 struct Check<'a> {
     template: &'a Template,
     layer: Layer,
-    /// Whether the headers are ours to the last bit, or the kernel's.
+    /// Whether the headers are exactly ours, or the kernel's.
     whole_headers: bool,
     expected: Vec<u8>,
     seen: Vec<bool>,
@@ -96,11 +96,11 @@ impl Check<'_> {
             assert_eq!(frame.verify_checksums(), Ok(()), "{name}: frame {sequence}");
         }
         let came_before = mem::replace(&mut self.seen[sequence as usize], true);
-        assert!(!came_before, "{name}: frame {sequence} came twice");
+        assert!(!came_before, "{name}: frame {sequence} arrived twice");
     }
 }
 
-/// To a receiver that counts in the kernel and lends nothing: number by number.
+/// To a receiver that counts in the kernel and lends nothing: compares sequence numbers.
 fn count_in_the_kernel(lab: &Lab, tx: &mut Tx, rx: &XdpRx, template: &Template, count: u32, name: &str) {
     let since = Instant::now();
     let mut sent = 0;

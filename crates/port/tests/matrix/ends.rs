@@ -47,7 +47,7 @@ pub(crate) enum TxEnd {
     Xdp(XdpTx),
 }
 
-/// A sender, and what its interface refused.
+/// A sender, and the refusals of its interface.
 pub(crate) struct Tx {
     end: TxEnd,
     turned_away: u64,
@@ -61,14 +61,14 @@ pub(crate) enum Rx {
     Xdp(XdpRx),
 }
 
-/// Frames of AF_XDP that jumbo packets fit, and not more of them than a test needs.
+/// AF_XDP frames large enough for jumbo packets, no more than a test needs.
 const SHAPE: XskShape = XskShape { frame_size: 4096, frames: 1024, ring_slots: 1024 };
 
 impl TxKind {
     pub(crate) const ALL: [Self; 7] =
         [Self::Udp, Self::UdpGso, Self::Uring, Self::UringSqpoll, Self::Packet, Self::Xsk, Self::Xdp];
 
-    /// Whether it makes whole frames; else the kernel makes their headers.
+    /// Whether it builds whole frames; otherwise the kernel builds their headers.
     pub(crate) fn makes_frames(self) -> bool {
         !matches!(self, Self::Udp | Self::UdpGso | Self::Uring | Self::UringSqpoll)
     }
@@ -78,12 +78,12 @@ impl RxKind {
     pub(crate) const ALL: [Self; 6] =
         [Self::Udp, Self::UdpGro, Self::Uring, Self::Packet, Self::Xsk, Self::Xdp];
 
-    /// Whether the kernel's own UDP receiver takes the packets, and verifies their checksums.
+    /// Whether the kernel's UDP stack receives the packets, and verifies their checksums.
     pub(crate) fn is_socket(self) -> bool {
         matches!(self, Self::Udp | Self::UdpGro | Self::Uring)
     }
 
-    /// Whether an XDP program of its own is attached.
+    /// Whether it attaches its own XDP program.
     pub(crate) fn has_program(self) -> bool {
         matches!(self, Self::Xsk | Self::Xdp)
     }
@@ -145,7 +145,7 @@ impl Tx {
         self.turned_away
     }
 
-    /// Sends frames `from..to`, however many calls that takes.
+    /// Sends frames `from..to`, in as many calls as needed.
     pub(crate) fn send(&mut self, lab: &Lab, template: &Template, from: u32, to: u32) {
         let (mut next, mut taken, since) = (from, 0, Instant::now());
         while taken < to - from {
@@ -193,7 +193,7 @@ impl Rx {
         };
         let socket = |gro| UdpRx::open(&options(gro)).map(Self::Udp);
         let opened = side.run(|| match kind {
-            // A slot of a socket that joins datagrams holds the longest there are.
+            // A slot of a merging socket holds the longest buffers.
             RxKind::Udp => socket(shape.mtu > 1500),
             RxKind::UdpGro => socket(true),
             RxKind::Uring => {

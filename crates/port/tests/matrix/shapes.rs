@@ -1,4 +1,4 @@
-//! The frames that pairs carry.
+//! The kinds of frames that pairs carry.
 
 use std::net::IpAddr;
 
@@ -15,12 +15,12 @@ pub(crate) const SOURCE_PORT: u16 = 9000;
 /// Frames of one kind.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
-    /// Frame sizes with FCS, as `wire::SizeMix` reads them.
+    /// Frame sizes with FCS, in the syntax of `wire::SizeMix`.
     sizes: &'static str,
     pub(crate) ipv6: bool,
     vlan: &'static [&'static str],
     pub(crate) mtu: u32,
-    /// How many a pair carries; the first shape takes what the others leave.
+    /// The number that a pair carries; the first shape takes the remainder.
     pub(crate) frames: u32,
 }
 
@@ -35,10 +35,10 @@ const TAGGED: Shape = Shape { name: "a VLAN tag", sizes: "68-1522", vlan: &["100
 const TAGGED_IPV6: Shape =
     Shape { name: "IPv6, two VLAN tags", sizes: "92-1522", vlan: &["802.1ad:7", "8"], ipv6: true, ..MIXED };
 const JUMBO: Shape = Shape { name: "9018 bytes", sizes: "9018", mtu: 9000, frames: 1000, ..MIXED };
-/// Frames through AF_XDP and XDP fit in a page.
+/// Frames through AF_XDP and XDP must fit in a page.
 const JUMBO_IN_A_PAGE: Shape = Shape { name: "3000 bytes", sizes: "3000", mtu: 3000, ..JUMBO };
 
-/// What a pair can carry; sockets of the kernel cannot send or receive VLAN tags, segments are all of one size.
+/// What a pair can carry: kernel sockets cannot send or receive VLAN tags, and segments have one size.
 pub(crate) fn shapes(sender: TxKind, receiver: RxKind) -> Vec<Shape> {
     let mut shapes = vec![SMALL];
     shapes.extend(match sender {

@@ -1,4 +1,4 @@
-//! Which frames an AF_XDP socket gets.
+//! The frames that an AF_XDP socket gets.
 
 use std::{
     fs::File,
@@ -13,10 +13,10 @@ use sys::{
 };
 use wire::{FrameSpec, Sizes, Template};
 
-/// What a TAP wants before each frame: a `struct virtio_net_hdr` that asks for nothing.
+/// The header that a TAP needs before each frame: a `struct virtio_net_hdr` without requests.
 const VIRTIO_HEADER: [u8; 10] = [0; 10];
 const PORT: u16 = 4321;
-/// Where a frame without tags has them.
+/// Their offsets in a frame without tags.
 const IP: usize = 14;
 const UDP: usize = 34;
 
@@ -90,7 +90,7 @@ fn look() {
         for (name, frame, is_of_port, is_probe) in frames() {
             tap.write_all(&[&VIRTIO_HEADER[..], &frame].concat()).unwrap();
             let mut got = Vec::new();
-            // The program has run when writing comes back.
+            // The program has run when the write returns.
             rx.recv(Wait::Spin, |received| got.push(received.bytes.to_vec())).unwrap();
             let is_taken = if only_probes { is_probe } else { is_of_port };
             let expected = if is_taken { vec![frame] } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! A packet is the same whoever made it: the program in the kernel, or the template.
+//! The BPF program and the template build the same packet.
 
 use lab::LabPlan;
 use port::{XdpTx, XdpTxOptions};

@@ -1,4 +1,4 @@
-//! Whoever lacks rights is told which.
+//! Errors name the missing capability.
 
 use std::{env, os::unix::process::CommandExt, process::Command};
 
@@ -11,7 +11,7 @@ use crate::support::lab;
 const NOBODY: u32 = 65534;
 const INTERFACE: &str = "XDP_TEST_INTERFACE";
 
-/// What the other process does; nothing when the harness runs it.
+/// The work of the other process; nothing under the harness.
 #[test]
 fn in_another_process() {
     let Ok(interface) = env::var(INTERFACE) else { return };

@@ -7,7 +7,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use sys::netdev::Napi;
 use wire::{FrameSpec, Template};
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a printed skip; a failure when everything is required.
 pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
     testing::root_lab(plan, "XDP needs root")
 }
@@ -16,7 +16,7 @@ pub(crate) fn template(spec: &FrameSpec) -> Template {
     Template::new(spec).unwrap()
 }
 
-/// The receive rings of a veth; none are told by kernels before 6.8.
+/// The receive rings of a veth; kernels before 6.8 report none.
 pub(crate) fn napis(side: &Side) -> Vec<Napi> {
     side.napis().unwrap_or_default()
 }
@@ -41,7 +41,7 @@ impl Capture {
     }
 }
 
-/// Does it also when the test fails, so that no thread is left waiting.
+/// Also when the test fails, so that no thread keeps waiting.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -44,7 +44,7 @@ fn open_rx(lab: &Lab, mode: XdpMode, options: &CountOptions) -> XdpRx {
     side.run(|| XdpRx::open(side.index(), mode, options)).unwrap().unwrap()
 }
 
-/// Sends so many packets in calls of 1000.
+/// Sends packets in calls of 1000.
 fn send(lab: &Lab, tx: &mut XdpTx, packets: usize) {
     lab.tx()
         .run(|| {
@@ -203,10 +203,10 @@ fn on_the_wire_are_the_bytes_of_the_template_though_pages_are_recycled() {
             let _enough = OnDrop(|| is_enough.store(true, Relaxed));
             let mut slot = vec![0; template.max_frame_len()];
             let mut in_recycled_pages = 0;
-            // The capture's buffer is small: it sees some of the packets.
+            // The capture's buffer is small: it captures some of the packets.
             while in_recycled_pages < 300 {
                 let frame = capture.next();
-                // Nobody reads the port: what is no datagram is an ICMP error.
+                // The port is not read: packets other than datagrams are ICMP errors.
                 let Ok(udp) = UdpFrame::parse(&frame) else { continue };
                 let probe = udp.probe().unwrap();
                 udp.verify_checksums().unwrap();
@@ -291,8 +291,8 @@ fn a_peer_without_receive_rings_is_no_silence_but_an_error() {
         let error = lab.tx().run(|| tx.send(64, 0)).unwrap().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "nothing sent by XDP on lab-tx arrives: its peer has no receive rings; attach an XDP program there, or \
-             switch GRO on (ethtool -K PEER gro on)"
+            "no frame sent by XDP on lab-tx arrives: its peer has no receive rings; attach an XDP program there, or \
+             turn GRO on (ethtool -K PEER gro on)"
         );
         assert_eq!(lab.rx().link().unwrap().stats.rx_packets, 0);
     }

@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use crate::number::{self, RateUnit};
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Packets,
@@ -25,6 +25,8 @@ pub(crate) enum Unit {
     CacheMissesEach,
     /// Instructions that were counted one by one.
     ExactInstructionsEach,
+    /// Instructions a nanosecond of CPU time.
+    InstructionsPerNano,
     BytesEach,
 }
 
@@ -40,6 +42,7 @@ impl Unit {
             Self::NanosEach => "ns/pkt",
             Self::CyclesEach => "cyc/pkt",
             Self::InstructionsEach | Self::ExactInstructionsEach => "ins/pkt",
+            Self::InstructionsPerNano => "ins/ns",
             Self::BytesEach => "B/pkt",
             Self::CacheMissesEach => "miss/pkt",
         }
@@ -58,6 +61,7 @@ impl Unit {
                 number::count(value.round() as u64)
             }
             Self::CacheMissesEach | Self::ExactInstructionsEach | Self::BytesEach => format!("{value:.1}"),
+            Self::InstructionsPerNano => format!("{value:.2}"),
         }
     }
 
@@ -83,6 +87,7 @@ impl Unit {
             (Self::InstructionsEach | Self::ExactInstructionsEach, _) => {
                 format!("{value:.1} instructions per packet")
             }
+            (Self::InstructionsPerNano, _) => format!("{value:.2} instructions per ns"),
             (Self::CacheMissesEach, _) => format!("{value:.1} cache misses per packet"),
         }
     }

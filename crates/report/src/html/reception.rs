@@ -1,4 +1,6 @@
-//! What a receiver measured: the share of packets against time, and the figures as a table.
+//! A receiver's measurements: the share of packets against time, and the figures as a table.
+
+use std::borrow::Cow;
 
 use measure::{NanosSummary, ReceptionStatistics, Run};
 
@@ -23,7 +25,8 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     });
     let back = run.end.trials.iter().filter_map(|trial| {
         let trips = trial.round_trips.as_ref()?;
-        let named = [("Round trip", &trips.round_trip), ("Jitter of the round trip", &trips.jitter)];
+        let named =
+            [("Round trip".into(), &trips.round_trip), ("Jitter of the round trip".into(), &trips.jitter)];
         Some((format!("what came back, trial {}", trial.trial), present(named)))
     });
     let all: Vec<(String, Distributions<'_>)> = alone
@@ -41,25 +44,30 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     });
 }
 
-type Distributions<'s> = Vec<(&'static str, &'s NanosSummary)>;
+type Distributions<'s> = Vec<(Cow<'static, str>, &'s NanosSummary)>;
 
 fn distributions(statistics: &ReceptionStatistics) -> Distributions<'_> {
     let total = &statistics.total;
+    let bound_ns = statistics.timing.as_ref().and_then(|timing| timing.clock_bound_ns);
+    let latency =
+        bound_ns.map_or(Cow::from("Latency"), |ns| format!("Latency (± {ns} ns, the clocks)").into());
     present([
-        ("Inter-arrival", &total.inter_arrival),
-        ("Inter-arrival per flow", &total.flow_inter_arrival),
-        ("Jitter", &total.jitter),
-        ("Latency", &total.latency),
+        ("Inter-arrival".into(), &total.inter_arrival),
+        ("Inter-arrival per flow".into(), &total.flow_inter_arrival),
+        ("Jitter".into(), &total.jitter),
+        (latency, &total.latency),
     ])
 }
 
-fn present<'s, const N: usize>(named: [(&'static str, &'s Option<NanosSummary>); N]) -> Distributions<'s> {
+fn present<'s, const N: usize>(
+    named: [(Cow<'static, str>, &'s Option<NanosSummary>); N],
+) -> Distributions<'s> {
     named.into_iter().filter_map(|(name, summary)| Some((name, summary.as_ref()?))).collect()
 }
 
-fn write_one(name: &str, distributions: &[(&'static str, &NanosSummary)], page: &mut Page) {
+fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], page: &mut Page) {
     let series: Vec<Series> =
-        distributions.iter().map(|(name, summary)| Series::new(*name, cumulative(summary))).collect();
+        distributions.iter().map(|(name, summary)| Series::new(name.as_ref(), cumulative(summary))).collect();
     let xs = || series.iter().flat_map(|series| &series.points).map(|point| point.0);
     let chart = LineChart {
         title: &format!("Share of samples at most so long: {name}"),
@@ -72,7 +80,7 @@ fn write_one(name: &str, distributions: &[(&'static str, &NanosSummary)], page: 
     page.figure(name, &table(distributions), |page| chart.write(page));
 }
 
-/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and stands at 1.
+/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and is drawn at 1.
 fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
     let mut seen = 0;
     let samples = summary.samples.max(1) as f64;
@@ -86,9 +94,9 @@ fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn table(distributions: &[(&str, &NanosSummary)]) -> Table {
+fn table(distributions: &[(Cow<'_, str>, &NanosSummary)]) -> Table {
     let mut table = Table::titled("Times in nanoseconds");
-    table.push(Column::words("", distributions.iter().map(|(name, _)| Cell::words(*name))));
+    table.push(Column::words("", distributions.iter().map(|(name, _)| Cell::words(name.as_ref()))));
     let mut figures = |title: &str, unit: &str, of: fn(&NanosSummary) -> f64| {
         let cells = distributions.iter().map(|(_, one)| Cell::figure(of(one), |ns| format!("{ns:.0}")));
         table.push(Column::figures(title, unit, cells));

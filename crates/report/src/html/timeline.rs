@@ -1,6 +1,6 @@
-//! Events by kind on a time axis: a lane each, and the moments to compare as lines across all.
+//! Events by kind on a time axis: a lane each, quantities as lines under them, and the moments to compare across all.
 
-use measure::{Timeline, View};
+use measure::{Level, Timeline, View};
 
 use super::{
     page::Page,
@@ -23,10 +23,14 @@ pub(super) fn write(timelines: &[Timeline], page: &mut Page) {
     page.section("timelines", "What happened when", |page| {
         for timeline in timelines {
             page.figure(&timeline.title, &table(timeline), |page| {
-                let classes: Vec<String> =
-                    (0..timeline.lanes.len()).map(|at| format!("s{}", at % 8)).collect();
-                let lanes = classes.iter().zip(&timeline.lanes);
-                page.legend(lanes.map(|(class, lane)| (class.as_str(), lane.name.as_str())));
+                let names = timeline.lanes.iter().map(|lane| lane.name.clone());
+                let levels = timeline
+                    .levels
+                    .iter()
+                    .map(|level| format!("{}, {} of {}", level.name, level.unit, number::plain(level.most)));
+                let names: Vec<String> = names.chain(levels).collect();
+                let classes: Vec<String> = (0..names.len()).map(|at| format!("s{}", at % 8)).collect();
+                page.legend(classes.iter().zip(&names).map(|(class, name)| (class.as_str(), name.as_str())));
                 timeline.views.iter().for_each(|view| write_view(timeline, view, page));
             });
         }
@@ -41,7 +45,7 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
     page.open_svg("lines", &view.title, &description(timeline, view));
     let round: Vec<(f64, String)> =
         scale.ticks().into_iter().filter_map(|tick| Some((inside(tick)?, number::plain(tick)))).collect();
-    // on a phone there is room for four words
+    // a phone has room for four words
     let every = round.len().div_ceil(4).max(1);
     for (position, label) in round.iter().step_by(every) {
         let position = *position;
@@ -49,7 +53,8 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
         page.raw(format!("<line class=\"grid\" y1=\"0\" y2=\"100%\" x1=\"{x}\" x2=\"{x}\"/>"));
         page.raw(format!("<text class=\"tick x\" y=\"100%\" dy=\"18\" x=\"{x}\">{label}</text>"));
     }
-    let height = 1.0 / timeline.lanes.len().max(1) as f64;
+    let rows = timeline.lanes.len() + timeline.levels.len();
+    let height = 1.0 / rows.max(1) as f64;
     for (at, lane) in timeline.lanes.iter().enumerate() {
         let y = per_cent((at as f64 + 0.1) * height);
         for (start, length) in lane.events.iter().filter(|(start, length)| start + length >= view.from) {
@@ -63,6 +68,10 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
                 per_cent(0.8 * height)
             ));
         }
+    }
+    for (at, level) in timeline.levels.iter().enumerate() {
+        let row = timeline.lanes.len() + at;
+        write_level(level, view, (row as f64 + 0.1) * height, 0.8 * height, row, page);
     }
     let marks: Vec<(f64, &str)> =
         timeline.marks.iter().filter_map(|mark| Some((inside(mark.at)?, mark.name.as_str()))).collect();
@@ -81,12 +90,43 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
     }
 }
 
+/// Columns that a level is drawn in, each as high as the highest value in it.
+const LEVEL_COLUMNS: usize = 300;
+
+fn write_level(level: &Level, view: &View, top: f64, height: f64, row: usize, page: &mut Page) {
+    let width = (view.to - view.from) / LEVEL_COLUMNS as f64;
+    if width.is_nan() || width <= 0.0 || level.most <= 0.0 {
+        return;
+    }
+    for column in 0..LEVEL_COLUMNS {
+        let (from, to) = (view.from + column as f64 * width, view.from + (column + 1) as f64 * width);
+        let first = level.points.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        let inside = level.points[first..].iter().take_while(|(at, _)| *at < to);
+        let share = inside.map(|(_, value)| value / level.most).fold(0.0, f64::max).min(1.0);
+        if share > 0.0 {
+            page.raw(format!(
+                "<rect class=\"s{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                row % 8,
+                per_cent(column as f64 / LEVEL_COLUMNS as f64),
+                per_cent(top + height * (1.0 - share)),
+                per_cent(1.0 / LEVEL_COLUMNS as f64),
+                per_cent(height * share)
+            ));
+        }
+    }
+}
+
 fn description(timeline: &Timeline, view: &View) -> String {
     let counts = timeline.lanes.iter().map(|lane| {
         let there = lane.events.iter().filter(|(start, _)| (view.from..view.to).contains(start));
         format!("{} {}", there.count(), lane.name)
     });
-    let counts: Vec<String> = counts.collect();
+    let levels = timeline.levels.iter().map(|level| {
+        let there = level.points.iter().filter(|(at, _)| (view.from..view.to).contains(at));
+        let most = there.map(|(_, value)| *value).fold(0.0, f64::max);
+        format!("{} at most {} {}", level.name, number::plain(most), level.unit)
+    });
+    let counts: Vec<String> = counts.chain(levels).collect();
     let [from, to] = [view.from, view.to].map(number::plain);
     format!("From {from} to {to} {}: {}.", timeline.unit, counts.join(", "))
 }
@@ -129,14 +169,24 @@ mod tests {
                 Lane { name: "frames".into(), events: vec![(0.0, 9.0), (54.0, 9.0), (900.0, 9.0)] },
                 Lane { name: "tails".into(), events: vec![(80.0, 0.0)] },
             ],
+            levels: vec![Level {
+                name: "buffer".into(),
+                unit: "bytes".into(),
+                most: 100.0,
+                points: vec![(0.0, 0.0), (50.0, 25.0), (60.0, 0.0)],
+            }],
             marks: vec![Mark { name: "published end".into(), at: 70.0 }],
             views: vec![View { title: "smooth".into(), from: 0.0, to: 100.0 }],
         };
         let mut page = Page::default();
         write(&[timeline], &mut page);
         let html = page.into_html();
-        assert_eq!(html.matches("<rect").count(), 3, "{html}");
-        assert!(html.contains("From 0 to 100 CLK: 2 frames, 1 tails."), "{html}");
+        let events = html.matches("<rect class=\"s0\"").count() + html.matches("<rect class=\"s1\"").count();
+        assert_eq!(events, 3, "{html}");
+        let columns = html.matches("<rect class=\"s2\"").count();
+        assert!((30..=32).contains(&columns), "a level holds until the next: {columns}");
+        assert!(html.contains("From 0 to 100 CLK: 2 frames, 1 tails, buffer at most 25 bytes."), "{html}");
+        assert!(html.contains("buffer, bytes of 100"), "{html}");
         assert!(html.contains("a &lt;bus&gt;") && html.contains("class=\"moment\""), "{html}");
         assert!(html.contains("Dashed, from left to right: published end."), "{html}");
         assert_eq!(html.matches("<tr>").count(), 1 + 4, "a heading and every event: {html}");

@@ -1,18 +1,18 @@
-//! Runs as the commands would write them; invented figures of the right size.
+//! Runs as the commands would write them, with invented figures of realistic size.
 
 use std::collections::BTreeMap;
 
 use measure::{
     BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuShare, Distribution, Effect, EffectScale, End,
     Endpoint, Figure, FoldedStack, FunctionShare, GoalResult, Histogram, InterruptAccounting, InterruptRate,
-    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx,
-    NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA,
-    Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts,
-    TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
+    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, Level, LossAt, LossKinds, Machine, Mark, NapiPolls,
+    NetRx, NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run,
+    SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial,
+    TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
 };
 use serde_json::{Value, json};
 
-/// What makes one trial different from another.
+/// The differences between trials.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) tx: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Case {
     pub(crate) sent: u64,
     /// Lost in the receive buffer and in the backlog; the rest arrives.
     pub(crate) lost: (u64, u64),
-    /// Lost with no counter telling where.
+    /// Lost without a counter.
     pub(crate) unexplained: u64,
     pub(crate) frame_size_bytes: u32,
 }
@@ -228,7 +228,7 @@ pub(crate) fn ladder() -> Run {
     run
 }
 
-/// The whole ladder with what followed it: six senders, six receivers, capacities and scaling.
+/// The whole ladder with its further stages: six senders, six receivers, capacities and scaling.
 pub(crate) fn whole() -> Run {
     const ENGINES: [&str; 6] = ["udp", "udp+gso", "uring", "packet", "xsk", "xdp"];
     const RECEIVERS: [&str; 6] = ["udp", "udp+gro", "uring", "packet", "xsk", "xdp"];
@@ -415,7 +415,7 @@ pub(crate) fn empty() -> Run {
     run
 }
 
-/// Throughput against payload by policy, as the model of the receive path writes it.
+/// Throughput against payload by policy, as written by the model of the receive path.
 pub(crate) fn model() -> Run {
     let mut run = run("model", Origin::Model, Vec::new());
     run.intervals.clear();
@@ -450,6 +450,12 @@ fn timeline() -> Timeline {
             lane("write-backs", starts(56).step_by(4).map(|at| (at + 34.0, 9.0)).collect()),
             lane("tail writes", vec![(4100.0, 0.0)]),
         ],
+        levels: vec![Level {
+            name: "packet buffer".into(),
+            unit: "bytes".into(),
+            most: 49_152.0,
+            points: vec![(0.0, 0.0), (60.0, 24_576.0), (90.0, 64.0)],
+        }],
         marks: vec![
             Mark { name: "end of the smooth regime, published".into(), at: 2100.0 },
             Mark { name: "end of the smooth regime, here".into(), at: 2115.0 },
@@ -484,7 +490,7 @@ pub(crate) fn hostile() -> Run {
     run
 }
 
-/// A throughput search with every test beside it.
+/// A throughput search with all further tests.
 pub(crate) fn searched() -> Run {
     let at = |pps: f64, lost: u64| {
         let sent = (pps * SECONDS) as u64 - 1_111;
@@ -552,10 +558,11 @@ pub(crate) fn searched() -> Run {
     run.end.figures = vec![Figure {
         figure: "one receiver".into(),
         unit: "pps".into(),
-        published: 105_000.0,
+        published: Some(105_000.0),
         measured: Some(260_000.0),
         place: "table 1".into(),
         measured_at: "udp".into(),
+        ..Figure::default()
     }];
     run
 }
@@ -607,7 +614,7 @@ pub(crate) fn stream() -> Run {
     run("bench", Origin::Lab, trials)
 }
 
-/// A search for the best settings: one step, one value that was not taken, one that did not run.
+/// A search for the best settings: one step, one rejected value, one that did not run.
 pub(crate) fn tuned() -> Run {
     let set = |pairs: &[(&str, &str)]| {
         pairs

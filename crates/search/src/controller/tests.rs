@@ -34,7 +34,11 @@ impl<F: FnMut(f64, f64) -> f64> Device<F> {
     fn search(&mut self, plan: SearchPlan) -> Vec<Outcome> {
         let mut search = Search::new(plan).unwrap();
         while let Step::Measure { load_pps, duration_s } = search.next() {
-            assert_eq!(search.next(), Step::Measure { load_pps, duration_s }, "asking again changes nothing");
+            assert_eq!(
+                search.next(),
+                Step::Measure { load_pps, duration_s },
+                "calling it again changes nothing"
+            );
             let measured = self.measure(load_pps, duration_s);
             search.record(load_pps, duration_s, measured);
         }
@@ -83,7 +87,7 @@ fn a_search_takes_less_than_a_bisection_with_final_trials_would() {
 
 #[test]
 fn a_search_that_begins_near_the_answer_takes_fewer_trials_and_finds_the_same() {
-    // It forwards nothing under overload, so that the rate it forwarded says nothing.
+    // It forwards nothing under overload, so the rate it forwarded is no guide.
     let livelock = |limit: f64| move |load: f64, _: f64| if load > limit { 1.0 } else { 0.0 };
     let trials = |limit: f64, first_pps| {
         let mut device = Device::new(livelock(limit));
@@ -94,7 +98,7 @@ fn a_search_that_begins_near_the_answer_takes_fewer_trials_and_finds_the_same() 
     };
     for limit in [20_000.0, 333_333.0, 9.9e6] {
         assert!(trials(limit, Some(limit)) < trials(limit, None));
-        // A device that collapses under overload tells too little, one that buffers too much.
+        // A device that collapses under overload reveals too little, one that buffers reveals too much.
         for believed in [limit / 3.0, limit * 3.0] {
             trials(limit, Some(believed));
         }
@@ -103,7 +107,7 @@ fn a_search_that_begins_near_the_answer_takes_fewer_trials_and_finds_the_same() 
 
 #[test]
 fn a_shortfall_within_the_accuracy_asked_for_voids_no_trial() {
-    // Half a per cent is missing of every trial, as on a machine that other guests take time from.
+    // Every trial misses half a per cent, as on a machine that loses CPU time to other guests.
     let mut short = Device::new(hard(400e3));
     let mut search = Search::new(SearchPlan { shortfall_ratio: 0.006, ..plan() }).unwrap();
     while let Step::Measure { load_pps, duration_s } = search.next() {
@@ -230,7 +234,7 @@ fn a_search_that_cannot_be_is_refused_in_words() {
     let problems = Search::new(SearchPlan { min_pps: 10.0, max_pps: 1.0, ..plan() }).unwrap_err();
     assert_eq!(
         problems[0].to_string(),
-        "goal of any kind: the loads go from at least one packet per second upwards"
+        "goal of any kind: the lowest load must be at least 1 pps, and at most the highest"
     );
     assert!(Search::new(SearchPlan { max_pps: f64::NAN, ..plan() }).is_err());
 }

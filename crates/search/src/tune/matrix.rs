@@ -8,7 +8,7 @@ pub(super) struct InverseFactor {
 }
 
 impl InverseFactor {
-    /// Of a matrix of `size` rows, of which the lower triangle is read; `None` when it is not positive definite.
+    /// Factors a matrix of `size` rows, reading its lower triangle; `None` when it is not positive definite.
     pub(super) fn of(mut matrix: Vec<f64>, size: usize) -> Option<Self> {
         for column in 0..size {
             for row in column..size {
@@ -25,7 +25,7 @@ impl InverseFactor {
                 }
             }
         }
-        // The inverse of a lower triangular matrix, a row at a time: each row is made of those above it.
+        // The inverse of a lower triangular matrix, a row at a time: each row follows from those above it.
         let mut rows = vec![0.0; size * size];
         for row in 0..size {
             let diagonal = matrix[row * size + row];

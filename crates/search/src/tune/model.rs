@@ -1,10 +1,10 @@
-//! What the trials so far say about every combination: effects of single knobs and of pairs, with their uncertainty.
+//! What the trials so far imply for every combination: effects of single knobs and of pairs, with their uncertainty.
 //!
-//! A trial's logarithm is a sum: a level, an effect of each knob's value, an effect of each pair of values, what the
-//! machine drifted by during its block, and noise. Effects are coded as contrasts of each knob's values, and have priors
+//! A trial's logarithm is a sum: a level, an effect of each knob's value, an effect of each pair of values, the
+//! machine's drift in its block, and noise. Effects are coded as contrasts of each knob's values, and have priors
 //! whose variances are learnt knob by knob and pair by pair (empirical Bayes by expectation maximisation; MacKay,
-//! Neural Computation 4, 1992): a knob that does nothing costs no certainty about the others. A trial
-//! far from others of the same settings is clipped, because a machine that stumbles is no effect.
+//! Neural Computation 4, 1992): a knob without effect costs no certainty about the others. A trial far from others of the
+//! same settings is clipped, because a stumble of the machine is not an effect.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use super::{
     space::{Settings, Survivors},
 };
 
-/// A trial as the model sees it.
+/// A trial as seen by the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Observation {
     pub(super) settings: Settings,
     /// Logarithm of what was measured.
     pub(super) log: f64,
-    /// Trials of a block ran close to each other.
+    /// Trials of a block ran close together in time.
     pub(super) block: usize,
 }
 
-/// How a knob's values are coded: one row of contrasts a value.
+/// The coding of a knob's values: one row of contrasts per value.
 #[derive(Debug, Clone)]
 struct Coding(Vec<Vec<f64>>);
 
-/// Which columns belong to what.
+/// The effect that each column belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     first: usize,
@@ -48,35 +48,35 @@ pub(super) struct Model {
     pub(super) noise: f64,
 }
 
-/// What is known before the first trial.
+/// The prior, before the first trial.
 const USUAL_MAIN: f64 = 0.05;
 const USUAL_PAIR: f64 = 0.004;
 const FIRST_MAIN: f64 = 0.2;
 const FIRST_PAIR: f64 = 0.08;
-/// Trials that the belief about an effect's size, and about the noise, is worth.
+/// Weight, in trials, of the prior for an effect's size and for the noise.
 const PRIOR_TRIALS: f64 = 1.0;
 const NOISE_TRIALS: f64 = 6.0;
-/// The noise is at most so many times what repeated trials scatter by.
+/// Upper limit of the noise, as a multiple of the scatter of repeated trials.
 const MOST_NOISE: f64 = 1.5;
 /// A machine's drift from block to block.
 const DRIFT: f64 = 0.02;
 /// The level is anything.
 const LEVEL: f64 = 100.0;
 const ROUNDS: usize = 8;
-/// Knobs beyond the first after which a trial says half as much.
+/// Distance in knobs, beyond the first, that halves a trial's weight.
 const REACH: f64 = 2.0;
-/// A trial further than this from the others of the same settings stumbled, in deviations.
+/// A trial further than this from the others of the same settings is a stumble, in deviations.
 const STUMBLE: f64 = 5.0;
 
-/// What a trial says of the settings near others: all of it up to one knob away, half of it at three.
+/// The weight of a trial for nearby settings: full up to one knob away, half at three.
 fn weight(settings: &[usize], near: Option<&[usize]>) -> f64 {
     let Some(near) = near else { return 1.0 };
     let away = settings.iter().zip(near).filter(|(one, other)| one != other).count();
     1.0 / (1.0 + (away.saturating_sub(1) as f64 / REACH).powi(2))
 }
 
-/// What a trial scatters by: what was believed, and what trials of the same settings did, by the median of their
-/// differences, which a stumble does not move.
+/// The noise of a trial: the prior, and the scatter of trials of the same settings, from the median of their differences,
+/// which a stumble does not move.
 fn repeated_noise(trials: &[Observation], believed: f64) -> f64 {
     let mut last: BTreeMap<&[usize], f64> = BTreeMap::new();
     let mut differences: Vec<f64> = Vec::new();
@@ -93,7 +93,7 @@ fn repeated_noise(trials: &[Observation], believed: f64) -> f64 {
     ((NOISE_TRIALS * believed * believed + count * seen * seen) / (NOISE_TRIALS + count)).sqrt()
 }
 
-/// The trials' blocks and logarithms; one that is far from the others of the same settings counts as just so far.
+/// The trials' blocks and logarithms; one that is far from the others of the same settings is clipped to the limit.
 fn without_stumbles(trials: &[Observation], noise: f64) -> Vec<(usize, f64)> {
     let mut alike: BTreeMap<&[usize], Vec<f64>> = BTreeMap::new();
     for trial in trials {
@@ -114,7 +114,7 @@ fn without_stumbles(trials: &[Observation], noise: f64) -> Vec<(usize, f64)> {
 }
 
 impl Coding {
-    /// Helmert's contrasts of so many values, each of mean square 1.
+    /// Helmert contrasts for `values` values, each with mean square 1.
     fn of(values: usize) -> Self {
         let contrast = |value: usize, contrast: usize| {
             let scale = (values as f64 / (contrast * (contrast + 1)) as f64).sqrt();
@@ -129,8 +129,8 @@ impl Coding {
 }
 
 impl Model {
-    /// Fits all trials; `noise` is what a trial is believed to scatter by. Trials of settings far from `near` say less:
-    /// effects there may be others.
+    /// Fits all trials; `noise` is the assumed noise of a trial. Trials of settings far from `near` weigh less: effects
+    /// may differ there.
     pub(super) fn fit(
         values: &[usize],
         trials: &[Observation],
@@ -222,7 +222,7 @@ impl Model {
             let believed = NOISE_TRIALS * believed_noise * believed_noise;
             self.noise = ((squares + variance * (decided + 1.0) + believed) / (total + NOISE_TRIALS))
                 .sqrt()
-                // What repeated trials do not scatter by is an effect, also one that the model does not have.
+                // Variation beyond the scatter of repeated trials is an effect, possibly one that the model lacks.
                 .min(MOST_NOISE * believed_noise);
         }
         Some(())
@@ -242,7 +242,7 @@ impl Model {
         row
     }
 
-    /// What a combination gives, as a logarithm.
+    /// The prediction for a combination, as a logarithm.
     pub(super) fn predict(&self, settings: &[usize]) -> f64 {
         dot(&self.code(settings), &self.coefficients)
     }
@@ -254,7 +254,7 @@ impl Model {
         (dot(&difference, &self.coefficients), self.factor.variance(&difference).sqrt())
     }
 
-    /// The settings without the values that the model gives no reason for, the least reason first.
+    /// The settings without the values that the model does not support, the least supported first.
     pub(super) fn simplified(&self, settings: &[usize], worth: f64) -> Settings {
         let mut kept = settings.to_vec();
         loop {
@@ -320,7 +320,7 @@ impl Model {
     }
 }
 
-/// Combinations beyond this are climbed instead of counted through.
+/// Above this number of combinations, hill climbing replaces enumeration.
 const MOST_ENUMERATED: usize = 20_000;
 
 /// The best combinations by the model.
@@ -328,11 +328,11 @@ const MOST_ENUMERATED: usize = 20_000;
 pub(super) struct Ranking {
     /// Of all.
     pub(super) best: Settings,
-    /// With each value of each knob; empty where the value is out of the race.
+    /// With each value of each knob; empty when the value is eliminated.
     pub(super) with: Vec<Vec<Settings>>,
 }
 
-/// The model's effects by knob and value, which are added up faster than its columns.
+/// The model's effects by knob and value, which are faster to add up than its columns.
 struct Table {
     level: f64,
     main: Vec<Vec<f64>>,
@@ -382,7 +382,7 @@ impl Table {
         sum
     }
 
-    /// Uphill from a combination, one or two knobs at a time, with one knob held.
+    /// Hill climbing from a combination, one or two knobs at a time, with one knob held.
     fn climb(&self, mut at: Settings, left: &Survivors, held: Option<usize>) -> Settings {
         let mut value = self.value(&at);
         let free: Vec<usize> = (0..at.len()).filter(|knob| Some(*knob) != held).collect();

@@ -1,11 +1,11 @@
-//! Whether the best settings need each of their values, and the way to them from the settings as they are.
+//! Whether the best settings need each of their values, and the way to them from the current settings.
 //!
-//! In every round the settings on the way take turns with the best settings without each one of their values. A value
-//! stays when the best settings are proven to be worse without it. Evidence is twofold: what the model says of it from the
-//! trials before, and the pairs of trials of the proof itself, weighed by their certainty. Both are of settings that were
-//! chosen because they looked good, so that a value has to stand out by [`PROVEN`] standard errors, and by its own pairs
-//! alone must not look harmful. A step of the way that is not proven by itself is one with the step behind it: two
-//! settings that help only together are one step.
+//! In every round the settings on the way rotate with the best settings without each one of their values. A value stays
+//! when the best settings are proven to be worse without it. The evidence is twofold: the model's estimate from earlier
+//! trials, and the proof's own pairs of trials, weighted by their certainty. Both measure settings that were chosen
+//! because they looked good, so a value must differ by [`PROVEN`] standard errors, and its own pairs alone must not look
+//! harmful. A step that is not proven alone is merged with the next step: two settings that help only together are one
+//! step.
 
 use super::{
     model::Model,
@@ -13,31 +13,31 @@ use super::{
     step::{Gain, TunedStep},
 };
 
-/// Settings that take turns, and their trials.
+/// Settings in rotation, and their trials.
 #[derive(Debug, Clone)]
 pub(super) struct Proof {
     best: Settings,
-    /// All settings on the way, those as they are first.
+    /// All settings on the way, the current ones first.
     way: Vec<Settings>,
     /// The best settings without one of their values, by knob.
     without: Vec<(usize, Settings)>,
-    /// Everything that takes turns, and the logarithms of its trials.
+    /// All settings in rotation, and the logarithms of their trials.
     turns: Vec<(Settings, Vec<f64>)>,
-    /// What the model said before: of each step of the way, and of each value.
+    /// The model's prior estimate of each step and of each value.
     model: Model,
 }
 
-/// What is known of a value or a step.
+/// The verdict on a value or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Proven,
-    /// It looks good, and more pairs would not prove it: it stays as part of a step that is proven.
+    /// It looks good, but more pairs would not prove it: it stays as part of a proven step.
     Likely,
     Refuted,
     Open,
 }
 
-/// What is known of a difference: by its own pairs of trials, and by all, each with its standard error.
+/// Estimates of a difference: from its own pairs of trials and from all evidence, each with its standard error.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     pairs: usize,
@@ -46,34 +46,34 @@ struct Known {
 }
 
 impl Known {
-    /// It stands out, and its own pairs do not contradict.
+    /// It is significant, and its own pairs do not contradict.
     fn is_proven(&self) -> bool {
         self.both.0 >= PROVEN * self.both.1 && self.own.0 > -DOUBT * self.own.1
     }
 
-    /// It may be claimed where the search was cut short.
+    /// Good enough to claim when the search was cut short.
     fn is_claimed(&self) -> bool {
         self.pairs >= LEAST_PAIRS && self.is_proven()
     }
 }
 
-/// Standard errors that a gain must stand out by.
+/// Standard errors by which a gain must exceed zero.
 const PROVEN: f64 = 2.2;
-/// Standard errors that an estimate may be wrong by when a value is given up.
+/// Margin in standard errors when a value is given up.
 const DOUBT: f64 = 1.64;
-/// Pairs that a step is claimed with, where the search was cut short.
+/// Pairs needed to claim a step when the search was cut short.
 const LEAST_PAIRS: usize = 2;
-/// Rounds before anything is decided, and pairs after which everything is.
+/// Rounds before any decision, and pairs after which everything is decided.
 const LEAST_ROUNDS: usize = 4;
 const MOST_PAIRS: usize = 24;
 
 impl Proof {
-    /// Trials that a proof of so many values takes at least.
+    /// The fewest trials for a proof of that many values.
     pub(super) fn trials(changed: usize) -> u32 {
         (LEAST_ROUNDS * (2 * changed + 1)) as u32
     }
 
-    /// The way to `best`: each time the one knob that gains most, or two of them where one alone gains nothing.
+    /// The way to `best`: each step sets the knob that gains most, or two knobs when one alone gains nothing.
     pub(super) fn of(model: Model, best: &[usize], worth: f64) -> Self {
         let changed: Vec<usize> = (0..best.len()).filter(|knob| best[*knob] != 0).collect();
         let with = |at: &Settings, knobs: &[usize]| {
@@ -84,7 +84,7 @@ impl Proof {
         let mut way: Vec<Settings> = vec![vec![0; best.len()]];
         let mut open = changed.clone();
         while let Some(at) = way.last().filter(|_| !open.is_empty()).cloned() {
-            // As far as it is certain.
+            // The certain part of the estimate.
             let gain = |knobs: &[usize]| {
                 let (gain, error) = model.gain(&at, &with(&at, knobs));
                 gain - error
@@ -119,7 +119,7 @@ impl Proof {
         Self { best: best.to_vec(), way, without, turns, model }
     }
 
-    /// Takes over the trials of a proof before it.
+    /// Takes over the trials of an earlier proof.
     pub(super) fn following(mut self, before: &Self) -> Self {
         for (settings, logs) in &mut self.turns {
             logs.extend_from_slice(before.logs(settings));
@@ -127,7 +127,7 @@ impl Proof {
         self
     }
 
-    /// A round: everything that takes turns, and later the best settings and what is open.
+    /// A round: all settings in rotation; later only the best settings and the undecided ones.
     pub(super) fn round(&self, noise: f64, worth: f64) -> Vec<Settings> {
         let is_new =
             |(settings, logs): &&(Settings, Vec<f64>)| logs.len() < LEAST_ROUNDS && *settings != self.best;
@@ -152,7 +152,7 @@ impl Proof {
         self.turns.iter().find(|(known, _)| known == settings).map_or(&[], |(_, logs)| logs)
     }
 
-    /// A difference by its own pairs, and by all that is known, each with its standard error.
+    /// A difference from its own pairs and from all evidence, each with its standard error.
     fn known(&self, from: &[usize], to: &[usize], noise: f64) -> Known {
         let pairs = self.logs(from).iter().zip(self.logs(to));
         let (number, count) = (pairs.len(), pairs.len() as f64);
@@ -171,7 +171,7 @@ impl Proof {
     fn verdict(&self, from: &[usize], to: &[usize], (noise, worth): (f64, f64)) -> Verdict {
         let known = self.known(from, to, noise);
         let (pairs, (both, error)) = (known.pairs, known.both);
-        // More pairs decide no more where the trials before say more than they can.
+        // More pairs cannot decide when the earlier trials outweigh them.
         let at_last = noise * (2.0 / MOST_PAIRS as f64).sqrt();
         let is_last = pairs >= MOST_PAIRS || at_last > 2.0 * self.model.gain(from, to).1;
         match pairs {
@@ -184,7 +184,7 @@ impl Proof {
         }
     }
 
-    /// The knobs whose values the best settings do not need, once another round decides no more.
+    /// The knobs whose values the best settings do not need, once another round would decide nothing.
     pub(super) fn needless(&self, noise: f64, worth: f64) -> Option<Vec<usize>> {
         let verdict =
             |(knob, without): &(usize, Settings)| (*knob, self.verdict(without, &self.best, (noise, worth)));
@@ -193,11 +193,11 @@ impl Proof {
             verdicts.iter().filter(move |(_, verdict)| *verdict == wanted).map(|(knob, _)| *knob)
         };
         let refuted: Vec<usize> = of(Verdict::Refuted).collect();
-        // What is refuted need not wait for what is open.
+        // A refuted value need not wait for undecided ones.
         (!refuted.is_empty() || of(Verdict::Open).next().is_none()).then_some(refuted)
     }
 
-    /// The steps of the way, each proven; steps that are not are joined with those behind them. Where a value is
+    /// The steps of the way, each proven; unproven ones are merged with the following step. Where a value is
     /// refuted, the steps up to the first that is not proven.
     pub(super) fn proven(&self, noise: f64, worth: f64) -> Vec<TunedStep> {
         let is_refuted = |(_, without): &(usize, Settings)| {
@@ -215,7 +215,7 @@ impl Proof {
                 return steps;
             }
         }
-        // What is left belongs to the last step.
+        // The rest belongs to the last step.
         if let Some(last) = self.way.last().filter(|last| *last != from) {
             let from = steps.pop().map_or_else(|| self.way[0].clone(), |step| step.from);
             let found = self.known(&from, last, noise);

@@ -1,9 +1,9 @@
-//! What can be set: knobs by number, each with so many values, of which value 0 is how things are now.
+//! The search space: knobs by number, each with a number of values, of which value 0 is the current one.
 
-/// A value for each knob, by number; 0 is how the knob stands now.
+/// A value for each knob, by number; 0 is its current value.
 pub type Settings = Vec<usize>;
 
-/// The values that are still in the race, knob by knob.
+/// The remaining values of each knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Survivors(Vec<Vec<usize>>);
 
@@ -18,19 +18,19 @@ impl Survivors {
         &self.0[knob]
     }
 
-    /// Takes a value out; the last one of a knob stays.
+    /// Removes a value; a knob keeps its last one.
     pub(super) fn drop(&mut self, knob: usize, value: usize) {
         if self.0[knob].len() > 1 {
             self.0[knob].retain(|known| *known != value);
         }
     }
 
-    /// Knobs of which more than one value is left.
+    /// Knobs with more than one remaining value.
     pub(super) fn open(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len()).filter(|knob| self.0[*knob].len() > 1)
     }
 
-    /// Combinations that are left; `None` beyond `most`.
+    /// Remaining combinations; `None` above `most`.
     pub(super) fn combinations(&self, most: usize) -> Option<usize> {
         self.0.iter().try_fold(1usize, |product, values| {
             product.checked_mul(values.len()).filter(|product| *product <= most)
@@ -49,7 +49,7 @@ impl Survivors {
         false
     }
 
-    /// The settings at these places among the survivors.
+    /// The settings at these positions among the remaining values.
     pub(super) fn at(&self, places: &[usize]) -> Settings {
         places.iter().zip(&self.0).map(|(place, values)| values[*place]).collect()
     }

@@ -7,7 +7,7 @@ use super::space::Settings;
 /// A change as a share, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// The best estimate: 0.5 is half as much again.
+    /// The best estimate: 0.5 means 50 % more.
     pub ratio: f64,
     /// Lower end.
     pub low: f64,
@@ -26,11 +26,11 @@ pub struct TunedStep {
     pub to: Settings,
     /// What it changes.
     pub gain: Gain,
-    /// Pairs of trials, before and after in turns, that it was proven by.
+    /// Pairs of trials (before and after, alternating) that prove it.
     pub pairs: u32,
 }
 
-/// Standard errors on either side of an estimate that leave out one case in twenty.
+/// Standard errors on either side of an estimate that cover 95 % of cases.
 const INTERVAL: f64 = 1.96;
 
 impl Gain {

@@ -15,6 +15,7 @@ fn report() -> Report {
         senders: 1,
         profile: None,
         wire: None,
+        clocks: None,
     }
 }
 
@@ -48,6 +49,7 @@ fn honest() -> Trial {
         interrupted: false,
         profile: None,
         wire: None,
+        clocks: None,
         instructions: None,
         kernel: None,
     }

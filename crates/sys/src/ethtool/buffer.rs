@@ -4,8 +4,8 @@ use std::io;
 
 /// A request or answer: 32-bit words, aligned for 64-bit counters.
 ///
-/// Behind it lies room that is never looked at: for lists whose length is asked for first, the kernel writes as
-/// many entries as the driver has by then, whatever length it is told.
+/// Spare room after it is never read: for lists whose length is requested first, the kernel writes as many entries as the
+/// driver has by then, whatever length it is given.
 pub(super) struct Buffer {
     words: Vec<u64>,
     length: usize,
@@ -25,7 +25,7 @@ impl Buffer {
 
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes: &[u64] = &self.words[..self.length.div_ceil(8)];
-        // SAFETY: `u64` has no padding, any alignment is right for bytes, and the length is that of the slice.
+        // SAFETY: `u64` has no padding, bytes have any alignment, and the length is that of the slice.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), size_of_val(bytes)) };
         &bytes[..self.length]
     }
@@ -52,7 +52,7 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// Has somebody else answer who reads and writes plain bytes.
+    /// Passes the request to a function on plain bytes that answers it.
     pub(super) fn answered_by(&mut self, answer: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let outcome = answer(&mut bytes);
@@ -63,7 +63,7 @@ impl Buffer {
     }
 }
 
-/// `struct ifreq` as ethtool uses it: the name, then a pointer; 40 bytes on every 64-bit machine.
+/// `struct ifreq` in ethtool's form: the name, then a pointer; 40 bytes on every 64-bit machine.
 #[repr(C)]
 struct Request {
     name: [u8; libc::IFNAMSIZ],
@@ -79,7 +79,7 @@ pub(super) fn ioctl(socket: libc::c_int, interface: &str, buffer: &mut Buffer) -
     room.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(interface.as_bytes());
     let mut request = Request { name, data: buffer.words.as_mut_ptr(), rest: [0; 16] };
     // SAFETY: `request` has the size and layout of `ifreq`; what it points to is as large as the command in its
-    // first word makes the kernel read, and has `Buffer::ROOM` behind it for lists that grew meanwhile.
+    // first word makes the kernel read, and has `Buffer::ROOM` behind it for lists that grew in the meantime.
     let answer = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as _, &raw mut request) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

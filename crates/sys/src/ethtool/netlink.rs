@@ -18,7 +18,7 @@ mod message {
     pub(super) const RSS_GET: u8 = 38;
 }
 
-/// What an interface's receive side scaling is, by netlink (since Linux 6.3).
+/// An interface's receive side scaling, by netlink (since Linux 6.3).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rss {
     /// Which context; 0 is the interface's own.
@@ -29,16 +29,16 @@ pub struct Rss {
     pub table: Vec<u32>,
     /// The hash key.
     pub key: Vec<u8>,
-    /// What is done to the fields before they are hashed (`RXH_XFRM_*`); 0 is nothing.
+    /// The transformation of the fields before hashing (`RXH_XFRM_*`); 0 is nothing.
     pub transform: u32,
 }
 
-/// What the link runs at.
+/// The mode of the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkMode {
-    /// Bits per second, in millions; `None` while there is no link.
+    /// Millions of bits per second; `None` without a link.
     pub speed_mbps: Option<u32>,
-    /// Whether both directions work at once.
+    /// Whether the link is full duplex.
     pub full_duplex: Option<bool>,
     /// Whether speed and duplex are negotiated.
     pub autoneg: Option<bool>,
@@ -61,7 +61,7 @@ impl EthtoolNetlink {
         Ok(values)
     }
 
-    /// Channels that receive; `None` where the driver does not tell.
+    /// Channels that receive; `None` if the driver does not report them.
     pub(super) fn rx_queues(&mut self, interface: u32) -> Option<u32> {
         let channels = self.read(&CHANNELS, interface).ok()?;
         let used = channels.iter().filter(|(name, _)| matches!(*name, "rx" | "combined"));
@@ -70,7 +70,7 @@ impl EthtoolNetlink {
 
     /// Sets some values of a group. Needs CAP_NET_ADMIN.
     ///
-    /// What the driver made of them may differ: read them back.
+    /// The driver may adjust them: read them back.
     pub fn write(
         &mut self,
         group: &Group,
@@ -83,7 +83,7 @@ impl EthtoolNetlink {
         self.family.ask(request, |_| ()).map_err(|refusal| refusal.of("set", format!("the {}", group.name)))
     }
 
-    /// Receive side scaling of the interface's own context. Needs Linux 6.3; older kernels answer the ioctl
+    /// Receive side scaling of the interface's own context. Needs Linux 6.3; for older kernels use the ioctl
     /// ([`super::EthtoolSocket::rss`]).
     pub fn rss(&mut self, interface: u32) -> Result<Rss, NetlinkError> {
         let mut rss = Rss::default();
@@ -126,7 +126,7 @@ fn append_header(request: &mut Request, interface: u32) {
 }
 
 impl Rss {
-    /// What an answer says; what is absent or malformed stays empty.
+    /// Parses an answer; absent or malformed fields stay empty.
     pub fn parse(body: &[u8]) -> Self {
         const CONTEXT: u16 = 2;
         const HFUNC: u16 = 3;
@@ -146,7 +146,7 @@ impl Rss {
 }
 
 impl LinkMode {
-    /// What an answer says.
+    /// Parses an answer.
     pub fn parse(body: &[u8]) -> Self {
         const AUTONEG: u16 = 2;
         const SPEED: u16 = 5;
@@ -163,7 +163,7 @@ impl LinkMode {
     }
 }
 
-/// Whether a refusal says that the driver has no such setting at all.
+/// Whether an error means that the driver does not support the setting at all.
 pub fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }

@@ -8,7 +8,7 @@ use crate::netlink::{Attributes, Request, field};
 /// A group of parameters with the commands that read and write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    /// What the group is called in words: `channels`, `ring sizes`, …
+    /// The group's name in text: `channels`, `ring sizes`, …
     pub name: &'static str,
     /// Its parameters, in the kernel's order.
     pub parameters: &'static [Parameter],
@@ -19,9 +19,9 @@ pub struct Group {
 /// One parameter of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameter {
-    /// The name, ethtool's where it has one; `max` is in the names of limits.
+    /// The name, ethtool's if it has one; names of limits contain `max`.
     pub name: &'static str,
-    /// Whether it can be written at all; limits cannot.
+    /// Whether it can be written; limits cannot.
     pub writable: bool,
     attribute: u16,
     width: Width,
@@ -33,11 +33,11 @@ enum Width {
     Word,
 }
 
-/// The values of a group: those that the driver has, in the kernel's order.
+/// The values of a group: those that the driver supports, in the kernel's order.
 pub type Values = Vec<(&'static str, u32)>;
 
 impl Parameter {
-    /// Whether it is on or off rather than a number.
+    /// Whether it is a switch, not a number.
     pub fn is_switch(&self) -> bool {
         self.width == Width::Byte
     }
@@ -49,7 +49,7 @@ impl Group {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
 
-    /// What an answer says; parameters that the driver does not have are left out, and so are malformed ones.
+    /// Parses an answer; unsupported and malformed parameters are left out.
     pub fn parse(&self, body: &[u8]) -> Values {
         let attributes = Attributes(body);
         let value = |parameter: &Parameter| {
@@ -63,7 +63,7 @@ impl Group {
         self.parameters.iter().filter_map(value).collect()
     }
 
-    /// Appends a value; names of other groups and limits are passed over.
+    /// Appends a value; names of other groups and limits are ignored.
     pub(super) fn append(&self, request: &mut Request, name: &str, value: u32) {
         let Some(parameter) = self.parameter(name).filter(|parameter| parameter.writable) else { return };
         match parameter.width {
@@ -85,7 +85,7 @@ const fn limit(name: &'static str, attribute: u16) -> Parameter {
     Parameter { name, writable: false, attribute, width: Width::Word }
 }
 
-/// How many queues of each kind (`ethtool -l`, `-L`).
+/// Queues of each kind (`ethtool -l`, `-L`).
 pub const CHANNELS: Group = Group {
     name: "channels",
     get: 17,
@@ -123,7 +123,7 @@ pub const RINGS: Group = Group {
     ],
 };
 
-/// When the card interrupts (`ethtool -c`, `-C`): microseconds and frames.
+/// Interrupt moderation (`ethtool -c`, `-C`): microseconds and frames.
 pub const COALESCING: Group = Group {
     name: "coalescing",
     get: 19,

@@ -1,10 +1,10 @@
-//! Records what drivers answer, byte for byte, for the replayed corpus: `scripts/record-replies` runs it on real ones.
+//! Records drivers' answers, byte for byte, for the replayed corpus: `scripts/record-replies` runs it on real ones.
 
 use super::*;
 use crate::genl::Family;
 use crate::netlink::Refusal;
 
-/// Interfaces to record, parted by blanks; without it nothing is done.
+/// Interfaces to record, separated by spaces; unset: nothing is recorded.
 const INTERFACES: &str = "RECORD_REPLIES_OF";
 
 #[test]
@@ -90,7 +90,7 @@ fn by_ioctl(socket: &EthtoolSocket, interface: &str) -> Answers {
     ]
 }
 
-/// Hex, with `+N` for a run of N zero bytes: names stand in fields that are mostly empty.
+/// Hex, with `+N` for a run of N zero bytes: name fields are mostly empty.
 fn packed(bytes: &[u8]) -> String {
     let mut text = String::new();
     for run in bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)) {

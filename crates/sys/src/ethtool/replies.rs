@@ -1,4 +1,4 @@
-//! Whatever drivers answer, parsers neither panic nor take more memory than the answer has.
+//! For any answer of a driver, parsers neither panic nor allocate more than the answer's size.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn odd_answers_are_read_as_far_as_they_make_sense() {
     assert_eq!(CHANNELS.parse(&answer(&[(9, word(0))])), [("combined", 0)], "no queue at all");
     assert_eq!(CHANNELS.parse(&answer(&[(9, vec![1, 2])])), [], "half a number");
     assert_eq!(Rss::parse(&answer(&[(4, Vec::new())])).table, [0u32; 0], "a table of length 0");
-    assert_eq!(Rss::parse(&answer(&[(4, vec![1; 7])])).table.len(), 1, "a table with a torn end");
+    assert_eq!(Rss::parse(&answer(&[(4, vec![1; 7])])).table.len(), 1, "a truncated table");
     let link = LinkMode::parse(&answer(&[(5, word(u32::MAX)), (6, vec![0xff])]));
     assert_eq!(link, LinkMode::default(), "a link without carrier");
 }

@@ -1,4 +1,4 @@
-//! What ioctls answer, read from the bytes. A driver writes into them what it likes: what does not fit is left out.
+//! Parses ioctl answers. A driver may write anything: invalid parts are left out.
 
 use super::buffer::text;
 use super::layout::{COUNT, PLACES};
@@ -9,15 +9,15 @@ use crate::netlink::field;
 pub struct Feature {
     /// The kernel's name: `tx-udp-segmentation`, `rx-gro`, …
     pub name: String,
-    /// Whether the driver lets it be changed.
+    /// Whether the driver allows changes.
     pub changeable: bool,
-    /// Whether it was asked for.
+    /// Whether it was requested.
     pub requested: bool,
     /// Whether it is on.
     pub active: bool,
 }
 
-/// Who drives an interface.
+/// The driver of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
     /// The driver's name.
@@ -26,21 +26,21 @@ pub struct Driver {
     pub version: String,
     /// The card's firmware version; often empty.
     pub firmware: String,
-    /// Where the card is, as PCI address; empty for virtual interfaces.
+    /// The card's PCI address; empty for virtual interfaces.
     pub bus: String,
 }
 
 /// Bytes of a name (`ETH_GSTRING_LEN`).
 pub(super) const NAME: usize = 32;
 
-/// Who drives an interface, from a `struct ethtool_drvinfo`; what is missing is empty.
+/// The driver of an interface, from a `struct ethtool_drvinfo`; missing fields are empty.
 pub fn parse_driver(answer: &[u8]) -> Driver {
     // The command, then driver, version, firmware and bus of 32 bytes each.
     let part = |n: usize| answer.get(4 + n * NAME..4 + (n + 1) * NAME).map(text).unwrap_or_default();
     Driver { name: part(0), version: part(1), firmware: part(2), bus: part(3) }
 }
 
-/// The names in a `struct ethtool_gstrings`. One without an end is as long as its place.
+/// The names in a `struct ethtool_gstrings`. A name without a terminator fills its field.
 pub fn parse_names(answer: &[u8]) -> Vec<String> {
     let count = word(answer, 2).unwrap_or(0) as usize;
     let entries = answer.get(12..).unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn parse_features(names: &[String], answer: &[u8]) -> Vec<Feature> {
         let words = [0, 1, 2, 3].map(|at| word(block, at).unwrap_or(0));
         (0..32).map(move |bit| words.map(|word| word >> bit & 1 == 1))
     });
-    // Numbers that this kernel leaves free have an empty name.
+    // Numbers unused in this kernel have an empty name.
     let named = names.iter().zip(bits).filter(|(name, _)| !name.is_empty());
     named
         .map(|(name, [available, requested, active, never_changed])| Feature {
@@ -74,7 +74,7 @@ pub fn parse_features(names: &[String], answer: &[u8]) -> Vec<Feature> {
         .collect()
 }
 
-/// The places of flow rules, from a `struct ethtool_rxnfc` that lists them.
+/// The locations of flow rules, from a `struct ethtool_rxnfc` that lists them.
 pub fn parse_places(answer: &[u8]) -> Vec<u32> {
     let count = word(answer, COUNT / 4).unwrap_or(0) as usize;
     let places = answer.get(PLACES..).unwrap_or_default().chunks_exact(4);
@@ -114,7 +114,7 @@ mod tests {
     fn a_name_without_its_end_is_as_long_as_its_place() {
         let answer = [words(&[0x1b, 1, 3]), vec![b'x'; 32], b"short\0junk".to_vec(), vec![0xff; 22]].concat();
         let names = parse_names(&answer);
-        assert_eq!(names, ["x".repeat(32), "short".into()], "three were announced, two came");
+        assert_eq!(names, ["x".repeat(32), "short".into()], "three announced, two present");
         assert_eq!(parse_names(&words(&[0x1b, 1, u32::MAX])), [""; 0]);
         assert_eq!(parse_driver(&[b'y'; 70]).version, "y".repeat(32));
         assert_eq!(parse_driver(&[b'y'; 70]).bus, "");

@@ -3,10 +3,10 @@
 
 use super::{Buffer, EthtoolError, EthtoolSocket, Rss};
 
-/// What of receive side scaling shall become what; the rest stays.
+/// A change of receive side scaling; unset fields stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RssChange<'a> {
-    /// The queue of each bucket, as many as the card has; an empty table asks for the driver's own.
+    /// The queue of each bucket, as many as the card has; an empty table requests the driver's default.
     pub table: Option<&'a [u32]>,
     /// The hash key, as long as the card's.
     pub key: Option<&'a [u8]>,
@@ -14,7 +14,7 @@ pub struct RssChange<'a> {
     pub function: Option<u8>,
 }
 
-/// A kind of packet, as far as hashing tells kinds apart; the number is the kernel's.
+/// A kind of packet, as distinguished by hashing; the number is the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum FlowType {
@@ -52,7 +52,7 @@ pub fn field_letters(fields: u64) -> String {
     FIELDS.iter().filter(|(bit, _)| fields & bit != 0).map(|(_, letter)| *letter).collect()
 }
 
-/// Hashed fields from ethtool's letters; `None` when one of them is none.
+/// Hashed fields from ethtool's letters; `None` when a letter is invalid.
 pub fn fields_from_letters(letters: &str) -> Option<u64> {
     let bit = |letter| FIELDS.iter().find(|(_, known)| *known == letter).map(|(bit, _)| *bit);
     letters.chars().try_fold(0, |fields, letter| Some(fields | bit(letter)?))
@@ -86,16 +86,16 @@ impl EthtoolSocket {
         self.ask(interface, &mut request, "set receive side scaling")
     }
 
-    /// Makes another context with this table or key; returns its number. Needs CAP_NET_ADMIN.
+    /// Creates another context with this table or key; returns its number. Needs CAP_NET_ADMIN.
     pub fn create_rss_context(&self, interface: &str, change: &RssChange<'_>) -> Result<u32, EthtoolError> {
         let mut request = rss_request(ALL_ONES, change);
         self.ask(interface, &mut request, "create an RSS context")?;
         Ok(request.u32(1))
     }
 
-    /// Deletes a context that [`EthtoolSocket::create_rss_context`] made. Needs CAP_NET_ADMIN.
+    /// Deletes a context that [`EthtoolSocket::create_rss_context`] created. Needs CAP_NET_ADMIN.
     pub fn delete_rss_context(&self, interface: &str, context: u32) -> Result<(), EthtoolError> {
-        // The kernel takes "no table and no key" for a context other than 0 as its end.
+        // For a context other than 0, "no table and no key" deletes it.
         let mut request = rss_request(context, &RssChange { table: Some(&[]), ..RssChange::default() });
         self.ask(interface, &mut request, "delete an RSS context")
     }
@@ -117,7 +117,7 @@ impl EthtoolSocket {
     }
 }
 
-/// More than any card has: what claims more is no answer.
+/// More than any card has: a larger claim is invalid.
 const MOST_BUCKETS: usize = 1 << 16;
 const MOST_KEY: usize = 1 << 10;
 
@@ -133,7 +133,7 @@ fn rss_request(context: u32, change: &RssChange<'_>) -> Buffer {
     request
 }
 
-/// What the kernel wrote into a `struct ethtool_rxfh`; lengths that do not fit leave the list empty.
+/// Parses the kernel's `struct ethtool_rxfh`; invalid lengths leave the list empty.
 pub fn parse_rss(bytes: &[u8], context: u32) -> Rss {
     let word =
         |at: usize| bytes.get(at..at + 4).map_or(0, |word| u32::from_ne_bytes(word.try_into().unwrap()));
@@ -145,7 +145,7 @@ pub fn parse_rss(bytes: &[u8], context: u32) -> Rss {
         function: bytes.get(16).map(|function| u32::from(*function)).filter(|function| *function != 0),
         table: table.chunks_exact(4).map(|queue| u32::from_ne_bytes(queue.try_into().unwrap())).collect(),
         key: rest.get(..key).unwrap_or_default().to_vec(),
-        // A byte of its own since Linux 6.8, a reserved 0 before.
+        // A separate byte since Linux 6.8, a reserved 0 before.
         transform: bytes.get(17).map_or(0, |transform| u32::from(*transform)),
     }
 }

@@ -1,33 +1,33 @@
-//! Flow rules by ioctl: which packets go to which queue whatever their hash says (`struct ethtool_rxnfc`).
+//! Flow rules by ioctl: which packets go to which queue, regardless of their hash (`struct ethtool_rxnfc`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::layout::{COUNT, LEN};
 use super::{Buffer, EthtoolError, EthtoolSocket, parse_places};
 
-/// Where `struct ethtool_rx_flow_spec` is in it, and how long.
+/// Offset and length of `struct ethtool_rx_flow_spec` in it.
 const SPEC: usize = 16;
 const SPEC_LEN: usize = 168;
-/// Within the specification: values, masks, where to, and at which place.
+/// Within the specification: values, masks, target and location.
 const VALUES: usize = 4;
 const MASKS: usize = 76;
 const QUEUE: usize = 152;
 const LOCATION: usize = 160;
 
-/// Where `struct ethtool_rxnfc` says how many places there are.
+/// The field of `struct ethtool_rxnfc` with the number of locations.
 const DATA: usize = 8;
-/// `RX_CLS_LOC_SPECIAL` among those: the driver takes [`ANY_PLACE`].
+/// `RX_CLS_LOC_SPECIAL` in that field: the driver accepts [`ANY_PLACE`].
 const CHOOSES_PLACES: u32 = 0x8000_0000;
 const LIST: &str = "list the flow rules";
 
 /// `RX_CLS_FLOW_DISC`.
 const DISCARD: u64 = u64::MAX;
-/// `RX_CLS_LOC_ANY`: the driver finds a place.
+/// `RX_CLS_LOC_ANY`: the driver chooses a location.
 const ANY_PLACE: u32 = u32::MAX;
 /// `FLOW_RSS`: the action is a context of receive side scaling.
 const TO_CONTEXT: u32 = 0x2000_0000;
 
-/// A rule as the kernel holds it, byte for byte, so that what was read can be written again.
+/// A rule as the kernel holds it, byte for byte, so that a rule read can be written again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowRule {
     spec: [u8; SPEC_LEN],
@@ -39,19 +39,19 @@ pub struct FlowRule {
 pub struct FlowMatch {
     /// The kind of packet.
     pub kind: FlowKind,
-    /// From this address, or one that begins with as many bits of it.
+    /// From this address, or one with this prefix.
     pub src: Option<(IpAddr, u8)>,
-    /// To this address, or one that begins with as many bits of it.
+    /// To this address, or one with this prefix.
     pub dst: Option<(IpAddr, u8)>,
-    /// From the first port to the last: a block that a mask can say, as long as a power of two and aligned to it.
+    /// From the first port to the last: a block that a mask can express: a power of two long, and aligned to it.
     pub src_port: Option<(u16, u16)>,
     /// To such a block of ports.
     pub dst_port: Option<(u16, u16)>,
-    /// The protocol over IP, where the kind does not say it.
+    /// The protocol over IP, when the kind does not imply it.
     pub protocol: Option<u8>,
 }
 
-/// A kind of packet that rules tell apart; the number is the kernel's (`*_FLOW` in `linux/ethtool.h`).
+/// A kind of packet in rules; the number is the kernel's (`*_FLOW` in `linux/ethtool.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum FlowKind {
@@ -107,13 +107,13 @@ impl FlowKind {
         if self.is_v6() { 16 } else { 4 }
     }
 
-    /// Where the protocol is: `proto` of `struct ethtool_usrip4_spec`, `l4_proto` of the one for IPv6.
+    /// The field of the protocol: `proto` of `struct ethtool_usrip4_spec`, `l4_proto` of the one for IPv6.
     fn protocol_at(self) -> usize {
         if self.is_v6() { 37 } else { 14 }
     }
 }
 
-/// Where `struct ethtool_usrip4_spec` says that it is IPv4, and how.
+/// The field of `struct ethtool_usrip4_spec` that marks IPv4, and its value.
 const IP_VERSION: (usize, u8) = (13, 1);
 
 /// Where matching packets go.
@@ -128,7 +128,7 @@ pub enum FlowAction {
 }
 
 impl FlowRule {
-    /// A rule at a place, or at one that the driver finds; lower places win.
+    /// A rule at a location, or at one that the driver chooses; lower locations win.
     pub fn new(matches: &FlowMatch, action: FlowAction, place: Option<u32>) -> Self {
         let mut rule = Self { spec: [0; SPEC_LEN], context: 0 };
         let flag = if matches!(action, FlowAction::Context(_)) { TO_CONTEXT } else { 0 };
@@ -169,18 +169,18 @@ impl FlowRule {
         rule
     }
 
-    /// The rule in bytes of its own, for keeping: the specification, then the context.
+    /// The rule as bytes for storage: the specification, then the context.
     pub fn to_bytes(&self) -> Vec<u8> {
         [&self.spec[..], &self.context.to_ne_bytes()].concat()
     }
 
-    /// A rule from what [`FlowRule::to_bytes`] gave.
+    /// A rule from the bytes of [`FlowRule::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (spec, context) = bytes.split_first_chunk()?;
         Some(Self { spec: *spec, context: u32::from_ne_bytes(context.try_into().ok()?) })
     }
 
-    /// Its place in the table.
+    /// Its location in the table.
     pub fn place(&self) -> u32 {
         u32::from_ne_bytes(self.get(LOCATION))
     }
@@ -196,7 +196,7 @@ impl FlowRule {
         }
     }
 
-    /// What it matches, where that can be said in prefixes and blocks of ports; `None` for other rules.
+    /// What it matches, if prefixes and port blocks can express it; `None` for other rules.
     pub fn matches(&self) -> Option<FlowMatch> {
         let kind = FlowKind::ALL.into_iter().find(|kind| *kind as u32 == self.number() & !TO_CONTEXT)?;
         let width = kind.width();
@@ -210,12 +210,12 @@ impl FlowRule {
             protocol: (!kind.has_ports() && self.spec[MASKS + kind.protocol_at()] == 0xff)
                 .then(|| self.spec[VALUES + kind.protocol_at()]),
         };
-        // Whatever else it matches would show as a difference.
+        // Any other field that it matches shows as a difference.
         let again = Self::new(&found, self.action(), Some(self.place()));
         (again.spec[..QUEUE] == self.spec[..QUEUE]).then_some(found)
     }
 
-    /// What the rule's masks are, all bits: cards may have one for all rules.
+    /// All bits of the rule's masks: cards may have one mask for all rules.
     pub fn mask(&self) -> &[u8] {
         &self.spec[MASKS..QUEUE]
     }
@@ -233,7 +233,7 @@ impl FlowRule {
         }
     }
 
-    /// The prefix at a place: `Some(None)` where any address matches, `None` where the mask is none of a prefix.
+    /// The prefix at an offset: `Some(None)` if any address matches, `None` if the mask is not a prefix.
     fn prefix(&self, at: usize, width: usize) -> Option<Option<(IpAddr, u8)>> {
         let (value, mask) = (&self.spec[VALUES + at..][..width], &self.spec[MASKS + at..][..width]);
         let len: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
@@ -288,8 +288,8 @@ impl EthtoolSocket {
         Ok(FlowRule { spec, context: answer.u32(COUNT / 4) })
     }
 
-    /// Adds a rule; returns the place it got. Needs CAP_NET_ADMIN. Where a card does not choose places itself, a rule that
-    /// may be anywhere gets the last free one, behind all that have a reason for theirs.
+    /// Adds a rule; returns its location. Needs CAP_NET_ADMIN. If a card does not choose locations itself, a rule without
+    /// a location gets the last free one, behind all rules with a deliberate location.
     pub fn insert_flow_rule(&self, interface: &str, rule: &FlowRule) -> Result<u32, EthtoolError> {
         const ETHTOOL_SRXCLSRLINS: u32 = 0x32;
         let mut rule = rule.clone();
@@ -305,7 +305,7 @@ impl EthtoolSocket {
         Ok(request.u32((SPEC + LOCATION) / 4))
     }
 
-    /// The last place that has no rule; `None` where the card chooses itself, does not say how many it has, or has no free one.
+    /// The last free location; `None` if the card chooses itself, does not report the table's size, or is full.
     fn last_free_place(&self, interface: &str) -> Result<Option<u32>, EthtoolError> {
         let (count, data) = self.count_rules(interface)?;
         if data & CHOOSES_PLACES != 0 {
@@ -318,7 +318,7 @@ impl EthtoolSocket {
         Ok((0..last).rev().find(|place| !taken.contains(place)))
     }
 
-    /// How many rules there are, and what the driver says besides.
+    /// The number of rules, and the driver's flags.
     fn count_rules(&self, interface: &str) -> Result<(usize, u32), EthtoolError> {
         const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
         let mut answer = Buffer::new(&[ETHTOOL_GRXCLSRLCNT], LEN - 4);
@@ -339,7 +339,7 @@ impl EthtoolSocket {
         Ok(list)
     }
 
-    /// Deletes the rule at a place. Needs CAP_NET_ADMIN.
+    /// Deletes the rule at a location. Needs CAP_NET_ADMIN.
     pub fn delete_flow_rule(&self, interface: &str, place: u32) -> Result<(), EthtoolError> {
         const ETHTOOL_SRXCLSRLDEL: u32 = 0x31;
         let mut request = Buffer::new(&[ETHTOOL_SRXCLSRLDEL], LEN - 4);
@@ -382,7 +382,7 @@ mod tests {
         let matches =
             FlowMatch { src: Some(("10.1.2.3".parse().unwrap(), 20)), dst_port: Some((1024, 2047)), ..dns() };
         let rule = FlowRule::new(&matches, FlowAction::Drop, None);
-        assert_eq!(rule.spec[4..8], [10, 1, 0, 0], "bits behind the prefix are not the card's");
+        assert_eq!(rule.spec[4..8], [10, 1, 0, 0], "bits beyond the prefix are zero on the card");
         assert_eq!(rule.spec[76..80], [255, 255, 240, 0]);
         assert_eq!((&rule.spec[14..16], &rule.spec[86..88]), (&[4, 0][..], &[0xfc, 0][..]));
         let icmp = FlowMatch { kind: FlowKind::Ip4, dst_port: None, protocol: Some(1), ..dns() };

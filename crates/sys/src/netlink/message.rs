@@ -53,7 +53,7 @@ impl Request {
         self.pad();
     }
 
-    /// Bytes without attribute header: the family header that some nested attributes begin with.
+    /// Bytes without an attribute header: some nested attributes begin with a family header.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         self.pad();
@@ -67,7 +67,7 @@ impl Request {
         &self.bytes
     }
 
-    /// What is behind the netlink header.
+    /// The payload after the netlink header.
     #[cfg(test)]
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[HEADER..]
@@ -87,7 +87,7 @@ pub(super) struct Message<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// The messages in one received buffer; ends at the first that does not fit, with an error.
+/// The messages in one received buffer; ends with an error at the first malformed one.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = io::Result<Message<'_>>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -125,13 +125,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The kernel's words about a refusal (`NLMSGERR_ATTR_MSG`).
+    /// The kernel's error message (`NLMSGERR_ATTR_MSG`).
     pub(super) fn extended_ack(&self) -> Option<String> {
         const TEXT: u16 = 1;
         if self.flags & libc::NLM_F_ACK_TLVS == 0 {
             return None;
         }
-        // An error repeats the request's header behind the errno; the end of a dump does not.
+        // An error contains the request's header after the errno; the end of a dump does not.
         let behind = if self.kind == libc::NLMSG_ERROR { 4 + HEADER } else { 4 };
         Attributes(self.body.get(behind..)?).text(TEXT)
     }
@@ -156,7 +156,7 @@ impl<'a> Attributes<'a> {
         field(self.find(kind)?, 0).map(u32::from_ne_bytes)
     }
 
-    /// The attribute as a number of four or eight bytes, whichever the kernel needed.
+    /// The attribute as a number of four or eight bytes, as chosen by the kernel.
     pub(crate) fn uint(self, kind: u16) -> Option<u64> {
         let payload = self.find(kind)?;
         field(payload, 0)

@@ -5,12 +5,12 @@ use std::io;
 
 use super::NetNs;
 
-/// Why this process cannot become root in a user namespace.
+/// Why this process cannot become root of a user namespace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserNamespaceError {
     /// Only a process with one thread may change its user namespace.
-    #[error("cannot enter a user namespace: the process already has {threads} threads and may have one")]
+    #[error("cannot enter a user namespace: the process has {threads} threads, but must be single-threaded")]
     Threads {
         /// How many it has.
         threads: usize,
@@ -32,7 +32,7 @@ pub enum UserNamespaceError {
         /// The cause.
         source: io::Error,
     },
-    /// The user namespace was created, but being root in it gives no power over networks.
+    /// The user namespace was created, but its root has no rights over networks.
     #[error(
         "cannot create a network namespace as root of a user namespace: this system withholds the \
          capabilities (kernel.apparmor_restrict_unprivileged_userns)"
@@ -46,7 +46,7 @@ pub enum UserNamespaceError {
 /// Moves the process into a new user namespace as its root, where it may create network namespaces.
 ///
 /// For processes without CAP_SYS_ADMIN and CAP_NET_ADMIN. Must be called while the process has one thread.
-/// There is no way back: files, BPF and existing interfaces stay those of the ordinary user.
+/// This cannot be undone. Access to files, BPF and existing interfaces stays that of the ordinary user.
 pub fn become_root_in_user_namespace() -> Result<(), UserNamespaceError> {
     // SAFETY: no pointers, cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -56,7 +56,7 @@ pub fn become_root_in_user_namespace() -> Result<(), UserNamespaceError> {
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } < 0 {
         return Err(refusal(io::Error::last_os_error()));
     }
-    // A group may be mapped without privilege only once setgroups is given up; user_namespaces(7).
+    // A group may be mapped without privilege only once setgroups is disabled; user_namespaces(7).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {user} 1"))?;
     write("/proc/self/gid_map", &format!("0 {group} 1"))?;
@@ -87,7 +87,7 @@ mod tests {
         assert!(threads > 1);
         assert_eq!(
             UserNamespaceError::Threads { threads: 3 }.to_string(),
-            "cannot enter a user namespace: the process already has 3 threads and may have one"
+            "cannot enter a user namespace: the process has 3 threads, but must be single-threaded"
         );
     }
 }

@@ -15,7 +15,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A device node in a folder of the test's own; skips where the kernel refuses one.
+/// A device node in the test's folder; skips if the kernel refuses one.
 fn node(folder: &Path, name: &str, minor: u32) -> Option<PathBuf> {
     let path = folder.join(name);
     let made = Command::new("mknod")
@@ -25,7 +25,7 @@ fn node(folder: &Path, name: &str, minor: u32) -> Option<PathBuf> {
         .status()
         .unwrap();
     if !made.success() || fs::OpenOptions::new().write(true).open(&path).is_err() {
-        testing::skip("a device node needs CAP_MKNOD and a file system that takes it");
+        testing::skip("a device node needs CAP_MKNOD and a file system that allows it");
         return None;
     }
     Some(path)
@@ -161,7 +161,7 @@ fn of_killed_processes_nothing_is_left_and_what_a_living_one_writes_stays() {
     drop(living);
 }
 
-/// In the environment of the process that has a mount namespace of its own: the folder it mounts on.
+/// In the environment of the process that has a mount namespace of its own: its mount point.
 const MOUNTED: &str = "SYS_TEST_FULL_DISK";
 
 #[test]
@@ -191,7 +191,7 @@ fn a_full_disk_leaves_the_old_file_and_nothing_else() {
     write_whole(&path, b"old").unwrap();
     let refused = write_whole(&path, &[b'x'; 200_000]).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
-    // Where the folder is closed, the file is copied over: not before there is room.
+    // If the folder is not writable, the content is copied over: only once there is room.
     let mut copied = tempfile::tempfile_in(env::temp_dir()).unwrap();
     copied.write_all(&[b'x'; 200_000]).unwrap();
     assert_eq!(copy(copied, &path).unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -9,14 +9,14 @@ use std::{
 
 /// A mapping, owned: unmapped with this value. Every access is checked against its length.
 ///
-/// Which bytes are whose at a time is the rings' business: they borrow bytes only between taking a slot or block
-/// over and handing it back, and store no word into bytes that are lent.
+/// The rings track the ownership of bytes: they borrow bytes only between taking over a slot or block and returning it,
+/// and store no word into borrowed bytes.
 pub(super) struct Memory {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and no thread has a special right to it.
+// SAFETY: the mapping belongs to this value alone, and is not bound to a thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -25,7 +25,7 @@ impl Memory {
         Self::map(libc::MAP_SHARED, socket.as_raw_fd(), len)
     }
 
-    /// Zeroed memory that no kernel knows: a test plays its part.
+    /// Zeroed memory without a kernel: a test plays its part.
     #[cfg(test)]
     pub(super) fn anonymous(len: usize) -> io::Result<Self> {
         Self::map(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, len)
@@ -36,19 +36,19 @@ impl Memory {
         self.len
     }
 
-    /// A word that the other side may change at any time; what it wrote before this word is seen from now on.
+    /// A word that the other side may change at any time; its earlier writes are visible from now on (acquire).
     #[inline]
     pub(super) fn load(&self, at: usize) -> u32 {
         self.word(at).load(Ordering::Acquire)
     }
 
-    /// Sets a word; whoever sees it also sees what was written before.
+    /// Sets a word; a reader that sees it also sees all earlier writes (release).
     #[inline]
     pub(super) fn store(&self, at: usize, value: u32) {
         self.word(at).store(value, Ordering::Release);
     }
 
-    /// Bytes that are this side's by the ring's rules.
+    /// Bytes that this side owns by the ring's rules.
     #[inline]
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let start = self.start(at, len);
@@ -56,7 +56,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// Bytes that are this side's by the ring's rules, to be changed.
+    /// Bytes that this side owns by the ring's rules, mutable.
     #[inline]
     pub(super) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         let start = self.start(at, len);
@@ -82,12 +82,12 @@ impl Memory {
 
     fn map(flags: libc::c_int, fd: libc::c_int, len: usize) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: without MAP_FIXED the kernel chooses a place where nothing is.
+        // SAFETY: without MAP_FIXED the kernel chooses an unused address.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unless told to");
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unless requested");
         Ok(Self { base, len })
     }
 }

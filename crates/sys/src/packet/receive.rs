@@ -23,12 +23,12 @@ const VLAN: usize = offset_of!(tpacket3_hdr, hv1);
 
 const _: () = assert!(BLOCK == 8 && BLOCK_HEADER == 48 && HEADER == 48, "include/uapi/linux/if_packet.h");
 
-/// Bytes of both station addresses, behind which a VLAN tag stands.
+/// Bytes of both MAC addresses, which a VLAN tag follows.
 const STATIONS: usize = 12;
 const TAG: usize = 4;
-/// What a tag begins with unless the kernel says otherwise.
+/// A tag's default EtherType.
 const TPID_8021Q: u16 = 0x8100;
-/// The kernel wants to know frames' size also where only blocks matter; any valid one does.
+/// The kernel requires a frame size although only blocks matter; any valid one works.
 const NOMINAL_FRAME_BYTES: usize = 2048;
 
 /// Blocks that the kernel fills with packets.
@@ -38,38 +38,38 @@ pub struct RxRing {
     next: usize,
 }
 
-/// How large a receive ring is.
+/// The size of a receive ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxRingLayout {
-    /// Bytes of a block: a multiple of the page size and of 2048. A longer packet is cut.
+    /// Bytes of a block: a multiple of the page size and of 2048. A longer packet is truncated.
     pub block_bytes: usize,
     /// Number of blocks.
     pub blocks: usize,
-    /// The longest time that a packet waits for its block to fill up, in whole milliseconds from 1 on.
+    /// The longest time that a packet waits for its block to fill up, in whole milliseconds, at least 1.
     pub retire_after: Duration,
 }
 
 /// A received packet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packet<'r> {
-    /// The frame without FCS, with the VLAN tag that the kernel had taken out.
+    /// The frame without FCS, with the VLAN tag that the kernel had stripped.
     pub bytes: &'r [u8],
-    /// Whether the frame was longer.
+    /// Whether the frame was truncated.
     pub truncated: bool,
-    /// When the driver handed it over, in nanoseconds of the kernel's wall clock; or the card's stamp.
+    /// When the driver passed it on, in nanoseconds of the kernel's wall clock; or the card's timestamp.
     pub stamped_ns: u64,
-    /// Whether it is the card's, which [`PacketSocket::ask_card`](super::PacketSocket::ask_card) asks for.
+    /// Whether it is the card's, which [`PacketSocket::ask_card`](super::PacketSocket::ask_card) requests.
     pub is_by_card: bool,
 }
 
-/// What was in a block.
+/// The contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockRead {
     /// Packets that were lent.
     pub packets: usize,
     /// Whether the kernel had lost packets, since its statistics were last read, when the block was full or late.
     pub losing: bool,
-    /// Whether the rest of the block was skipped because it makes no sense.
+    /// Whether the rest of the block was skipped because it is invalid.
     pub malformed: bool,
 }
 
@@ -107,7 +107,7 @@ impl RxRing {
     /// A ring whose first block the kernel fills first.
     ///
     /// # Panics
-    /// When the memory has not the length that the layout says.
+    /// When the memory's length differs from the layout's.
     pub(super) fn over(memory: Memory, layout: RxRingLayout) -> Self {
         assert!(layout.block_bytes >= BLOCK_HEADER && layout.blocks > 0, "a ring has blocks");
         assert_eq!(memory.len(), layout.bytes(), "the memory is as long as the ring");
@@ -126,9 +126,9 @@ impl RxRing {
         self.memory.load(self.next_block() + BLOCK_PACKETS) != 0
     }
 
-    /// Lends each packet of the next block and gives the block back; `None` when it is not ready.
+    /// Lends each packet of the next block and returns the block to the kernel; `None` when it is not ready.
     ///
-    /// What the kernel says about lengths and places is checked against the block.
+    /// The kernel's lengths and offsets are checked against the block.
     #[inline]
     pub fn read_block(&mut self, mut sink: impl FnMut(Packet<'_>)) -> Option<BlockRead> {
         let block = self.next_block();
@@ -138,7 +138,7 @@ impl RxRing {
         }
         let packets = self.memory.load(block + BLOCK_PACKETS) as usize;
         let mut at = self.memory.load(block + BLOCK_FIRST) as usize;
-        // Version 3 tells it for a block, not for each packet.
+        // Version 3 reports it per block, not per packet.
         let mut read = BlockRead { losing: status & TP_STATUS_LOSING != 0, ..BlockRead::default() };
         while read.packets < packets {
             let Some(header) = self.header(block, at) else {
@@ -159,7 +159,7 @@ impl RxRing {
                 break;
             }
         }
-        // Ours as long as the status says so: a stale count would look like a block being filled.
+        // The block is still ours: a stale count would look like a block being filled.
         self.memory.store(block + BLOCK_PACKETS, 0);
         self.memory.store(block + BLOCK_STATUS, TP_STATUS_KERNEL);
         self.next = (self.next + 1) % self.layout.blocks;
@@ -201,7 +201,7 @@ impl RxRing {
         fits.then_some(Header { next, status, start, captured, len, tag, stamped_ns })
     }
 
-    /// The frame, whose tag is put back into its place: the kernel leaves enough room in front.
+    /// The frame with its tag reinserted: the kernel leaves enough headroom.
     #[inline]
     fn frame(&mut self, start: usize, header: &Header) -> &[u8] {
         let Some(tag) = header.tag else { return self.memory.bytes(start, header.captured) };

@@ -40,7 +40,7 @@ pub enum FanoutMode {
 /// Counters of a receiving socket (`PACKET_STATISTICS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Packets that came for the socket, with those it lost.
+    /// Packets for the socket, including those it lost.
     pub packets: u64,
     /// Packets lost because no block of the ring was free.
     pub drops: u64,
@@ -61,7 +61,7 @@ impl Statistics {
 }
 
 impl PacketSocket {
-    /// Opens a socket that neither hears anything nor knows where to send; needs CAP_NET_RAW.
+    /// Opens a socket that receives nothing and is not bound; needs CAP_NET_RAW.
     ///
     /// # Errors
     /// `PermissionDenied` (EPERM) without the capability.
@@ -69,7 +69,7 @@ impl PacketSocket {
         Ok(Self { socket: Socket::new(Domain::PACKET, Type::RAW, None)? })
     }
 
-    /// From now on what is sent leaves through this interface; the socket still hears nothing.
+    /// Sends through this interface from now on; the socket still receives nothing.
     ///
     /// # Errors
     /// `ENODEV` when there is none with this index.
@@ -77,7 +77,7 @@ impl PacketSocket {
         self.bind(interface, 0)
     }
 
-    /// From now on the socket hears what comes in at this interface, of any protocol.
+    /// Receives packets of any protocol from this interface from now on.
     ///
     /// # Errors
     /// `ENODEV` when there is none with this index.
@@ -86,23 +86,23 @@ impl PacketSocket {
         self.bind(interface, libc::ETH_P_ALL as u16)
     }
 
-    /// Joins a fanout group instead of hearing everything; in place of [`PacketSocket::bind_to_receive`].
+    /// Joins a fanout group instead of receiving everything; replaces [`PacketSocket::bind_to_receive`].
     ///
     /// All members of a group have the same mode and interface.
     ///
     /// # Errors
     /// `EINVAL` when the group exists with another mode or interface, `ENOSPC` when it has 256 members.
     pub fn bind_to_share(&self, interface: u32, group: u16, mode: FanoutMode) -> io::Result<()> {
-        // A socket must hear before it can join; until then the filter keeps it from hearing what others get.
+        // A socket must be bound before it can join; until then the filter keeps packets of other members away.
         self.hear_nothing()?;
         self.bind_to_receive(interface)?;
-        // The group hears with a hook of its own, which does not know the socket's PACKET_IGNORE_OUTGOING.
+        // The group has its own receive hook, which does not know the socket's PACKET_IGNORE_OUTGOING.
         let kind = mode as u32 | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         self.set(libc::PACKET_FANOUT, &(u32::from(group) | kind << 16))?;
         self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
     }
 
-    /// Whether frames go to the driver past the queueing discipline.
+    /// Whether frames bypass the queueing discipline.
     ///
     /// # Errors
     /// What the kernel said.
@@ -110,7 +110,7 @@ impl PacketSocket {
         self.set(libc::PACKET_QDISC_BYPASS, &libc::c_int::from(bypass))
     }
 
-    /// Asks for the card's stamps in the receive ring, where the card was told to stamp packets.
+    /// Requests the card's timestamps in the receive ring, if the card was set to stamp packets.
     ///
     /// # Errors
     /// What the kernel said.
@@ -139,7 +139,7 @@ impl PacketSocket {
         Ok(RxRing::over(Memory::of_socket(self.as_fd(), layout.bytes())?, layout))
     }
 
-    /// Lets the kernel take the filled slots of the transmit ring, without waiting for it to have sent them.
+    /// Makes the kernel take the filled slots of the transmit ring, without waiting for completion.
     /// [`TxRing::count_taken`] says how many it took, also after an error.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl PacketSocket {
     pub fn wait_for_block(&self, timeout: Duration) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `poll` is one live entry, and the count says so.
+        // SAFETY: `poll` is one live entry, and the count is 1.
         if unsafe { libc::poll(&raw mut poll, 1, timeout) } < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) };
@@ -170,7 +170,7 @@ impl PacketSocket {
         Ok(poll.revents & libc::POLLIN != 0)
     }
 
-    /// Counters since they were last taken: asking sets them to 0. For sockets with a receive ring.
+    /// Counters since the last call, which resets them. For sockets with a receive ring.
     ///
     /// # Errors
     /// What the kernel said.
@@ -209,7 +209,7 @@ impl PacketSocket {
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Attaches a filter that takes no packet; what it drops is no loss and is not counted.
+    /// Attaches a filter that accepts no packet; its drops are not losses and not counted.
     fn hear_nothing(&self) -> io::Result<()> {
         const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
         let mut program = [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }];
@@ -224,7 +224,7 @@ impl PacketSocket {
     fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let len = mem::size_of::<T>() as libc::socklen_t;
         // SAFETY: `value` lives through the call and is `len` bytes long; the kernel only reads it and what it
-        // leads to, which lives as long.
+        // points to, which lives as long.
         let status = unsafe {
             libc::setsockopt(self.socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len)
         };

@@ -8,20 +8,20 @@ use super::memory::Memory;
 
 const STATUS: usize = offset_of!(tpacket2_hdr, tp_status);
 const LEN: usize = offset_of!(tpacket2_hdr, tp_len);
-/// Where the kernel looks for what to send: behind the header (`tp_hdrlen - sizeof(struct sockaddr_ll)`).
+/// The offset of the frame in a slot: after the header (`tp_hdrlen - sizeof(struct sockaddr_ll)`).
 const VIRTIO: usize = size_of::<tpacket2_hdr>();
 /// `hdr_len` of `struct virtio_net_hdr` (linux/virtio_net.h).
 const VIRTIO_HDR_LEN: usize = VIRTIO + 2;
 const FRAME: usize = VIRTIO + 10;
-/// The kernel takes and maps the ring in blocks that no slot crosses.
+/// The kernel allocates and maps the ring in blocks that no slot crosses.
 const BLOCK_BYTES: usize = 1 << 16;
 
 const _: () = assert!(VIRTIO == 32 && LEN == 4 && STATUS == 0, "include/uapi/linux/if_packet.h");
 
 /// Slots that the kernel sends frames from.
 ///
-/// A small header before each frame (`PACKET_VNET_HDR`) says that all of it shall be copied into the packet.
-/// Without it the kernel hangs the ring's own page onto the packet, and a veth must still copy it later: slower for
+/// A small header before each frame (`PACKET_VNET_HDR`) makes the kernel copy the whole frame into the packet.
+/// Without it the kernel attaches the ring's page to the packet, and a veth must still copy it later: slower for
 /// small and for large frames, as `benches/packet.rs` of `port` shows against a plain ring.
 pub struct TxRing {
     memory: Memory,
@@ -30,7 +30,7 @@ pub struct TxRing {
     waiting: usize,
 }
 
-/// How large a transmit ring is.
+/// The size of a transmit ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxRingLayout {
     slots: usize,
@@ -42,14 +42,14 @@ impl TxRingLayout {
     /// The longest frame that a slot can hold.
     pub const MOST_FRAME_BYTES: usize = BLOCK_BYTES - FRAME;
 
-    /// Room for at least `slots` frames of up to `frame_bytes`: as many more as fill the last block.
+    /// Room for at least `slots` frames of up to `frame_bytes`: rounded up to fill the last block.
     ///
     /// # Panics
     /// Without slots, or when a frame is empty or exceeds [`TxRingLayout::MOST_FRAME_BYTES`].
     pub fn new(slots: usize, frame_bytes: usize) -> Self {
         assert!(slots > 0, "an empty ring sends nothing");
         assert!((1..=Self::MOST_FRAME_BYTES).contains(&frame_bytes), "{frame_bytes} bytes do not fit a slot");
-        // A power of two: blocks then have no rest, and the ring is one array.
+        // A power of two, so that slots fill blocks exactly and the ring is one array.
         let slot_bytes = (FRAME + frame_bytes).next_power_of_two();
         Self { slots: slots.next_multiple_of(BLOCK_BYTES / slot_bytes), slot_bytes, frame_bytes }
     }
@@ -73,7 +73,7 @@ impl TxRing {
     /// A ring of empty slots.
     ///
     /// # Panics
-    /// When the memory has not the length that the layout says.
+    /// When the memory's length differs from the layout's.
     pub(super) fn over(memory: Memory, layout: TxRingLayout) -> Self {
         assert_eq!(memory.len(), layout.bytes(), "the memory is as long as the ring");
         Self { memory, layout, next: 0, waiting: 0 }
@@ -84,18 +84,18 @@ impl TxRing {
         self.layout.slots
     }
 
-    /// Frames that were filled and that the kernel has not taken, as far as [`TxRing::count_taken`] has seen.
+    /// Frames filled but not yet taken by the kernel, as far as [`TxRing::count_taken`] has seen.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// A slot's frame, to be filled with what never changes.
+    /// A slot's frame, to write its constant part.
     #[inline]
     pub fn frame_mut(&mut self, slot: usize) -> &mut [u8] {
         self.memory.bytes_mut(slot * self.layout.slot_bytes + FRAME, self.layout.frame_bytes)
     }
 
-    /// Fills up to `frames` slots in turn, each with as many bytes as `fill` returns, and returns how many; fewer
+    /// Fills up to `frames` slots in order, each with the number of bytes that `fill` returns, and returns their number; fewer
     /// when the kernel still needs the next slot.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use super::line::{ParseError, lines};
 
-/// The machine's time, in ticks since it was started; a tick is 1/`sysconf(_SC_CLK_TCK)` s, 10 ms on Linux.
+/// The machine's time, in ticks since boot; a tick is 1/`sysconf(_SC_CLK_TCK)` s, 10 ms on Linux.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stat {
     /// All CPUs together.
@@ -11,7 +11,7 @@ pub struct Stat {
     pub cpus: Vec<(u32, CpuTimes)>,
 }
 
-/// Time by kind, in ticks; kinds that an older kernel does not tell are 0.
+/// Time by kind, in ticks; kinds that an older kernel does not report are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// In user space, guests included.
@@ -22,11 +22,11 @@ pub struct CpuTimes {
     pub system: u64,
     /// Nothing to do.
     pub idle: u64,
-    /// Nothing to do but wait for a disk.
+    /// Idle while waiting for a disk.
     pub iowait: u64,
     /// In hardware interrupts.
     pub irq: u64,
-    /// In software interrupts: where packets are received.
+    /// In software interrupts: including packet reception.
     pub softirq: u64,
     /// Taken by the hypervisor.
     pub steal: u64,

@@ -1,14 +1,14 @@
-//! `/proc/interrupts` and `/proc/softirqs`: how often each CPU was interrupted, and by what. Formats: `show_interrupts`
+//! `/proc/interrupts` and `/proc/softirqs`: interrupts of each CPU by source. Formats: `show_interrupts`
 //! in `kernel/irq/proc.c` and `show_softirqs` in `fs/proc/softirqs.c`.
 
 use super::line::{ParseError, lines};
 
-/// One line of `/proc/interrupts`: counts since the machine was started.
+/// One line of `/proc/interrupts`: counts since boot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interrupt {
-    /// The number, or the kernel's short name of what is no device's: `LOC`, `RES`, `CAL`, ….
+    /// The number, or the kernel's short name if no device owns it: `LOC`, `RES`, `CAL`, ….
     pub irq: String,
-    /// What the driver calls it (often interface and queue), or the kernel's own words.
+    /// The driver's name for it (often interface and queue), or the kernel's description.
     pub name: String,
     /// Counts by CPU number, ascending.
     pub by_cpu: Vec<(u32, u64)>,
@@ -23,7 +23,7 @@ pub struct Softirqs {
 
 /// Reads `/proc/interrupts`: a line of CPUs, then a line for each source with a count for each CPU.
 ///
-/// Lines with fewer counts than CPUs (`ERR`, `MIS`) are about the machine and left out.
+/// Lines with fewer counts than CPUs (`ERR`, `MIS`) are machine-wide and left out.
 pub fn parse_interrupts(text: &str) -> Result<Vec<Interrupt>, ParseError> {
     let mut lines = lines(text);
     let cpus = match lines.next() {
@@ -40,7 +40,7 @@ pub fn parse_interrupts(text: &str) -> Result<Vec<Interrupt>, ParseError> {
         }
         let words: Vec<&str> = words.collect();
         let irq = irq.trim().to_owned();
-        // A device's line tells its controller and its number there first; the driver's name is what is left.
+        // A device's line begins with its controller and its number there; the rest is the driver's name.
         let is_device = irq.bytes().all(|byte| byte.is_ascii_digit());
         let name =
             if is_device { words.last().copied().unwrap_or_default().to_owned() } else { words.join(" ") };
@@ -49,7 +49,7 @@ pub fn parse_interrupts(text: &str) -> Result<Vec<Interrupt>, ParseError> {
     Ok(interrupts)
 }
 
-/// Reads `/proc/softirqs`: a line of CPUs, then a line for each kind with a count for each CPU that could be there.
+/// Reads `/proc/softirqs`: a line of CPUs, then a line for each kind with a count for each possible CPU.
 pub fn parse_softirqs(text: &str) -> Result<Softirqs, ParseError> {
     let mut lines = lines(text);
     let cpus = match lines.next() {

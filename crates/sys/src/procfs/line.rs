@@ -10,7 +10,7 @@ pub struct ParseError {
     pub expected: &'static str,
 }
 
-/// The lines with their numbers, and how to say that one is not as expected.
+/// The lines with their numbers, and a constructor for errors about them.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (&str, impl Fn(&'static str) -> ParseError)> {
     let numbered = text.lines().enumerate();
     numbered.map(|(index, line)| (line, move |expected| ParseError { line: index + 1, expected }))

@@ -12,7 +12,7 @@ pub struct NetCounters {
 }
 
 impl NetCounters {
-    /// The counter, or `None` where this kernel does not have it.
+    /// The counter, or `None` if this kernel does not have it.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
@@ -22,7 +22,7 @@ impl NetCounters {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// What was counted since an earlier reading in the same namespace.
+    /// The difference to an earlier reading in the same namespace.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut grown = self.clone();

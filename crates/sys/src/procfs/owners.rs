@@ -15,8 +15,8 @@ pub struct Owner {
     pub command: String,
 }
 
-/// The processes that hold these sockets, by inode; of a process and its children the process itself. Those of other
-/// users are not shown without CAP_SYS_PTRACE. Looks through every process: not for every packet.
+/// The processes that hold these sockets, by inode; for a process and its children only the process itself. Processes of other
+/// users are not shown without CAP_SYS_PTRACE. Scans all processes: too slow to do per packet.
 pub fn socket_owners(inodes: &[u64]) -> BTreeMap<u64, Owner> {
     let mut holders: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     if inodes.is_empty() {
@@ -46,7 +46,7 @@ fn eldest(pids: &BTreeSet<u32>, parent: impl Fn(u32) -> Option<u32>) -> Option<u
     pids.iter().copied().find(|pid| pids.len() == 1 || !is_child(*pid))
 }
 
-/// The parent of a process: the second field behind its name, which may hold anything (`proc_pid_stat(5)`).
+/// The parent of a process: the second field after its name, which may contain any characters (`proc_pid_stat(5)`).
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn of_a_process_and_its_children_the_process_holds_a_socket() {
-        // A child's number may be smaller: numbers begin anew.
+        // A child's id may be smaller: ids wrap.
         let parents = BTreeMap::from([(7, 90), (8, 7), (90, 1)]);
         let owner = |pids: &[u32]| eldest(&pids.iter().copied().collect(), |pid| parents.get(&pid).copied());
         assert_eq!(

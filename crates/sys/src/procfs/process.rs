@@ -1,13 +1,13 @@
-//! Which process a number means: numbers are used again, a number and a start time are not.
+//! Identifies processes: ids are reused, a pair of id and start time is not.
 
 use std::fs;
 
-/// A process, as long as the machine runs.
+/// A process, unique until reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// When it started, in clock ticks since the machine did (field 22 of `proc_pid_stat(5)`).
+    /// Its start in clock ticks since boot (field 22 of `proc_pid_stat(5)`).
     pub start_ticks: u64,
 }
 
@@ -18,16 +18,16 @@ impl Process {
         Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
     }
 
-    /// Whether it still runs. One that ended and was not waited for does not.
+    /// Whether it still runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
 }
 
-/// When the process of this number started; `None` where it has ended.
+/// When the process with this id started; `None` if it has ended.
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the last parenthesis may hold anything.
+    // The name before the last parenthesis may contain any characters.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }

@@ -1,4 +1,4 @@
-//! `/proc/net/udp` and `udp6`: sockets, what they hold unread and what they dropped. Columns: `udp4_format_sock` in
+//! `/proc/net/udp` and `udp6`: sockets, their unread memory and their drops. Columns: `udp4_format_sock` in
 //! `net/ipv4/udp.c`.
 
 use super::line::{ParseError, lines};
@@ -10,7 +10,7 @@ pub struct UdpSocketState {
     pub inode: u64,
     /// The local port.
     pub port: u16,
-    /// Memory that datagrams hold that the application has not read.
+    /// Memory of datagrams that the application has not read.
     pub unread_bytes: u64,
     /// Buffers dropped since it was opened.
     pub dropped: u64,

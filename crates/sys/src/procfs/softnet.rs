@@ -1,20 +1,20 @@
-//! `/proc/net/softnet_stat`: what each CPU's network softirq did. Columns: `softnet_seq_show` in
+//! `/proc/net/softnet_stat`: counters of each CPU's network softirq. Columns: `softnet_seq_show` in
 //! `net/core/net-procfs.c`.
 
 use super::line::{ParseError, lines};
 
-/// The counters of one CPU since the machine was started; the kernel counts in 32 bits.
+/// The counters of one CPU since boot; the kernel counts in 32 bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoftnetStat {
     /// The CPU's number.
     pub cpu: u32,
-    /// Packets taken from the backlog or by NAPI.
+    /// Packets processed from the backlog or by NAPI.
     pub processed: u32,
     /// Packets dropped because the backlog was full (`net.core.netdev_max_backlog`).
     pub dropped: u32,
     /// Rounds that ended with work left: out of budget or time (`net.core.netdev_budget`, `_usecs`).
     pub time_squeeze: u32,
-    /// Interrupts from another CPU that asked this one to process packets (RPS).
+    /// Inter-processor interrupts that requested packet processing (RPS).
     pub received_rps: u32,
     /// Packets dropped by the flow limit.
     pub flow_limit: u32,
@@ -34,7 +34,7 @@ pub fn parse_softnet_stat(text: &str) -> Result<Vec<SoftnetStat>, ParseError> {
         };
         let column = |index: usize| columns.get(index).copied();
         cpus.push(SoftnetStat {
-            // Kernels before 5.10 do not tell the number; there a line is a CPU.
+            // Kernels before 5.10 do not show the CPU number; there the line number is used.
             cpu: column(12).unwrap_or(cpus.len() as u32),
             processed,
             dropped,

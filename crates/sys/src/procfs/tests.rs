@@ -99,7 +99,7 @@ fn this_machine_is_readable_and_counts_on() {
     assert!(counters.value("UdpInDatagrams").is_some() && counters.value("IpExtInOctets").is_some());
 }
 
-/// Text made of the words that these files are made of, so that parsers get past the first line.
+/// Text made of words from these files, so that parsers get past the first line.
 fn plausible() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("cpu"),

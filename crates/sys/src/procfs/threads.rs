@@ -1,15 +1,15 @@
-//! The kernel's softirq threads: where receiving goes on when it takes too long, or when NAPI is threaded.
+//! The kernel's softirq threads: they take over receiving when it takes too long, or when NAPI is threaded.
 
 use std::{fs, path::PathBuf};
 
-/// `ksoftirqd/N`, the thread that takes softirqs of CPU N over when they would keep others from running.
+/// `ksoftirqd/N`, the thread that takes over CPU N's softirqs when they would starve other work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SoftirqThreads {
     found: Vec<(u32, PathBuf)>,
 }
 
 impl SoftirqThreads {
-    /// Looks for one a CPU; there are none to be seen in a container with its own process numbers.
+    /// Finds one per CPU; none are visible in a container with its own PID namespace.
     pub fn find() -> Self {
         let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/proc")
             .into_iter()
@@ -19,7 +19,7 @@ impl SoftirqThreads {
             .filter_map(|entry| {
                 let name = fs::read_to_string(entry.path().join("comm")).ok()?;
                 let cpu = name.trim_end().strip_prefix("ksoftirqd/")?.parse().ok()?;
-                // A user's process may bear any name; a kernel thread has no command line.
+                // A user process may have any name; a kernel thread has no command line.
                 let is_kernels = fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.is_empty());
                 is_kernels.then(|| (cpu, entry.path().join("schedstat")))
             })
@@ -28,7 +28,7 @@ impl SoftirqThreads {
         Self { found }
     }
 
-    /// Nanoseconds that each has run so far, by CPU number; those that cannot be read are left out.
+    /// Nanoseconds of CPU time of each so far, by CPU number; unreadable ones are left out.
     pub fn run_ns(&self) -> Vec<(u32, u64)> {
         let read = |path: &PathBuf| run_ns(&fs::read_to_string(path).ok()?);
         self.found.iter().filter_map(|(cpu, path)| read(path).map(|ns| (*cpu, ns))).collect()

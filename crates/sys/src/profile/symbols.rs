@@ -12,7 +12,7 @@ use object::{Object, ObjectSymbol, SymbolKind};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelSymbols {
     functions: Functions,
-    /// The end of the kernel's own code; behind it are modules and BPF programs.
+    /// The end of the kernel's own code; after it come modules and BPF programs.
     text_end: u64,
 }
 
@@ -30,11 +30,11 @@ pub struct OwnSymbols {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Functions(Vec<(u64, Box<str>)>);
 
-/// A function of a module or a BPF program is at most so long.
+/// A function of a module or a BPF program is at most this long.
 const LONGEST_FUNCTION: u64 = 1 << 18;
 
 impl KernelSymbols {
-    /// Whether the kernel shows this process where its functions are; cheap.
+    /// Whether the kernel shows its symbol addresses to this process; cheap.
     ///
     /// # Errors
     /// When `/proc/kallsyms` cannot be read.
@@ -52,7 +52,7 @@ impl KernelSymbols {
         Ok(Self::parse(&fs::read_to_string("/proc/kallsyms")?))
     }
 
-    /// The table of another kernel, as its `/proc/kallsyms` shows it; `None` where the addresses are hidden.
+    /// The table of another kernel, from its `/proc/kallsyms`; `None` if the addresses are hidden.
     pub fn of_text(text: &str) -> Option<Self> {
         Self::parse(text)
     }
@@ -75,7 +75,7 @@ impl KernelSymbols {
         (!functions.is_empty()).then(|| Self { functions: Functions::sorted(functions), text_end })
     }
 
-    /// The function that an address lies in; `None` in a BPF program that the kernel does not name.
+    /// The function that an address lies in; `None` in a BPF program without a name.
     pub fn name(&self, address: u64) -> Option<&str> {
         let (start, name) = self.functions.at(address)?;
         let same_part = (start < self.text_end) == (address < self.text_end);
@@ -123,7 +123,7 @@ impl OwnSymbols {
 
 impl Functions {
     fn sorted(mut functions: Vec<(u64, Box<str>)>) -> Self {
-        // Of several names for one address the first in the table stays.
+        // Of several names for one address the first in the table is used.
         functions.sort_by_key(|(address, _)| *address);
         functions.dedup_by_key(|(address, _)| *address);
         Self(functions)

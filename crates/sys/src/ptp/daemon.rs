@@ -1,8 +1,8 @@
-//! What linuxptp's daemon `ptp4l` knows of the clock that it keeps, asked on its socket by PTP's management messages
+//! State of the clock that linuxptp's daemon `ptp4l` disciplines, queried on its socket by PTP's management messages
 //! (IEEE 1588-2008, 15).
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process,
@@ -10,23 +10,50 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where `ptp4l` listens unless it is told otherwise (`uds_address`).
+/// The default socket of `ptp4l` (`uds_address`).
 pub const PTP4L_SOCKET: &str = "/var/run/ptp4l";
 
-/// How far a clock that `ptp4l` keeps is from the one that it follows.
+/// The offset of a clock under `ptp4l` from its master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Following {
-    /// Clocks on the way to the one that all follow; 0: it follows nobody.
+    /// Steps to the grandmaster; 0: it is the grandmaster.
     pub steps: u16,
-    /// By how much our clock was ahead at the last message, in nanoseconds.
+    /// Our clock's lead at the last message, in nanoseconds.
     pub ahead_ns: i64,
-    /// The mean time that messages are under way. The two ways may differ: by so much may `ahead_ns` be wrong, no more.
+    /// The mean path delay of messages: the largest error of `ahead_ns` if the two directions differ.
     pub path_delay_ns: u64,
-    /// The clock is a card's, which something else must keep together with the wall clock.
+    /// The clock is a card's, which something else must synchronise with the wall clock.
     pub is_card: bool,
+    /// What its port does.
+    pub port: PortState,
+    /// The clock that all follow; `None` where the daemon does not name it.
+    pub reference: Option<ClockIdentity>,
 }
 
-/// Management message: header, whom it is for, and what it asks (13.3, 15.4).
+/// A clock's name (IEEE 1588-2008, 7.5.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockIdentity(pub [u8; 8]);
+
+/// What a port does (8.2.5.3.1): only a clock that follows steadily is kept, or the one that all follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortState {
+    /// Others follow it.
+    Master,
+    /// It follows another clock.
+    Slave,
+    /// It is starting, listening, not calibrated yet, or broken.
+    Other,
+}
+
+impl fmt::Display for ClockIdentity {
+    /// As linuxptp writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i] = self.0;
+        write!(f, "{a:02x}{b:02x}{c:02x}.{d:02x}{e:02x}.{g:02x}{h:02x}{i:02x}")
+    }
+}
+
+/// Management message: header, target, and request (13.3, 15.4).
 const HEADER_BYTES: usize = 48;
 const TLV_BYTES: usize = 6;
 const MANAGEMENT: u8 = 0x0d;
@@ -34,27 +61,46 @@ const VERSION: u8 = 2;
 const RESPONSE: u8 = 2;
 const TLV_MANAGEMENT: u16 = 1;
 const CURRENT_DATA_SET: u16 = 0x2001;
+const PARENT_DATA_SET: u16 = 0x2002;
+const PORT_DATA_SET: u16 = 0x2004;
 /// Of linuxptp's own: where the port is, and how its packets are stamped.
 const PORT_PROPERTIES: u16 = 0xc004;
 const CURRENT_BYTES: usize = 18;
 /// After the port's identity (10) and its state (1).
 const STAMPING_AT: usize = 11;
 const STAMPED_BY_SOFTWARE: u8 = 0;
+/// After the port's identity.
+const STATE_AT: usize = 10;
+const MASTER: u8 = 6;
+const SLAVE: u8 = 9;
+/// After the parent's identity and statistics, and the reference's quality (15.5.3.5.1).
+const REFERENCE_AT: usize = 24;
 
-/// Asks the daemon behind this socket; it answers for domain 0.
+/// Queries the daemon at this socket; it answers for domain 0.
 ///
 /// # Errors
-/// When there is none, when it may not be asked, and when it does not answer at once.
+/// When no daemon runs, access is denied, or it does not answer at once.
 pub fn following(socket: &Path) -> io::Result<Following> {
     let asking = Asking::of(socket)?;
     let current = asking.ask(CURRENT_DATA_SET)?;
     let following = read_current(&current).ok_or(io::ErrorKind::InvalidData)?;
-    // An older daemon knows no such question: then nobody says that it keeps the wall clock itself.
+    // An older daemon does not know this request: then it is unknown whether it disciplines the wall clock itself.
     let properties = asking.ask(PORT_PROPERTIES).unwrap_or_default();
-    Ok(Following { is_card: properties.get(STAMPING_AT) != Some(&STAMPED_BY_SOFTWARE), ..following })
+    let port = asking.ask(PORT_DATA_SET).unwrap_or_default();
+    let parent = asking.ask(PARENT_DATA_SET).unwrap_or_default();
+    Ok(Following {
+        is_card: properties.get(STAMPING_AT) != Some(&STAMPED_BY_SOFTWARE),
+        port: match port.get(STATE_AT) {
+            Some(&MASTER) => PortState::Master,
+            Some(&SLAVE) => PortState::Slave,
+            _ => PortState::Other,
+        },
+        reference: parent.get(REFERENCE_AT..).and_then(|rest| rest.first_chunk()).copied().map(ClockIdentity),
+        ..following
+    })
 }
 
-/// A socket that answers can come to; its file goes with it.
+/// A socket to receive answers; its file is removed with it.
 struct Asking {
     socket: UnixDatagram,
     file: PathBuf,
@@ -73,7 +119,7 @@ impl Asking {
         Ok(asking)
     }
 
-    /// What is answered to a question.
+    /// The answer to a request.
     fn ask(&self, id: u16) -> io::Result<Vec<u8>> {
         self.socket.send(&question(id))?;
         let deadline = Instant::now() + Self::AT_MOST;
@@ -95,7 +141,7 @@ impl Drop for Asking {
     }
 }
 
-/// GET, for every port of the daemon itself.
+/// GET for all ports of the daemon.
 fn question(id: u16) -> [u8; HEADER_BYTES + TLV_BYTES] {
     let mut message = [0; HEADER_BYTES + TLV_BYTES];
     message[0] = MANAGEMENT;
@@ -111,7 +157,7 @@ fn question(id: u16) -> [u8; HEADER_BYTES + TLV_BYTES] {
     message
 }
 
-/// The data of an answer to this question.
+/// The data of an answer to this request.
 fn answer(message: &[u8], id: u16) -> Option<&[u8]> {
     let half = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
     let is_answer = message.first()? & 0xf == MANAGEMENT
@@ -131,6 +177,8 @@ fn read_current(data: &[u8]) -> Option<Following> {
         ahead_ns: scaled(2),
         path_delay_ns: scaled(10).unsigned_abs(),
         is_card: false,
+        port: PortState::Other,
+        reference: None,
     })
 }
 
@@ -144,6 +192,15 @@ mod tests {
     const CURRENT: [u8; CURRENT_BYTES] =
         [0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 9, 0x7b, 0, 0];
 
+    const FOLLOWING: Following = Following {
+        steps: 1,
+        ahead_ns: -253,
+        path_delay_ns: 2427,
+        is_card: false,
+        port: PortState::Other,
+        reference: None,
+    };
+
     fn answered(id: u16, data: &[u8]) -> Vec<u8> {
         let mut message = question(id).to_vec();
         message[46] = RESPONSE;
@@ -154,11 +211,11 @@ mod tests {
 
     #[test]
     fn offset_and_delay_are_read() {
-        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        let expected = FOLLOWING;
         let message = answered(CURRENT_DATA_SET, &CURRENT);
         assert_eq!(read_current(answer(&message, CURRENT_DATA_SET).unwrap()), Some(expected));
         assert_eq!(answer(&message, PORT_PROPERTIES), None);
-        assert_eq!(answer(&question(CURRENT_DATA_SET), CURRENT_DATA_SET), None, "a question is no answer");
+        assert_eq!(answer(&question(CURRENT_DATA_SET), CURRENT_DATA_SET), None, "a request is not an answer");
         for len in 0..message.len() {
             let cut = answer(&message[..len], CURRENT_DATA_SET).and_then(read_current);
             assert_eq!(cut, None, "cut to {len}");
@@ -171,7 +228,16 @@ mod tests {
         let daemon = UnixDatagram::bind(&file).unwrap();
         let serve = move || {
             let mut message = [0; 100];
-            for (id, data) in [(CURRENT_DATA_SET, &CURRENT[..]), (PORT_PROPERTIES, &[0; 13])] {
+            let mut port = [0; 26];
+            port[STATE_AT] = SLAVE;
+            let mut parent = [0; 32];
+            parent[REFERENCE_AT..].copy_from_slice(&[0, 27, 33, 255, 254, 1, 2, 171]);
+            for (id, data) in [
+                (CURRENT_DATA_SET, &CURRENT[..]),
+                (PORT_PROPERTIES, &[0; 13]),
+                (PORT_DATA_SET, &port),
+                (PARENT_DATA_SET, &parent),
+            ] {
                 let (len, from) = daemon.recv_from(&mut message).unwrap();
                 assert_eq!(message[..len], question(id));
                 let path = from.as_pathname().unwrap();
@@ -180,8 +246,10 @@ mod tests {
             }
         };
         let server = thread::spawn(serve);
-        let expected = Following { steps: 1, ahead_ns: -253, path_delay_ns: 2427, is_card: false };
+        let reference = ClockIdentity([0, 27, 33, 255, 254, 1, 2, 171]);
+        let expected = Following { port: PortState::Slave, reference: Some(reference), ..FOLLOWING };
         assert_eq!(following(&file).unwrap(), expected);
+        assert_eq!(reference.to_string(), "001b21.fffe.0102ab");
         server.join().unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!(following(&file).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! What the kernel tells about a link.
+//! A link as reported by the kernel.
 
 use super::Attributes;
 use crate::netlink::field;
@@ -12,9 +12,9 @@ pub struct Link {
     pub name: String,
     /// `IFF_*` of `linux/if.h`; some are in [`flag`](super::flag).
     pub flags: u32,
-    /// Whether it is up and its carrier has been noticed (RFC 2863: `ifOperStatus` up).
+    /// Whether it is up and its carrier is detected (RFC 2863: `ifOperStatus` up).
     pub operational: bool,
-    /// The hardware address; `None` where it is not an Ethernet one.
+    /// The hardware address; `None` if it is not an Ethernet one.
     pub mac: Option<[u8; 6]>,
     /// Largest packet in bytes, without the link's own header.
     pub mtu: u32,
@@ -24,13 +24,13 @@ pub struct Link {
     pub rx_queues: u32,
     /// `veth`, `vlan`, …; `None` for hardware.
     pub kind: Option<String>,
-    /// The number of the interface below, of a VLAN for example, where that is in the same namespace.
+    /// The number of the underlying interface, for example of a VLAN, if it is in the same namespace.
     pub lower: Option<u32>,
     /// The number of the bond, bridge or team that it is a port of.
     pub master: Option<u32>,
     /// The tag of a VLAN's interface: protocol (0x8100 or 0x88a8) and identifier.
     pub vlan: Option<(u16, u16)>,
-    /// The port that an active-backup bond sends by now.
+    /// The active port of an active-backup bond.
     pub active_port: Option<u32>,
     /// The interface's counters since it was created.
     pub stats: LinkStats,
@@ -48,7 +48,7 @@ impl Link {
         Some(Self {
             index: u32::from_ne_bytes(field(body, 4)?),
             flags: u32::from_ne_bytes(field(body, 8)?),
-            // The carrier itself is told at once, the state derived from it some time later.
+            // The carrier is reported at once, the state derived from it some time later.
             operational: attributes.find(libc::IFLA_OPERSTATE) == Some(&[IF_OPER_UP])
                 && attributes.find(libc::IFLA_CARRIER) != Some(&[0]),
             name: attributes.text(libc::IFLA_IFNAME)?,
@@ -78,7 +78,7 @@ fn vlan_tag(vlan: Attributes<'_>) -> Option<(u16, u16)> {
     Some((protocol.map_or(0x8100, u16::from_be_bytes), id))
 }
 
-/// "Up" in `linux/if.h`; the state before anything is known is another.
+/// "Up" in `linux/if.h`; a state that is still unknown has another value.
 const IF_OPER_UP: u8 = 6;
 
 /// Length of `struct ifinfomsg`.
@@ -95,8 +95,8 @@ pub(super) fn link_header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
 
 macro_rules! link_stats {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// A link's counters since it was created, with the kernel's names; what each driver counts where
-        /// is told in `linux/if_link.h` (`struct rtnl_link_stats64`).
+        /// A link's counters since it was created, with the kernel's names; what each driver counts in which
+        /// is documented in `linux/if_link.h` (`struct rtnl_link_stats64`).
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct LinkStats {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -108,13 +108,13 @@ macro_rules! link_stats {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
 
-            /// What was counted since an earlier reading of the same link.
+            /// The difference to an earlier reading of the same link.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.saturating_sub(earlier.$name),)+ }
             }
 
-            /// Counters in the kernel's order; those that an older kernel does not have are 0.
+            /// Counters in the kernel's order; those that an older kernel lacks are 0.
             pub(super) fn parse(bytes: &[u8]) -> Self {
                 let mut next = bytes.chunks_exact(8).map(|value| u64::from_ne_bytes(value.try_into().unwrap()));
                 Self { $($name: next.next().unwrap_or(0),)+ }
@@ -138,7 +138,7 @@ link_stats! {
     tx_errors,
     /// Received but not processed: no room, no handler.
     rx_dropped,
-    /// Dropped on the way to the wire.
+    /// Dropped in transmission.
     tx_dropped,
     /// Multicast packets received.
     multicast,
@@ -158,7 +158,7 @@ link_stats! {
     rx_missed_errors,
     /// Sending aborted.
     tx_aborted_errors,
-    /// Sending failed for want of a carrier.
+    /// Sending failed without a carrier.
     tx_carrier_errors,
     /// Lost in the transmit FIFO.
     tx_fifo_errors,
@@ -172,6 +172,6 @@ link_stats! {
     tx_compressed,
     /// Dropped because the link is an inactive slave.
     rx_nohandler,
-    /// Dropped because the destination MAC is somebody else's (since Linux 5.19).
+    /// Dropped because the destination MAC is another station's (since Linux 5.19).
     rx_otherhost_dropped,
 }

@@ -1,10 +1,10 @@
-//! Queueing disciplines and what they dropped.
+//! Queueing disciplines and their drops.
 
 use crate::netlink::{Attributes, NetlinkError, Request, field};
 
 use super::RouteSocket;
 
-/// A queueing discipline at the root of an interface. Its drops contain those of its classes and children.
+/// A queueing discipline at the root of an interface. Its drops include those of its classes and children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
     /// `fq_codel`, `mq`, `pfifo_fast`, `noqueue`, …
@@ -21,7 +21,7 @@ const HEADER: usize = 20;
 const ROOT: u32 = u32::MAX;
 
 impl RouteSocket {
-    /// The root queueing discipline of a link; `None` where it has none.
+    /// The root queueing discipline of a link; `None` if it has none.
     pub fn root_qdisc(&mut self, index: u32) -> Result<Option<Qdisc>, NetlinkError> {
         let request = Request::new(libc::RTM_GETQDISC, libc::NLM_F_DUMP, &[0; HEADER]);
         let mut found = None;
@@ -73,7 +73,11 @@ mod tests {
         let root = Qdisc { kind: "tbf".into(), drops: 42, queued: 3 };
         assert_eq!(Qdisc::at_root(&message(5, ROOT), 5), Some(root));
         assert_eq!(Qdisc::at_root(&message(6, ROOT), 5), None);
-        assert_eq!(Qdisc::at_root(&message(5, 0x10000), 5), None, "a child's drops are in its root's");
+        assert_eq!(
+            Qdisc::at_root(&message(5, 0x10000), 5),
+            None,
+            "a child's drops are included in the root's"
+        );
         assert_eq!(Qdisc::at_root(&[0; 4], 5), None);
     }
 

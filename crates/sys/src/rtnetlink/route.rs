@@ -9,33 +9,33 @@ use std::time::Instant;
 use super::{Changes, RouteSocket, family, neighbour_header, number, octets};
 use crate::netlink::{Attributes, NetlinkError, Request, field};
 
-/// What is asked about a way to an address.
+/// A route lookup for an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteQuestion {
     /// The destination.
     pub to: IpAddr,
-    /// The source address, where it matters for the rules.
+    /// The source address, if routing rules depend on it.
     pub from: Option<IpAddr>,
-    /// The number of the interface to leave by; `None` leaves that to the routes.
+    /// The number of the outgoing interface; `None` lets routing choose.
     pub interface: Option<u32>,
 }
 
 /// The route that the kernel takes to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// What becomes of packets.
+    /// The fate of packets.
     pub kind: RouteKind,
-    /// The number of the interface they leave by.
+    /// The number of the outgoing interface.
     pub interface: u32,
-    /// The router; `None` where the destination itself is the next hop.
+    /// The router; `None` if the destination itself is the next hop.
     pub gateway: Option<IpAddr>,
     /// The source address that the kernel would choose.
     pub source: Option<IpAddr>,
-    /// The largest packet in bytes where it is less than the interface's, by the route or by path MTU discovery.
+    /// The largest packet in bytes if the route or path MTU discovery sets less than the interface's MTU.
     pub mtu: Option<u32>,
 }
 
-/// What becomes of packets of a route.
+/// The fate of packets on a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteKind {
     /// They go to the next hop.
@@ -48,10 +48,10 @@ pub enum RouteKind {
     Refused,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's entry of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its hardware address, where it is an Ethernet one and known.
+    /// Its hardware address, if it is known and an Ethernet address.
     pub mac: Option<[u8; 6]>,
     /// `NUD_*` of `linux/neighbour.h`.
     state: u16,
@@ -69,14 +69,14 @@ impl Neighbour {
         self.state & VALID != 0 && self.mac.is_some()
     }
 
-    /// Whether the kernel asked and nobody answered.
+    /// Whether resolution failed without an answer.
     pub fn has_failed(&self) -> bool {
         self.state & libc::NUD_FAILED != 0
     }
 }
 
 impl RouteSocket {
-    /// The route to an address; `None` where there is none.
+    /// The route to an address; `None` if there is none.
     pub fn route(&mut self, question: &RouteQuestion) -> Result<Option<Route>, NetlinkError> {
         let mut route = None;
         match self.socket.ask(question.request(), |body| route = Route::parse(body)) {
@@ -88,7 +88,7 @@ impl RouteSocket {
         }
     }
 
-    /// What the kernel knows of a neighbour; `None` when it knows nothing.
+    /// The kernel's entry of a neighbour; `None` without one.
     pub fn neighbour(&mut self, index: u32, address: IpAddr) -> Result<Option<Neighbour>, NetlinkError> {
         let mut request = Request::new(libc::RTM_GETNEIGH, 0, &neighbour_header(index, address, 0, 0));
         request.attribute(libc::NDA_DST, &octets(address));
@@ -101,16 +101,16 @@ impl RouteSocket {
         }
     }
 
-    /// Lets the kernel ask for a neighbour's hardware address, or confirm a stale one, as a packet to it would. Needs
+    /// Makes the kernel resolve a neighbour's hardware address, or confirm a stale one, as a packet to it would. Needs
     /// CAP_NET_ADMIN.
     pub fn use_neighbour(&mut self, index: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let header = neighbour_header(index, address, 0, NTF_USE);
         let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE, &header);
         request.attribute(libc::NDA_DST, &octets(address));
-        self.ask(request, "ask for", format!("the neighbour {address} on {}", number(index)))
+        self.ask(request, "resolve", format!("the neighbour {address} on {}", number(index)))
     }
 
-    /// The neighbour once the kernel has its hardware address or knows that there is none, or at `deadline`.
+    /// The neighbour once resolution has succeeded or failed, or at `deadline`.
     pub fn wait_for_neighbour(
         &mut self,
         index: u32,
@@ -137,7 +137,7 @@ const ROUTE_HEADER: usize = 12;
 const NEIGHBOUR_HEADER: usize = 12;
 
 impl RouteQuestion {
-    /// `struct rtmsg`: family, lengths of destination and source, then what a question leaves 0.
+    /// `struct rtmsg`: family, lengths of destination and source, then fields that a request leaves 0.
     fn request(&self) -> Request {
         let bits = |address: IpAddr| octets(address).len() as u8 * 8;
         let mut header = [0; ROUTE_HEADER];
@@ -170,7 +170,7 @@ impl Route {
             interface: attributes.u32(libc::RTA_OIF).unwrap_or(0),
             gateway: attributes.find(libc::RTA_GATEWAY).and_then(address).or_else(|| {
                 // `struct rtvia`: a router of the other version of IP; its family, then its address.
-                attributes.find(libc::RTA_VIA).and_then(|via| address(via.get(2..)?))
+                attributes.find(RTA_VIA).and_then(|via| address(via.get(2..)?))
             }),
             source: attributes.find(libc::RTA_PREFSRC).and_then(address),
             mtu: metrics.and_then(|metrics| metrics.u32(RTAX_MTU)).filter(|mtu| *mtu > 0),
@@ -180,6 +180,8 @@ impl Route {
 
 /// `RTAX_MTU` of `linux/rtnetlink.h`.
 const RTAX_MTU: u16 = 2;
+/// The same number with every C library; the `libc` crate has it for glibc only.
+const RTA_VIA: u16 = 18;
 
 impl Neighbour {
     fn parse(body: &[u8]) -> Option<Self> {

@@ -3,7 +3,7 @@ use crate::netns::NetNs;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Two namespaces with a pair between them, or `None` with a loud word where this process may not create any.
+/// Two namespaces with a pair between them, or `None` with a printed skip if this process may not create any.
 fn pair(queues: u32) -> Option<(NetNs, NetNs)> {
     let (near, far) = match NetNs::create().and_then(|near| Ok((near, NetNs::create()?))) {
         Ok(namespaces) => namespaces,

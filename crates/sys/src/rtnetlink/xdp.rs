@@ -1,4 +1,4 @@
-//! Which XDP programs a link carries.
+//! The XDP programs attached to a link.
 
 use super::RouteSocket;
 use super::link::link_header;
@@ -8,7 +8,7 @@ use crate::netlink::{Attributes, NetlinkError, Request, field};
 const PROGRAM_IDS: std::ops::RangeInclusive<u16> = 4..=7;
 
 impl RouteSocket {
-    /// The kernel's numbers of the XDP programs that are attached to a link, in whatever mode; each once.
+    /// The kernel's numbers of the XDP programs that are attached to a link, in any mode, without duplicates.
     pub fn xdp_programs(&mut self, index: u32) -> Result<Vec<u32>, NetlinkError> {
         let request = Request::new(libc::RTM_GETLINK, 0, &link_header(index, 0, 0));
         let mut programs = Vec::new();

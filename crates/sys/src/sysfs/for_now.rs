@@ -1,8 +1,8 @@
-//! Settings in files of the kernel that last only as long as this process needs them.
+//! Settings in kernel files that last only while this process needs them.
 //!
-//! Nothing in the kernel sets such a file back when a process is killed, so a second process waits for that: it holds
-//! the files and their old values, and one end of a pipe whose other end closes when this process ends, however it
-//! ends. It belongs to a session of its own, so that what is sent to a terminal's processes does not reach it.
+//! The kernel does not restore such a file when a process is killed, so a second process, the guard, does: it holds the
+//! files and their old values, and one end of a pipe whose other end closes when this process ends in any way. The guard
+//! has its own session, so that signals to a terminal's processes do not reach it.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-/// Files with values that they keep until this is dropped, or the process ends.
+/// Files that keep their values until this is dropped, or the process ends.
 #[derive(Debug)]
 pub struct ForNow {
     files: Vec<(File, Vec<u8>)>,
@@ -22,11 +22,11 @@ pub struct ForNow {
 }
 
 impl ForNow {
-    /// Writes each value to its file, which must be open for reading and writing. A file that somebody else keeps this
+    /// Writes each value to its file, which must be open for reading and writing. A file that another process keeps this
     /// way is refused, with [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
-    /// What the kernel said, and at which of the files; then all are as they were.
+    /// The kernel's error, and the file; all files are then unchanged.
     pub fn set(changes: Vec<(File, String)>) -> Result<Self, (usize, io::Error)> {
         let mut files = Vec::new();
         let mut values = Vec::new();
@@ -36,7 +36,7 @@ impl ForNow {
             values.push(value);
         }
         let (end_of_us, alive) = io::pipe().map_err(|error| (0, error))?;
-        // From here on a kill changes nothing for good.
+        // From here on a kill leaves no permanent change.
         let guard = fork(&end_of_us, &files).map_err(|error| (0, error))?;
         let kept = Self { files, guard, alive };
         for (at, value) in values.iter().enumerate() {
@@ -49,11 +49,11 @@ impl ForNow {
 impl Drop for ForNow {
     fn drop(&mut self) {
         for (file, before) in &self.files {
-            // A file that is gone has nothing to be set back.
+            // A file that no longer exists needs no restore.
             file.write_all_at(before, 0).ok();
         }
         self.alive.write_all(b".").ok();
-        // SAFETY: no status is asked for; the process is our child, and nobody else waits for it.
+        // SAFETY: no status is requested; the process is our child, and nothing else waits for it.
         unsafe { libc::waitpid(self.guard, std::ptr::null_mut(), 0) };
     }
 }
@@ -74,8 +74,8 @@ fn fork(end_of_us: &PipeReader, files: &[(File, Vec<u8>)]) -> io::Result<libc::p
     let mut kept: Vec<RawFd> = files.iter().map(|(file, _)| file.as_raw_fd()).collect();
     kept.push(end_of_us.as_raw_fd());
     kept.sort_unstable();
-    // SAFETY: the child only makes system calls, on memory that was made before, and never returns from `watch`: locks
-    // that other threads held when it was made are not touched.
+    // SAFETY: the child only makes system calls, on memory allocated before, and never returns from `watch`: locks
+    // that other threads held at the fork are not touched.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => watch(end_of_us.as_raw_fd(), files, &kept),
@@ -89,13 +89,13 @@ fn watch(end_of_parent: RawFd, files: &[(File, Vec<u8>)], kept: &[RawFd]) -> ! {
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set is live.
     unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: the set is live, and the old one is not asked for.
+    // SAFETY: the set is live, and the old one is not requested.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) };
     // SAFETY: no pointers.
     unsafe { libc::setsid() };
     // SAFETY: a name that ends with a zero byte.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"linerate-guard".as_ptr()) };
-    // What is open here would stay open after the parent: pipes to other programs, sockets, namespaces.
+    // Inherited descriptors would stay open after the parent: pipes to other programs, sockets, namespaces.
     let mut from = 0;
     for fd in kept {
         if *fd > from {
@@ -109,11 +109,11 @@ fn watch(end_of_parent: RawFd, files: &[(File, Vec<u8>)], kept: &[RawFd]) -> ! {
     let read = unsafe { libc::read(end_of_parent, (&raw mut byte).cast(), 1) };
     if read <= 0 {
         for (file, before) in files {
-            // SAFETY: the bytes are live and as many as said.
+            // SAFETY: the bytes are live and have the given length.
             unsafe { libc::pwrite(file.as_raw_fd(), before.as_ptr().cast(), before.len(), 0) };
         }
     }
-    // SAFETY: ends the process without anything that was to be done at its parent's end.
+    // SAFETY: ends the process without the parent's exit handlers.
     unsafe { libc::_exit(0) }
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel writes beside a message: its sender's address, and control messages.
+//! Ancillary data of a message: its sender's address, and control messages.
 
 use std::{
     mem,
@@ -7,15 +7,15 @@ use std::{
 
 /// Room for a `sockaddr_in` or a `sockaddr_in6`.
 pub(crate) const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
-/// Room for every control message that a socket of ours asks for.
+/// Room for every control message that our sockets request.
 pub(crate) const CONTROL_BYTES: usize = 128;
 
 /// When a message was received (`struct scm_timestamping`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveTimes {
-    /// Nanoseconds of the kernel's wall clock when the driver handed it over.
+    /// Nanoseconds of the kernel's wall clock when the driver passed it on.
     pub kernel_ns: u64,
-    /// Nanoseconds of the card's own clock, where it stamped the packet.
+    /// Nanoseconds of the card's own clock, if it stamped the packet.
     pub card_ns: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub struct RecvBatch {
     wants: Wants,
 }
 
-/// What to ask the kernel for besides the bytes; each costs time per message.
+/// What to request from the kernel besides the bytes; each item costs time per message.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wants {
     sources: bool,
@@ -30,13 +30,13 @@ struct Wants {
 pub struct Message<'b> {
     /// The payload; several datagrams of one flow when `segment_bytes` is set.
     pub bytes: &'b [u8],
-    /// The length of each datagram in `bytes` but the last (GRO), `None` for a single one.
+    /// The length of each datagram in `bytes` except the last (GRO); `None` for a single one.
     pub segment_bytes: Option<usize>,
     /// Whether the datagram was longer than the slot.
     pub truncated: bool,
-    /// Who sent it, when asked for.
+    /// Its sender, if requested.
     pub source: Option<SocketAddr>,
-    /// When it was received, when asked for.
+    /// When it was received, if requested.
     pub times: Option<ReceiveTimes>,
 }
 
@@ -49,7 +49,7 @@ struct Name([u8; NAME_BYTES]);
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
 
-// SAFETY: the raw pointers inside lead only to memory that the batch itself owns.
+// SAFETY: the raw pointers inside point only to memory that the batch itself owns.
 unsafe impl Send for RecvBatch {}
 
 impl RecvBatch {
@@ -74,12 +74,12 @@ impl RecvBatch {
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;
         }
-        // The first message always has room for the drop count (SO_RXQ_OVFL): one a batch is enough.
+        // The first message always has room for the drop count (SO_RXQ_OVFL): one per batch is enough.
         batch.headers[0].msg_hdr.msg_control = batch.controls[0].0.as_mut_ptr().cast();
         batch
     }
 
-    /// Also asks for each message's sender.
+    /// Also requests each message's sender.
     #[must_use]
     pub fn with_sources(mut self) -> Self {
         self.wants.sources = true;
@@ -89,7 +89,7 @@ impl RecvBatch {
         self
     }
 
-    /// Also asks where the kernel joined datagrams (`UDP_GRO`).
+    /// Also requests where the kernel merged datagrams (`UDP_GRO`).
     #[must_use]
     pub fn with_segments(mut self) -> Self {
         self.wants.segments = true;
@@ -99,7 +99,7 @@ impl RecvBatch {
         self
     }
 
-    /// Also asks when each message was received; for sockets with [`SocketOptions::timestamps`](super::SocketOptions).
+    /// Also requests when each message was received; for sockets with [`SocketOptions::timestamps`](super::SocketOptions).
     #[must_use]
     pub fn with_times(mut self) -> Self {
         self.wants.times = true;
@@ -109,28 +109,28 @@ impl RecvBatch {
         self
     }
 
-    /// Waits for one message (`wait`), takes all that are there, and returns how many.
+    /// Waits for one message (`wait`), takes all available ones, and returns their number.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing came within the socket's timeout, `Interrupted` by a signal, or what else
+    /// `WouldBlock` when nothing arrived within the socket's timeout, `Interrupted` by a signal, or other errors of
     /// the kernel said.
     pub fn recv(&mut self, socket: &UdpSocket, wait: bool) -> io::Result<usize> {
-        self.headers[0].msg_hdr.msg_controllen = CONTROL_BYTES;
+        self.headers[0].msg_hdr.msg_controllen = CONTROL_BYTES as _;
         if self.wants.segments || self.wants.times {
-            self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = CONTROL_BYTES);
+            self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = CONTROL_BYTES as _);
         }
         if self.wants.sources {
             let len = NAME_BYTES as libc::socklen_t;
             self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_namelen = len);
         }
         let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-        // SAFETY: every pointer in the headers leads to memory that `self` owns, with its length beside it.
+        // SAFETY: every pointer in the headers points to memory that `self` owns, with its length beside it.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 self.headers.len() as u32,
-                flags,
+                flags as _,
                 ptr::null_mut(),
             )
         };
@@ -167,9 +167,10 @@ impl RecvBatch {
         Some(u32::from_ne_bytes(*ancillary::control(self.controls(index), level, kind)?.first_chunk()?))
     }
 
-    /// What the kernel wrote besides a message.
+    /// The ancillary data of a message.
     fn controls(&self, index: usize) -> &[u8] {
-        let len = self.headers[index].msg_hdr.msg_controllen.min(CONTROL_BYTES);
+        #[cfg_attr(target_env = "gnu", expect(clippy::unnecessary_cast, reason = "musl has 32 bits here"))]
+        let len = (self.headers[index].msg_hdr.msg_controllen as usize).min(CONTROL_BYTES);
         &self.controls[index].0[..len]
     }
 }
@@ -236,7 +237,7 @@ mod tests {
         let mut out = SendBatch::new(8, 1, 100);
         numbered(&mut out);
         let mut into = RecvBatch::new(16, 2048).with_sources().with_times();
-        // The kernel begins to stamp a moment after the first socket asked for it.
+        // The kernel starts to stamp a moment after the first socket requested it.
         let since = std::time::Instant::now();
         loop {
             assert_eq!((out.send(&tx, 0, 1).unwrap(), into.recv(&rx, true).unwrap()), (1, 1));
@@ -251,7 +252,7 @@ mod tests {
         let after = crate::clock::realtime_ns();
         let mut last = before;
         for index in 0..8 {
-            let times = into.message(index).times.expect("the socket was told to");
+            let times = into.message(index).times.expect("the socket requested it");
             assert!((last..=after).contains(&times.kernel_ns), "{last} {times:?} {after}");
             assert_eq!(times.card_ns, None, "loopback has no card");
             last = times.kernel_ns;

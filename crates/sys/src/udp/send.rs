@@ -10,11 +10,11 @@ use socket2::SockAddr;
 
 use super::slab::Slab;
 
-/// Slots for packets, handed in one call to a socket that knows where they go (a connected UDP socket, or a packet
+/// Slots for packets, passed in one call to a socket with a fixed destination (a connected UDP socket, or a packet
 /// socket bound to an interface), or each with its own destination.
 ///
-/// With more than one segment per message (GSO), neighbouring slots travel as one message that the kernel
-/// cuts apart again; every slot then holds exactly `slot_bytes`.
+/// With more than one segment per message (GSO), adjacent slots form one message that the kernel
+/// segments again; every slot then holds exactly `slot_bytes`.
 pub struct SendBatch {
     slab: Slab,
     segments: usize,
@@ -23,7 +23,7 @@ pub struct SendBatch {
     destinations: Box<[SockAddr]>,
 }
 
-// SAFETY: the raw pointers inside lead only to memory that the batch itself owns.
+// SAFETY: the raw pointers inside point only to memory that the batch itself owns.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
@@ -53,7 +53,7 @@ impl SendBatch {
         batch
     }
 
-    /// Lets every message go where [`SendBatch::set_destination`] says, on a socket that is not connected.
+    /// Sends every message to its [`SendBatch::set_destination`], on a socket that is not connected.
     #[must_use]
     pub fn with_destinations(mut self) -> Self {
         let nowhere = SockAddr::from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
@@ -64,7 +64,7 @@ impl SendBatch {
         self
     }
 
-    /// Where a message goes.
+    /// Sets the destination of a message.
     ///
     /// # Panics
     /// When the batch is not [`SendBatch::with_destinations`].
@@ -88,14 +88,14 @@ impl SendBatch {
     /// Sets the payload length of a slot; only for batches of one segment per message.
     ///
     /// # Panics
-    /// When the length exceeds the slot, or neighbours travel together.
+    /// When the length exceeds the slot, or adjacent slots form one message.
     #[inline]
     pub fn set_len(&mut self, slot: usize, len: usize) {
         assert!(self.segments == 1 && len <= self.slab.slot_bytes(), "{len} bytes do not fit the slot");
         self.vectors[slot].iov_len = len;
     }
 
-    /// Hands slots `from..to` to the socket and returns how many the kernel took, at least one message's
+    /// Hands slots `from..to` to the socket and returns how many the kernel accepted, at least one message's
     /// worth. `from` must be the first slot of a message.
     ///
     /// # Errors
@@ -111,10 +111,11 @@ impl SendBatch {
             self.vectors[last - 1].iov_len = in_last;
         }
         let headers = &mut self.headers[first..last];
-        // SAFETY: the headers lead to vectors, slots and addresses that live as long as `self`; the kernel reads them
+        // SAFETY: the headers point to vectors, slots and addresses that live as long as `self`; the kernel reads them
         // and writes only `msg_len`.
-        let sent =
-            unsafe { libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL) };
+        let sent = unsafe {
+            libc::sendmmsg(socket, headers.as_mut_ptr(), headers.len() as u32, libc::MSG_NOSIGNAL as _)
+        };
         match usize::try_from(sent) {
             Ok(messages) => Ok((messages * self.segments).min(to - from)),
             Err(_) => Err(io::Error::last_os_error()),

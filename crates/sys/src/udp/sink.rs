@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr};
 
 use super::socket::{SocketOptions, UdpSocket};
 
-/// Keeps a port open, so that nobody is told that it is closed, and drops what comes by a socket filter.
+/// Keeps a port open, so that no ICMP "port unreachable" is sent, and drops all datagrams with a socket filter.
 pub struct UdpSink {
     _socket: UdpSocket,
 }

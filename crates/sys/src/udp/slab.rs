@@ -44,7 +44,7 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the bytes came from a leaked box and nobody else frees them.
+        // SAFETY: the bytes came from a leaked box, and nothing else frees them.
         drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
     }
 }

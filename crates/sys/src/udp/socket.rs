@@ -14,23 +14,23 @@ pub struct UdpSocket {
     socket: Socket,
 }
 
-/// What to set before a socket is bound.
+/// Options set before a socket is bound.
 #[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
     /// `SO_BINDTODEVICE`: only this interface sends and receives.
     pub interface: Option<String>,
-    /// `SO_REUSEPORT`: several sockets on one port, packets shared among them by flow.
+    /// `SO_REUSEPORT`: several sockets on one port, packets spread over them by flow.
     pub reuse_port: bool,
     /// `SO_RCVBUF` in bytes (beyond `rmem_max` with CAP_NET_ADMIN); `None` leaves the default.
     pub receive_buffer_bytes: Option<usize>,
     /// `SO_SNDBUF` in bytes (beyond `wmem_max` with CAP_NET_ADMIN); `None` leaves the default.
     pub send_buffer_bytes: Option<usize>,
-    /// `UDP_SEGMENT`: the kernel cuts each message into datagrams of so many payload bytes.
+    /// `UDP_SEGMENT`: the kernel segments each message into datagrams of this many payload bytes.
     pub segment_bytes: Option<u16>,
-    /// `UDP_GRO`: the kernel may join datagrams of one flow into one message.
+    /// `UDP_GRO`: the kernel may merge datagrams of one flow into one message.
     pub gro: bool,
-    /// `SO_TIMESTAMPING`: each message carries when it was received, by the kernel's wall clock and, where the card has
-    /// been told to stamp packets, by the card's.
+    /// `SO_TIMESTAMPING`: each message carries its receive time, by the kernel's wall clock and, if the card was
+    /// set to stamp packets, by the card's clock.
     pub timestamps: bool,
     /// `SO_RXQ_OVFL`: each message may carry the number of packets dropped so far.
     pub drop_counts: bool,
@@ -40,7 +40,7 @@ impl UdpSocket {
     /// Opens, sets and binds a socket.
     ///
     /// # Errors
-    /// What the kernel said: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENOPROTOOPT` ...
+    /// The kernel's error: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENOPROTOOPT` ...
     pub fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if options.reuse_port {
@@ -79,7 +79,7 @@ impl UdpSocket {
         Ok(this)
     }
 
-    /// `SO_BUSY_POLL`: calls that would wait poll the card themselves for so long first.
+    /// `SO_BUSY_POLL`: calls that would block first poll the card for this long.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN.
@@ -88,7 +88,7 @@ impl UdpSocket {
         self.set_int(libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)
     }
 
-    /// Fixes the peer: sends need no address, and ICMP errors come back.
+    /// Fixes the peer: sends need no address, and ICMP errors are reported.
     ///
     /// # Errors
     /// `ENETUNREACH`, `EACCES` (broadcast) ...
@@ -112,7 +112,7 @@ impl UdpSocket {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Drops everything that comes from now on (`SO_ATTACH_FILTER`, a program that returns 0).
+    /// Drops everything received from now on (`SO_ATTACH_FILTER`, a program that returns 0).
     ///
     /// # Errors
     /// What the kernel said.
@@ -121,7 +121,7 @@ impl UdpSocket {
         self.socket.attach_filter(&[socket2::SockFilter::new(BPF_RET, 0, 0, 0)])
     }
 
-    /// Drops what comes from one IPv4 address from now on (`SO_ATTACH_FILTER`).
+    /// Drops packets from one IPv4 address from now on (`SO_ATTACH_FILTER`).
     ///
     /// # Errors
     /// What the kernel said.
@@ -153,7 +153,7 @@ impl UdpSocket {
     /// Waits until half of the send buffer is free, for at most this long; for senders that do not block (`MSG_DONTWAIT`).
     ///
     /// # Errors
-    /// What the kernel said; a signal ends the wait early.
+    /// The kernel's error; a signal ends the wait early.
     pub fn wait_until_writable(&self, at_most: Duration) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         let millis = at_most.as_millis() as libc::c_int;
@@ -165,7 +165,7 @@ impl UdpSocket {
         }
     }
 
-    /// The size of the receive buffer in bytes as the kernel accounts it (twice what was asked).
+    /// The size of the receive buffer in bytes as accounted by the kernel (twice the requested size).
     ///
     /// # Errors
     /// What the kernel said.

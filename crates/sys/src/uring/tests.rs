@@ -20,7 +20,7 @@ fn large() -> SocketOptions {
     SocketOptions { receive_buffer_bytes: Some(8 << 20), ..SocketOptions::default() }
 }
 
-/// Receives until so many datagrams have come: each one's first two bytes and its length.
+/// Receives until that many datagrams have arrived: each one's first two bytes and its length.
 fn collect(ring: &mut ReceiveRing, count: usize) -> Vec<(u16, usize)> {
     let (mut seen, since) = (Vec::new(), Instant::now());
     while seen.len() < count {
@@ -71,7 +71,7 @@ fn datagrams_arrive_in_order_with_their_lengths() {
     }
 }
 
-/// Its place in the queue moves a moment after a batch has completed.
+/// The queue's head moves a moment after a batch has completed.
 #[test]
 fn the_kernel_s_thread_takes_batch_after_batch() {
     let (tx, _rx) = pair("127.0.0.1:0", &SocketOptions::default());
@@ -111,7 +111,7 @@ fn a_receiver_out_of_buffers_goes_on_when_it_has_some() {
         assert!(since.elapsed() < PATIENCE, "{} of 1000", seen.len());
     }
     assert_eq!(seen, (0..1000u16).map(|n| n as u8).collect::<Vec<_>>());
-    assert!(idle > 100, "it ran out of buffers {idle} times: this would show nothing");
+    assert!(idle > 100, "it ran out of buffers {idle} times: the test would show nothing");
     assert_eq!(rx.dropped().unwrap(), 0);
 }
 
@@ -154,7 +154,7 @@ fn datagrams_say_who_sent_them_when_and_whether_they_were_cut() {
     let mut out = SendRing::new(&[tx], (1, 100), false).unwrap();
     let options = ReceiveOptions { datagram_bytes: 50, details: true, ..OPTIONS };
     let mut into = ReceiveRing::new(rx.as_fd(), &options).unwrap();
-    // The kernel begins to stamp a moment after the first socket asked for it.
+    // The kernel starts to stamp a moment after the first socket requested it.
     let since = Instant::now();
     for len in [50, 51].into_iter().cycle() {
         let before = crate::clock::realtime_ns();
@@ -205,7 +205,7 @@ fn what_became_of_it_is_said_of_each_slot() {
     }
     assert_eq!(outcomes, [Ok(()), Err(Some(libc::ECONNREFUSED))]);
 
-    // Longer than a datagram can be; the others go all the same.
+    // Longer than a datagram can be; the others are still sent.
     let (tx, _rx) = pair("127.0.0.1:0", &SocketOptions::default());
     let mut out = SendRing::new(&[tx], (3, 65_508), false).unwrap();
     [20, 65_508, 20].into_iter().enumerate().for_each(|(slot, len)| out.set_len(slot, len));
@@ -233,7 +233,7 @@ fn a_full_socket_turns_away_what_it_has_no_room_for_and_waits_for_none() {
         let first = refused.first().expect("no socket holds as many").0;
         assert!(first > 0);
         assert_eq!(refused, (first..1000).map(|slot| (slot, true)).collect::<Vec<_>>());
-        // As soon as there is room they go.
+        // They are sent as soon as there is room.
         for _ in 0..first {
             rx.recv(&mut [0; 20]).unwrap();
         }
@@ -249,7 +249,7 @@ fn a_dropped_ring_lets_go_of_its_ports_at_once() {
         let mut out = SendRing::new(&[&tx], (4, 20), round % 2 == 0).unwrap();
         let mut into = ReceiveRing::new(rx.as_fd(), &OPTIONS).unwrap();
         send_numbered(&mut out, 0, 4, |_| 20);
-        // Half of them not used at all.
+        // Half of them are unused.
         if round % 4 < 2 {
             collect(&mut into, 4);
         }
@@ -287,7 +287,7 @@ fn what_comes_before_the_first_look_is_received_too() {
 fn the_kernel_s_thread_needs_no_privilege() {
     const ROLE: &str = "URING_TEST_UNPRIVILEGED";
     if std::env::var_os(ROLE).is_some() {
-        assert!(!crate::capability::Capability::NetAdmin.held(), "this would show nothing");
+        assert!(!crate::capability::Capability::NetAdmin.held(), "the test would show nothing");
         let (tx, rx) = pair("127.0.0.1:0", &SocketOptions::default());
         let mut out = SendRing::new(&[tx], (8, 32), true).unwrap();
         send_numbered(&mut out, 0, 8, |_| 20);

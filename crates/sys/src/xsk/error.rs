@@ -1,22 +1,22 @@
-//! Why there is no AF_XDP socket.
+//! Errors of AF_XDP sockets.
 
 use std::io;
 
-/// An AF_XDP socket could not be had, or refused something.
+/// An AF_XDP socket could not be opened, or a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum XskError {
-    /// The process may not do this.
+    /// A capability is missing.
     #[error("cannot {action}: needs {capability}")]
     Capability {
         /// What was tried.
         action: &'static str,
-        /// The capability that is missing, as capabilities(7) spells it.
+        /// The missing capability, as spelled in capabilities(7).
         capability: &'static str,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel cannot do this.
+    /// The kernel lacks a feature.
     #[error("this kernel has no {feature} (since Linux {since})")]
     Unsupported {
         /// What is missing.
@@ -37,7 +37,7 @@ pub enum XskError {
         source: io::Error,
     },
     /// Another socket has the queue.
-    #[error("queue {queue} of interface number {interface} has an AF_XDP socket already")]
+    #[error("queue {queue} of interface number {interface} already has an AF_XDP socket")]
     QueueInUse {
         /// The interface's number.
         interface: u32,
@@ -56,8 +56,8 @@ pub enum XskError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// More locked memory than the process may have (`ulimit -l`, unless it has CAP_IPC_LOCK), or than there is.
-    #[error("cannot {action}: not enough memory that may be locked")]
+    /// More locked memory than the process may have (`ulimit -l`, unless it has CAP_IPC_LOCK), or than exists.
+    #[error("cannot {action}: not enough lockable memory (ulimit -l)")]
     Memory {
         /// What was tried.
         action: &'static str,
@@ -75,7 +75,7 @@ pub enum XskError {
 }
 
 impl XskError {
-    /// What an error of the kernel means for an `action` that needs `capability`.
+    /// Translates a kernel error of an `action` that needs `capability`.
     pub(super) fn of(action: &'static str, capability: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Capability { action, capability, source },
@@ -113,7 +113,7 @@ mod tests {
         };
         assert_eq!(told(libc::EPERM), "cannot open an AF_XDP socket: needs CAP_NET_RAW");
         assert_eq!(told(libc::EAFNOSUPPORT), "this kernel has no AF_XDP sockets (since Linux 4.18)");
-        let memory = "cannot open an AF_XDP socket: not enough memory that may be locked";
+        let memory = "cannot open an AF_XDP socket: not enough lockable memory (ulimit -l)";
         assert_eq!(told(libc::ENOBUFS), memory);
         assert_eq!(told(libc::EIO), "cannot open an AF_XDP socket");
     }

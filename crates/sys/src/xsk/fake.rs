@@ -1,4 +1,4 @@
-//! The kernel's side of the rings, over arrays: it takes and gives as a test says, also wrongly.
+//! The kernel's side of the rings, over arrays: a test controls it, and can make it misbehave.
 
 use std::{
     ptr::NonNull,
@@ -13,7 +13,7 @@ use std::{
 
 use super::ring::{NEED_WAKEUP, RingMemory, Slot};
 
-/// An index from which every test wraps: the second step passes 2^32.
+/// The start index of every test, so that it wraps: the second step passes 2^32.
 pub(super) const NEAR_THE_END: u32 = u32::MAX - 1;
 
 /// A ring's memory, shared by both sides.
@@ -55,13 +55,13 @@ impl<S: Slot + Default + Send + Sync + 'static> Kernel<S> {
         })
     }
 
-    /// The values of a ring that we produce, without saying that they were taken.
+    /// The values of a ring that we produce, without reporting them as taken.
     pub(super) fn look(&self) -> Vec<S::Value> {
         let next = self.array.consumer.load(Relaxed);
         (0..self.used()).map(|ahead| self.slot(next.wrapping_add(ahead)).read()).collect()
     }
 
-    /// Gives a value through a ring that we consume; says whether there was room.
+    /// Puts a value into a ring that we consume; returns whether there was room.
     pub(super) fn give(&self, value: S::Value) -> bool {
         let next = self.array.producer.load(Relaxed);
         let used = next.wrapping_sub(self.array.consumer.load(Acquire));
@@ -78,7 +78,7 @@ impl<S: Slot + Default + Send + Sync + 'static> Kernel<S> {
         self.array.producer.load(Acquire).wrapping_sub(self.array.consumer.load(Acquire))
     }
 
-    /// Says whether the kernel must be called.
+    /// Sets whether the kernel must be called.
     pub(super) fn sleep(&self, asleep: bool) {
         self.array.flags.store(if asleep { NEED_WAKEUP } else { 0 }, Relaxed);
     }

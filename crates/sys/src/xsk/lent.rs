@@ -1,4 +1,4 @@
-//! Which frames a queue has handed to the kernel: only those come back, each once, whatever the kernel says.
+//! The frames that a queue has passed to the kernel: only those are returned, each once, whatever the kernel reports.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Lent {
         self.count
     }
 
-    /// Takes a frame from its holder, to be handed to the kernel.
+    /// Takes a frame from its owner, to pass it to the kernel.
     #[inline]
     pub(super) fn lend(&mut self, frame: Frame) {
         let index = self.umem.surrender(frame);
@@ -34,7 +34,7 @@ impl Lent {
         self.count += 1;
     }
 
-    /// The frame at an address that the kernel returned, and the address's place in it; `None` when the
+    /// The frame at an address that the kernel returned, and the address's offset in it; `None` when the
     /// kernel does not have that frame.
     #[inline]
     pub(super) fn take_back(&mut self, address: u64) -> Option<(Frame, u32)> {

@@ -14,11 +14,11 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping is the process's, not a thread's, and only its owner unmaps it.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared mapping only tells its address and length.
+// SAFETY: a shared mapping only exposes its address and length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` zeroed bytes of this process's own, on huge pages when asked for.
+    /// `len` zeroed private bytes, on huge pages if requested.
     pub(crate) fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
         if huge && cfg!(miri) {
             return Err(io::ErrorKind::Unsupported.into());
@@ -27,26 +27,26 @@ impl Mapping {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
     }
 
-    /// `len` zeroed bytes of this process's own on normal pages, which the kernel joins to huge ones where it does that for
-    /// who asks and finds them.
+    /// `len` zeroed private bytes on normal pages, which the kernel merges into huge ones if it supports that on request
+    /// and finds free ones.
     pub(crate) fn joined(len: usize) -> io::Result<Self> {
         if cfg!(miri) {
             return Self::anonymous(len, false);
         }
         let mapping = Self::map_with(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
-        // A kernel that joins no pages refuses, and nothing is lost.
+        // A kernel without huge page merging returns an error, without harm.
         mapping.advise(libc::MADV_HUGEPAGE).ok();
         mapping.advise(libc::MADV_POPULATE_WRITE)?;
         Ok(mapping)
     }
 
-    /// What a socket or a BPF map offers at an offset.
+    /// The memory of a socket or a BPF map at an offset.
     pub(crate) fn of_descriptor(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED, socket.as_raw_fd(), offset)
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: u64) -> io::Result<Self> {
-        // Populated at once: no page fault later, in the middle of a measurement.
+        // Populated now, to avoid page faults during a measurement.
         let flags = if cfg!(miri) { flags } else { flags | libc::MAP_POPULATE };
         Self::map_with(len, flags, fd, offset)
     }
@@ -61,7 +61,7 @@ impl Mapping {
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?, len })
     }
 
-    /// Keeps the memory out of processes made by fork: what the kernel holds on to would have to be copied for them.
+    /// Keeps the memory out of processes made by fork: pinned pages would have to be copied for them.
     pub(crate) fn not_for_children(&self) -> io::Result<()> {
         if cfg!(miri) {
             return Ok(());
@@ -69,9 +69,9 @@ impl Mapping {
         self.advise(libc::MADV_DONTFORK)
     }
 
-    /// Only for advice that leaves the bytes as they are.
+    /// Only for advice that does not change the bytes.
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: these are the bytes that `map` got; they stay as they are for this process.
+        // SAFETY: these are the bytes that `map` got; this process keeps them unchanged.
         let status = unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, advice) };
         if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -84,7 +84,7 @@ impl Mapping {
         self.len
     }
 
-    /// The address of a `T` that lies `offset` bytes behind the start.
+    /// The address of a `T` that is `offset` bytes after the start.
     ///
     /// # Panics
     /// When it is not whole within the mapping, or not aligned.
@@ -92,7 +92,7 @@ impl Mapping {
         self.slice::<T>(offset, 1).cast()
     }
 
-    /// The address of `count` of `T` that lie `offset` bytes behind the start.
+    /// The address of `count` of `T` that start `offset` bytes after the start.
     ///
     /// # Panics
     /// When they are not all within the mapping, or not aligned.
@@ -108,7 +108,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: these are the bytes that `map` got, and whoever borrowed them is gone.
+        // SAFETY: these are the bytes that `map` got, and every borrow of them has ended.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

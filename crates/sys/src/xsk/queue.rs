@@ -1,4 +1,4 @@
-//! Frames on their way: out through TX and completion ring, in through fill and RX ring.
+//! Frame queues: out through TX and completion ring, in through fill and RX ring.
 
 use std::{ops::Range, sync::Arc};
 
@@ -47,7 +47,7 @@ impl TxQueue {
         self.lent.umem()
     }
 
-    /// Frames that can be pushed, at least `wanted` when the kernel has left so much room.
+    /// Frames that can be pushed, at least `wanted` if the kernel has left that much room.
     #[inline]
     pub fn room(&mut self, wanted: u32) -> u32 {
         self.tx.room(wanted)
@@ -59,8 +59,8 @@ impl TxQueue {
     /// The frame itself, when the ring is full.
     ///
     /// # Panics
-    /// When `len` is 0 or beyond the frame, or the frame is another UMEM's: the kernel would throw such a
-    /// packet away and never give the frame back.
+    /// When `len` is 0 or beyond the frame, or the frame is another UMEM's: the kernel would drop such a
+    /// packet and never return the frame.
     #[inline]
     pub fn push(&mut self, frame: Frame, len: usize) -> Result<(), Frame> {
         self.push_range(frame, 0..len)
@@ -77,7 +77,7 @@ impl TxQueue {
     #[inline]
     pub fn push_range(&mut self, frame: Frame, range: Range<usize>) -> Result<(), Frame> {
         let (most, len) = (self.umem().frame_size() as usize, range.len());
-        assert!(len > 0 && range.end <= most, "{range:?} is no packet in a frame of {most} bytes");
+        assert!(len > 0 && range.end <= most, "{range:?} is not a packet in a frame of {most} bytes");
         let address = self.umem().address(&frame) + range.start as u64;
         if !self.tx.push(Descriptor { address, len: len as u32 }) {
             return Err(frame);
@@ -86,7 +86,7 @@ impl TxQueue {
         Ok(())
     }
 
-    /// Shows the kernel what was pushed.
+    /// Publishes the pushed frames to the kernel.
     #[inline]
     pub fn publish(&mut self) {
         self.tx.publish();
@@ -109,7 +109,7 @@ impl TxQueue {
         self.lent.count()
     }
 
-    /// Takes back every frame whose packet the kernel is done with, and says how many.
+    /// Takes back every frame that the kernel has finished, and returns their number.
     #[inline]
     pub fn complete(&mut self, mut done: impl FnMut(Frame)) -> usize {
         let before = self.lent.count();
@@ -129,15 +129,15 @@ impl TxQueue {
     }
 
     /// Queues a packet that lies outside the UMEM, which the kernel must refuse and count as
-    /// `tx_invalid_descs`: for testing that it does. Says whether there was room.
+    /// `tx_invalid_descs`: to test that it does. Returns whether there was room.
     pub fn push_invalid(&mut self) -> bool {
         self.tx.push(Descriptor { address: self.umem().region().1, len: 64 })
     }
 }
 
 impl RxQueue {
-    /// How many packets before its turn a packet is fetched into the cache; `cargo bench -p linerate-port --bench
-    /// xsk` shows what less costs.
+    /// How many packets ahead the next ones are prefetched; `cargo bench -p linerate-port --bench
+    /// xsk` shows the cost of less.
     const FETCH_AHEAD: u32 = 12;
 
     pub(super) fn new(fill: Producer<AddressSlot>, rx: Consumer<DescriptorSlot>, umem: Arc<Umem>) -> Self {
@@ -149,7 +149,7 @@ impl RxQueue {
         self.lent.umem()
     }
 
-    /// Gives the kernel an empty frame; it sees it after [`RxQueue::publish`].
+    /// Passes the kernel an empty frame; it sees it after [`RxQueue::publish`].
     ///
     /// # Errors
     /// The frame itself, when the fill ring is full.
@@ -171,7 +171,7 @@ impl RxQueue {
         self.rx.available()
     }
 
-    /// Has the CPU fetch the next packets into its cache, all at once; [`RxQueue::pop`] goes on from there.
+    /// Prefetches the next packets together; [`RxQueue::pop`] continues from there.
     #[inline]
     pub fn fetch(&mut self) {
         for packet in 0..=Self::FETCH_AHEAD {
@@ -180,9 +180,9 @@ impl RxQueue {
         }
     }
 
-    /// The next packet; `None` when there is none. One that the kernel says reaches beyond its frame is empty;
+    /// The next packet; `None` when there is none. A packet whose reported length exceeds its frame is empty;
     /// one in a frame that the kernel does not have is skipped.
-    // Always: not inlined, it hands over each packet through memory. `make bench-workers` shows it.
+    // Always inline: otherwise each packet is passed through memory. `make bench-workers` shows it.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Received> {
         loop {
@@ -199,7 +199,7 @@ impl RxQueue {
         }
     }
 
-    /// Shows the kernel the frames refilled and the RX slots read.
+    /// Publishes the refilled frames and the read RX slots to the kernel.
     #[inline]
     pub fn publish(&mut self) {
         self.fill.publish();
@@ -223,7 +223,7 @@ impl RxQueue {
         self.lent.count()
     }
 
-    /// Packets at addresses where the kernel had no frame, or longer than it: a broken driver.
+    /// Packets at addresses of frames that the kernel did not have, or longer than the frame: a broken driver.
     pub fn misplaced(&self) -> u64 {
         self.misplaced
     }

@@ -1,8 +1,8 @@
-//! One ring with one producer and one consumer, who share two indexes, flags and slots.
+//! One ring with one producer and one consumer, which share two indexes, flags and slots.
 //!
 //! Indexes run freely and wrap at 2^32; the slot of an index is its low bits. Each side reads the other's
-//! index only when its last known value leaves nothing to do. What the other side writes is never trusted:
-//! whatever its index says, no more slots are used than the ring has.
+//! index only when its last known value leaves no work. The other side is never trusted:
+//! for any value of its index, no more slots are used than the ring has.
 
 use std::{
     any::Any,
@@ -16,7 +16,7 @@ use std::{
 /// `XDP_RING_NEED_WAKEUP`: the kernel sleeps until it is called.
 pub(super) const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
-/// What one slot holds. Slots are atomics, so that even a peer that breaks all rules causes no data race.
+/// The contents of one slot. Slots are atomics, so that even a peer that breaks all rules causes no data race.
 pub(super) trait Slot {
     /// The value in it.
     type Value: Copy;
@@ -78,7 +78,7 @@ impl Slot for DescriptorSlot {
     }
 }
 
-/// The memory of a ring, wherever it lies: a mapping of the kernel's, or an array.
+/// The memory of a ring, a mapping of the kernel's rings, or an array.
 pub(super) struct RingMemory<S> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -87,15 +87,15 @@ pub(super) struct RingMemory<S> {
     _owner: Box<dyn Any + Send>,
 }
 
-// SAFETY: everything that the pointers lead to is atomic, and lives in the owner, which may be sent.
+// SAFETY: everything that the pointers point to is atomic, and lives in the owner, which may be sent.
 unsafe impl<S: Sync> Send for RingMemory<S> {}
 
 impl<S> RingMemory<S> {
     /// A ring over memory that `owner` keeps alive.
     ///
     /// # Safety
-    /// All pointers must be valid for shared references, whose targets nobody changes but by atomic
-    /// operations, as long as `owner` lives, wherever it is moved to.
+    /// All pointers must be valid for shared references, whose targets are only changed by atomic
+    /// operations, as long as `owner` lives, even when it moves.
     pub(super) unsafe fn new(
         [producer, consumer, flags]: [NonNull<AtomicU32>; 3],
         slots: NonNull<[S]>,
@@ -138,7 +138,7 @@ impl<S> RingMemory<S> {
 /// Our end of a ring that the kernel consumes: fill, TX.
 pub(super) struct Producer<S> {
     memory: RingMemory<S>,
-    /// The next slot to write; slots from the shared index on are not yet the kernel's.
+    /// The next slot to write; slots from the shared index on do not yet belong to the kernel.
     next: u32,
     /// The shared index as we wrote it last.
     published: u32,
@@ -147,7 +147,7 @@ pub(super) struct Producer<S> {
 }
 
 impl<S: Slot> Producer<S> {
-    /// Continues where the memory stands.
+    /// Continues at the memory's current indexes.
     pub(super) fn new(memory: RingMemory<S>) -> Self {
         let published = memory.producer().load(Relaxed);
         let consumed = memory.consumer().load(Acquire);
@@ -158,7 +158,7 @@ impl<S: Slot> Producer<S> {
         self.memory.size()
     }
 
-    /// Slots that can be written, at least `wanted` when the kernel has left so many.
+    /// Slots that can be written, at least `wanted` if the kernel has left that many.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = self.known_room();
@@ -174,7 +174,7 @@ impl<S: Slot> Producer<S> {
         self.size().saturating_sub(self.next.wrapping_sub(self.consumed))
     }
 
-    /// Writes one slot; says whether there was room.
+    /// Writes one slot; returns whether there was room.
     #[inline]
     pub(super) fn push(&mut self, value: S::Value) -> bool {
         let has_room = self.room(1) > 0;
@@ -185,7 +185,7 @@ impl<S: Slot> Producer<S> {
         has_room
     }
 
-    /// Shows the kernel everything written.
+    /// Publishes everything written to the kernel.
     #[inline]
     pub(super) fn publish(&mut self) {
         if self.published != self.next {
@@ -194,7 +194,7 @@ impl<S: Slot> Producer<S> {
         }
     }
 
-    /// Slots shown to the kernel that it has not taken yet.
+    /// Published slots that the kernel has not taken yet.
     #[inline]
     pub(super) fn waiting(&mut self) -> u32 {
         self.consumed = self.memory.consumer().load(Acquire);
@@ -211,7 +211,7 @@ impl<S: Slot> Producer<S> {
 /// Our end of a ring that the kernel fills: completion, RX.
 pub(super) struct Consumer<S> {
     memory: RingMemory<S>,
-    /// The next slot to read; slots from the shared index on are not yet the kernel's again.
+    /// The next slot to read; slots from the shared index on are not yet returned to the kernel.
     next: u32,
     /// The shared index as we wrote it last.
     released: u32,
@@ -220,7 +220,7 @@ pub(super) struct Consumer<S> {
 }
 
 impl<S: Slot> Consumer<S> {
-    /// Continues where the memory stands.
+    /// Continues at the memory's current indexes.
     pub(super) fn new(memory: RingMemory<S>) -> Self {
         let released = memory.consumer().load(Relaxed);
         let produced = memory.producer().load(Acquire);
@@ -252,14 +252,14 @@ impl<S: Slot> Consumer<S> {
         })
     }
 
-    /// A slot further on, when it is known to be there.
+    /// A later slot, if it is known to be filled.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> Option<S::Value> {
         let is_there = self.produced.wrapping_sub(self.next) > ahead;
         is_there.then(|| self.memory.slot(self.next.wrapping_add(ahead)).read())
     }
 
-    /// Gives everything read back to the kernel.
+    /// Returns everything read to the kernel.
     #[inline]
     pub(super) fn release(&mut self) {
         if self.released != self.next {

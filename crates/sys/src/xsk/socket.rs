@@ -30,7 +30,7 @@ pub struct XskConfig {
     pub rx_slots: u32,
     /// Slots of the TX ring, a power of two; 0 for a socket that only receives.
     pub tx_slots: u32,
-    /// The frames that come and go through this socket, a power of two: the completion ring gets so many slots, the
+    /// The frames that pass through this socket, a power of two: the completion ring gets this many slots, the
     /// fill ring twice as many.
     pub frames: u32,
     /// Poll the card from the socket's own calls instead of waiting for interrupts.
@@ -40,10 +40,10 @@ pub struct XskConfig {
 /// Whether packets are copied between the UMEM and the driver's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// Zero-copy where the driver can, else copies; [`XskSocket::copy_mode`] says what it is.
+    /// Zero-copy if the driver supports it, else copy; [`XskSocket::copy_mode`] returns the result.
     #[default]
     Auto,
-    /// Copies, which works on every interface.
+    /// Copy mode, which works on every interface.
     Copy,
     /// Zero-copy or nothing.
     ZeroCopy,
@@ -57,11 +57,11 @@ pub enum CopyMode {
 pub struct BusyPoll {
     /// How long a call polls, in microseconds (`SO_BUSY_POLL`).
     pub micros: u32,
-    /// Packets a poll, at most (`SO_BUSY_POLL_BUDGET`).
+    /// The most packets per poll (`SO_BUSY_POLL_BUDGET`).
     pub budget: u32,
 }
 
-/// A bound AF_XDP socket. Its frames come and go through the queues opened with it.
+/// A bound AF_XDP socket. Its frames pass through the queues opened with it.
 #[derive(Debug)]
 pub struct XskSocket {
     fd: OwnedFd,
@@ -78,10 +78,10 @@ pub struct Opened {
     pub tx: Option<TxQueue>,
 }
 
-/// What the kernel counted for a socket since it was opened (`struct xdp_statistics`).
+/// The kernel's counts for a socket since it was opened (`struct xdp_statistics`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XskStatistics {
-    /// Packets dropped because they were longer than a frame, or because no frame was there.
+    /// Packets dropped because they were longer than a frame, or because no frame was available.
     pub rx_dropped: u64,
     /// Addresses in the fill ring that lie outside the UMEM; no packet is lost by that.
     pub rx_invalid_descs: u64,
@@ -89,7 +89,7 @@ pub struct XskStatistics {
     pub tx_invalid_descs: u64,
     /// Packets dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// Times the kernel looked for a frame in an empty fill ring: in copy mode once a packet, which is in
+    /// Times the kernel looked for a frame in an empty fill ring: in copy mode once per packet, which is in
     /// `rx_dropped` too.
     pub rx_fill_ring_empty_descs: u64,
     /// Times the kernel looked for a packet in an empty TX ring; no loss.
@@ -97,7 +97,7 @@ pub struct XskStatistics {
 }
 
 impl BusyPoll {
-    /// As the kernel's documentation of AF_XDP has it: 20 µs a call, 64 packets a poll.
+    /// The values of the kernel's AF_XDP documentation: 20 µs per call, 64 packets per poll.
     pub const USUAL: Self = Self { micros: 20, budget: 64 };
 }
 
@@ -107,7 +107,7 @@ impl XskStatistics {
         self.rx_dropped + self.rx_ring_full
     }
 
-    /// What was counted since an earlier reading of the same socket.
+    /// The difference to an earlier reading of the same socket.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl XskStatistics {
 }
 
 impl XskSocket {
-    /// How long the kernel may take to give up a queue whose socket was closed; 7 to 17 ms were seen, and more
+    /// How long the kernel may take to release a queue after its socket was closed: 7 to 17 ms measured, and more
     /// than a second on a machine that is overloaded.
     const GIVEN_UP_AFTER: Duration = Duration::from_secs(3);
 
@@ -153,8 +153,8 @@ impl XskSocket {
         if share.is_none() {
             socket.register(umem)?;
         }
-        // The kernel wants fill and completion rings of every socket, also of one that never uses them.
-        // The kernel shows packets before it says that it took their frames out of the fill ring (`xsk_flush`), so a
+        // The kernel requires fill and completion rings of every socket, even if it never uses them.
+        // The kernel shows packets before it reports their frames as taken from the fill ring (`xsk_flush`), so a
         // frame can come back while its old slot still looks used: at most all of them once more.
         let fill_slots = if config.rx_slots > 0 { 2 * config.frames } else { 1 };
         let completion_slots = if config.tx_slots > 0 { config.frames } else { 1 };
@@ -190,19 +190,19 @@ impl XskSocket {
         Ok(Opened { socket, rx, tx })
     }
 
-    /// What packets are moved by: [`CopyMode::Copy`] or [`CopyMode::ZeroCopy`].
+    /// The copy mode in use: [`CopyMode::Copy`] or [`CopyMode::ZeroCopy`].
     pub fn copy_mode(&self) -> CopyMode {
         self.copy_mode
     }
 
-    /// Asks the kernel to send what is in the TX ring.
+    /// Makes the kernel send the contents of the TX ring.
     ///
     /// # Errors
     /// `EAGAIN`, `EBUSY`, `ENOBUFS`: it could not send all of it now, call again. `ENETDOWN`, `ENXIO`: the
     /// interface is down or gone.
     #[inline]
     pub fn kick_tx(&self) -> io::Result<()> {
-        // SAFETY: no bytes and no address are handed over.
+        // SAFETY: no bytes and no address are passed.
         let sent =
             unsafe { libc::sendto(self.fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -215,13 +215,13 @@ impl XskSocket {
     #[inline]
     pub fn kick_rx(&self) -> io::Result<()> {
         let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
-        // SAFETY: the kernel writes neither bytes nor an address, having no room given for either.
+        // SAFETY: the kernel writes neither bytes nor an address, as no room for either is given.
         let received =
             unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
         if received < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sleeps until a packet is there or the time is over; says whether there is one. It also wakes the driver.
+    /// Sleeps until a packet arrives or the timeout expires; returns whether there is one. It also wakes the driver.
     ///
     /// # Errors
     /// `Interrupted` by a signal.
@@ -233,10 +233,10 @@ impl XskSocket {
         if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(poll.revents & libc::POLLIN != 0) }
     }
 
-    /// What the kernel counted since the socket was opened.
+    /// The kernel's counts since the socket was opened.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report them.
     pub fn statistics(&self) -> io::Result<XskStatistics> {
         // SAFETY: all-zero bytes are a valid value of this struct of integers.
         let mut counted: libc::xdp_statistics = unsafe { mem::zeroed() };
@@ -257,7 +257,7 @@ impl XskSocket {
         if fd < 0 {
             return Err(XskError::of("open an AF_XDP socket", "CAP_NET_RAW", io::Error::last_os_error()));
         }
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor that nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, copy_mode: CopyMode::Auto })
     }
@@ -280,7 +280,7 @@ impl XskSocket {
         self.set(libc::SOL_XDP, ring, &slots).map_err(|source| XskError::of(action, "CAP_NET_RAW", source))
     }
 
-    /// Lets one call send a whole ring and not 32 packets. Kernels before 6.17 cannot: the caller calls more often.
+    /// Lets one call send a whole ring instead of 32 packets. Kernels before 6.17 cannot: the caller calls more often.
     fn raise_budget(&self, tx_slots: u32) {
         const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9; // include/uapi/linux/if_xdp.h; libc lacks it
         drop(self.set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &tx_slots));
@@ -331,7 +331,7 @@ impl XskSocket {
 
     fn bind(mut self, config: &XskConfig, share: Option<&Self>) -> Result<Self, XskError> {
         let XskConfig { interface, queue, copy_mode, .. } = *config;
-        // Without a mode the kernel tries zero-copy first. A shared UMEM takes over all of it.
+        // Without a mode the kernel tries zero-copy first. A shared UMEM inherits all of it.
         let mode = match copy_mode {
             CopyMode::Auto => 0,
             CopyMode::Copy => libc::XDP_COPY,
@@ -356,19 +356,19 @@ impl XskSocket {
         }
         let mut options = libc::xdp_options { flags: 0 };
         self.ask(libc::XDP_OPTIONS, &mut options)
-            .map_err(|source| XskError::of("ask for the copy mode", "CAP_NET_RAW", source))?;
+            .map_err(|source| XskError::of("read the copy mode", "CAP_NET_RAW", source))?;
         let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         self.copy_mode = if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy };
         Ok(self)
     }
 
-    /// Binds; a queue that is in use may only just have been given up, which the kernel does some time after the
-    /// socket was closed and tells nobody about.
+    /// Binds; a busy queue may just have been released, which the kernel completes some time after the
+    /// socket was closed, without notice.
     fn bind_to(&self, address: &libc::sockaddr_xdp) -> io::Result<()> {
         let deadline = Instant::now() + Self::GIVEN_UP_AFTER;
         loop {
             let len = size_of_val(address) as libc::socklen_t;
-            // SAFETY: the address is live and as long as said.
+            // SAFETY: the address is live and has the given length.
             let bound = unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(address).cast(), len) };
             if bound == 0 {
                 return Ok(());

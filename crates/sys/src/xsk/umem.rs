@@ -1,4 +1,4 @@
-//! The memory that packets lie in, and the right to touch a piece of it.
+//! The memory that packets lie in, and the right to access a piece of it.
 
 use std::{
     io,
@@ -12,14 +12,14 @@ use std::{
 
 use super::mapping::Mapping;
 
-/// What a UMEM is made of.
+/// The layout of a UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UmemConfig {
     /// Number of frames.
     pub frames: u32,
-    /// Bytes of a frame: 2048 or 4096, the only sizes all kernels take.
+    /// Bytes of a frame: 2048 or 4096, the only sizes that all kernels accept.
     pub frame_size: u32,
-    /// Bytes that the kernel leaves free in front of what it receives, besides its own 256.
+    /// Bytes that the kernel leaves free before a received packet, besides its own 256.
     pub headroom: u32,
 }
 
@@ -28,20 +28,20 @@ pub struct UmemConfig {
 pub enum Pages {
     /// Huge pages: fewer misses of the TLB.
     Huge,
-    /// Normal ones, because no huge page is free; the kernel may have joined them to larger ones.
+    /// Normal ones, because no huge page is free; the kernel may have merged them into larger ones.
     Normal,
 }
 
-/// Memory shared with the kernel, cut into frames. Its frames are handed out once, when it is made.
+/// Memory shared with the kernel, cut into frames. Its frames are returned once, at creation.
 pub struct Umem {
     memory: Mapping,
     config: UmemConfig,
     pages: Pages,
-    /// Tells this UMEM's frames from others'.
+    /// Distinguishes this UMEM's frames from others'.
     number: u32,
 }
 
-/// The right to read and write one frame of a UMEM. There is one for each frame; it cannot be copied.
+/// The right to read and write one frame of a UMEM. One exists for each frame; it cannot be copied.
 ///
 /// Dropping it loses the frame for good.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,10 +52,10 @@ pub struct Frame {
 }
 
 impl Umem {
-    /// Bytes that the kernel keeps in front of each packet received (`XDP_PACKET_HEADROOM`).
+    /// Bytes that the kernel reserves before each received packet (`XDP_PACKET_HEADROOM`).
     pub const KERNEL_HEADROOM: u32 = 256;
 
-    /// Maps the memory, on huge pages when there are free ones, and hands out its frames.
+    /// Maps the memory, on huge pages if free ones exist, and returns its frames.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -64,7 +64,7 @@ impl Umem {
     /// When there is no frame, the size of a frame is neither 2048 nor 4096, or the headroom leaves no room.
     pub fn new(config: UmemConfig) -> io::Result<(Arc<Self>, Vec<Frame>)> {
         let UmemConfig { frames, frame_size, headroom } = config;
-        assert!(matches!(frame_size, 2048 | 4096), "a frame has 2048 or 4096 bytes, not {frame_size}");
+        assert!(matches!(frame_size, 2048 | 4096), "a frame must have 2048 or 4096 bytes, not {frame_size}");
         assert!(headroom < frame_size - Self::KERNEL_HEADROOM, "a headroom of {headroom} leaves no room");
         assert!(frames > 0, "a UMEM without frames");
         const HUGE_PAGE: usize = 2 << 20;
@@ -74,7 +74,7 @@ impl Umem {
         let (memory, pages) = huge.or_else(|_| Mapping::joined(len).map(|memory| (memory, Pages::Normal)))?;
         memory.not_for_children()?;
         static MADE: AtomicU32 = AtomicU32::new(0);
-        // Never a number twice: the frames of one would open the other.
+        // A number is never reused: otherwise frames of one UMEM would be valid for another.
         let number = MADE.fetch_update(Relaxed, Relaxed, |made| made.checked_add(1)).expect("2^32 UMEMs");
         let frames = (0..frames).map(|index| Frame { index, umem: number }).collect();
         Ok((Arc::new(Self { memory, config, pages, number }), frames))
@@ -95,7 +95,7 @@ impl Umem {
         self.config.frame_size - Self::KERNEL_HEADROOM - self.config.headroom
     }
 
-    /// What it is made of.
+    /// Its layout.
     pub fn config(&self) -> UmemConfig {
         self.config
     }
@@ -111,8 +111,8 @@ impl Umem {
     /// When the frame is another UMEM's.
     #[inline]
     pub fn bytes<'f>(&'f self, frame: &'f Frame) -> &'f [u8] {
-        // SAFETY: the frame lies within the mapping, whose bytes are initialised; whoever holds the only
-        // right to it lends that right out shared, and nobody else, the kernel included, has it.
+        // SAFETY: the frame lies within the mapping, whose bytes are initialised; the owner of the only right to it lends
+        // that right out shared, and nothing else, including the kernel, has it.
         unsafe { self.pointer(frame).as_ref() }
     }
 
@@ -122,8 +122,8 @@ impl Umem {
     /// When the frame is another UMEM's.
     #[inline]
     pub fn bytes_mut<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
-        // SAFETY: the frame lies within the mapping, whose bytes are initialised; whoever holds the only
-        // right to it lends that right out alone, and nobody else, the kernel included, has it.
+        // SAFETY: the frame lies within the mapping, whose bytes are initialised; the owner of the only right to it lends
+        // that right out exclusively, and nothing else, including the kernel, has it.
         unsafe { self.pointer(frame).as_mut() }
     }
 
@@ -139,7 +139,7 @@ impl Umem {
         u64::from(frame.index) * u64::from(self.frame_size())
     }
 
-    /// The frame that an address lies in, and where in it; `None` behind the last frame.
+    /// The frame that an address lies in, and where in it; `None` beyond the last frame.
     #[inline]
     pub(super) fn locate(&self, address: u64) -> Option<(u32, u32)> {
         let (index, offset) = match self.frame_size() {
@@ -149,7 +149,7 @@ impl Umem {
         (index < u64::from(self.frames())).then_some((index as u32, offset as u32))
     }
 
-    /// Has the CPU fetch what lies at an address, as long as that is in the UMEM.
+    /// Prefetches an address, if it is in the UMEM.
     #[inline]
     pub(super) fn prefetch(&self, address: u64) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -157,7 +157,7 @@ impl Umem {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: the address lies within the mapping, as just compared.
             let line = unsafe { self.memory.start().add(address as usize) };
-            // SAFETY: fetching changes nothing, and every x86-64 CPU can.
+            // SAFETY: prefetching changes nothing, and every x86-64 CPU supports it.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -171,14 +171,14 @@ impl Umem {
         Some(start as usize..end as usize)
     }
 
-    /// Takes the right to a frame apart: from now on its number stands for it.
+    /// Converts the right to a frame into its number.
     #[inline]
     pub(super) fn surrender(&self, frame: Frame) -> u32 {
         assert!(frame.umem == self.number, "a frame of another UMEM");
         frame.index
     }
 
-    /// Makes the right to a frame anew; only for a number that [`Umem::surrender`] gave, and once.
+    /// Converts a number back into the right to its frame; only for a number from [`Umem::surrender`], and once.
     #[inline]
     pub(super) fn restore(&self, index: u32) -> Frame {
         Frame { index, umem: self.number }

@@ -1,16 +1,16 @@
-//! Which file imports which, and where that leads back.
+//! Which file imports which, and where imports form circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Import, Source};
 
-/// Imports between the files of a crate, with what is imported.
+/// Imports between the files of a crate, with the imported names.
 pub(crate) struct Graph<'s> {
     modules: BTreeMap<&'s [String], &'s Source>,
     edges: BTreeMap<&'s [String], BTreeMap<&'s [String], BTreeSet<String>>>,
 }
 
-/// Re-exports of re-exports that are followed.
+/// The depth to which re-exports of re-exports are followed.
 const FOLLOWED: usize = 16;
 
 impl<'s> Graph<'s> {
@@ -45,7 +45,7 @@ impl<'s> Graph<'s> {
         graph
     }
 
-    /// The file that defines what a path leads to; `None` when that is of another crate.
+    /// The file that defines the item of a path; `None` when another crate defines it.
     fn target(&self, within: &[String], path: &[String], follow: usize) -> Option<&'s [String]> {
         let (mut here, mut rest) = (within.to_vec(), path);
         match rest.first()?.as_str() {
@@ -60,7 +60,7 @@ impl<'s> Graph<'s> {
                     rest = &rest[1..];
                 }
             }
-            // The name of a submodule, or of something that a `use` has brought here and that counts there.
+            // The name of a submodule, or of an item that a `use` imported.
             first => {
                 let child = [&here[..], &[first.to_owned()]].concat();
                 self.modules.get(&child[..])?;
@@ -81,7 +81,7 @@ impl<'s> Graph<'s> {
             let further = [&import.path[..], rest].concat();
             return self.target(&import.within, &further, follow);
         }
-        // Whatever a glob may bring is looked for there first.
+        // Names that a glob may import are searched there first.
         let globs = imports.iter().filter(|import| import.name == "*");
         let mut found = globs.filter_map(|glob| {
             let at = self.target(&glob.within, &glob.path, follow)?;
@@ -99,7 +99,7 @@ impl<'s> Graph<'s> {
         source.into_iter().flat_map(|source| &source.imports).filter(move |import| import.within == module)
     }
 
-    /// The file that a module is in: its own, or that of the module around it.
+    /// The file of a module: its own, or that of the enclosing module.
     fn file(&self, module: &[String]) -> Option<&'s [String]> {
         (0..=module.len())
             .rev()
@@ -107,7 +107,7 @@ impl<'s> Graph<'s> {
             .map(|(file, _)| *file)
     }
 
-    /// Every circle: the modules that lead to each other, line by line.
+    /// Every circle: the modules that import each other, line by line.
     pub(crate) fn circles(&self) -> Vec<String> {
         let reached: BTreeMap<&[String], BTreeSet<&[String]>> =
             self.edges.keys().map(|from| (*from, self.reached(from))).collect();

@@ -1,9 +1,9 @@
-//! No two modules of a crate import each other, directly or around others: a module can be read and tested with what is below
-//! it. Counted from the sources, file by file.
+//! No two modules of a crate import each other, directly or indirectly: a module can be read and tested with the modules
+//! below it. Determined from the sources, file by file.
 //!
-//! A file imports another when a `use` or a path in it (`crate::`, `super::`, `self::`, a submodule's name) leads to something
-//! that is defined there; re-exports are followed to the definition. What does not count: `mod` lines, re-exports that the
-//! file itself does not use, all re-exports of a crate's root, and everything under `#[cfg(test)]`.
+//! A file imports another when a `use` or a path in it (`crate::`, `super::`, `self::`, a submodule's name) leads to an
+//! item defined there; re-exports are followed to the definition. Not counted: `mod` lines, re-exports that the file
+//! itself does not use, all re-exports of a crate's root, and everything under `#[cfg(test)]`.
 
 mod graph;
 mod source;

@@ -1,4 +1,4 @@
-//! What a source file declares, imports and names.
+//! Declarations, imports and paths of a source file.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub(crate) struct Source {
     /// Submodules that are only compiled for tests.
     pub(crate) test_modules: Vec<String>,
     pub(crate) imports: Vec<Import>,
-    /// Paths in the code, each with the module that they are written in.
+    /// Paths in the code, each with its enclosing module.
     pub(crate) paths: Vec<(Vec<String>, Vec<String>)>,
     /// Words outside `use` lines.
     pub(crate) words: BTreeSet<String>,
@@ -19,10 +19,10 @@ pub(crate) struct Source {
 /// One name of a `use`.
 #[derive(Debug)]
 pub(crate) struct Import {
-    /// The module that it is written in: the file's, or one in braces.
+    /// Its enclosing module: the file's, or one in braces.
     pub(crate) within: Vec<String>,
     pub(crate) path: Vec<String>,
-    /// What it is called here; `*` for everything.
+    /// Its local name; `*` for everything.
     pub(crate) name: String,
     pub(crate) is_public: bool,
 }
@@ -49,7 +49,7 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn read(mut self) -> Source {
-        // Modules in braces, and how deep in braces each began.
+        // Inline modules, and the brace depth at which each began.
         let (mut within, mut begun, mut depth) = (self.source.module.clone(), Vec::new(), 0);
         while let Some(token) = self.token(0) {
             match token {
@@ -111,7 +111,7 @@ impl Reader<'_> {
         attribute.iter().enumerate().all(|(ahead, token)| self.token(ahead) == Some(token))
     }
 
-    /// Behind the item that an attribute belongs to.
+    /// The position after the item that an attribute belongs to.
     fn skip_item(&mut self) {
         let mut depth = 0;
         while let Some(token) = self.token(0) {
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One tree of a `use`, up to what ends it.
+    /// One tree of a `use`, up to its end.
     fn import(&mut self, within: &[String], before: &[String], is_public: bool) {
         let mut path = before.to_vec();
         let mut name = None;
@@ -166,7 +166,7 @@ impl Reader<'_> {
     }
 }
 
-/// Words, `::` and single signs; comments, texts, characters and lifetimes are left out.
+/// Words, `::` and single signs; comments, strings, characters and lifetimes are left out.
 fn tokens(text: &str) -> Vec<String> {
     let bytes = text.as_bytes();
     let (mut tokens, mut at) = (Vec::new(), 0);
@@ -208,7 +208,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// The length of what is quoted, with its end.
+/// The length of the quoted text, including its end.
 fn quoted(rest: &[u8], end: u8) -> usize {
     let mut at = 0;
     while at < rest.len() && rest[at] != end {

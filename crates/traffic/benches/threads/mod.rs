@@ -1,4 +1,4 @@
-//! Threads of this process by their names, and what they cost.
+//! Threads of this process by name, and their CPU time.
 
 use std::{error::Error, fs};
 
@@ -16,7 +16,7 @@ impl Thread {
         let mut threads = Vec::new();
         for task in fs::read_dir("/proc/self/task")? {
             let task = task?;
-            // A thread may have ended meanwhile.
+            // A thread may have ended since.
             if fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name) {
                 threads.push(Self { id: task.file_name().to_string_lossy().parse()? });
             }

@@ -1,4 +1,4 @@
-//! What a program in the kernel measured, as readings.
+//! Converts the measurements of a BPF program to readings.
 
 use measure::{CountedSequence, Distribution, Histogram, StatisticsLevel, TransitVariation};
 use port::{Counts as PortCounts, Measured, MeasuredFlow, MeasuredSender, MeasuredTimes, TimeSource};
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Readings {
-    /// One CPU's counters alone, since they stood at `before`.
+    /// One CPU's counters, as the difference to `before`.
     pub(crate) fn of_counts(cpu: u32, now: &PortCounts, before: &PortCounts) -> Self {
         let place = ReaderPlace { worker: None, cpu: Some(cpu), queue: None };
         let mut readings = Collector::new(StatisticsLevel::Counter, place).readings();
@@ -33,6 +33,8 @@ impl Readings {
             flow_inter_arrival: distribution(&measured.flow_inter_arrival),
             jitter: distribution(&measured.jitter),
             latency: distribution(&measured.latency),
+            // The program knows no clock but its own.
+            related: Distribution::new(),
         };
         Self {
             level,
@@ -44,6 +46,8 @@ impl Readings {
                 foreign: measured.foreign,
                 unstamped: 0,
                 before_sent: measured.before_sent,
+                related: 0,
+                before_sent_related: 0,
                 sent_by_uptime: measured.sent_by_uptime,
                 first_ns: (measured.packets > 0).then_some(first_ns),
                 last_ns,
@@ -96,7 +100,7 @@ fn sender(measured: &MeasuredSender) -> (Key, SenderReading) {
     (Key::of_sender(measured.address, measured.stream), reading)
 }
 
-/// `None` for a flow between two versions of IP, which there is none of.
+/// `None` for a flow between two IP versions, which does not exist.
 fn flow(measured: &MeasuredFlow) -> Option<(Key, FlowReading)> {
     let flow = FlowKey::udp(measured.source, measured.destination)?;
     let sender = Key::of_sender(measured.source.ip(), measured.stream);

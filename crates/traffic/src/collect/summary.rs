@@ -1,4 +1,4 @@
-//! From what readers counted to the record: each reader, each sender, each flow, and all together.
+//! Builds the record from readers' counts: each reader, each sender, each flow, and all together.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -16,16 +16,18 @@ use super::{Collector, Counts, FlowState, ReaderPlace, Recorded, SenderState, Ti
 /// Bytes of a frame on the wire besides the frame: preamble, start delimiter and gap.
 const L1_EXTRA_BYTES: u64 = 20;
 
-/// Whether one-way latency means anything.
+/// Whether one-way latency is meaningful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencyMeans {
-    /// The clocks are related: it is shown.
+    /// The clocks are related: it is reported.
     Time,
-    /// They are not: it is refused.
+    /// Sessions relate them: it is reported on this host's clock.
+    Related,
+    /// They are not: it is not reported.
     Nothing,
 }
 
-/// What one reader found out so far.
+/// The results of one reader so far.
 #[derive(Debug, Clone)]
 pub struct Readings {
     pub(crate) level: StatisticsLevel,
@@ -36,40 +38,45 @@ pub struct Readings {
     pub(crate) flows: Vec<(Key, FlowReading)>,
     pub(crate) beyond_tables: u64,
     pub(crate) stamp: TimeSource,
-    /// What measuring a packet takes, where times are measured.
+    /// The cost of measuring a packet, when times are measured.
     pub(crate) cost: Option<MeasuringCost>,
-    /// Of all readers together, where none has a queue of its own: in one reader's.
+    /// For all readers together, when none has its own queue: in one reader's results.
     pub(crate) of_queues: OfQueues,
 }
 
-/// What came on each receive queue, as far as somebody knows.
+/// Packets per receive queue, as far as known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OfQueues {
     pub(crate) queues: Vec<QueuePackets>,
-    /// Why there are none, or not of all packets.
+    /// Why they are missing, or incomplete.
     pub(crate) unknown: Option<String>,
 }
 
 impl Readings {
-    /// Who stamped packets on receipt.
+    /// The timestamp source on receipt.
     pub fn stamp(&self) -> TimeSource {
         self.stamp
     }
 
-    /// What measuring a packet takes, where times are measured: in the program, which also reads the header and the clock,
+    /// The cost of measuring a packet, when times are measured: in the program, including reading the header and the clock,
     /// or in the reading loop.
     pub fn cost(&self) -> Option<MeasuringCost> {
         self.cost
     }
 
-    /// Packets that nobody stamped.
+    /// Packets without a timestamp.
     pub fn unstamped(&self) -> u64 {
         self.counts.unstamped
     }
 
-    /// Packets that tell the time since their sender's host was started, or none.
+    /// Packets that carry the time since their sender's boot, or none.
     pub fn sent_by_uptime(&self) -> u64 {
         self.counts.sent_by_uptime
+    }
+
+    /// Packets that were timed, and those of them whose sender's clock a session related to ours.
+    pub fn timed_and_related(&self) -> [u64; 2] {
+        [self.times.latency.histogram().samples() + self.counts.before_sent, self.counts.related]
     }
 
     /// The counters among them.
@@ -78,13 +85,13 @@ impl Readings {
         RxSnapshot { packets, payload_bytes, foreign, ..RxSnapshot::default() }
     }
 
-    /// Who sent.
+    /// The senders' addresses.
     pub fn sender_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.senders.iter().map(|(_, sender)| sender.address)
     }
 }
 
-/// What one reader found out about a sender.
+/// One reader's results for a sender.
 #[derive(Debug, Clone)]
 pub(crate) struct SenderReading {
     pub(crate) address: IpAddr,
@@ -96,7 +103,7 @@ pub(crate) struct SenderReading {
     pub(crate) sequence: SequenceCounts,
 }
 
-/// What one reader found out about a flow.
+/// One reader's results for a flow.
 #[derive(Debug, Clone)]
 pub(crate) struct FlowReading {
     pub(crate) flow: FlowKey,
@@ -107,12 +114,12 @@ pub(crate) struct FlowReading {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) longest_gap_ns: u64,
-    /// `None` where the reader follows senders' numbers alone.
+    /// `None` if the reader only follows senders' numbers.
     pub(crate) sequence: Option<SequenceCounts>,
 }
 
 impl Collector {
-    /// What it found out so far.
+    /// Its results so far.
     pub fn readings(&mut self) -> Readings {
         self.settle();
         Readings {
@@ -132,7 +139,8 @@ impl Collector {
 
 impl Collector {
     fn flow_reading(&self, state: &FlowState) -> FlowReading {
-        let of_sender = || &self.senders.iter().nth(state.sender_at).expect("a flow has a sender").1.sequence;
+        let of_sender =
+            || &self.senders.iter().nth(state.sender_at).expect("every flow has a sender").1.sequence;
         state.reading(state.sequence.as_ref().unwrap_or_else(of_sender))
     }
 }
@@ -149,6 +157,7 @@ impl Recorded {
             flow_inter_arrival: both(&self.flow_gap),
             jitter: self.jitter.clone(),
             latency: self.latency.clone(),
+            related: self.related.clone(),
         }
     }
 }
@@ -183,7 +192,7 @@ impl FlowState {
     }
 }
 
-/// What all readers together found out. Flows and senders are in order of their packets, most first.
+/// The results of all readers together. Flows and senders are sorted by packets, most first.
 pub fn reception(readers: &[Readings], latency: LatencyMeans) -> ReceptionStatistics {
     let level = readers.first().map_or(StatisticsLevel::Counter, |reader| reader.level);
     let mut all = Counts::default();
@@ -242,6 +251,8 @@ impl Counts {
         self.foreign += other.foreign;
         self.unstamped += other.unstamped;
         self.before_sent += other.before_sent;
+        self.related += other.related;
+        self.before_sent_related += other.before_sent_related;
         self.sent_by_uptime += other.sent_by_uptime;
         self.first_ns = [self.first_ns, other.first_ns].into_iter().flatten().min();
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -254,10 +265,11 @@ impl Times {
         self.flow_inter_arrival.merge(&other.flow_inter_arrival);
         self.jitter.merge(&other.jitter);
         self.latency.merge(&other.latency);
+        self.related.merge(&other.related);
     }
 }
 
-/// Time from the first to the last packet, and what came in it.
+/// Time from the first to the last packet, and the packets in it.
 struct Rates {
     work_ns: Option<u64>,
     pps: Option<f64>,
@@ -268,7 +280,7 @@ struct Rates {
 fn rates(level: StatisticsLevel, packets: u64, frame_bytes: u64, arrived_ns: Option<[u64; 2]>) -> Rates {
     let work_ns = arrived_ns.map(|[first_ns, last_ns]| last_ns.saturating_sub(first_ns));
     let work_ns = work_ns.filter(|_| level >= StatisticsLevel::Basic);
-    // The first packet begins the time: what came in it are the others.
+    // The first packet starts the time: only the others count.
     let per_second = |amount: u64| {
         let seconds = work_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
         let others = amount as f64 * (packets - 1) as f64 / packets as f64;
@@ -303,8 +315,16 @@ fn share(level: StatisticsLevel, counts: &Counts, times: &Times, latency: Latenc
         inter_arrival: timed(&times.inter_arrival),
         flow_inter_arrival: timed(&times.flow_inter_arrival),
         jitter: timed(&times.jitter),
-        latency: timed(&times.latency).filter(|_| latency == LatencyMeans::Time),
-        before_sent: if latency == LatencyMeans::Time { counts.before_sent } else { 0 },
+        latency: match latency {
+            LatencyMeans::Time => timed(&times.latency),
+            LatencyMeans::Related => timed(&times.related),
+            LatencyMeans::Nothing => None,
+        },
+        before_sent: match latency {
+            LatencyMeans::Time => counts.before_sent,
+            LatencyMeans::Related => counts.before_sent_related,
+            LatencyMeans::Nothing => 0,
+        },
         ..ReceptionShare::default()
     }
 }

@@ -1,15 +1,15 @@
-//! A table of bounded size, found by key: what finds no room is turned away, and nothing ever grows.
+//! A hash table of bounded size: entries beyond it are rejected.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher, net::IpAddr, sync::OnceLock};
 
 use wire::{Addresses, FlowKey};
 
-/// 64 bits that stand for a sender or a flow. Mixed with numbers that nobody outside knows, so that nobody can make two
+/// 64 bits that identify a sender or a flow. Mixed with a secret, so that an attacker cannot make two
 /// that collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(pub(crate) u64);
 
-/// Entries by key; linear probing over twice as many places as there are entries.
+/// Entries by key; linear probing over twice as many slots as entries.
 #[derive(Debug, Clone)]
 pub(super) struct Table<T> {
     places: Box<[u32]>,
@@ -45,19 +45,23 @@ impl Key {
 }
 
 impl<T> Table<T> {
-    /// Room for `most` entries; memory is taken as they come.
+    /// Room for `most` entries; memory is allocated as they arrive.
     pub(super) fn new(most: usize) -> Self {
         let places = vec![EMPTY; (2 * most).next_power_of_two()].into();
         Self { places, entries: Vec::with_capacity(most), most }
     }
 
-    /// An entry by its place.
+    /// An entry by its index.
     #[inline]
     pub(super) fn at(&mut self, place: usize) -> &mut T {
         &mut self.entries[place].1
     }
 
-    /// The place of this key's entry, made when there is none and room for one.
+    pub(super) fn each_mut(&mut self, each: impl FnMut(&mut T)) {
+        self.entries.iter_mut().map(|(_, entry)| entry).for_each(each);
+    }
+
+    /// The index of this key's entry, created if missing and if the table has room.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: Key, make: impl FnOnce() -> T) -> Option<usize> {
         let mask = self.places.len() - 1;
@@ -76,7 +80,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// All entries, in the order in which they came.
+    /// All entries, in order of arrival.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().map(|(key, entry)| (*key, entry))
     }
@@ -94,7 +98,7 @@ fn folded(address: u128, seed: u64) -> u64 {
     mixed((address >> 64) as u64 ^ seed, address as u64)
 }
 
-/// The same for all readers of a process: their tables are put together by key.
+/// The same for all readers of a process: their tables are merged by key.
 fn seeds() -> [u64; 3] {
     static SEEDS: OnceLock<[u64; 3]> = OnceLock::new();
     *SEEDS.get_or_init(|| [0, 1, 2].map(|number| RandomState::new().hash_one(number)))
@@ -113,7 +117,7 @@ mod tests {
             assert_eq!(table.find_or_insert(key(number), || number).is_some(), number < 100);
         }
         for number in (0..100).rev() {
-            let found = table.find_or_insert(key(number), || unreachable!("it is there"));
+            let found = table.find_or_insert(key(number), || unreachable!("the entry exists"));
             assert_eq!(found.map(|place| *table.at(place)), Some(number));
         }
         assert_eq!(table.iter().count(), 100);

@@ -5,7 +5,7 @@ use wire::ProbeClock;
 
 use super::*;
 
-/// A packet as a script has it: from this host and port, its stream and number, sent and received then.
+/// A packet of a script: its host and port, stream and number, send and receive time.
 fn arrival(host: u8, port: u16, stream: u16, sequence: u32, sent_ns: u64, arrived_ns: u64) -> Arrival {
     let end = |host, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), port);
     Arrival {
@@ -31,7 +31,7 @@ fn statistics(readers: &[Collector]) -> ReceptionStatistics {
 
 #[test]
 fn a_scripted_stream_is_measured_exactly() {
-    // Sent every 1000 ns, 200 to 239 ns under way in turn.
+    // Sent every 1000 ns, with transit times of 200 to 239 ns in rotation.
     let script: Vec<Arrival> = (0..40_000u32)
         .map(|n| {
             let sent = 1_000_000 + 1000 * u64::from(n);
@@ -96,7 +96,7 @@ fn each_sender_has_its_own_numbers_and_each_flow_its_own_gaps() {
     assert_eq!(got.flows[2].inter_arrival_mean_ns, Some(2000.0));
     assert_eq!(got.flows[1].inter_arrival_max_ns, Some(2000));
     let total = &got.total;
-    assert_eq!(total.jitter.as_ref().unwrap().max_ns, 0, "each sender's packets take the same time");
+    assert_eq!(total.jitter.as_ref().unwrap().max_ns, 0, "each sender's packets have the same transit time");
     assert_eq!(total.flow_inter_arrival.as_ref().unwrap().max_ns, 2000);
     assert_eq!(total.inter_arrival.as_ref().unwrap().min_ns, 200, "of whatever flow");
 }
@@ -120,7 +120,7 @@ fn readers_together_are_one_that_saw_all() {
     assert_eq!(apart.total.latency, together.total.latency);
     assert_eq!(apart.total.flow_inter_arrival, together.total.flow_inter_arrival);
     assert_eq!(apart.sequence, together.sequence);
-    // The very last is missing too, and nobody can know.
+    // The very last is missing too, which cannot be detected.
     assert_eq!(together.sequence.unwrap().lost, Some(89));
     assert_eq!(apart.flows.len(), 4);
     assert_eq!(apart.readers.iter().map(|share| share.packets).sum::<u64>(), 8910);
@@ -182,7 +182,7 @@ fn nothing_is_allocated_for_a_packet() {
     assert_eq!(allocated.count_total, 0);
 }
 
-/// Packets that differ in nothing but their numbers, which follow each other.
+/// Packets that differ only in their consecutive numbers.
 fn rows(script: &[Arrival]) -> impl Iterator<Item = &[Arrival]> {
     script.chunk_by(|one, other| {
         let follows = ProbeHeader { sequence: one.header.sequence.wrapping_add(1), ..one.header };
@@ -211,7 +211,7 @@ fn packets_that_differ_in_nothing_but_their_numbers_are_measured_each() {
                 payload_bytes: 18 + 2 * usize::from(packet > 50),
                 ..arrival(1, port, 0, number, sent, now)
             });
-            // Lost, twice, another sender between.
+            // Lost, duplicate, another sender in between.
             number = number.wrapping_add(1 + u32::from(packet == 33 && batch % 3 == 0));
             if packet == 20 && batch % 4 == 0 {
                 script.push(*script.last().unwrap());
@@ -230,4 +230,38 @@ fn packets_that_differ_in_nothing_but_their_numbers_are_measured_each() {
         assert_eq!(together.total.packets, script.len() as u64);
         assert!(together.sequence.unwrap().duplicates > 10);
     }
+}
+
+#[test]
+fn senders_times_are_put_on_this_hosts_clock_where_a_session_knows_how() {
+    let clocks = std::sync::Arc::<SenderClocks>::default();
+    let mut reader =
+        Collector::new(StatisticsLevel::Time, ReaderPlace::default()).relating(Some(clocks.clone()));
+    let measured = |reader: &mut Collector| {
+        let readings = reader.readings();
+        let both = readings.timed_and_related();
+        (both, reception(&[readings], LatencyMeans::Related).total)
+    };
+    let ahead = |uptime_ns| Some(SenderAhead { uptime_ns, wall_ns: uptime_ns + 7 });
+    // Stream 1's host started 5 s later than ours; nothing is known of stream 2.
+    clocks.set(&[1], ahead(5_000_000_000));
+    reader.add(&arrival(1, 7, 1, 0, 1_000, 5_000_001_300));
+    reader.add(&arrival(2, 7, 2, 0, 1_000, 5_000_001_300));
+    let (both, total) = measured(&mut reader);
+    assert_eq!((both, total.latency.unwrap().max_ns), ([2, 1], 300));
+    // It drifts: what came before keeps the latency that it had.
+    reader.add(&arrival(1, 7, 1, 1, 2_000, 5_000_002_300));
+    clocks.set(&[1, 2], ahead(5_000_000_100));
+    reader.look_at_clocks();
+    reader.add(&arrival(1, 7, 1, 2, 3_000, 5_000_003_300));
+    let by_wall = Arrival { is_sent_by_wall: true, ..arrival(2, 7, 2, 1, 3_000, 5_000_003_300) };
+    reader.add(&by_wall);
+    reader.add_row(&Arrival { arrived_ns: 5_000_003_000, ..arrival(2, 7, 2, 2, 3_000, 0) }, 3);
+    let (both, total) = measured(&mut reader);
+    let latency = total.latency.unwrap();
+    assert_eq!((both, latency.samples, total.before_sent), ([8, 7], 4, 3));
+    assert_eq!((latency.min_ns, latency.max_ns), (193, 300));
+    reader.reset();
+    reader.add(&arrival(1, 7, 1, 3, 4_000, 5_000_004_300));
+    assert_eq!(measured(&mut reader).1.latency.unwrap().max_ns, 200, "clocks are not forgotten");
 }

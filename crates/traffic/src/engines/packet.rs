@@ -1,4 +1,4 @@
-//! Packet sockets: TX_RING past the queueing discipline, and TPACKET_V3 rings of a fanout group.
+//! Packet sockets: TX_RING bypassing the queueing discipline, and TPACKET_V3 rings of a fanout group.
 
 use std::time::Duration;
 
@@ -28,7 +28,10 @@ pub(super) const ENGINE: Engine = Engine {
     name: "packet",
     tx: Some(EngineSide {
         about: "packet sockets (AF_PACKET TX_RING)",
-        switches: &[Switch { name: "qdisc", about: "through the queueing discipline instead of past it" }],
+        switches: &[Switch {
+            name: "qdisc",
+            about: "send through the queueing discipline instead of bypassing it",
+        }],
         is_exclusive: false,
         ladder: &["packet"],
         ladder_of_threads: &["packet"],
@@ -51,14 +54,14 @@ pub(super) const ENGINE: Engine = Engine {
     },
 };
 
-/// Settings of packet sockets that send.
+/// Settings of sending packet sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct PacketSend {
     /// Past the queueing discipline.
     qdisc_bypass: bool,
 }
 
-/// Settings of packet sockets that receive.
+/// Settings of receiving packet sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 struct PacketReceive {
@@ -117,7 +120,7 @@ const STAMPS: &[TimeSource] = &[TimeSource::Kernel, TimeSource::Card];
 impl PacketReceive {
     fn ports(&self, plan: &RxTraffic) -> Result<Vec<PacketRx>, EngineError> {
         let interface = interface_index(plan.interface.as_deref())?;
-        // One group per process: its number only has to differ from other programs' in the namespace.
+        // One group per process: its number must only differ from other programs' in the namespace.
         let fanout = Fanout { group: std::process::id() as u16, mode: FanoutMode::Hash };
         let fanout = (plan.workers > 1).then_some(fanout);
         let by_card = plan.time_source(TimeSource::Kernel, STAMPS) == Some(TimeSource::Card);
@@ -125,7 +128,7 @@ impl PacketReceive {
         let mut options = PacketRxOptions { fanout, stamp, ..PacketRxOptions::on(interface) };
         options.blocks = self.ring_bytes / options.block_bytes;
         if plan.reflect {
-            // The shortest there is: packets are returned when their block is full or this time is over.
+            // The shortest possible: packets are delivered when their block is full or after this time.
             options.retire_after = Duration::from_millis(1);
         }
         (0..plan.workers).map(|_| Ok(PacketRx::open(&options)?)).collect()

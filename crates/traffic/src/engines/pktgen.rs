@@ -37,9 +37,9 @@ pub(super) const ENGINE: Engine = Engine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 struct KernelPktgen {
-    /// Frames handed over before the card is told (`burst`, the driver's `xmit_more`). They are one packet, sent so often.
+    /// Frames passed on before the card is notified (`burst`, the driver's `xmit_more`): copies of one packet.
     burst: u32,
-    /// Times that a packet is sent again before the next one is made (`clone_skb`).
+    /// How often a packet is repeated before the next one is built (`clone_skb`).
     clones: u32,
 }
 
@@ -52,7 +52,7 @@ impl Default for KernelPktgen {
 /// Bytes of the frame check sequence, which sizes of frames include.
 const FCS: usize = 4;
 
-/// How often the generator is asked how far it is.
+/// How often the generator's progress is read.
 const LOOK: Duration = Duration::from_millis(5);
 
 const NEEDS_ROOT: &str = "needs root of the machine, whose files in /proc control it";
@@ -76,7 +76,7 @@ impl TxEngine for KernelPktgen {
     fn why_not(&self, conditions: &Conditions) -> Option<String> {
         conditions.of_frames(|| match conditions {
             Conditions { root: false, .. } => Some(NEEDS_ROOT),
-            Conditions { is_one_size: false, .. } => Some("it makes frames of one size, and sizes vary here"),
+            Conditions { is_one_size: false, .. } => Some("it builds frames of one size, but sizes vary"),
             _ => matches!(PktgenTx::probe(), Err(PortError::NoPktgen { .. })).then_some(NEEDS_MODULE),
         })
     }
@@ -94,14 +94,14 @@ impl TxEngine for KernelPktgen {
             ..pktgen_options(plan, &templates[0], &placement.cpus)?
         };
         let port = placement.inside(|| Ok(PktgenTx::open(&options)?))?;
-        // One worker watches; the work is the kernel threads'.
+        // One worker watches; kernel threads do the work.
         Sender::of_workers(vec![port], placement, move |port, context, published| {
             drive(&port, &job, context, published)
         })
     }
 }
 
-/// The generator as the plan wants it, with a kernel thread per worker.
+/// The generator for the plan, with a kernel thread per worker.
 fn pktgen_options(
     plan: &TxTraffic,
     template: &Template,
@@ -109,10 +109,10 @@ fn pktgen_options(
 ) -> Result<PktgenTxOptions, EngineError> {
     let refused = |reason| Err(EngineError::NotByPktgen { reason });
     if template.mean_frame_size().bytes() != (template.max_frame_len() + FCS) as f64 {
-        return refused("it makes frames of one size");
+        return refused("it builds frames of one size");
     }
     if plan.frames.vlan.len() > 1 {
-        return refused("it makes at most one VLAN tag");
+        return refused("it supports at most one VLAN tag");
     }
     let workers = plan.workers.iter().zip(plan.source_ports()).zip(0u32..);
     let threads = workers.map(|((worker, (first_port, flows)), number)| PktgenThread {
@@ -135,7 +135,7 @@ fn pktgen_options(
     })
 }
 
-/// What a configured generator does.
+/// The work of a configured generator.
 #[derive(Debug, Clone)]
 struct Job {
     payload_bytes: u64,
@@ -154,7 +154,7 @@ fn drive(pktgen: &PktgenTx, job: &Job, context: &WorkerContext, published: &TxPu
         ..TxSnapshot::default()
     };
     let outcome = thread::scope(|scope| {
-        // A new thread is where its maker is: in the interface's namespace.
+        // A new thread inherits the namespace: it is in the interface's.
         let running = scope.spawn(|| pktgen.run());
         let mut watched = Ok(());
         while !running.is_finished() && watched.is_ok() {
@@ -183,7 +183,7 @@ fn drive(pktgen: &PktgenTx, job: &Job, context: &WorkerContext, published: &TxPu
     let end_ns = progress.stopped_ns.max(start_ns);
     let seconds = (end_ns - start_ns) as f64 / 1e9;
     SenderResult {
-        // The kernel keeps its own schedule, and tells only what came of it.
+        // The kernel keeps its own schedule, and reports only the result.
         scheduled: job.rate_pps.map_or(tally.packets, |pps| (pps * seconds).round() as u64),
         tally,
         start_ns,

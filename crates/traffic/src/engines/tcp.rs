@@ -1,4 +1,4 @@
-//! TCP streams of equal messages, for the lab: a packet is a message then.
+//! TCP streams of equal messages, for the lab: a packet is then a message.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub(super) const ENGINE: Engine = Engine {
         about: "TCP streams of equal messages, in the lab",
         switches: &[
             Switch { name: "file", about: "read messages from a file, then write them" },
-            Switch { name: "sendfile", about: "hand messages over from a file (sendfile)" },
-            Switch { name: "zerocopy", about: "hand messages over without a copy (MSG_ZEROCOPY)" },
+            Switch { name: "sendfile", about: "send messages from a file (sendfile)" },
+            Switch { name: "zerocopy", about: "send messages without a copy (MSG_ZEROCOPY)" },
         ],
         is_exclusive: true,
         ladder: &[],
@@ -44,7 +44,7 @@ pub(super) const ENGINE: Engine = Engine {
         about: "TCP streams of equal messages, in the lab",
         switches: &[Switch {
             name: "trunc",
-            about: "take bytes out of the stream without copying them (MSG_TRUNC)",
+            about: "discard bytes of the stream without copying them (MSG_TRUNC)",
         }],
         is_exclusive: false,
         ladder: &["tcp"],
@@ -54,21 +54,21 @@ pub(super) const ENGINE: Engine = Engine {
         },
         with_settings: RxSpec::saved::<TcpStreamReceive>,
     }),
-    // Sockets: what holds of UDP's holds of these.
+    // Sockets: the same conditions as for UDP.
     probe: |_| Vec::new(),
 };
 
 const SWITCHES: [(&str, TcpSend); 3] =
     [("file", TcpSend::ReadWrite), ("sendfile", TcpSend::SendFile), ("zerocopy", TcpSend::ZeroCopy)];
 
-/// Bytes per message of a stream, unless they are asked for.
+/// Bytes per message of a stream, by default.
 const MESSAGE_BYTES: u32 = 65_536;
 
-/// Settings of streams that send.
+/// Settings of sending streams.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 struct TcpStreamSend {
-    /// How messages are handed over.
+    /// How messages are passed to the kernel.
     send: TcpSend,
     /// Bytes per message.
     message_bytes: u32,
@@ -80,7 +80,7 @@ struct TcpStreamSend {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 struct TcpStreamReceive {
-    /// Take bytes out of the stream without copying them (`MSG_TRUNC`).
+    /// Discard bytes of the stream without copying them (`MSG_TRUNC`).
     truncate: bool,
     /// Bytes per message.
     message_bytes: u32,
@@ -155,7 +155,7 @@ impl Messages {
 
 impl Emit for Messages {
     fn batch_size(&self) -> usize {
-        // One clock read for small messages together, and none kept waiting by large ones.
+        // One clock read per group of small messages, and no long wait for large ones.
         if self.message_bytes < 4096 { 64 } else { 4 }
     }
 
@@ -220,10 +220,10 @@ impl RxEngine for TcpStreamReceive {
     }
 }
 
-/// A receiver without data looks up this often, to hear that it shall stop.
+/// A receiver without data wakes up this often to check for a stop.
 const STREAM_WAIT: Duration = Duration::from_millis(20);
 
-/// Reads streams until it shall stop and nothing is left to read.
+/// Reads streams until it must stop and nothing is left to read.
 pub(crate) fn take_streams(port: &mut TcpRx, context: &WorkerContext, published: &RxPublished) -> RxResult {
     let mut meter = Meter::start();
     let mut total = RxSnapshot::default();
@@ -245,5 +245,5 @@ pub(crate) fn take_streams(port: &mut TcpRx, context: &WorkerContext, published:
         published.store(&total);
     };
     let (losses, statistics) = (Vec::new(), Vec::new());
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }

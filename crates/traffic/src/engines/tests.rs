@@ -4,7 +4,7 @@ use crate::engine::{RingOptions, RxOptions, TxOptions};
 
 use super::*;
 
-/// Every label that a row's switches make, one switch at a time and all together.
+/// Every label of a row's switches, one switch at a time and all together.
 fn labels<S>(name: &str, row: &EngineSide<S>) -> Vec<String> {
     let each = row.switches.iter().map(|switch| format!("{name}+{}", switch.name));
     let all = row.switches.iter().fold(name.to_owned(), |label, switch| format!("{label}+{}", switch.name));

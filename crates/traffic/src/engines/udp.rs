@@ -25,7 +25,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "udp",
     tx: Some(EngineSide {
         about: "UDP sockets (sendmmsg)",
-        switches: &[Switch { name: "gso", about: "hand over up to 64 datagrams as one message (UDP GSO)" }],
+        switches: &[Switch { name: "gso", about: "send up to 64 datagrams as one message (UDP GSO)" }],
         is_exclusive: false,
         ladder: &["udp", "udp+gso"],
         ladder_of_threads: &["udp", "udp+gso"],
@@ -35,9 +35,9 @@ pub(super) const ENGINE: Engine = Engine {
     rx: Some(EngineSide {
         about: "UDP sockets (recvmmsg)",
         switches: &[
-            Switch { name: "gro", about: "let the kernel join datagrams of a flow (UDP GRO)" },
+            Switch { name: "gro", about: "let the kernel merge datagrams of a flow (UDP GRO)" },
             Switch { name: "ovfl", about: "read drop counts from packets (SO_RXQ_OVFL)" },
-            Switch { name: "reuseport", about: "a socket per thread instead of one that all share" },
+            Switch { name: "reuseport", about: "one socket per thread instead of a shared one" },
         ],
         is_exclusive: false,
         ladder: &["udp", "udp+gro"],
@@ -58,11 +58,11 @@ pub(super) const ENGINE: Engine = Engine {
     },
 };
 
-/// Settings of UDP sockets that send.
+/// Settings of sending UDP sockets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct UdpSend {
-    /// Hand over up to 64 datagrams as one message.
+    /// Send up to 64 datagrams as one message.
     gso: bool,
     /// `SO_SNDBUF` in bytes, `None` for the system's default.
     send_buffer_bytes: Option<usize>,
@@ -70,15 +70,15 @@ struct UdpSend {
     returns: bool,
 }
 
-/// Settings of UDP sockets that receive.
+/// Settings of receiving UDP sockets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct UdpReceive {
-    /// A socket per worker on the same port (`SO_REUSEPORT`) instead of one that all share.
+    /// One socket per worker on the same port (`SO_REUSEPORT`) instead of a shared one.
     reuse_port: bool,
-    /// Let the kernel join datagrams of a flow.
+    /// Let the kernel merge datagrams of a flow.
     gro: bool,
-    /// Read the drop count from packets (`SO_RXQ_OVFL`) instead of asking for it every few milliseconds.
+    /// Read the drop count from packets (`SO_RXQ_OVFL`) instead of requesting it every few milliseconds.
     drop_counts: bool,
     /// `SO_RCVBUF` in bytes, `None` for the system's default.
     receive_buffer_bytes: Option<usize>,
@@ -113,7 +113,7 @@ impl TxEngine for UdpSend {
         let reason = match (conditions.fits_mtu, conditions.is_one_size) {
             _ if !self.gso => return None,
             (false, _) => NEEDS_MTU,
-            (_, false) => "GSO cuts a message into datagrams of one size, and sizes vary here",
+            (_, false) => "GSO segments a message into datagrams of one size, but sizes vary",
             (true, true) => return None,
         };
         Some(reason.into())
@@ -145,7 +145,7 @@ impl TxEngine for UdpSend {
     }
 }
 
-/// A thread per flow: they sleep until something comes, wherever the workers are pinned to.
+/// A thread per flow: they sleep until packets arrive, regardless of the workers' pinning.
 fn receive_returns(plan: &TxTraffic, senders: &[Stamped<UdpTx>]) -> Result<Receiver, EngineError> {
     let mut ports = Vec::new();
     for sender in senders {
@@ -183,7 +183,7 @@ impl UdpReceive {
             gro: self.gro,
             drop_counts: self.drop_counts,
             batch_size: plan.batch_size,
-            // A reflector needs each datagram's sender, and so does a count of both versions of IP.
+            // A reflector needs each datagram's sender, and so does a count over both IP versions.
             times: times.or((plan.reflect || counts_both).then_some(TimeSource::Loop)),
             receive_buffer_bytes: self.receive_buffer_bytes,
             busy_poll_micros: self.busy_poll_micros,

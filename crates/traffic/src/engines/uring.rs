@@ -1,4 +1,4 @@
-//! UDP sockets through io_uring: batches of sends, and a receive that goes on into provided buffers.
+//! UDP sockets through io_uring: batches of sends, and a multishot receive into provided buffers.
 
 use std::net::Ipv6Addr;
 
@@ -27,7 +27,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "uring",
     tx: Some(EngineSide {
         about: "UDP sockets through io_uring (batches of sends)",
-        switches: &[Switch { name: "sqpoll", about: "a thread of the kernel submits (IORING_SETUP_SQPOLL)" }],
+        switches: &[Switch { name: "sqpoll", about: "a kernel thread submits (IORING_SETUP_SQPOLL)" }],
         is_exclusive: false,
         ladder: &["uring"],
         ladder_of_threads: &["uring"],
@@ -36,7 +36,7 @@ pub(super) const ENGINE: Engine = Engine {
     }),
     rx: Some(EngineSide {
         about: "UDP sockets through io_uring (multishot receive into provided buffers)",
-        switches: &[Switch { name: "reuseport", about: "a socket per thread instead of one that all share" }],
+        switches: &[Switch { name: "reuseport", about: "one socket per thread instead of a shared one" }],
         is_exclusive: false,
         ladder: &["uring"],
         ladder_of_threads: &["uring", "uring+reuseport"],
@@ -50,21 +50,21 @@ pub(super) const ENGINE: Engine = Engine {
     },
 };
 
-/// Settings of rings that send.
+/// Settings of sending rings.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct UringSend {
-    /// A thread of the kernel submits.
+    /// A kernel thread submits.
     sqpoll: bool,
     /// `SO_SNDBUF` in bytes, `None` for the system's default.
     send_buffer_bytes: Option<usize>,
 }
 
-/// Settings of rings that receive.
+/// Settings of receiving rings.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct UringReceive {
-    /// A socket per worker on the same port (`SO_REUSEPORT`) instead of one that all share.
+    /// One socket per worker on the same port (`SO_REUSEPORT`) instead of a shared one.
     reuse_port: bool,
     /// `SO_RCVBUF` in bytes, `None` for the system's default.
     receive_buffer_bytes: Option<usize>,
@@ -129,7 +129,7 @@ impl UringReceive {
             interface: plan.interface.clone(),
             reuse_port: self.reuse_port,
             batch_size: plan.batch_size,
-            // A count of both versions of IP needs each datagram's sender.
+            // A count over both IP versions needs each datagram's sender.
             times: times.or(counts_both.then_some(TimeSource::Loop)),
             receive_buffer_bytes: self.receive_buffer_bytes,
             ..options.socket

@@ -34,7 +34,7 @@ pub(super) const ENGINE: Engine = Engine {
     }),
     rx: Some(EngineSide {
         about: "a program in the driver that counts and drops",
-        switches: &[Switch { name: "generic", about: "behind the driver instead of in it (generic XDP)" }],
+        switches: &[Switch { name: "generic", about: "after the driver instead of in it (generic XDP)" }],
         is_exclusive: false,
         ladder: &["xdp"],
         ladder_of_threads: &["xdp"],
@@ -44,11 +44,11 @@ pub(super) const ENGINE: Engine = Engine {
     probe,
 };
 
-/// Settings of the program that sends.
+/// Settings of the sending program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct XdpSend {}
 
-/// Settings of the program that counts.
+/// Settings of the counting program.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct XdpReceive {
@@ -90,7 +90,7 @@ impl TxEngine for XdpSend {
     }
 }
 
-/// A program that makes packets from the template's recipe.
+/// A program that builds packets from the template's recipe.
 pub(crate) struct LiveFrames {
     port: XdpTx,
     template: Template,

@@ -45,10 +45,7 @@ pub(super) const ENGINE: Engine = Engine {
     }),
     rx: Some(EngineSide {
         about: "AF_XDP sockets, one per queue",
-        switches: &[
-            BUSY_POLL,
-            Switch { name: "sharedumem", about: "one memory for all queues instead of one each" },
-        ],
+        switches: &[BUSY_POLL, Switch { name: "sharedumem", about: "one shared memory for all queues" }],
         is_exclusive: false,
         ladder: &["xsk"],
         ladder_of_threads: &["xsk"],
@@ -63,7 +60,7 @@ pub(super) const ENGINE: Engine = Engine {
     probe,
 };
 
-/// Settings of AF_XDP sockets that send.
+/// Settings of sending AF_XDP sockets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct XskSend {
@@ -71,13 +68,13 @@ struct XskSend {
     busy_poll: bool,
 }
 
-/// Settings of AF_XDP sockets that receive.
+/// Settings of receiving AF_XDP sockets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct XskReceive {
     /// Poll the card from the sockets' own calls, with its interrupts off in between.
     busy_poll: bool,
-    /// One memory for all queues instead of one each.
+    /// One shared memory for all queues.
     shared_umem: bool,
 }
 
@@ -121,8 +118,8 @@ impl TxEngine for XskSend {
 const STAMPS: &[TimeSource] = &[TimeSource::Poll, TimeSource::Program, TimeSource::Card, TimeSource::Loop];
 
 impl XskReceive {
-    /// The queues that sockets are opened on: one per worker, or all of an interface that is measured, whose packets may
-    /// come on any of them.
+    /// The queues that sockets are opened on: one per worker, or all of an interface that is measured, if its packets may
+    /// arrive on any of them.
     fn queues(plan: &RxTraffic, name: &str) -> Result<Vec<u32>, EngineError> {
         let workers = plan.workers as u32;
         if !plan.takes_all_probes() {
@@ -211,7 +208,7 @@ fn probe(link: &Link) -> Vec<Finding> {
     let memory = pages.map(|pages| match pages {
         Pages::Huge => "on huge pages",
         Pages::Normal => {
-            "on normal pages, joined where the kernel can: none is reserved (sysctl vm.nr_hugepages)"
+            "on normal pages, merged if the kernel can: no huge page is reserved (sysctl vm.nr_hugepages)"
         }
     });
     let memory = memory.map(|words| Finding::new("xsk memory", Ok(words)));

@@ -16,10 +16,10 @@ use crate::collect::{Arrival, Collector, LatencyMeans, ReaderPlace, reception};
 use crate::plan::StatisticsPlan;
 use crate::publish::StreamCount;
 
-/// A frame, and when it came.
+/// A frame, and its arrival time.
 type Came = (Vec<u8>, u64);
 
-/// Lends what a script has, batch by batch, and stops its reader after the last.
+/// Lends a script's frames, batch by batch, and stops its reader after the last.
 struct Scripted {
     batches: Vec<Vec<Came>>,
     stop: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ impl RxPort for Scripted {
     }
 }
 
-/// Senders whose frames differ in a way each.
+/// Senders whose frames each differ in one way.
 fn templates() -> Vec<Template> {
     let usual = FrameSpec {
         src_addr: Values::Fixed(Ipv4Addr::new(10, 0, 0, 1).into()),
@@ -80,7 +80,7 @@ fn templates() -> Vec<Template> {
     specs.iter().map(|spec| Template::new(spec).unwrap()).collect()
 }
 
-/// Packets mostly like the one before, in batches: another sender, time, number or frame comes now and then.
+/// Packets mostly like the previous one, in batches: sometimes another sender, time, number or frame.
 fn script(random: &mut fastrand::Rng) -> Vec<Vec<Came>> {
     let templates = templates();
     let (mut sender, mut sent_ns, mut arrived_ns) = (0, 1_000_000_000, 1_000_005_000);
@@ -114,7 +114,7 @@ fn script(random: &mut fastrand::Rng) -> Vec<Vec<Came>> {
     batches
 }
 
-/// The same packets one by one, each read anew.
+/// The same packets one by one, each parsed separately.
 fn one_by_one(level: StatisticsLevel, batches: &[Vec<Came>]) -> (Collector, BTreeMap<u16, StreamCount>) {
     let mut collector = Collector::new(level, ReaderPlace::default());
     let mut streams: BTreeMap<u16, StreamCount> = BTreeMap::new();
@@ -164,7 +164,7 @@ fn packets_counted_together_are_measured_as_one_by_one() {
         let (mut collector, streams) = one_by_one(level, &batches);
         let exact = reception(&[collector.readings()], LatencyMeans::Time);
         let mut found = reception(&got.statistics, LatencyMeans::Time);
-        // Where the test's thread ran.
+        // The CPU of the test's thread.
         (found.total.cpu, found.readers[0].cpu) = (exact.total.cpu, exact.readers[0].cpu);
         assert_eq!(found, exact, "seed {seed}, {level:?}");
         let total = streams.values().copied().fold(StreamCount::default(), StreamCount::plus);

@@ -3,17 +3,23 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    path::Path,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use bpf::{SoftirqWatch, Streams};
 use ledger::{Drivers, HostCounters, Received, host_rx_lines};
-use measure::{Cost, Endpoint, HostSide, LedgerLine, Place, Profile, Trial};
+use measure::{ClockComparison, Cost, Endpoint, HostSide, LedgerLine, Place, Profile, Trial};
 use serde_json::Value;
-use session::{Counts, Joining, Progress, Report, Wanted, WireReport};
+use session::{Counts, HostClock, Joining, Progress, Related, Report, Wanted, WireReport};
 use sys::udp::UdpSink;
-use traffic::{Placement, Receiver, ReceiverPlan, ReceiverResult, RxFacts, RxLayer, RxSnapshot, StreamCount};
+use traffic::{
+    Placement, Receiver, ReceiverPlan, ReceiverResult, RxFacts, RxLayer, RxSnapshot, SenderAhead, StreamCount,
+};
 use wire::StreamTags;
 
 use super::choice::EngineChoice;
@@ -22,12 +28,16 @@ use crate::{
     cpu_time::CpuWatch,
     endpoint::rx_endpoint,
     engines::joined,
+    machine_clock::MachineClock,
     profile::Diagnosis,
     stream_watch::{StreamScope, StreamSeen, StreamWatch, interface_towards},
 };
 
 /// Senders whose packets are counted at the driver at once: each has programs of its own.
 const MOST_WATCHES: usize = 4;
+
+/// Sessions of which the clocks are kept.
+const MOST_COMPARISONS: usize = 64;
 
 /// How long a sender waits for another one that is received by another engine: less than it waits for an answer.
 const TURN_PATIENCE: Duration = Duration::from_secs(3);
@@ -48,6 +58,11 @@ pub(super) struct Counting {
     /// Of the last trial.
     profile: Mutex<Option<Profile>>,
     begun: Mutex<BTreeMap<u64, Begun>>,
+    next_number: AtomicU64,
+    /// Senders' clocks are compared with this one.
+    clock: MachineClock,
+    /// What each session found out about its sender's clock, by its number.
+    comparisons: Mutex<BTreeMap<u64, ClockComparison>>,
 }
 
 /// The engine that receives.
@@ -84,7 +99,7 @@ impl Counting {
         cpus: &[u32],
         (receiver, tags): (Receiver, StreamTags),
         diagnosis: Option<Diagnosis>,
-        (choice, sending): (EngineChoice, SendingTerms),
+        (choice, sending, ptp4l): (EngineChoice, SendingTerms, Option<&Path>),
     ) -> Self {
         let local = receiver.local_address();
         let mut base = plan.clone();
@@ -111,6 +126,9 @@ impl Counting {
             diagnosis: diagnosis.map(Mutex::new),
             profile: Mutex::default(),
             begun: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            clock: MachineClock::kept_by(ptp4l),
+            comparisons: Mutex::default(),
         }
     }
 
@@ -131,6 +149,17 @@ impl Counting {
     pub(super) fn is_broken(&self) -> bool {
         let open = self.open();
         !open.is_changing && open.receiver.as_ref().is_none_or(Receiver::is_finished)
+    }
+
+    /// What sessions found out about senders' clocks.
+    pub(super) fn comparisons(&self) -> Vec<ClockComparison> {
+        self.comparisons.lock().expect("no holder panics").values().cloned().collect()
+    }
+
+    /// Statistics begin anew: what ended before is not among them.
+    pub(super) fn forget_comparisons(&self) {
+        let begun = self.begun.lock().expect("no holder panics");
+        self.comparisons.lock().expect("no holder panics").retain(|number, _| begun.contains_key(number));
     }
 
     pub(super) fn stop(&self) -> Option<ReceiverResult> {
@@ -291,9 +320,28 @@ impl Counts for Counting {
             cpus: CpuWatch::start(self.napi.clone()).ok(),
         };
         let mut begun = self.begun.lock().expect("no holder panics");
-        let number = begun.last_key_value().map_or(0, |(last, _)| last + 1);
+        let number = self.next_number.fetch_add(1, Relaxed);
         begun.insert(number, readings);
         number
+    }
+
+    fn clock(&self) -> Option<&dyn HostClock> {
+        self.with(|receiver| receiver.clocks().is_some())?.then_some(&self.clock)
+    }
+
+    fn relate(&self, begun: u64, related: &Related<'_>) {
+        let ahead = SenderAhead { uptime_ns: related.uptime_ahead_ns, wall_ns: related.wall_ahead_ns };
+        if let Some(clocks) = self.with(|receiver| receiver.clocks().cloned()).flatten() {
+            clocks.set(related.tags, Some(ahead));
+        }
+        let mut comparisons = self.comparisons.lock().expect("no holder panics");
+        comparisons.insert(begun, related.comparison.clone());
+        if comparisons.len() > MOST_COMPARISONS {
+            // The widest bounds stay: they hold for all.
+            let narrowest = comparisons.iter().min_by_key(|(_, one)| one.bound_ns.unwrap_or(u64::MAX));
+            let number = narrowest.map(|(number, _)| *number);
+            number.map(|number| comparisons.remove(&number));
+        }
     }
 
     fn abandon(&self, begun: u64) {
@@ -338,7 +386,8 @@ impl Counts for Counting {
             cpus = began.cpus.and_then(|watch| watch.shares().ok()).unwrap_or_default();
         }
         lines.retain(|line: &LedgerLine| line.packets > 0);
-        Report { delivered, lines, rx: endpoint, cost: Cost::default(), cpus, senders, profile, wire }
+        let clocks = None;
+        Report { delivered, lines, rx: endpoint, cost: Cost::default(), cpus, senders, profile, wire, clocks }
     }
 }
 

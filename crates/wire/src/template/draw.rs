@@ -43,13 +43,13 @@ pub struct Cycle {
     reciprocal: u64,
 }
 
-/// A number that a field holds: a port, a size, or an address as bits.
+/// The number that a field holds: a port, a size, or an address as bits.
 pub trait DrawValue: Copy {
-    /// The number so far from here.
+    /// The number at that distance.
     fn plus(self, distance: u32) -> Self;
 }
 
-/// Which field a value is drawn for; keeps fields with one seed from varying alike.
+/// Which field a value is drawn for; so that fields with the same seed vary independently.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
     SrcAddr,
@@ -62,7 +62,7 @@ pub(crate) enum Field {
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Cycle {
-    /// A cycle of so many packets, 1..=2^32.
+    /// A cycle of `count` packets, 1..=2^32.
     pub(crate) fn new(count: u64) -> Self {
         debug_assert!((1..=1 << 32).contains(&count));
         Self { count, reciprocal: (u64::MAX / count).wrapping_add(1) }
@@ -146,7 +146,7 @@ impl<V: DrawValue> Draw<V> {
         }
     }
 
-    /// Every value, as often as the others when all are equally likely.
+    /// Every value, each as often as it is likely.
     pub fn every(&self) -> impl Iterator<Item = V> + '_ {
         let count = match self {
             Self::Fixed(_) => 1,

@@ -17,7 +17,7 @@ use crate::{
     udp::{self, UdpHeader},
 };
 
-/// A template as plain data, for whoever stamps frames by other means: a BPF program, a card.
+/// A template as plain data, for other means of stamping frames: a BPF program, a card.
 ///
 /// Packet n is [`Recipe::base`] with every draw that is not fixed written to its place, with sequence and
 /// time in the probe header, and with checksums: the sum here plus the words written, folded and complemented.
@@ -44,9 +44,9 @@ pub struct Recipe {
     pub dst_port: Draw<u16>,
     /// Bytes of UDP payload. When it varies, so do the IP and the UDP length.
     pub payload_len: Draw<u32>,
-    /// How the probe header tells the time.
+    /// How the probe header encodes the time.
     pub clock: ProbeClock,
-    /// The sum over the IPv4 header in the base, without its checksum; of nothing for IPv6.
+    /// The sum over the IPv4 header in the base, without its checksum; 0 for IPv6.
     pub ipv4_sum: Checksum,
     /// The sum over the pseudo header and the datagram in the base.
     pub udp_sum: Checksum,
@@ -75,13 +75,13 @@ pub enum AddressDraws {
 const LEAST_FRAME: usize = 60;
 
 impl Recipe {
-    /// Compiles a spec without problems.
+    /// Compiles a spec that has no problems.
     pub(crate) fn new(spec: &FrameSpec) -> Self {
         let payload_len = payload_draw(spec);
         let addresses = AddressDraws::new(spec);
         let src_port = Draw::new(&spec.src_port, |port| port, (Field::SrcPort, spec.stream));
         let dst_port = Draw::new(&spec.dst_port, |port| port, (Field::DstPort, spec.stream));
-        let max_payload_len = payload_len.every().max().expect("a draw has a value") as usize;
+        let max_payload_len = payload_len.every().max().expect("a draw always has a value") as usize;
 
         let between = addresses.fixed_or_zero();
         let (ip_len, ethertype) = match between {
@@ -113,7 +113,7 @@ impl Recipe {
         recipe
     }
 
-    /// The length of a frame with so much payload, without FCS.
+    /// The length of a frame with that much payload, without FCS.
     #[inline]
     pub fn frame_len(&self, payload_len: u32) -> usize {
         (self.payload_at + payload_len as usize).max(LEAST_FRAME)

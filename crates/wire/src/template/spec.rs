@@ -18,49 +18,49 @@ use crate::{
     vlan::VlanTag,
 };
 
-/// The packets of a run. Fields that vary all take their next value with every packet, in step.
+/// The packets of a run. All varying fields take their next value with every packet.
 ///
-/// The default is one flow between the two benchmarking networks' first hosts (RFC 2544 appendix C.2.2), to
-/// the discard port, of smallest frames.
+/// The default is one flow of minimum-size frames between the two benchmarking networks' first hosts (RFC 2544 appendix C.2.2), to
+/// the discard port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FrameSpec {
-    /// The station they are from.
+    /// Source MAC address.
     pub src_mac: MacAddr,
-    /// The station they are for.
+    /// Destination MAC address.
     pub dst_mac: MacAddr,
     /// VLAN tags, outermost first, at most two.
     pub vlan: Vec<VlanTag>,
-    /// The hosts they are from.
+    /// Source addresses.
     pub src_addr: Values<IpAddr>,
-    /// The hosts they are for.
+    /// Destination addresses.
     pub dst_addr: Values<IpAddr>,
-    /// The ports they are from.
+    /// Source ports.
     pub src_port: Values<u16>,
-    /// The ports they are for.
+    /// Destination ports.
     pub dst_port: Values<u16>,
     /// Time to live or hop limit.
     pub ttl: u8,
     /// Differentiated services code point, 0..=63.
     pub dscp: u8,
-    /// How the probe header tells the time.
+    /// How the probe header encodes the time.
     pub clock: ProbeClock,
-    /// By which a receiver tells senders apart. Two streams draw different random values from one seed.
+    /// Distinguishes senders at the receiver. Two streams draw different random values from one seed.
     pub stream: u16,
     /// Their sizes.
     pub sizes: Sizes,
 }
 
-/// Why frames cannot be made so.
+/// Why such frames cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// More tags than a frame can have here.
-    #[error("{count} VLAN tags: at most two are possible")]
+    /// More tags than supported.
+    #[error("{count} VLAN tags: at most two are supported")]
     VlanTags {
-        /// Tags asked for.
+        /// Tags requested.
         count: usize,
     },
-    /// IPv4 to IPv6 or the other way.
+    /// Addresses of two IP versions.
     #[error("source {src} and destination {dst} are of different IP versions")]
     IpVersions {
         /// A source address.
@@ -71,29 +71,29 @@ pub enum SpecError {
     /// 6 bits.
     #[error("DSCP {dscp} is out of range: from 0 to 63 (46 is expedited forwarding)")]
     Dscp {
-        /// The code point asked for.
+        /// The requested code point.
         dscp: u8,
     },
-    /// A group as source.
+    /// A group address as source.
     #[error("source MAC {mac} is a group address: its first byte must be even")]
     SourceMac {
-        /// The address asked for.
+        /// The requested address.
         mac: MacAddr,
     },
-    /// A size that the headers do not allow.
+    /// A size that does not fit the headers.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// The common mix is of frames.
+    /// IMIX is a mix of frame sizes.
     #[error("imix is a mix of frame sizes: give it as frame size, not as payload")]
     ImixPayload,
-    /// The tag stands behind the probe header.
+    /// The tag follows the probe header.
     #[error(
-        "a payload of {payload} bytes has no room for the stream tag {stream}: from 18 bytes of payload on, or stream 0"
+        "a payload of {payload} bytes has no room for the stream tag {stream}: use at least 18 bytes of payload, or stream 0"
     )]
     NoRoomForStream {
         /// The smallest payload of the run.
         payload: u32,
-        /// The tag asked for.
+        /// The requested tag.
         stream: u16,
     },
 }
@@ -104,7 +104,7 @@ impl FrameSpec {
         Layers { ipv6: self.src_addr.first().is_ipv6(), vlan_tags: self.vlan.len() as u32 }
     }
 
-    /// Everything that keeps these frames from being made; none when [`Template::new`](crate::Template::new)
+    /// All problems of this spec; none when [`Template::new`](crate::Template::new)
     /// will succeed.
     pub fn problems(&self) -> Vec<SpecError> {
         let (src, dst) = (self.src_addr.first(), self.dst_addr.first());
@@ -125,7 +125,7 @@ impl FrameSpec {
         if matches!(&self.sizes, Sizes::Payload(mix) if *mix == SizeMix::imix()) {
             problems.push(SpecError::ImixPayload);
         }
-        // What the headers take is only known when they are right.
+        // The headers' length is known only when they are valid.
         if problems.is_empty()
             && let Err(problem) = self.check_sizes()
         {
@@ -134,7 +134,7 @@ impl FrameSpec {
         problems
     }
 
-    /// The UDP payload that a size of [`FrameSpec::sizes`] comes to.
+    /// The UDP payload for a size of [`FrameSpec::sizes`].
     pub(crate) fn payload_of(&self, bytes: u32) -> Result<u32, SizeError> {
         match self.sizes {
             Sizes::Frame(_) => FrameSize::new(bytes)?.payload(self.layers()),
@@ -144,7 +144,7 @@ impl FrameSpec {
 
     fn check_sizes(&self) -> Result<(), SpecError> {
         let (Sizes::Frame(mix) | Sizes::Payload(mix)) = &self.sizes;
-        // A range is right when its ends are.
+        // A range is valid when its ends are.
         let sizes = match mix {
             SizeMix::Values(Values::Fixed(bytes)) => vec![*bytes],
             SizeMix::Values(Values::Increment { span, .. } | Values::Random { span, .. }) => {

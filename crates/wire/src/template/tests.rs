@@ -155,7 +155,7 @@ fn all_problems_are_told_at_once() {
     assert_eq!(
         problems,
         [
-            "3 VLAN tags: at most two are possible",
+            "3 VLAN tags: at most two are supported",
             "source 198.18.0.1 and destination ::1 are of different IP versions",
             "DSCP 64 is out of range: from 0 to 63 (46 is expedited forwarding)",
             "source MAC ff:ff:ff:ff:ff:ff is a group address: its first byte must be even",
@@ -178,7 +178,7 @@ fn sizes_that_cannot_be_are_refused_wherever_they_stand() {
     assert!(refused(payloads("random:15-20"), 0).starts_with("payload 15 is out of range"));
     assert_eq!(
         refused(payloads("17"), 3),
-        "a payload of 17 bytes has no room for the stream tag 3: from 18 bytes of payload on, or stream 0"
+        "a payload of 17 bytes has no room for the stream tag 3: use at least 18 bytes of payload, or stream 0"
     );
     let v6 = FrameSpec {
         src_addr: "::1".parse().unwrap(),
@@ -188,7 +188,7 @@ fn sizes_that_cannot_be_are_refused_wherever_they_stand() {
     };
     assert_eq!(
         Template::new(&v6).unwrap_err().to_string(),
-        "a frame of 64 bytes leaves 0 bytes of UDP payload, and the probe header needs 16: the smallest is 82"
+        "a frame of 64 bytes leaves 0 bytes of UDP payload, but the probe header needs 16: use at least 82"
     );
 }
 

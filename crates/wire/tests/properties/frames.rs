@@ -1,4 +1,4 @@
-//! What a template builds is what a parser reads, ours and another.
+//! Our parser and another one read what a template builds.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// Makes a packet from what [`Recipe`] and [`Draw`] document, and from nothing else.
+/// Makes a packet only from what [`Recipe`] and [`Draw`] document.
 fn by_recipe(recipe: &Recipe, n: u32, time_ns: u64) -> Vec<u8> {
     let mut frame = recipe.base.clone();
     let (mut ipv4_sum, mut udp_sum) = (recipe.ipv4_sum, recipe.udp_sum);

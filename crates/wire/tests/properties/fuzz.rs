@@ -7,10 +7,10 @@ use wire::{FrameSpec, PcapWriter, Template};
 #[expect(unreachable_pub, reason = "the fuzz crate exports them")]
 mod bodies;
 
-/// A frame to begin with, some of its bytes changed: random bytes alone never get past the EtherType.
+/// A frame to start from, some of its bytes changed: random bytes alone never get past the EtherType.
 fn nearly_frames() -> impl Strategy<Value = Vec<u8>> {
     let frame = crate::specs::spec().prop_map(|spec: FrameSpec| {
-        let template = Template::new(&spec).expect("the specs can be made");
+        let template = Template::new(&spec).expect("the specs are valid");
         let mut frame = vec![0; template.max_frame_len()];
         template.stamp_frame(&mut frame, 0, 0);
         frame

@@ -1,4 +1,4 @@
-//! Rules that hold for all frames, texts and bytes, on random ones.
+//! Rules that hold for all frames, texts and bytes, checked on random ones.
 
 mod frames;
 mod fuzz;

@@ -1,4 +1,4 @@
-//! Random specs of frames that can be made.
+//! Random valid specs of frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

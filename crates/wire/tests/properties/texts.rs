@@ -1,4 +1,4 @@
-//! What prints reads back, for every type with a text.
+//! Every type with a text form reads back what it prints.
 
 use std::{fmt, str::FromStr};
 
@@ -23,7 +23,7 @@ where
     Ok(())
 }
 
-/// What reads prints as a text that reads the same, and nothing panics.
+/// Text that parses prints as text that parses the same, and nothing panics.
 fn any_text<T>(text: &str) -> Result<(), TestCaseError>
 where
     T: FromStr<Err: fmt::Display> + fmt::Display + fmt::Debug + PartialEq,
@@ -109,7 +109,7 @@ proptest! {
     }
 }
 
-/// Any text, and texts from pieces of the grammars, which get further.
+/// Any text, and texts from pieces of the grammars, which get further into the parser.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "inc:",

@@ -83,7 +83,7 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "The apu4d4 document's figures (kpps, i211 at 1 Gb/s, 4 x 1 GHz) beside this machine's")?;
     writeln!(
         out,
-        "{:<38} {:>9} {:>7} {:>9} {:>8} {:>6} {:>6} {:>12}  {:>5} {:>5} {:>7}  by queue",
+        "{:<38} {:>9} {:>7} {:>9} {:>8} {:>6} {:>6} {:>12} {:>9}  {:>5} {:>5} {:>7}  by queue",
         "row",
         "published",
         "of 1st",
@@ -92,6 +92,7 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
         "of 1st",
         "lost",
         "interrupts/s",
+        "a packet",
         "user",
         "sys",
         "softirq"
@@ -99,14 +100,14 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_row(row: &Apu4d4Row, first: Option<&Apu4d4Row>, out: &mut impl Write) -> io::Result<()> {
-    let (least, most) = row.step.published_kpps;
+    let (least, most) = row.step.published_kpps();
     let published = if least == most { format!("{least}") } else { format!("{least}-{most}") };
     let (ratio, published_ratio) = row.ratio_to(first.unwrap_or(row));
     let busy = |part: fn(&measure::CpuShare) -> f64| row.cpus.iter().map(part).sum::<f64>() * 100.0;
     let shares: Vec<String> = row.queue_shares.iter().map(|share| format!("{:.0}%", share * 100.0)).collect();
     writeln!(
         out,
-        "{:<38} {:>9} {:>7.2} {:>9.1} {:>8.1} {:>6.2} {:>5.1}% {:>12.0}  {:>4.0}% {:>4.0}% {:>6.0}%  {}",
+        "{:<38} {:>9} {:>7.2} {:>9.1} {:>8.1} {:>6.2} {:>5.1}% {:>12.0} {:>9.3}  {:>4.0}% {:>4.0}% {:>6.0}%  {}",
         row.step.name,
         published,
         published_ratio,
@@ -115,6 +116,7 @@ fn write_row(row: &Apu4d4Row, first: Option<&Apu4d4Row>, out: &mut impl Write) -
         ratio,
         (1.0 - row.delivered_pps / row.sent_pps.max(1.0)) * 100.0,
         row.interrupts_per_s,
+        row.interrupts_per_packet(),
         busy(|cpu| cpu.user_ratio),
         busy(|cpu| cpu.system_ratio),
         busy(|cpu| cpu.softirq_ratio),

@@ -1,9 +1,9 @@
 //! `linerate bench --exact`: the ladder in an emulated machine that counts instructions.
 
-use bench::{ExactError, ExactKernel, ExactPlan, run_exact, words_inside};
+use bench::{BesideError, ExactError, ExactKernel, ExactPlan, run_exact, words_beside, words_inside};
 use lab::{Kernel, VmError};
 use measure::Origin;
-use sys::signal;
+use sys::{cpu, signal};
 
 use crate::{
     access::gain_access,
@@ -44,9 +44,15 @@ fn plan(args: &BenchArgs) -> ExactPlan {
         kernels,
         card: asked.card,
         ladders: vec![words_inside(words)],
+        beside: asked.beside_ns.then(|| words_beside(words, first_cpu())),
         program: None,
         time_limit_s: TIME_LIMIT_S,
     }
+}
+
+/// The first that this process may use.
+fn first_cpu() -> u32 {
+    cpu::allowed().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0)
 }
 
 fn explain(error: &ExactError) -> Failure {
@@ -55,6 +61,7 @@ fn explain(error: &ExactError) -> Failure {
             .hint("linerate lab vm --get --kernel 6.1 (or 6.12, latest) downloads it, once"),
         ExactError::Inside { status: 2, .. } => Failure::of(Status::Usage, error),
         ExactError::Inside { status: 3, .. } => Failure::of(Status::Missing, error),
+        ExactError::Beside(BesideError::Failed { status: 3, .. }) => Failure::of(Status::Missing, error),
         ExactError::Interrupted => Failure::of(Status::GoalMissed, error),
         _ => Failure::of(Status::Refused, error),
     }

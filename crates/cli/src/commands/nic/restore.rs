@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use nic::{Card, Entry, Journal, Restored, Saved, SessionError, restore, restore_killed};
+use nic::{Card, Entry, Journal, Restored, Saved, SessionError, restore, restore_killed, restore_lent};
 use serde::Serialize;
 
 use super::card::{refused, session_failure};
@@ -27,6 +27,12 @@ enum Which {
 pub(crate) fn run(args: &RestoreArgs) -> Result<bool, Failure> {
     let state = state_folder();
     let failure = |error: SessionError| session_failure(&error);
+    if !args.dry_run {
+        for lent in restore_lent(&state).map_err(failure)? {
+            let (count, down) = (lent.addresses.len(), if lent.set_down { " and set down" } else { "" });
+            eprintln!("{}: {count} addresses removed{down}, left by {}", lent.interface, lent.owner);
+        }
+    }
     let (journals, running): (Vec<Journal>, Vec<Journal>) =
         Journal::all(&state).map_err(failure)?.into_iter().partition(|journal| !is_running(journal));
     let was_killed = |journal: &Journal| journal.newest().is_some_and(Entry::was_killed);

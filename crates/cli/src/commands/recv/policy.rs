@@ -107,6 +107,7 @@ impl PolicyPlan {
         Policy {
             admission: Admission::of(self.networks.clone()),
             most_pps: self.max_rate_pps,
+            ptp4l: args.measure.ptp4l.clone(),
             key: self.key.clone(),
             engines: EngineChoice {
                 allowed: self.allow_engines.clone(),

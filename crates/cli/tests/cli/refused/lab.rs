@@ -10,11 +10,11 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["unknown kernel '5.10': expected 6.1, 6.12 or latest"],
     ),
     (&["lab", "vm", "--pair", "i40e", "--", "true"], 2, &["unknown card 'i40e': expected"]),
-    (&["lab", "vm", "--pair", "virtio:x", "--", "true"], 2, &["no number of queues: x", "virtio:4"]),
+    (&["lab", "vm", "--pair", "virtio:x", "--", "true"], 2, &["'x' is not a number of queues", "virtio:4"]),
     (
         &["lab", "vm", "--pair", "virtio:99", "--pair", "igb:2", "--", "true"],
         2,
-        &["1 to 16 queues by choice where it is virtio, not 99 of virtio", "not 2 of igb"],
+        &["from 1 to 16, not to 99 for virtio", "not to 2 for igb"],
     ),
     (
         &["lab", "vm", "--wire", "igb", "--", "true"],

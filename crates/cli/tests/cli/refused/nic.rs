@@ -19,7 +19,7 @@ pub(crate) const REFUSED: &[Refused] = &[
             "::2",
         ],
         2,
-        &["a hash key has 40 or 52 bytes, not 2"],
+        &["a hash key must have 40 or 52 bytes, not 2"],
     ),
     (
         &[
@@ -48,7 +48,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["nic", "flow", "lo", "--src", "10.0.0.1", "--dst", "10.0.0.2"],
         3,
-        &["nothing can be predicted on lo: its driver has no indirection table"],
+        &["cannot predict queues on lo: its driver has no indirection table"],
     ),
     (&["nic", "watch", "lo", "--count", "0"], 2, &["0 is not in 1.."]),
     (&["nic", "watch", "lo", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
@@ -62,11 +62,11 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["nic", "restore", "lo", "--killed"], 4, &["no saved settings for lo"]),
     (&["nic", "restore", "lo", "--dry-run"], 4, &["no saved settings for lo"]),
     (&["nic", "apply", "lo"], 2, &["--set"]),
-    (&["nic", "apply", "lo", "--set", "ring"], 2, &["'ring' is no setting: write KIND.NAME=VALUE"]),
+    (&["nic", "apply", "lo", "--set", "ring"], 2, &["'ring' is not a setting: write KIND.NAME=VALUE"]),
     (
         &["nic", "apply", "lo", "--set", "ring.rx=5", "--set", "wings.span=2"],
         2,
-        &["lo has no setting ring.rx", "there is no setting 'wings.span'", "hint:  linerate nic show"],
+        &["lo has no setting ring.rx", "unknown setting 'wings.span'", "hint:  linerate nic show"],
     ),
     (&["nic", "apply", "lo", "--plan", "/nonexistent"], 4, &["cannot read /nonexistent", "hint:  a plan is"]),
     (&["nic", "restore", "lo"], 4, &["no saved settings for lo"]),

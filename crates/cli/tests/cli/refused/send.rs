@@ -81,7 +81,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["send", "127.0.0.1", "--flows", "0"], 2, &["'0' is no number of flows: write 1 to"]),
     (&["send", "127.0.0.1", "--duration", "0s"], 2, &["'0s' is no time: write for example 10s"]),
     (&["send", "127.0.0.1", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
-    (&["send", "127.0.0.1", "--rate", NINES], 2, &["more than 1e15 a second: write for example 100kpps"]),
+    (&["send", "127.0.0.1", "--rate", NINES], 2, &["at most 1e15 a second: write for example 100kpps"]),
     (&["send", "127.0.0.1", "--flows", NINES], 2, &["is no number of flows"]),
     (&["send", "127.0.0.1", "--count", "0"], 2, &["0 is not in 1.."]),
     (&["send", "--write-pcap", "/tmp/x.pcap"], 2, &["--count"]),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bytes of a message on a little-endian machine, written out; the kernel speaks the machine's own order.
+/// Bytes of a message on a little-endian machine, written out; the kernel uses the machine's byte order.
 #[cfg(target_endian = "little")]
 #[test]
 fn a_request_is_laid_out_as_linux_netlink_h_says() {
@@ -97,7 +97,7 @@ fn attributes_are_found_with_their_flag_bits_ignored() {
     assert_eq!(Attributes(&bytes).text(1).unwrap(), "one");
     assert_eq!(Attributes(&bytes).u32(2), Some(7));
     assert_eq!(Attributes(&bytes).find(3), None);
-    assert_eq!(Attributes(&bytes).u32(1), None, "three bytes are no number");
+    assert_eq!(Attributes(&bytes).u32(1), None, "three bytes are not a number");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 
 const BLOCK_BYTES: usize = 4096;
 const BLOCKS: usize = 3;
-/// Where the kernel puts a frame behind its header, and the room it leaves in front: `tpacket_rcv`.
+/// The kernel's offset of a frame after its header, and the headroom: `tpacket_rcv`.
 const MAC: u16 = 82;
 
 fn ring() -> RxRing {
@@ -14,7 +14,7 @@ fn ring() -> RxRing {
     RxRing::over(Memory::anonymous(layout.bytes()).unwrap(), layout)
 }
 
-/// What the kernel writes in front of a packet.
+/// The kernel's header of a packet.
 #[derive(Clone, Copy)]
 struct Written {
     next: u32,
@@ -35,7 +35,7 @@ fn plain(frame: &[u8]) -> Written {
 #[derive(Default)]
 struct Kernel {
     block: usize,
-    /// Whether it refused packets and says so.
+    /// Whether it dropped packets and reports that.
     is_losing: bool,
 }
 
@@ -129,7 +129,7 @@ fn a_full_ring_loses_packets_and_none_that_it_holds() {
     }
     assert_eq!(read(&mut ring).0, None);
     assert!(kernel.write(&mut ring, &[(plain(&[5; 60]), &[5; 60])]));
-    assert!(read(&mut ring).0.unwrap().losing, "the next block tells");
+    assert!(read(&mut ring).0.unwrap().losing, "the next block reports it");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn what_points_outside_of_the_block_is_malformed() {
         let (read_block, seen) = read(&mut ring);
         assert_eq!(read_block, Some(BlockRead { packets: 1, malformed: true, losing: false }), "{why}");
         assert_eq!(seen.len(), 1, "{why}");
-        assert!(kernel.write(&mut ring, &[(good, &frame)]), "the ring goes on");
+        assert!(kernel.write(&mut ring, &[(good, &frame)]), "the ring continues");
         assert_eq!(read(&mut ring).1.len(), 1);
     }
     for (packets, first) in [(1, block - 1), (1, block), (1, u32::MAX), (1, 0), (1, 47)] {
@@ -220,7 +220,7 @@ proptest! {
     ) {
         let mut ring = ring();
         ring.memory.bytes_mut(0, BLOCK_BYTES).copy_from_slice(&bytes);
-        // Small numbers here and there get further than noise.
+        // Scattered small numbers get further than noise.
         words.iter().for_each(|&(at, value)| ring.memory.store(at * 4, value));
         let mut kernel = Kernel::default();
         kernel.close(&ring, packets, BLOCK_HEADER as u32);

@@ -84,14 +84,14 @@ fn a_completion_of_a_frame_that_was_not_sent_is_counted_and_makes_no_frame() {
 }
 
 #[test]
-#[should_panic(expected = "0..0 is no packet in a frame of 2048 bytes")]
+#[should_panic(expected = "0..0 is not a packet in a frame of 2048 bytes")]
 fn a_packet_without_bytes_is_our_bug() {
     let Sending { mut queue, mut free, .. } = sending(4);
     let _ = queue.push(free.pop().unwrap(), 0);
 }
 
 #[test]
-#[should_panic(expected = "0..2049 is no packet in a frame of 2048 bytes")]
+#[should_panic(expected = "0..2049 is not a packet in a frame of 2048 bytes")]
 fn a_packet_longer_than_its_frame_is_our_bug() {
     let Sending { mut queue, mut free, .. } = sending(4);
     let _ = queue.push(free.pop().unwrap(), 2049);
@@ -224,7 +224,7 @@ proptest! {
         for (step, address, len) in steps {
             match step {
                 0 | 1 => if let Some(frame) = free.pop() {
-                    // Full only after a lie: the kernel returned a frame that it had not taken.
+                    // The ring can only be full after a lie: the kernel returned a frame that it had not taken.
                     queue.refill(frame).unwrap_or_else(|frame| free.push(frame));
                     queue.publish();
                 },
@@ -236,7 +236,7 @@ proptest! {
                 {
                     held.push_front(address);
                 },
-                // A lie now and then: any address, any length.
+                // An occasional lie: any address, any length.
                 4 => { rx.give(Descriptor { address: address % (2048 * 10), len: len % 4096 }); }
                 _ => while let Some(Received { frame, range }) = queue.pop() {
                     prop_assert!(range.end <= umem.bytes(&frame).len());

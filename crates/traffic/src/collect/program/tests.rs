@@ -12,7 +12,7 @@ use wire::{PROBE_LEN, ProbeClock, ProbeHeader, StreamTags};
 use super::*;
 use crate::collect::{Arrival, Collector, LatencyMeans, reception};
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a printed skip; a failure when everything is required.
 fn lab() -> Option<Lab> {
     testing::root_lab(&LabPlan::default(), "XDP needs root")
 }
@@ -27,7 +27,7 @@ struct Scripted {
     arrived_ns: u64,
 }
 
-/// Two senders, one with two flows; losses, duplicates, overtaken and late packets, a start anew, short and very long
+/// Two senders, one with two flows; losses, duplicates, overtaken and late packets, a restart, short and very long
 /// times, packets that leave and arrive together.
 fn script() -> Vec<Scripted> {
     let mut script = Vec::new();
@@ -60,7 +60,7 @@ fn script() -> Vec<Scripted> {
         }
     }
     script.push(Scripted { arrived_ns: now + 9_000_000_000, number: 1500, ..script[script.len() - 1] });
-    // Some are overtaken, by a few or by many.
+    // Some are reordered, by a few or by many.
     let packets = script.len();
     for at in (100..packets - 400).step_by(97) {
         let arrived_ns = script[at..at + 12].iter().map(|one| one.arrived_ns).collect::<Vec<_>>();
@@ -97,7 +97,7 @@ fn the_program_and_user_space_find_the_same_in_the_same_packets() {
         let script = script();
         let mut collector = Collector::new(StatisticsLevel::Time, ReaderPlace::default());
         tx.run(|| {
-            // One CPU receives: that which sends.
+            // One CPU receives: the sending one.
             sys::cpu::pin_to(sys::cpu::allowed().unwrap()[0]).unwrap();
             let sockets = [0; 3].map(|port| UdpSocket::bind(SocketAddr::new(address(tx), port)).unwrap());
             for one in &script {
@@ -160,7 +160,7 @@ fn packets_with_tags_of_no_stream_are_foreign_to_the_program() {
     tx.run(|| {
         let socket = UdpSocket::bind((tx.ipv4()[0], 0)).unwrap();
         for sequence in 0..10 {
-            // Streams 0 to 3 are known; 4, 5 and whatever 1 and 0x8000 stand for are not.
+            // Streams 0 to 3 are known; 4, 5 and the streams of tags 1 and 0x8000 are not.
             let known = (0..4).map(|stream| tags.tag(stream));
             for stream in known.chain([tags.tag(4), tags.tag(5), 1, 0x8000]) {
                 let mut payload = [0; 18];
@@ -185,7 +185,7 @@ fn packets_with_tags_of_no_stream_are_foreign_to_the_program() {
         measured.iter().flat_map(|cpu| &cpu.senders).map(|sender| tags.stream(sender.stream)).collect();
     streams.sort_unstable();
     streams.dedup();
-    assert_eq!(streams, [0, 1, 2, 3], "a stranger takes no place in the table");
+    assert_eq!(streams, [0, 1, 2, 3], "a stranger takes no entry of the table");
 }
 
 fn assert_same(program: &ReceptionStatistics, user: &ReceptionStatistics) {

@@ -1,4 +1,4 @@
-//! Receivers whose program in the kernel counts or measures: the worker only reads what it wrote.
+//! Receivers whose BPF program counts or measures: the worker only reads its maps.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
     worker::{Meter, WorkerContext},
 };
 
-/// Attaches the program that does what the plan asks for, and starts the worker that reads it.
+/// Attaches the program for the plan, and starts the worker that reads it.
 pub(super) fn start(
     plan: &RxTraffic,
     mode: XdpMode,
     context: &RxContext<'_>,
 ) -> Result<Receiver, EngineError> {
-    let &RxContext { placement, tags, returns } = context;
+    let &RxContext { placement, tags, returns, .. } = context;
     let level = plan.statistics.map(|statistics| statistics.level);
     let at = (context, plan.local);
     if returns.is_some() || level > Some(StatisticsLevel::Counter) {
@@ -53,7 +53,7 @@ pub(super) fn start(
         };
         Ok(XdpRx::open(link.index, mode, &options)?)
     })?;
-    // The counting and all work happen in softirq, wherever that runs; the worker only reads the counters.
+    // All work happens in softirq, on any CPU; the worker only reads the counters.
     Receiver::of_workers(vec![port], at, level.is_some(), move |port, context, output| {
         watch_counts(&port, level, context, output)
     })
@@ -95,10 +95,10 @@ fn open_meter(
     Ok((port, stamp))
 }
 
-/// How often a program's counters are read: they grow by themselves.
+/// How often a program's counters are read.
 const COUNTS_EVERY_NS: u64 = 10_000_000;
 
-/// Publishes what the program in the kernel counts.
+/// Publishes the BPF program's counts.
 fn watch_counts(
     port: &XdpRx,
     level: Option<StatisticsLevel>,
@@ -151,10 +151,10 @@ fn watch_counts(
         (error, _) => (Vec::new(), error),
     };
     let losses = Vec::new();
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }
 
-/// What was counted before the last time that somebody wanted it to begin anew: the program's counters go on.
+/// The counts at the last reset: the program's counters continue.
 #[derive(Default)]
 struct Counted {
     cpus: Vec<Counts>,
@@ -184,22 +184,22 @@ impl Counted {
     }
 }
 
-/// No CPU has seen a packet: that too is an answer.
+/// No CPU has seen a packet: a valid result.
 fn no_packets(level: StatisticsLevel) -> Readings {
     let readings = Collector::new(level, ReaderPlace::default()).readings();
     Readings { stamp: TimeSource::Program, ..readings }
 }
 
-/// What the plan wants of a program that measures.
+/// The plan's settings for a measuring program.
 struct Asked<'r> {
-    /// `None`: only packets sent back.
+    /// `None`: only returned packets.
     level: Option<StatisticsLevel>,
     stamp: TimeSource,
     tags: StreamTags,
     returns: Option<&'r ReturnList>,
 }
 
-/// Publishes what the program in the kernel measures.
+/// Publishes the BPF program's measurements.
 fn watch_meter(
     port: &mut XdpMeter,
     &Asked { level, stamp, tags, returns }: &Asked<'_>,
@@ -210,7 +210,7 @@ fn watch_meter(
     let mut total = RxSnapshot::default();
     let (mut first_ns, mut last_ns) = (None, None);
     let mut error = None;
-    // What was measured before it was measured anew: the counters go on.
+    // The measurements at the last reset: the counters continue.
     let mut before = RxSnapshot::default();
     let mut streams_before = [StreamCount::default(); STREAMS];
     let mut returned_before = 0;
@@ -238,7 +238,7 @@ fn watch_meter(
                 (Vec::new(), Vec::new())
             });
             if then == AfterReading::Reset {
-                // What was taken, and nothing else: packets come between two calls.
+                // Exactly what was read: packets arrive between two calls.
                 for cpu in &measured {
                     let streams = cpu.senders.iter().map(|of| (of.stream, of.packets, of.payload_bytes));
                     add_streams(&streams.collect::<Vec<_>>(), tags, &mut streams_before);
@@ -281,7 +281,7 @@ fn watch_meter(
         (error, _) => (Vec::new(), error),
     };
     let losses = Vec::new();
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }
 
 fn publish_streams(sums: &[StreamCount; STREAMS], published: &RxPublished) {
@@ -290,7 +290,7 @@ fn publish_streams(sums: &[StreamCount; STREAMS], published: &RxPublished) {
     }
 }
 
-/// Packets and payload bytes by tag, as the program has them.
+/// Packets and payload bytes by tag, from the program.
 fn add_streams(by_tag: &[(u16, u64, u64)], tags: StreamTags, sums: &mut [StreamCount; STREAMS]) {
     for (tag, packets, payload_bytes) in by_tag {
         if let Some(sum) = sums.get_mut(usize::from(tags.stream(*tag))) {

@@ -1,16 +1,18 @@
 //! `make exact`: what linerate itself executes per packet, counted, against the values of `benches/exact.toml`.
 //!
-//! Two kinds of values: hot functions, each in a loop in an emulated machine, and workers, as the user-space instructions
-//! of the ladder's threads by engine and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
+//! Three kinds of values: hot functions, each in a loop in an emulated machine (`loops.rs`); programs in the kernel and bare
+//! loops around ports, likewise (`kernel.rs`); and workers, as the user-space instructions of the ladder's threads by engine
+//! and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
 //! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or
 //! kernel; 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
 
+mod counted;
+mod kernel;
+mod loops;
+
 use std::{
-    env,
-    error::Error,
-    fs,
-    hint::black_box,
-    io,
+    collections::BTreeMap,
+    env, fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     thread,
@@ -21,14 +23,11 @@ use bench::{
     ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact, words_inside,
     write_exact_tables,
 };
-use filter::{Filter, FilterSet};
+use counted::{Counted, Outcome, Part};
 use lab::{Accel, Kernel, VmPlan, VmStatus};
-use measure::{Histogram, Machine, Origin, SequenceTracker, Start};
+use measure::{Instructions, Machine, Origin, Start};
 use sys::counting::{Mark, mark};
 use trial::{CountNames, read_counts};
-use wire::{Addresses, FlowKey, FrameSpec, HashFields, PROTOCOL_UDP, RssKey, Template, Toeplitz, UdpFrame};
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// In the environment of this program in the machine.
 const INSIDE: &str = "LINERATE_EXACT_LOOPS";
@@ -40,9 +39,11 @@ const NOT_COUNTED: u8 = 4;
 /// The table of the file for how this program was built.
 const BUILD: &str = if cfg!(debug_assertions) { "tests" } else { "release" };
 
-/// Each loop is counted at these numbers of rounds, and so often.
-const ROUNDS: [usize; 2] = [1000, 2000];
+/// Each loop is counted at its number of rounds and at twice that, so often each.
 const REPEATS: usize = 3;
+
+/// In the folder that the machine shares: the loops in the order of the counts.
+const LIST: &str = "loops";
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
@@ -52,14 +53,19 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Outcome<ExitCode> {
-    if env::var_os(INSIDE).is_some() {
-        loops(&mut |_, work| {
-            for rounds in ROUNDS {
+    if let Some(share) = env::var_os(INSIDE) {
+        let mut list = Vec::new();
+        let mut count = |name: &str, part: Part, rounds: u32, work: &mut dyn FnMut(u32)| {
+            list.push(Counted { name: name.into(), part, rounds });
+            for rounds in [rounds, 2 * rounds] {
                 for _ in 0..REPEATS {
-                    counted(|| work(rounds));
+                    executed(|| work(rounds));
                 }
             }
-        });
+        };
+        loops::count_all(&mut count)?;
+        kernel::count_all(&mut count)?;
+        fs::write(Path::new(&share).join(LIST), serde_json::to_vec(&list)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let began = Instant::now();
@@ -70,7 +76,9 @@ fn run() -> Outcome<ExitCode> {
         (loops.join().expect("no panic"), workers)
     });
     let mut counted = workers?;
-    counted.values.extend(loops?);
+    let [values, of_kernel] = loops?;
+    counted.values.extend(values);
+    counted.of_kernel.extend(of_kernel);
     let number = counted.values.len() + counted.of_kernel.len();
     println!("{number} values counted in {} s", began.elapsed().as_secs());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/exact.toml");
@@ -99,7 +107,7 @@ fn compiler() -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn counted(work: impl FnOnce()) {
+fn executed(work: impl FnOnce()) {
     mark(Mark::Sender);
     mark(Mark::Work);
     mark(Mark::Begin);
@@ -107,115 +115,62 @@ fn counted(work: impl FnOnce()) {
     mark(Mark::End);
 }
 
-/// What a hot function is called, and the function, to be called so many times.
-type Loop<'l> = dyn FnMut(&str, &mut dyn FnMut(usize)) + 'l;
-
-/// Every hot function, so often as asked.
-fn loops(each: &mut Loop<'_>) {
-    for (name, spec) in [
-        ("stamp: fixed frame", FrameSpec::default()),
-        (
-            "stamp: port by turns",
-            FrameSpec { dst_port: "inc:1024-2047".parse().expect("a field"), ..FrameSpec::default() },
-        ),
-        (
-            "stamp: random address and port",
-            FrameSpec {
-                src_addr: "random:10.0.0.0/8".parse().expect("a field"),
-                src_port: "random:1024-65535".parse().expect("a field"),
-                ..FrameSpec::default()
-            },
-        ),
-    ] {
-        let template = Template::new(&spec).expect("a frame");
-        let mut slot = [0; 64];
-        template.prime_frame(&mut slot);
-        each(name, &mut |rounds| {
-            for sequence in 0..rounds {
-                black_box(template.restamp_frame(black_box(&mut slot), sequence as u32, 1));
-            }
-        });
-    }
-    let template = Template::new(&FrameSpec::default()).expect("a frame");
-    let mut slot = vec![0; template.max_frame_len()];
-    template.stamp_frame(&mut slot, 1, 1);
-    each("read: a probe", &mut |rounds| {
-        for _ in 0..rounds {
-            black_box(UdpFrame::parse(black_box(&slot)).ok().map(|frame| frame.probe().is_some()));
-        }
-    });
-    for rules in [1, 10] {
-        let expressions = (0..rules).map(|rule| format!("udp and dst port {}", 1000 + rule));
-        let compiled: Vec<Filter> =
-            expressions.map(|text| Filter::compile(&text).expect("a filter")).collect();
-        let set = FilterSet::new(&compiled);
-        let plural = if rules == 1 { "" } else { "s" };
-        each(&format!("classify: {rules} rule{plural}"), &mut |rounds| {
-            for _ in 0..rounds {
-                black_box(set.first_match(black_box(&slot)));
-            }
-        });
-    }
-    let mut histogram = Histogram::new();
-    each("statistics: histogram", &mut |rounds| {
-        for _ in 0..rounds {
-            histogram.record(black_box(12_345));
-        }
-    });
-    let mut tracker = SequenceTracker::new();
-    let mut number = 0u32;
-    each("statistics: sequence number", &mut |rounds| {
-        for _ in 0..rounds {
-            number += 1;
-            black_box(tracker.observe(number, number.into(), 1000 * u64::from(number)));
-        }
-    });
-    let toeplitz = Toeplitz::new(&RssKey::microsoft());
-    let addresses = Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
-    let flow = FlowKey { addresses, src_port: 1, dst_port: 2, protocol: PROTOCOL_UDP };
-    each("steer: Toeplitz hash", &mut |rounds| {
-        for _ in 0..rounds {
-            black_box(toeplitz.hash(black_box(&flow), HashFields::AddressesAndPorts));
-        }
-    });
-}
-
-/// Runs the loops in a machine; what one round of each takes.
-fn counted_loops() -> Outcome<Vec<(String, f64)>> {
+/// Runs the loops in a machine; what one round of each takes: the same on every kernel, and not.
+fn counted_loops() -> Outcome<[BTreeMap<String, f64>; 2]> {
     let share = tempfile::tempdir()?;
     let plan = VmPlan {
+        kernel: Kernel::Latest,
         cpus: 1,
+        memory_mib: 1536,
         accel: Accel::Counting,
         time_limit: TIME_LIMIT,
         share: Some(share.path().into()),
-        kernel_options: vec!["norandmaps".into()],
+        kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"].map(String::from).into(),
         ..VmPlan::default()
     };
     let this = env::current_exe()?;
-    // The loops are in user space, so that the kernel's names matter to nobody.
     let script = format!(
-        "grep -E 'asm_|irq_entries' /proc/kallsyms > /share/symbols\n{INSIDE}=1 '{}'",
+        "grep -F -e asm_ -e irq_entries -e bpf_trace_run /proc/kallsyms > /share/symbols
+        {INSIDE}=/share '{}'",
         this.display()
     );
     let ended = lab::Vm::prepare(&plan)?.outcome(&script)?;
     if ended.status != VmStatus::Exited(0) {
         return Err(format!("the machine of the loops: {ended:?}").into());
     }
-    let counts = read_counts(&fs::read_to_string(share.path().join("counts"))?)?;
-    let names = CountNames::of(&fs::read_to_string(share.path().join("symbols"))?, &this)?;
-    let user: Vec<f64> =
-        counts.iter().map(|counts| counts.fold(&names, 1, 1).sender_user_per_packet.unwrap_or(0.0)).collect();
-    let mut all = Vec::new();
-    loops(&mut |name, _| all.push(name.to_owned()));
-    if user.len() != all.len() * ROUNDS.len() * REPEATS {
-        return Err(format!("{} counts of {} loops", user.len(), all.len()).into());
+    let read = |name: &str| fs::read_to_string(share.path().join(name));
+    let counts = read_counts(&read("counts")?)?;
+    let names = CountNames::of(&read("symbols")?, &this)?;
+    let list: Vec<Counted> = serde_json::from_str(&read(LIST)?)?;
+    if counts.len() != list.len() * 2 * REPEATS {
+        return Err(format!("{} counts of {} loops", counts.len(), list.len()).into());
     }
-    let of_loop = |counts: &[f64]| {
-        let least = |repeats: &[f64]| repeats.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut tables = [BTreeMap::new(), BTreeMap::new()];
+    for (Counted { name, part, rounds }, counts) in list.into_iter().zip(counts.chunks(2 * REPEATS)) {
+        // Whatever comes between, an exception or a tick, adds instructions: the least of the repeats is the work.
+        let least = |counts: &[trial::TrialCounts]| {
+            let found = counts.iter().map(|counts| of_part(part, &counts.fold(&names, 1, 1)));
+            found.fold(f64::INFINITY, f64::min)
+        };
         let (few, many) = counts.split_at(REPEATS);
-        (least(many) - least(few)) / (ROUNDS[1] - ROUNDS[0]) as f64
-    };
-    Ok(all.into_iter().zip(user.chunks(ROUNDS.len() * REPEATS).map(of_loop)).collect())
+        let each = (least(many) - least(few)) / f64::from(rounds);
+        tables[usize::from(part != Part::Own)].insert(name, each);
+    }
+    Ok(tables)
+}
+
+fn of_part(part: Part, counts: &Instructions) -> f64 {
+    let own = counts.sender_user_per_packet.unwrap_or(0.0);
+    match part {
+        Part::Own | Part::OwnOfKernel => own,
+        Part::Thread => {
+            own + counts.sender_kernel_per_packet.unwrap_or(0.0) + counts.softirq_per_packet.unwrap_or(0.0)
+        }
+        Part::Traced => {
+            let traced = counts.stacks.iter().filter(|stack| stack.frames.contains(";bpf_trace_run"));
+            traced.map(|stack| stack.instructions as f64).sum()
+        }
+    }
 }
 
 /// How long a machine may take where the host has other work.
@@ -243,6 +198,7 @@ fn counted_workers() -> Outcome<ExactTable> {
         kernels: vec![ExactKernel::Debian(Kernel::Latest)],
         card: None,
         ladders: LADDERS.iter().map(ladder).collect(),
+        beside: None,
         program: Some(built),
         time_limit_s: TIME_LIMIT.as_secs(),
     };
