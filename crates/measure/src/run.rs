@@ -500,7 +500,7 @@ impl PairSummary {
 
 impl End {
     /// Whether every rate was held, every ledger closed and every pair sent something: exit status 0 instead of 1. A
-    /// throughput search asks for rates that cannot be held to find out which can; it has met its goals when it found them
+    /// throughput search tries rates that cannot be held to find the ones that can; it has met its goals when it found them
     /// all.
     pub fn goals_met(&self) -> bool {
         let mut asked = self.trials.iter().filter(|trial| !trial.is_search_step());

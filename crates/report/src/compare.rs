@@ -1,4 +1,4 @@
-//! Runs against a baseline: same conditions? what differs, by how much, and can that be said?
+//! Compares runs with a baseline: conditions that differ, effects, and whether they are proven.
 
 mod comparison;
 mod conditions;
@@ -65,12 +65,12 @@ fn loud(named: &NamedRun) -> Option<String> {
     ))
 }
 
-/// Whether two records are of one run: no two start and end in the same nanoseconds with the same trials.
+/// Whether two records are the same run: two runs never share start, end and trials.
 fn is_same(a: &Run, b: &Run) -> bool {
     a.start == b.start && a.end == b.end
 }
 
-/// A pair that two runs have in common.
+/// A pair that is in both runs.
 struct Match<'r> {
     run: &'r str,
     pair: String,
@@ -149,7 +149,7 @@ fn judged(question: Question, a: &[f64], b: &[f64]) -> (Option<Effect>, Conclusi
         return question.judge(a, b);
     }
     let most = a.iter().chain(b).copied().fold(0.0, f64::max);
-    // where nothing arrives on either side, any difference at all would matter
+    // when nothing arrives in either run, any difference would matter
     let matters = (question.matters * most).max(f64::MIN_POSITIVE);
     Question { scale: EffectScale::Difference, matters, ..question }.judge(a, b)
 }

@@ -316,7 +316,7 @@ impl ReceiverPlan {
     pub fn start_tagged(&self, placement: &Placement, tags: StreamTags) -> Result<Receiver, EngineError> {
         let returns = self.traffic.reflect.then(Arc::<ReturnList>::default);
         let is_timed = self.traffic.statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
-        // A program in XDP measures by itself.
+        // A program in XDP measures without the reading loop.
         let relates = is_timed && self.engine.facts().reads != RxLayer::XdpProgram;
         let clocks = relates.then(Arc::<SenderClocks>::default);
         let context = RxContext { placement, tags, returns: returns.as_ref(), clocks: clocks.as_ref() };

@@ -1,4 +1,4 @@
-//! Comparisons and histories of runs whose truth is known.
+//! Comparisons and histories of runs with known truth.
 
 use measure::{Conclusion, Run};
 use report::{
@@ -76,7 +76,7 @@ fn a_slower_machine_is_a_regression_and_a_faster_one_is_better() {
         let of_metric = slower.metrics.iter().filter(|m| m.metric == Metric::DeliveredPps);
         of_metric.filter(|m| m.verdict == verdict).count()
     };
-    // the fifth pair's trials disagree too much to say
+    // the fifth pair's trials disagree too much to decide
     assert_eq!(delivered(Conclusion::Worse), 4, "{:#?}", slower.metrics);
     assert_eq!(against(&run, &scaled(1.2)).metrics[0].verdict, Conclusion::Better);
 }
