@@ -27,7 +27,7 @@ pub struct Context<'c> {
     /// The mask of the interface's IPv4 network, for `ip broadcast`; 0.0.0.0 when it has no IPv4 address: then only
     /// 0.0.0.0 and 255.255.255.255 are broadcasts.
     pub netmask: Ipv4Addr,
-    /// Whether expressions may name sets of networks (`src set bad`), which are looked up by whoever runs the filter.
+    /// Whether expressions may name sets of networks (`src set bad`), which the caller of the filter looks up.
     pub has_sets: bool,
 }
 

@@ -140,7 +140,7 @@ impl Values {
         self.intern(Value::Member(at as u32))
     }
 
-    /// What is to be known of a frame besides its bytes, in the order of their numbers.
+    /// What must be known of a frame besides its bytes, in the order of their numbers.
     pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }

@@ -101,7 +101,7 @@ mod tests {
         let mut found = Vec::new();
         while !file.is_empty() {
             let len = word(&file[4..]) as usize;
-            assert!(len % 4 == 0 && word(&file[len - 4..]) as usize == len);
+            assert!(len.is_multiple_of(4) && word(&file[len - 4..]) as usize == len);
             found.push((word(file), file[8..len - 4].to_vec()));
             file = &file[len..];
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bpf::{Streams, Way, Witness};
-use divert::{Card, DivertPlan, Exclusions, FilterAt};
+use divert::{Card, DivertPlan, Exclusions, FilterAt, Sets};
 use lab::{Lab, LabPlan};
 use ledger::{DropScope, DropWatch};
 use port::{
@@ -13,7 +13,7 @@ use port::{
 use wire::{FrameSpec, MacAddr, Sizes, Template};
 
 use super::{
-    Count, Outcome, Part,
+    counted::{Count, Outcome, Part},
     loops::{RULES, diverting},
 };
 
@@ -82,6 +82,7 @@ fn diversions(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
                 place: FilterAt::Xdp,
                 selection: None,
                 rules: diverting(rule, *rules)?,
+                sets: Sets::default(),
                 exclusions: Exclusions::default(),
                 reinject: false,
                 cpus: Vec::new(),

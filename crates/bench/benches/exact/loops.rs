@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use divert::{Rule, RuleFinder};
+use divert::{Rule, RuleFinder, Ruleset, Sets};
 use filter::{Filter, FilterSet};
 use measure::{Histogram, SequenceTracker};
 use wire::{Addresses, FlowKey, FrameSpec, HashFields, PROTOCOL_UDP, RssKey, Template, Toeplitz, UdpFrame};
 
-use super::{Count, Outcome, Part};
+use super::counted::{Count, Outcome, Part};
 
 pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
     for (name, spec) in [
@@ -78,7 +78,11 @@ pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
     });
     for (kind, rule, numbers) in RULES {
         for rules in *numbers {
-            let finder = RuleFinder::new(&diverting(rule, *rules)?, None);
+            let finder = RuleFinder::new(&Ruleset {
+                selection: None,
+                rules: diverting(rule, *rules)?,
+                sets: Sets::default(),
+            })?;
             let rounds = if *rules > 10 && kind.contains("compiled") { 50 } else { 1000 };
             count(&format!("divert in user space: {kind}, {rules}"), Part::Own, rounds, &mut |rounds| {
                 for _ in 0..rounds {

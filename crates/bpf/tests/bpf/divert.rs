@@ -125,7 +125,10 @@ fn what_no_rule_takes_and_what_comes_on_the_kernels_queue_arrives() {
     }
     send(&lab, 9, 5);
     assert_eq!(divert.rule_counts().unwrap(), [counted(0)]);
-    assert_eq!(divert.passed().unwrap(), Passed { unmatched: 3, excluded: 0, kernels: 4, stale: 5 });
+    assert_eq!(
+        divert.passed().unwrap(),
+        Passed { unmatched: 3, excluded: 0, kernels: 4, stale: 5, unsampled: 0 }
+    );
     assert_delivered(&lab, 12);
 }
 
