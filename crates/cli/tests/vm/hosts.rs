@@ -28,10 +28,10 @@ bond 1
 touch /share/bond
 until [ -f /share/bonded ]; do sleep 0.1; done
 for active in wire2 wire3; do
-    cat /sys/class/net/bond0/bonding/active_slave >/share/active-$active
+    cat /sys/class/net/bd0/bonding/active_slave >/share/active-$active
     linerate send 198.18.6.2 --engine packet $few >/share/bond-$active.json || [ $? = 1 ] || exit 4
-    ip link set wire2 down
-    until [ "$(cat /sys/class/net/bond0/bonding/active_slave)" = wire3 ]; do sleep 0.1; done
+    cable 2 off
+    until [ "$(cat /sys/class/net/bd0/bonding/active_slave)" = wire3 ]; do sleep 0.1; done
 done
 touch /share/backlog
 until [ -f /share/narrow ]; do sleep 0.1; done
@@ -83,14 +83,14 @@ vlan() {
     ip link set v5 up
 }
 bond() {
-    ip link add bond0 type bond mode active-backup miimon 50 primary wire2 fail_over_mac active num_grat_arp 3
+    ip link add bd0 type bond mode active-backup miimon 50 primary wire2
     for port in wire2 wire3; do
         ip link set $port down
-        ip link set $port master bond0
+        ip link set $port master bd0
     done
-    ip link set bond0 up
-    ip addr add 198.18.6.$1/24 dev bond0
-    until [ "$(cat /sys/class/net/bond0/bonding/active_slave)" = wire2 ]; do sleep 0.1; done
+    ip link set bd0 up
+    ip addr add 198.18.6.$1/24 dev bd0
+    until [ "$(cat /sys/class/net/bd0/bonding/active_slave)" = wire2 ]; do sleep 0.1; done
 }
 "#;
 
