@@ -44,8 +44,9 @@ pub use scenario::{
 };
 pub use search::{Goal, GoalError};
 pub use single_rx_queue::{
-    FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
-    SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue, single_rx_queue_figures,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError,
+    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
+    single_rx_queue_figures,
 };
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};
