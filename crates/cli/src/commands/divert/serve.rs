@@ -13,7 +13,7 @@ use serde_json::json;
 use session::{ControlRequest, ControlSocket, MetricsPage};
 use sys::signal;
 
-use super::{config::ConfigFile, explain, ruleset, view};
+use super::{config::ConfigFile, explain::explain, rules::ruleset, view};
 use crate::{
     args::DivertArgs,
     failure::{self, Failure, in_words},
