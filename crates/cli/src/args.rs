@@ -27,7 +27,9 @@ mod targets;
 mod trials;
 mod tune;
 
-pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQueueArgs, StageArgs};
+pub(crate) use bench::{
+    Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs, StageArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
