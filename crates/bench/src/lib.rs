@@ -10,6 +10,7 @@ mod ladder;
 mod lossless;
 mod machine;
 mod plan;
+mod rdr;
 mod recorder;
 mod row;
 mod scale;
@@ -23,14 +24,15 @@ mod tune;
 
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
 pub use exact::{
-    ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact,
-    words_beside, words_inside, write_exact_tables,
+    BesideError, ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact,
+    run_exact, words_beside, words_inside, write_exact_tables,
 };
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;
 pub use lossless::short_goal;
 pub use machine::{read_lab_interfaces, read_machine};
 pub use plan::BenchPlan;
+pub use rdr::{ETHERNET_BYTES, RdrPlan, rdr_point, run_rdr};
 pub use recorder::{Coming, Watcher, in_words};
 pub use row::Row;
 pub use scale_plan::{ScalePlan, ScaleStep, ScaledReceiver};

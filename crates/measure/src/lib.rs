@@ -20,6 +20,7 @@ mod distribution;
 mod diversion;
 mod effect;
 mod figure;
+mod fleet;
 mod hdr;
 mod histogram;
 mod instructions;
@@ -32,6 +33,7 @@ mod queues;
 mod random;
 mod receipt;
 mod reception;
+mod ring;
 mod run;
 mod sequence;
 mod statistics;
@@ -55,6 +57,7 @@ pub use diversion::{
 };
 pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
+pub use fleet::{FleetAgent, FleetHost, FleetRun, FleetTrial, FleetVoided};
 pub use histogram::Histogram;
 pub use instructions::{
     FunctionChange, FunctionInstructions, Instructions, Side, StackInstructions, StageInstructions,
@@ -70,6 +73,7 @@ pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
     SenderStatistics, StatisticsLevel, Timing,
 };
+pub use ring::{RingTrace, RingUse};
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
     Start, Stream, Trial, Wire,

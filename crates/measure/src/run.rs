@@ -12,12 +12,14 @@ use crate::{
     clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    fleet::FleetRun,
     instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
     queues::QueueUse,
     receipt::Receipt,
     reception::{ReceptionStatistics, RoundTrips},
+    ring::RingUse,
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
     timeline::Timeline,
@@ -191,6 +193,9 @@ pub struct End {
     /// How the search went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuneSearch>,
+    /// What each machine did, where many took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
     /// Remarks that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }
@@ -277,6 +282,9 @@ pub struct Trial {
     /// Where the receiving CPUs' time went, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// How the receiver used a card's ring that it drove itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingUse>,
     /// The kernel that the trial ran on, when a run has several: `uname -r`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,

@@ -4,7 +4,7 @@
 mod quantity;
 mod unit;
 
-use measure::{Instructions, Lateness, NanosSummary, RoundTrips, Stream, Trial, Wire};
+use measure::{Instructions, Lateness, NanosSummary, RingUse, RoundTrips, Stream, Trial, Wire};
 
 use crate::{
     number::RateUnit,
@@ -222,6 +222,16 @@ pub(crate) const FIGURES: &[Figure] = &[
         .reads("recv", Unit::CacheMissesEach)
         .at(LadderCosts, 7)
         .on(ReceivingCost),
+    row("ring.refill_ns", |t| ring(t, |r| real(r.refill_ns)))
+        .csv("ring_refill_ns")
+        .reads("refill", Unit::NanosEach)
+        .at(LadderCosts, 4),
+    row("ring.refills", |t| ring(t, |r| count(r.refills))).csv("ring_refills"),
+    row("ring.tail_writes", |t| ring(t, |r| count(r.tail_writes))).csv("ring_tail_writes"),
+    row("ring.without_descriptor", |t| ring(t, |r| count(r.without_descriptor)))
+        .csv("ring_without_descriptor")
+        .reads("no descriptor", Unit::Packets)
+        .at(LadderCosts, 5),
     row("instructions.total", |t| counted(t, |i| count(i.total))).csv("instructions"),
     row("instructions.sender_user_per_packet", |t| counted(t, |i| real(i.sender_user_per_packet)))
         .csv("sender_user_instructions_per_packet")
@@ -370,6 +380,10 @@ fn observed<T>(trial: &Trial, figure: T) -> Option<T> {
 
 fn counted(trial: &Trial, figure: fn(&Instructions) -> Option<Quantity>) -> Option<Quantity> {
     trial.instructions.as_ref().and_then(figure)
+}
+
+fn ring(trial: &Trial, figure: fn(&RingUse) -> Option<Quantity>) -> Option<Quantity> {
+    trial.ring.as_ref().and_then(figure)
 }
 
 fn stream(trial: &Trial, figure: fn(&Stream) -> Option<Quantity>) -> Option<Quantity> {

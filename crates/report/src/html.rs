@@ -25,7 +25,7 @@ mod tuned;
 use std::io::{self, Write};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use measure::Run;
+use measure::{Run, Timeline};
 use page::Page;
 
 pub use drawing::Drawing;
@@ -112,7 +112,7 @@ fn write_body(run: &Run, page: &mut Page) {
     }
     published::write(&run.end.points, page);
     curve::write(&run.end.points, page);
-    timeline::write(&run.end.timelines, page);
+    timeline::write(&traces(run), page);
     // The point of a sweep or model is how results depend on parameters.
     charts::write_points(&run.end.points, page);
     let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
@@ -141,6 +141,18 @@ fn write_body(run: &Run, page: &mut Page) {
             page.raw("</dl>\n");
         });
     }
+}
+
+/// What was traced: by a model, and of the rings of receivers.
+fn traces(run: &Run) -> Vec<Timeline> {
+    let of_rings = run.end.trials.iter().enumerate().filter_map(|(at, trial)| {
+        let trace = trial.ring.as_ref()?.trace.as_ref()?;
+        let part = if trace.is_cut { ", its beginning" } else { "" };
+        let title =
+            format!("The receiver's ring, trial {}: {} → {}{part}", at + 1, trial.tx.label, trial.rx.label);
+        Some(trace.timeline(title))
+    });
+    run.end.timelines.iter().cloned().chain(of_rings).collect()
 }
 
 /// The pairs, each with its bars.

@@ -146,6 +146,10 @@ pub struct RingOptions {
     pub tail_batch: Option<u32>,
     /// The buffer policy for received frames.
     pub buffers: Option<Buffers>,
+    /// Descriptors ahead whose frames the CPU is asked to load early.
+    pub prefetch: Option<u32>,
+    /// Note head, tail and missed frames poll by poll.
+    pub trace: bool,
 }
 
 /// Properties of a sending engine.

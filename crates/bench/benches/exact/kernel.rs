@@ -13,7 +13,7 @@ use port::{
 use wire::{FrameSpec, MacAddr, Sizes, Template};
 
 use super::{
-    Count, Outcome, Part,
+    counted::{Count, Outcome, Part},
     loops::{RULES, diverting},
 };
 

@@ -48,6 +48,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate divert status", "of a diversion that runs meanwhile: divert::"),
     ("linerate divert stop", "of a diversion that runs meanwhile: divert::"),
     ("kill ", "a diversion that runs meanwhile: divert::"),
+    ("linerate fleet ", "a server and agents: crates/cli/tests/fleet"),
+    ("linerate agent ", "a server and a coordinator: crates/cli/tests/fleet"),
     ("sudo ", "needs a user who may become root"),
 ];
 
