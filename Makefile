@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-xdp: ## the XDP path against a plain sender in XDP (root)
 
 bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
 	$(CARGO) bench --locked -p linerate-divert --bench divert -- $(ARGS)
+
+bench-hosts: ## a trial between two hosts against the same pair in the lab (root)
+	$(CARGO) bench --locked -p linerate-bench --bench hosts
 
 bench-tune: ## the tuner against an exhaustive search over the same small space of the lab (root)
 	$(CARGO) bench --locked -p linerate-bench --bench tune

@@ -8,6 +8,7 @@ mod output;
 mod packets;
 mod pipeline;
 mod progress;
+mod quiet;
 mod scenario;
 mod screen;
 mod service;

@@ -86,7 +86,7 @@ fn spread(interface: &str, index: u32) -> Option<Spread> {
     let rss = EthtoolNetlink::open().ok()?.rss(index).ok()?;
     let fields = EthtoolSocket::open().ok()?.hash_fields(interface, FlowType::Udp4).ok()?;
     let is_plain = rss.function.is_none_or(|function| function == TOEPLITZ) && rss.transform == 0;
-    (is_plain && !rss.key.is_empty() && !rss.table.is_empty()).then(|| Spread {
+    (is_plain && !rss.key.is_empty() && !rss.table.is_empty()).then_some(Spread {
         key: rss.key,
         table: rss.table,
         ports: fields & PORTS != 0,

@@ -30,6 +30,7 @@ mod place;
 mod profile;
 mod published;
 mod queues;
+mod quiet;
 mod random;
 mod receipt;
 mod reception;
@@ -68,6 +69,7 @@ pub use place::{LossPlace, Place};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
 pub use published::{Published, PublishedDocument, PublishedFigure};
 pub use queues::{QueueGrowth, QueueUse};
+pub use quiet::{Quiet, QuietLook, QuietReading};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::quiet::QuietReading;
 use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
     clocks::ClockComparison,
@@ -102,6 +103,9 @@ pub struct Machine {
     /// Why cycles, instructions and cache misses per packet are unknown, as text; `None` when they were counted.
     #[serde(default)]
     pub no_hardware_counters: Option<String>,
+    /// The last look at how fit it is to measure on (`linerate probe --quiet`), since it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<QuietReading>,
 }
 
 /// The properties of an interface that affect packet rates.

@@ -34,6 +34,7 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
     notes.extend(others.iter().filter(|other| is_same(baseline.run, other.run)).map(|other| {
         format!("{} is the same run as {}: no effect can be found.", other.name, baseline.name)
     }));
+    notes.extend(runs.iter().filter_map(loud));
     let mut matches = Vec::new();
     for other in others {
         matches.extend(matching(baseline, *other, &mut notes));
@@ -50,6 +51,18 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
         metrics,
         notes,
     }
+}
+
+/// What a look at the machine found wrong before the run (`linerate probe --quiet`).
+fn loud(named: &NamedRun) -> Option<String> {
+    let reading = named.run.start.machine.quiet.as_ref()?;
+    let complaints = reading.quiet.complaints();
+    let (first, _) = complaints.split_first()?;
+    let shows = reading.quiet.shows_ratio(10).unwrap_or(0.0) * 100.0;
+    Some(format!(
+        "The machine of {} was not quiet at {}: {first}; 10 trials a side show {shows:.1} % there at best.",
+        named.name, reading.read_at
+    ))
 }
 
 /// Whether two records are the same run: two runs never share start, end and trials.

@@ -116,6 +116,25 @@ fn conditions_that_differ_are_named_with_both_values() {
 }
 
 #[test]
+fn a_machine_that_was_not_quiet_is_named_with_what_it_can_show() {
+    let (quiet, mut loud) = (scaled(1.0), scaled(1.0));
+    let reading = |steal_ratio| {
+        Some(measure::QuietReading {
+            read_at: "2026-01-02T03:04:05Z".into(),
+            boot: "b".into(),
+            quiet: measure::Quiet { steal_ratio, loop_spread_ratio: 0.02, cpus: 2, ..Default::default() },
+        })
+    };
+    loud.start.machine.quiet = reading(0.125);
+    let comparison = against(&quiet, &loud);
+    let note = comparison.notes.iter().find(|note| note.contains("not quiet")).unwrap();
+    assert!(note.contains("the host gives 12.5 % of the CPUs' time to others (steal)"), "{note}");
+    assert!(note.contains("10 trials a side show 2.7 % there at best"), "{note}");
+    loud.start.machine.quiet = reading(0.0);
+    assert!(!against(&quiet, &loud).notes.iter().any(|note| note.contains("not quiet")));
+}
+
+#[test]
 fn a_pair_that_one_run_lacks_is_said_and_not_compared() {
     let (before, mut after) = (samples::ladder(), samples::ladder());
     after.end.trials.retain(|trial| trial.tx.label != "packet");

@@ -139,6 +139,7 @@ pub(crate) fn machine() -> Machine {
         ]),
     };
     Machine {
+        quiet: None,
         kernel: "6.18.0".into(),
         architecture: "x86_64".into(),
         cpu_model: "Example CPU 2.4 GHz".into(),

@@ -24,6 +24,7 @@ fn honest() -> Trial {
     let mut receipt = Receipt::judge(Some(50.0), 100, 100, 2.0, &Histogram::new());
     receipt.delivered = 90;
     Trial {
+        ring: None,
         trial: 1,
         tx: Endpoint { engine: "udp".into(), threads: 1, ..Endpoint::default() },
         rx: report.rx,
