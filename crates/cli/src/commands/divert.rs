@@ -3,13 +3,14 @@
 use std::{env, io};
 
 use divert::{Card, Diversion, DivertPlan, Exclusions, FilterAt, Ruleset, Steer, Steering};
-use session::{ControlSocket, MetricsPage};
+use session::ControlSocket;
 use sys::{cpu, signal};
 
 use crate::{
     args::{DivertArgs, DivertCommand, PlaceArg, QueueList, SteerArg},
     failure::{self, Failure},
-    output::{print_line, printed, state_folder},
+    live::Views,
+    output::{Form, print_line, printed, state_folder},
     service::ServiceManager,
 };
 
@@ -49,8 +50,8 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
     }
     let control = ControlSocket::open(&session::runtime_folder(), ask::NAME)
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
-    let metrics = args.prometheus.map(MetricsPage::open).transpose();
-    let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
+    let form = if args.json { Form::Json } else { Form::Text };
+    let views = Views::open(&args.view, form)?;
     if args.rules.is_some() || config.is_some() {
         signal::catch_hangup().map_err(|error| Failure::of(failure::Status::Internal, &error))?;
     }
@@ -69,7 +70,7 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
         );
     }
     let is_json = args.json;
-    let service = Service { args, config, control, metrics, manager: ServiceManager::of_environment() };
+    let service = Service { args, config, control, views, manager: ServiceManager::of_environment() };
     let (last, is_gone) = service.run(diversion)?;
     if is_json {
         print_line(
