@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs bench-compare bench-peers bench-workers bench-micro bench-xdp bench-divert bench-ledger bench-stats bench-view report-shots bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-view report-shots bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bpf-check: ## compare the committed BPF objects with a rebuild (needs clang 14)
 docs: ## the crates' documentation, without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+soak-fleet: ## 200 runs of a fleet with random faults (nats-server); RUNS=N for others
+	LINERATE_SOAK_RUNS=$(or $(RUNS),200) $(CARGO) test --locked -p linerate-cli --test fleet -- --nocapture random_faults
+
 bench-compare: build ## linerate's engines against plain C loops on the same lab
 	$(CARGO) bench --locked -p linerate-bench --bench compare
 
@@ -64,6 +67,9 @@ bench-peers: ## linerate's senders against xdp-trafficgen, testpmd, trafgen and 
 
 bench-workers: ## what a worker costs over the bare loop around its port (root)
 	$(CARGO) bench --locked -p linerate-traffic --bench workers
+
+bench-buffers: ## what realloc, recycle and pool cost a frame on this CPU, by frame and ring size, beside the kernel's page pool
+	$(CARGO) bench --locked -p linerate-port --bench buffers
 
 bench-micro: ## nanoseconds of the hot functions
 	$(CARGO) bench --locked -p linerate-wire -p linerate-filter
@@ -82,6 +88,9 @@ bench-xdp: ## the XDP path against a plain sender in XDP (root)
 
 bench-divert: ## a diversion against bare XDP drop, bare AF_XDP, TAP and raw sockets (root)
 	$(CARGO) bench --locked -p linerate-divert --bench divert -- $(ARGS)
+
+bench-hosts: ## a trial between two hosts against the same pair in the lab (root)
+	$(CARGO) bench --locked -p linerate-bench --bench hosts
 
 bench-tune: ## the tuner against an exhaustive search over the same small space of the lab (root)
 	$(CARGO) bench --locked -p linerate-bench --bench tune

@@ -1,17 +1,17 @@
-# Sourced by test, test-nic and test-vm: builds the test programs once, runs each with a log of its own, and reports.
+# Sourced by test, test-nic and test-vm: builds the test programs once, runs each with its own log, and reports.
 #
-# A run has one folder, which goes when the outermost script ends:
+# A run has one folder, which the outermost script removes at its end:
 #   programs  crate, kind, name and executable of each test program, separated by tabs
 #   notes     skips and repeats (LINERATE_TEST_LOG, see crates/testing)
 #   logs/     the output of each program and each check
-#   times     how many seconds each program and check took
-#   ended/    how each ended: label, exit status, kind (tests, docs, check), how many tests it had to run or "-"
+#   times     duration of each program and check in seconds
+#   ended/    how each ended: label, exit status, kind (tests, docs, check), number of its tests or "-"
 #   tmp/      the temporary folder of everything that runs; empty at the end
 # shellcheck shell=sh
 
 tab=$(printf '\t')
 
-# Starts a run, or takes part in that of the calling script.
+# Starts a run, or joins that of the calling script.
 begin() {
     is_outermost=
     began=$(date +%s)
@@ -21,7 +21,7 @@ begin() {
         trap 'rm -rf "$LINERATE_TEST_RUN"' EXIT
         trap 'exit 130' INT TERM
         mkdir "$LINERATE_TEST_RUN/logs" "$LINERATE_TEST_RUN/ended" "$LINERATE_TEST_RUN/tmp"
-        # Some tests become users without rights.
+        # Some tests switch to unprivileged users.
         chmod 711 "$LINERATE_TEST_RUN"
         chmod 1777 "$LINERATE_TEST_RUN/tmp"
         export LINERATE_TEST_RUN TMPDIR="$LINERATE_TEST_RUN/tmp" LINERATE_TEST_LOG="$LINERATE_TEST_RUN/notes"
@@ -34,10 +34,10 @@ begin() {
 stage() { echo "== $1 (after $(($(date +%s) - began)) s)"; }
 
 # Builds all test programs with the features of the whole workspace. A build of some crates alone has other features, and
-# makes most of them once more.
+# rebuilds most of them.
 build_programs() {
     [ ! -e "$run/programs" ] || return 0
-    # Those named vm are built by name only, and so is the bench that scripts/test-exact runs.
+    # The tests named vm are built only by name, like the bench that scripts/test-exact runs.
     for which in "" "--test=vm" "--bench=exact"; do
         cargo test --workspace --locked --no-run $which --message-format=json-render-diagnostics >>"$run/built" ||
             stop building "the test programs cannot be built"
@@ -48,7 +48,7 @@ build_programs() {
     mv "$run/programs.new" "$run/programs"
 }
 
-# The executable of a crate's folder of tests.
+# The executable of one of a crate's integration tests.
 program() { # crate name
     awk -F "$tab" -v crate="$1" -v name="$2" '
         $1 == crate && $2 == "test" && $3 == name { print $4; found++ }
@@ -62,14 +62,14 @@ lab() {
     "${beside%/deps/*}/linerate" lab vm "$@"
 }
 
-# How many of a program's tests its arguments choose.
+# The number of a program's tests that its arguments select.
 chosen() { # executable argument...
     "$@" --list </dev/null | grep -c ': test$' || true
 }
 
-# Words before each test program, for example: nice -n 10.
+# A prefix for each test program, for example: nice -n 10.
 with=
-# So many failed tests of a run are run again, and so many of a program: more is no starved machine.
+# At most this many failed tests of a run, and of a program, are run again: more failures are not due to a starved machine.
 repeats=5
 repeats_of_a_program=2
 # Runs a test program in its crate's folder, as cargo does.
@@ -87,8 +87,8 @@ run_program() { # label tests-or-"-" crate executable argument...
     ended "$label" "$status" tests "$expected"
 }
 
-# Runs the failed tests of a program once more, each alone. Where all pass, the status is 0, and each is shown with its
-# first failure and counted as repeated: what fails every time fails here too, and what a busy machine broke does not.
+# Runs the failed tests of a program again, each alone. If all pass, the status is 0, and each is shown with its
+# first failure and counted as repeated: a real failure fails here too, one caused by a busy machine does not.
 run_again() { # label folder executable
     failed=$(sed -n 's/ - should panic \.\.\. FAILED$/ ... FAILED/; s/^test \(.*\) \.\.\. FAILED$/\1/p' "$run/logs/$1")
     number=$(echo "$failed" | grep -c . || true)
@@ -105,7 +105,7 @@ run_again() { # label folder executable
     status=0
 }
 
-# The same for those tests of a program that its arguments choose: none is an error.
+# The same for the tests of a program that its arguments select: selecting none is an error.
 run_chosen() { # label crate name argument...
     label=$1 crate=$2
     executable=$(program "$2" "$3")
@@ -118,7 +118,7 @@ run_chosen() { # label crate name argument...
     fi
 }
 
-# Runs a command that is no test program.
+# Runs a command that is not a test program.
 run_check() { # label kind command...
     label=$1 kind=$2 since=$(date +%s)
     shift 2
@@ -127,7 +127,7 @@ run_check() { # label kind command...
     ended "$label" "$status" "$kind" -
 }
 
-# Writes down how something ended. Only what failed is shown, and that at once and in full.
+# Records how something ended. Only failures are shown, at once and in full.
 ended() { # label status kind tests
     echo "$1$tab$2$tab$3$tab$4" >"$run/ended/$1"
     echo "$(($(date +%s) - ${since:-$(date +%s)})) s  $1" >>"$run/times"
@@ -137,13 +137,13 @@ ended() { # label status kind tests
     cat "$run/logs/$1"
 }
 
-# A failure that no program reports.
+# Records a failure that no program reports.
 fail() { # label words
     echo "error: $2" >"$run/logs/$1"
     ended "$1" 1 check -
 }
 
-# The same, and nothing more can be done.
+# The same, and ends the run.
 stop() { # label words
     fail "$@"
     finish || true

@@ -5,7 +5,7 @@
  *	recvmmsg <ip> <port> <cpu> <seconds>
  *
  * Calls of 512 messages of 1920 bytes that wait for the first one (MSG_WAITFORONE); the socket's buffer is the
- * system's default. A negative cpu leaves the thread where the scheduler puts it. Says "ready" on stderr once
+ * system's default. A negative cpu leaves the placement to the scheduler. Prints "ready" on stderr once
  * it listens, and ends after <seconds>, at most 0.1 s late.
  * Prints one line: received <packets> seconds <first to last batch> cpu_s <user + system>
  */

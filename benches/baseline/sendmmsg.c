@@ -5,7 +5,7 @@
  *	sendmmsg <ip> <port> <payload bytes> <seconds> <cpu>
  *
  * No rate control, no offload, blocking calls of 1024 messages that share one payload of zeros; a refused
- * connection (nobody listens) is ignored. A negative cpu leaves the thread where the scheduler puts it.
+ * connection (no socket) is ignored. A negative cpu leaves the placement to the scheduler.
  * Prints one line: sent <packets> seconds <elapsed> cpu_s <user + system>
  */
 #define _GNU_SOURCE

@@ -1,9 +1,9 @@
-/* A plain TX_RING sender: fill every free slot, one send() a batch, past the queueing discipline.
+/* A plain TX_RING sender: fill every free slot, one send() per batch, bypassing the queueing discipline.
  *
  *   txring INTERFACE SECONDS CPU FRAME_BYTES
  *
  * Prints "sent N packets, N ns of CPU time". Frames of 60 to 1514 bytes (without FCS) to 02:00:00:00:00:03,
- * a station that is not there: whoever receives one drops it at once. */
+ * a station that does not exist: the receiver drops them at once. */
 #define _GNU_SOURCE
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>

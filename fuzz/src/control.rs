@@ -1,6 +1,6 @@
 //! Bodies for the control protocol and scenario files.
 
-/// A line from a peer that nobody trusts: read, and what was read survives being written.
+/// A line from an untrusted peer: it parses or fails cleanly, and a parsed line survives a round trip.
 pub fn line(bytes: &[u8]) {
     if let Ok(message) = session::Message::parse(bytes) {
         let again = serde_json::to_vec(&message).expect("a message can be written");

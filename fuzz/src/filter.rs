@@ -1,4 +1,4 @@
-//! Body for filter expressions: whatever the text and the frame, nothing panics and all forms of a filter agree.
+//! Body for filter expressions: for any text and frame, nothing panics and all forms of a filter agree.
 
 use filter::{Filter, FilterSet};
 
@@ -10,7 +10,7 @@ pub fn expression(input: &[u8]) {
         Ok(filter) => {
             let matches = filter.matches(frame);
             assert!(!matches || !filter.matches_nothing());
-            // Twice the same: the first one counts.
+            // The same filter twice: the first one counts.
             let set = FilterSet::new([&filter, &filter]);
             assert_eq!(set.first_match(frame), matches.then_some(0));
             if let Ok(body) = set.to_ebpf(&[1, 2], 0, 4096) {

@@ -1,6 +1,6 @@
-//! What each fuzz target does with a piece of random input.
+//! The bodies of the fuzz targets.
 //!
-//! The bodies know nothing of libFuzzer: the ordinary tests of their crate run them too.
+//! They do not depend on libFuzzer: the ordinary tests of their crates run them too.
 
 pub mod control;
 pub mod filter;

@@ -1,5 +1,5 @@
-//! Bodies for what drivers and the kernel answer about a card: whatever the bytes, nothing panics, and nothing that is
-//! read is longer than the answer.
+//! Bodies for answers of drivers and the kernel about a card: for any bytes, nothing panics, and no parsed
+//! value is longer than the answer.
 
 use sys::{
     ethtool::{
@@ -46,7 +46,7 @@ pub fn netdev(input: &[u8]) {
     let _ = (Queue::parse(input), QueueStats::parse(input), Napi::parse(input));
 }
 
-/// Names of a driver's counters, one a line, each of which counted a lot; and the kernel's table of interrupts.
+/// Names of a driver's counters, one per line, each with a large count; and the kernel's table of interrupts.
 pub fn counters(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let counters: Vec<(String, u64)> =

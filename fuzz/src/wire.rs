@@ -1,4 +1,4 @@
-//! Fuzz bodies for the crate `wire`: whatever the bytes, nothing panics and what is built is right.
+//! Fuzz bodies for the crate `wire`: for any bytes, nothing panics and built frames are correct.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,7 +36,7 @@ pub fn headers(input: &[u8]) {
     let _ = ProbeHeader::read(input);
 }
 
-/// Builds a spec from the input, and frames from the spec when they can be made.
+/// Builds a spec from the input, and frames from the spec if it is valid.
 pub fn template(input: &[u8]) {
     let mut bytes = Bytes(input);
     let spec = spec(&mut bytes);
@@ -60,7 +60,7 @@ pub fn template(input: &[u8]) {
     }
 }
 
-/// Reads the input as a rate, as sizes and as every other text; what reads, reads back from its own text.
+/// Reads the input as a rate, as sizes and as every other text; text that parses reads back from its own output.
 pub fn grammar(input: &[u8]) {
     fn reads_back<T: std::str::FromStr + ToString + PartialEq>(text: &str) {
         if let Ok(value) = text.parse::<T>() {
@@ -112,7 +112,7 @@ impl Bytes<'_> {
         u64::from_be_bytes([(); 8].map(|()| self.next()))
     }
 
-    /// One of the rules, over values near each other; a rule that is refused leaves the field as it was.
+    /// One of the rules, over values near each other; a rejected rule leaves the field unchanged.
     fn values<T: wire::Item>(&mut self, field: &mut Values<T>, value: impl Fn(u32) -> T) {
         let (a, b) = (self.number() as u32, u32::from(self.next()));
         let (first, last) = (value(a), value(a.saturating_add(b)));

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::{CpuShare, Point, PublishedFigure, Trial, median};
+use measure::{CpuShare, Figure, Point, PublishedFigure, Trial, median};
 use nic::{LentInterface, NicError, Sample, Session, SessionError, Setting, Steering, restore_lent};
 use serde::Serialize;
 use serde_json::json;
@@ -153,6 +153,10 @@ pub struct Apu4d4Row {
     pub interrupts_per_s: f64,
     /// Where the CPUs' time went.
     pub cpus: Vec<CpuShare>,
+    /// Share of a CPU's time that a sending thread spent in the kernel, its calls' softirqs included.
+    pub sender_system_ratio: f64,
+    /// The same of a receiving thread.
+    pub receiver_system_ratio: f64,
 }
 
 /// Why the sequence could not be run.
@@ -331,8 +335,35 @@ fn run_step(
         queue_shares: rates.queues.iter().map(|queue| queue.rx_pps / all.max(1.0)).collect(),
         interrupts_per_s: interrupts_per_s * stretch,
         cpus: trial.cpus.clone(),
+        sender_system_ratio: of_a_cpu(trial.tx_cost.system_s, threads, trial.duration_s),
+        receiver_system_ratio: of_a_cpu(trial.rx_cost.system_s, step.receivers, trial.duration_s),
     };
     Ok((row, run))
+}
+
+/// What each of some threads had of a CPU.
+fn of_a_cpu(cpu_s: f64, threads: usize, duration_s: f64) -> f64 {
+    cpu_s / threads.max(1) as f64 / duration_s.max(1e-9)
+}
+
+/// What the document says of interrupts and CPUs, beside the rows.
+pub fn apu4d4_figures(rows: &[Apu4d4Row]) -> Vec<Figure> {
+    let figure = |id: &str, row: &str, of: fn(&Apu4d4Row) -> f64, what: &str| {
+        let row = rows.iter().find(|measured| measured.step.published == row);
+        Figure {
+            measured: row.map(of),
+            measured_at: row.map_or_else(String::new, |row| format!("{}{what}", row.step.name)),
+            ..Figure::of(PublishedFigure::shipped(id))
+        }
+    };
+    let softirq = |row: &Apu4d4Row| row.cpus.iter().map(|cpu| cpu.softirq_ratio).sum::<f64>() * 100.0;
+    vec![
+        figure("apu4d4.interrupts", "apu4d4.2x1", Apu4d4Row::interrupts_per_packet, ""),
+        figure("apu4d4.interrupts-usecs-0", "apu4d4.usecs-0", Apu4d4Row::interrupts_per_packet, ""),
+        figure("apu4d4.sender-system", "apu4d4.1x1", |row| row.sender_system_ratio * 100.0, ""),
+        figure("apu4d4.receiver-system", "apu4d4.1x1", |row| row.receiver_system_ratio * 100.0, ""),
+        figure("apu4d4.receiver-softirq", "apu4d4.1x1", softirq, ", all CPUs of both ends"),
+    ]
 }
 
 fn receiver_plan(step: Apu4d4Step) -> ReceiverPlan {
@@ -398,6 +429,8 @@ impl Apu4d4Row {
             ("system_cpus", json!(busy(|cpu| cpu.system_ratio))),
             ("softirq_cpus", json!(busy(|cpu| cpu.softirq_ratio))),
             ("irq_cpus", json!(busy(|cpu| cpu.irq_ratio))),
+            ("sender_system_ratio", json!(self.sender_system_ratio)),
+            ("receiver_system_ratio", json!(self.receiver_system_ratio)),
         ];
         Point { values: values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
     }

@@ -26,6 +26,7 @@ use thiserror::Error;
 use traffic::{RxLayer, RxSpec};
 use trial::{CountError, CountNames, TrialCounts, read_counts};
 
+pub use beside::BesideError;
 pub use gate::{ExactTable, ExactTables, ExactVerdict, judge_exact, write_exact_tables};
 pub use words::{words_beside, words_inside};
 
@@ -98,17 +99,9 @@ pub enum ExactError {
         /// What it wrote to standard error.
         words: String,
     },
-    /// The ladder on this machine failed.
-    #[error("linerate bench on this machine ended with status {status}: {words}")]
-    Beside {
-        /// Its exit status; -1 after a signal.
-        status: i32,
-        /// What it wrote to standard error.
-        words: String,
-    },
-    /// The ladder on this machine wrote no run.
-    #[error("linerate bench on this machine wrote no run")]
-    NoRunBeside(#[source] serde_json::Error),
+    /// The ladder on this machine.
+    #[error(transparent)]
+    Beside(#[from] BesideError),
     /// The machine did not finish.
     #[error("the machine with Linux {kernel} {how}: {words}")]
     Lost {
@@ -456,10 +449,6 @@ mod tests {
             (
                 ExactError::Lost { kernel: kernel(), how: "was lost", words: "panic".into() },
                 "the machine with Linux 6.1.0-50-amd64 was lost: panic",
-            ),
-            (
-                ExactError::Beside { status: 3, words: "error: no".into() },
-                "linerate bench on this machine ended with status 3: error: no",
             ),
             (ExactError::Interrupted, "interrupted before any trial was complete"),
             (

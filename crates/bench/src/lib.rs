@@ -10,6 +10,8 @@ mod ladder;
 mod lossless;
 mod machine;
 mod plan;
+mod quiet;
+mod rdr;
 mod recorder;
 mod row;
 mod scale;
@@ -21,16 +23,18 @@ mod sweep;
 mod throughput;
 mod tune;
 
-pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, run_apu4d4};
+pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, apu4d4_figures, run_apu4d4};
 pub use exact::{
-    ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact,
-    words_beside, words_inside, write_exact_tables,
+    BesideError, ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact,
+    run_exact, words_beside, words_inside, write_exact_tables,
 };
 pub use interfaces::{named_interfaces, receiving_interfaces, sending_interfaces};
 pub use ladder::run_ladder;
 pub use lossless::short_goal;
 pub use machine::{read_lab_interfaces, read_machine};
 pub use plan::BenchPlan;
+pub use quiet::look_quiet;
+pub use rdr::{ETHERNET_BYTES, RdrPlan, rdr_point, run_rdr};
 pub use recorder::{Coming, Watcher, in_words};
 pub use row::Row;
 pub use scale_plan::{ScalePlan, ScaleStep, ScaledReceiver};
@@ -40,8 +44,9 @@ pub use scenario::{
 };
 pub use search::{Goal, GoalError};
 pub use single_rx_queue::{
-    FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent,
-    SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue, single_rx_queue_figures,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError,
+    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
+    single_rx_queue_figures,
 };
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};

@@ -21,6 +21,7 @@ pub fn read_machine() -> Machine {
         mitigations: mitigations(),
         interfaces: Vec::new(),
         interrupt_accounting: interrupt_accounting(),
+        quiet: None,
         no_hardware_counters: HardwareCounters::of_this_thread().err().map(|error| error.to_string()),
     }
 }

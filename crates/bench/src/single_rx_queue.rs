@@ -16,6 +16,7 @@
 //! A veth's ring of 256 packets lies between the sender and whatever filters. What a sender that is too fast loses there
 //! it loses for its valid packets too, whatever empties the ring: so rows show how many of them came to the filter.
 
+mod diverted;
 mod ends;
 mod error;
 mod filters;
@@ -31,6 +32,7 @@ use serde::Serialize;
 use serde_json::json;
 use trial::{TrialRun, WatchPlan, run_trial};
 
+pub use diverted::DivertedQueues;
 use ends::{Figures, FloodEnds, FloodSetup};
 pub use error::SingleRxQueueError;
 use filters::Filter;
@@ -60,6 +62,8 @@ pub struct SingleRxQueueRow {
     pub valid_delivered: u64,
     /// Packets of both kinds that were lost behind the filter, or in it, by place.
     pub lost: BTreeMap<String, u64>,
+    /// What was diverted; `None` where the filter is no diversion.
+    pub diverted: Option<DivertedQueues>,
     /// Bits per second of the unrelated transfer.
     pub transfer_bps: f64,
     /// Where the CPUs' time went.
@@ -146,6 +150,7 @@ fn run_row(
         valid_arrived: figures.valid_arrived,
         valid_delivered: figures.valid_delivered,
         lost: figures.lost,
+        diverted: figures.diverted,
         transfer_bps: figures.transfer_bps,
         cpus: run.trial.cpus.clone(),
     };
@@ -153,6 +158,11 @@ fn run_row(
 }
 
 impl SingleRxQueueRow {
+    /// The share of the flood that the filter took and threw away; `None` without a flood.
+    pub fn filtered_of_flood(&self) -> Option<f64> {
+        (self.flood_pps > 0.0).then(|| self.filtered_pps / self.flood_pps)
+    }
+
     /// The share of the valid packets that the service got.
     pub fn valid_ratio(&self) -> f64 {
         self.valid_delivered as f64 / self.valid_sent.max(1) as f64
@@ -174,6 +184,8 @@ impl SingleRxQueueRow {
             ("flood_pps", json!(self.flood_pps)),
             ("flood_of_path_ratio", json!(self.flood_of_path)),
             ("filtered_pps", json!(self.filtered_pps)),
+            ("filtered_of_flood_ratio", json!(self.filtered_of_flood())),
+            ("diverted", json!(self.diverted)),
             ("valid_sent_packets", json!(self.valid_sent)),
             ("valid_arrived_packets", json!(self.valid_arrived)),
             ("valid_delivered_packets", json!(self.valid_delivered)),

@@ -492,6 +492,9 @@ static ALWAYS_INLINE __u32 listed6(const struct packet *packet)
 	return first;
 }
 
+/* One after the other: computed together, a line's comparisons would fill the stack. */
+#define IN_TURN(value) asm volatile("" : "+r"(value))
+
 /* 1 when a < b, without a branch: the verifier would follow both ways of each. */
 static ALWAYS_INLINE __u64 is_below(__u64 a, __u64 b)
 {
@@ -513,8 +516,10 @@ static ALWAYS_INLINE int is_in4(const volatile struct member *member, __u32 addr
 		if (!line)
 			return 0;
 #pragma unroll
-		for (int bound = 0; bound < PER_LINE4; bound++)
+		for (int bound = 0; bound < PER_LINE4; bound++) {
 			count += 1 - (((__u64)address - line->bounds[bound]) >> 63);
+			IN_TURN(count);
+		}
 		if (!count)
 			return 0; /* below all */
 		at = at * PER_LINE4 + count - 1;
@@ -546,6 +551,7 @@ static ALWAYS_INLINE int is_in6(const volatile struct member *member, __u64 high
 
 			count += 1 - (is_below(high, line->high[bound]) |
 				      (is_below(low, line->low[bound]) & ~differs));
+			IN_TURN(count);
 		}
 		if (!count)
 			return 0;
@@ -581,16 +587,20 @@ static ALWAYS_INLINE __u64 in_sets(const struct packet *packet)
 static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __u32 is_limited)
 {
 	struct sample *sample = bpf_ringbuf_reserve(&samples, sizeof(*sample), 0);
-	__u32 kept = len > SAMPLE_BYTES ? SAMPLE_BYTES : len, zero = 0;
+	__u64 kept = len;
+	__u32 zero = 0;
 	struct passed *passed;
 
+	/* In one register, whose bound the verifier then knows. */
+	asm volatile("if %[kept] < %[most] goto +1\n"
+		     "%[kept] = %[most]" : [kept] "+r"(kept) : [most] "i"(SAMPLE_BYTES));
 	if (sample) {
 		sample->time_ns = bpf_ktime_get_ns();
 		sample->rule = number;
 		sample->len = len;
 		sample->kept = kept;
 		sample->is_limited = is_limited;
-		if (kept && kept <= SAMPLE_BYTES && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
+		if (kept && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
 			bpf_ringbuf_submit(sample, 0);
 			return;
 		}

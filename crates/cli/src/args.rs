@@ -7,6 +7,8 @@ mod cpus;
 mod divert;
 mod engines;
 mod exact;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod interval;
 mod lab;
 mod ledger;
@@ -27,7 +29,9 @@ mod trials;
 mod tune;
 mod view;
 
-pub(crate) use bench::{Apu4d4Args, BenchArgs, BenchCommand, ListArgs, SingleRxQueueArgs, StageArgs};
+pub(crate) use bench::{
+    Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs, StageArgs,
+};
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
@@ -35,6 +39,11 @@ pub(crate) use divert::{
 };
 pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
+#[cfg(feature = "fleet")]
+pub(crate) use fleet::{
+    AgentArgs, FleetArgs, FleetCollectArgs, FleetCommand, FleetRunArgs, FleetStatusArgs, FleetUpArgs,
+    ServerArgs,
+};
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
@@ -84,6 +93,12 @@ pub(crate) enum Command {
     Send(Box<SendArgs>),
     /// Receive, count, and answer senders that ask
     Recv(Box<RecvArgs>),
+    /// Take part in a fleet: send and receive when a coordinator asks, within its owner's limits
+    #[cfg(feature = "fleet")]
+    Agent(Box<AgentArgs>),
+    /// Measure with many machines at once, over NATS
+    #[cfg(feature = "fleet")]
+    Fleet(FleetArgs),
     /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
     Divert(Box<DivertArgs>),
     /// Try which paths work here, and say what each missing one needs

@@ -3,6 +3,8 @@
 mod bench;
 mod compare;
 mod divert;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod lab;
 mod ledger;
 mod manual;
@@ -26,6 +28,10 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Tune(args) => tune::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
+        #[cfg(feature = "fleet")]
+        Command::Agent(args) => fleet::run_agent(&args),
+        #[cfg(feature = "fleet")]
+        Command::Fleet(args) => fleet::run(&args),
         Command::Divert(args) => divert::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Nic(args) => nic::run(&args),

@@ -9,6 +9,7 @@ mod output;
 mod packets;
 mod pipeline;
 mod progress;
+mod quiet;
 mod scenario;
 mod screen;
 mod service;

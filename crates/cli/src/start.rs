@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use measure::{Origin, Start};
+use measure::{Machine, Origin, Start};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::quiet;
 
 /// Everything a plan says, by name, beside the machine.
 pub(crate) fn opening(command: &str, origin: Origin, plan: &impl Serialize) -> Start {
@@ -17,7 +19,7 @@ pub(crate) fn opening(command: &str, origin: Origin, plan: &impl Serialize) -> S
         version: env!("CARGO_PKG_VERSION").into(),
         started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         origin,
-        machine: bench::read_machine(),
+        machine: Machine { quiet: quiet::latest(), ..bench::read_machine() },
         asked,
     }
 }

@@ -28,6 +28,36 @@
 //! println!("{} packets arrived", diversion.status()?.ledger.arrived);
 //! # Ok::<(), divert::DivertError>(())
 //! ```
+//!
+//! # A filter of your own
+//! Implement [`Verdicts`]: one function from a [`Frame`] to a [`Verdict`]. [`Diversion::start_with`] makes one value for each
+//! queue; a value is moved to its queue's thread, used there alone and never shared, so it needs [`Send`] and no lock. Two
+//! programs in `examples/` are complete: `arp_icmp` accepts ARP and ICMP and prints packets per second, as the published
+//! example does; `udp_echo` answers datagrams from the queue that they arrived on.
+//! ```text
+//! cargo run --release -p linerate-divert --example arp_icmp -- eth0 4 10
+//! cargo run --release -p linerate-divert --example udp_echo -- eth0 7 10
+//! ```
+//!
+//! # Guarantees
+//! **Lifetimes.** A frame is memory that is shared with the kernel, lent for one call: the compiler refuses a filter that keeps it.
+//! What a filter wants to keep it copies. A frame that is re-injected is copied once the call has returned; one that is
+//! sent stays where it is until the card has sent it, and only then takes another packet.
+//!
+//! **Order.** A queue's packets are decided about in the order in which the card put them there, each exactly once. Packets that
+//! are re-injected reach the kernel in that order, and packets that are sent leave in that order; nothing is promised
+//! between the two, between queues, or between a re-injected packet and one that the XDP program left to the kernel:
+//! that one may overtake it. The same holds when a queue joins or leaves: packets taken before
+//! [`remove_queue`](Diversion::remove_queue) are still decided about before it returns, while new ones already go to the kernel.
+//!
+//! **Accounts.** Every packet that the program saw is in one line of [`DivertLedger`]; `unexplained` is 0 once nothing is on its way,
+//! across [`reload`](Diversion::reload), [`add_queue`](Diversion::add_queue) and `remove_queue`.
+//!
+//! **Failing open.** A queue is the kernel's again after [`DEADLINE`] when [`Diversion::beat`] is not called, or when a call of
+//! [`Verdicts::verdict`] takes that long; at once when a filter panics or the process ends, since the socket closes.
+//! Then as before a diversion nothing is dropped.
+//!
+//! **Undoing.** Dropping a [`Diversion`] ends its threads, closes its sockets, detaches the program and restores the card.
 #![forbid(unsafe_code)]
 
 mod card;

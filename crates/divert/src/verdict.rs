@@ -19,7 +19,8 @@ pub enum Verdict {
     Send,
 }
 
-/// Decides about packets, one queue's on one thread.
+/// Decides about packets, one queue's on one thread, in the order of their arrival. The crate's documentation has the
+/// guarantees on lifetimes and order.
 ///
 /// ```
 /// use divert::{Frame, Verdict, Verdicts};

@@ -53,7 +53,7 @@ pub struct LabGrowth<'g> {
     /// The kernel's named drops, with the sending side as namespace 0 and the receiving side as 1; `None` when
     /// not watched.
     pub drops: Option<&'g [Dropped]>,
-    /// Frames that the sending interface or its queueing discipline dropped with an error to the sender, who sent them later.
+    /// Frames that the sending interface or its queueing discipline dropped with an error to the sender, and that were sent later.
     pub refused: u64,
     /// Frames sent; `None` while unknown. A card's count above this is discarded as implausible.
     pub sent: Option<u64>,

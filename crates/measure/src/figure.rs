@@ -31,7 +31,7 @@ pub struct Figure {
     /// Why nothing of this run may be compared with it: another tool, direction or limit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub no_counterpart: String,
-    /// Where the work says so.
+    /// The place in the published work.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
     /// The point of this run that it comes from.
@@ -55,7 +55,7 @@ impl Figure {
         }
     }
 
-    /// What this run's value stands beside: the published value, or the derived one.
+    /// The value that this run's value is compared with: the published or the derived one.
     pub fn reference(&self) -> Option<f64> {
         self.published.or(self.derived)
     }

@@ -20,6 +20,7 @@ mod distribution;
 mod diversion;
 mod effect;
 mod figure;
+mod fleet;
 mod hdr;
 mod histogram;
 mod instructions;
@@ -29,9 +30,11 @@ mod place;
 mod profile;
 mod published;
 mod queues;
+mod quiet;
 mod random;
 mod receipt;
 mod reception;
+mod ring;
 mod run;
 mod sequence;
 mod statistics;
@@ -55,6 +58,7 @@ pub use diversion::{
 };
 pub use effect::{Better, Conclusion, Effect, EffectScale, Question};
 pub use figure::Figure;
+pub use fleet::{FleetAgent, FleetHost, FleetRun, FleetTrial, FleetVoided};
 pub use histogram::Histogram;
 pub use instructions::{
     FunctionChange, FunctionInstructions, Instructions, Side, StackInstructions, StageInstructions,
@@ -65,11 +69,13 @@ pub use place::{LossPlace, Place};
 pub use profile::{FoldedStack, FunctionShare, Profile, Stage, StageShare};
 pub use published::{Published, PublishedDocument, PublishedFigure};
 pub use queues::{QueueGrowth, QueueUse};
+pub use quiet::{Quiet, QuietLook, QuietReading};
 pub use receipt::{Lateness, Receipt};
 pub use reception::{
     ClockRelation, FlowStatistics, QueueCount, ReceptionShare, ReceptionStatistics, RoundTrips,
     SenderStatistics, StatisticsLevel, Timing,
 };
+pub use ring::{RingTrace, RingUse};
 pub use run::{
     Cost, End, Endpoint, Interval, Machine, NicFacts, Origin, PairSummary, Point, Run, SCHEMA, Skipped,
     Start, Stream, Trial, Wire,

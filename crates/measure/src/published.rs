@@ -72,7 +72,7 @@ pub struct PublishedFigure {
     pub cpu: String,
     /// What limited the value.
     pub limited_by: String,
-    /// Why no measurement of linerate may stand beside it.
+    /// Why no measurement of linerate can be compared with it.
     #[serde(default)]
     pub no_counterpart: String,
 }

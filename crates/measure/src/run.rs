@@ -7,17 +7,20 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::quiet::QuietReading;
 use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
     clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
     figure::Figure,
+    fleet::FleetRun,
     instructions::Instructions,
     ledger::Ledger,
     profile::Profile,
     queues::QueueUse,
     receipt::Receipt,
     reception::{ReceptionStatistics, RoundTrips},
+    ring::RingUse,
     statistics::Summary,
     throughput::{GoalResult, Throughput, ThroughputLimit},
     timeline::Timeline,
@@ -100,6 +103,9 @@ pub struct Machine {
     /// Why cycles, instructions and cache misses per packet are unknown, as text; `None` when they were counted.
     #[serde(default)]
     pub no_hardware_counters: Option<String>,
+    /// The last look at how fit it is to measure on (`linerate probe --quiet`), since it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<QuietReading>,
 }
 
 /// The properties of an interface that affect packet rates.
@@ -191,6 +197,9 @@ pub struct End {
     /// How the search went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuneSearch>,
+    /// What each machine did, where many took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
     /// Remarks that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }
@@ -277,6 +286,9 @@ pub struct Trial {
     /// Where the receiving CPUs' time went, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// How the receiver used a card's ring that it drove itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingUse>,
     /// The kernel that the trial ran on, when a run has several: `uname -r`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -488,7 +500,7 @@ impl PairSummary {
 
 impl End {
     /// Whether every rate was held, every ledger closed and every pair sent something: exit status 0 instead of 1. A
-    /// throughput search asks for rates that cannot be held to find out which can; it has met its goals when it found them
+    /// throughput search tries rates that cannot be held to find the ones that can; it has met its goals when it found them
     /// all.
     pub fn goals_met(&self) -> bool {
         let mut asked = self.trials.iter().filter(|trial| !trial.is_search_step());

@@ -87,7 +87,7 @@ mod tests {
         }
         assert_eq!((&members["sent"], &members["ledger"]["unexplained"]), (&10.into(), &0.into()));
         let pairs = |trials: &[Trial]| serde_json::to_value(PairSummary::of(trials)).unwrap();
-        let lost = pairs(&[unknown.clone()]);
+        let lost = pairs(std::slice::from_ref(&unknown));
         assert_eq!((&lost[0]["delivered_pps"], &lost[0]["agrees"]), (&Value::Null, &Value::Null));
         assert_eq!(lost[0]["sent_pps"]["trials"], 1);
         let read: PairSummary = serde_json::from_value(lost[0].clone()).unwrap();

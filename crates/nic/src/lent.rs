@@ -64,10 +64,8 @@ impl LentInterface {
     /// When there is none of this name, the note cannot be written, or it cannot be brought up.
     pub fn bring_up(state: &Path, interface: &str) -> Result<Self, SessionError> {
         let folder = folder(state);
-        let netlink =
-            |source: NetlinkError| failed("bring up", Path::new(interface), io::Error::other(source));
-        let mut route = RouteSocket::open().map_err(netlink)?;
-        let link = route.link_by_name(interface).map_err(netlink)?;
+        let mut route = RouteSocket::open()?;
+        let link = route.link_by_name(interface)?;
         let namespace = namespace()?;
         let lent = Self {
             path: folder.join(format!("{namespace}-{}.json", link.index)),
@@ -83,7 +81,7 @@ impl LentInterface {
             },
         };
         lent.write()?;
-        route.change_flags(link.index, flag::UP, flag::UP).map_err(netlink)?;
+        route.change_flags(link.index, flag::UP, flag::UP)?;
         Ok(lent)
     }
 
@@ -94,11 +92,7 @@ impl LentInterface {
     pub fn add_address(&mut self, address: IpAddr, prefix: u8) -> Result<(), SessionError> {
         self.state.addresses.push((address, prefix));
         self.write()?;
-        let refused = |source: NetlinkError| {
-            failed("give an address to", Path::new(&self.state.interface), io::Error::other(source))
-        };
-        let mut route = RouteSocket::open().map_err(refused)?;
-        route.add_address(self.state.index, address, prefix).map_err(refused)
+        Ok(RouteSocket::open()?.add_address(self.state.index, address, prefix)?)
     }
 
     fn write(&self) -> Result<(), SessionError> {

@@ -48,7 +48,7 @@ pub struct Page {
     pub counters: Counters,
 }
 
-/// Who drives a card.
+/// The driver of a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Driver {
     /// Its name.

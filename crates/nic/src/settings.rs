@@ -9,6 +9,7 @@ use crate::{Card, NicError, Setting, Settings};
 mod channels;
 mod coalescing;
 mod contexts;
+mod driver;
 mod features;
 mod group;
 mod interrupts;
@@ -29,7 +30,7 @@ pub use sysctl::{SYSCTLS, Sysctl};
 
 /// All kinds, in the order in which they can be changed: channels before the table that names them, rules last of
 /// what a reset loses, and settings of interrupts and queues after those exist again.
-const KINDS: [&dyn Kind; 16] = [
+const KINDS: [&dyn Kind; 17] = [
     &link::Link,
     &features::Features,
     &channels::CHANNELS,
@@ -45,6 +46,7 @@ const KINDS: [&dyn Kind; 16] = [
     &steering::XPS,
     &steering::XPS_QUEUES,
     &napi::Napi,
+    &driver::Driver,
     &sysctl::Sysctls,
 ];
 

@@ -217,6 +217,14 @@ pub enum PortError {
         /// The ring's descriptors.
         slots: u32,
     },
+    /// More than half of the ring.
+    #[error("a ring of {slots} descriptors is loaded at most {} ahead, not {descriptors}", slots / 2)]
+    Prefetch {
+        /// What was asked.
+        descriptors: u32,
+        /// The ring's descriptors.
+        slots: u32,
+    },
     /// The card has stopped sending.
     #[error("the card did not send {frames} frames of its ring")]
     NotSent {
@@ -294,6 +302,7 @@ impl PortError {
             | Self::UnknownCard { .. }
             | Self::RingSlots { .. }
             | Self::TailBatch { .. }
+            | Self::Prefetch { .. }
             | Self::NotSent { .. }
             | Self::OneRing
             | Self::NoReceiveRings { .. } => None,

@@ -230,6 +230,11 @@ pub trait RxPort {
         None
     }
 
+    /// How a ring that it drives itself was used; `None` where the kernel drives it.
+    fn ring(&mut self) -> Option<measure::RingUse> {
+        None
+    }
+
     /// Packets lost according to the packets received: costs nothing, and may lag.
     fn lost_seen(&self) -> u64;
 

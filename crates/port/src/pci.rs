@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measure::Place;
+use measure::{Place, RingUse};
 use sys::pci::{BUFFER_BYTES, Card, DmaMemory, DmaParts, RxRing, TakenCard, TxRing};
 
 use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TxPort, Wait};
@@ -15,14 +15,18 @@ mod buffers;
 mod card;
 mod frames;
 mod pretended;
+mod service;
+mod trace;
 
 pub use buffers::Buffers;
 pub use card::PciCounters;
 pub use pretended::PretendedCard;
 
-use buffers::{Policy, Refill};
-use card::{IntelCard, RDT, TDT, model};
-use frames::{Assembler, Part};
+use buffers::Policy;
+use card::{IntelCard, RDH, RDT, TDT, model};
+use frames::Assembler;
+use service::Service;
+use trace::Trace;
 
 /// How to open a [`PciRx`] or [`PciTx`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub struct PciOptions {
     pub batch_size: usize,
     /// What becomes of received frames' buffers.
     pub buffers: Buffers,
+    /// Descriptors ahead whose frames the CPU is asked to load early; 0: none.
+    pub prefetch: u32,
+    /// Note head, tail and missed frames poll by poll: two registers more are read each time.
+    pub trace: bool,
 }
 
 impl PciOptions {
@@ -51,6 +59,8 @@ impl PciOptions {
             tail_batch: 16,
             batch_size: 64,
             buffers: Buffers::default(),
+            prefetch: 0,
+            trace: false,
         }
     }
 
@@ -61,6 +71,9 @@ impl PciOptions {
         }
         if self.tail_batch == 0 || self.tail_batch > slots / 2 {
             return Err(PortError::TailBatch { descriptors: self.tail_batch, slots });
+        }
+        if self.prefetch > slots / 2 {
+            return Err(PortError::Prefetch { descriptors: self.prefetch, slots });
         }
         Ok(())
     }
@@ -86,12 +99,10 @@ pub struct PciRx {
     ring: RxRing,
     policy: Policy,
     frames: Assembler,
-    /// Slots handed back since the tail was written.
-    unwritten: u32,
-    tail_batch: u32,
+    service: Service,
+    trace: Option<Trace>,
     batch_size: usize,
     missed: u64,
-    /// A descriptor was claimed that the card cannot have filled.
     interface: String,
 }
 
@@ -119,8 +130,8 @@ impl PciRx {
             policy: Policy::new(options.buffers, spare, options.ring_slots),
             ring,
             frames: Assembler::new(),
-            unwritten: 0,
-            tail_batch: options.tail_batch,
+            service: Service::new(options.tail_batch, options.prefetch),
+            trace: options.trace.then(|| Trace::new(options.ring_slots)),
             batch_size: options.batch_size,
             missed: 0,
             interface: options.interface.clone(),
@@ -138,54 +149,26 @@ impl PciRx {
     }
 }
 
-/// Looks at what the card has filled; returns how many frames there were.
-#[inline]
-fn take<R: Refill>(
-    (ring, frames, policy): (&mut RxRing, &mut Assembler, &mut R),
-    at_most: usize,
-    mut handed_back: impl FnMut(&RxRing),
-    mut sink: impl FnMut(Received<'_>),
-) -> usize {
-    let mut lend = |bytes: &[u8]| sink(Received { bytes, truncated: false, arrived_ns: None, source: None });
-    let mut received = 0;
-    // Not more descriptors than the ring has, whatever they say.
-    for _ in 0..at_most.min(ring.slots() as usize) {
-        let Some(done) = ring.done() else { break };
-        match frames.take(done, ring.bytes(done.length.into())) {
-            Part::Frame(bytes) => {
-                lend(bytes);
-                received += 1;
-            }
-            Part::Last => {
-                lend(frames.frame());
-                frames.done();
-                received += 1;
-            }
-            Part::Nothing => {}
-        }
-        policy.refill(ring, done.length.into());
-        handed_back(ring);
-    }
-    received
-}
-
 impl RxPort for PciRx {
     const LAYER: Layer = Layer::Frame;
 
     fn recv(&mut self, wait: Wait, sink: impl FnMut(Received<'_>)) -> Result<usize, PortError> {
-        let Self { card, ring, policy, frames, unwritten, tail_batch, .. } = self;
+        if let Some(trace) = &mut self.trace {
+            self.missed = self.card.missed();
+            let registers = self.card.registers();
+            trace.note((registers.read(RDH), registers.read(RDT), self.missed));
+        }
+        let Self { card, ring, policy, frames, service, .. } = self;
         let registers = card.registers();
-        let handed_back = |ring: &RxRing| {
-            *unwritten += 1;
-            if *unwritten >= *tail_batch {
-                *unwritten = 0;
-                registers.write(RDT, ring.tail());
-            }
-        };
+        let write_tail = |tail| registers.write(RDT, tail);
         let received = match policy {
-            Policy::Recycle(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
-            Policy::Pool(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
-            Policy::Realloc(policy) => take((ring, frames, policy), self.batch_size, handed_back, sink),
+            Policy::Recycle(policy) => {
+                service.take((ring, frames, policy), self.batch_size, write_tail, sink)
+            }
+            Policy::Pool(policy) => service.take((ring, frames, policy), self.batch_size, write_tail, sink),
+            Policy::Realloc(policy) => {
+                service.take((ring, frames, policy), self.batch_size, write_tail, sink)
+            }
         };
         if received == 0 && wait == Wait::Block {
             thread::yield_now();
@@ -195,6 +178,17 @@ impl RxPort for PciRx {
 
     fn queue(&self) -> Option<u32> {
         Some(0)
+    }
+
+    fn ring(&mut self) -> Option<RingUse> {
+        Some(RingUse {
+            without_descriptor: self.card.counters().without_descriptor,
+            refill_ns: self.service.refill_ns(),
+            refills_timed: self.service.timed,
+            refills: self.service.refills,
+            tail_writes: self.service.tail_writes,
+            trace: self.trace.as_ref().map(Trace::so_far),
+        })
     }
 
     fn lost_seen(&self) -> u64 {

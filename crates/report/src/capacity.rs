@@ -1,4 +1,4 @@
-//! What each side can do by itself, how that grows with threads, and the sentences made of it.
+//! The capacity of each side, how it grows with threads, and the sentences about it.
 
 use measure::{Capacity, CapacitySide, Layer, Run};
 
@@ -7,7 +7,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// The two columns of capacities side by side: every sender, every receiver.
+/// Two columns of capacities: every sender, every receiver.
 pub(crate) fn table(run: &Run) -> Table {
     let sending = of_ladder(run, CapacitySide::Sending);
     let receiving = of_ladder(run, CapacitySide::Receiving);
@@ -24,7 +24,7 @@ pub(crate) fn table(run: &Run) -> Table {
         let cell = |found: &&Capacity| Cell::figure(rate(found), |pps| unit.figure(pps));
         (0..rows).map(|row| of.get(row).map_or_else(|| Cell::words(""), cell)).collect()
     };
-    // With one CPU a side, a rate is that of a core.
+    // With one CPU per side, a rate is a rate per core.
     let is_whole = |of: &[&Capacity]| of.iter().all(|found| found.pps_per_cpu >= 0.99 * found.pps);
     let mut table = Table::titled("Capacities, one thread a side");
     table.push(Column::words("sending", words(&sending)));
@@ -70,7 +70,7 @@ pub(crate) fn table(run: &Run) -> Table {
     table
 }
 
-/// Rates against threads, a row a pair, each with bars against the row's largest.
+/// Rates against threads: one row per pair, with bars relative to the row's largest.
 pub(crate) fn scaling(run: &Run) -> Table {
     let all: Vec<&Capacity> =
         run.end.capacities.iter().filter(|found| found.efficiency_ratio.is_some()).collect();
@@ -119,7 +119,7 @@ pub(crate) fn scaling(run: &Run) -> Table {
     table
 }
 
-/// What applications get through sockets and past them, and what the kernel does itself: a sentence each.
+/// The rates of applications with and without sockets, and of the kernel itself: one sentence each.
 pub(crate) fn verdict(run: &Run) -> Option<String> {
     let receiving = of_ladder(run, CapacitySide::Receiving);
     if receiving.len() < 2 {

@@ -1,4 +1,4 @@
-//! Runs against a baseline: same conditions? what differs, by how much, and can that be said?
+//! Compares runs with a baseline: conditions that differ, effects, and whether they are proven.
 
 mod comparison;
 mod conditions;
@@ -34,6 +34,7 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
     notes.extend(others.iter().filter(|other| is_same(baseline.run, other.run)).map(|other| {
         format!("{} is the same run as {}: no effect can be found.", other.name, baseline.name)
     }));
+    notes.extend(runs.iter().filter_map(loud));
     let mut matches = Vec::new();
     for other in others {
         matches.extend(matching(baseline, *other, &mut notes));
@@ -52,12 +53,24 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
     }
 }
 
-/// Whether two records are of one run: no two start and end in the same nanoseconds with the same trials.
+/// What a look at the machine found wrong before the run (`linerate probe --quiet`).
+fn loud(named: &NamedRun) -> Option<String> {
+    let reading = named.run.start.machine.quiet.as_ref()?;
+    let complaints = reading.quiet.complaints();
+    let (first, _) = complaints.split_first()?;
+    let shows = reading.quiet.shows_ratio(10).unwrap_or(0.0) * 100.0;
+    Some(format!(
+        "The machine of {} was not quiet at {}: {first}; 10 trials a side show {shows:.1} % there at best.",
+        named.name, reading.read_at
+    ))
+}
+
+/// Whether two records are the same run: two runs never share start, end and trials.
 fn is_same(a: &Run, b: &Run) -> bool {
     a.start == b.start && a.end == b.end
 }
 
-/// A pair that two runs have in common.
+/// A pair that is in both runs.
 struct Match<'r> {
     run: &'r str,
     pair: String,
@@ -136,7 +149,7 @@ fn judged(question: Question, a: &[f64], b: &[f64]) -> (Option<Effect>, Conclusi
         return question.judge(a, b);
     }
     let most = a.iter().chain(b).copied().fold(0.0, f64::max);
-    // where nothing arrives on either side, any difference at all would matter
+    // when nothing arrives in either run, any difference would matter
     let matters = (question.matters * most).max(f64::MIN_POSITIVE);
     Question { scale: EffectScale::Difference, matters, ..question }.judge(a, b)
 }

@@ -1,4 +1,4 @@
-//! The tables of what CPUs did: softirqs and interrupts, by pair and CPU.
+//! The tables of CPU activity: softirqs and interrupts, by pair and CPU.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ fn interrupt_means(shares: &[(&CpuShare, f64)]) -> Vec<InterruptRate> {
     means
 }
 
-/// What the way of accounting means for the shares.
+/// The effect of the accounting mode on the shares.
 pub(crate) fn accounting_in_words(accounting: InterruptAccounting) -> &'static str {
     match accounting {
         InterruptAccounting::Precise => {
@@ -111,7 +111,7 @@ pub(crate) fn accounting_in_words(accounting: InterruptAccounting) -> &'static s
     }
 }
 
-/// One row a pair and CPU that received anything.
+/// One row per pair and CPU that received packets.
 pub(crate) fn softirqs(rungs: &[Rung]) -> Table {
     let all: Vec<(&Rung, CpuMean)> =
         rungs.iter().flat_map(|rung| means(rung).into_iter().map(move |mean| (rung, mean))).collect();
@@ -175,7 +175,7 @@ pub(crate) fn softirqs(rungs: &[Rung]) -> Table {
     table
 }
 
-/// One row a pair, CPU and source of interrupts.
+/// One row per pair, CPU and source of interrupts.
 pub(crate) fn interrupts(rungs: &[Rung]) -> Table {
     let mut rows: Vec<(&str, u32, InterruptRate)> = Vec::new();
     for rung in rungs {

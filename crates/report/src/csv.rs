@@ -1,4 +1,4 @@
-//! A run as CSV (RFC 4180, UTF-8, a header line): tidy, one row a trial, columns named as in the JSON.
+//! A run as CSV (RFC 4180, UTF-8, a header line): tidy, one row per trial, columns named as in the JSON.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use crate::{
     value::plain,
 };
 
-/// Writes one row a trial, or one row a point for a run of points alone.
+/// Writes one row per trial, or one row per point for a run with only points.
 ///
 /// The first columns are a sweep's parameters, the last ones the ledger's places as `lost_<place>_packets`; a place without
 /// losses in a trial is 0. What was not measured is an empty field.
@@ -48,7 +48,7 @@ pub fn write_csv(run: &Run, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one row a point, its parameters and results as columns in alphabetical order.
+/// Writes one row per point, its parameters and results as columns in alphabetical order.
 pub fn write_points_csv(points: &[Point], out: &mut impl Write) -> io::Result<()> {
     let names: BTreeSet<&String> = points.iter().flat_map(|point| point.values.keys()).collect();
     write_row(names.iter().map(|name| escape::csv(name)), out)?;

@@ -1,4 +1,4 @@
-//! A diversion's status as a document: `linerate.divert/1`, and in words.
+//! A diversion's status as a document, `linerate.divert/1`, and as text.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +30,7 @@ pub fn write_diversion_heading(pid: u32, status: &DivertStatus, out: &mut impl W
     )
 }
 
-/// The queues of a diversion, and how packets come to the threads of those that have one: `queue 1 (zero-copy), 2 (hangs)`.
+/// The queues of a diversion, and how packets reach their threads: `queue 1 (zero-copy), 2 (hangs)`.
 pub fn diversion_queues(status: &DivertStatus) -> String {
     let words = |queue: &DivertQueue| {
         let notes = [queue.copy_mode(), (!queue.diverted).then_some("hangs")];
@@ -47,7 +47,7 @@ pub fn diversion_queues(status: &DivertStatus) -> String {
     }
 }
 
-/// What the card does of a diversion and what it does not, a line each; nothing where it was asked for nothing.
+/// The parts of a diversion that the card does and does not do, one line each; nothing without steering.
 pub fn diversion_steering(status: &DivertStatus) -> String {
     let Some(DivertSteering { rules, program, refused, repaired }) = &status.steering else {
         return String::new();

@@ -1,7 +1,7 @@
 //! Names come from users, drivers and other hosts: what they contain must not act in a terminal, a page or
 //! a table.
 
-/// Control characters and those that reorder or hide text become visible escapes.
+/// Control characters, and those that reorder or hide text, become visible escapes.
 pub(crate) fn text(raw: &str) -> String {
     let mut safe = String::with_capacity(raw.len());
     for character in raw.chars() {

@@ -4,7 +4,7 @@
 mod quantity;
 mod unit;
 
-use measure::{Instructions, Lateness, NanosSummary, RoundTrips, Stream, Trial, Wire};
+use measure::{Instructions, Lateness, NanosSummary, RingUse, RoundTrips, Stream, Trial, Wire};
 
 use crate::{
     number::RateUnit,
@@ -15,16 +15,16 @@ pub(crate) use unit::Unit;
 
 /// One figure of a trial.
 pub(crate) struct Figure {
-    /// The members of the record that lead to it, joined by dots; empty where it follows from others.
+    /// The members of the record that lead to it, joined by dots; empty when it is derived from others.
     pub(crate) name: &'static str,
-    /// Its column in CSV, with its unit; `None` where another column has the same number.
+    /// Its column in CSV, with its unit; `None` if another column has the same number.
     pub(crate) column: Option<&'static str>,
     /// The figure; `None` where it was not measured.
     pub(crate) of: fn(&Trial) -> Option<Quantity>,
     /// Its title in tables for people.
     heading: &'static str,
     unit: Unit,
-    /// The table for people that has it, and how early it gives way there to a narrow terminal (0: never).
+    /// The table that shows it, and how early a narrow terminal hides it there (0: never).
     table: Option<(View, u8)>,
     /// The line of a trial's summary that has it.
     line: Option<Line>,
@@ -93,7 +93,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     row("", |t| real(observed(t, frame_bps(t, t.delivered_pps))))
         .reads("delivered", Unit::FrameBits)
         .on(Delivered),
-    // Of streams the bytes count; their packets are messages.
+    // For streams the bytes matter; their packets are messages.
     row("stream.message_bytes", |t| stream(t, |s| count(s.message_bytes))).csv("stream_message_bytes"),
     row("stream.sent_bytes", |t| stream(t, |s| count(s.sent_bytes))).csv("stream_sent_bytes"),
     row("stream.delivered_bytes", |t| stream(t, |s| count(s.delivered_bytes))).csv("stream_delivered_bytes"),
@@ -222,6 +222,16 @@ pub(crate) const FIGURES: &[Figure] = &[
         .reads("recv", Unit::CacheMissesEach)
         .at(LadderCosts, 7)
         .on(ReceivingCost),
+    row("ring.refill_ns", |t| ring(t, |r| real(r.refill_ns)))
+        .csv("ring_refill_ns")
+        .reads("refill", Unit::NanosEach)
+        .at(LadderCosts, 4),
+    row("ring.refills", |t| ring(t, |r| count(r.refills))).csv("ring_refills"),
+    row("ring.tail_writes", |t| ring(t, |r| count(r.tail_writes))).csv("ring_tail_writes"),
+    row("ring.without_descriptor", |t| ring(t, |r| count(r.without_descriptor)))
+        .csv("ring_without_descriptor")
+        .reads("no descriptor", Unit::Packets)
+        .at(LadderCosts, 5),
     row("instructions.total", |t| counted(t, |i| count(i.total))).csv("instructions"),
     row("instructions.sender_user_per_packet", |t| counted(t, |i| real(i.sender_user_per_packet)))
         .csv("sender_user_instructions_per_packet")
@@ -274,7 +284,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     row("interrupted", |t| Some(Quantity::Yes(t.interrupted))).csv("interrupted"),
 ];
 
-/// A figure that no output has yet but the table of all figures.
+/// A figure that only the table of all figures shows so far.
 const fn row(name: &'static str, of: fn(&Trial) -> Option<Quantity>) -> Figure {
     Figure {
         name,
@@ -319,14 +329,14 @@ impl Figure {
         (self.of)(trial)?.number()
     }
 
-    /// A column of this figure: a value a row.
+    /// A column of this figure: one value per row.
     pub(crate) fn column_of(&self, values: impl Iterator<Item = Option<f64>>, rate: RateUnit) -> Column {
         let cells = values.map(|value| Cell::figure(value, |value| self.unit.cell(value, rate)));
         let gives_way = self.table.map_or(0, |(_, gives_way)| gives_way);
         Column::figures(self.heading, self.unit.heading(rate), cells).gives_way(gives_way)
     }
 
-    /// The same with a trial a row, and what is bad news marked.
+    /// The same with one trial per row, and bad values marked.
     pub(crate) fn column_of_trials(&self, trials: &[&Trial], rate: RateUnit) -> Column {
         let mut column = self.column_of(trials.iter().map(|trial| self.number(trial)), rate);
         for (cell, trial) in column.cells.iter_mut().zip(trials) {
@@ -341,7 +351,7 @@ pub(crate) fn of_view(view: View) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().filter(move |figure| figure.table.is_some_and(|(known, _)| known == view))
 }
 
-/// What is known of a line of a trial's summary, a figure each.
+/// The known figures of a line of a trial's summary.
 pub(crate) fn in_words(line: Line, trial: &Trial) -> Vec<String> {
     let figures = FIGURES.iter().filter(|figure| figure.line == Some(line));
     figures.filter_map(|figure| Some(figure.unit.words(&(figure.of)(trial)?))).collect()
@@ -363,13 +373,17 @@ fn cpus(cpus: &[u32]) -> Option<Quantity> {
     words(&cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))
 }
 
-/// A figure that depends on what was delivered, where somebody knows that.
+/// A figure that depends on delivery, if delivery is known.
 fn observed<T>(trial: &Trial, figure: T) -> Option<T> {
     trial.ledger.unknown_because().is_none().then_some(figure)
 }
 
 fn counted(trial: &Trial, figure: fn(&Instructions) -> Option<Quantity>) -> Option<Quantity> {
     trial.instructions.as_ref().and_then(figure)
+}
+
+fn ring(trial: &Trial, figure: fn(&RingUse) -> Option<Quantity>) -> Option<Quantity> {
+    trial.ring.as_ref().and_then(figure)
 }
 
 fn stream(trial: &Trial, figure: fn(&Stream) -> Option<Quantity>) -> Option<Quantity> {
@@ -396,7 +410,7 @@ fn frame_bps(trial: &Trial, pps: f64) -> f64 {
     pps * f64::from(trial.frame_size_bytes) * 8.0
 }
 
-/// How far the rate handed over is from the one asked for, as a share of it.
+/// The deviation of the rate handed over from the requested one, as a share of it.
 fn off_by(trial: &Trial) -> Option<f64> {
     let asked = trial.receipt.asked_pps.filter(|asked| *asked > 0.0)?;
     Some(trial.receipt.handed_pps / asked - 1.0)

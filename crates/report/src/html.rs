@@ -1,6 +1,6 @@
 //! A run as one self-contained page: no script, no network, light and dark, print, phone, screen reader.
 //!
-//! The images are own SVG: a plotting library writes fixed sizes, fonts and colours, which neither shrink to
+//! The images are our own SVG: plotting libraries write fixed sizes, fonts and colours, which neither shrink to
 //! a phone with readable text, nor follow dark mode, nor carry text alternatives.
 
 mod axes;
@@ -25,7 +25,7 @@ mod tuned;
 use std::io::{self, Write};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use measure::Run;
+use measure::{Run, Timeline};
 use page::Page;
 
 pub use drawing::Drawing;
@@ -38,7 +38,7 @@ use crate::{
     number, occasion, tables, verdict,
 };
 
-/// Pairs whose bars are shown at once, where plots of results say the same.
+/// The most pairs whose bars are shown directly when plots show the same results.
 const MOST_RUNGS: usize = 24;
 
 /// Writes the whole page.
@@ -48,7 +48,7 @@ pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let mut page = Page::default();
     page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    // a page without an icon would ask its host for one
+    // a page without an icon would request one from its host
     page.raw("<link rel=\"icon\" href=\"data:,\">\n");
     page.element("title", "", &format!("linerate {}, {}", run.start.command, run.start.started_at));
     page.raw(format!("<style>\n{}</style>\n</head>\n<body>\n", include_str!("html/page.css")));
@@ -62,7 +62,7 @@ pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
     out.write_all(page.into_html().as_bytes())
 }
 
-/// The page's charts, each an image of its own.
+/// The page's charts, each as a separate image.
 pub fn drawings(run: &Run) -> Vec<Drawing> {
     let mut page = Page::default();
     write_body(run, &mut page);
@@ -75,7 +75,7 @@ fn write_header(run: &Run, page: &mut Page) {
     page.element("h1", "", &format!("linerate {} {}", start.command, occasion::place(start.origin)));
     page.element("p", "verdict", &verdict::verdict(run));
     if !run.end.trials.is_empty() {
-        // A ledger that is closed is no goal that anybody set.
+        // A closed ledger is not a goal that the user set.
         let has_goal = !run.end.throughput.is_empty()
             || run.end.trials.iter().any(|trial| trial.asked_pps.is_some() && !trial.is_search_step());
         match (run.end.goals_met(), has_goal) {
@@ -120,8 +120,8 @@ fn write_body(run: &Run, page: &mut Page) {
     }
     published::write(&run.end.points, page);
     curve::write(&run.end.points, page);
-    timeline::write(&run.end.timelines, page);
-    // What a sweep or model is about is how results follow from parameters.
+    timeline::write(&traces(run), page);
+    // The point of a sweep or model is how results depend on parameters.
     charts::write_points(&run.end.points, page);
     if many {
         page.section("combinations", "Every combination", |page| {
@@ -153,6 +153,18 @@ fn write_body(run: &Run, page: &mut Page) {
     }
 }
 
+/// What was traced: by a model, and of the rings of receivers.
+fn traces(run: &Run) -> Vec<Timeline> {
+    let of_rings = run.end.trials.iter().enumerate().filter_map(|(at, trial)| {
+        let trace = trial.ring.as_ref()?.trace.as_ref()?;
+        let part = if trace.is_cut { ", its beginning" } else { "" };
+        let title =
+            format!("The receiver's ring, trial {}: {} → {}{part}", at + 1, trial.tx.label, trial.rx.label);
+        Some(trace.timeline(title))
+    });
+    run.end.timelines.iter().cloned().chain(of_rings).collect()
+}
+
 /// The pairs, each with its bars.
 fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
     if instructions::is_counted(run) {
@@ -166,7 +178,7 @@ fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
     cpus::write_profiles(rungs, page);
 }
 
-/// A search's loads are steps on the way: shown are those that decided, the others on demand.
+/// A search's loads are intermediate steps: the deciding ones are shown, the others on demand.
 fn write_search(run: &Run, rungs: Vec<Rung>, page: &mut Page) {
     charts::write_loads(&rungs, page);
     let goals = || run.end.throughput.iter().flat_map(|found| &found.goals);

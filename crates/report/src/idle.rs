@@ -1,4 +1,4 @@
-//! CPUs that had nothing to do while a ladder ran at its maximum rate, and the option that uses them.
+//! CPUs that were idle while a ladder ran at its maximum rate, and the option that uses them.
 
 use measure::{Layer, Run};
 
@@ -7,10 +7,10 @@ use crate::{
     number,
 };
 
-/// A CPU idles that did nothing for at least this share of the time.
+/// A CPU counts as idle when it was idle for at least this share of the time.
 const IDLE: f64 = 0.8;
 
-/// The remark on a run at the maximum rate whose best pair left CPUs idle; none where more threads were measured too.
+/// The remark on a run at the maximum rate whose best pair left CPUs idle; none if more threads were measured too.
 pub(crate) fn remark(run: &Run, rungs: &[Rung]) -> Option<String> {
     let at_most = rungs.iter().all(|rung| rung.pair.asked_pps.is_none() && rung.pair.parameters.is_empty());
     let is_scaled = run.end.capacities.iter().any(|found| found.efficiency_ratio.is_some());
@@ -35,7 +35,7 @@ pub(crate) fn remark(run: &Run, rungs: &[Rung]) -> Option<String> {
     };
     let in_kernel =
         run.end.capacities.iter().any(|found| found.label == best.pair.rx && found.layer == Layer::Kernel);
-    // A receiver in the sender's softirq needs no CPU, others as many as the senders.
+    // A receiver in the sender's softirq needs no CPU, others as many CPUs as the senders.
     let more = if in_kernel { some as u32 } else { some as u32 / 2 };
     let threads = match more {
         0 => String::new(),

@@ -9,11 +9,11 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// Functions of a pair that a terminal shows; the record has more.
+/// The most functions of a pair in a terminal; the record has more.
 const MOST_FUNCTIONS: usize = 12;
-/// A smaller difference in instructions per packet is no news.
+/// Smaller differences in instructions per packet are not shown.
 const LEAST_CHANGE: f64 = 0.5;
-/// Differences of a pair that are shown.
+/// The most differences shown per pair.
 const MOST_CHANGES: usize = 15;
 
 /// Whether the run's instructions were counted.
@@ -30,7 +30,7 @@ pub(crate) fn tables(rungs: &[Rung]) -> Vec<Table> {
     tables
 }
 
-/// What the fewest instructions were spent on, in one sentence.
+/// The pair with the fewest instructions, in one sentence.
 pub(crate) fn verdict(rungs: &[Rung]) -> Option<String> {
     let sending = |rung: &Rung| rung.median(|trial| trial.tx_cost.instructions_per_packet);
     let known = || rungs.iter().filter_map(|rung| Some((rung, sending(rung)?)));
@@ -45,14 +45,14 @@ pub(crate) fn verdict(rungs: &[Rung]) -> Option<String> {
     })
 }
 
-/// With a tenth, and the thousands apart.
+/// With one decimal, and thousands separated.
 fn tenth(value: f64) -> String {
     let tenths = (value.abs() * 10.0).round() as u64;
     let sign = if value < 0.0 && tenths > 0 { "-" } else { "" };
     format!("{sign}{}.{}", number::count(tenths / 10), tenths % 10)
 }
 
-/// One row a pair; medians over its trials.
+/// One row per pair; medians over its trials.
 pub(crate) fn by_pair(rungs: &[Rung]) -> Table {
     let mut table = Table::titled("Instructions per packet");
     table.push(Column::words("pair", rungs.iter().map(|rung| Cell::words(&rung.name))));
@@ -81,7 +81,7 @@ fn counted<'r>(rung: &'r Rung) -> Option<&'r Instructions> {
     rung.trials.iter().find_map(|trial| trial.instructions.as_ref())
 }
 
-/// One row a pair and stage, a column a side.
+/// One row per pair and stage, one column per side.
 fn stages(rungs: &[Rung]) -> Table {
     let mut rows: Vec<(&str, Stage, &Instructions)> = Vec::new();
     for rung in rungs {

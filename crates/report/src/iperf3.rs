@@ -1,7 +1,7 @@
 //! A run in the shape of `iperf3 --json` for UDP and TCP tests, so that scripts written for it read ours.
 //!
-//! iperf3 describes one test: each trial is an object of its own, one after another, as if iperf3 had been run
-//! once a trial. What was not measured (addresses; jitter and order without statistics) is null, never 0. Bytes are
+//! iperf3 describes one test: each trial is a separate object, one after another, as if iperf3 had been run
+//! once per trial. A value that was not measured (addresses; jitter and order without statistics) is null, never 0. Bytes are
 //! UDP payload or a stream's, as there; all threads are one stream.
 
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use measure::{Cost, Interval, Run, Stream, Trial};
 use serde_json::{Value, json};
 
-/// Writes one object a trial.
+/// Writes one object per trial.
 pub fn write_iperf3(run: &Run, out: &mut impl Write) -> io::Result<()> {
     for (at, trial) in run.end.trials.iter().enumerate() {
         let ticks: Vec<&Interval> = run.intervals.iter().filter(|tick| tick.trial as usize == at).collect();
@@ -65,7 +65,7 @@ fn start(run: &Run, trial: &Trial) -> Value {
     })
 }
 
-/// What was sent in a tick, or what arrived where only that is known.
+/// The traffic sent in a tick, or received if only that is known.
 fn interval(tick: &Interval, trial: &Trial) -> Value {
     let (packets, sender) = match (tick.sent, tick.delivered) {
         (Some(sent), _) => (sent, true),
@@ -186,7 +186,7 @@ fn unix_seconds(text: &str) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || !(0..=9999).contains(&year) {
         return None;
     }
-    // the year begins in March, so that the odd day is its last; months from there have 30.6 days
+    // the year begins in March, so that the leap day is its last; months from there have 30.6 days
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     let days = year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468;

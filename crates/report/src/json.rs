@@ -9,7 +9,7 @@
 //! | `start` | `schema`, and those of `start` |
 //! | `interval` | those of an element of `intervals` |
 //! | `trial` | those of an element of `end.trials` |
-//! | `end` | those of `end`, all trials again: the last line alone tells the outcome |
+//! | `end` | those of `end`, all trials again: only the last line has the outcome |
 //!
 //! A stream that was cut off (a crash, a kill) still reads as a run, marked as interrupted.
 
@@ -34,7 +34,7 @@ pub enum Event<'r> {
     End(&'r End),
 }
 
-/// The schema's name beside what was asked.
+/// The schema's name with the request.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Opening<'r> {
     schema: &'static str,
@@ -42,21 +42,21 @@ pub struct Opening<'r> {
     start: &'r Start,
 }
 
-/// Why text is no run.
+/// Why text is not a run.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// Not JSON, or members missing or of the wrong type.
     #[error("cannot read line {line} of the run: it is not what {SCHEMA} describes")]
     Malformed {
-        /// Line of the text, from 1, where the value that failed begins.
+        /// Line of the text, from 1, where the failing value begins.
         line: usize,
-        /// What is wrong with it.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// Another program's, or of another version.
+    /// Written by another program or version.
     #[error("cannot read a run of schema '{found}': this version reads {SCHEMA}")]
     OtherSchema {
-        /// What it says it is.
+        /// Its claimed schema.
         found: String,
     },
     /// A stream without its first line.
@@ -89,7 +89,7 @@ pub fn write_event(event: Event, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes a finished run as the stream it would have been.
+/// Writes a finished run as a stream.
 pub fn write_json_stream(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write_event(Event::start(&run.start), out)?;
     for (at, trial) in run.end.trials.iter().enumerate() {
@@ -145,7 +145,7 @@ fn from_stream(lines: Vec<(usize, Value)>) -> Result<Run, ReadError> {
     Ok(Run { schema: SCHEMA.into(), start: start.ok_or(ReadError::NoStart)?, intervals, end })
 }
 
-/// What is known of a run whose stream has no end.
+/// The known part of a run whose stream has no end.
 fn cut_off(intervals: &[Interval], trials: Vec<Trial>) -> End {
     End {
         duration_s: intervals.iter().map(|interval| interval.length_s).sum(),

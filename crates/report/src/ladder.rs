@@ -1,4 +1,4 @@
-//! The ladder: a `Run`'s trials gathered by pair, as every output shows them.
+//! The ladder: a `Run`'s trials grouped by pair, for all outputs.
 
 use measure::{CpuShare, Ledger, LedgerLine, PairSummary, Run, STAGE, Trial, median};
 
@@ -6,12 +6,12 @@ use crate::{number, value::plain};
 
 /// One pair with its repeats.
 pub(crate) struct Rung<'r> {
-    /// Sender, receiver and whatever tells this pair from the others; raw, to be escaped.
+    /// Sender, receiver and whatever else distinguishes this pair; raw, must be escaped.
     pub(crate) name: String,
     /// The same without the load.
     pub(crate) name_without_load: String,
     pub(crate) pair: PairSummary,
-    /// Where `trials` stand in the run.
+    /// The indexes of `trials` in the run.
     pub(crate) indexes: Vec<usize>,
     pub(crate) trials: Vec<&'r Trial>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct CpuUse {
     pub(crate) interrupts: f64,
 }
 
-/// Which settings differ between the pairs of a run, and so belong into their names.
+/// The settings that differ between the pairs of a run, and so belong in their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Varying {
     pub(crate) frame_size: bool,
@@ -33,8 +33,8 @@ pub(crate) struct Varying {
     pub(crate) load: bool,
 }
 
-/// The run's pairs in the order they ran; summarised here when the run has not done so. What was measured in stages beside
-/// the ladder is in the run's capacities.
+/// The run's pairs in the order they ran; summarised here when the run has not done so. Stages besides
+/// the ladder are in the run's capacities.
 pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     let trials = &run.end.trials;
     let mut pairs = if run.end.pairs.is_empty() { PairSummary::of(trials) } else { run.end.pairs.clone() };
@@ -48,7 +48,7 @@ pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     pairs.into_iter().map(rung).collect()
 }
 
-/// The pairs of a search's loads, each a step on the way, and those that were measured for their own sake.
+/// The pairs of a search's loads, which are intermediate steps, and the pairs measured as results.
 pub(crate) fn of_searches(run: &Run) -> (Vec<Rung<'_>>, Vec<Rung<'_>>) {
     let found = &run.end.throughput;
     rungs(run).into_iter().partition(|rung| {
@@ -122,7 +122,7 @@ impl Rung<'_> {
         self.median(|trial| Some(trial.loss_ratio)).unwrap_or(0.0)
     }
 
-    /// Whether there are trials enough to agree, and they do not differ; one trial neither agrees nor disagrees.
+    /// Whether enough trials exist and they agree; one trial neither agrees nor disagrees.
     pub(crate) fn agrees(&self) -> bool {
         self.pair.agrees || self.trials.len() < 2
     }
@@ -137,7 +137,7 @@ impl Rung<'_> {
         self.trials.iter().filter(|trial| !trial.ledger.is_closed()).count()
     }
 
-    /// The ledgers of all trials added up, lines by place and counter.
+    /// The sum of all trials' ledgers, lines by place and counter.
     pub(crate) fn ledger(&self) -> Ledger {
         let mut sum = Ledger { sent: 0, delivered: 0, lines: Vec::new(), unexplained: 0 };
         for ledger in self.trials.iter().map(|trial| &trial.ledger) {
@@ -149,7 +149,7 @@ impl Rung<'_> {
         sum
     }
 
-    /// How the whole machine spent the trials, medians.
+    /// The whole machine's CPU time in the trials, medians.
     pub(crate) fn cpu_use(&self) -> Option<CpuUse> {
         let part = |share: fn(&CpuShare) -> f64| self.median(|trial| mean(&trial.cpus, share));
         Some(CpuUse {

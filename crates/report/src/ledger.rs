@@ -7,7 +7,7 @@ use serde_json::json;
 /// The schema's name and version, in every document.
 pub const LEDGER_SCHEMA: &str = "linerate.ledger/1";
 
-/// Everything about one stretch of time.
+/// Everything about one interval.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LedgerDocument {
@@ -17,7 +17,7 @@ pub struct LedgerDocument {
     pub interface: Option<String>,
     /// The interfaces' drivers, each once.
     pub drivers: Vec<String>,
-    /// The flows that were asked for.
+    /// The requested flows.
     pub flow: Option<String>,
     /// Length of the time in seconds.
     pub duration_s: f64,
@@ -29,27 +29,27 @@ pub struct LedgerDocument {
     pub rx_pps: f64,
     /// Frames sent per second.
     pub tx_pps: f64,
-    /// Packets that did not arrive.
+    /// Lost packets.
     pub lost_packets: u64,
     /// The same per second.
     pub lost_pps: f64,
     /// Where packets were lost, in the order a packet meets the places.
     pub lines: Vec<LossRate>,
-    /// The most frequent reasons the kernel gave; `None` when it was not asked.
+    /// The most frequent drop reasons of the kernel; `None` when they were not watched.
     pub reasons: Option<Vec<DropReason>>,
     /// UDP sockets of the namespace that hold datagrams unread or dropped some.
     pub sockets: Vec<UdpSocketUse>,
-    /// Whether the kernel tells what AF_XDP sockets lose; those losses are lines.
+    /// Whether the kernel reports losses of AF_XDP sockets; those losses are lines.
     pub sees_af_xdp: bool,
-    /// Drivers' counters that moved and whose meaning is not known.
+    /// Drivers' counters of unknown meaning that moved.
     pub unknown_counters: Vec<UnknownCounter>,
     /// How each CPU spent the time.
     pub cpus: Vec<CpuShare>,
-    /// How the kernel tells time in interrupts from other time.
+    /// How the kernel accounts time in interrupts.
     pub interrupt_accounting: InterruptAccounting,
-    /// What all CPUs did, by packets received and sent; `None` where nothing was counted or nothing moved.
+    /// The work of all CPUs per packet received and sent; `None` when nothing was counted or no packet moved.
     pub hardware: Option<PerPacket>,
-    /// Why nothing was counted, in words.
+    /// Why nothing was counted, as text.
     pub no_hardware_counters: Option<String>,
     /// What watching cost.
     pub cost: WatchCost,
@@ -64,7 +64,7 @@ pub struct LossRate {
     pub pps: f64,
 }
 
-/// A reason of the kernel's for dropping packets.
+/// A drop reason of the kernel.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Reason"))]
 pub struct DropReason {
@@ -94,9 +94,9 @@ pub struct DropReason {
 pub struct UdpSocketUse {
     /// Its local port.
     pub port: u16,
-    /// Memory that datagrams hold that the application has not read yet.
+    /// Memory of datagrams that the application has not read yet.
     pub unread_bytes: u64,
-    /// Buffers that it had no room for, or refused.
+    /// Buffers that did not fit, or that it refused.
     pub dropped: u64,
     /// The process that holds it.
     pub pid: Option<u32>,
@@ -104,7 +104,7 @@ pub struct UdpSocketUse {
     pub process: Option<String>,
 }
 
-/// A driver's counter whose meaning is not known.
+/// A driver's counter of unknown meaning.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Unknown"))]
 pub struct UnknownCounter {
@@ -116,15 +116,15 @@ pub struct UnknownCounter {
     pub grown_by: u64,
 }
 
-/// What the CPUs did for each packet, everything else that they did included.
+/// The CPUs' work per packet, including all other work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PerPacket {
     /// CPU cycles.
     pub cycles: f64,
-    /// Instructions, where they were counted.
+    /// Instructions, if counted.
     pub instructions: Option<f64>,
-    /// Accesses that no cache served, where they were counted.
+    /// Cache misses, if counted.
     pub cache_misses: Option<f64>,
 }
 
@@ -138,9 +138,9 @@ pub struct WatchCost {
     pub program_cpu_ratio: f64,
     /// Drops that the program saw.
     pub events: u64,
-    /// Drops that are in no reason's count.
+    /// Drops missing in the counts by reason.
     pub events_lost: u64,
-    /// Time of the program for each.
+    /// The program's time per drop.
     pub ns_per_event: Option<f64>,
 }
 
@@ -174,7 +174,7 @@ impl Default for LedgerDocument {
 }
 
 impl LedgerDocument {
-    /// As a person reads JSON.
+    /// As indented JSON.
     pub fn to_text(&self) -> String {
         serde_json::to_string_pretty(self).expect("the document is JSON")
     }
@@ -192,7 +192,7 @@ impl LossRate {
     }
 }
 
-/// A line as the document has it.
+/// A line as in the document.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Line {

@@ -1,7 +1,7 @@
 //! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`; and the documents of
-//! commands that end in no run, the ledger of a live machine and a diversion's status.
+//! commands without a run: the ledger of a live machine and a diversion's status.
 //!
-//! Pure: what is written comes from the run alone, where it goes is the caller's. Names in a run may come
+//! Pure: the output depends on the run alone, and the caller chooses its destination. Names in a run may come
 //! from users or other hosts; every format escapes what would act in it.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! A line a tick, in the form that udpreceiver's users know, with the kernel's drops beside.
+//! One line per tick in udpreceiver's form, with the kernel's drops added.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use measure::Interval;
 /// Writes `  0.105M pps   3.195MiB /  26.804Mb`, then what the receiving socket or ring dropped.
 ///
 /// Packets, MiB and Mb (2^20 bytes, 10^6 bits) of UDP payload per second, over the measured length of the tick, which is not
-/// assumed to be 1 s. A receiver's line counts what was delivered, a sender's what was sent.
+/// assumed to be 1 s. A receiver's line counts delivered packets, a sender's sent ones.
 pub fn write_interval_line(interval: &Interval, out: &mut impl Write) -> io::Result<()> {
     let per_second = |amount: f64| if interval.length_s > 0.0 { amount / interval.length_s } else { 0.0 };
     let packets = interval.delivered.or(interval.sent).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A ladder as a matrix, senders × receivers, and the losses of its pairs a line each.
+//! A ladder as a matrix, senders × receivers, and the losses of its pairs, one line each.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::{
 /// A pair that lost more than this share of its packets is marked.
 const MARKED: f64 = 0.01;
 
-/// What was delivered from each sender to each receiver; `None` where pairs differ in more than their engines, or one
-/// sender or receiver is all there is.
+/// The delivered rate from each sender to each receiver; `None` if pairs differ in more than their engines, or only one
+/// sender or receiver exists.
 pub(crate) fn matrix(rungs: &[Rung]) -> Option<Table> {
     let varying = Varying::among(rungs.iter().map(|rung| &rung.pair));
     let is_plain = |rung: &Rung| {
@@ -60,7 +60,7 @@ fn cell(rung: Option<&Rung>, unit: RateUnit) -> Cell {
     }
     let delivered = rung.pair.delivered_pps.median;
     let marks = [(rung.loss_ratio() > MARKED, '!'), (!rung.agrees(), '~'), (rung.open_ledgers() > 0, '?')];
-    // A blank in place of each mark that a neighbour may have keeps figures in line.
+    // A blank for each mark of a neighbouring cell keeps figures aligned.
     let mut text = unit.figure(delivered);
     text.extend(marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark));
     text.extend(std::iter::repeat_n(' ', 2usize.saturating_sub(marks.iter().filter(|(is, _)| *is).count())));
@@ -78,7 +78,7 @@ fn in_order<'r>(rungs: &'r [Rung], label: fn(&'r Rung<'r>) -> &'r String) -> Vec
     seen
 }
 
-/// A line for each pair that lost packets or cannot explain where some went, the largest share first, at most so many.
+/// A line for each pair that lost packets or has unexplained ones, the largest share first, at most `most`.
 pub(crate) fn losses(rungs: &[Rung], most: usize) -> Table {
     let mut lossy: Vec<(&Rung, measure::Ledger)> = rungs.iter().map(|rung| (rung, rung.ledger())).collect();
     lossy.retain(|(_, ledger)| ledger.lost() > 0 || ledger.unexplained != 0);
@@ -130,7 +130,7 @@ pub(crate) fn losses_in_short(rungs: &[Rung]) -> String {
     }
 }
 
-/// The places that lost the most, with their shares of the loss where there are several.
+/// The places that lost the most, with their shares of the loss if there are several.
 fn places(ledger: &measure::Ledger) -> String {
     const MOST: usize = 2;
     let mut by_place: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Numbers as people read them: every figure of every text, page and table is written here.
+//! Formats numbers: every figure of every text, page and table is written here.
 
-/// The unit of a packet rate; a table has one unit a column, so that its figures compare at a glance.
+/// The unit of a packet rate; a table has one unit per column, so that its figures compare at a glance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateUnit {
     Pps,
@@ -47,7 +47,7 @@ pub fn rate(pps: f64) -> String {
     format!("{} {}", unit.figure(pps), unit.name())
 }
 
-/// A rate asked for; nothing asked is the maximum.
+/// A requested rate; `None` is the maximum.
 pub(crate) fn asked(asked_pps: Option<f64>) -> String {
     asked_pps.map_or_else(|| "max".to_string(), rate)
 }
@@ -71,7 +71,7 @@ pub(crate) fn signed_count(number: i64) -> String {
     format!("{sign}{}", count(number.unsigned_abs()))
 }
 
-/// A share of 1 as per cent without the sign; what is not quite 0 or 100 never reads as if it were.
+/// A share of 1 as per cent without the sign; a share near 0 or 100 is never rounded to it.
 pub fn percent(ratio: f64) -> String {
     match ratio {
         0.0 => "0".into(),
@@ -127,12 +127,12 @@ pub(crate) fn memory(bytes: u64) -> String {
     if mib >= 1024.0 { format!("{:.1} GiB", mib / 1024.0) } else { format!("{mib:.0} MiB") }
 }
 
-/// A value of no known unit to about four significant figures, whole numbers whole.
+/// A value of unknown unit to about four significant figures, integers without decimals.
 pub(crate) fn plain(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 { signed_count(value as i64) } else { significant(value) }
 }
 
-/// A round value beside an axis: as many decimals as it needs.
+/// A round value at an axis: as many decimals as needed.
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

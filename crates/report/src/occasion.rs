@@ -1,11 +1,11 @@
-//! When, where and on what a run ran, in words; raw, to be escaped.
+//! When, where and on which machine a run ran, as text; raw, must be escaped.
 
 use measure::{Machine, Origin, Run, Trial};
 use serde_json::Value;
 
 use crate::number;
 
-/// Where the packets of a run went, in words.
+/// The kind of path of a run, as text.
 pub(crate) fn place(origin: Origin) -> &'static str {
     match origin {
         Origin::Lab => "in the lab",
@@ -39,14 +39,14 @@ pub(crate) fn machine(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-/// The machine in a few words.
+/// The machine in brief.
 pub(crate) fn machine_in_short(machine: &Machine) -> String {
     format!("{} × {}, kernel {}", machine.cpus, machine.cpu_model, machine.kernel)
 }
 
-/// Which CPUs sent and received, in the first trial of a ladder; `None` where workers were not pinned.
+/// The CPUs that sent and received in the first trial of a ladder; `None` if workers were not pinned.
 pub(crate) fn placement(run: &Run) -> Option<String> {
-    // A receiver in the kernel may have been given no CPU of its own.
+    // A receiver in the kernel may have no CPU of its own.
     let pinned = |trial: &&Trial| !trial.tx.cpus.is_empty() && !trial.rx.cpus.is_empty();
     let first = run.end.trials.iter().find(pinned)?;
     let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");

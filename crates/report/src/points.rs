@@ -1,4 +1,4 @@
-//! What the points of a sweep or model mean as a plot, told from their names and values alone.
+//! Finds the plot for the points of a sweep or model from their names and values alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 /// The roles of the names in a run's points.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Axes {
-    /// Words and the parameters beside x: each combination of them is a series of its own.
+    /// Words and parameters other than x: each combination of them is a separate series.
     pub(crate) series: Vec<String>,
-    /// The parameter that was stepped through.
+    /// The stepped parameter.
     pub(crate) x: Option<String>,
     /// Every other number.
     pub(crate) results: Vec<String>,
@@ -26,11 +26,11 @@ pub(crate) struct Series {
     pub(crate) ranges: Vec<(f64, f64, f64)>,
 }
 
-/// What the ends of a result's confidence interval are called behind its name.
+/// The suffixes of the ends of a result's confidence interval.
 const ENDS: [&str; 2] = ["_low", "_high"];
 
 impl Axes {
-    /// A result and the ends of its confidence interval, as far as the points have them.
+    /// A result and the ends of its confidence interval, if the points have them.
     pub(crate) fn with_ends<'n>(points: &[Point], result: &'n str) -> impl Iterator<Item = String> + 'n {
         let ends = ENDS.map(|end| format!("{result}{end}"));
         let known: Vec<String> = ends
@@ -47,17 +47,17 @@ impl Series {
     }
 }
 
-/// Names that are parameters more often than results, the likeliest first.
+/// Names that are usually parameters, the likeliest first.
 const PARAMETERS: [&str; 10] =
     ["payload", "frame_size", "datagram", "size", "offered", "asked", "threads", "batch", "ring", "time"];
 
-/// Results that tell the most, in that order; any others follow.
+/// The most informative results, in order; any others follow.
 const RESULTS: [&str; 6] =
     ["delivered_pps", "delivered_bps", "sent_pps", "loss_ratio", "tx_ns_per_packet", "rx_ns_per_packet"];
 
 /// Finds the roles. The stepped parameter is the number that takes the same values in every series and
 /// differs within each; among several, one that is named like a parameter, then the one with the most values.
-/// While an x occurs more than once in a series, the next such number tells further series apart.
+/// While an x occurs more than once in a series, the next such number splits it into more series.
 pub(crate) fn axes(points: &[Point]) -> Axes {
     let names: BTreeSet<&String> = points.iter().flat_map(|point| point.values.keys()).collect();
     let is_word = |name: &String| {
@@ -79,7 +79,7 @@ pub(crate) fn axes(points: &[Point]) -> Axes {
     Axes { series, x, results }
 }
 
-/// The points of each step of a scenario by themselves, without its name among their values; all together where there
+/// The points of each step of a scenario separately, without the step's name in their values; all together if there
 /// are no steps.
 pub(crate) fn by_step(points: &[Point]) -> Vec<(Option<String>, Vec<Point>)> {
     let mut steps: Vec<(Option<String>, Vec<Point>)> = Vec::new();
@@ -123,19 +123,19 @@ fn rank(name: &str) -> usize {
     PARAMETERS.iter().position(|known| name.contains(known)).unwrap_or(PARAMETERS.len())
 }
 
-/// Whether a name is that of something measured: what differs from point to point is then no parameter.
+/// Whether a name is that of a measurement: differences between points then do not make it a parameter.
 fn is_result(name: &str) -> bool {
     const ENDINGS: [&str; 4] = ["_ratio", "_pps", "_bps", "_per_packet"];
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether nobody can ask for it, whatever else its name says: `ring_mean_frames` is no size of a ring.
+/// Whether it cannot be requested, despite its name: `ring_mean_frames` is not a ring size.
 fn was_observed(name: &str) -> bool {
     const ENDINGS: [&str; 4] = ["_per_s", "_mean_frames", "_low", "_high"];
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The number of values, when all groups step through the same ones.
+/// The number of values, if all groups step through the same ones.
 fn stepped<'p>(name: &str, groups: impl Iterator<Item = &'p Vec<&'p Point>>) -> Option<usize> {
     let mut steps: Option<Vec<u64>> = None;
     for group in groups {

@@ -1,4 +1,4 @@
-//! The tables of where receiving took its time.
+//! The tables of the profile of receiving.
 
 use measure::{Profile, Stage, StageShare};
 
@@ -31,7 +31,7 @@ pub(crate) fn share_in_words(share: &StageShare) -> String {
     format!("{} % ± {}{ns}", number::percent(share.share_ratio), number::percent(share.margin_ratio))
 }
 
-/// One row a pair and stage.
+/// One row per pair and stage.
 pub(crate) fn stages(profiles: &[(String, Profile)]) -> Table {
     let mut rows: Vec<(&str, &StageShare)> = Vec::new();
     for (name, profile) in profiles {

@@ -1,4 +1,4 @@
-//! What a receiver measured: as the pktgen receiver's users know it, and in fixed columns for scripts.
+//! A receiver's measurements: in the pktgen receiver's form, and in fixed columns for scripts.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use measure::{
 
 use crate::{escape, number};
 
-/// Senders and flows that a person wants to read.
+/// The most senders and flows in text.
 const MOST_SHOWN: usize = 16;
 
-/// Writes all of it for a person: per reader, in total, what sequence numbers told, senders and flows, clocks.
+/// Writes everything as text: per reader, in total, loss and order, senders and flows, clocks.
 pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
     let bound_ns = statistics.timing.as_ref().and_then(|timing| timing.clock_bound_ns);
     writeln!(out, "RECEPTION STATISTICS")?;
@@ -270,8 +270,8 @@ const FIGURES: [&str; 10] = [
 ];
 const SEQUENCE_COLUMNS: [&str; 5] = ["lost", "reordered", "duplicates", "late", "restarts"];
 
-/// Writes a header and one line a reader, then one for all: the same columns whatever was measured, separated by
-/// spaces, `-` for what was not.
+/// Writes a header and one line per reader, then one for all: the same columns for any measurement, separated by
+/// spaces, `-` for values not measured.
 pub fn write_reception_script(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
     let mut header: Vec<String> = SHARE_COLUMNS.map(String::from).into();
     for distribution in DISTRIBUTIONS {

@@ -1,4 +1,4 @@
-//! The JSON Schema of a run, as the repository publishes it.
+//! The JSON Schema of a run, as published in the repository.
 
 /// JSON Schema (2020-12) of what [`write_json`](crate::write_json) writes; generated from the types of
 /// `measure`, which a test compares with this file.

@@ -1,28 +1,28 @@
-//! How text is to look: set by the caller, who alone knows the terminal.
+//! The style of text, set by the caller, because only the caller knows the terminal.
 
 /// Width and colour of text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Characters a line; tables leave out their least important columns to fit, and say so.
+    /// Characters per line; tables hide their least important columns to fit, and list them.
     pub width: usize,
     /// Whether good and bad are coloured by ANSI sequences.
     pub colour: bool,
-    /// Lines of the terminal that the text is to fit where it can; `None` where it may be of any length.
+    /// Lines of the terminal that the text should fit if possible; `None` for any length.
     pub lines: Option<usize>,
-    /// Whether every figure is shown, not only what needs attention.
+    /// Whether to show every figure, not only those that need attention.
     pub verbose: bool,
-    /// Whether the verdict comes last, as on a terminal, whose last lines are seen.
+    /// Whether the verdict comes last, as on a terminal, whose last lines are visible.
     pub verdict_last: bool,
 }
 
 impl Default for Style {
-    /// 100 characters, no colour, as long as it gets, the verdict first.
+    /// 100 characters, no colour, any length, the verdict first.
     fn default() -> Self {
         Self { width: 100, colour: false, lines: None, verbose: false, verdict_last: false }
     }
 }
 
-/// What a piece of text means, as far as colour shows it.
+/// The meaning of a piece of text that colour can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Tone {
     #[default]
@@ -45,7 +45,7 @@ impl Style {
     }
 }
 
-/// Words broken into lines of at most `width` characters; a longer word stands alone.
+/// Words wrapped into lines of at most `width` characters; a longer word gets its own line.
 pub fn wrap(words: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split_whitespace() {

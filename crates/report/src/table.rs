@@ -1,6 +1,6 @@
 //! A table as plain data, a column at a time, and its form for a terminal.
 //!
-//! Own code: table libraries measure colour sequences as text unless they bring a terminal library along,
+//! Own code: table libraries measure colour sequences as text unless they depend on a terminal library,
 //! and none leaves out columns to fit. Markdown and HTML write the same tables from the same data.
 
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) columns: Vec<Column>,
-    /// What a reader needs to read the columns.
+    /// The legend of the columns.
     pub(crate) legend: String,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Column {
     pub(crate) title: String,
     pub(crate) unit: String,
     pub(crate) right: bool,
-    /// 0 stays; of the others the highest is first left out of a terminal too narrow.
+    /// 0 stays; of the others a narrow terminal hides the highest first.
     gives_way: u8,
     pub(crate) cells: Vec<Cell>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Cell {
     pub(crate) text: String,
-    /// The value in the record's own unit, where it is a number.
+    /// The value in the record's unit, if it is a number.
     pub(crate) value: Option<f64>,
     pub(crate) tone: Tone,
 }
@@ -47,7 +47,7 @@ impl Cell {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A number as `shown` writes it; a dash when it is not known.
+    /// A number in the form of `shown`; a dash when it is unknown.
     pub(crate) fn figure(value: impl Into<Option<f64>>, shown: impl Fn(f64) -> String) -> Self {
         let value = value.into();
         Self { text: value.map_or_else(|| UNKNOWN.into(), shown), value, tone: Tone::Plain }
@@ -85,7 +85,7 @@ impl Column {
         Self { unit: unit.into(), right: true, ..Self::words(title, cells) }
     }
 
-    /// Left out when a terminal is too narrow, the highest `order` first.
+    /// Hidden when a terminal is too narrow, the highest `order` first.
     pub(crate) fn gives_way(mut self, order: u8) -> Self {
         self.gives_way = order;
         self
@@ -120,7 +120,7 @@ impl Table {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// Adds a column, unless no cell of it knows anything.
+    /// Adds a column, unless all its cells are unknown.
     pub(crate) fn push(&mut self, mut column: Column) {
         if let Some(first) = self.columns.first() {
             assert_eq!(first.cells.len(), column.cells.len(), "columns of equal length");
@@ -194,7 +194,7 @@ fn write_line<'t>(
         let (text, tone) = cell(column);
         let padding = column.width() - text.chars().count();
         let (before, after) = if column.right { (padding, 0) } else { (0, padding) };
-        // trailing blanks are kept back, so that lines end where their text ends
+        // trailing blanks are deferred, so that lines end where their text ends
         pending += before;
         if !text.is_empty() {
             line.extend(std::iter::repeat_n(' ', pending));

@@ -41,7 +41,7 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     let medians =
         |figure: &Figure| figure.column_of(rungs.iter().map(|rung| rung.median(|t| figure.number(t))), unit);
     figures::of_view(View::LadderRates).for_each(|figure| table.push(medians(figure)));
-    // One trial has no spread, and agrees with none.
+    // One trial has no spread and no agreement.
     let is_repeated = |rung: &Rung| rung.trials.len() > 1;
     let spread = rungs.iter().map(|rung| {
         let ratio = Some(rung.pair.delivered_pps.spread_ratio).filter(|_| is_repeated(rung));
@@ -95,7 +95,7 @@ pub(crate) fn ladder_title(rungs: &[Rung]) -> String {
     if parts.is_empty() { "Ladder".into() } else { format!("Ladder: {}", parts.join(", ")) }
 }
 
-/// At the maximum rate there is nothing to hold.
+/// At the maximum rate no rate is held.
 fn held(rung: &Rung) -> Cell {
     if rung.pair.asked_pps.is_some() { Cell::yes(rung.kept_up()) } else { Cell::words("-") }
 }
@@ -128,13 +128,13 @@ pub(crate) fn ledgers<'r, 'l: 'r>(rungs: impl IntoIterator<Item = &'r Rung<'l>>)
         "% of sent",
         rows.iter().map(|row| Cell::figure(row.share, number::percent)),
     ));
-    // The number is in packets; whatever its counter counts was converted.
+    // The number is in packets, converted from the counter's unit.
     table.push(Column::words("counts", rows.iter().map(|row| Cell::words(row.unit))).gives_way(2));
     table.push(Column::words("counter", rows.iter().map(|row| Cell::words(&row.source))).gives_way(1));
     table
 }
 
-/// The name of the remainder in every output.
+/// The name of the residual in every output.
 pub(crate) const UNEXPLAINED: &str = "unexplained";
 
 struct LedgerRow {
@@ -168,7 +168,7 @@ fn entries(ledger: &Ledger) -> Vec<LedgerRow> {
     rows
 }
 
-/// What would lose fewer packets, each place once.
+/// The remedies, each place once.
 pub(crate) fn remedies(rungs: &[Rung]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let ledgers: Vec<Ledger> = rungs.iter().map(Rung::ledger).collect();
@@ -179,7 +179,7 @@ pub(crate) fn remedies(rungs: &[Rung]) -> Vec<String> {
         .collect()
 }
 
-/// One row a trial for which a rate was asked; no rows when none was.
+/// One row per trial with a requested rate; no rows without one.
 pub(crate) fn receipts(rungs: &[Rung]) -> Table {
     let paced: Vec<(&str, &Trial)> = rungs
         .iter()

@@ -22,14 +22,14 @@ use crate::{
 pub(crate) use layout::{paragraph, write_table};
 pub use trial::write_trial;
 
-/// Queues that a terminal shows; the HTML page has all.
+/// The most queues in a terminal; the HTML page has all.
 const QUEUES_SHOWN: usize = 16;
-/// Points that a terminal shows; the rest is in the JSON.
+/// The most points in a terminal; the rest is in the JSON.
 const POINTS_SHOWN: usize = 40;
 
-/// Writes the whole run. A run that is no `bench` and has one trial gets that trial's summary, there being nothing to
-/// compare; a ladder of several senders and receivers is a matrix. Pairs that lost nothing are counted, unless the style
-/// is verbose. The verdict comes first, or last where the style says so.
+/// Writes the whole run. A run other than `bench` with one trial gets that trial's summary, because nothing can be
+/// compared; a ladder of several senders and receivers is a matrix. Pairs that lost nothing are counted, unless the style
+/// is verbose. The verdict comes first, or last if the style requests it.
 pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {
     let text = match style.lines {
         None => compose(run, style, Room::default())?,
@@ -48,12 +48,12 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     out.write_all(text.as_bytes())
 }
 
-/// How much a text leaves out to be shorter.
+/// How much a text omits to be shorter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// No empty lines between sections.
     is_close: bool,
-    /// No more pairs than these with their losses.
+    /// The most pairs with their losses.
     most_losses: Option<usize>,
     /// A line each for the heading and for all losses, no titles, units, legends and remedies; of scaling its end only, which
     /// the capacities have.
@@ -61,7 +61,7 @@ struct Room {
 }
 
 impl Room {
-    /// From all to as little as there can be.
+    /// From everything to the minimum.
     const STEPS: [Self; 4] = [
         Self { is_close: false, most_losses: None, is_tight: false },
         Self { is_close: true, most_losses: None, is_tight: false },
@@ -79,7 +79,7 @@ fn compose(run: &Run, style: Style, room: Room) -> io::Result<String> {
 
 /// The parts of the text, each of whole lines.
 fn sections(run: &Run, style: Style, room: Room) -> io::Result<Vec<String>> {
-    // A search's trials are as many as its loads, and each is a step on the way: the other forms have them.
+    // A search has one trial per load, each an intermediate step: the other forms have them.
     let (_, rungs) = of_searches(run);
     let matrix = matrix::matrix(&rungs).filter(|_| !style.verbose && !instructions::is_counted(run));
     let is_tight = room.is_tight && matrix.is_some();
@@ -187,7 +187,7 @@ fn write_ledgers(rungs: &[Rung], style: Style, out: &mut Vec<u8>) -> io::Result<
     }
 }
 
-/// The tables of what a run found out, where it was more than a ladder.
+/// The tables of results beyond the ladder.
 pub(crate) fn summaries(run: &Run) -> Vec<Table> {
     let found = &run.end.throughput;
     let all = [
@@ -227,7 +227,7 @@ fn write_heading(run: &Run, style: Style, out: &mut Vec<u8>) -> io::Result<()> {
     if let Some(cpus) = placement {
         paragraph(&cpus, "", style, out)?;
     }
-    // Settings within settings are for the JSON.
+    // Nested settings are only in the JSON.
     let plain =
         start.asked.iter().filter(|(_, value)| !value.is_object() && !value.is_array() && !value.is_null());
     let asked = plain.map(|(name, value)| format!("{name}={}", value::plain(value)));

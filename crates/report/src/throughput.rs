@@ -1,4 +1,4 @@
-//! What throughput searches found, as tables and in a sentence; and published figures beside measured ones.
+//! The results of throughput searches, as tables and in a sentence; and published figures next to measured ones.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// One row a goal: between which loads its throughput lies, and what limits it.
+/// One row per goal: the bounds of its throughput, and what limits it.
 pub(crate) fn goals(found: &[Throughput]) -> Table {
     let rows: Vec<(&Throughput, &GoalResult)> =
         found.iter().flat_map(|found| found.goals.iter().map(move |goal| (found, goal))).collect();
@@ -46,7 +46,7 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
     table
 }
 
-/// What keeps a result from being higher, in words.
+/// What limits a result, as text.
 pub(crate) fn limit(goal: &GoalResult) -> String {
     match (goal.limit, &goal.bound_by) {
         (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.to_string(),
@@ -61,7 +61,7 @@ pub(crate) fn limit(goal: &GoalResult) -> String {
 fn parameters(found: &Throughput) -> String {
     let word =
         |(name, value): (&String, &serde_json::Value)| format!("{name}={}", crate::value::plain(value));
-    // The frame size has a place of its own, and of the steps of a scenario few search.
+    // The frame size has its own column, and few steps of a scenario search.
     let said = |(name, value): &(&String, &serde_json::Value)| {
         *name == "step" || *name == "frame_size" && value.as_u64() == Some(found.frame_size_bytes.into())
     };
@@ -193,7 +193,7 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
     table
 }
 
-/// Which of this run's values stands there, or why none does.
+/// The value of this run that is shown there, or why there is none.
 fn counterpart(figure: &Figure) -> String {
     match figure.no_counterpart.as_str() {
         "" => figure.measured_at.clone(),

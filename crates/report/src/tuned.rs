@@ -1,4 +1,4 @@
-//! What a search for the best settings found: the waterfall of its steps, what was not taken, and what to do with it.
+//! What a search for the best settings found: the waterfall of its steps, the rejected values, and how to use the result.
 
 use measure::{Effect, Run, TuneSearch, TunedRate};
 
@@ -7,7 +7,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// A goal's figure as people read it.
+/// A goal's figure as text.
 pub(crate) fn figure(value: f64, unit: &str) -> String {
     if unit == "ns" { number::nanos(value) } else { number::rate(value) }
 }
@@ -26,7 +26,7 @@ fn unit(run: &Run) -> &str {
     run.end.tuning.as_ref().map_or("pps", |tuning| &tuning.unit)
 }
 
-/// One row a step, from the settings as they were to the best.
+/// One row per step, from the original settings to the best.
 pub(crate) fn waterfall(run: &Run) -> Table {
     let (steps, unit) = (&run.end.steps, unit(run));
     let mut table = Table::titled("The steps from the settings as they were to the best");
@@ -46,7 +46,7 @@ pub(crate) fn waterfall(run: &Run) -> Table {
     table
 }
 
-/// One row a value that was not taken.
+/// One row per rejected value.
 pub(crate) fn rejected(run: &Run) -> Table {
     let rejected = &run.end.rejected;
     let mut table = Table::titled("What did not help");
@@ -88,7 +88,7 @@ pub(crate) fn verdict(run: &Run) -> Option<String> {
     ))
 }
 
-/// What a reader must know of the search.
+/// Remarks on the search.
 pub(crate) fn remarks(tuning: &TuneSearch) -> Vec<String> {
     let mut remarks = Vec::new();
     match tuning.end.as_str() {
@@ -110,7 +110,7 @@ pub(crate) fn remarks(tuning: &TuneSearch) -> Vec<String> {
     remarks
 }
 
-/// What limits the best settings, and what to do with them: a heading and its lines each.
+/// What limits the best settings, and how to use them: a heading with its lines each.
 pub(crate) fn lines(run: &Run) -> Vec<(&'static str, Vec<String>)> {
     let Some(tuning) = &run.end.tuning else { return Vec::new() };
     let text = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

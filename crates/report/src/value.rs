@@ -1,4 +1,4 @@
-//! A value of a record as words.
+//! A value of a record as text.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What a run says in one sentence, and the remarks without which its numbers must not be quoted.
+//! The verdict on a run in one sentence, and the remarks that its numbers must be quoted with.
 
 use measure::{Figure, Point, Run, Trial};
 
@@ -18,7 +18,7 @@ pub fn verdict(run: &Run) -> String {
     }
 }
 
-/// How what was measured stands to published work.
+/// How the measurements compare with published work.
 fn of_figures(figures: &[Figure]) -> Option<String> {
     // what a model was given or fitted to says nothing
     let compared = figures.iter().filter(|figure| !figure.given);
@@ -105,7 +105,7 @@ fn delivered(best: &Rung, pairs: usize) -> String {
     }
 }
 
-/// Pairs of which nobody knows what was delivered.
+/// Pairs with unknown delivery.
 fn unobserved(rungs: &[Rung]) -> usize {
     rungs.iter().filter(|rung| rung.ledger().unknown_because().is_some()).count()
 }
@@ -128,13 +128,13 @@ fn rates(rungs: &[Rung]) -> String {
     }
 }
 
-/// What a reader must know to trust the numbers, raw, to be escaped.
+/// The remarks needed to judge the numbers; raw, must be escaped.
 pub(crate) fn remarks(run: &Run) -> Vec<String> {
-    // A search asks for rates that are not held, and each load once.
+    // A search tries rates that are not held, and each load once.
     let is_ladder = run.end.throughput.is_empty();
     let disagreements = if is_ladder { disagreements(&rungs(run)) } else { Vec::new() };
     let mut remarks = remarks_beside_marks(run);
-    // The early end, if any, is said first.
+    // The early end, if any, comes first.
     let at = usize::from(run.end.interrupted);
     remarks.splice(at..at, disagreements);
     remarks
@@ -157,7 +157,7 @@ pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     remarks
 }
 
-/// Pairs whose trials disagree are named up to this many.
+/// The most pairs with disagreeing trials to name.
 const MOST_DISAGREEMENTS: usize = 4;
 
 fn disagreements(rungs: &[Rung]) -> Vec<String> {
@@ -215,7 +215,7 @@ fn of(some: usize, all: usize) -> String {
     if all == 1 { "the only trial".into() } else { format!("{some} of {all} trials") }
 }
 
-/// A hypervisor that takes time makes every rate a lower bound.
+/// Stolen CPU time makes every rate a lower bound.
 fn stolen(trials: &[Trial]) -> Option<String> {
     let worst = trials.iter().flat_map(|t| &t.cpus).map(|cpu| cpu.steal_ratio).fold(0.0, f64::max);
     let percent = number::percent(worst);

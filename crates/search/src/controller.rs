@@ -376,8 +376,8 @@ impl Search {
     }
 
     /// How far below an upper bound to look: twice as far as the last time, because a loss that falls slowly with the
-    /// load says little about where it ends. The rate forwarded at a load is where the search went before, not a step of
-    /// its own.
+    /// load is a poor guide to where it ends. The jump to the rate
+    /// that a load forwarded is not such a step.
     fn dive(&self, upper_pps: f64, target: &Goal) -> f64 {
         let above = self
             .loads

@@ -51,10 +51,19 @@ struct TestRun {
     data_out: u64,
     repeat: u32,
     duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    /// The kernel wants what it does not know to be 0.
+    padding: u32,
 }
 
 const _: () = assert!(
-    size_of::<TestRun>() == 40 && size_of::<Load>() == 72 && size_of::<LinkCreate>() == 16,
+    size_of::<TestRun>() == 80 && size_of::<Load>() == 72 && size_of::<LinkCreate>() == 16,
     "union bpf_attr"
 );
 
@@ -81,14 +90,30 @@ pub fn load(name: &str, instructions: &[[u8; 8]]) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel said.
 pub fn run(program: BorrowedFd<'_>, times: u32) -> io::Result<()> {
+    test_run(program, &[0; 64], TestRun { repeat: times, ..TestRun::default() })
+}
+
+/// Runs a program so often, each time on a frame of its own that the kernel takes from a page pool, `batch` of them at a
+/// time; what the program lets pass arrives on this namespace's loopback interface (since Linux 5.18).
+///
+/// # Errors
+/// What the kernel said.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], (times, batch): (u32, u32)) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    test_run(
+        program,
+        frame,
+        TestRun { repeat: times, batch_size: batch, flags: LIVE_FRAMES, ..TestRun::default() },
+    )
+}
+
+fn test_run(program: BorrowedFd<'_>, packet: &[u8], run: TestRun) -> io::Result<()> {
     const PROG_TEST_RUN: libc::c_int = 10;
-    let packet = [0u8; 64];
     let mut attributes = TestRun {
         prog_fd: program.as_raw_fd() as u32,
         data_size_in: packet.len() as u32,
         data_in: packet.as_ptr().addr() as u64,
-        repeat: times,
-        ..TestRun::default()
+        ..run
     };
     // SAFETY: the attributes belong to the command and have the given length, and their pointers outlive the call.
     let answer =

@@ -82,7 +82,7 @@ pub struct EthtoolSocket {
     end: End,
 }
 
-/// Who answers.
+/// The end that answers requests.
 #[derive(Debug)]
 enum End {
     Kernel(OwnedFd),

@@ -87,7 +87,7 @@ impl NetdevSocket {
         request.u32(IFINDEX, interface);
         let mut features = None;
         self.family.ask(request, |attributes| features = attributes.uint(XDP_RX_METADATA_FEATURES)).map_err(
-            |refusal| refusal.of("ask for the XDP features of", format!("interface number {interface}")),
+            |refusal| refusal.of("read the XDP features of", format!("interface number {interface}")),
         )?;
         Ok(features.map(|features| features & TIMESTAMP != 0))
     }

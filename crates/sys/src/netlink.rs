@@ -120,7 +120,7 @@ impl Socket {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // Rounded up: a wait that ends early would spin.
         let timeout = i32::try_from(at_most.as_millis() + 1).unwrap_or(i32::MAX);
-        // SAFETY: one live `pollfd`, and the count says so.
+        // SAFETY: one live `pollfd`, and a count of 1.
         let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
         let error = io::Error::last_os_error();
         if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
@@ -174,7 +174,7 @@ fn open(protocol: libc::c_int) -> io::Result<OwnedFd> {
 fn set_option(fd: &OwnedFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     let value = (&raw const value).cast();
-    // SAFETY: the value is a live `c_int` and the length says so.
+    // SAFETY: the value is a live `c_int` of the given length.
     let set = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_NETLINK, option, value, length) };
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -77,7 +77,7 @@ impl NetNs {
         let mut length = size_of_val(&cookie) as libc::socklen_t;
         let (level, option) = (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE);
         let value = (&raw mut cookie).cast();
-        // SAFETY: the value is a live `u64`, the length says so, and the kernel writes no more than that.
+        // SAFETY: the value is a live `u64` of the given length, and the kernel writes no more than that.
         let answer = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut length) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
     }

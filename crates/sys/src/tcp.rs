@@ -18,7 +18,7 @@ pub struct StreamOptions {
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF` in bytes, `None` for the system's own tuning.
     pub receive_buffer_bytes: Option<usize>,
-    /// Ask for `MSG_ZEROCOPY`.
+    /// Enable `MSG_ZEROCOPY` (`SO_ZEROCOPY`).
     pub zero_copy: bool,
 }
 

@@ -146,6 +146,10 @@ pub struct RingOptions {
     pub tail_batch: Option<u32>,
     /// The buffer policy for received frames.
     pub buffers: Option<Buffers>,
+    /// Descriptors ahead whose frames the CPU is asked to load early.
+    pub prefetch: Option<u32>,
+    /// Note head, tail and missed frames poll by poll.
+    pub trace: bool,
 }
 
 /// Properties of a sending engine.
@@ -312,7 +316,7 @@ impl ReceiverPlan {
     pub fn start_tagged(&self, placement: &Placement, tags: StreamTags) -> Result<Receiver, EngineError> {
         let returns = self.traffic.reflect.then(Arc::<ReturnList>::default);
         let is_timed = self.traffic.statistics.is_some_and(|plan| plan.level == StatisticsLevel::Time);
-        // A program in XDP measures by itself.
+        // A program in XDP measures without the reading loop.
         let relates = is_timed && self.engine.facts().reads != RxLayer::XdpProgram;
         let clocks = relates.then(Arc::<SenderClocks>::default);
         let context = RxContext { placement, tags, returns: returns.as_ref(), clocks: clocks.as_ref() };

@@ -129,10 +129,11 @@ pub(crate) fn receive<P: RxPort>(
         Ok(losses) => (losses, error),
         Err(cause) => (Vec::new(), error.or(Some(cause.into()))),
     };
+    let ring = port.ring();
     tally.publish(published);
     let statistics =
         observer.map(|mut observer| observer.readings(AfterReading::Continue)).unwrap_or_default();
-    RxResult { tally: tally.total(), first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: tally.total(), first_ns, last_ns, losses, ring, cost: meter.read(), statistics, error }
 }
 
 /// The payload of a UDP datagram; nothing for other frames.

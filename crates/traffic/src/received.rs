@@ -1,6 +1,6 @@
 //! The results of a receiver's workers.
 
-use measure::ReceptionStatistics;
+use measure::{ReceptionStatistics, RingUse};
 use port::Loss;
 
 use crate::{
@@ -21,6 +21,8 @@ pub struct RxResult {
     pub last_ns: Option<u64>,
     /// Packets lost at this worker's port, by place; their sum is the tally's `lost`.
     pub losses: Vec<Loss>,
+    /// How its ring was used, where it drove one itself.
+    pub ring: Option<RingUse>,
     /// CPU time and cycles.
     pub cost: WorkerCost,
     /// Its measurements, if requested: one entry per reader.
@@ -60,6 +62,11 @@ impl ReceiverResult {
             }
         }
         all
+    }
+
+    /// How the ring of the first worker that drove one was used.
+    pub fn ring(&self) -> Option<RingUse> {
+        self.workers.iter().find_map(|worker| worker.ring.clone())
     }
 
     /// Counters of all workers together.

@@ -293,6 +293,7 @@ impl Ends for EngineEnds {
                 .filter(|readings| !readings.is_empty())
                 .map(|readings| timed_reception(&readings, ClockClaim::SameHost, ClockSources::default())),
             queues,
+            ring: result.ring(),
             ..RxOutcome::of(self.endpoint.clone())
         };
         let error = tx.error.take().or_else(|| result.workers.into_iter().find_map(|worker| worker.error));

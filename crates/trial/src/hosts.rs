@@ -1,8 +1,10 @@
 //! A trial towards receivers on other hosts: consent first, then traffic, then one summary on both ends.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use session::{
     Guest, HostClock, InFlight, Key, Offer, PROTOCOL, Progress, Report, SessionError, Wanted, in_flight,
 };
-use sys::procfs;
+use sys::{clock, procfs};
 use thiserror::Error;
 use traffic::{EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, SenderResult, TxSnapshot};
 use wire::PROBE_LEN;
@@ -122,16 +124,67 @@ fn run_host_trial_by(
     plan: &HostPlan,
     number: u32,
     go_on: impl Fn() -> bool,
-    mut each: impl FnMut(Tick, Option<&Interval>),
+    each: impl FnMut(Tick, Option<&Interval>),
 ) -> Result<HostTrial, HostTrialError> {
-    let watch = WatchPlan {
-        duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
-        interval_ns: Some(plan.interval_ns),
-    };
-    run_trial(HostEnds::prepare(plan, number, clock)?, watch, None, |tick, interval| {
-        each(tick, interval);
-        go_on()
-    })
+    ArmedHostTrial::prepare_by(clock, plan, number)?.run(None, go_on, each).map(|(trial, _)| trial)
+}
+
+/// A trial whose receivers have agreed and whose ports are open: nothing is sent before [`ArmedHostTrial::run`].
+pub struct ArmedHostTrial<'p> {
+    ends: HostEnds<'p>,
+}
+
+impl<'p> ArmedHostTrial<'p> {
+    /// Opens the ports and asks the receivers.
+    ///
+    /// # Errors
+    /// What keeps it from starting.
+    pub fn prepare(plan: &'p HostPlan, number: u32) -> Result<Self, HostTrialError> {
+        let clock: Arc<dyn HostClock> = Arc::new(MachineClock::kept_by(None));
+        Self::prepare_by(&clock, plan, number)
+    }
+
+    /// The same by a clock that receivers are told about in place of this machine's.
+    fn prepare_by(
+        clock: &Arc<dyn HostClock>,
+        plan: &'p HostPlan,
+        number: u32,
+    ) -> Result<Self, HostTrialError> {
+        HostEnds::prepare(plan, number, clock).map(|ends| Self { ends })
+    }
+
+    /// Tells the receivers that the trial is still to come; they need to hear something every few seconds.
+    ///
+    /// # Errors
+    /// A receiver that went away.
+    pub fn keep_alive(&mut self) -> Result<(), HostTrialError> {
+        let snapshots = self.ends.sender().snapshots();
+        Ok(report_progress(&mut self.ends.guests, &snapshots)?)
+    }
+
+    /// Runs the trial, from `start_at_ns` of the monotonic clock on where that is given; returns when it really started, too.
+    ///
+    /// # Errors
+    /// As [`run_host_trial`].
+    pub fn run(
+        mut self,
+        start_at_ns: Option<u64>,
+        go_on: impl Fn() -> bool,
+        mut each: impl FnMut(Tick, Option<&Interval>),
+    ) -> Result<(HostTrial, u64), HostTrialError> {
+        let plan = self.ends.plan;
+        let watch = WatchPlan {
+            duration_ns: plan.sender.traffic.limit.duration_ns.unwrap_or(0),
+            interval_ns: Some(plan.interval_ns),
+        };
+        self.ends.start_at_ns = start_at_ns;
+        let began = self.ends.began_ns.clone();
+        let run = run_trial(self.ends, watch, None, |tick, interval| {
+            each(tick, interval);
+            go_on()
+        })?;
+        Ok((run, began.get()))
+    }
 }
 
 /// A sender here, and receivers on other hosts that agreed; without a handshake no receiver reports.
@@ -151,6 +204,9 @@ struct HostEnds<'p> {
     reports: Vec<Option<Report>>,
     /// What this host sees of the streams.
     watch: Option<StreamWatch>,
+    /// When to start, by the monotonic clock; at once where that is past.
+    start_at_ns: Option<u64>,
+    began_ns: Rc<Cell<u64>>,
 }
 
 /// Packets of one worker.
@@ -188,6 +244,8 @@ impl<'p> HostEnds<'p> {
             workers: Vec::new(),
             reports: Vec::new(),
             watch,
+            start_at_ns: None,
+            began_ns: Rc::default(),
         })
     }
 
@@ -214,8 +272,17 @@ impl Ends for HostEnds<'_> {
     }
 
     fn begin(&mut self) -> Result<u64, HostTrialError> {
+        if let Some(start_at_ns) = self.start_at_ns {
+            clock::use_exact_timers().ok();
+            // A signal may wake it earlier.
+            while clock::monotonic_ns() < start_at_ns {
+                clock::sleep_until(start_at_ns);
+            }
+        }
         self.beat = Instant::now();
-        Ok(self.sender().begin())
+        let began_ns = self.sender().begin();
+        self.began_ns.set(began_ns);
+        Ok(began_ns)
     }
 
     fn look(&mut self) -> Result<Look, HostTrialError> {

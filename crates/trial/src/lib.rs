@@ -78,19 +78,19 @@ pub use ends::{Ends, Outcome};
 pub use engines::{EngineEnds, EngineSetup, run_lab_trial, run_trial_in};
 pub use error::{PeerError, TrialError};
 pub use frame_path::{FramePath, FramePathError, GivenMacs};
-pub use hosts::{HostPlan, HostTrial, HostTrialError, run_host_trial};
+pub use hosts::{ArmedHostTrial, HostPlan, HostTrial, HostTrialError, run_host_trial};
 pub use instructions::{CountError, CountNames, TrialCounts, read_counts};
 pub use location::{Location, Locations};
 pub use peers::{Peer, PeerPair, PeerReceiver, run_peer_trial};
 pub use placement::{Cards, in_order, place, place_beside};
 pub use plan::{LabEnd, Pair, TrialPlan, share_of_flows};
 pub use profile::{Diagnosis, ProfileError};
-pub use reception::{EngineChoice, Policy, Reception, ReceptionError};
+pub use reception::{EngineChoice, Policy, Reception, ReceptionError, ReceptionMark};
 pub use record::{RxOutcome, TrialSettings, TxOutcome, receive_cost};
 pub use run::{TrialRun, run_trial};
 /// Packets that are on their way, as [`Ends::in_flight`] sees them.
 pub use session::InFlight;
-/// An engine that a receiver is asked for.
-pub use session::Wanted;
+/// An engine that a receiver is asked for, and what one reports.
+pub use session::{Report, Wanted};
 pub use timing::{ClockClaim, ClockSources, timed_reception};
 pub use watch::{Look, Tick, WatchPlan};

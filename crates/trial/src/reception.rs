@@ -12,7 +12,7 @@ use std::{
 };
 
 use measure::{ClockComparison, Interval, Profile};
-use session::{Admission, Host, HostError, HostEvent, HostListener, Key, Terms};
+use session::{Admission, Counts, Host, HostError, HostEvent, HostListener, Joining, Key, Report, Terms};
 use sys::clock;
 use thiserror::Error;
 use traffic::{
@@ -32,6 +32,13 @@ pub struct Reception {
     events: mpsc::Receiver<HostEvent>,
     last: (u64, RxSnapshot),
     start_ns: u64,
+}
+
+/// A receiver's counters at some time.
+#[derive(Debug)]
+pub struct ReceptionMark {
+    number: u64,
+    packets: u64,
 }
 
 /// Whom a receiver serves, and with what.
@@ -104,6 +111,19 @@ impl Reception {
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.host.as_ref().map(Host::address)
+    }
+
+    /// Reads the host's counters, from which [`Reception::report_since`] starts: of all senders together.
+    pub fn mark(&self) -> ReceptionMark {
+        let peer = self.address().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let number = self.counting.begin(&Joining { peer, tags: &[], witness: false });
+        ReceptionMark { number, packets: self.counting.snapshot().packets }
+    }
+
+    /// What was received since the mark, and where this host lost packets: of all senders together.
+    pub fn report_since(&self, mark: ReceptionMark) -> Report {
+        let delivered = self.counting.snapshot().packets.saturating_sub(mark.packets);
+        self.counting.report(mark.number, delivered, 1)
     }
 
     /// What happened on control connections since the last call.

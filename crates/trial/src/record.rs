@@ -2,7 +2,7 @@
 
 use measure::{
     ClockComparison, Cost, CpuShare, Endpoint, Histogram, Ledger, LedgerLine, Profile, QueueUse, Receipt,
-    ReceptionStatistics, RoundTrips, Stream, Trial, Wire,
+    ReceptionStatistics, RingUse, RoundTrips, Stream, Trial, Wire,
 };
 use sys::cycles::HardwareCounts;
 use traffic::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
@@ -70,6 +70,8 @@ pub struct RxOutcome {
     pub wire: Option<Wire>,
     /// How both hosts' clocks were related.
     pub clocks: Option<ClockComparison>,
+    /// How the receiver used a ring that it drove itself.
+    pub ring: Option<RingUse>,
 }
 
 impl RxOutcome {
@@ -89,6 +91,7 @@ impl RxOutcome {
             profile: None,
             wire: None,
             clocks: None,
+            ring: None,
         }
     }
 }
@@ -147,6 +150,7 @@ impl TxOutcome {
             profile: rx.profile,
             wire: rx.wire,
             clocks: rx.clocks,
+            ring: rx.ring,
             ..Trial::default()
         }
     }

@@ -7,7 +7,7 @@ use filter::{Filter, FilterSet};
 use measure::{Histogram, SequenceTracker};
 use wire::{Addresses, FlowKey, FrameSpec, HashFields, PROTOCOL_UDP, RssKey, Template, Toeplitz, UdpFrame};
 
-use super::{Count, Outcome, Part};
+use super::counted::{Count, Outcome, Part};
 
 pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
     for (name, spec) in [

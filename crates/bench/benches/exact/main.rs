@@ -6,14 +6,13 @@
 //! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or
 //! kernel; 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
 
+mod counted;
 mod kernel;
 mod loops;
 
 use std::{
     collections::BTreeMap,
-    env,
-    error::Error,
-    fs, io,
+    env, fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     thread,
@@ -24,13 +23,11 @@ use bench::{
     ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact, run_exact, words_inside,
     write_exact_tables,
 };
+use counted::{Counted, Outcome, Part};
 use lab::{Accel, Kernel, VmPlan, VmStatus};
 use measure::{Instructions, Machine, Origin, Start};
-use serde::{Deserialize, Serialize};
 use sys::counting::{Mark, mark};
 use trial::{CountNames, read_counts};
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// In the environment of this program in the machine.
 const INSIDE: &str = "LINERATE_EXACT_LOOPS";
@@ -47,30 +44,6 @@ const REPEATS: usize = 3;
 
 /// In the folder that the machine shares: the loops in the order of the counts.
 const LIST: &str = "loops";
-
-/// What of a count is a loop's cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Part {
-    /// This program's own code, which is the same on every kernel.
-    Own,
-    /// The same where the kernel decides how much a call moves.
-    OwnOfKernel,
-    /// Everything that the thread executes, in the kernel and with softirqs on its back.
-    Thread,
-    /// What the kernel's trace points start.
-    Traced,
-}
-
-/// A loop that was counted, for who reads the counts.
-#[derive(Debug, Serialize, Deserialize)]
-struct Counted {
-    name: String,
-    part: Part,
-    rounds: u32,
-}
-
-/// Counts a loop: its name, what of it counts, the smaller number of rounds, and what executes so many.
-type Count<'l> = dyn FnMut(&str, Part, u32, &mut dyn FnMut(u32)) + 'l;
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {

@@ -1,28 +1,53 @@
 //! The CPU time that the counted instructions take on this machine, beside them.
 
 use std::{
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use measure::{Cost, Run, Trial, median};
 use serde_json::Value;
 use sys::child::{Ties, tie};
+use thiserror::Error;
 
-use super::{ExactError, file};
+/// Why there are no times of this machine.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BesideError {
+    /// The program could not be started.
+    #[error("cannot start {program}")]
+    Start {
+        /// Which.
+        program: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The ladder failed.
+    #[error("linerate bench on this machine ended with status {status}: {words}")]
+    Failed {
+        /// Its exit status; -1 after a signal.
+        status: i32,
+        /// What it wrote to standard error.
+        words: String,
+    },
+    /// It wrote no run.
+    #[error("linerate bench on this machine wrote no run")]
+    NoRun(#[source] serde_json::Error),
+}
 
 /// Runs a ladder on this machine, in a process of its own as in the emulated one.
-pub(super) fn measure(program: &Path, words: &[String]) -> Result<Run, ExactError> {
+pub(super) fn measure(program: &Path, words: &[String]) -> Result<Run, BesideError> {
     let mut command = Command::new(program);
     command.arg("bench").args(words).stdin(Stdio::null());
     tie(&mut command, Ties::default());
-    let output = command.output().map_err(|source| file(program, source))?;
+    let output = command.output().map_err(|source| BesideError::Start { program: program.into(), source })?;
     // 1: a goal was missed, which is for the whole run to say.
     if !matches!(output.status.code(), Some(0 | 1)) {
         let words = String::from_utf8_lossy(&output.stderr).trim().into();
-        return Err(ExactError::Beside { status: output.status.code().unwrap_or(-1), words });
+        return Err(BesideError::Failed { status: output.status.code().unwrap_or(-1), words });
     }
-    serde_json::from_slice(&output.stdout).map_err(ExactError::NoRunBeside)
+    serde_json::from_slice(&output.stdout).map_err(BesideError::NoRun)
 }
 
 /// Puts the median CPU time per packet of each pair of `measured`, a ladder on this machine, beside the instructions of the
@@ -83,6 +108,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn errors_say_which_ladder_failed() {
+        let failed = BesideError::Failed { status: 3, words: "error: no".into() };
+        assert_eq!(failed.to_string(), "linerate bench on this machine ended with status 3: error: no");
+        let source = serde_json::from_str::<Run>("").unwrap_err();
+        assert_eq!(BesideError::NoRun(source).to_string(), "linerate bench on this machine wrote no run");
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let unstarted = BesideError::Start { program: "/a".into(), source };
+        assert_eq!(unstarted.to_string(), "cannot start /a");
+    }
 
     fn run(kernel: &str, trials: Vec<Trial>) -> Run {
         let mut start: Start = serde_json::from_value(json!({

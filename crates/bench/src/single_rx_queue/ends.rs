@@ -22,6 +22,7 @@ use trial::{
 };
 
 use super::{
+    diverted::DivertedQueues,
     error::SingleRxQueueError,
     filters::Filter,
     load::FloodLoad,
@@ -47,6 +48,7 @@ pub(super) struct Figures {
     pub(super) valid_arrived: Option<u64>,
     pub(super) valid_delivered: u64,
     pub(super) lost: BTreeMap<String, u64>,
+    pub(super) diverted: Option<DivertedQueues>,
     pub(super) transfer_bps: f64,
 }
 
@@ -305,6 +307,7 @@ impl Ends for FloodEnds<'_> {
         lost.insert("receive buffer of the service full".into(), full);
         lost.retain(|_, packets| *packets > 0);
         self.figures.lost = lost;
+        self.figures.diverted = self.filter.diverted()?;
         self.figures.valid_arrived = self.filter.valid(self.setup.lab)?;
         self.figures.valid_delivered = self.service.valid();
         let (settings, endpoint) = (self.settings(), self.endpoint());

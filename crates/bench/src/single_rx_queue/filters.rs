@@ -17,6 +17,7 @@ use ledger::Place;
 use measure::LedgerLine;
 
 use super::{
+    diverted::DivertedQueues,
     error::SingleRxQueueError,
     load::FloodFilter,
     plan::{PORT, SingleRxQueuePlan},
@@ -135,6 +136,17 @@ impl Filter {
             Self::XdpDrop(_) => &[Place::XdpDrop],
             Self::Divert(..) => &[Place::XdpDrop, Place::XdpRedirect],
         }
+    }
+
+    /// What it diverts; `None` of a filter that does not.
+    pub(super) fn diverted(&self) -> Result<Option<DivertedQueues>, SingleRxQueueError> {
+        let Self::Divert(_, diversion, _) = self else { return Ok(None) };
+        let status = diversion.status()?;
+        Ok(Some(DivertedQueues {
+            queues: status.queues.iter().map(|queue| queue.queue).collect(),
+            copy_mode: status.queues.iter().find_map(|queue| queue.copy_mode()).map(str::to_owned),
+            card_rules: status.steering.map_or(0, |steering| steering.rules.len()),
+        }))
     }
 
     /// The ledger's lines of the packets that it `filtered`, at this place, and of those that were lost in it.

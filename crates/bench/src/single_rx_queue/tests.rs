@@ -14,6 +14,7 @@ fn row(load: FloodLoad, filter: FloodFilter, filtered_pps: f64) -> SingleRxQueue
         valid_arrived: Some(1000),
         valid_delivered: 999,
         lost: BTreeMap::from([("receive buffer of the service full".into(), 1)]),
+        diverted: None,
         transfer_bps: 1e9,
         cpus: Vec::new(),
     }
@@ -25,6 +26,7 @@ fn a_row_is_a_point_with_its_share_of_valid_packets() {
     assert_eq!(point.values["valid_delivered_ratio"], 999.0 / 1010.0);
     assert_eq!(point.values["valid_delivered_of_arrived_ratio"], 0.999);
     assert_eq!(point.values["lost_packets_by_place"]["receive buffer of the service full"], 1);
+    assert_eq!(point.values["filtered_of_flood_ratio"], 6.0 / 7.0);
     assert_eq!(point.values["flood"], "ten-times");
     assert_eq!(point.values["filter"], "divert --where xdp");
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use traffic::TxSpec;
+use traffic::{Buffers, TxSpec};
 use trial::Peer;
 use wire::Rate;
 
@@ -128,8 +128,8 @@ pub(crate) enum BenchCommand {
     List(ListArgs),
     /// Search for the highest rate without loss, and with little (RFC 2544, MLRsearch)
     Ndr(Box<NdrArgs>),
-    /// The RDR paper's experiment: published figures beside the model's
-    Rdr(RdrArgs),
+    /// The RDR paper's experiment: published figures beside the model's, or a card under floods (--real)
+    Rdr(BenchRdrArgs),
     /// The apu4d4 document's sequence on two interfaces that are wired to each other
     Apu4d4(Apu4d4Args),
     /// A flood, valid packets and a TCP transfer, with each way to throw the flood away
@@ -173,6 +173,57 @@ pub(crate) struct SingleRxQueueArgs {
     pub(crate) duration: Duration,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  linerate lab vm --pair e1000 -- linerate bench rdr --real --take-device --tx-interface pair1a --rx-interface pair1b")]
+pub(crate) struct BenchRdrArgs {
+    #[command(flatten)]
+    pub(crate) model: RdrArgs,
+    #[command(flatten)]
+    pub(crate) real: RealRdrArgs,
+}
+
+/// The experiment on a card.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A card instead of the model")]
+pub(crate) struct RealRdrArgs {
+    /// Flood a card with the kernel's pktgen: the engine pci with each buffer policy, then the kernel's driver with each
+    /// copybreak and a profile
+    #[arg(long, requires_all = ["rx_interface", "take_device"], conflicts_with_all = ["ports", "policy", "calls"])]
+    pub(crate) real: bool,
+    /// Send from this interface, which is wired to the other one; both must be down
+    #[arg(long, value_name = "IF", requires = "real", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this e1000 or e1000e
+    #[arg(long, value_name = "IF", requires = "real", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
+    /// Allow taking the receiving card from its kernel driver for the time of a trial
+    #[arg(long, requires = "real")]
+    pub(crate) take_device: bool,
+    /// Loads, each a rate or max [default: 5kpps,10kpps,max]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "real")]
+    pub(crate) rate: Vec<Rate>,
+    /// Buffer policies of the engine pci [default: realloc,recycle,pool]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "real")]
+    pub(crate) buffers: Vec<Buffers>,
+    /// Values of the kernel driver's copybreak [default: 0,256]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "real")]
+    pub(crate) copybreak: Vec<u32>,
+    /// Write head, tail and missed frames of the engine pci's rings to this file (CSV), a line a poll that found a change, and
+    /// draw them in the report
+    #[arg(long, value_name = "FILE", requires = "real")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Descriptors of the rings, the kernel driver's too
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(80..=4096))]
+    pub(crate) ring_slots: u32,
+    /// Time of a trial
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = wire::parse_duration)]
+    pub(crate) duration: Duration,
+    /// Trials of each point
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) trials: u32,
 }
 
 #[derive(Debug, Args)]

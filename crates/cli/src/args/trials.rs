@@ -1,6 +1,6 @@
 //! What every experiment in the lab is asked: engines, sweeps, sockets and workers, the lab itself.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use traffic::{Buffers, RxSpec, TxSpec};
@@ -120,6 +120,10 @@ pub(crate) struct SettingArgs {
     /// Receive descriptors of the receiving interface, put back afterwards
     #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
+    /// The longest frame that the receiving interface's driver copies into a small buffer, so that the card keeps the large
+    /// one (parameter copybreak of its module), put back afterwards
+    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = "rx_interface")]
+    pub(crate) copybreak: Option<u32>,
     #[command(flatten)]
     pub(crate) rings: RingArgs,
 }
@@ -142,6 +146,13 @@ pub(crate) struct RingArgs {
     /// exchanged with one of a cache (pool) [default: recycle]
     #[arg(long, hide_short_help = true, value_name = "POLICY", requires = "take_device")]
     pub(crate) buffers: Option<Buffers>,
+    /// Descriptors ahead whose frames the CPU is asked to load early [default: 0]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(0..=2048))]
+    pub(crate) prefetch: Option<u32>,
+    /// Write head, tail and missed frames of the receiving ring to this file (CSV), a line a poll that found a change, and
+    /// draw them in the report; two registers more are read at each poll
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "take_device")]
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// Where packets are received that cross the lab's veth pair.

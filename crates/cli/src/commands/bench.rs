@@ -8,10 +8,12 @@ mod list;
 mod ndr;
 mod plan;
 mod points;
+mod rdr;
 mod resume;
 mod single_rx_queue;
 mod stages;
 mod steps;
+mod trace;
 
 pub(crate) use steps::run as run_steps;
 
@@ -47,7 +49,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
         Some(BenchCommand::Apu4d4(args)) => return apu4d4::run(args),
         Some(BenchCommand::SingleRxQueue(args)) => return single_rx_queue::run(args),
         Some(BenchCommand::Ndr(ndr)) => return ndr::run(ndr),
-        Some(BenchCommand::Rdr(rdr)) => return super::model::run_rdr(rdr),
+        Some(BenchCommand::Rdr(rdr)) => return rdr::run(rdr),
         None => {}
     }
     if let Some(file) = &args.resume {
@@ -76,7 +78,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     } else {
         opening("bench", origin(lab), &plan.points[0])
     };
-    let experiment = Experiment { start, lab, access, earlier: None };
+    let trace = args.lab.rings.trace.as_deref();
+    let experiment = Experiment { trace, ..Experiment::new(start, lab, access) };
     experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| {
         let noted = |mut run: Run| {
             run.end.notes.extend(args.is_brief().then(|| EMULATED.to_owned()));

@@ -11,6 +11,7 @@ use crate::{
     args::ProbeArgs,
     failure::{Failure, Status, in_words},
     output::printed,
+    quiet,
 };
 
 /// One engine, or a part of it, and whether it works.
@@ -23,6 +24,9 @@ struct Finding {
 }
 
 pub(crate) fn run(args: &ProbeArgs) -> Result<bool, Failure> {
+    if args.quiet {
+        return quiet::run(args.duration, args.json);
+    }
     let access = lab::gain_access().map_err(|error| {
         Failure::of(Status::Missing, &error).hint("run as root, or allow user namespaces")
     })?;

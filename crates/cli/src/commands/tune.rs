@@ -18,6 +18,7 @@ use crate::{
     failure::{Failure, Status, in_words},
     output::state_folder,
     pipeline::{Ending, Pipeline},
+    quiet,
     start::opening,
 };
 use words::Words;
@@ -38,6 +39,7 @@ fn begin(args: &TuneArgs, earlier: Option<Run>) -> Result<bool, Failure> {
     if args.output.dry_run {
         return space::print(&plan, args.output.json.is_some());
     }
+    quiet::warn();
     if plan.knobs.is_empty() {
         return Err(Failure::new(Status::Usage, "there is nothing to set")
             .hint("linerate tune --dry-run lists what is left out, and why"));

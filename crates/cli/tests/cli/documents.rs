@@ -48,6 +48,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate divert status", "of a diversion that runs meanwhile: divert::"),
     ("linerate divert stop", "of a diversion that runs meanwhile: divert::"),
     ("kill ", "a diversion that runs meanwhile: divert::"),
+    ("linerate fleet ", "a server and agents: crates/cli/tests/fleet"),
+    ("linerate agent ", "a server and a coordinator: crates/cli/tests/fleet"),
     ("sudo ", "needs a user who may become root"),
 ];
 
@@ -68,6 +70,7 @@ fn prepare(hosts: &Hosts) {
     let folder = own_folder();
     symlink(repository().join("packaging"), folder.join("packaging")).unwrap();
     fs::write(folder.join("rules.txt"), "drop udp and src net 203.0.113.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "203.0.113.0/24\n2001:db8:bad::/48\n").unwrap();
     let second = VethPair {
         near: VethEnd { name: "sc", mac: [2, 0, 0, 0, 1, 3] },
         far: VethEnd { name: "eth1", mac: [2, 0, 0, 0, 0, 3] },

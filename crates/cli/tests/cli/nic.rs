@@ -53,7 +53,7 @@ fn a_user_without_rights_may_look_and_not_change() {
     let (status, _, err) = words(change);
     assert_eq!(status, 3, "{err}");
     assert!(err.contains("cannot set link.tx-queue-len of lo to 7"), "{err}");
-    assert!(err.contains("everything is as it was"), "{err}");
+    assert!(err.contains("all settings are unchanged"), "{err}");
 }
 
 /// A command in a new network namespace with a veth pair `near` and `far`.

@@ -173,7 +173,10 @@ fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
 
 #[test]
 fn clocks_kept_together_show_their_bound_with_the_latency_unless_it_is_a_tenth_of_it() {
-    let args = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1us"];
+    // A slow reader, whose own clock stamps: most packets wait for milliseconds.
+    let slow = ["--stamp", "loop", "--work", "500us"];
+    let related = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1us"];
+    let args = [&slow[..], &related].concat();
     let asked = Asked::start("bound", &args);
     asked.send("200", &["--probe-clock", "micros"]);
     let (_, out, _) = asked.ask(&["recv", "status", "--json"]);

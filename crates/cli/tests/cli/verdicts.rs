@@ -7,7 +7,7 @@ use std::{
 
 use measure::{End, Machine, Origin, Run, Start, Trial};
 
-use crate::support::{json, own_folder, run};
+use crate::support::{in_folder, json, json_of, linerate, own_folder, run, words};
 
 /// A run of three trials, each of which delivered what is said, saved under a name.
 fn saved(folder: &Path, name: &str, measured: &Run, delivered_pps: &[f64]) -> String {
@@ -165,4 +165,29 @@ fn a_run_is_printed_in_the_shape_of_iperf3() {
     let (_, test) = json(&[&args[..], &["--json=iperf3"]].concat());
     assert_eq!(test["start"]["test_start"]["protocol"], "UDP");
     assert!(test["end"]["sum_received"]["bits_per_second"].as_f64().unwrap() > 0.0, "{test:#}");
+}
+
+#[test]
+fn a_look_at_how_quiet_the_machine_is_is_in_the_records_that_follow() {
+    let folder = folder("quiet");
+    let command = |args: &[&str]| {
+        let mut command = linerate(args);
+        in_folder(&mut command, folder.clone());
+        command
+    };
+    let (status, reading) = json_of(command(&["probe", "--quiet", "--duration=200ms", "--json"]));
+    assert!(matches!(status, 0 | 1), "fit or not: {status}");
+    let quiet = &reading["quiet"];
+    assert_eq!(quiet["loop_blocks"], 40);
+    assert!(quiet["duration_s"].as_f64().unwrap() > 0.0 && quiet["cpus"].as_u64().unwrap() > 0);
+    let bench = ["bench", "--tx=udp", "--rx=udp", "--trials=1", "--duration=40ms", "--no-save", "--json"];
+    let (_, run) = json_of(command(&[&bench[..], &["--no-lossless", "--no-scale"]].concat()));
+    assert_eq!(run["start"]["machine"]["quiet"], reading);
+    let (status, words, _) = words(command(&["probe", "--quiet", "--duration=200ms"]).output().unwrap());
+    assert!(matches!(status, 0 | 1));
+    for part in
+        ["fit to measure on", "steal", "spread of equal work", "smallest difference", "trials on each side"]
+    {
+        assert!(words.contains(part), "{part}: {words}");
+    }
 }

@@ -1,13 +1,20 @@
 //! The ledger of a trial between two hosts: each end counts this trial's packets alone, and losses are named where they happen.
 
-use std::process::{Child, Stdio};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, ChildStderr, Stdio},
+};
 
 use serde_json::Value;
+use sys::{
+    netdev::{NapiPolling, NetdevSocket},
+    rtnetlink::RouteSocket,
+};
 use testing::{Hosts, in_namespace};
 
 use crate::{
     hosts::{receiver, send},
-    support::linerate,
+    support::{linerate, own_folder, skip},
 };
 
 const ROOM: [&str; 2] = ["--receive-buffer", "32000000"];
@@ -211,4 +218,86 @@ fn engines_at_the_driver_have_the_same_ledger() {
             "{trial:#}"
         );
     }
+}
+
+/// Reads what a child writes to standard error until a line begins so.
+fn until_it_says(child: &mut Child, begin: &str) -> BufReader<ChildStderr> {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.lines().last().is_some_and(|line| line.starts_with(begin)) {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    stderr
+}
+
+#[test]
+fn what_somebody_elses_program_in_xdp_drops_is_named_at_the_receiver() {
+    let Some(hosts) = Hosts::join() else { return };
+    let folder = own_folder();
+    let _receiver = receiver(&hosts, &ROOM);
+    let args = ["divert", "vb", "--match", "udp dst port 4321", "--drop", "all", "--for", "10m"];
+    let mut command = linerate(&args);
+    in_namespace(&mut command, &hosts.b).env("XDG_RUNTIME_DIR", &folder);
+    let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut diverting = Foreign(spawned);
+    let _said = until_it_says(&mut diverting.0, "diverting queue");
+    let trial = trial(&hosts, &[]);
+    assert_eq!(lines(&trial), [is("XDP drop", "receiver", 2000)], "{trial:#}");
+    assert_eq!((&trial["delivered"], &trial["ledger"]["unexplained"]), (&0.into(), &0.into()), "{trial:#}");
+}
+
+/// The switch's port towards host A is polled by a thread that gets a CPU only when nobody else wants it; `None` where this
+/// kernel does not tell or take that.
+fn starve_switch(hosts: &Hosts) -> Option<()> {
+    hosts.give_switch_rings();
+    let thread = hosts.switch.run(|| {
+        let link = RouteSocket::open().ok()?.link_by_name("sa").ok()?;
+        let mut netdev = NetdevSocket::open().ok()?;
+        let polling = NapiPolling { threaded: Some(1), ..NapiPolling::default() };
+        for napi in netdev.napis(link.index).ok()? {
+            netdev.set_napi(napi.id, &polling).ok()?;
+        }
+        let threads: Vec<u32> = netdev
+            .napis(link.index)
+            .ok()?
+            .iter()
+            .filter_map(|napi| {
+                napi.pin(0).ok()?;
+                napi.thread
+            })
+            .collect();
+        (!threads.is_empty()).then_some(threads)
+    });
+    for thread in thread.unwrap()? {
+        hosts.run(&hosts.switch, "chrt", &format!("-i -p 0 {thread}"));
+    }
+    Some(())
+}
+
+#[test]
+fn what_the_senders_ring_has_no_room_for_is_named_at_the_sender() {
+    let Some(hosts) = Hosts::join() else { return };
+    if starve_switch(&hosts).is_none() {
+        return skip("NAPI threads by netlink need Linux 6.17");
+    }
+    let _receiver = receiver(&hosts, &ROOM);
+    testing::repeat("the thread that empties the ring got a CPU in time", |_| {
+        let args = ["198.18.0.2", "--count", "20000", "--engine", "xdp", "--cpus", "0"];
+        let (_, run) = send(&hosts, &args);
+        let trial = &run["end"]["trials"][0];
+        assert_eq!(
+            (&trial["sent"], &trial["ledger"]["unexplained"]),
+            (&20_000.into(), &0.into()),
+            "{trial:#}"
+        );
+        let refused = 20_000 - trial["wire"]["left"].as_u64().unwrap();
+        if refused == 0 {
+            return Err("every packet found room".into());
+        }
+        // A starved switch may lose some of the others.
+        let at_the_sender = lines(trial).into_iter().filter(|(_, host, _)| host == "sender");
+        let expected = [is("XDP redirect failed", "sender", refused)];
+        assert_eq!(at_the_sender.collect::<Vec<_>>(), expected, "{trial:#}");
+        Ok(())
+    });
 }

@@ -122,7 +122,7 @@ pub(crate) struct OpenCables {
 }
 
 impl OpenCables {
-    /// As the emulator is told them.
+    /// In the emulator's form.
     pub(crate) fn numbers(&self) -> CableEnds {
         CableEnds {
             side: self.side,

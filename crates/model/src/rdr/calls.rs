@@ -18,6 +18,8 @@ use crate::{
 const PACKETS_PER_CALL: u32 = 50;
 /// Headers between voice and Ethernet: 12 of RTP, 8 of UDP, 20 of IPv4.
 const HEADERS: u32 = 40;
+/// Simulated time of one load, warm-up included.
+const CALLS_US: f64 = 60_000.0;
 /// Losing less than this share of the packets counts as carrying the calls.
 const LOSSLESS: f64 = 1e-3;
 
@@ -63,6 +65,7 @@ impl Calls {
 
     fn outcome(self, policy: BufferPolicy) -> Result<(crate::Config, crate::Outcome), RdrError> {
         let mut config = rdr_machine(policy, 1);
+        config.run.duration_us = CALLS_US;
         config.traffic.frame_bytes = self.frame_bytes();
         // calls begin independently of each other
         config.traffic.arrival = Arrival::Poisson;

@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use sys::NetlinkError;
 use thiserror::Error;
 
 use super::bring::Left;
@@ -14,6 +15,9 @@ pub enum SessionError {
     /// The card.
     #[error(transparent)]
     Nic(#[from] NicError),
+    /// An interface that is lent.
+    #[error(transparent)]
+    Link(#[from] NetlinkError),
     /// Settings that cannot be used; nothing was changed.
     #[error("{} of the settings cannot be used", .problems.len())]
     Problems {

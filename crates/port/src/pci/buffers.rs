@@ -70,8 +70,13 @@ impl Metadata {
 
 /// Gives the next slot of a ring back to the card.
 pub(super) trait Refill {
-    /// After a frame of so many bytes was looked at.
-    fn refill(&mut self, ring: &mut RxRing, length: usize);
+    /// After its frame was looked at.
+    fn refill(&mut self, ring: &mut RxRing);
+}
+
+/// The length of the frame in the next slot, as the card claims.
+fn length(ring: &RxRing) -> u64 {
+    ring.done(0).map_or(0, |done| done.length.into())
 }
 
 /// The same buffer again.
@@ -79,7 +84,7 @@ pub(super) struct Recycle;
 
 impl Refill for Recycle {
     #[inline]
-    fn refill(&mut self, ring: &mut RxRing, _: usize) {
+    fn refill(&mut self, ring: &mut RxRing) {
         ring.recycle();
     }
 }
@@ -103,11 +108,11 @@ impl Pool {
 
 impl Refill for Pool {
     #[inline]
-    fn refill(&mut self, ring: &mut RxRing, length: usize) {
+    fn refill(&mut self, ring: &mut RxRing) {
         let (Some(buffer), Some(mut metadata)) = (self.cache.pop(), self.metadata.pop()) else {
             return ring.recycle();
         };
-        *metadata = Metadata { length: length as u64, ..Metadata::EMPTY };
+        *metadata = Metadata { length: length(ring), ..Metadata::EMPTY };
         let filled = ring.replace(buffer);
         black_box(&metadata);
         self.metadata.push(metadata);
@@ -144,11 +149,11 @@ impl Realloc {
 
 impl Refill for Realloc {
     #[inline]
-    fn refill(&mut self, ring: &mut RxRing, length: usize) {
+    fn refill(&mut self, ring: &mut RxRing) {
         let Some(buffer) = self.allocate() else { return ring.recycle() };
         let mut filled_metadata = std::mem::replace(&mut self.slots[self.next], Box::new(Metadata::EMPTY));
         self.next = if self.next + 1 == self.slots.len() { 0 } else { self.next + 1 };
-        filled_metadata.length = length as u64;
+        filled_metadata.length = length(ring);
         let filled = ring.replace(buffer);
         drop(black_box(filled_metadata));
         self.free(filled);

@@ -4,7 +4,7 @@ use sys::pci::{DmaMemory, Done, Registers, rx};
 
 use super::{
     PciOptions, PciRx, PciTx,
-    card::{IntelCard, MPC, RDH, RDT, TDT},
+    card::{IntelCard, MPC, RDH, RDT, RNBC, TDT},
 };
 use crate::PortError;
 
@@ -56,7 +56,9 @@ impl PretendedCard {
     pub fn write(&mut self, port: &mut PciRx, bytes: &[u8], done: Done) -> bool {
         let registers = port.card.registers();
         if self.head == registers.read(RDT) {
-            registers.write(MPC, registers.read(MPC) + 1);
+            for counter in [MPC, RNBC] {
+                registers.write(counter, registers.read(counter) + 1);
+            }
             return false;
         }
         port.ring.pretend(self.head, bytes, done);

@@ -1,4 +1,4 @@
-//! What a comparison is of and comes to: runs, metrics, effects, the gate.
+//! The comparison as data: runs, metrics, effects, the gate.
 
 use measure::{Better, Conclusion, Effect, EffectScale, PairSummary, Question, Run, Summary, Trial};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The name and version of a comparison's JSON.
 pub const COMPARISON_SCHEMA: &str = "linerate.comparison/1";
 
-/// A run under the name that the user knows it by.
+/// A run under the user's name for it.
 #[derive(Debug, Clone, Copy)]
 pub struct NamedRun<'r> {
     /// A file name, for example.
@@ -41,9 +41,9 @@ pub struct Comparison {
     pub conditions: Vec<ConditionDifference>,
     /// Every metric of every pair that both runs have.
     pub metrics: Vec<MetricComparison>,
-    /// What is not compared, and why.
+    /// Parts that are not compared, and why.
     pub notes: Vec<String>,
-    /// What it comes to, for a regression gate.
+    /// The conclusion, for a regression gate.
     pub gate: Gate,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between runs in machine and settings: an effect may be of these and not of what was changed.
+//! Differences of machine and settings between runs, which may be the cause of an effect.
 
 use std::collections::BTreeMap;
 

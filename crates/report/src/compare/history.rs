@@ -1,4 +1,4 @@
-//! A series of runs of the same pairs: where did the level change?
+//! A series of runs of the same pairs: finds changes of level.
 
 use measure::{ChangePoint, Conclusion, PairSummary, Summary, change_points};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::ladder::Varying;
 
 /// The name and version of a history's JSON.
 const HISTORY_SCHEMA: &str = "linerate.history/1";
-/// Any: permutations only need to be the same every time.
+/// Arbitrary: permutations must only be the same every time.
 const SEED: u64 = 1;
 
 /// Every pair's results over time.
@@ -18,9 +18,9 @@ pub struct History {
     pub schema: &'static str,
     /// A series without a change shows one with probability `1 − confidence` at most, all series together.
     pub confidence: f64,
-    /// The smallest change of level that the gate minds, as a share.
+    /// The smallest change of level that the gate considers, as a share.
     pub matters_ratio: f64,
-    /// Whether some pair's newest level is worse than the one before, by what matters: a regression gate fails.
+    /// Whether some pair's newest level is worse than the previous one by a relevant amount: a regression gate fails.
     pub regressed: bool,
     /// One a pair, of the rate delivered.
     pub series: Vec<HistorySeries>,
@@ -50,7 +50,7 @@ pub struct HistoryPoint {
     pub summary: Summary,
 }
 
-/// Gathers the runs by pair, the oldest first, and finds changes of level.
+/// Groups the runs by pair, the oldest first, and finds changes of level.
 pub fn history(runs: &[NamedRun], options: CompareOptions) -> History {
     let mut runs = runs.to_vec();
     // RFC 3339 in UTC sorts by time

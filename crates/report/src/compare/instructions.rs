@@ -1,4 +1,4 @@
-//! Counted instructions per packet against a baseline: a gate without statistics, there being no noise to speak of.
+//! Counted instructions per packet against a baseline: a gate without statistics, because noise is negligible.
 
 use std::io::{self, Write};
 
@@ -30,7 +30,7 @@ pub struct InstructionComparison {
     pub baseline: String,
     /// The others.
     pub others: Vec<String>,
-    /// A smaller relative change is none.
+    /// A smaller relative change is ignored.
     pub matters_ratio: f64,
     /// Each thread of each pair that both runs have.
     pub pairs: Vec<InstructionChange>,
@@ -58,11 +58,11 @@ pub struct InstructionChange {
     pub after: f64,
     /// `after / before - 1`.
     pub change_ratio: f64,
-    /// Whether it grew by what matters or more.
+    /// Whether it grew by a relevant amount.
     pub is_worse: bool,
 }
 
-/// What a thread's cost is read from.
+/// The source of a thread's cost.
 type OfThread = fn(&Trial) -> Option<f64>;
 
 const THREADS: [(&str, OfThread); 2] = [

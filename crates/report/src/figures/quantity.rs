@@ -11,7 +11,7 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// As the record has it, without the quotes of JSON.
+    /// As in the record, without the quotes of JSON.
     pub(crate) fn exact(&self) -> String {
         match self {
             Self::Count(number) => number.to_string(),

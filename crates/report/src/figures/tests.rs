@@ -25,6 +25,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("instructions.stages[]", "a row a stage: counted instructions have tables of their own"),
     ("instructions.functions[]", "a row a function: likewise"),
     ("instructions.stacks[]", "a row a stack: likewise"),
+    ("ring.refills_timed", "how large a sample is: JSON has it"),
+    ("ring.trace.", "poll by poll: pages draw it, --trace writes it"),
     ("tx.cpus[]", "a list: one column has all"),
     ("rx.cpus[]", "a list: one column has all"),
 ];

@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use crate::number::{self, RateUnit};
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Packets,

@@ -12,7 +12,7 @@ pub(super) struct Axis {
 
 /// Lines over two axes.
 pub(super) struct LineChart<'c> {
-    /// What a screen reader says first.
+    /// The text that a screen reader reads first.
     pub(super) title: &'c str,
     pub(super) x: Axis,
     pub(super) y: Axis,
@@ -23,7 +23,7 @@ pub(super) struct LineChart<'c> {
     pub(super) interval: &'c str,
 }
 
-/// Lines that a chart can tell apart.
+/// The most lines that a chart can distinguish.
 pub(super) const MOST_SERIES: usize = 8;
 /// Lines with more points than this have no marks.
 const MOST_MARKS: usize = 40;
@@ -40,7 +40,7 @@ impl Axis {
     pub(super) fn whole(title: &str, most: f64, shown: impl Fn(f64) -> String) -> Self {
         let last = most.ceil().clamp(1.0, 12.0);
         let scale = Scale::Linear { min: 0.0, max: last };
-        // On a phone there is room for five words.
+        // A phone has room for five words.
         let every = if last > 4.0 { 2 } else { 1 };
         let ticks =
             (0..=last as u32).step_by(every).map(|at| (f64::from(at) / last, shown(at.into()))).collect();
@@ -58,7 +58,7 @@ impl Axis {
 }
 
 impl LineChart<'_> {
-    /// The lines that can be told apart.
+    /// The lines that can be distinguished.
     pub(super) fn drawn(&self) -> &[Series] {
         &self.series[..self.series.len().min(MOST_SERIES)]
     }
@@ -79,12 +79,12 @@ impl LineChart<'_> {
         text
     }
 
-    /// Where a point stands, both from 0 to 1.
+    /// The position of a point, both coordinates from 0 to 1.
     pub(super) fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         Some((self.x.scale.position(x)?, self.y.scale.position(y)?))
     }
 
-    /// y = x; both axes have the same scale where it is drawn.
+    /// y = x; both axes have the same scale when it is drawn.
     pub(super) fn diagonal_points(&self) -> [(f64, f64); 2] {
         let (Scale::Linear { min, max } | Scale::Log { min, max }) = self.x.scale;
         [(min, min), (max, max)]

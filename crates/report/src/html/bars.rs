@@ -1,4 +1,4 @@
-//! Bars: one row each, its words in HTML so that they wrap, its geometry in SVG so that it stretches.
+//! Bars: one row each, text in HTML so that it wraps, geometry in SVG so that it stretches.
 
 use measure::Summary;
 
@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub(super) words: String,
 }
 
-/// The ladder: delivered as a bar with the interval of its trials, before sent as a track.
+/// The ladder: delivered as a bar with the interval of its trials, in front of sent as a track.
 pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
     let most = rungs.iter().flat_map(|r| [r.pair.sent_pps.max, r.pair.delivered_pps.max]).fold(1.0, f64::max);
     page.legend([

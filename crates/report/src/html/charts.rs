@@ -1,4 +1,4 @@
-//! The page's charts: which numbers of a run go into which picture.
+//! The page's charts: the numbers of a run in each picture.
 
 use measure::{Interval, Lateness, Ledger, Point, Run};
 
@@ -38,7 +38,7 @@ pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// Counted instructions, pair by pair and by what they were spent on.
+/// Counted instructions, by pair and by purpose.
 pub(super) fn write_instructions(rungs: &[Rung], page: &mut Page) {
     let tables = instructions::tables(rungs);
     let counts = rungs.iter().filter_map(|rung| {
@@ -56,7 +56,7 @@ pub(super) fn write_instructions(rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// Published figures, and what throughput searches found.
+/// Published figures, and results of throughput searches.
 pub(super) fn write_throughput(run: &Run, page: &mut Page) {
     let tables = crate::text::summaries(run);
     if tables.is_empty() {
@@ -122,7 +122,7 @@ pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
     }
     series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
     let corners: Vec<f64> = series.iter().flat_map(|s| &s.points).flat_map(|(x, y)| [*x, *y]).collect();
-    // one scale for both axes, so that what was not delivered is a distance from the diagonal
+    // one scale for both axes, so that loss is the distance from the diagonal
     let scale = Scale::fitting(&corners);
     let chart = LineChart {
         title: "Rate delivered against rate offered",
@@ -155,7 +155,7 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
             places.push(line.place.as_str());
         }
     }
-    // s0 has the colour of what is delivered
+    // s0 is the colour of delivered packets
     let class_of =
         |place: &str| format!("s{}", 1 + places.iter().position(|known| *known == place).unwrap_or(0) % 7);
     page.section("ledger", "Where the packets went", |page| {
@@ -210,7 +210,7 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// Lateness by percentile, for the pairs that were asked for a rate.
+/// Lateness by percentile, for the pairs with a requested rate.
 pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
     type Percentile = fn(&Lateness) -> u64;
     const PERCENTILES: [(&str, Percentile); 5] = [
@@ -250,7 +250,7 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// A plot for each result of a sweep or model, for each step of a scenario by itself.
+/// A plot for each result of a sweep or model, separately for each step of a scenario.
 pub(super) fn write_points(points: &[Point], page: &mut Page) {
     if points.is_empty() {
         return;
@@ -272,7 +272,7 @@ fn write_step(points: &[Point], page: &mut Page) {
         return;
     };
     let lines = axes.results.iter().map(|result| (result, points::lines(points, &axes, result)));
-    // What never was anything has no shape.
+    // A result that is always 0 has no shape.
     let is_told = |series: &[Series]| series.iter().flat_map(|s| &s.points).any(|point| point.1 != 0.0);
     let told = lines.filter(|(result, series)| *result != "trials" && is_told(series));
     let mut shown = 0;
@@ -319,7 +319,7 @@ struct OverTime {
     sent: Vec<(f64, f64)>,
 }
 
-/// Rates tick by tick, a chart a pair.
+/// Rates tick by tick, one chart per pair.
 pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
     let ticks =
         |at: usize| run.intervals.iter().filter(move |tick| tick.trial as usize == at).collect::<Vec<_>>();
@@ -342,7 +342,7 @@ pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// Of several trials only what was delivered is drawn; the table has both.
+/// With several trials only the delivered rate is drawn; the table has both.
 fn write_time(name: &str, lines: &[OverTime], page: &mut Page) {
     let series = |line: &OverTime, what: &str, points: &[(f64, f64)]| {
         Series::new(format!("{} {what}", line.trial), points.to_vec())

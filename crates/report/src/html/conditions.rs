@@ -1,4 +1,4 @@
-//! What was asked, and the machine with every setting.
+//! The request, and the machine with every setting.
 
 use measure::{Endpoint, NicFacts, Run};
 use serde_json::Value;
@@ -12,10 +12,10 @@ use crate::{
     value::plain,
 };
 
-/// Values that can be taken in at a glance; a model's machine has seventy.
+/// The most values to show directly; a model's machine has seventy.
 const MOST_CHIPS: usize = 40;
 
-/// What was asked: plain values at a glance, every parameter by its path behind.
+/// The request: plain values directly, every parameter by its path on demand.
 pub(super) fn write_asked(run: &Run, page: &mut Page) {
     let asked = &run.start.asked;
     if asked.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn write_asked(run: &Run, page: &mut Page) {
     }
     page.section("asked", "What was asked", |page| {
         let mut chips: Vec<(&str, String)> = asked.iter().filter_map(chip).collect();
-        // A search or scenario of one setting is described by that.
+        // A search or scenario with one setting is described by it.
         if let Some([Value::Object(only)]) = asked.get("points").and_then(Value::as_array).map(Vec::as_slice)
         {
             chips.extend(only.iter().filter_map(chip).filter(|(name, _)| !asked.contains_key(*name)));
@@ -44,7 +44,7 @@ pub(super) fn write_asked(run: &Run, page: &mut Page) {
     });
 }
 
-/// A name and its value, unless that is made of parts; of lists the plain ones.
+/// A name and its value, unless it has parts; of lists the plain ones.
 fn chip<'n>((name, value): (&'n String, &Value)) -> Option<(&'n str, String)> {
     let is_plain = |value: &Value| !value.is_object() && !value.is_array();
     let word = match value {
@@ -54,7 +54,7 @@ fn chip<'n>((name, value): (&'n String, &Value)) -> Option<(&'n str, String)> {
         }
         // Pairs of a sender and a receiver, points of a sweep, steps of a scenario.
         Value::Array(of) => {
-            // Published figures stand in a table of their own.
+            // Published figures have their own table.
             if name == "published" {
                 return None;
             }

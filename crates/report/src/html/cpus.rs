@@ -1,4 +1,4 @@
-//! What the CPUs did: time, softirqs, interrupts, and where receiving took its time.
+//! CPU activity: time, softirqs, interrupts, and the profile of receiving.
 
 use measure::{CpuShare, InterruptAccounting, Machine};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// CPU bars of all pairs up to this many; above, only those of the pair that delivered the most.
 const MOST_CPU_BARS: usize = 24;
-/// Pairs whose profile is drawn; the record has all.
+/// The most pairs whose profile is drawn; the record has all.
 const MOST_FLAMES: usize = 8;
 
 type Share = fn(&CpuShare) -> f64;
@@ -97,7 +97,7 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
     }
     page.section("queues", "Which queues packets took", |page| {
         page.figure("Share of each queue", &queues::table(&sides), |page| {
-            // one queue alone has everything: there is no share to see
+            // a single queue has everything: no share to show
             for side in sides.iter().filter(|side| side.queues.len() > 1) {
                 let parts: Vec<Part> = side
                     .queues
@@ -116,7 +116,7 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
     });
 }
 
-/// Stages, functions and a flame graph for each pair that was profiled.
+/// Stages, functions and a flame graph for each profiled pair.
 pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
     let profiles = profile::of_pairs(rungs);
     if profiles.is_empty() {

@@ -17,14 +17,14 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// What is the same for every policy, and its names in the points.
+/// The results common to all policies, and their names in the points.
 const SHARED: [(&str, &str); 3] =
     [("theory", "theory_bps"), ("sent", "sent_bps"), ("limit of the bus", "bus_limit_bps")];
-/// What a policy makes of it.
+/// The results of a policy.
 const OF_POLICY: [(&str, &str); 2] =
     [("received", "received_bps"), ("derived from the paper's slope and -40 %", "derived_received_bps")];
 
-/// A chart for each number of ports, where the points are of that experiment.
+/// A chart for each number of ports, if the points belong to that experiment.
 pub(super) fn write(points: &[Point], page: &mut Page) {
     let all = SHARED
         .iter()
@@ -74,7 +74,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
     });
 }
 
-/// The limit of a bus that is far above all that the link carries would press the other lines together: it stands apart.
+/// A bus limit far above the link's rate would compress the other lines: it is shown separately.
 fn apart(series: &[Series]) -> (Vec<Series>, Vec<Series>) {
     let (of_bus, _) = SHARED[2];
     let highest = |line: &Series| line.points.iter().map(|point| point.1).fold(0.0, f64::max);
@@ -103,7 +103,7 @@ fn lines(points: &[&Point]) -> Vec<Series> {
     shared.into_iter().chain(by_policy).filter(|line| !line.points.is_empty()).collect()
 }
 
-/// One row a payload, one column a line.
+/// One row per payload, one column per line.
 fn table(title: &str, series: &[Series]) -> Table {
     let mut payloads: Vec<f64> =
         series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
@@ -158,7 +158,7 @@ mod tests {
         write(&points, &mut page);
         let html = page.into_html();
         assert_eq!(html.matches("<figure>").count(), 1, "{html}");
-        for name in ["theory", "received, realloc", "derived from the paper's slope and -40 %, recycle"] {
+        for name in ["theory", "received, realloc", "derived from the paper&#39;s slope and -40 %, recycle"] {
             assert!(html.contains(&format!("{name}</li>")), "{name}: {html}");
         }
         assert!(html.contains("limit of the bus: from"), "far above, in words: {html}");

@@ -1,9 +1,9 @@
-//! A chart as an image of its own: its name and its text.
+//! A chart as a separate image: its name and its text.
 
 /// A chart under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawing {
-    /// What it shows, in lower-case words joined by hyphens; within a step of a scenario behind its name.
+    /// Its content, in lower-case words joined by hyphens; in a step of a scenario prefixed by the step's name.
     pub name: String,
     /// The image.
     pub svg: String,

@@ -9,9 +9,9 @@ use crate::{escape::html, number};
 
 /// Pixels of a row.
 const ROW: usize = 18;
-/// Narrower functions are left out; their callers' boxes show that something is there.
+/// Narrower functions are left out; a gap above their callers' boxes remains.
 const NARROWEST: f64 = 0.002;
-/// Functions wider than this bear their name; narrower ones say it when pointed at.
+/// Functions wider than this show their name; narrower ones show it on hover.
 const NAMED: f64 = 0.02;
 /// Rows that are drawn.
 const DEEPEST: usize = 60;

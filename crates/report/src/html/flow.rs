@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{escape::html, number, tables::UNEXPLAINED};
 
-/// A loss that is there is drawn at least this wide.
+/// An existing loss is drawn at least this wide.
 const HAIR: f64 = 0.006;
 
-/// Writes the stream from top to bottom, one slice a place.
+/// Writes the stream from top to bottom, one slice per place.
 pub(super) fn write(name: &str, ledger: &Ledger, class_of: impl Fn(&str) -> String, page: &mut Page) {
     let share = |packets: u64| if ledger.sent == 0 { 0.0 } else { packets as f64 / ledger.sent as f64 };
     page.raw("<ol class=\"flow\">\n");
@@ -55,7 +55,7 @@ fn step(place: &str, packets: f64, shown: &str, words: &str, page: &mut Page) {
     ));
 }
 
-/// What goes on, and to its right what is lost here, running dry.
+/// The continuing stream, and to its right the loss here, tapering off.
 fn slice(name: &str, place: &str, [before, after]: [f64; 2], class: &str, page: &mut Page) {
     let lost = before - after;
     let words = format!("{} % of what was sent goes on", number::percent(after));

@@ -49,7 +49,7 @@ impl Page {
         self.drawings.push(Drawing { name, svg });
     }
 
-    /// What follows is of this step.
+    /// The following content belongs to this step.
     pub(super) fn enter_step(&mut self, step: Option<String>) {
         if let Some(step) = &step {
             self.element("h3", "", &format!("Step {step}"));
@@ -57,7 +57,7 @@ impl Page {
         self.step = step;
     }
 
-    /// Adds markup as it is: only for literals and for text that went through [`html`].
+    /// Adds markup unescaped: only for literals and for text that went through [`html`].
     pub(super) fn raw(&mut self, markup: impl AsRef<str>) {
         self.html.push_str(markup.as_ref());
     }
@@ -70,7 +70,7 @@ impl Page {
     /// A section with its heading.
     pub(super) fn section(&mut self, id: &str, title: &str, body: impl FnOnce(&mut Self)) {
         self.fresh = None;
-        // A search and what ran beside it have sections of the same kind.
+        // A search and its other tests have sections of the same kind.
         let again = self.sections.iter().filter(|known| *known == id).count();
         self.sections.push(id.to_owned());
         let id = if again == 0 { id.to_owned() } else { format!("{id}-{}", again + 1) };
@@ -104,12 +104,12 @@ impl Page {
         self.raw("</figure>\n");
     }
 
-    /// What unfolds on demand, and in print.
+    /// A block that unfolds on demand, and in print.
     pub(super) fn details(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
         self.unfolding("<details>", summary, body);
     }
 
-    /// What is shown and can be folded away.
+    /// A block that is open and can be folded.
     pub(super) fn open_details(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
         self.unfolding("<details open>", summary, body);
     }
@@ -120,7 +120,7 @@ impl Page {
         self.raw("</details>\n");
     }
 
-    /// Opens an image with what a screen reader says of it; the caller closes with `</svg>`.
+    /// Opens an image with its text for screen readers; the caller closes with `</svg>`.
     pub(super) fn open_svg(&mut self, class: &str, title: &str, description: &str) {
         self.images += 1;
         let (n, title, description) = (self.images, html(title), html(description));
@@ -130,7 +130,7 @@ impl Page {
         ));
     }
 
-    /// Colours and what they stand for.
+    /// The legend: colours and their meanings.
     pub(super) fn legend<'e>(&mut self, entries: impl IntoIterator<Item = (&'e str, &'e str)>) {
         self.raw("<ul class=\"legend\">");
         for (class, text) in entries {
@@ -139,7 +139,7 @@ impl Page {
         self.raw("</ul>\n");
     }
 
-    /// A table that scrolls by itself when wider than the page; each number carries its exact value.
+    /// A table that scrolls separately when wider than the page; each number carries its exact value.
     pub(super) fn table(&mut self, table: &Table) {
         if table.rows() == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Times by percentile, so that the slowest packets of a million are seen beside the half that is fast.
+//! Times by percentile, so that the slowest of a million packets are visible next to the fast half.
 
 use measure::NanosSummary;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{number, points::Series, table::Table};
 
-/// Writes a line for each named distribution, before the table behind them.
+/// Writes a line for each named distribution, then their table.
 pub(super) fn write(table: &Table, distributions: Vec<(String, &NanosSummary)>, page: &mut Page) {
     let series: Vec<Series> =
         distributions.into_iter().map(|(name, summary)| Series::new(name, points(summary))).collect();
@@ -29,7 +29,7 @@ pub(super) fn write(table: &Table, distributions: Vec<(String, &NanosSummary)>, 
     page.figure(chart.title, table, |page| chart.write(page));
 }
 
-/// Microseconds against the number of nines: each step to the right is a tenth of the packets before.
+/// Microseconds against the number of nines: each step to the right is a tenth of the packets of the previous step.
 fn points(summary: &NanosSummary) -> Vec<(f64, f64)> {
     let samples = summary.samples.max(1) as f64;
     let mut below = 0;
@@ -39,7 +39,7 @@ fn points(summary: &NanosSummary) -> Vec<(f64, f64)> {
         points.push((nines(below as f64 / samples), micros));
         below += count;
     }
-    // The slowest of n packets stands at one nth.
+    // The slowest of n packets is at one nth.
     points.push((samples.log10(), summary.max_ns.max(1) as f64 / 1e3));
     points
 }

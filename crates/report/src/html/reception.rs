@@ -1,4 +1,4 @@
-//! What a receiver measured: the share of packets against time, and the figures as a table.
+//! A receiver's measurements: the share of packets against time, and the figures as a table.
 
 use std::borrow::Cow;
 
@@ -80,7 +80,7 @@ fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], p
     page.figure(name, &table(distributions), |page| chart.write(page));
 }
 
-/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and stands at 1.
+/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and is drawn at 1.
 fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
     let mut seen = 0;
     let samples = summary.samples.max(1) as f64;

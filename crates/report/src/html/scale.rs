@@ -1,4 +1,4 @@
-//! Where a value stands on an axis, and which round values to mark.
+//! The position of a value on an axis, and the round values to mark.
 
 /// An axis from its least to its greatest value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -7,7 +7,7 @@ pub(super) enum Scale {
     Log { min: f64, max: f64 },
 }
 
-/// Spans of more than this factor are shown by their logarithm.
+/// Spans of more than this factor use a logarithmic axis.
 const LOG_FROM: f64 = 20.0;
 
 /// Lengths of bars, 0..=1: from 0, or by logarithm from a decade below the least value where values are far apart.
@@ -60,7 +60,7 @@ impl Scale {
         Self::Log { min, max: if max > min { max } else { min * 10.0 } }
     }
 
-    /// By logarithm where the values are positive and far apart.
+    /// Logarithmic if the values are positive and far apart.
     pub(super) fn fitting(values: &[f64]) -> Self {
         let (min, max) = bounds(values.iter().copied());
         if min > 0.0 && max / min > LOG_FROM {
@@ -70,7 +70,7 @@ impl Scale {
         }
     }
 
-    /// Position from 0 to 1; `None` where a logarithm has none.
+    /// Position from 0 to 1; `None` if it has no logarithm.
     pub(super) fn position(self, value: f64) -> Option<f64> {
         match self {
             Self::Linear { min, max } => Some((value - min) / (max - min)),
@@ -118,7 +118,7 @@ fn bounds(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (min.min(value), max.max(value)))
 }
 
-/// A position from 0 to 1 as SVG has it.
+/// A position from 0 to 1 in SVG's form.
 pub(super) fn per_cent(position: f64) -> String {
     let mut text = format!("{:.3}", position.clamp(0.0, 1.0) * 100.0);
     text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());

@@ -1,4 +1,4 @@
-//! Charts as images of their own, for documents: fixed size, light and dark, no script and no font of theirs.
+//! Charts as separate images for documents: fixed size, light and dark, without script or embedded fonts.
 
 use measure::Instructions;
 
@@ -106,7 +106,7 @@ pub(super) fn lines(chart: &LineChart) -> String {
     svg + "</svg>\n"
 }
 
-/// The ladder: what was delivered before what was sent, with the smallest and the largest trial.
+/// The ladder: delivered in front of sent, with the smallest and the largest trial.
 pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     let most = rungs.iter().flat_map(|r| [r.pair.sent_pps.max, r.pair.delivered_pps.max]).fold(1.0, f64::max);
     let lengths = Lengths::of(bars::rates(rungs), most);

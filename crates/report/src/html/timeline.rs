@@ -45,7 +45,7 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
     page.open_svg("lines", &view.title, &description(timeline, view));
     let round: Vec<(f64, String)> =
         scale.ticks().into_iter().filter_map(|tick| Some((inside(tick)?, number::plain(tick)))).collect();
-    // on a phone there is room for four words
+    // a phone has room for four words
     let every = round.len().div_ceil(4).max(1);
     for (position, label) in round.iter().step_by(every) {
         let position = *position;

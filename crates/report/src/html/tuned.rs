@@ -1,4 +1,4 @@
-//! A search for the best settings: its waterfall, its history, what was not taken, and what to do with it.
+//! A search for the best settings: its waterfall, its history, the rejected values, and how to use the result.
 
 use measure::Run;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{number, points::Series, table::Table, tuned};
 
-/// Writes the section, where the run is of such a search.
+/// Writes the section, if the run is such a search.
 pub(super) fn write(run: &Run, page: &mut Page) {
     let Some(tuning) = &run.end.tuning else { return };
     page.section("waterfall", "The steps to the best settings", |page| {
@@ -59,7 +59,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     });
 }
 
-/// Every measurement, a row each.
+/// Every measurement, one row each.
 fn table(run: &Run) -> Table {
     use crate::table::{Cell, Column};
     let mut table = Table::titled("Measurements");

@@ -28,7 +28,7 @@ pub(crate) fn write_table(table: &Table, style: Style, out: &mut impl Write) -> 
     Ok(())
 }
 
-/// Escapes and wraps; further lines are indented to stand under the first.
+/// Escapes and wraps; further lines are indented to align with the first.
 pub(crate) fn paragraph(raw: &str, before: &str, style: Style, out: &mut impl Write) -> io::Result<()> {
     let indent = before.chars().count();
     for (at, line) in wrap(&escape::text(raw), style.width.saturating_sub(indent)).iter().enumerate() {

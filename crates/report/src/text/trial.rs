@@ -13,7 +13,7 @@ use crate::{
     style::{Style, Tone},
 };
 
-/// Writes the summary of one trial, a line a fact.
+/// Writes the summary of one trial, one fact per line.
 pub fn write_trial(trial: &Trial, style: Style, out: &mut impl Write) -> io::Result<()> {
     let pair = format!("{} → {}", escape::text(&trial.tx.label), escape::text(&trial.rx.label));
     let (frame, payload) = (trial.frame_size_bytes, trial.payload_bytes);
@@ -68,7 +68,7 @@ fn known(line: Line, trial: &Trial) -> String {
     }
 }
 
-/// What a host's driver saw of the trial's packets.
+/// The trial's packets at a host's driver.
 fn on_the_way(name: &'static str, packets: Option<u64>, source: &str) -> Option<(&'static str, String)> {
     let packets = number::count(packets?);
     Some((name, format!("{packets} packets, by {}", escape::text(source))))
@@ -93,7 +93,7 @@ fn times_in_words(times: &NanosSummary) -> String {
     )
 }
 
-/// What a side cost; nothing for a side that ran elsewhere and reported nothing.
+/// The cost of a side; nothing for a side that ran elsewhere and reported nothing.
 fn cost(line: Line, trial: &Trial, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
     let per_packet = figures::in_words(line, trial);
     if per_packet.is_empty() {

@@ -1,4 +1,4 @@
-//! The page in a real browser: laid out at phone and desk width, light, dark and on paper, against the record.
+//! The page in a real browser: at phone and desktop width, light, dark and in print, compared with the record.
 //!
 //! Skipped loudly where there is no Chromium; `LINERATE_REQUIRE_ALL=1` makes that a failure. With
 //! `LINERATE_SCREENSHOTS=1` pictures stay beside the pages in the target folder, for people to look at.
@@ -14,7 +14,7 @@ use crate::{html::html, samples};
 
 const WIDTHS: [u32; 2] = [360, 1400];
 
-/// The browser, or `None` after saying why not.
+/// The browser, or `None` with a printed reason.
 fn browser() -> Option<Browser> {
     let program = Browser::find();
     if program.is_none() {
@@ -131,5 +131,5 @@ fn the_checks_find_what_they_look_for() {
     fs::write(&file, page.replace("</h1>", "</h1><img src=\"http://page.invalid/x.png\">")).unwrap();
     browser.open(&file);
     assert_eq!(browser.requests_that_leave(), ["http://page.invalid/x.png"]);
-    assert!(!browser.complaints().is_empty(), "a picture that cannot be loaded is a complaint");
+    assert!(!browser.complaints().is_empty(), "an image that cannot be loaded is an error");
 }

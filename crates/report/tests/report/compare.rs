@@ -1,4 +1,4 @@
-//! Comparisons and histories of runs whose truth is known.
+//! Comparisons and histories of runs with known truth.
 
 use measure::{Conclusion, Run};
 use report::{
@@ -76,7 +76,7 @@ fn a_slower_machine_is_a_regression_and_a_faster_one_is_better() {
         let of_metric = slower.metrics.iter().filter(|m| m.metric == Metric::DeliveredPps);
         of_metric.filter(|m| m.verdict == verdict).count()
     };
-    // the fifth pair's trials disagree too much to say
+    // the fifth pair's trials disagree too much to decide
     assert_eq!(delivered(Conclusion::Worse), 4, "{:#?}", slower.metrics);
     assert_eq!(against(&run, &scaled(1.2)).metrics[0].verdict, Conclusion::Better);
 }
@@ -113,6 +113,25 @@ fn conditions_that_differ_are_named_with_both_values() {
     );
     assert_eq!(comparison.conditions[3].values, [Some("6.18.0".into()), Some("6.19.0".into())]);
     assert_eq!(comparison.conditions[2].values, [Some("on".into()), None]);
+}
+
+#[test]
+fn a_machine_that_was_not_quiet_is_named_with_what_it_can_show() {
+    let (quiet, mut loud) = (scaled(1.0), scaled(1.0));
+    let reading = |steal_ratio| {
+        Some(measure::QuietReading {
+            read_at: "2026-01-02T03:04:05Z".into(),
+            boot: "b".into(),
+            quiet: measure::Quiet { steal_ratio, loop_spread_ratio: 0.02, cpus: 2, ..Default::default() },
+        })
+    };
+    loud.start.machine.quiet = reading(0.125);
+    let comparison = against(&quiet, &loud);
+    let note = comparison.notes.iter().find(|note| note.contains("not quiet")).unwrap();
+    assert!(note.contains("the host gives 12.5 % of the CPUs' time to others (steal)"), "{note}");
+    assert!(note.contains("10 trials a side show 2.7 % there at best"), "{note}");
+    loud.start.machine.quiet = reading(0.0);
+    assert!(!against(&quiet, &loud).notes.iter().any(|note| note.contains("not quiet")));
 }
 
 #[test]

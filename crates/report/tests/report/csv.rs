@@ -1,4 +1,4 @@
-//! CSV, read back by a reader of its own.
+//! CSV, read back by a separate reader.
 
 use report::write_csv;
 
@@ -10,7 +10,7 @@ fn csv(run: &measure::Run) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Fields of a line as RFC 4180 has them.
+/// Fields of a line according to RFC 4180.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     let mut characters = line.chars().peekable();

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::Path};
 
-/// Whether goldens are being written; what was compiled in may then be older than they are.
+/// Whether goldens are being written; compiled-in copies may then be older.
 pub(crate) fn blessing() -> bool {
     env::var_os("LINERATE_BLESS").is_some()
 }

@@ -1,4 +1,4 @@
-//! The page as text; `chromium` looks at it as a reader does.
+//! The page as text; `chromium` checks it as a reader sees it.
 
 use report::write_html;
 

@@ -1,4 +1,4 @@
-//! What every format makes of the same sample runs; goldens change only by `make bless`.
+//! Every format's output for the same sample runs; goldens change only by `make bless`.
 
 mod chromium;
 mod compare;

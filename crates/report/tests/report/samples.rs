@@ -1,4 +1,4 @@
-//! Runs as the commands would write them; invented figures of the right size.
+//! Runs as the commands would write them, with invented figures of realistic size.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use measure::{
 };
 use serde_json::{Value, json};
 
-/// What makes one trial different from another.
+/// The differences between trials.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) tx: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Case {
     pub(crate) sent: u64,
     /// Lost in the receive buffer and in the backlog; the rest arrives.
     pub(crate) lost: (u64, u64),
-    /// Lost with no counter telling where.
+    /// Lost without a counter.
     pub(crate) unexplained: u64,
     pub(crate) frame_size_bytes: u32,
 }
@@ -139,6 +139,7 @@ pub(crate) fn machine() -> Machine {
         ]),
     };
     Machine {
+        quiet: None,
         kernel: "6.18.0".into(),
         architecture: "x86_64".into(),
         cpu_model: "Example CPU 2.4 GHz".into(),
@@ -228,7 +229,7 @@ pub(crate) fn ladder() -> Run {
     run
 }
 
-/// The whole ladder with what followed it: six senders, six receivers, capacities and scaling.
+/// The whole ladder with its further stages: six senders, six receivers, capacities and scaling.
 pub(crate) fn whole() -> Run {
     const ENGINES: [&str; 6] = ["udp", "udp+gso", "uring", "packet", "xsk", "xdp"];
     const RECEIVERS: [&str; 6] = ["udp", "udp+gro", "uring", "packet", "xsk", "xdp"];
@@ -415,7 +416,7 @@ pub(crate) fn empty() -> Run {
     run
 }
 
-/// Throughput against payload by policy, as the model of the receive path writes it.
+/// Throughput against payload by policy, as written by the model of the receive path.
 pub(crate) fn model() -> Run {
     let mut run = run("model", Origin::Model, Vec::new());
     run.intervals.clear();
@@ -490,7 +491,7 @@ pub(crate) fn hostile() -> Run {
     run
 }
 
-/// A throughput search with every test beside it.
+/// A throughput search with all further tests.
 pub(crate) fn searched() -> Run {
     let at = |pps: f64, lost: u64| {
         let sent = (pps * SECONDS) as u64 - 1_111;
@@ -614,7 +615,7 @@ pub(crate) fn stream() -> Run {
     run("bench", Origin::Lab, trials)
 }
 
-/// A search for the best settings: one step, one value that was not taken, one that did not run.
+/// A search for the best settings: one step, one rejected value, one that did not run.
 pub(crate) fn tuned() -> Run {
     let set = |pairs: &[(&str, &str)]| {
         pairs

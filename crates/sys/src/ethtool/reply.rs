@@ -17,7 +17,7 @@ pub struct Feature {
     pub active: bool,
 }
 
-/// Who drives an interface.
+/// The driver of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
     /// The driver's name.

@@ -9,7 +9,7 @@ use std::{
 
 /// A mapping, owned: unmapped with this value. Every access is checked against its length.
 ///
-/// The rings decide who owns which bytes: they borrow bytes only between taking over a slot or block and returning it,
+/// The rings track the ownership of bytes: they borrow bytes only between taking over a slot or block and returning it,
 /// and store no word into borrowed bytes.
 pub(super) struct Memory {
     base: NonNull<u8>,

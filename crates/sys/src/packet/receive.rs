@@ -159,7 +159,7 @@ impl RxRing {
                 break;
             }
         }
-        // Ours while the status says so: a stale count would look like a block being filled.
+        // The block is still ours: a stale count would look like a block being filled.
         self.memory.store(block + BLOCK_PACKETS, 0);
         self.memory.store(block + BLOCK_STATUS, TP_STATUS_KERNEL);
         self.next = (self.next + 1) % self.layout.blocks;

@@ -157,7 +157,7 @@ impl PacketSocket {
     pub fn wait_for_block(&self, timeout: Duration) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `poll` is one live entry, and the count says so.
+        // SAFETY: `poll` is one live entry, and the count is 1.
         if unsafe { libc::poll(&raw mut poll, 1, timeout) } < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) };

@@ -173,6 +173,12 @@ impl Buffer {
         self.memory.device_address(self.offset as usize)
     }
 
+    /// The first byte.
+    #[inline]
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.all().cast()
+    }
+
     #[inline]
     fn all(&self) -> NonNull<[u8]> {
         self.memory.mapping.slice(self.offset as usize, BUFFER_BYTES)

@@ -95,17 +95,31 @@ impl RxRing {
         self.next.checked_sub(1).unwrap_or(self.slots() - 1)
     }
 
-    /// The next slot, when the card has filled it.
+    /// The slot so many behind the next one, when the card has filled it.
     #[inline]
-    pub fn done(&self) -> Option<Done> {
-        let done = Done::of(self.table.atomic(self.next, 1).load(Ordering::Acquire).to_le());
+    pub fn done(&self, ahead: u32) -> Option<Done> {
+        let done = Done::of(self.table.atomic(self.slot(ahead), 1).load(Ordering::Acquire).to_le());
         (done.status & rx::DONE != 0).then_some(done)
     }
 
-    /// The first `len` bytes of the next slot's buffer, which the card has filled; at most all of them.
+    /// The first `len` bytes of that slot's buffer, which the card has filled; at most all of them.
     #[inline]
-    pub fn bytes(&self, len: usize) -> &[u8] {
-        self.buffers[self.next as usize].bytes(len.min(BUFFER_BYTES))
+    pub fn bytes(&self, ahead: u32, len: usize) -> &[u8] {
+        self.buffers[self.slot(ahead) as usize].bytes(len.min(BUFFER_BYTES))
+    }
+
+    /// Asks the CPU to load that slot's descriptor and the beginning of its buffer into its cache.
+    #[inline]
+    pub fn prefetch(&self, ahead: u32) {
+        let slot = self.slot(ahead);
+        prefetch(self.table.half(slot, 0).cast());
+        prefetch(self.buffers[slot as usize].start());
+    }
+
+    #[inline]
+    fn slot(&self, ahead: u32) -> u32 {
+        let slot = self.next + ahead;
+        if slot < self.slots() { slot } else { slot - self.slots() }
     }
 
     /// Hands the next slot back to the card with the same buffer: the descriptor is cleared, and nothing else happens.
@@ -153,6 +167,18 @@ impl RxRing {
             .store(self.buffers[slot as usize].device_address().to_le(), Ordering::Relaxed);
         self.table.atomic(slot, 1).store(0, Ordering::Release);
     }
+}
+
+/// A hint: it changes nothing but the time that a later access takes.
+#[inline]
+fn prefetch(address: std::ptr::NonNull<u8>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch accesses no memory that the program can observe, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.as_ptr().cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
 }
 
 /// A transmit ring, whose slots keep their buffers.

@@ -107,7 +107,7 @@ impl RouteSocket {
         let header = neighbour_header(index, address, 0, NTF_USE);
         let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE, &header);
         request.attribute(libc::NDA_DST, &octets(address));
-        self.ask(request, "ask for", format!("the neighbour {address} on {}", number(index)))
+        self.ask(request, "resolve", format!("the neighbour {address} on {}", number(index)))
     }
 
     /// The neighbour once resolution has succeeded or failed, or at `deadline`.

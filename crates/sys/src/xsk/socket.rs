@@ -356,7 +356,7 @@ impl XskSocket {
         }
         let mut options = libc::xdp_options { flags: 0 };
         self.ask(libc::XDP_OPTIONS, &mut options)
-            .map_err(|source| XskError::of("ask for the copy mode", "CAP_NET_RAW", source))?;
+            .map_err(|source| XskError::of("read the copy mode", "CAP_NET_RAW", source))?;
         let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         self.copy_mode = if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy };
         Ok(self)

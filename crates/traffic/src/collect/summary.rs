@@ -85,7 +85,7 @@ impl Readings {
         RxSnapshot { packets, payload_bytes, foreign, ..RxSnapshot::default() }
     }
 
-    /// Who sent.
+    /// The senders' addresses.
     pub fn sender_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.senders.iter().map(|(_, sender)| sender.address)
     }

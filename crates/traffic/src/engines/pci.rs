@@ -56,19 +56,24 @@ struct CardRings {
     tail_batch: u32,
     /// What becomes of received frames' buffers.
     buffers: Buffers,
+    /// Descriptors ahead whose frames the CPU is asked to load early.
+    prefetch: u32,
+    /// Note head, tail and missed frames poll by poll.
+    trace: bool,
 }
 
 impl Default for CardRings {
     fn default() -> Self {
-        let PciOptions { take_device, ring_slots, tail_batch, buffers, .. } = PciOptions::on("");
-        Self { take_device, ring_slots, tail_batch, buffers }
+        let PciOptions { take_device, ring_slots, tail_batch, buffers, prefetch, trace, .. } =
+            PciOptions::on("");
+        Self { take_device, ring_slots, tail_batch, buffers, prefetch, trace }
     }
 }
 
 /// Options of both sides.
 const OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch"];
 /// Options of the receiving side.
-const RX_OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch", "buffers"];
+const RX_OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch", "buffers", "prefetch", "trace"];
 
 impl CardRings {
     fn options(&self, interface: Option<&str>, batch_size: usize) -> PciOptions {
@@ -78,6 +83,8 @@ impl CardRings {
             tail_batch: self.tail_batch,
             batch_size,
             buffers: self.buffers,
+            prefetch: self.prefetch,
+            trace: self.trace,
             ..PciOptions::on(interface.unwrap_or_default())
         }
     }
@@ -88,6 +95,8 @@ impl CardRings {
             ring_slots: given.ring_slots.unwrap_or(self.ring_slots),
             tail_batch: given.tail_batch.unwrap_or(self.tail_batch),
             buffers: given.buffers.unwrap_or(self.buffers),
+            prefetch: given.prefetch.unwrap_or(self.prefetch),
+            trace: given.trace || self.trace,
         }
     }
 

@@ -245,5 +245,5 @@ pub(crate) fn take_streams(port: &mut TcpRx, context: &WorkerContext, published:
         published.store(&total);
     };
     let (losses, statistics) = (Vec::new(), Vec::new());
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }

@@ -60,6 +60,7 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
         points: rows.iter().map(Apu4d4Row::point).collect(),
         pairs: PairSummary::of(&trials),
         trials,
+        figures: bench::apu4d4_figures(&rows),
         ..End::default()
     };
     if rows.len() < APU4D4.len() {
@@ -69,7 +70,7 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
     let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
     let failure = broken_output.or(outcome.err().map(|error| explain(&error)));
     // Each row was printed when it was measured.
-    pipeline.conclude(&run, Ending { failure, text: Some(&|_, _| Ok(())), ..Ending::default() })
+    pipeline.conclude(&run, Ending { failure, text: Some(&write_figures), ..Ending::default() })
 }
 
 fn explain(error: &Apu4d4Error) -> Failure {
@@ -100,6 +101,24 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
         "sys",
         "softirq"
     )
+}
+
+/// What the document says beside its rates; each row was printed when it was measured.
+fn write_figures(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{:<42} {:>9} {:>9}  unit      at", "beside the rates", "published", "here")?;
+    for figure in run.end.figures.iter().filter(|figure| figure.measured.is_some()) {
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        writeln!(
+            out,
+            "{:<42} {:>9} {:>9}  {:<9} {}",
+            figure.figure,
+            number(figure.reference()),
+            number(figure.measured),
+            figure.unit,
+            figure.measured_at
+        )?;
+    }
+    Ok(())
 }
 
 fn write_row(row: &Apu4d4Row, first: Option<&Apu4d4Row>, out: &mut impl Write) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! `linerate bench --exact`: the ladder in an emulated machine that counts instructions.
 
-use bench::{ExactError, ExactKernel, ExactPlan, run_exact, words_beside, words_inside};
+use bench::{BesideError, ExactError, ExactKernel, ExactPlan, run_exact, words_beside, words_inside};
 use lab::{Kernel, VmError};
 use measure::Origin;
 use sys::{cpu, signal};
@@ -61,7 +61,7 @@ fn explain(error: &ExactError) -> Failure {
             .hint("linerate lab vm --get --kernel 6.1 (or 6.12, latest) downloads it, once"),
         ExactError::Inside { status: 2, .. } => Failure::of(Status::Usage, error),
         ExactError::Inside { status: 3, .. } => Failure::of(Status::Missing, error),
-        ExactError::Beside { status: 3, .. } => Failure::of(Status::Missing, error),
+        ExactError::Beside(BesideError::Failed { status: 3, .. }) => Failure::of(Status::Missing, error),
         ExactError::Interrupted => Failure::of(Status::GoalMissed, error),
         _ => Failure::of(Status::Refused, error),
     }

@@ -1,14 +1,17 @@
 //! Runs in the lab: what is the same whatever decides about their trials.
 
+use std::path::Path;
+
 use bench::{BenchPlan, read_lab_interfaces};
 use lab::{Access, LabError, LabPlan, NotFree};
 use measure::{Origin, Run, Start};
 use trial::TrialError;
 
+use super::trace;
 use crate::{
     args::OutputArgs,
     failure::{Failure, Status},
-    pipeline::{Ending, Pipeline},
+    pipeline::{Ending, Pipeline, WriteText},
     progress::Progress,
 };
 
@@ -31,9 +34,18 @@ pub(super) struct Experiment<'e> {
     pub(super) access: Access,
     /// What was measured before with the same plan.
     pub(super) earlier: Option<Run>,
+    /// Where traces of rings go.
+    pub(super) trace: Option<&'e Path>,
+    /// Text of its own instead of the run's.
+    pub(super) text: Option<&'e WriteText<'e>>,
 }
 
-impl Experiment<'_> {
+impl<'e> Experiment<'e> {
+    /// A run from its beginning, which nothing is traced of.
+    pub(super) fn new(start: Start, lab: &'e LabPlan, access: Access) -> Self {
+        Self { start, lab, access, earlier: None, trace: None, text: None }
+    }
+
     /// Opens the file to save to, runs, prints and saves; returns whether the run's goals were met.
     pub(super) fn run(
         self,
@@ -41,7 +53,8 @@ impl Experiment<'_> {
         max_loss: Option<f64>,
         run: impl FnOnce(Start, Option<Run>, &mut Progress) -> Result<Run, (Box<Run>, TrialError)>,
     ) -> Result<bool, Failure> {
-        let Self { mut start, lab, access, earlier } = self;
+        let Self { mut start, lab, access, earlier, trace, text } = self;
+        trace.map_or(Ok(()), trace::check)?;
         let pipeline = Pipeline::of(to, "bench")?;
         start.machine.interfaces = read_lab_interfaces(lab).map_err(|error| explain(&error.into()))?;
         pipeline.begin(&start)?;
@@ -59,8 +72,9 @@ impl Experiment<'_> {
                     .into(),
             );
         }
-        let failure = broken_output.or(failure).or_else(|| nothing_ran(&run));
-        pipeline.conclude(&run, Ending { failure, max_loss, ..Ending::default() })
+        let untraced = trace.and_then(|path| trace::save(path, &run).err());
+        let failure = broken_output.or(failure).or_else(|| nothing_ran(&run)).or(untraced);
+        pipeline.conclude(&run, Ending { failure, max_loss, text })
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn run(args: &NdrArgs) -> Result<bool, Failure> {
     }
     let lab = &first_lab(&plan.points);
     let start = opening("bench", origin(lab), &plan);
-    let experiment = Experiment { start, lab, access, earlier: None };
+    let experiment = Experiment::new(start, lab, access);
     experiment
         .run(&args.output, None, |start, earlier, progress| run_throughput(&plan, start, earlier, progress))
 }

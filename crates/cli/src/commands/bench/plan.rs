@@ -244,6 +244,8 @@ impl RingArgs {
             ring_slots: self.ring_slots,
             tail_batch: self.tail_batch,
             buffers: self.buffers,
+            prefetch: self.prefetch,
+            trace: self.trace.is_some(),
         }
     }
 }
@@ -260,7 +262,8 @@ impl SettingArgs {
     fn rx_settings(&self) -> Vec<String> {
         let moderation = self.rx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
         let ring = self.rx_ring.map(|slots| format!("ring.rx={slots}"));
-        moderation.into_iter().chain(ring).collect()
+        let copybreak = self.copybreak.map(|bytes| format!("driver.copybreak={bytes}"));
+        moderation.into_iter().chain(ring).chain(copybreak).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Options that are about the whole run and not about a point of it.
-const NOT_SWEPT: [&str; 23] = [
+const NOT_SWEPT: [&str; 24] = [
     "sweep",
     "resume",
     "scale",
@@ -42,6 +42,7 @@ const NOT_SWEPT: [&str; 23] = [
     "kernel-image",
     "modules",
     "card",
+    "trace",
 ];
 
 /// One combination of values, and the command line with them.

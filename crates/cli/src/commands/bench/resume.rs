@@ -50,7 +50,8 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
     let lab = first_lab(plan.points());
     let done = run.end.trials.iter().filter(|trial| !trial.interrupted).count();
     eprintln!("resuming after {done} trials");
-    let experiment = Experiment { start: run.start.clone(), lab: &lab, access, earlier: Some(run) };
+    let experiment = Experiment::new(run.start.clone(), &lab, access);
+    let experiment = Experiment { earlier: Some(run), ..experiment };
     // The journal's own run, unless another file is named.
     let mut to = args.output.clone();
     let own = file.extension().is_some_and(|extension| extension == "partial");

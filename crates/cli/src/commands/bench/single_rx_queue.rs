@@ -6,8 +6,9 @@ use std::{
 };
 
 use bench::{
-    FLOOD_FACTOR, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent, SingleRxQueuePlan,
-    SingleRxQueueRow, VALID_SHARE, read_lab_interfaces, run_single_rx_queue, single_rx_queue_figures,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError,
+    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, read_lab_interfaces,
+    run_single_rx_queue, single_rx_queue_figures,
 };
 use lab::{Access, Interfaces, Taken};
 use measure::{End, Origin, PairSummary, PublishedFigure, Run, SCHEMA, Skipped};
@@ -126,6 +127,13 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
              that was not (medians of rows)."
         ));
     }
+    let mut shown: Vec<(FloodFilter, &DivertedQueues)> = Vec::new();
+    for (filter, diverted) in rows.iter().filter_map(|row| Some((row.filter, row.diverted.as_ref()?))) {
+        if !shown.contains(&(filter, diverted)) {
+            shown.push((filter, diverted));
+            remarks.push(format!("{filter}: {}.", diverted_words(diverted)));
+        }
+    }
     for row in rows {
         let lost: Vec<String> =
             row.lost.iter().map(|(place, packets)| format!("{packets} {place}")).collect();
@@ -146,6 +154,17 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
     remarks
 }
 
+/// Which queues, how packets come to the filter, and what picks them.
+fn diverted_words(diverted: &DivertedQueues) -> String {
+    let queues: Vec<String> = diverted.queues.iter().map(u32::to_string).collect();
+    let mode = diverted.copy_mode.as_ref().map_or(String::new(), |mode| format!(" through AF_XDP ({mode})"));
+    let picked = match diverted.card_rules {
+        0 => "the program picks the packets".to_owned(),
+        rules => format!("{rules} rules of the card bring the packets there"),
+    };
+    format!("diverted queue {}{mode}; {picked}", queues.join(", "))
+}
+
 fn explain(error: SingleRxQueueError) -> Failure {
     match error {
         SingleRxQueueError::Lab(error) => explain_lab(&TrialError::from(error)),
@@ -162,18 +181,19 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
     let (least, most) = published_pps();
     writeln!(
         out,
-        "Published: {:.2} to {:.2} Mpps through the filter of one queue (netmap on ixgbe, one core)",
+        "Published: {:.2} to {:.2} Mpps through the filter of one queue (netmap on ixgbe, one core, of 6 Mpps offered)",
         least / 1e6,
         most / 1e6
     )?;
     writeln!(
         out,
-        "{:<10} {:<27} {:>10} {:>7} {:>9} {:>8} {:>9} {:>10} {:>9} {:>9}  busy by CPU",
+        "{:<10} {:<27} {:>10} {:>7} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>9}  busy by CPU",
         "flood",
         "thrown away by",
         "flood Mpps",
         "x path",
         "away Mpps",
+        "of flood",
         "of 5.84",
         "valid",
         "came to it",
@@ -188,12 +208,13 @@ fn write_row(row: &SingleRxQueueRow, out: &mut impl Write) -> io::Result<()> {
         row.cpus.iter().map(|cpu| format!("{:.0}%", (1.0 - cpu.idle_ratio) * 100.0)).collect();
     writeln!(
         out,
-        "{:<10} {:<27} {:>10.3} {:>7} {:>9.3} {:>8.2} {:>8.3}% {:>10} {:>9} {:>9.0}  {}",
+        "{:<10} {:<27} {:>10.3} {:>7} {:>9.3} {:>8} {:>8.2} {:>8.3}% {:>10} {:>9} {:>9.0}  {}",
         load,
         row.filter.to_string(),
         row.flood_pps / 1e6,
         row.flood_of_path.map_or("-".into(), |multiple| format!("{multiple:.1}")),
         row.filtered_pps / 1e6,
+        row.filtered_of_flood().map_or("-".into(), |share| format!("{:.1}%", share * 100.0)),
         row.filtered_pps / published_pps().0,
         row.valid_ratio() * 100.0,
         row.valid_arrived
@@ -235,8 +256,6 @@ fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use bench::FloodFilter;
-
     use super::*;
 
     fn row(flood_pps: f64) -> SingleRxQueueRow {
@@ -251,6 +270,7 @@ mod tests {
             valid_arrived: Some(1000),
             valid_delivered: 999,
             lost: BTreeMap::new(),
+            diverted: None,
             transfer_bps: 2e9,
             cpus: Vec::new(),
         }
@@ -265,8 +285,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "10", "x", "path", "plain", "XDP", "drop", "5.000", "10.0", "4.000", "0.68", "49.950%",
-                "50.000%", "99.900%", "2000"
+                "10", "x", "path", "plain", "XDP", "drop", "5.000", "10.0", "4.000", "80.0%", "0.68",
+                "49.950%", "50.000%", "99.900%", "2000"
             ]
         );
     }
@@ -277,7 +297,7 @@ mod tests {
         write_row(&SingleRxQueueRow { valid_arrived: None, ..row(5e6) }, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let words: Vec<&str> = text.split_whitespace().collect();
-        assert_eq!(words[10..], ["49.950%", "-", "-", "2000"]);
+        assert_eq!(words[11..], ["49.950%", "-", "-", "2000"]);
     }
 
     #[test]
@@ -293,6 +313,11 @@ mod tests {
             with(FloodFilter::DivertUser, 2e8, &[("RX ring full", 3)]),
         ]);
         assert!(told[0].contains(" 200 Mb/s under a flood that was diverted and 100 Mb/s "), "{told:?}");
+        let queues = DivertedQueues { queues: vec![0, 1], copy_mode: Some("copy".into()), card_rules: 0 };
+        let diverted = SingleRxQueueRow { diverted: Some(queues), ..with(FloodFilter::DivertUser, 1e8, &[]) };
+        let words =
+            "divert --where user: diverted queue 0, 1 through AF_XDP (copy); the program picks the packets.";
+        assert_eq!(remarks(&[diverted.clone(), diverted]), [words]);
         assert_eq!(told[1], "10 x path, divert --where user: lost 3 RX ring full.");
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn run(steps: &Steps) -> Result<bool, Failure> {
     }
     let lab = &first_lab(first.plan.points());
     let start = opening("bench", origin(lab), &plan);
-    let experiment = Experiment { start, lab, access, earlier: None };
+    let experiment = Experiment::new(start, lab, access);
     experiment.run(output, None, |start, earlier, progress| run_steps(&plan, start, earlier, progress))
 }
 

@@ -163,7 +163,8 @@ mod tests {
 
     const FILE: &str = "interface = \"eth7\"\nqueue = \"3\"\nwhere = \"user\"\nreinject = true\nspin = false\n\
                         management = [\"192.0.2.0/24\", \"198.51.100.0/24\"]\n\
-                        rules = [\"drop udp and dst port 9\", \"pass all\"]\n";
+                        rules = [\"drop udp and dst port 9\", \"pass all\"]\n\
+                        sample = \"1/1000\"\nsample-to = \"drops.pcapng\"\n[set]\nbad = \"/etc/bad\"\n";
 
     #[test]
     fn keys_are_options_and_those_of_the_command_line_outrank_them() {
@@ -172,6 +173,7 @@ mod tests {
         assert_eq!(args.queue, QueueList::Queues(vec![4]));
         assert!(args.reinject && !args.spin && args.duration.is_some() && args.config.is_none());
         assert_eq!((args.management.len(), args.rule.len()), (2, 2));
+        assert_eq!((args.sample, &args.sets[..]), (Some(1000), &[("bad".to_owned(), "/etc/bad".into())][..]));
         let (_, args) = read(FILE, &["eth8", "--config=x"]).unwrap();
         assert_eq!(args.interface.as_deref(), Some("eth8"));
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use session::{ControlRequest, ControlSocket};
 use sys::signal;
 
-use super::{config::ConfigFile, explain, ruleset, view};
+use super::{config::ConfigFile, explain::explain, rules::ruleset, view};
 use crate::{
     args::DivertArgs,
     failure::{self, Failure, in_words},

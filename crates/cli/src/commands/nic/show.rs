@@ -157,6 +157,9 @@ fn write_kind(page: &Page, kind: &str, out: &mut impl Write) -> io::Result<()> {
         told.then(|| format!("{key} {value}{limit}"))
     };
     let entries: Vec<String> = page.settings.settings.iter().filter_map(entry).collect();
+    if kind == "driver" && entries.is_empty() {
+        return Ok(());
+    }
     let none = if kind == "rule" || kind == "context" { "none" } else { "as usual" };
     line(out, kind, if entries.is_empty() { none.into() } else { entries.join("  ") }.as_str())
 }

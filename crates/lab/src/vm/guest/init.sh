@@ -1,11 +1,11 @@
 #!/bin/busybox sh
 # The first process of the guest: mounts the host's files under an overlay in RAM, names the network cards, runs the
-# script with its output on the second and third serial line, and tells how it ended.
+# script with its output on the second and third serial line, and reports how it ended.
 /bin/busybox --install -s /bin
 PATH=/bin
 
-# The host hears each byte written to this port at once: `u` is up, `f` failed, `s` the script's end with the next byte
-# as its status. A serial line sometimes stands still, for want of an interrupt.
+# The host receives each byte written to this port at once: `u` is up, `f` failed, `s` the script's end with the next byte
+# as its status. A serial line sometimes stalls because an interrupt is lost.
 tell() { printf "$1" | dd of=/dev/port bs=1 seek=233 count=1 2>/dev/null; }
 end() {
     # Any byte written to this port ends the emulator at once.
@@ -97,7 +97,7 @@ if [ -n "$side" ]; then
         } 2>/dev/null &
         ;;
     esac
-    # A line on the console asks for the script's end: what it runs now is terminated, or itself where it runs nothing.
+    # A line on the console requests the end: the script's current child is terminated, or the script itself without one.
     {
         read -r _ </dev/ttyS0
         read -r script <$root/run/script.pid

@@ -55,7 +55,7 @@ impl Browser {
                 "--no-first-run",
             ])
             .args(["--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"])
-            // whatever the browser itself may want, no name resolves
+            // the browser cannot resolve any name
             .arg("--host-resolver-rules=MAP * ~NOTFOUND")
             .arg(format!("--user-data-dir={}", profile.display()))
             .arg("about:blank")
@@ -155,7 +155,7 @@ impl Browser {
         self.events.iter().filter(is_one).map(Value::to_string).collect()
     }
 
-    /// Addresses that pages asked for, other than files and data.
+    /// Addresses that pages requested, other than files and data.
     pub(crate) fn requests_that_leave(&self) -> Vec<String> {
         let asked = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         let urls = asked.filter_map(|event| event["params"]["request"]["url"].as_str());

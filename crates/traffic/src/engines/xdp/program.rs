@@ -151,7 +151,7 @@ fn watch_counts(
         (error, _) => (Vec::new(), error),
     };
     let losses = Vec::new();
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }
 
 /// The counts at the last reset: the program's counters continue.
@@ -281,7 +281,7 @@ fn watch_meter(
         (error, _) => (Vec::new(), error),
     };
     let losses = Vec::new();
-    RxResult { tally: total, first_ns, last_ns, losses, cost: meter.read(), statistics, error }
+    RxResult { tally: total, first_ns, last_ns, losses, ring: None, cost: meter.read(), statistics, error }
 }
 
 fn publish_streams(sums: &[StreamCount; STREAMS], published: &RxPublished) {

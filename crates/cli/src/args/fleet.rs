@@ -1,0 +1,176 @@
+//! `linerate agent` and `linerate fleet`.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use session::Network;
+use wire::Rate;
+
+use super::output::OutputArgs;
+
+/// The NATS server, and what lets a client in.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerArgs {
+    /// The NATS server: nats://HOST:PORT or tls://HOST:PORT; several with commas [default: the environment's
+    /// LINERATE_NATS, else nats://127.0.0.1:4222]
+    #[arg(long, value_name = "URL")]
+    pub(crate) nats: Option<String>,
+    /// A file with credentials, as nsc makes them
+    #[arg(long, value_name = "FILE", conflicts_with = "nkey")]
+    pub(crate) creds: Option<PathBuf>,
+    /// A file with the seed of an nkey
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nkey: Option<PathBuf>,
+    /// A file with the certificates of the authority that signed the server's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// A certificate, where the server wants to see one
+    #[arg(long, value_name = "FILE", requires = "cert_key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) cert_key: Option<PathBuf>,
+    /// Begin TLS before the server says anything (handshake_first in its configuration)
+    #[arg(long)]
+    pub(crate) tls_first: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  linerate agent --label role=sender --max-rate 2Mpps --allow-to 10.0.0.0/8\n  linerate agent \
+                  --nats tls://n1:4222 --creds agent.creds --limits /etc/linerate/agent.toml\n\nThe limits are the \
+                  owner's: no coordinator can raise them. --max-rate and --allow-to outrank the file of --limits. An \
+                  agent connects out, opens no port before a run, and stops sending within two seconds when it loses \
+                  the server."
+)]
+pub(crate) struct AgentArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Its name, which no other agent has [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A label that plans select by; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// The address that its packets leave from and come to [default: the one that leads out]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) address: Option<IpAddr>,
+    /// The network namespace that its packets use: /run/netns/NAME or /proc/PID/ns/net
+    #[arg(long, value_name = "PATH")]
+    pub(crate) netns: Option<PathBuf>,
+    /// A file with the owner's limits: max-rate, allow-to, allow-from, max-duration, commands, allow-attach
+    #[arg(long, value_name = "FILE", help_heading = "Limits")]
+    pub(crate) limits: Option<PathBuf>,
+    /// The highest rate that it sends at
+    #[arg(long, value_name = "RATE", help_heading = "Limits")]
+    pub(crate) max_rate: Option<Rate>,
+    /// A network that it sends to; may be repeated [default: loopback, private, link-local and benchmarking addresses]
+    #[arg(long, value_name = "NETWORK", help_heading = "Limits")]
+    pub(crate) allow_to: Vec<Network>,
+    /// A network that it receives from; may be repeated [default: the same]
+    #[arg(long, value_name = "NETWORK", help_heading = "Limits")]
+    pub(crate) allow_from: Vec<Network>,
+    /// A clock that is wrong on purpose: TIME ahead, and so many ppm fast
+    #[arg(long, value_name = "TIME,PPM", hide = true)]
+    pub(crate) clock_skew: Option<fleet::Skew>,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("'{text}' is no label: write NAME=VALUE, for example role=sender")),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetArgs {
+    #[command(subcommand)]
+    pub(crate) command: FleetCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Make a trial fleet on this machine: a server, and agents in namespaces, until Ctrl-C
+    Up(FleetUpArgs),
+    /// Show which agents are there: machine, interface, clock, limits
+    Status(FleetStatusArgs),
+    /// Run a plan with all agents that it selects
+    Run(Box<FleetRunArgs>),
+    /// Make the record of a run whose coordinator died, from what the server has stored
+    Collect(FleetCollectArgs),
+    /// Make an nkey: the seed goes to a new file, the public key, for the server's configuration, is printed
+    NewKey {
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Install nats-server: by its Go module, or as Debian's package
+    GetServer,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  linerate fleet up --here 4 &\n  linerate fleet run plan.toml\n\nThe agents are a1, a2 \
+                  and so on: the first ones have the label role=sender, the last ones role=receiver."
+)]
+pub(crate) struct FleetUpArgs {
+    /// How many agents, all on this machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) here: u32,
+    /// How many of them receive [default: a quarter of them, one at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
+    pub(crate) receivers: Option<u32>,
+    /// The server's port on loopback; 0 is any free one
+    #[arg(long, value_name = "PORT", default_value_t = 4222)]
+    pub(crate) port: u16,
+    /// More words for each agent, behind --
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetStatusArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// How long to wait for answers
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::interval::parse_period)]
+    pub(crate) wait: Duration,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A plan is TOML; everything has a default:\n  rate = \"100kpps\"          # of the whole fleet, or a \
+                  list: [\"10kpps\", \"20kpps\"]\n  duration = \"10s\"\n  trials = 3\n  [senders]\n  select = { role = \
+                  \"sender\" }\n  engine = \"udp\"\n  [receivers]\n  select = { role = \"receiver\" }\n  engine = \
+                  \"udp\"\n\ndocs/fleet.md has all of it."
+)]
+pub(crate) struct FleetRunArgs {
+    /// What to do
+    #[arg(value_name = "PLAN.toml")]
+    pub(crate) plan: PathBuf,
+    /// Agents that may be without a result: sums lack them, and loss has bounds
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) tolerate: u32,
+    /// The run's name [default: the time and a number]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetCollectArgs {
+    /// The run's name, as fleet run said it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

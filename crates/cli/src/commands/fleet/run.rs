@@ -1,0 +1,152 @@
+//! `linerate fleet run`: a plan with many machines, and one record.
+
+use std::{cell::RefCell, time::Instant};
+
+use fleet::{Collected, FleetOutcome, FleetPlan, Preflight, Watcher, collect, is_name, run_fleet};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, Trial};
+use serde::Serialize;
+use sys::signal;
+
+use super::server::{refused, server_plan};
+use crate::{
+    args::{FleetCollectArgs, FleetRunArgs},
+    failure::{Failure, Status},
+    pipeline::{Ending, Pipeline},
+    start::opening,
+};
+
+/// What a run was asked.
+#[derive(Serialize)]
+struct Asked<'a, P> {
+    run: &'a str,
+    tolerate: u32,
+    plan: P,
+}
+
+pub(super) fn run(args: &FleetRunArgs) -> Result<bool, Failure> {
+    let plan = FleetPlan::read(&args.plan).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let name = args.name.clone().unwrap_or_else(a_name);
+    if !is_name(&name) {
+        return Err(Failure::new(Status::Usage, format!("'{name}' is no name for a run"))
+            .hint("--name takes letters, digits, - and _"));
+    }
+    let asked = Asked { run: &name, tolerate: args.tolerate, plan: plan.asked() };
+    let Some(pipeline) = Pipeline::open(&args.output, "fleet", &asked)? else { return Ok(true) };
+    let start = opening("fleet", Origin::Hosts, &asked);
+    pipeline.begin(&start)?;
+    eprintln!("run {name}");
+    let began = Instant::now();
+    let mut outcome = FleetOutcome::default();
+    let terminal = Terminal { pipeline: &pipeline, broken_output: RefCell::default() };
+    let server = server_plan(&args.server);
+    let ran = run_fleet(&server, &plan, (&name, &start, args.tolerate), &terminal, &mut outcome);
+    let failure = ran.err().map(|error| refused(&error)).or(terminal.broken_output.into_inner());
+    if outcome.trials.is_empty()
+        && let Some(failure) = failure
+    {
+        return Err(failure);
+    }
+    let FleetOutcome { trials, intervals, fleet, interrupted } = outcome;
+    let end = End {
+        duration_s: began.elapsed().as_secs_f64(),
+        interrupted,
+        pairs: PairSummary::of(&trials),
+        notes: notes(&fleet),
+        trials,
+        fleet: Some(fleet),
+        ..End::default()
+    };
+    let run = Run { schema: SCHEMA.into(), start, intervals, end };
+    let is_partial =
+        run.end.fleet.iter().flat_map(|fleet| &fleet.trials).any(|trial| !trial.missing.is_empty());
+    let ending = Ending { failure, max_loss: plan.max_loss(), ..Ending::default() };
+    Ok(pipeline.conclude(&run, ending)? && !is_partial)
+}
+
+pub(super) fn run_collect(args: &FleetCollectArgs) -> Result<bool, Failure> {
+    let Some(pipeline) = Pipeline::open(&args.output, "fleet", &args.run)? else { return Ok(true) };
+    let collected = collect(&server_plan(&args.server), &args.run).map_err(|error| refused(&error))?;
+    let Collected { start, trials, intervals, fleet, interrupted } = collected;
+    pipeline.begin(&start)?;
+    trials.iter().try_for_each(|trial| pipeline.trial(trial))?;
+    let end = End {
+        duration_s: trials.iter().map(|trial| trial.duration_s).sum(),
+        interrupted,
+        pairs: PairSummary::of(&trials),
+        notes: notes(&fleet),
+        trials,
+        fleet: Some(fleet),
+        ..End::default()
+    };
+    pipeline.conclude(&Run { schema: SCHEMA.into(), start, intervals, end }, Ending::default())
+}
+
+/// What a reader must know to trust the numbers.
+fn notes(fleet: &measure::FleetRun) -> Vec<String> {
+    let mut notes = Vec::new();
+    for trial in &fleet.trials {
+        let number = trial.trial;
+        let us = |ns: u64| ns as f64 / 1e3;
+        notes.push(format!(
+            "Trial {number}: rates are over the {:.3} s in which all senders sent; they started within {:.0} us (known within {:.0} us).",
+            trial.common_window_s,
+            us(trial.start_spread_ns),
+            us(trial.start_bound_ns)
+        ));
+        if let Some(weakest) = &trial.weakest {
+            notes.push(format!("Trial {number}: {weakest} fell furthest behind its rate."));
+        }
+        if let Some([least, most]) = trial.loss_ratio_bounds {
+            notes.push(format!(
+                "Trial {number} is partial: without {}. Its loss is from {:.4} to {:.4} of the packets.",
+                trial.missing.join(", "),
+                least,
+                most
+            ));
+        }
+    }
+    let voided = |voided: &measure::FleetVoided| {
+        format!("Trial {}, attempt {} counts for nothing: {}.", voided.trial, voided.attempt, voided.reason)
+    };
+    notes.extend(fleet.voided.iter().map(voided));
+    notes
+}
+
+struct Terminal<'p> {
+    pipeline: &'p Pipeline,
+    broken_output: RefCell<Option<Failure>>,
+}
+
+impl Watcher for Terminal<'_> {
+    fn go_on(&self) -> bool {
+        signal::caught() == 0 && self.broken_output.borrow().is_none()
+    }
+
+    fn say(&self, words: &str) {
+        eprintln!("{words}");
+    }
+
+    fn preflight(&self, table: &Preflight) {
+        let red = table.red();
+        let agents: std::collections::BTreeSet<&str> =
+            table.rows.iter().map(|row| row.agent.as_str()).collect();
+        if red == 0 {
+            eprintln!("preflight: {} agents, {} checks, none red", agents.len(), table.rows.len());
+        }
+        for row in table.rows.iter().filter(|row| row.is_red) {
+            eprintln!("  RED  {:<16} {:<12} has {}, needs {}", row.agent, row.what, row.has, row.needs);
+        }
+    }
+
+    fn trial(&self, trial: &Trial) {
+        if let Err(failure) = self.pipeline.trial(trial) {
+            self.broken_output.replace(Some(failure));
+        }
+    }
+}
+
+/// A name that no other run has.
+fn a_name() -> String {
+    let now = jiff::Timestamp::now();
+    format!("{}-{:x}", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id())
+}

@@ -1,0 +1,178 @@
+//! Who may say what: the server's configuration that ships, tried.
+
+use std::{fs, path::Path, process::Command};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use nkeys::KeyPair;
+use serde_json::{Value, json};
+
+use crate::support::{Nats, Process, counts, fleet_run, linerate, run, server_program};
+
+/// A certificate for loopback, signed by itself; `None` with a loud skip.
+fn certificate(folder: &Path) -> Option<(String, String)> {
+    let (crt, key) = (folder.join("server.crt"), folder.join("server.key"));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (crt, key) = (text(&crt), text(&key));
+    let words =
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=linerate";
+    let mut openssl = Command::new("openssl");
+    openssl.args(words.split(' ')).args(["-addext", "subjectAltName=IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &crt]);
+    let Ok(made) = openssl.output() else {
+        testing::skip("openssl makes the certificate of this test");
+        return None;
+    };
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some((crt, key))
+}
+
+fn new_key(name: &str) -> (String, String) {
+    let file = testing::own_folder().join(format!("{name}.seed"));
+    let file = file.to_str().unwrap().to_owned();
+    let (status, public, err) = run(&["fleet", "new-key", &file]);
+    assert_eq!(status, 0, "{err}");
+    (file, public.trim().to_owned())
+}
+
+/// The configuration that ships, with two agents, keys and certificates of this test.
+struct Shipped {
+    nats: Nats,
+    ca: String,
+}
+
+impl Shipped {
+    fn start(keys: &[&str; 3]) -> Option<Self> {
+        server_program()?;
+        let (crt, key) = certificate(&testing::own_folder())?;
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/fleet/nats-server.conf");
+        let text = fs::read_to_string(shipped).unwrap();
+        // What the test's own server has of its own.
+        let own = |line: &&str| !line.starts_with("listen:");
+        let text = text.lines().filter(own).collect::<Vec<_>>().join("\n");
+        let (before, behind) = text.split_once("jetstream {").unwrap();
+        let text = format!("{before}{}", behind.split_once('}').unwrap().1);
+        let text = text.replace("/etc/nats/server.crt", &crt).replace("/etc/nats/server.key", &key);
+        let start = text.find("    # An agent:").unwrap();
+        let end = text.rfind("  ]").unwrap();
+        let agent = text[start..end].to_owned();
+        let second = agent.replace("edge-1", "edge-2").replace("AGENT", keys[2]);
+        let text = format!("{}{}{}", &text[..end], second, &text[end..]);
+        let text = text.replace("\"AGENT\"", &format!("\"{}\"", keys[1]));
+        let text = text.replace("COORDINATOR", keys[0]);
+        Some(Self { nats: Nats::start(&text)?, ca: crt })
+    }
+
+    fn url(&self) -> String {
+        self.nats.url().replace("nats://", "tls://")
+    }
+
+    fn agent(&self, name: &str, role: &str, seed: &str) -> Process {
+        let label = format!("role={role}");
+        let args =
+            ["agent", "--nats", &self.url(), "--name", name, "--label", &label, "--address", "127.0.0.1"];
+        Process::start(linerate(&[&args[..], &["--nkey", seed, "--ca", &self.ca]].concat()))
+    }
+}
+
+#[test]
+fn the_configuration_that_ships_lets_in_whom_it_names_and_nobody_speaks_for_another() {
+    let (coordinator, coordinator_key) = new_key("coordinator");
+    let (one, one_key) = new_key("one");
+    let (two, two_key) = new_key("two");
+    let (stranger, _) = new_key("stranger");
+    let Some(shipped) = Shipped::start(&[&coordinator_key, &one_key, &two_key]) else { return };
+    let mut sender = shipped.agent("edge-1", "sender", &one);
+    sender.wait_for("is ready");
+    let mut receiver = shipped.agent("edge-2", "receiver", &two);
+    receiver.wait_for("is ready");
+    let url = shipped.url();
+    let with = |seed: &str| vec!["--nkey".to_owned(), seed.to_owned(), "--ca".into(), shipped.ca.clone()];
+    let run_with = |seed: &str| {
+        let access = with(seed);
+        let access: Vec<&str> = access.iter().map(String::as_str).collect();
+        fleet_run(&url, "rate = \"1kpps\"\nduration = \"500ms\"", &access)
+    };
+    let (status, record, err) = run_with(&coordinator);
+    assert!(status <= 1, "{err}");
+    assert_eq!(counts(&record["end"]["trials"][0]), (500, 500, 0), "{err}");
+    // A key that the server does not know, an agent's key, and none.
+    let (status, _, err) = run_with(&stranger);
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("cannot reach the NATS server") && err.contains("uthorization"), "{err}");
+    let (status, _, err) = run_with(&one);
+    assert_eq!(status, 4, "an agent is no coordinator: {err}");
+    let (status, _, err) = run(&["fleet", "status", "--nats", &url, "--ca", &shipped.ca]);
+    assert_eq!(status, 4, "{err}");
+    // An authority that did not sign the server's certificate.
+    let (status, _, err) = run(&["fleet", "status", "--nats", &url, "--nkey", &coordinator]);
+    assert_eq!(status, 4, "{err}");
+    // An agent with another one's name may not hear what that one is asked.
+    let mut impostor = shipped.agent("edge-2", "sender", &one);
+    impostor.wait_for("ermissions");
+}
+
+/// A JSON web token as NATS has them, signed by `issuer`.
+fn token(issuer: &KeyPair, subject: &str, expires: Option<u64>, nats: &Value) -> String {
+    let encode = |text: String| BASE64_URL_SAFE_NO_PAD.encode(text);
+    let mut claims = json!({
+        "jti": format!("{subject}{expires:?}"), "iat": now(), "iss": issuer.public_key(), "name": subject, "sub": subject, "nats": nats
+    });
+    if let Some(expires) = expires {
+        claims["exp"] = expires.into();
+    }
+    let header = encode(json!({ "typ": "JWT", "alg": "ed25519-nkey" }).to_string());
+    let signed = format!("{header}.{}", encode(claims.to_string()));
+    let signature = BASE64_URL_SAFE_NO_PAD.encode(issuer.sign(signed.as_bytes()).unwrap());
+    format!("{signed}.{signature}")
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn credentials_are_good_until_they_expire() {
+    let (operator, account, user) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_user());
+    let any = json!(-1);
+    let limits = json!({
+        "subs": any, "data": any, "payload": any, "imports": any, "exports": any, "wildcards": true, "conn": any, "leaf": any
+    });
+    let of_operator =
+        token(&operator, &operator.public_key(), None, &json!({ "type": "operator", "version": 2 }));
+    let of_account = token(
+        &operator,
+        &account.public_key(),
+        None,
+        &json!({ "limits": limits, "default_permissions": { "pub": {}, "sub": {} }, "type": "account", "version": 2 }),
+    );
+    let config = format!(
+        "operator: {of_operator}\nresolver: MEMORY\nresolver_preload: {{ {}: {of_account} }}\n",
+        account.public_key()
+    );
+    let Some(nats) = Nats::start(&config) else { return };
+    let credentials = |name: &str, expires: u64| {
+        let nats = json!({
+            "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2
+        });
+        let jwt = token(&account, &user.public_key(), Some(expires), &nats);
+        let file = testing::own_folder().join(name);
+        let seed = user.seed().unwrap();
+        let text = format!(
+            "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        );
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (good, expired) = (credentials("good", now() + 3600), credentials("expired", now() - 3600));
+    let status =
+        |file: &str| run(&["fleet", "status", "--nats", &nats.url(), "--creds", file, "--wait", "200ms"]);
+    let (code, out, err) = status(&good);
+    assert_eq!((code, out.trim()), (1, "0 agents"), "{err}");
+    let (code, _, err) = status(&expired);
+    assert_eq!(code, 4, "{err}");
+    assert!(err.contains("cannot reach the NATS server") && err.contains("uthorization"), "{err}");
+    let (code, _, err) = status("/nonexistent");
+    assert_eq!(code, 4, "{err}");
+    assert!(err.contains("cannot use the credentials /nonexistent: No such file"), "{err}");
+}

@@ -1,0 +1,8 @@
+//! Fleets on this machine, over a real nats-server: agents in namespaces (as root), or on loopback.
+#![cfg(feature = "fleet")]
+
+mod access;
+mod faults;
+mod runs;
+mod soak;
+mod support;

@@ -1,0 +1,159 @@
+//! Runs that go well: numbers add up, records have one shape, nothing is left.
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{Up, agent, counts, fleet_run, linerate, run, server_program};
+
+const SMALL: &str = "rate = \"3kpps\"\nduration = \"1s\"\n";
+
+/// The names in an object, and those inside its objects.
+fn names(value: &Value, above: &str, all: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{above}.{name}");
+        names(value, &path, all);
+        all.insert(path);
+    }
+}
+
+#[test]
+fn a_fleet_of_one_gives_the_record_that_bench_peer_gives() {
+    let Some(up) = Up::start(2, &[]) else { return };
+    let (status, record, err) = fleet_run(&up.url, SMALL, &[]);
+    assert!(status <= 1, "a busy machine may be late, no more: {err}");
+    let trial = &record["end"]["trials"][0];
+    assert_eq!(counts(trial), (3000, 3000, 0), "{err}\n{trial:#}");
+    let fleet = &record["end"]["fleet"];
+    assert_eq!(fleet["trials"][0]["hosts"][0]["trial"], *trial);
+    // The same by bench --peer, without a fleet.
+    let receiver = Peer::start();
+    let target = receiver.address.clone();
+    let args =
+        ["bench", "--peer", &target, "--tx", "udp", "--rx", "udp", "--trials", "1", "--json", "--no-save"];
+    let (_, out, err) = run(&[&args[..], &["--rate", "3kpps", "--duration", "1s"]].concat());
+    let peer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
+    for (record, all) in [(&record, &mut ours), (&peer, &mut theirs)] {
+        for part in ["tx", "rx", "tx_cost", "receipt", "wire"] {
+            names(&record["end"]["trials"][0][part], part, all);
+        }
+        names(&record["start"]["machine"], "machine", all);
+        all.extend(record["end"]["trials"][0].as_object().unwrap().keys().cloned());
+    }
+    // Loopback has no driver to watch at.
+    ours.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
+    theirs.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
+    assert_eq!(ours, theirs);
+}
+
+/// A receiver on loopback without a fleet.
+struct Peer {
+    _process: crate::support::Process,
+    address: String,
+}
+
+impl Peer {
+    fn start() -> Self {
+        let mut process = crate::support::Process::start(linerate(&["recv", "127.0.0.1:0", "--no-save"]));
+        let line = process.wait_for("listening on UDP ");
+        let address = line.strip_prefix("listening on UDP ").unwrap().split(',').next().unwrap().to_owned();
+        Self { _process: process, address }
+    }
+}
+
+#[test]
+fn many_senders_add_up_and_every_ledger_closes() {
+    let Some(up) = Up::start(4, &["--receivers", "1"]) else { return };
+    let text = format!("{SMALL}trials = 2\n[senders.weights]\na1 = 2.0");
+    let (status, record, err) = fleet_run(&up.url, &text, &[]);
+    assert!(status <= 1, "{err}");
+    let fleet = &record["end"]["fleet"];
+    for (trial, part) in
+        record["end"]["trials"].as_array().unwrap().iter().zip(fleet["trials"].as_array().unwrap())
+    {
+        let (sent, delivered, unexplained) = counts(trial);
+        assert_eq!((sent, delivered, unexplained), (3000, 3000, 0), "{err}\n{trial:#}");
+        let hosts = part["hosts"].as_array().unwrap();
+        assert_eq!(hosts.len(), 4);
+        let each: Vec<u64> = hosts.iter().filter_map(|host| host["trial"]["sent"].as_u64()).collect();
+        assert_eq!(each, [1500, 750, 750], "shares by weight");
+        for host in hosts {
+            assert_eq!(host["ledger"]["unexplained"], 0, "{host:#}");
+        }
+        assert!(part["common_window_s"].as_f64().unwrap() > 0.1);
+        let bound = part["start_bound_ns"].as_u64().unwrap();
+        assert!(bound > 0, "clocks are never known exactly");
+    }
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/linerate.run.1.schema.json");
+    let mut schemas = boon::Schemas::new();
+    let run_schema = boon::Compiler::new().compile(schema.to_str().unwrap(), &mut schemas).unwrap();
+    schemas.validate(&record, run_schema).unwrap_or_else(|error| panic!("{error}"));
+    // What is stored is the record.
+    let name = fleet["run"].as_str().unwrap();
+    let (_, out, err) = run(&["fleet", "collect", name, "--nats", &up.url, "--json", "--no-save"]);
+    let collected: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert_eq!(collected["end"]["trials"], record["end"]["trials"]);
+    assert_eq!(collected["end"]["fleet"], *fleet);
+    assert_eq!(collected["start"], record["start"]);
+}
+
+#[test]
+fn status_shows_who_is_there_and_ctrl_c_leaves_nothing() {
+    let Some(up) = Up::start(3, &[]) else { return };
+    let (status, out, err) = run(&["fleet", "status", "--nats", &up.url, "--json", "--wait", "3s"]);
+    assert_eq!(status, 0, "{err}");
+    let agents: Value = serde_json::from_str(&out).unwrap();
+    let names: Vec<&str> =
+        agents.as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a1", "a2", "a3"]);
+    let first = &agents[0];
+    assert_eq!((&first["address"], &first["mtu_bytes"]), (&"198.18.0.1".into(), &1500.into()));
+    assert!(first["clock_bound_ns"].as_u64().is_some_and(|bound| bound > 0), "{first:#}");
+    let (_, text, _) = run(&["fleet", "status", "--nats", &up.url, "--wait", "3s"]);
+    assert!(text.contains("3 agents") && text.contains("role=receiver"), "{text}");
+    let processes: Vec<u32> = up.agents.iter().map(|(_, process)| *process).collect();
+    let folder = testing::own_folder();
+    drop(up);
+    for process in processes {
+        let is_there = Path::new(&format!("/proc/{process}")).exists();
+        assert!(!is_there, "process {process} is left");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|file| file.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("linerate-fleet-")), "{left:?}");
+}
+
+#[test]
+fn nothing_starts_where_one_row_of_the_table_is_red() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let _receiver = agent(&nats.url(), "r", "receiver", &[]);
+    let mut sender = agent(&nats.url(), "s", "sender", &["--max-rate", "1kpps"]);
+    let (status, record, err) = fleet_run(&nats.url(), "rate = \"2kpps\"\nduration = \"1s\"", &[]);
+    assert_eq!((status, record), (4, Value::Null), "{err}");
+    assert!(
+        err.contains("RED  s") && err.contains("owner's rate") && err.contains("nothing was started"),
+        "{err}"
+    );
+    let (status, _, err) =
+        fleet_run(&nats.url(), "duration = \"1s\"\n[senders]\nselect = { role = \"boss\" }", &[]);
+    assert_eq!(status, 4);
+    assert!(err.contains("no agent has the labels role=boss"), "{err}");
+    let (status, _, err) = fleet_run(&nats.url(), "rate = \"500pps\"\nduration = \"500ms\"", &[]);
+    assert!(status <= 1, "{err}");
+    sender.wait_for("sent 250 packets");
+}
+
+#[test]
+fn a_plan_with_problems_is_refused_with_all_of_them() {
+    let file = crate::support::plan("rate = \"10\"\n[senders]\nengine = \"dpdk\"\n");
+    let (status, _, err) = run(&["fleet", "run", &file, "--no-save"]);
+    assert_eq!(status, 2, "{err}");
+    assert!(err.contains("rate") && err.contains("dpdk"), "{err}");
+    let (status, _, err) = run(&["fleet", "status", "--nats", "nats://127.0.0.1:1"]);
+    assert_eq!(status, 4, "{err}");
+    assert!(err.contains("cannot reach the NATS server at nats://127.0.0.1:1"), "{err}");
+    if server_program().is_some() {
+        let (status, _, err) = run(&["fleet", "get-server"]);
+        assert_eq!(status, 0, "{err}");
+    }
+}

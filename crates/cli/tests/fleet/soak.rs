@@ -1,0 +1,134 @@
+//! Runs with faults at random: none hangs, and none is silently wrong. One in CI; `make soak-fleet` does 200.
+
+use std::{
+    env, fs,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::support::{Nats, Process, agent, counts, linerate, plan, run};
+
+/// Longer than any run takes with all its attempts, on a busy machine too.
+const LONGEST: Duration = Duration::from_secs(240);
+const TRIAL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    None,
+    /// An agent stands still for so many milliseconds.
+    Freeze(u64),
+    /// An agent is killed, and started again.
+    Restart,
+    /// The server is killed, and started again after so many milliseconds.
+    Server(u64),
+    /// The coordinator is killed.
+    Coordinator,
+}
+
+const NAMES: [(&str, &str); 3] = [("s1", "sender"), ("s2", "sender"), ("r", "receiver")];
+
+#[test]
+fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
+    let runs: u32 = env::var("LINERATE_SOAK_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seed = env::var("LINERATE_SOAK_SEED").ok().and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("LINERATE_SOAK_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let Some(mut nats) = Nats::start("") else { return };
+    let url = nats.url();
+    let start = |at: usize| agent(&url, NAMES[at].0, NAMES[at].1, &[]);
+    let mut agents: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let file = plan(&format!("rate = \"2kpps\"\nduration = \"{}s\"\n", TRIAL.as_secs()));
+    for number in 0..runs {
+        let name = format!("soak{number}");
+        let saved = testing::own_folder().join(format!("{name}.json"));
+        fs::remove_file(&saved).ok();
+        let args =
+            ["fleet", "run", &file, "--name", &name, "--nats", &url, "--save", saved.to_str().unwrap()];
+        let mut coordinator = Process::start(linerate(&args));
+        coordinator.wait_for("trial 1/1");
+        std::thread::sleep(Duration::from_millis(random.u64(0..3500)));
+        let at = random.usize(0..NAMES.len());
+        let fault = match random.u32(0..5) {
+            0 => Fault::None,
+            1 => Fault::Freeze(random.u64(100..5000)),
+            2 => Fault::Restart,
+            3 => Fault::Server(random.u64(0..3000)),
+            _ => Fault::Coordinator,
+        };
+        println!("run {number}: {fault:?} {}", NAMES[at].0);
+        match fault {
+            Fault::None => {}
+            Fault::Freeze(ms) => {
+                agents[at].signal("STOP");
+                std::thread::sleep(Duration::from_millis(ms));
+                agents[at].signal("CONT");
+            }
+            Fault::Restart => {
+                agents[at].child.kill().unwrap();
+                agents[at].child.wait().unwrap();
+                agents[at] = start(at);
+            }
+            Fault::Server(ms) => {
+                nats.kill();
+                std::thread::sleep(Duration::from_millis(ms));
+                nats.again();
+            }
+            Fault::Coordinator => coordinator.signal("KILL"),
+        }
+        let began = Instant::now();
+        while coordinator.child.try_wait().unwrap().is_none() {
+            assert!(began.elapsed() < LONGEST, "run {number} hangs after {fault:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let (status, words) = coordinator.finish();
+        let record: Option<Value> =
+            fs::read_to_string(&saved).ok().map(|text| serde_json::from_str(&text).unwrap());
+        match (&record, fault) {
+            (Some(record), _) => check(record, &words),
+            // What was finished before it died is on the server, or nothing is.
+            (None, Fault::Coordinator) => {
+                wait_until_idle(&url);
+                let (_, out, err) = run(&["fleet", "collect", &name, "--nats", &url, "--json", "--no-save"]);
+                match serde_json::from_str::<Value>(&out) {
+                    Ok(record) => check(&record, &err),
+                    Err(_) => assert!(err.contains("has no run"), "{err}"),
+                }
+            }
+            (None, _) => assert!(matches!(status, 1 | 4) && words.contains("error:"), "{status}: {words}"),
+        }
+        wait_until_idle(&url);
+    }
+}
+
+/// Whatever counts is whole: all that was due was sent, and all of it is accounted for.
+fn check(record: &Value, words: &str) {
+    for trial in record["end"]["trials"].as_array().unwrap() {
+        let (sent, delivered, unexplained) = counts(trial);
+        assert_eq!(unexplained, 0, "{words}\n{trial:#}");
+        let lost: u64 = trial["ledger"]["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["packets"].as_u64().unwrap())
+            .sum();
+        assert_eq!(sent, delivered + lost, "{trial:#}");
+        let short = trial["receipt"]["shortfall"].as_u64().unwrap();
+        assert_eq!(sent + short, 4000, "{words}\n{trial:#}");
+    }
+}
+
+/// No agent is still busy with a run that nobody waits for.
+fn wait_until_idle(url: &str) {
+    let began = Instant::now();
+    loop {
+        let (_, out, _) = run(&["fleet", "status", "--nats", url, "--json", "--wait", "700ms"]);
+        let agents: Value = serde_json::from_str(&out).unwrap_or_default();
+        let all = agents.as_array().cloned().unwrap_or_default();
+        if all.len() == NAMES.len() && all.iter().all(|agent| agent["busy_with"].is_null()) {
+            return;
+        }
+        assert!(began.elapsed() < LONGEST, "{agents:#}");
+    }
+}

@@ -1,0 +1,389 @@
+//! An agent: connects out to the server, answers a coordinator, runs its parts of trials, and stores what they measured. It
+//! stops sending when it does not hear itself through the server.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_nats::{Client, Message, Subject, jetstream};
+use futures_util::StreamExt;
+use sys::clock;
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    clock::Skew,
+    connect::{ANSWER_AT_MOST, ServerPlan, connect, runtime},
+    error::FleetError,
+    job::{Job, JobEvent, Order},
+    limits::Limits,
+    message::{Answer, Ask, Attempt, Description, Measured, Outcome, PROTOCOL, Part, Prepare},
+    names,
+    store::store_outcome,
+};
+
+/// A sender that has not heard itself through the server for so long stops; with the time between two looks it stops within
+/// two seconds.
+const SILENCE_AT_MOST: Duration = Duration::from_millis(1500);
+/// Time between two words to itself, and between two looks.
+const TICK: Duration = Duration::from_millis(200);
+/// At the end, results are given so long to be stored.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// An agent.
+#[derive(Debug, Clone)]
+pub struct AgentPlan {
+    /// The server.
+    pub server: ServerPlan,
+    /// What it says of itself; its incarnation is made here.
+    pub description: Description,
+    /// What its owner allows.
+    pub limits: Limits,
+    /// The network namespace that its packets leave from and come to; the process's own when `None`.
+    pub namespace: Option<PathBuf>,
+    /// A clock that is wrong on purpose, for tests.
+    pub skew: Skew,
+}
+
+/// Runs an agent until `go_on` says no more. `say` gets what a person wants to know.
+///
+/// # Errors
+/// A server that does not let it in, or another agent of its name.
+pub fn run_agent(
+    plan: AgentPlan,
+    go_on: impl Fn() -> bool,
+    say: impl Fn(String) + Send + Sync + 'static,
+) -> Result<(), FleetError> {
+    runtime()?.block_on(serve(plan, go_on, Arc::new(say)))
+}
+
+type Say = Arc<dyn Fn(String) + Send + Sync>;
+
+async fn serve(mut plan: AgentPlan, go_on: impl Fn() -> bool, say: Say) -> Result<(), FleetError> {
+    let name = plan.description.facts.agent.clone();
+    plan.description.protocol = PROTOCOL;
+    plan.description.facts.incarnation = format!("{:x}-{:x}", std::process::id(), clock::realtime_ns());
+    plan.description.limits = plan.limits.stated();
+    let words = say.clone();
+    let server = plan.server.clone();
+    let connecting = connect(&server, &name, true, move |said| words(said));
+    tokio::pin!(connecting);
+    let client = loop {
+        match timeout(TICK, &mut connecting).await {
+            Ok(client) => break client?,
+            Err(_) if go_on() => {}
+            Err(_) => return Ok(()),
+        }
+    };
+    refuse_a_namesake(&client, &name).await?;
+    let subscribe = async |subject: String| {
+        let failed = FleetError::server("take a subscription");
+        client.subscribe(subject).await.map_err(|error| failed(&error))
+    };
+    let mut asks = subscribe(names::ask(&name)).await?;
+    let mut all = subscribe(names::ASK_ALL.into()).await?;
+    let mut echoes = subscribe(names::echo(&name)).await?;
+    let mut leases = subscribe(names::LEASES.into()).await?;
+    client.flush().await.map_err(|error| FleetError::server("take a subscription")(&error))?;
+    let (events, mut happened) = unbounded_channel();
+    let mut agent = Agent {
+        client: client.clone(),
+        plan,
+        say: say.clone(),
+        events,
+        job: None,
+        waiting: None,
+        heard: Instant::now(),
+        sequence: 0,
+        stores: Vec::new(),
+        last: None,
+    };
+    say(format!("agent {name} is ready"));
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while go_on() {
+        tokio::select! {
+            Some(message) = asks.next() => agent.hear(&message, clock::monotonic_ns()).await,
+            Some(message) = all.next() => agent.hear(&message, clock::monotonic_ns()).await,
+            Some(_) = echoes.next() => agent.heard = Instant::now(),
+            Some(message) = leases.next() => agent.renew(&message),
+            Some(event) = happened.recv() => agent.happened(event).await,
+            _ = tick.tick() => agent.look().await,
+        }
+    }
+    agent.end(&mut happened).await;
+    Ok(())
+}
+
+/// Two agents of one name would both answer for it.
+async fn refuse_a_namesake(client: &Client, name: &str) -> Result<(), FleetError> {
+    let ask = serde_json::to_vec(&Ask::Describe)?;
+    // Nobody there is what is hoped for.
+    let Ok(Ok(answer)) = timeout(ANSWER_AT_MOST, client.request(names::ask(name), ask.into())).await else {
+        return Ok(());
+    };
+    match serde_json::from_slice(&answer.payload) {
+        Ok(Answer::Description(other)) => {
+            Err(FleetError::NameTaken { name: name.into(), incarnation: other.facts.incarnation })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The time until a start; one that has passed is refused, for this sender would start after the others.
+fn margin(at_ns: u64, now_ns: u64) -> Result<u64, String> {
+    match at_ns.checked_sub(now_ns) {
+        Some(margin_ns) if margin_ns > 0 => Ok(margin_ns),
+        _ => Err(format!("the start was {} ms ago", (now_ns - at_ns) / 1_000_000)),
+    }
+}
+
+struct Agent {
+    client: Client,
+    plan: AgentPlan,
+    say: Say,
+    events: UnboundedSender<JobEvent>,
+    job: Option<Job>,
+    /// Where the answer goes once the job is prepared.
+    waiting: Option<Subject>,
+    heard: Instant,
+    sequence: u64,
+    stores: Vec<JoinHandle<()>>,
+    /// The last attempt that was prepared: older ones come too late.
+    last: Option<Attempt>,
+}
+
+impl Agent {
+    async fn hear(&mut self, message: &Message, heard_ns: u64) {
+        let Some(reply) = message.reply.clone() else { return };
+        let answer = match serde_json::from_slice(&message.payload) {
+            Ok(Ask::Prepare(prepare)) => match self.prepare(*prepare, &reply) {
+                Some(answer) => answer,
+                None => return,
+            },
+            Ok(Ask::Describe) => Answer::Description(Box::new(self.described())),
+            Ok(Ask::Clock) => {
+                let shown = |ns| self.plan.skew.shown_ns(ns);
+                Answer::Clock { heard_ns: shown(heard_ns), answered_ns: shown(clock::monotonic_ns()) }
+            }
+            Ok(Ask::Start { of, at_ns }) => self.start(&of, at_ns),
+            Ok(Ask::Stop { of, reason }) => self.stop(&of, reason),
+            Err(error) => Answer::Refused {
+                reason: format!("it does not understand that (protocol {PROTOCOL}): {error}"),
+            },
+        };
+        self.answer(reply, &answer).await;
+    }
+
+    async fn answer(&self, reply: Subject, answer: &Answer) {
+        let text = serde_json::to_vec(answer).expect("an answer is JSON");
+        if let Err(error) = self.client.publish(reply, text.into()).await {
+            (self.say)(format!("cannot answer: {error}"));
+        }
+    }
+
+    fn described(&self) -> Description {
+        let busy_with = self.job.as_ref().map(|job| job.of.run.clone());
+        Description { busy_with, ..self.plan.description.clone() }
+    }
+
+    /// The answer, or none before the ports are open.
+    fn prepare(&mut self, mut prepare: Prepare, reply: &Subject) -> Option<Answer> {
+        let refused = |reason: String| Some(Answer::Refused { reason });
+        if prepare.protocol != PROTOCOL {
+            return refused(format!(
+                "it speaks protocol {PROTOCOL}, the coordinator {}: use the same linerate everywhere",
+                prepare.protocol
+            ));
+        }
+        if let Some(job) = &self.job {
+            if job.of == prepare.of {
+                // The same question again: the last one is answered.
+                self.waiting = Some(reply.clone());
+                return None;
+            }
+            if job.of.run != prepare.of.run {
+                return refused(format!("it takes part in run {}", job.of.run));
+            }
+            job.order(Order::Stop { reason: "another attempt begins".into() });
+            return refused("its part of the attempt before is not over yet".into());
+        }
+        if self.last.as_ref().is_some_and(|last| last.run == prepare.of.run && *last >= prepare.of) {
+            return refused("this attempt is over".into());
+        }
+        let permitted = match &mut prepare.part {
+            Part::Send { plan } => self.plan.limits.permit(plan),
+            Part::Receive { .. } if !self.plan.limits.may_receive => {
+                Err("its owner does not let it receive".into())
+            }
+            Part::Receive { plan, .. } => {
+                // It listens where its packets come to, and nowhere else.
+                match self.plan.description.facts.address.parse() {
+                    Ok(address) => {
+                        plan.traffic.local.set_ip(address);
+                        Ok(())
+                    }
+                    Err(_) => Err("it has no address to receive at: start it with --address".into()),
+                }
+            }
+        };
+        if let Err(reason) = permitted {
+            (self.say)(format!("refused run {}: {reason}", prepare.of.run));
+            return refused(reason);
+        }
+        let Attempt { run, trial, attempt } = &prepare.of;
+        (self.say)(format!("run {run} trial {trial} attempt {attempt}: prepares"));
+        self.last = Some(prepare.of.clone());
+        self.waiting = Some(reply.clone());
+        self.heard = Instant::now();
+        let (limits, namespace) = (self.plan.limits.clone(), self.plan.namespace.clone());
+        self.job = Some(Job::start(prepare, limits, namespace, self.events.clone()));
+        None
+    }
+
+    fn start(&mut self, of: &Attempt, at_ns: u64) -> Answer {
+        let Some(job) = self.job.as_ref().filter(|job| job.of == *of) else {
+            return Answer::Refused { reason: "it is not prepared for this attempt".into() };
+        };
+        let at_ns = self.plan.skew.machine_ns(at_ns);
+        let margin_ns = match margin(at_ns, clock::monotonic_ns()) {
+            Ok(margin_ns) => margin_ns,
+            Err(reason) => return Answer::Refused { reason },
+        };
+        job.order(Order::Start { at_ns });
+        let Attempt { run, trial, attempt } = of;
+        let ms = margin_ns / 1_000_000;
+        (self.say)(format!("run {run} trial {trial} attempt {attempt}: starts in {ms} ms"));
+        Answer::Starting { margin_ns }
+    }
+
+    fn stop(&mut self, of: &Attempt, reason: String) -> Answer {
+        if let Some(job) = self.job.as_ref().filter(|job| job.of == *of) {
+            job.order(Order::Stop { reason });
+        }
+        Answer::Stopped
+    }
+
+    /// The coordinator of a run goes on.
+    fn renew(&self, message: &Message) {
+        let length = str::from_utf8(&message.payload).ok().and_then(|text| text.parse().ok());
+        if let (Some(job), Some(length)) = (&self.job, length)
+            && message.subject.as_str() == names::lease(&job.of.run)
+        {
+            job.order(Order::Renew(Duration::from_millis(length)));
+        }
+    }
+
+    async fn happened(&mut self, event: JobEvent) {
+        match event {
+            JobEvent::Prepared(of, outcome) => {
+                let answer = match outcome {
+                    Ok(address) => Answer::Ready { address },
+                    Err(reason) => {
+                        (self.say)(format!("run {}: {reason}", of.run));
+                        self.job = None;
+                        Answer::Refused { reason }
+                    }
+                };
+                if let Some(reply) = self.waiting.take() {
+                    self.answer(reply, &answer).await;
+                }
+            }
+            JobEvent::Finished(of, what) => {
+                let Attempt { run, trial, attempt } = &of;
+                let said = match &what {
+                    Measured::Sent { trial, cut_short: None, .. } => format!("sent {} packets", trial.sent),
+                    Measured::Received { report, cut_short: None } => {
+                        format!("received {} packets", report.delivered)
+                    }
+                    Measured::Sent { cut_short: Some(reason), .. }
+                    | Measured::Received { cut_short: Some(reason), .. }
+                    | Measured::Failed { reason } => format!("ended early: {reason}"),
+                };
+                (self.say)(format!("run {run} trial {trial} attempt {attempt}: {said}"));
+                self.job = None;
+                self.waiting = None;
+                self.keep(of, what);
+            }
+        }
+    }
+
+    /// Stores a result, and tries until the server has it.
+    fn keep(&mut self, of: Attempt, mut what: Measured) {
+        self.sequence += 1;
+        if let Measured::Sent { began_ns, .. } = &mut what {
+            // By the clock that the coordinator knows.
+            *began_ns = self.plan.skew.shown_ns(*began_ns);
+        }
+        let facts = &self.plan.description.facts;
+        let outcome = Outcome {
+            agent: facts.agent.clone(),
+            incarnation: facts.incarnation.clone(),
+            of,
+            sequence: self.sequence,
+            what,
+        };
+        let context = jetstream::new(self.client.clone());
+        let say = self.say.clone();
+        self.stores.retain(|store| !store.is_finished());
+        self.stores.push(tokio::spawn(async move {
+            let mut tries = 0;
+            while let Err(error) = store_outcome(&context, &outcome).await {
+                tries += 1;
+                if tries == 1 {
+                    say(format!("the result of run {} is kept here: {error}", outcome.of.run));
+                }
+                sleep(Duration::from_millis(500)).await;
+            }
+        }));
+    }
+
+    /// Says something to itself through the server, and stops sending where it has not heard itself.
+    async fn look(&mut self) {
+        let Some(job) = self.job.as_ref().filter(|job| job.is_sender) else {
+            self.heard = Instant::now();
+            return;
+        };
+        let silence = self.heard.elapsed();
+        if silence > SILENCE_AT_MOST {
+            job.order(Order::Stop { reason: format!("heard nothing of the server for {silence:.1?}") });
+            return;
+        }
+        let echo = names::echo(&self.plan.description.facts.agent);
+        // While the server is away nothing may pile up and be sent later.
+        timeout(TICK, self.client.publish(echo, "".into())).await.ok();
+    }
+
+    async fn end(&mut self, happened: &mut UnboundedReceiver<JobEvent>) {
+        if let Some(job) = &self.job {
+            job.order(Order::Stop { reason: "the agent ends".into() });
+            while self.job.is_some() {
+                match timeout(FAREWELL, happened.recv()).await {
+                    Ok(Some(event)) => self.happened(event).await,
+                    _ => break,
+                }
+            }
+        }
+        for store in self.stores.drain(..) {
+            timeout(FAREWELL, store).await.ok();
+        }
+        timeout(FAREWELL, self.client.flush()).await.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_has_passed_is_refused() {
+        assert_eq!(margin(1_000, 900), Ok(100));
+        assert_eq!(margin(900, 900), Err("the start was 0 ms ago".into()));
+        assert_eq!(margin(0, 7_000_000), Err("the start was 7 ms ago".into()));
+    }
+}

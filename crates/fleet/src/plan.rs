@@ -1,0 +1,372 @@
+//! A plan as a file: which agents send and receive, how much, how long. Everything wrong with it is said at once.
+
+use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use traffic::{Departures, ReceiverPlan, RxSpec, RxTraffic, TxSpec};
+use wire::{Rate, SizeMix};
+
+use crate::load::Load;
+
+/// What a fleet is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetPlan {
+    pub(crate) senders: Select,
+    pub(crate) receivers: Select,
+    /// A share of the load by an agent's name; 1 where none is given.
+    pub(crate) weights: BTreeMap<String, f64>,
+    /// Whether every sender sends to every receiver, or each to one of them in turn.
+    pub(crate) to_all: bool,
+    /// Rates of the whole fleet, one after another; `None` is the maximum.
+    pub(crate) rates: Vec<Option<f64>>,
+    /// Trials at each rate.
+    pub(crate) trials: u32,
+    pub(crate) load: Load,
+    pub(crate) receiver: ReceiverPlan,
+    pub(crate) max_loss: Option<f64>,
+    /// Attempts at each trial.
+    pub(crate) attempts: u32,
+    /// Time between the last agent's being ready and the start.
+    pub(crate) lead_ns: u64,
+    /// A sender that starts later than this after the others voids the attempt.
+    pub(crate) most_start_error_ns: u64,
+    /// What the coordinator renews while it runs; `None` is a lease for each whole trial, in which it is silent.
+    pub(crate) lease_ns: Option<u64>,
+    asked: PlanFile,
+}
+
+/// Labels that an agent must have.
+pub(crate) type Select = BTreeMap<String, String>;
+
+/// Why a plan cannot be used.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The file.
+    #[error("cannot read the plan {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Its text.
+    #[error("the plan {path} cannot be used: {}", problems.join("; "))]
+    Text {
+        /// Which.
+        path: PathBuf,
+        /// Everything that is wrong.
+        problems: Vec<String>,
+    },
+}
+
+/// The plan as written, with its defaults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PlanFile {
+    #[serde(default = "Rates::max")]
+    rate: Rates,
+    #[serde(default = "ten_seconds")]
+    duration: String,
+    #[serde(default = "one")]
+    trials: u32,
+    #[serde(default)]
+    frame_size: Option<Size>,
+    #[serde(default)]
+    payload: Option<Size>,
+    #[serde(default)]
+    max_loss: Option<f64>,
+    #[serde(default = "three")]
+    attempts: u32,
+    #[serde(default)]
+    lead: Option<String>,
+    #[serde(default = "hundred_ms")]
+    most_start_error: String,
+    #[serde(default)]
+    lease: Option<String>,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    senders: SendersFile,
+    #[serde(default)]
+    receivers: ReceiversFile,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct SendersFile {
+    select: Select,
+    engine: String,
+    threads: u16,
+    flows: Option<u32>,
+    departures: String,
+    batch_size: u32,
+    to: String,
+    witness: bool,
+    weights: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct ReceiversFile {
+    select: Select,
+    engine: String,
+    threads: u16,
+    port: u16,
+    interface: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Rates {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u32),
+    Mix(String),
+}
+
+impl Rates {
+    fn max() -> Self {
+        Self::One("max".into())
+    }
+}
+
+fn ten_seconds() -> String {
+    "10s".into()
+}
+
+fn hundred_ms() -> String {
+    "100ms".into()
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn role(name: &str) -> Select {
+    BTreeMap::from([("role".into(), name.into())])
+}
+
+impl Default for SendersFile {
+    fn default() -> Self {
+        Self {
+            select: role("sender"),
+            engine: "udp".into(),
+            threads: 1,
+            flows: None,
+            departures: Departures::Constant.to_string(),
+            batch_size: 1024,
+            to: "one".into(),
+            witness: true,
+            weights: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for ReceiversFile {
+    fn default() -> Self {
+        Self { select: role("receiver"), engine: "udp".into(), threads: 1, port: 0, interface: None }
+    }
+}
+
+impl FleetPlan {
+    /// The plan in a file.
+    ///
+    /// # Errors
+    /// [`PlanError`], with every problem.
+    pub fn read(path: &std::path::Path) -> Result<Self, PlanError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| PlanError::File { path: path.into(), source })?;
+        Self::parse(&text).map_err(|problems| PlanError::Text { path: path.into(), problems })
+    }
+
+    /// What was asked, with all defaults.
+    pub fn asked(&self) -> impl Serialize + use<'_> {
+        &self.asked
+    }
+
+    /// The largest loss ratio that is no missed goal.
+    pub fn max_loss(&self) -> Option<f64> {
+        self.max_loss
+    }
+
+    fn parse(text: &str) -> Result<Self, Vec<String>> {
+        let file: PlanFile = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
+        let mut problems = Vec::new();
+        let rates = file.rates(&mut problems);
+        let mut time = |name: &str, text: &str| {
+            let parsed = wire::parse_duration(text).map_err(|error| format!("{name}: {error}"));
+            parsed.map_or_else(|error| none(&mut problems, error), |time| time.as_nanos() as u64)
+        };
+        let duration_ns = time("duration", &file.duration);
+        let lead_ns = file.lead.as_deref().map_or(300_000_000, |lead| time("lead", lead));
+        let most_start_error_ns = time("most-start-error", &file.most_start_error);
+        let lease_ns = file.lease.as_deref().map(|lease| time("lease", lease));
+        if duration_ns == 0 {
+            problems.push("duration: a trial takes some time, for example 10s".into());
+        }
+        let mut size = |name: &str, size: &Option<Size>| {
+            let text = match size.as_ref()? {
+                Size::Bytes(bytes) => bytes.to_string(),
+                Size::Mix(text) => text.clone(),
+            };
+            let mix: Result<SizeMix, _> = text.parse();
+            mix.map_err(|error| problems.push(format!("{name}: {error}"))).ok()
+        };
+        let frame_size = size("frame-size", &file.frame_size);
+        let payload = size("payload", &file.payload);
+        if file.frame_size.is_some() && file.payload.is_some() {
+            problems.push("give frame-size or payload, not both".into());
+        }
+        let engine: Option<TxSpec> = parsed("senders.engine", &file.senders.engine, &mut problems);
+        let rx_engine: Option<RxSpec> = parsed("receivers.engine", &file.receivers.engine, &mut problems);
+        let departures: Option<Departures> =
+            parsed("senders.departures", &file.senders.departures, &mut problems);
+        if !matches!(file.senders.to.as_str(), "one" | "all") {
+            problems.push(format!("senders.to: '{}' is neither \"one\" nor \"all\"", file.senders.to));
+        }
+        if file.senders.weights.values().any(|weight| !weight.is_finite() || *weight <= 0.0) {
+            problems.push("senders.weights: a weight is more than 0".into());
+        }
+        if file.trials == 0 || file.attempts == 0 || file.senders.threads == 0 || file.receivers.threads == 0
+        {
+            problems.push("trials, attempts and threads are at least 1".into());
+        }
+        let (Some(engine), Some(rx_engine), Some(departures), true) =
+            (engine, rx_engine, departures, problems.is_empty())
+        else {
+            return Err(problems);
+        };
+        let load = Load {
+            engine,
+            threads: file.senders.threads.into(),
+            flows: file.senders.flows.map(|flows| flows as usize),
+            frame_size,
+            payload,
+            departures,
+            batch_size: file.senders.batch_size as usize,
+            duration_ns,
+            // Enough to know what was sent in a part of the time, and little enough for one message.
+            interval_ns: (duration_ns / 200).clamp(20_000_000, 10_000_000_000),
+            seed: file.seed,
+            witness: file.senders.witness,
+            receiver: None,
+        };
+        let receiver = ReceiverPlan {
+            engine: rx_engine,
+            traffic: RxTraffic {
+                // The agent puts its own address there.
+                local: ([0, 0, 0, 0], file.receivers.port).into(),
+                interface: file.receivers.interface.clone(),
+                workers: file.receivers.threads.into(),
+                spin: false,
+                batch_size: 1024,
+                statistics: None,
+                reflect: false,
+                work_ns: 0,
+            },
+        };
+        // What makes no packets is found before anybody is asked.
+        load.plan(&[([198, 18, 0, 1], 1).into()], rates[0]).map_err(|problem| vec![problem])?;
+        Ok(Self {
+            senders: file.senders.select.clone(),
+            receivers: file.receivers.select.clone(),
+            weights: file.senders.weights.clone(),
+            to_all: file.senders.to == "all",
+            rates,
+            trials: file.trials,
+            load,
+            receiver,
+            max_loss: file.max_loss,
+            attempts: file.attempts,
+            lead_ns,
+            most_start_error_ns,
+            lease_ns,
+            asked: file,
+        })
+    }
+
+    /// Each sender's rate, of a rate of the whole fleet: by weights.
+    pub(crate) fn shares(&self, fleet_pps: Option<f64>, senders: &[String]) -> Vec<Option<f64>> {
+        let weight = |name: &String| self.weights.get(name).copied().unwrap_or(1.0);
+        let sum: f64 = senders.iter().map(weight).sum();
+        senders.iter().map(|name| fleet_pps.map(|pps| pps * weight(name) / sum)).collect()
+    }
+}
+
+impl PlanFile {
+    fn rates(&self, problems: &mut Vec<String>) -> Vec<Option<f64>> {
+        let texts = match &self.rate {
+            Rates::One(text) => vec![text.clone()],
+            Rates::Several(texts) => texts.clone(),
+        };
+        if texts.is_empty() {
+            problems.push("rate: at least one is needed".into());
+        }
+        let each = texts.iter().map(|text| match text.parse::<Rate>() {
+            Ok(Rate::Max) => None,
+            Ok(Rate::Pps(pps)) => Some(pps),
+            Ok(_) => {
+                problems
+                    .push(format!("rate: '{text}' is no rate in packets per second: write 100kpps or max"));
+                None
+            }
+            Err(error) => {
+                problems.push(format!("rate: {error}"));
+                None
+            }
+        });
+        each.collect()
+    }
+}
+
+fn none(problems: &mut Vec<String>, problem: String) -> u64 {
+    problems.push(problem);
+    1
+}
+
+fn parsed<T: FromStr<Err: std::fmt::Display>>(
+    name: &str,
+    text: &str,
+    problems: &mut Vec<String>,
+) -> Option<T> {
+    text.parse().map_err(|error| problems.push(format!("{name}: {error}"))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_plan_is_the_default_one() {
+        let plan = FleetPlan::parse("").unwrap();
+        assert_eq!(plan.senders, role("sender"));
+        assert_eq!((plan.rates.as_slice(), plan.trials), (&[None][..], 1));
+        assert_eq!(plan.load.duration_ns, 10_000_000_000);
+    }
+
+    #[test]
+    fn all_problems_of_a_plan_are_said_at_once() {
+        let text = "rate = \"10\"\nduration = \"x\"\n[senders]\nengine = \"dpdk\"\nto = \"some\"";
+        let problems = FleetPlan::parse(text).unwrap_err();
+        assert_eq!(problems.len(), 4, "{problems:?}");
+        assert!(FleetPlan::parse("rat = 1").is_err(), "unknown words are refused");
+    }
+
+    #[test]
+    fn shares_follow_the_weights_and_add_up() {
+        let plan = FleetPlan::parse("[senders.weights]\na = 2.0").unwrap();
+        let shares = plan.shares(Some(30_000.0), &["a".into(), "b".into()]);
+        assert_eq!(shares, [Some(20_000.0), Some(10_000.0)]);
+        assert_eq!(plan.shares(None, &["a".into()]), [None]);
+    }
+}
