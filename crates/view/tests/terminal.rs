@@ -48,7 +48,8 @@ fn on_a_terminal(case: &str, drive: impl FnOnce(&mut dyn Write, &str)) -> String
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
             Err(_) => assert!(Instant::now() < until, "it does not end: {text:?}"),
         }
-        if text.contains("the title")
+        // Blanks that are there already are not written.
+        if text.contains("title")
             && let Some(drive) = drive.take()
         {
             let pid = text.split("pid=").nth(1).unwrap().split(';').next().unwrap().to_owned();
@@ -57,6 +58,7 @@ fn on_a_terminal(case: &str, drive: impl FnOnce(&mut dyn Write, &str)) -> String
     }
     script.wait().unwrap();
     reader.join().unwrap();
+    assert!(drive.is_none(), "the screen never came: {text:?}");
     text
 }
 
@@ -85,7 +87,8 @@ fn screen(then: impl FnOnce()) {
     let screen = Screen::open(&hub).expect("a terminal");
     eprintln!("printed meanwhile");
     let until = Instant::now() + Duration::from_secs(30);
-    while sys::signal::caught() == 0 && Instant::now() < until {
+    while sys::signal::caught() == 0 {
+        assert!(Instant::now() < until, "no signal and no key came");
         thread::sleep(Duration::from_millis(5));
     }
     then();

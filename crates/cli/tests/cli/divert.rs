@@ -62,6 +62,11 @@ impl Running {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         stderr.read_line(&mut said).unwrap();
+        // Where metrics are served is known before anything is diverted.
+        if said.starts_with("metrics at ") {
+            said.clear();
+            stderr.read_line(&mut said).unwrap();
+        }
         assert!(said.starts_with("diverting queue"), "{said}");
         // Whoever does not read lets the other end wait.
         let complaints = Arc::new(Mutex::new(String::new()));

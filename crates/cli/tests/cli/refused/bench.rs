@@ -53,7 +53,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["bench", "--trials", "0"], 2, &["0 is not in 1..="]),
     (&["bench", "--tx", "dpdk"], 2, &["unknown sending engine 'dpdk': expected udp, "]),
     (&["bench", "--rx", "udp+gso"], 2, &["unknown switch '+gso' of the receiving engine 'udp'"]),
-    (&["bench", "--departures", "uniform"], 2, &["write constant, poisson or burst:N"]),
+    (&["bench", "--departures", "uniform"], 2, &["expected constant, poisson or burst:N"]),
     (
         &["bench", "--tx-cpus", "999"],
         4,
