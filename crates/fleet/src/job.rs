@@ -188,7 +188,7 @@ fn send(plan: &HostPlan, desk: &Desk<'_>, mut lease: Lease) -> Option<Measured> 
         loop {
             match desk.orders.try_recv() {
                 Ok(Order::Renew(length)) => lease.borrow_mut().renew(length),
-                Ok(Order::Stop { reason }) => stopped.replace(Some(reason)).map_or((), drop),
+                Ok(Order::Stop { reason }) => drop(stopped.replace(Some(reason))),
                 Ok(Order::Start { .. }) => {}
                 Err(TryRecvError::Disconnected) => {
                     stopped.replace(Some("the agent ended".into()));

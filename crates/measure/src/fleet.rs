@@ -1,4 +1,4 @@
-//! What a run with many machines adds to the record: who took part, whose clock was how far off, and every host's own ledger.
+//! What a run with many machines adds to the record: its agents, how well their clocks are known, and each host's own ledger.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub struct FleetAgent {
     pub driver: Option<String>,
     /// Its MTU in bytes.
     pub mtu_bytes: Option<u32>,
-    /// Link speed in bits per second where the link tells.
+    /// Link speed in bits per second where the driver reports it.
     pub speed_bps: Option<u64>,
 }
 

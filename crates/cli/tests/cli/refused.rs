@@ -5,6 +5,8 @@ use crate::support::run;
 mod bench;
 mod commands;
 mod divert;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod lab;
 mod ledger;
 mod model;
@@ -22,6 +24,8 @@ const TABLES: &[&[Refused]] = &[
     bench::REFUSED,
     commands::REFUSED,
     divert::REFUSED,
+    #[cfg(feature = "fleet")]
+    fleet::REFUSED,
     lab::REFUSED,
     ledger::REFUSED,
     model::REFUSED,

@@ -7,7 +7,7 @@ use measure::FleetAgent;
 use sys::{netns::NetNs, signal};
 use wire::Rate;
 
-use super::{refused, server_plan};
+use super::server::{refused, server_plan};
 use crate::{
     args::AgentArgs,
     failure::{Failure, Status},

@@ -7,7 +7,7 @@ use measure::{End, Origin, PairSummary, Run, SCHEMA, Trial};
 use serde::Serialize;
 use sys::signal;
 
-use super::{refused, server_plan};
+use super::server::{refused, server_plan};
 use crate::{
     args::{FleetCollectArgs, FleetRunArgs},
     failure::{Failure, Status},

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use fleet::{Description, status};
 
-use super::{refused, server_plan};
+use super::server::{refused, server_plan};
 use crate::{
     args::FleetStatusArgs,
     failure::{Failure, Status},

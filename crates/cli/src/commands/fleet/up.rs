@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use fleet::{TrialFleet, UpError, UpPlan, find_server};
 use sys::signal;
 
-use super::server_folder;
+use super::server::server_folder;
 use crate::{
     args::FleetUpArgs,
     failure::{Failure, Status},

@@ -1,0 +1,51 @@
+//! The server that a command connects to, and why it is not reached.
+
+use std::{error::Error, path::PathBuf};
+
+use fleet::{Access, FleetError, ServerPlan};
+
+use crate::{
+    args::ServerArgs,
+    failure::{Failure, Status},
+    output::state_folder,
+};
+
+/// Where nats-server is installed to.
+pub(super) fn server_folder() -> PathBuf {
+    state_folder().join("bin")
+}
+
+pub(super) fn server_plan(args: &ServerArgs) -> ServerPlan {
+    ServerPlan {
+        url: args
+            .nats
+            .clone()
+            .or_else(|| std::env::var("LINERATE_NATS").ok())
+            .unwrap_or_else(|| "nats://127.0.0.1:4222".into()),
+        access: Access {
+            credentials: args.creds.clone(),
+            nkey: args.nkey.clone(),
+            authority: args.ca.clone(),
+            certificate: args.cert.clone().zip(args.cert_key.clone()),
+            tls_first: args.tls_first,
+        },
+    }
+}
+
+/// Why a fleet does not do what it is asked, and what helps.
+pub(super) fn refused(error: &FleetError) -> Failure {
+    let status = match error {
+        FleetError::Voided { .. } => Status::GoalMissed,
+        FleetError::Runtime(_) | FleetError::Unreadable(_) => Status::Internal,
+        _ => Status::Refused,
+    };
+    let failure = Failure::of(status, error as &(dyn Error + 'static));
+    match error {
+        FleetError::Unreachable { .. } => failure
+            .hint("is it running, and does --nats name it? linerate fleet up --here 4 starts one to try"),
+        FleetError::Nobody { .. } => failure.hint("linerate fleet status shows the agents and their labels"),
+        FleetError::NameTaken { .. } => failure.hint("give each agent a --name of its own"),
+        FleetError::UnknownRun { .. } => failure.hint("fleet run says its run's name first"),
+        _ => failure,
+    }
+}
