@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-view report-shots bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ bench-micro: ## nanoseconds of the hot functions
 
 bench-stats: ## what receive statistics cost, level by level (root)
 	$(CARGO) bench --locked -p linerate-traffic --bench statistics
+
+bench-view: build ## what a screen, a browser and metrics cost the measured rate, turn by turn
+	@scripts/bench-view $(ROUNDS)
+
+report-shots: build ## pictures of every kind of report at three widths, light and dark (needs chromium, root)
+	@scripts/report-shots $(OUT)
 
 bench-xdp: ## the XDP path against a plain sender in XDP (root)
 	$(CARGO) bench --locked -p linerate-port --bench xdp

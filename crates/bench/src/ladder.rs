@@ -28,7 +28,7 @@ pub fn run_ladder(
     let of = Some(turns.len() as u32);
     let mut outcome = turns.iter().try_for_each(|turn| {
         let point: &BenchPlan = &plan.points[turn.point];
-        let coming = Coming { index: 0, of, row: point.row(turn.row), what: point.parameters_in_words() };
+        let coming = Coming { of, ..Coming::of(point.row(turn.row), point.parameters_in_words()) };
         recorder.trial(point, turn.trial, coming).map(drop)
     });
     if plan.is_sweep() {

@@ -107,7 +107,7 @@ fn search_one(
         trial.lab.napi_first = true;
         let point = BenchPlan { trial, parameters: [(STAGE.into(), json!(LOSSLESS))].into(), ..plan.clone() };
         let what = format!("without loss? {load_pps:.0} pps");
-        let coming = Coming { index: 0, of: None, row: Row::Ours(pair), what };
+        let coming = Coming::of(Row::Ours(pair), what);
         let Some(index) = recorder.trial(&point, 1, coming)? else { break };
         search.record(load_pps, duration_s, measured(recorder.recorded(index)));
     }

@@ -32,6 +32,17 @@ pub struct Coming<'p> {
     pub row: Row<'p>,
     /// The sweep's parameters or the load, in words; may be empty.
     pub what: String,
+    /// Packets per second asked for; `None` is the maximum, or not known.
+    pub asked_pps: Option<f64>,
+    /// CPUs that the workers are pinned to.
+    pub worker_cpus: Vec<u32>,
+}
+
+impl<'p> Coming<'p> {
+    /// A trial of this row; the recorder knows the rest.
+    pub(crate) fn of(row: Row<'p>, what: String) -> Self {
+        Self { index: 0, of: None, row, what, asked_pps: None, worker_cpus: Vec::new() }
+    }
 }
 
 /// A run that is being recorded.
@@ -123,7 +134,9 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         coming: Coming<'_>,
     ) -> Result<Option<u32>, Stopped> {
         let index = self.run.end.trials.len() as u32;
-        let coming = Coming { index, ..coming };
+        let trial = &plan.trial;
+        let worker_cpus = trial.cpus.tx.iter().chain(&trial.cpus.rx).copied().collect();
+        let coming = Coming { index, asked_pps: trial.rate_pps, worker_cpus, ..coming };
         let name = coming.row.to_string();
         // A row that failed then is tried again.
         let earlier = self.earlier.pop_front_if(|earlier| labels(&earlier.trial) == name);

@@ -33,7 +33,7 @@ pub(crate) fn run(
                 let threads = step.threads;
                 let what =
                     if threads == 1 { "1 thread a side".into() } else { format!("{threads} threads a side") };
-                let coming = Coming { index: 0, of: None, row: Row::Ours(pair), what };
+                let coming = Coming::of(Row::Ours(pair), what);
                 recorder.trial(&point, trial, coming)?;
             }
         }

@@ -244,7 +244,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
         };
         let words = [self.point.parameters_in_words(), format!("{what}{load}")];
         let what = words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
-        let coming = Coming { index: 0, of: None, row: Row::Ours(self.pair), what };
+        let coming = Coming::of(Row::Ours(self.pair), what);
         // Only other people's programs fail without ending the run.
         self.recorder.trial(&plan, 1, coming)?.ok_or(Stopped)
     }

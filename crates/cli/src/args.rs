@@ -20,12 +20,14 @@ mod output;
 mod packets;
 mod probe;
 mod recv;
+mod replay;
 mod report;
 mod send;
 mod stats;
 mod targets;
 mod trials;
 mod tune;
+mod view;
 
 pub(crate) use bench::{
     Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs, StageArgs,
@@ -55,12 +57,14 @@ pub(crate) use output::{JsonArg, OutputArgs};
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use recv::{AskArgs, ClocksArg, Display, MeasureArgs, RecvArgs, RecvCommand, StampArg};
+pub(crate) use replay::ReplayArgs;
 pub(crate) use report::{CompareArgs, CompareForm, CompareMetric, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
 pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, RingArgs, SettingArgs, SocketArgs, SweepArgs};
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
+pub(crate) use view::ViewArgs;
 
 /// Finds out how many packets per second this machine can really send and receive, and where every other
 /// packet went.
@@ -109,6 +113,8 @@ pub(crate) enum Command {
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page
     Report(ReportArgs),
+    /// Play a recorded run through the live views
+    Replay(ReplayArgs),
     /// Compare runs statistically; the exit status is a regression gate
     Compare(CompareArgs),
     /// Print the manual page (troff)

@@ -12,6 +12,7 @@ mod model;
 mod nic;
 mod probe;
 mod recv;
+mod replay;
 mod report;
 mod send;
 mod tune;
@@ -37,6 +38,7 @@ pub(crate) fn run(command: Command) -> Result<bool, Failure> {
         Command::Lab(args) => lab::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Model(args) => model::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Man => manual::write_man_page(),

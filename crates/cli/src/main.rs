@@ -4,6 +4,7 @@ mod access;
 mod args;
 mod commands;
 mod failure;
+mod live;
 mod output;
 mod packets;
 mod pipeline;

@@ -303,7 +303,10 @@ pub(crate) fn print_interval(interval: &Interval) -> Result<(), Failure> {
 /// A closed pipe is a clean exit: whoever read has seen enough.
 pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            sys::terminal::restore();
+            std::process::exit(0)
+        }
         Err(error) => Err(Failure::new(Status::Refused, format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(()),
     }

@@ -9,8 +9,9 @@ use report::{Event, Style};
 use serde::Serialize;
 
 use crate::{
-    args::OutputArgs,
-    failure::Failure,
+    args::{OutputArgs, ViewArgs},
+    failure::{Failure, Status},
+    live::Live,
     output::{self, Form, Save},
     progress::Progress,
 };
@@ -20,6 +21,7 @@ pub(crate) struct Pipeline {
     form: Form,
     is_verbose: bool,
     save: Option<Save>,
+    view: ViewArgs,
 }
 
 /// How a command prints its record as text.
@@ -48,7 +50,12 @@ impl Pipeline {
 
     /// The same where there is no plan to print, or it has been printed.
     pub(crate) fn of(to: &OutputArgs, name: &str) -> Result<Self, Failure> {
-        Ok(Self { form: to.form(), is_verbose: to.verbose, save: Save::prepare(to, name)? })
+        Ok(Self {
+            form: to.form(),
+            is_verbose: to.verbose,
+            save: Save::prepare(to, name)?,
+            view: to.view.clone(),
+        })
     }
 
     pub(crate) fn form(&self) -> Form {
@@ -63,7 +70,24 @@ impl Pipeline {
     /// The live display, with a journal of the run beside the file it will be saved to.
     pub(crate) fn progress(&self, start: &Start, earlier: Option<&Run>) -> Result<Progress, Failure> {
         let journal = self.save.as_ref().map_or(Ok(None), |save| save.journal(start, earlier))?;
-        Ok(Progress::new(self.form, journal))
+        Ok(Progress::new(self.form, journal, self.live(start)?))
+    }
+
+    /// Refuses live views where a command is over at once.
+    pub(crate) fn refuse_views(to: &OutputArgs) -> Result<(), Failure> {
+        if to.view.web.is_none() && to.view.prometheus.is_none() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Status::Usage,
+            "a model is computed at once: --web and --prometheus have nothing to show",
+        )
+        .hint("linerate replay shows a recorded run"))
+    }
+
+    /// The live views of a run.
+    pub(crate) fn live(&self, start: &Start) -> Result<Live, Failure> {
+        Live::open(&self.view, self.form, start)
     }
 
     /// Prints an interval while the command runs.

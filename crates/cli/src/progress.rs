@@ -1,40 +1,37 @@
-//! The live display on standard error: a bar on a terminal, a line a trial elsewhere.
+//! What is seen of a run of trials: the live views, else one line on a terminal, else a line a trial.
 
-use std::{
-    io::{self, IsTerminal},
-    time::{Duration, Instant},
-};
+use std::io::{self, IsTerminal};
 
-use bench::{Coming, Watcher};
+use bench::{Coming, Row, Watcher};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Interval, Trial};
 use sys::signal;
 use trial::Tick;
+use view::{Ahead, Seen, Snapshot};
 
 use crate::{
     failure::Failure,
+    live::Live,
     output::{self, Form, Journal},
 };
 
 const BAR_WIDTH: usize = 24;
 
-/// Shows a ladder while it runs, and passes events on to a stream.
+/// Shows a run while it goes, and passes events on to a stream.
 pub(crate) struct Progress {
+    live: Live,
     bar: Option<ProgressBar>,
     form: Form,
     /// What a killed run leaves behind.
     journal: Option<Journal>,
-    current: String,
-    /// Trials that have begun, and how many there will be where that is known.
-    begun: u32,
-    of: Option<u32>,
-    began: Instant,
     failure: Option<Failure>,
 }
 
 impl Progress {
-    pub(crate) fn new(form: Form, journal: Option<Journal>) -> Self {
-        let shown = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+    pub(crate) fn new(form: Form, journal: Option<Journal>, live: Live) -> Self {
+        let shown = io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+            && !live.views.has_screen();
         let bar = shown.then(|| {
             let bar = ProgressBar::new(0);
             // One field, cut to the terminal's width: every further one would be drawn by itself.
@@ -42,34 +39,54 @@ impl Progress {
             bar.set_style(style.expect("the template is right"));
             bar
         });
-        Self {
-            bar,
-            form,
-            journal,
-            current: String::new(),
-            begun: 0,
-            of: None,
-            began: Instant::now(),
-            failure: None,
-        }
+        Self { live, bar, form, journal, failure: None }
     }
 
-    /// Clears the display; what could not be printed meanwhile is told now.
+    /// Ends the display; what could not be printed meanwhile is reported now.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
+        self.live.end();
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Draws the bar with words behind it; `done_ratio` of the trial that is going.
-    fn draw(&self, done_ratio: f64, words: &str) {
+    /// A trial begins that no ladder knows.
+    pub(crate) fn begins(&mut self, ahead: Ahead) {
+        self.live.story.trial_begins(ahead, self.live.now_s());
+        self.live.show();
+        match &self.bar {
+            Some(_) => self.draw(),
+            None if self.live.views.has_screen() => {}
+            None => {
+                // Nothing was sent yet.
+                let now = self.live.story.snapshot(self.live.now_s());
+                eprintln!("{}", view::line(&Snapshot { traffic: None, waterfall: None, ..now }));
+            }
+        }
+    }
+
+    /// A look at it.
+    pub(crate) fn looks(&mut self, tick: Tick) {
+        self.live.story.looks(seen(tick), self.live.now_s());
+        self.live.show_when_due();
+        self.draw();
+    }
+
+    /// It has ended.
+    pub(crate) fn ends(&mut self, trial: &Trial) {
+        self.live.story.trial_ends(trial, self.live.now_s());
+        self.live.show();
+    }
+
+    /// Draws the line of a terminal without a screen.
+    fn draw(&self) {
         let Some(bar) = &self.bar else { return };
-        let of = f64::from(self.of.unwrap_or(self.begun).max(1));
-        let ratio = ((f64::from(self.begun.saturating_sub(1)) + done_ratio) / of).clamp(0.0, 1.0);
+        let snapshot = self.live.story.snapshot(self.live.now_s());
+        let ratio = snapshot.done_ratio.unwrap_or(0.0);
         let full = (ratio * BAR_WIDTH as f64) as usize;
         let (full, empty) = ("█".repeat(full), "░".repeat(BAR_WIDTH - full));
-        bar.set_message(format!("{full}{empty} {:>3.0}%  {words}", ratio * 100.0));
+        bar.set_message(format!("{full}{empty} {:>3.0}%  {}", ratio * 100.0, view::line(&snapshot)));
     }
 
     fn keep(&mut self, outcome: Result<(), Failure>) {
@@ -79,32 +96,41 @@ impl Progress {
     }
 }
 
+/// A tick as a view takes it.
+pub(crate) fn seen(tick: Tick) -> Seen {
+    Seen {
+        done_ratio: tick.done_ratio,
+        sent: tick.look.sent,
+        delivered: tick.look.delivered,
+        rx_dropped: tick.look.rx_dropped,
+        sent_pps: tick.sent_pps,
+        delivered_pps: tick.delivered_pps,
+    }
+}
+
 impl Watcher for Progress {
     fn trial_begins(&mut self, coming: &Coming<'_>) {
-        let Coming { index, of, row, what } = coming;
-        let number = of.map_or_else(|| format!("{}", index + 1), |of| format!("{}/{of}", index + 1));
-        self.current = format!("trial {number}  {row}");
-        if !what.is_empty() {
-            self.current += &format!("  {what}");
-        }
-        if let Some(left) = of.and_then(|of| remaining(self.began.elapsed(), *index, of)) {
-            self.current += &format!("  {left}");
-        }
-        (self.begun, self.of) = (index + 1, *of);
-        match &self.bar {
-            Some(_) => self.draw(0.0, &self.current),
-            None => eprintln!("{}", self.current),
-        }
+        let (tx, rx) = match coming.row {
+            Row::Ours(pair) => (pair.tx.to_string(), pair.rx.to_string()),
+            Row::Peer(pair) => {
+                let name = pair.to_string();
+                let (tx, rx) = name.split_once(" → ").unwrap_or((&name, ""));
+                (tx.to_owned(), rx.to_owned())
+            }
+        };
+        self.begins(Ahead {
+            index: coming.index,
+            of: coming.of,
+            tx,
+            rx,
+            what: coming.what.clone(),
+            asked_pps: coming.asked_pps,
+            worker_cpus: coming.worker_cpus.clone(),
+        });
     }
 
     fn tick(&mut self, tick: Tick) -> bool {
-        let rates = format!(
-            "{}  sent {:.0} kpps, delivered {:.0} kpps",
-            self.current,
-            tick.sent_pps / 1e3,
-            tick.delivered_pps / 1e3
-        );
-        self.draw(tick.done_ratio, &rates);
+        self.looks(tick);
         signal::caught() == 0 && self.failure.is_none()
     }
 
@@ -114,6 +140,7 @@ impl Watcher for Progress {
             eprintln!("{failure}");
             self.journal.take().into_iter().for_each(Journal::give_up);
         }
+        self.ends(trial);
         if self.form == Form::JsonStream {
             for interval in intervals {
                 self.keep(output::print_event(report::Event::Interval(interval)));
@@ -121,31 +148,5 @@ impl Watcher for Progress {
             self.keep(output::print_event(report::Event::Trial(trial)));
         }
         signal::caught() == 0 && self.failure.is_none()
-    }
-}
-
-/// How long the trials to come will take, if they take as long as those before; `None` where that is soon, or unknown.
-fn remaining(elapsed: Duration, done: u32, of: u32) -> Option<String> {
-    const FEWEST: u32 = 3;
-    let left =
-        (done >= FEWEST).then(|| elapsed.mul_f64(f64::from(of.saturating_sub(done)) / f64::from(done)))?;
-    match left.as_secs() {
-        0..20 => None,
-        seconds @ 20..100 => Some(format!("about {} s left", seconds.next_multiple_of(10))),
-        seconds => Some(format!("about {} min left", seconds.div_ceil(60))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_is_told_once_some_trials_are_done() {
-        let after = |seconds, done, of| remaining(Duration::from_secs(seconds), done, of);
-        assert_eq!(after(10, 2, 90), None);
-        assert_eq!(after(13, 3, 90).as_deref(), Some("about 7 min left"));
-        assert_eq!(after(30, 30, 75).as_deref(), Some("about 50 s left"));
-        assert_eq!(after(30, 80, 90), None);
     }
 }

@@ -8,10 +8,10 @@ use crate::timeline::{Lane, Mark, Timeline, View};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RingUse {
-    /// Frames that arrived while the card had no descriptor (register RNBC). No loss by itself: the card's packet buffer may
-    /// have kept them.
+    /// Frames that arrived while the card had no descriptor (register RNBC). They are not lost: the card's packet buffer
+    /// may have kept them.
     pub without_descriptor: u64,
-    /// Nanoseconds that it took to hand a descriptor back to the card, with what becomes of its buffer: the median of a sample.
+    /// Nanoseconds to hand a descriptor back to the card, its buffer included: the median of a sample.
     pub refill_ns: Option<f64>,
     /// Descriptors in that sample.
     pub refills_timed: u64,
@@ -19,7 +19,7 @@ pub struct RingUse {
     pub refills: u64,
     /// Writes of the tail register.
     pub tail_writes: u64,
-    /// The ring poll by poll, where that was asked for.
+    /// The ring poll by poll, with `--trace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<RingTrace>,
 }

@@ -1,4 +1,4 @@
-//! `make bench-buffers`: what becomes of received buffers costs, on this CPU: the policies of the engine `pci` over a
+//! `make bench-buffers`: the cost of buffer policies for received frames on this CPU: the policies of the engine `pci` over a
 //! pretended card, and the kernel's page pool and socket buffers beside.
 //!
 //! No emulator: the ring, its buffers and the policies are those of the engine, and only the card's writing is done by this

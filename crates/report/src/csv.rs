@@ -16,26 +16,34 @@ use crate::{
 
 /// Writes one row per trial, or one row per point for a run with only points.
 ///
-/// The last columns are the ledger's places as `lost: <place>`; a place without losses in a trial is 0. What
-/// was not measured is an empty field.
+/// The first columns are a sweep's parameters, the last ones the ledger's places as `lost_<place>_packets`; a place without
+/// losses in a trial is 0. What was not measured is an empty field.
 pub fn write_csv(run: &Run, out: &mut impl Write) -> io::Result<()> {
     if run.end.trials.is_empty() && !run.end.points.is_empty() {
         return write_points_csv(&run.end.points, out);
     }
     let places: BTreeSet<&str> =
         run.end.trials.iter().flat_map(|trial| &trial.ledger.lines).map(|line| line.place.as_str()).collect();
-    let lost_at = places.iter().map(|place| escape::csv(&format!("lost: {place}")));
+    let parameters: BTreeSet<&str> =
+        run.end.trials.iter().flat_map(|trial| trial.parameters.keys()).map(String::as_str).collect();
+    let lost_at = places.iter().map(|place| format!("lost_{}_packets", in_one_word(place)));
     let names =
         ["started_at", "command", "kernel", "cpu_model"].into_iter().chain(columns().map(|(name, _)| name));
-    write_row(names.map(String::from).chain(lost_at), out)?;
+    let asked = parameters.iter().map(|name| in_one_word(name));
+    write_row(asked.chain(names.map(String::from)).chain(lost_at), out)?;
 
     let (start, machine) = (&run.start, &run.start.machine);
     let of_run = [&start.started_at, &start.command, &machine.kernel, &machine.cpu_model]
         .map(|text| escape::csv(text));
     for trial in &run.end.trials {
         let of_trial = columns().map(|(_, of)| of(trial).as_ref().map_or_else(String::new, field));
+        let asked = parameters.iter().map(|name| match trial.parameters.get(*name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(other) => escape::csv(&plain(other)),
+        });
         let lost = places.iter().map(|place| lost_at_place(trial, place).to_string());
-        write_row(of_run.iter().cloned().chain(of_trial).chain(lost), out)?;
+        write_row(asked.chain(of_run.iter().cloned()).chain(of_trial).chain(lost), out)?;
     }
     Ok(())
 }
@@ -58,6 +66,13 @@ pub fn write_points_csv(points: &[Point], out: &mut impl Write) -> io::Result<()
 /// The columns of a trial: their names, and what they hold.
 fn columns() -> impl Iterator<Item = (&'static str, fn(&Trial) -> Option<Quantity>)> {
     FIGURES.iter().filter_map(|figure| Some((figure.column?, figure.of)))
+}
+
+/// A name as a column's: small letters, digits and `_`.
+fn in_one_word(name: &str) -> String {
+    let words =
+        name.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
 }
 
 fn field(quantity: &Quantity) -> String {

@@ -31,9 +31,10 @@ use page::Page;
 pub use drawing::Drawing;
 
 use crate::{
-    capacity, instructions,
+    capacity, escape, instructions,
     json::write_compact_json,
-    ladder::{Rung, of_searches},
+    ladder::{Rung, by_rate, of_searches},
+    markdown::write_markdown,
     number, occasion, tables, verdict,
 };
 
@@ -54,6 +55,7 @@ pub fn write_html(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write_header(run, &mut page);
     page.raw("<main>\n");
     write_body(run, &mut page);
+    conditions::write_asked(run, &mut page);
     conditions::write(run, &mut page);
     write_raw_data(run, &json, &mut page);
     page.raw("</main>\n</body>\n</html>\n");
@@ -93,10 +95,16 @@ fn write_header(run: &Run, page: &mut Page) {
 }
 
 fn write_body(run: &Run, page: &mut Page) {
-    let (searched, rungs) = of_searches(run);
-    conditions::write_asked(run, page);
+    let (searched, mut rungs) = of_searches(run);
+    by_rate(&mut rungs);
     tuned::write(run, page);
     charts::write_throughput(run, page);
+    // The plot before its tables.
+    let is_ladder = !rungs.is_empty() && !instructions::is_counted(run);
+    let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
+    if is_ladder && !many {
+        charts::write_ladder(&rungs, page);
+    }
     let capacities = capacity::table(run);
     if capacities.rows() > 0 {
         page.section("capacities", "What each side can do", |page| {
@@ -115,11 +123,13 @@ fn write_body(run: &Run, page: &mut Page) {
     timeline::write(&traces(run), page);
     // The point of a sweep or model is how results depend on parameters.
     charts::write_points(&run.end.points, page);
-    let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
     if many {
         page.section("combinations", "Every combination", |page| {
             let count = number::count(rungs.len() as u64);
             page.details(&format!("{count} combinations: what was sent, delivered and lost where"), |page| {
+                if is_ladder {
+                    charts::write_ladder(&rungs, page);
+                }
                 write_rungs(run, &rungs, page);
                 charts::write_times(run, &rungs, page);
             });
@@ -159,8 +169,6 @@ fn traces(run: &Run) -> Vec<Timeline> {
 fn write_rungs(run: &Run, rungs: &[Rung], page: &mut Page) {
     if instructions::is_counted(run) {
         charts::write_instructions(rungs, page);
-    } else {
-        charts::write_ladder(rungs, page);
     }
     charts::write_loads(rungs, page);
     charts::write_ledgers(rungs, page);
@@ -206,6 +214,13 @@ fn write_raw_data(run: &Run, json: &[u8], page: &mut Page) {
              Download this run as JSON</a> <small>({size} bytes)</small></p>\n",
             STANDARD.encode(json)
         ));
+        let mut markdown = Vec::new();
+        write_markdown(run, &mut markdown).expect("memory takes everything");
+        page.details("As Markdown, to copy", |page| {
+            page.raw("<pre class=\"copy\" tabindex=\"0\">");
+            page.raw(escape::html(&String::from_utf8_lossy(&markdown)));
+            page.raw("</pre>\n");
+        });
         page.details("Every trial, named as in the JSON", |page| page.table(&tables::trials(&run.end.trials)));
     });
     // in JSON `<` occurs in strings alone, so that no text can end the element

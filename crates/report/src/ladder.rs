@@ -61,6 +61,16 @@ pub(crate) fn of_searches(run: &Run) -> (Vec<Rung<'_>>, Vec<Rung<'_>>) {
     })
 }
 
+/// The pairs with the most delivered first, where nothing but the pair differs; a sweep keeps its order.
+pub(crate) fn by_rate(rungs: &mut [Rung]) {
+    let is_sweep = Varying::among(rungs.iter().map(|rung| &rung.pair)) != Varying::default()
+        || rungs.iter().any(|rung| !rung.pair.parameters.is_empty());
+    if !is_sweep {
+        let rate = |rung: &Rung| rung.pair.delivered_pps.median;
+        rungs.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    }
+}
+
 /// The pair that delivered the most.
 pub(crate) fn best<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
     rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))

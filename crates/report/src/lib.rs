@@ -52,6 +52,11 @@ mod tuned;
 mod value;
 mod verdict;
 
+/// Numbers as people read them.
+pub mod words {
+    pub use crate::number::{count, left, nanos, percent, rate};
+}
+
 pub use compare::{
     COMPARISON_SCHEMA, CompareOptions, Comparison, ConditionDifference, Gate, History, HistoryPoint,
     HistorySeries, INSTRUCTION_COMPARISON_SCHEMA, InstructionChange, InstructionComparison, Metric,
@@ -79,3 +84,4 @@ pub use reception::{write_reception_human, write_reception_script};
 pub use schema::RUN_SCHEMA;
 pub use style::{Style, wrap};
 pub use text::{write_text, write_trial};
+pub use verdict::verdict;

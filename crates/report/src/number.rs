@@ -42,7 +42,7 @@ impl RateUnit {
 }
 
 /// A packet rate with its unit: `0.298 Mpps`, `12.3 kpps`, `7 pps`.
-pub(crate) fn rate(pps: f64) -> String {
+pub fn rate(pps: f64) -> String {
     let unit = RateUnit::of([pps]);
     format!("{} {}", unit.figure(pps), unit.name())
 }
@@ -53,7 +53,7 @@ pub(crate) fn asked(asked_pps: Option<f64>) -> String {
 }
 
 /// A whole number in groups of three: `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -72,7 +72,7 @@ pub(crate) fn signed_count(number: i64) -> String {
 }
 
 /// A share of 1 as per cent without the sign; a share near 0 or 100 is never rounded to it.
-pub(crate) fn percent(ratio: f64) -> String {
+pub fn percent(ratio: f64) -> String {
     match ratio {
         0.0 => "0".into(),
         1.0 => "100".into(),
@@ -88,7 +88,7 @@ pub(crate) fn change(ratio: f64) -> String {
 }
 
 /// Nanoseconds in the unit that fits: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
-pub(crate) fn nanos(ns: f64) -> String {
+pub fn nanos(ns: f64) -> String {
     match ns {
         n if n < 1e3 => format!("{n:.0} ns"),
         n if n < 1e6 => format!("{} µs", significant(n / 1e3)),
@@ -100,6 +100,15 @@ pub(crate) fn nanos(ns: f64) -> String {
 /// Seconds: `250.0 ms`, `12.34 s`, `1,234 s`.
 pub(crate) fn seconds(seconds: f64) -> String {
     nanos(seconds * 1e9)
+}
+
+/// How long the rest takes, where that is worth a word: `about 50 s left`, `about 7 min left`.
+pub fn left(seconds: f64) -> Option<String> {
+    match seconds as u64 {
+        0..20 => None,
+        seconds @ 20..100 => Some(format!("about {} s left", seconds.next_multiple_of(10))),
+        seconds => Some(format!("about {} min left", seconds.div_ceil(60))),
+    }
 }
 
 /// Bits per second in the unit that fits: `152.6 Mb/s`.

@@ -186,6 +186,28 @@ pub(crate) fn number(point: &Point, name: &str) -> Option<f64> {
     point.values.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
 }
 
+/// A parameter's or result's name as a person reads it, with its unit: `delivered_pps` is "delivered (pps)".
+pub(crate) fn in_words(name: &str) -> String {
+    const UNITS: [(&str, &str); 11] = [
+        ("_ns_per_packet", "ns per packet"),
+        ("_pps", "pps"),
+        ("_bps", "bit/s"),
+        ("_mbps", "Mb/s"),
+        ("_bytes", "bytes"),
+        ("_ratio", "share of 1"),
+        ("_ns", "ns"),
+        ("_us", "µs"),
+        ("_ms", "ms"),
+        ("_s", "s"),
+        ("_percent", "%"),
+    ];
+    let unit = UNITS.iter().find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)));
+    match unit {
+        Some((rest, unit)) => format!("{} ({unit})", rest.replace('_', " ")),
+        None => name.replace(['_', '-'], " "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

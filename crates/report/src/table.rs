@@ -98,6 +98,24 @@ impl Column {
 }
 
 impl Table {
+    /// The table as CSV: units in the headings, figures as they are shown, without the commas of thousands.
+    pub(crate) fn to_csv(&self) -> String {
+        let heading = |column: &Column| match (column.title.is_empty(), column.unit.is_empty()) {
+            (false, false) => format!("{} ({})", column.title, column.unit),
+            (true, _) => column.unit.clone(),
+            (false, true) => column.title.clone(),
+        };
+        let line = |cells: Vec<String>| {
+            cells.iter().map(|cell| escape::csv(cell)).collect::<Vec<_>>().join(",") + "\n"
+        };
+        let exact = |cell: &Cell| match cell.value {
+            Some(_) => cell.text.replace(',', ""),
+            None => cell.text.clone(),
+        };
+        let row = |row: usize| line(self.columns.iter().map(|column| exact(&column.cells[row])).collect());
+        line(self.columns.iter().map(heading).collect()) + &(0..self.rows()).map(row).collect::<String>()
+    }
+
     pub(crate) fn titled(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }

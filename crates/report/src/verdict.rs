@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The run in one sentence, raw, to be escaped.
-pub(crate) fn verdict(run: &Run) -> String {
+pub fn verdict(run: &Run) -> String {
     match of_figures(&run.end.figures) {
         Some(figures) => format!("{figures} {}", measured(run)),
         None => measured(run),

@@ -126,6 +126,7 @@ pub(crate) fn checked(claimed: Trial, known: &Known<'_>) -> Result<Trial, ClaimE
         ledger,
         rx: report.rx.clone(),
         rx_cost: report.cost.clone(),
+        clocks: report.clocks.clone(),
         receipt: Receipt { on_wire: None, ..claimed.receipt },
         round_trips: claimed.round_trips.filter(|_| known.reflects),
         // The receiver's to measure, or not of trials between hosts.
@@ -146,7 +147,8 @@ fn of_sender(claimed: &Trial, report: &Report, sent: u64) -> Result<Vec<LedgerLi
     let is_the_sender_s = |line: &&LedgerLine| {
         line.host == Some(HostSide::Sender)
             || line.place.known() == Some(Place::BetweenHosts)
-            || measured_here(line)
+            // What the receiver named itself comes from its own report.
+            || measured_here(line) && !report.lines.contains(line)
     };
     let lines: Vec<LedgerLine> = claimed.ledger.lines.iter().filter(is_the_sender_s).cloned().collect();
     if lines.len() > MOST_LINES {

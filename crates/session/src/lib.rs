@@ -1,5 +1,5 @@
 //! The control connection between a sender and a receiver: consent, progress, and one summary on both ends; and
-//! the local socket and the metrics page of a running command. [`drain`] waits for packets in flight, for both ends of a
+//! the local socket of a running command. [`drain`] waits for packets in flight, for both ends of a
 //! connection and for trials on one machine.
 //!
 //! One TCP connection a sender, one JSON object a line. The receiver's user started it, so its accepting an
@@ -20,7 +20,6 @@ mod host;
 mod lines;
 mod local;
 mod message;
-mod metrics;
 mod network;
 mod room;
 mod secure;
@@ -37,6 +36,5 @@ pub use local::{ControlError, ControlRequest, ControlSocket, Running, running, r
 pub use message::{
     ClockQuestion, KeptClock, Message, Offer, PROTOCOL, Progress, Report, Request, Wanted, WireReport,
 };
-pub use metrics::{MetricsError, MetricsPage};
 pub use network::{Admission, Network, NetworkError};
 pub use secure::{Key, KeyError};

@@ -45,7 +45,22 @@ pub fn pin_to(cpu: u32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives this thread the lowest priority of ordinary threads (nice 19): others on its CPU run first.
+/// Lets this thread run on these CPUs alone.
+///
+/// # Errors
+/// `EINVAL` where none of them can be used.
+pub fn run_on(cpus: &[u32]) -> io::Result<()> {
+    let mut set: libc::cpu_set_t = empty_set();
+    for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as u32) {
+        // SAFETY: the index is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(*cpu as usize, &mut set) };
+    }
+    // SAFETY: `set` is as large as the size given.
+    let status = unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives this thread the lowest priority of ordinary threads (nice 19): others on its CPU go first.
 ///
 /// # Errors
 /// The kernel's error; none is expected.

@@ -31,6 +31,7 @@ pub mod sock_diag;
 pub mod sysfs;
 pub mod tap;
 pub mod tcp;
+pub mod terminal;
 pub mod topology;
 pub mod udp;
 pub mod uring;

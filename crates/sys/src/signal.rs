@@ -1,12 +1,22 @@
 //! SIGINT and SIGTERM: the first requests a stop and a report, a second ends the process at once, as
-//! by default. Descriptors hold everything that must not outlive the process, so the kernel cleans up then.
+//! by default. Descriptors hold everything that must not outlive the process, so the kernel cleans up then; a terminal
+//! with a screen on it is restored before.
 
 use std::{
     io, mem, ptr,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
+use crate::terminal;
+
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
+/// Whether SIGINT and SIGTERM have come.
+static CAME: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+
+/// Counts as a signal that came: a key that means the same.
+pub fn ask_to_stop() {
+    CAUGHT.fetch_add(1, Ordering::Relaxed);
+}
 
 /// Signals SIGINT and SIGTERM received since [`catch`].
 pub fn caught() -> u32 {
@@ -22,9 +32,8 @@ pub fn catch() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero sigaction is a valid value.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
-        action.sa_flags = libc::SA_RESETHAND;
         action.sa_sigaction = count as *const () as libc::sighandler_t;
-        // SAFETY: `action` is valid, `count` does nothing but an atomic add, which is async-signal-safe.
+        // SAFETY: `action` is valid; `count` does atomic operations and async-signal-safe calls only.
         let status = unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
         if status != 0 {
             return Err(io::Error::last_os_error());
@@ -57,6 +66,14 @@ extern "C" fn note_hangup(_signal: libc::c_int) {
     HANGUPS.fetch_add(1, Ordering::Relaxed);
 }
 
-extern "C" fn count(_signal: libc::c_int) {
+extern "C" fn count(signal: libc::c_int) {
     CAUGHT.fetch_add(1, Ordering::Relaxed);
+    let came = &CAME[usize::from(signal == libc::SIGTERM)];
+    if came.swap(true, Ordering::Relaxed) {
+        terminal::restore();
+        // SAFETY: both calls are async-signal-safe; the signal is blocked until this handler returns, and ends the process then.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: as above.
+        unsafe { libc::raise(signal) };
+    }
 }

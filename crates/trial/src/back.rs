@@ -82,7 +82,7 @@ pub(crate) fn send_back(
     let plan: BackPlan =
         serde_json::from_value(plan.clone()).map_err(|error| format!("its plan: {error}"))?;
     let plan = plan.within(to, terms)?;
-    let run = run_host_trial(&plan, 1, go_on, |_| ()).map_err(|error| in_words(&error))?;
+    let run = run_host_trial(&plan, 1, go_on, |_, _| ()).map_err(|error| in_words(&error))?;
     match run.error {
         Some(error) => Err(in_words(&error)),
         None => Ok(Box::new(run.trial)),

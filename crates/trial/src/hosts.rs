@@ -31,7 +31,7 @@ use crate::{
     run::{TrialRun, run_trial},
     stream_watch::{StreamScope, StreamWatch, interface_towards},
     timing::{ClockClaim, ClockSources, timed_reception},
-    watch::{Look, WatchPlan},
+    watch::{Look, Tick, WatchPlan},
 };
 
 /// Time between two progress reports to a receiver.
@@ -104,7 +104,7 @@ pub enum HostTrialError {
 /// A finished trial, and what cut it short: a path that broke, or a receiver that went away.
 pub type HostTrial = TrialRun<HostTrialError>;
 
-/// Runs one trial; `number` is its number from 1, `each` gets every recorded interval, and `go_on` says whether to go on.
+/// Runs one trial; `number` is its number from 1, `each` gets every look and the interval that it ends, and `go_on` says whether to go on.
 ///
 /// # Errors
 /// What kept it from starting. What breaks later ends the trial early, with what was measured.
@@ -112,7 +112,7 @@ pub fn run_host_trial(
     plan: &HostPlan,
     number: u32,
     go_on: impl Fn() -> bool,
-    each: impl FnMut(&Interval),
+    each: impl FnMut(Tick, Option<&Interval>),
 ) -> Result<HostTrial, HostTrialError> {
     let clock: Arc<dyn HostClock> = Arc::new(MachineClock::kept_by(None));
     run_host_trial_by(&clock, plan, number, go_on, each)
@@ -124,7 +124,7 @@ fn run_host_trial_by(
     plan: &HostPlan,
     number: u32,
     go_on: impl Fn() -> bool,
-    each: impl FnMut(&Interval),
+    each: impl FnMut(Tick, Option<&Interval>),
 ) -> Result<HostTrial, HostTrialError> {
     ArmedHostTrial::prepare_by(clock, plan, number)?.run(None, go_on, each).map(|(trial, _)| trial)
 }
@@ -170,7 +170,7 @@ impl<'p> ArmedHostTrial<'p> {
         mut self,
         start_at_ns: Option<u64>,
         go_on: impl Fn() -> bool,
-        mut each: impl FnMut(&Interval),
+        mut each: impl FnMut(Tick, Option<&Interval>),
     ) -> Result<(HostTrial, u64), HostTrialError> {
         let plan = self.ends.plan;
         let watch = WatchPlan {
@@ -179,8 +179,8 @@ impl<'p> ArmedHostTrial<'p> {
         };
         self.ends.start_at_ns = start_at_ns;
         let began = self.ends.began_ns.clone();
-        let run = run_trial(self.ends, watch, None, |_, interval| {
-            interval.into_iter().for_each(&mut each);
+        let run = run_trial(self.ends, watch, None, |tick, interval| {
+            each(tick, interval);
             go_on()
         })?;
         Ok((run, began.get()))

@@ -27,7 +27,7 @@ pub struct Look {
 }
 
 /// What a running trial shows.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tick {
     /// Share of the trial's time that is over, 0..=1.
     pub done_ratio: f64,
@@ -35,6 +35,8 @@ pub struct Tick {
     pub sent_pps: f64,
     /// Packets per second delivered since the last tick.
     pub delivered_pps: f64,
+    /// The counters that it comes from.
+    pub look: Look,
 }
 
 /// Turns looks into ticks and recorded intervals.
@@ -65,6 +67,7 @@ impl Watch {
             done_ratio: (look.load_s.unwrap_or(elapsed_s) / duration_s).min(1.0),
             sent_pps: look.sent.saturating_sub(before.1.sent) as f64 / seconds,
             delivered_pps: grown(before.1.delivered, look.delivered).unwrap_or(0) as f64 / seconds,
+            look,
         };
         (tick, self.record(at_ns, look))
     }
@@ -114,10 +117,12 @@ mod tests {
         let plan = WatchPlan { duration_ns: 4 * SECOND, interval_ns: Some(2 * SECOND) };
         let mut watch = Watch::new(plan, SECOND);
         let (tick, interval) = watch.look(2 * SECOND, look(100, 90));
-        assert_eq!(tick, Tick { done_ratio: 0.25, sent_pps: 100.0, delivered_pps: 90.0 });
+        let first = look(100, 90);
+        assert_eq!(tick, Tick { done_ratio: 0.25, sent_pps: 100.0, delivered_pps: 90.0, look: first });
         assert_eq!(interval, None);
         let (tick, interval) = watch.look(3 * SECOND, look(300, 280));
-        assert_eq!(tick, Tick { done_ratio: 0.5, sent_pps: 200.0, delivered_pps: 190.0 });
+        let second = look(300, 280);
+        assert_eq!(tick, Tick { done_ratio: 0.5, sent_pps: 200.0, delivered_pps: 190.0, look: second });
         let interval = interval.unwrap();
         assert_eq!((interval.end_s, interval.length_s), (2.0, 2.0));
         assert_eq!(

@@ -183,7 +183,8 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         let best = self.search.incumbent().to_vec();
         let what = self.status(settings, phase, &best);
         let row = Row::Ours(&self.plan.pair);
-        self.watcher.trial_begins(&Coming { index: self.run.end.trials.len() as u32, of: None, row, what });
+        self.watcher
+            .trial_begins(&Coming { index: self.run.end.trials.len() as u32, ..Coming::of(row, what) });
         let (mut done, mut goes_on) = (Vec::new(), true);
         let watcher = &mut *self.watcher;
         let outcome =

@@ -15,6 +15,8 @@ use super::{
 /// Headings of the help page.
 const MEASUREMENTS: &str = "Measurements";
 const TRIALS: &str = "Trials";
+/// QEMU names the CPU so that it emulates.
+const EMULATED_CPU: &str = "QEMU TCG CPU";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -57,9 +59,9 @@ pub(crate) struct BenchArgs {
     /// Time of a trial
     #[arg(long, default_value = "300ms", value_name = "TIME", help_heading = TRIALS, value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
-    /// Trials of each pair
-    #[arg(long, default_value_t = 3, value_name = "N", help_heading = TRIALS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) trials: u32,
+    /// Trials of each pair [default: 3; in an emulated machine 1, and nothing follows the ladder]
+    #[arg(long, value_name = "N", help_heading = TRIALS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) trials: Option<u32>,
     /// Send for so long before each trial without counting
     #[arg(long, hide_short_help = true, default_value = "0s", value_name = "TIME", help_heading = TRIALS, value_parser = wire::parse_duration)]
     pub(crate) omit: Duration,
@@ -85,6 +87,22 @@ pub(crate) struct BenchArgs {
     pub(crate) hosts: HostArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+impl BenchArgs {
+    /// Trials of each pair.
+    pub(crate) fn trials(&self) -> u32 {
+        const OF_A_PAIR: u32 = 3;
+        self.trials.unwrap_or(if self.is_brief() { 1 } else { OF_A_PAIR })
+    }
+
+    /// Whether all engines were asked for, and no more was said, in a machine whose instructions are emulated: a trial takes
+    /// seconds there, so it is one a pair.
+    pub(crate) fn is_brief(&self) -> bool {
+        let says_more = self.trials.is_some() || self.stages.scale || !self.sweep.sweep.is_empty();
+        let says_which = !self.paths.tx.is_empty() || !self.paths.rx.is_empty() || self.hosts.peer.is_some();
+        !says_more && !says_which && bench::read_machine().cpu_model.contains(EMULATED_CPU)
+    }
 }
 
 /// What follows the ladder. Both stages run where all engines were asked for, at one thread a side and the maximum rate.

@@ -1,6 +1,6 @@
 //! `linerate divert`.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use divert::{Network, Per, Setting, parse_per};
@@ -101,9 +101,8 @@ pub(crate) struct DivertArgs {
     /// With --where user: a pcap file for packets that are kept
     #[arg(long, value_name = "FILE")]
     pub(crate) keep_to: Option<PathBuf>,
-    /// Serve metrics for Prometheus here, for example 127.0.0.1:9100
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) prometheus: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) view: super::ViewArgs,
     /// Seconds between lines
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Duration,

@@ -1,10 +1,13 @@
 //! `linerate ledger`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::interval::{parse_interval, parse_period};
+use super::{
+    ViewArgs,
+    interval::{parse_interval, parse_period},
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
@@ -29,15 +32,6 @@ pub(crate) struct LedgerArgs {
     /// Print one JSON document a line for every interval, and the whole time's as the last
     #[arg(long)]
     pub(crate) json_stream: bool,
-    /// Serve metrics for Prometheus at this port of loopback, or at ADDRESS:PORT
-    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
-    pub(crate) prometheus: Option<SocketAddr>,
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok(([127, 0, 0, 1], port).into());
-    }
-    text.parse()
-        .map_err(|_| format!("'{text}' is no address to listen on: write PORT, ADDRESS:PORT or [V6]:PORT"))
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
 }

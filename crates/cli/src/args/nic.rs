@@ -133,6 +133,8 @@ pub(crate) struct WatchArgs {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json_stream: bool,
+    #[command(flatten)]
+    pub(crate) view: super::ViewArgs,
 }
 
 #[derive(Debug, Args)]

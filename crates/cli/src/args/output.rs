@@ -38,6 +38,8 @@ pub(crate) struct OutputArgs {
     /// Seconds between progress lines and recorded intervals
     #[arg(long, value_name = "TIME", value_parser = super::interval::parse_interval)]
     pub(crate) interval: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) view: super::ViewArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -19,6 +19,7 @@ pub(crate) use steps::run as run_steps;
 
 use bench::{BenchPlan, run_ladder};
 use lab::Access;
+use measure::Run;
 use trial::{Diagnosis, HostPlan};
 
 use crate::{
@@ -68,6 +69,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     if args.profile && args.hosts.peer.is_none() {
         Diagnosis::start().map_err(|error| unprofiled(&error))?;
     }
+    if args.is_brief() {
+        eprintln!("note: {EMULATED}");
+    }
     let lab = &experiment::first_lab(&plan.points);
     let start = if plan.is_sweep() {
         opening("bench", origin(lab), &plan)
@@ -77,6 +81,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let trace = args.lab.rings.trace.as_deref();
     let experiment = Experiment { trace, ..Experiment::new(start, lab, access) };
     experiment.run(&args.output, args.load.max_loss, |start, earlier, progress| {
+        let noted = |mut run: Run| {
+            run.end.notes.extend(args.is_brief().then(|| EMULATED.to_owned()));
+            run
+        };
         run_ladder(&plan, start, earlier, progress)
+            .map(noted)
+            .map_err(|(run, error)| (Box::new(noted(*run)), error))
     })
 }
+
+/// Of a ladder that is shorter than elsewhere.
+const EMULATED: &str = "This machine is emulated (QEMU without KVM), where a trial takes seconds: one trial a pair, and neither \
+                        scaling nor the search for the rate without loss. --trials 3 runs all of it.";

@@ -2,29 +2,29 @@
 
 use std::{env, io};
 
-use divert::{
-    BpfError, Card, Diversion, DivertError, DivertPlan, Exclusions, Expression, FilterAt, RateLimit, Rule,
-    RuleError, RuleVerdict, Ruleset, Sets, Steer, Steering,
-};
-use session::{ControlSocket, MetricsPage};
+use divert::{Card, Diversion, DivertPlan, Exclusions, FilterAt, Ruleset, Steer, Steering};
+use session::ControlSocket;
 use sys::{cpu, signal};
 
 use crate::{
     args::{DivertArgs, DivertCommand, PlaceArg, QueueList, SteerArg},
     failure::{self, Failure},
-    output::{print_line, printed, state_folder},
+    live::Views,
+    output::{Form, print_line, printed, state_folder},
     service::ServiceManager,
 };
 
 mod ask;
 mod config;
+mod explain;
 mod offline;
 mod rules;
 mod serve;
 mod view;
 
 use config::ConfigFile;
-use rules::{expression, marked, one_rule, read_rules, read_sets};
+use explain::explain;
+use rules::ruleset;
 use serve::Service;
 
 pub(crate) fn run(args: &DivertArgs) -> Result<bool, Failure> {
@@ -50,8 +50,8 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
     }
     let control = ControlSocket::open(&session::runtime_folder(), ask::NAME)
         .map_err(|error| Failure::of(failure::Status::Refused, &error))?;
-    let metrics = args.prometheus.map(MetricsPage::open).transpose();
-    let metrics = metrics.map_err(|error| Failure::of(failure::Status::Refused, &error))?;
+    let form = if args.json { Form::Json } else { Form::Text };
+    let views = Views::open(&args.view, form)?;
     if args.rules.is_some() || config.is_some() {
         signal::catch_hangup().map_err(|error| Failure::of(failure::Status::Internal, &error))?;
     }
@@ -70,7 +70,7 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
         );
     }
     let is_json = args.json;
-    let service = Service { args, config, control, metrics, manager: ServiceManager::of_environment() };
+    let service = Service { args, config, control, views, manager: ServiceManager::of_environment() };
     let (last, is_gone) = service.run(diversion)?;
     if is_json {
         print_line(
@@ -161,96 +161,4 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
     }
     problems.extend(plan.problems(&card).iter().map(explain));
     Failure::all(problems).map_or(Ok((plan, card)), Err)
-}
-
-/// Which packets, and what to do with them: what SIGHUP reads again.
-fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
-    let mut problems = Vec::new();
-    let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
-    let selection = selection.unwrap_or_else(|failure| {
-        problems.push(failure);
-        None
-    });
-    let rules = rules(args).unwrap_or_else(|failure| {
-        problems.push(failure);
-        Vec::new()
-    });
-    let sets = read_sets(&args.sets).unwrap_or_else(|failure| {
-        problems.push(failure);
-        Sets::default()
-    });
-    Failure::all(problems).map_or(Ok(Ruleset { selection, rules, sets }), Err)
-}
-
-/// What the options say about packets that match.
-fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
-    if let Some(path) = &args.rules {
-        return read_rules(path);
-    }
-    if !args.rule.is_empty() {
-        let (rules, problems): (Vec<_>, Vec<_>) =
-            args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
-        let problems = problems.into_iter().filter_map(Result::err).collect();
-        return Failure::all(problems).map_or(Ok(rules.into_iter().flatten().collect()), Err);
-    }
-    if let Some(keep) = &args.keep {
-        let keep = expression("--keep", keep)?;
-        return Ok(vec![Rule::new(RuleVerdict::Pass, keep), Rule::new(RuleVerdict::Drop, Expression::all())]);
-    }
-    if let Some(drop) = &args.drop {
-        let drop = expression("--drop", drop)?;
-        let leaves_some = !drop.is_all();
-        let mut rules = vec![Rule::new(RuleVerdict::Drop, drop)];
-        rules.extend(leaves_some.then(|| Rule::new(RuleVerdict::Pass, Expression::all())));
-        return Ok(rules);
-    }
-    if let Some(rate) = args.limit {
-        let limit = RateLimit::new(rate, args.per.unwrap_or_default())
-            .map_err(|error| Failure::new(failure::Status::Usage, error))?;
-        return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
-    }
-    Err(Failure::new(failure::Status::Usage, "say what to do with matching packets").hint(
-        "add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE",
-    ))
-}
-
-fn explain(error: &DivertError) -> Failure {
-    use failure::Status::{Missing, Refused, Usage};
-    let status = match error {
-        DivertError::Rule(_)
-        | DivertError::NoQueue { .. }
-        | DivertError::Steered { .. }
-        | DivertError::ShadowLimits
-        | DivertError::ShadowSamples
-        | DivertError::ShadowKeeps => Usage,
-        DivertError::GenericReinjection { .. } | DivertError::Bpf(BpfError::MissingCapability { .. }) => {
-            Missing
-        }
-        _ => Refused,
-    };
-    let failure = Failure::of(status, error);
-    match error {
-        DivertError::Rule(RuleError::UnknownSet { set }) => failure.hint(format!("add --set {set}=FILE")),
-        DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
-        DivertError::Steered { .. } => failure.hint("restart the diversion to steer by the new rules"),
-        DivertError::ShadowLimits => failure.hint("leave --shadow away, or the rules with limit"),
-        DivertError::ShadowKeeps => failure.hint("add --reinject to --shadow --where user"),
-        DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
-        DivertError::Bpf(BpfError::MissingCapability { .. }) => {
-            failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
-        }
-        DivertError::Joins { interface } => {
-            let switch = format!("add --steer to have it off meanwhile, or: ethtool -K {interface} lro off");
-            failure.hint(switch)
-        }
-        DivertError::Card { source, .. } => super::nic::session_failure(source),
-        DivertError::Occupied { interface, program, .. }
-        | DivertError::Bpf(BpfError::InUse { interface, program, .. }) => failure.hint(match &program[..] {
-            "divert" => {
-                format!("it is a diversion's: linerate divert stop {interface} ends one of this user")
-            }
-            _ => format!("end what holds it, or take it off: ip link set dev {interface} xdp off"),
-        }),
-        _ => failure,
-    }
 }

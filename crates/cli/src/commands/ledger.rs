@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::view::{History, Phase, Snapshot};
 use filter::Filter;
 use ledger::{Drivers, DropReading, DropScope, DropWatch, FlowTally, MachineGrowth, MachineReading};
 use report::LedgerDocument;
-use session::MetricsPage;
 use sys::{
     cpu,
     cycles::{HardwareCounters, HardwareCounts, NoCounters},
@@ -20,12 +20,14 @@ use sys::{
 use trial::CpuLooks;
 
 mod document;
+mod live;
 mod view;
 
 use crate::{
     args::LedgerArgs,
     failure::{Failure, Status, in_words},
-    output::print_line,
+    live::Views,
+    output::{Form, print_line},
     screen::Screen,
 };
 use document::{About, Owners, document, with_cpus};
@@ -47,12 +49,12 @@ struct Watch<'a> {
 
 pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
     let mut watch = Watch::open(args)?;
-    let metrics = args.prometheus.map(MetricsPage::open).transpose();
-    let metrics = metrics.map_err(|error| Failure::of(Status::Refused, &error))?;
-    if let Some(metrics) = &metrics {
-        eprintln!("metrics at http://{}/metrics", metrics.address());
-    }
-    let mut screen = (!args.json && !args.json_stream).then(Screen::new).transpose()?;
+    let form = if args.json_stream { Form::JsonStream } else { Form::Text };
+    let mut views = Views::open(&args.view, form)?;
+    let run = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut history = History::default();
+    let is_text = !args.json && !args.json_stream;
+    let mut screen = (is_text && !args.view.plain && !views.has_screen()).then(Screen::new).transpose()?;
     let first = watch.read()?;
     let began = Instant::now();
     let mut before = (first.clone(), cpu::process_time());
@@ -74,14 +76,20 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
         let interval = with_cpus(watch.document(&last, spent), cpus_last, counted(counts_before));
         before = (now, cost);
         counts_before = counts;
-        if let Some(metrics) = &metrics {
-            metrics.publish(view::prometheus(&total));
+        if views.is_watched() {
+            let phase = if over { Phase::Ended } else { Phase::Running };
+            let now = live::snapshot(&interval, &total, &mut history);
+            views.publish(Snapshot { run: run.clone(), phase, ..now });
         }
         if args.json_stream {
             print_line(&interval.to_line("interval"))?;
         }
         if let Some(screen) = &mut screen {
             screen.draw(&view::screen(&interval, &total, screen.columns()))?;
+        } else if is_text && (args.view.plain || over) {
+            // What a screen showed goes with it; the last of it stays.
+            drop(over.then(|| std::mem::replace(&mut views, Views::none())));
+            print_line(&view::screen(&interval, &total, None))?;
         }
         if over {
             if args.json_stream {

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
     if let Some(path) = &args.from {
         return predict(args, path);
     }
+    Pipeline::refuse_views(&args.output)?;
     let mut scenario = Scenario::preset(&args.preset).map_err(|error| refuse(&error))?;
     for setting in &args.set {
         let (name, value) = split(setting)?;
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
 
 /// The RDR paper's experiment, every point, with the published figures beside the model's.
 pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
+    Pipeline::refuse_views(&args.output)?;
     if let Some(calls) = args.calls {
         return run_calls(model::Calls { calls, voice_bytes: args.voice_bytes }, args);
     }

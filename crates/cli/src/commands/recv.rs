@@ -17,10 +17,11 @@ use serde_json::json;
 use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
 use traffic::{
-    AfterReading, EngineError, ReceiverPlan, RxLayer, RxOptions, RxSpec, RxTraffic, StatisticsPlan,
-    TimeSource,
+    AfterReading, EngineError, ReceiverPlan, RxLayer, RxOptions, RxSnapshot, RxSpec, RxTraffic,
+    StatisticsPlan, TimeSource,
 };
 use trial::{ClockClaim, ClockSources, Diagnosis, Reception, ReceptionError, timed_reception};
+use view::{Seen, Table};
 
 use ask::CONTROL;
 use policy::PolicyPlan;
@@ -28,6 +29,7 @@ use policy::PolicyPlan;
 use crate::{
     args::{ClocksArg, Display, MeasureArgs, RecvArgs, StampArg},
     failure::{Failure, Status, in_words, os_error, unprofiled},
+    live::Live,
     output::{self, Form, Output},
     pipeline::{Ending, Pipeline},
     start::opening,
@@ -40,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const MOST_INTERVALS: usize = 100_000;
 /// Trials kept in the record: senders can make as many as they like.
 const MOST_TRIALS: usize = 256;
+
+/// Trials that views show.
+const MOST_ROWS: usize = 20;
 
 /// What a receiver was asked.
 #[derive(Debug, Clone, Serialize)]
@@ -104,7 +109,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     start.machine.interfaces = bench::receiving_interfaces(&plan.receiver);
     pipeline.begin(&start)?;
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
-    let outcome = serve(&mut reception, &plan, Terminal { form, control }, &mut run);
+    let mut live = pipeline.live(&run.start)?;
+    live.story.with(|snapshot| snapshot.worker_cpus.clone_from(&plan.cpus));
+    let outcome = serve(&mut reception, &plan, Terminal { form, control, live }, &mut run);
     let returns = reception.returns();
     let comparisons = reception.comparisons();
     let stopped = reception.stop();
@@ -155,9 +162,53 @@ fn write_end(run: &Run, display: Display, out: &mut dyn Write) -> io::Result<()>
 struct Terminal {
     form: Form,
     control: Option<ControlSocket>,
+    live: Live,
 }
 
 impl Terminal {
+    /// Shows the counters as they are.
+    fn show(&mut self, reception: &Reception, before: &mut (f64, RxSnapshot)) {
+        if !self.live.views.is_due() {
+            return;
+        }
+        let (now_s, tally) = (self.live.now_s(), reception.tally());
+        let pps = tally.packets.saturating_sub(before.1.packets) as f64 / (now_s - before.0).max(1e-9);
+        *before = (now_s, tally);
+        let seen = Seen {
+            delivered: Some(tally.packets),
+            rx_dropped: Some(tally.lost),
+            delivered_pps: pps,
+            ..Seen::default()
+        };
+        self.live.story.looks(seen, now_s);
+        self.live.show();
+    }
+
+    /// A sender's trial is done: a row of it.
+    fn add(&mut self, trial: &measure::Trial) {
+        self.live.story.adds(trial);
+        let count = report::words::count;
+        let row = vec![
+            trial.tx.label.clone(),
+            count(trial.sent),
+            count(trial.delivered),
+            format!("{} %", report::words::percent(trial.loss_ratio)),
+            report::words::rate(trial.delivered_pps),
+        ];
+        self.live.story.with(|snapshot| {
+            if snapshot.tables.is_empty() {
+                snapshot.tables.push(Table {
+                    title: "trials of senders".into(),
+                    columns: ["sender", "sent", "received", "lost", "rate"].map(str::to_owned).to_vec(),
+                    rows: Vec::new(),
+                });
+            }
+            let rows = &mut snapshot.tables[0].rows;
+            rows.insert(0, row);
+            rows.truncate(MOST_ROWS);
+        });
+    }
+
     /// Answers those who ask from other terminals; returns whether one of them wants it to stop.
     fn answer(&self, reception: &Reception, plan: &RecvPlan) -> bool {
         let mut shall_stop = false;
@@ -196,7 +247,7 @@ impl Terminal {
 fn serve(
     reception: &mut Reception,
     plan: &RecvPlan,
-    terminal: Terminal,
+    mut terminal: Terminal,
     run: &mut Run,
 ) -> Result<(), Failure> {
     let form = terminal.form;
@@ -205,6 +256,7 @@ fn serve(
     let mut due = began + interval;
     let mut idle = true;
     let mut left_out = 0;
+    let mut shown = (0.0, RxSnapshot::default());
     loop {
         thread::sleep(LOOK.min(interval));
         reception.tick();
@@ -214,6 +266,7 @@ fn serve(
                 trial.profile = reception.take_profile();
             }
             let Some(trial) = tell(event, form)? else { continue };
+            terminal.add(&trial);
             if run.end.trials.len() < MOST_TRIALS {
                 run.end.trials.push(*trial);
             } else {
@@ -231,7 +284,7 @@ fn serve(
             // One line of silence is enough.
             if !(idle && is_quiet) {
                 match form {
-                    Form::Text if plan.is_for_scripts => {}
+                    Form::Text if plan.is_for_scripts || terminal.live.views.has_screen() => {}
                     Form::Text => output::print_interval(&interval)?,
                     Form::JsonStream => output::print_event(report::Event::Interval(&interval))?,
                     Form::Json | Form::Iperf3 => {}
@@ -242,6 +295,7 @@ fn serve(
             }
             idle = is_quiet;
         }
+        terminal.show(reception, &mut shown);
         let is_told_to_stop = terminal.answer(reception, plan);
         let is_over = plan.duration_s.is_some_and(|seconds| began.elapsed().as_secs_f64() >= seconds);
         let is_served = plan.once && has_finished;
@@ -249,6 +303,7 @@ fn serve(
             break;
         }
     }
+    terminal.live.end();
     run.end.duration_s = began.elapsed().as_secs_f64();
     if left_out > 0 {
         run.end

@@ -10,7 +10,8 @@ use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use session::may_send_without_handshake;
 use sys::{clock, cpu, signal};
 use traffic::{Limit, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan};
-use trial::{GivenMacs, HostPlan, Wanted, run_host_trial, share_of_flows, tx_endpoint};
+use trial::{GivenMacs, HostPlan, Tick, Wanted, run_host_trial, share_of_flows, tx_endpoint};
+use view::{Ahead, Seen};
 use wire::{FrameSpec, PcapWriter, Template, Values};
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     output::Output,
     packets::{Packets, any_like, frames_between},
     pipeline::{Ending, Pipeline},
+    progress::seen,
     start::opening,
 };
 
@@ -39,12 +41,25 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
     start.machine.interfaces = bench::sending_interfaces(std::iter::once(&plan.sender));
     pipeline.begin(&start)?;
     let mut broken_output = None;
+    let mut live = pipeline.live(&start)?;
+    live.story.trial_begins(ahead(args, &plan), live.now_s());
     let trial = run_host_trial(
         &plan,
         1,
         || signal::caught() == 0,
-        |interval| broken_output = broken_output.take().or(pipeline.interval(interval).err()),
+        |tick, interval| {
+            live.story.looks(sent_so_far(tick, args.count), live.now_s());
+            live.show_when_due();
+            // On a screen, the record has them.
+            if let Some(interval) = interval.filter(|_| !live.views.has_screen()) {
+                broken_output = broken_output.take().or(pipeline.interval(interval).err());
+            }
+        },
     );
+    if let Ok(finished) = &trial {
+        live.story.trial_ends(&finished.trial, live.now_s());
+    }
+    live.end();
     let finished = trial.map_err(|error| unsent(&error))?;
     let broken_output = broken_output.or(pipeline.trial(&finished.trial).err());
     let failure = finished.error.as_ref().map(|error| unsent(error).with_status(Status::GoalMissed));
@@ -65,6 +80,29 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
         &run,
         Ending { failure: broken_output.or(failure), max_loss: args.load.max_loss, ..Ending::default() },
     )
+}
+
+/// The one trial as views show it.
+fn ahead(args: &SendArgs, plan: &HostPlan) -> Ahead {
+    let targets: Vec<String> = args.targets.iter().map(|target| target.0.to_string()).collect();
+    Ahead {
+        index: 0,
+        of: Some(1),
+        tx: plan.endpoint.label.clone(),
+        rx: targets.join(", "),
+        asked_pps: plan.sender.traffic.rate_pps,
+        worker_cpus: plan.cpus.clone(),
+        ..Ahead::default()
+    }
+}
+
+/// With a count, the count is what is done.
+fn sent_so_far(tick: Tick, count: Option<u64>) -> Seen {
+    let seen = seen(tick);
+    match count {
+        Some(count) => Seen { done_ratio: (seen.sent as f64 / count.max(1) as f64).min(1.0), ..seen },
+        None => seen,
+    }
 }
 
 /// Everything that can be wrong with the arguments, at once.

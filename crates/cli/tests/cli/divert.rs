@@ -234,7 +234,7 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
     let (_, shown, _) = running.ask(&["status"]);
     assert!(shown.contains("lab-rx in xdp, queue 0, 1") && shown.contains("arrived"), "{shown}");
 
-    let page = page(&lab, metrics, "linerate_divert_arrived_packets_total{interface=\"lab-rx\"} ");
+    let page = page(&lab, metrics, "linerate_divert_arrived_packets_total{run=");
     assert!(page.contains("number=\"1\",rule=\"drop udp dst port 9\""), "{page}");
 
     // A wrong file is told with its line, and changes nothing.

@@ -9,6 +9,7 @@ mod hosts;
 mod keys;
 mod lab;
 mod ledger;
+mod live;
 mod nic;
 mod outputs;
 mod pair;

@@ -281,30 +281,23 @@ fn what_the_senders_ring_has_no_room_for_is_named_at_the_sender() {
         return skip("NAPI threads by netlink need Linux 6.17");
     }
     let _receiver = receiver(&hosts, &ROOM);
-    // A socket whose buffer has no room for more than the ring would wait for it.
-    let ample = ["--send-buffer", "32000000"];
-    for (engine, place, more) in
-        [("xdp", "XDP redirect failed", &[][..]), ("udp", "peer's receive ring full", &ample)]
-    {
-        testing::repeat("the thread that empties the ring got a CPU in time", |_| {
-            let args = ["198.18.0.2", "--count", "20000", "--engine", engine, "--cpus", "0"];
-            let (_, run) = send(&hosts, &[&args, more].concat());
-            let trial = &run["end"]["trials"][0];
-            assert_eq!(
-                (&trial["sent"], &trial["ledger"]["unexplained"]),
-                (&20_000.into(), &0.into()),
-                "{trial:#}"
-            );
-            let lost = 20_000 - trial["delivered"].as_u64().unwrap();
-            if lost == 0 {
-                return Err(format!("{engine} lost nothing"));
-            }
-            assert_eq!(lines(trial), [is(place, "sender", lost)], "{engine}: {trial:#}");
-            assert_eq!(
-                (&trial["wire"]["left"], &trial["wire"]["seen"]),
-                (&(20_000 - lost).into(), &(20_000 - lost).into())
-            );
-            Ok(())
-        });
-    }
+    testing::repeat("the thread that empties the ring got a CPU in time", |_| {
+        let args = ["198.18.0.2", "--count", "20000", "--engine", "xdp", "--cpus", "0"];
+        let (_, run) = send(&hosts, &args);
+        let trial = &run["end"]["trials"][0];
+        assert_eq!(
+            (&trial["sent"], &trial["ledger"]["unexplained"]),
+            (&20_000.into(), &0.into()),
+            "{trial:#}"
+        );
+        let refused = 20_000 - trial["wire"]["left"].as_u64().unwrap();
+        if refused == 0 {
+            return Err("every packet found room".into());
+        }
+        // A starved switch may lose some of the others.
+        let at_the_sender = lines(trial).into_iter().filter(|(_, host, _)| host == "sender");
+        let expected = [is("XDP redirect failed", "sender", refused)];
+        assert_eq!(at_the_sender.collect::<Vec<_>>(), expected, "{trial:#}");
+        Ok(())
+    });
 }

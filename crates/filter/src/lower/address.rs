@@ -23,13 +23,10 @@ impl Lowering<'_> {
     /// Whether an address of the packet is in a set.
     fn set(&mut self, with: Qualifiers, name: &str, at: &Range<usize>) -> Result<Cond, FilterError> {
         if !self.has_sets {
-            return Err(FilterError::meaning(
-                at.clone(),
-                "there are no sets here: only rules of a diversion have them",
-            ));
+            return Err(FilterError::meaning(at.clone(), "sets are available only in rules of a diversion"));
         }
         if with.protocol.is_some() {
-            let error = FilterError::meaning(at.clone(), "a set takes no protocol before it");
+            let error = FilterError::meaning(at.clone(), "a set cannot have a protocol before it");
             return Err(error.hint(format!("write for example: ip and src set {name}")));
         }
         let mut is_in = |side| {
@@ -54,7 +51,7 @@ impl Lowering<'_> {
                 Some(IdKind::Set) => "set",
                 _ => "gateway",
             };
-            FilterError::meaning(at.clone(), format!("{what} is no {kind}"))
+            FilterError::meaning(at.clone(), format!("{what} is not a {kind}"))
         };
         match id {
             Id::Number(number) => self.number(with, *number, at),

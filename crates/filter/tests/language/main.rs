@@ -122,9 +122,9 @@ fn sets_are_asked_for_by_name_and_side() {
     assert!(both.matches_in(&frame, 0b11) && !both.matches_in(&frame, 0b01));
 
     let refused = |text: &str| Filter::compile_with_sets(text).unwrap_err().to_string();
-    assert_eq!(refused("ip src set bad"), "a set takes no protocol before it");
-    assert_eq!(refused("src set 7"), "a number is no set");
-    assert!(refused("set 192.0.2.1").contains("is no set"));
+    assert_eq!(refused("ip src set bad"), "a set cannot have a protocol before it");
+    assert_eq!(refused("src set 7"), "a number is not a set");
+    assert!(refused("set 192.0.2.1").contains("is not a set"));
     let elsewhere = Filter::compile("src set bad").unwrap_err().to_string();
-    assert_eq!(elsewhere, "there are no sets here: only rules of a diversion have them");
+    assert_eq!(elsewhere, "sets are available only in rules of a diversion");
 }

@@ -15,7 +15,6 @@ const MORE: &[&str] = &[
     "veth",
     "bridge",
     "8021q",
-    "bonding",
     "dummy",
     "macvlan",
     "igbvf",

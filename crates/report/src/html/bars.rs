@@ -4,9 +4,13 @@ use measure::Summary;
 
 use super::{
     page::{Page, value},
-    scale::per_cent,
+    scale::{Lengths, per_cent},
 };
-use crate::{escape::html, ladder::Rung, number::RateUnit};
+use crate::{
+    escape::html,
+    ladder::Rung,
+    number::{RateUnit, percent, rate},
+};
 
 /// A part of a stacked bar.
 pub(super) struct Part {
@@ -26,6 +30,10 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
         ("track", "sent, median"),
         ("whisker", "smallest to largest trial"),
     ]);
+    let lengths = Lengths::of(rates(rungs), most);
+    if let Some(from) = lengths.log_from() {
+        page.element("p", "note", &log_note(from));
+    }
     page.raw("<div class=\"bars\">\n");
     for rung in rungs {
         let (sent, delivered) = (&rung.pair.sent_pps, &rung.pair.delivered_pps);
@@ -39,12 +47,22 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
         ));
         let words = format!("delivered {}, {range}; sent {}", shown(delivered.median), shown(sent.median));
         page.open_svg("bar", &rung.name, &words);
-        page.raw(rect("track", 0.0, sent.median / most));
-        page.raw(rect("delivered", 0.0, delivered.median / most));
-        page.raw(whisker(delivered, most));
+        page.raw(rect("track", 0.0, lengths.length(sent.median)));
+        page.raw(rect("delivered", 0.0, lengths.length(delivered.median)));
+        page.raw(whisker(delivered, lengths));
         page.raw("</svg>\n");
     }
     page.raw("</div>\n");
+}
+
+/// Sent and delivered of all pairs, which decide about the axis.
+pub(super) fn rates(rungs: &[Rung]) -> impl Iterator<Item = f64> {
+    rungs.iter().flat_map(|rung| [rung.pair.sent_pps.median, rung.pair.delivered_pps.median])
+}
+
+/// What a reader of a logarithmic axis must know.
+pub(super) fn log_note(from_pps: f64) -> String {
+    format!("Logarithmic axis from {}: equal lengths are equal factors.", rate(from_pps))
 }
 
 /// Two bars one above the other, each with its class and length, 0..=1.
@@ -69,8 +87,8 @@ fn rect(class: &str, from: f64, to: f64) -> String {
     )
 }
 
-fn whisker(summary: &Summary, most: f64) -> String {
-    let (from, to) = (per_cent(summary.min / most), per_cent(summary.max / most));
+fn whisker(summary: &Summary, lengths: Lengths) -> String {
+    let (from, to) = (per_cent(lengths.length(summary.min)), per_cent(lengths.length(summary.max)));
     let line = |x1: &str, x2: &str, y1: &str, y2: &str| {
         format!("<line class=\"whisker\" x1=\"{x1}\" x2=\"{x2}\" y1=\"{y1}\" y2=\"{y2}\"/>")
     };
@@ -81,7 +99,13 @@ fn whisker(summary: &Summary, most: f64) -> String {
 pub(super) fn write_stack(label: &str, parts: &[Part], page: &mut Page) {
     let there = || parts.iter().filter(|part| part.share > 0.0);
     let words: Vec<String> = there().map(|part| format!("{} {}", part.name, part.words)).collect();
-    page.raw(format!("<p class=\"row\"><span>{}</span></p>", html(label)));
+    let arrived = parts.first().map_or(0.0, |part| part.share);
+    let lost =
+        if arrived >= 1.0 { "nothing lost".into() } else { format!("{} % lost", percent(1.0 - arrived)) };
+    page.raw(format!(
+        "<p class=\"row\"><span>{}</span><span class=\"of\"><b>{lost}</b></span></p>",
+        html(label)
+    ));
     page.open_svg("bar", label, &words.join(", "));
     let mut from = 0.0;
     for part in there() {

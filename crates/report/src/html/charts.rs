@@ -24,14 +24,16 @@ use crate::{
 const MOST_FLAMES: usize = 12;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
+/// Plots of results in sight; the others are folded.
+const IN_SIGHT: usize = 3;
 /// Points of a line over time; ticks are added up until there are no more.
 const MOST_TICKS: usize = 600;
 
 pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     let unit = RateUnit::of(rungs.iter().flat_map(|r| [r.pair.sent_pps.median, r.pair.delivered_pps.median]));
     let table = tables::ladder(rungs);
-    page.keep("ladder", || standalone::ladder(&table.title, rungs, unit));
     page.section("ladder", "What was sent and delivered", |page| {
+        page.keep("ladder", || standalone::ladder(&table.title, rungs, unit));
         page.figure(&table.title, &table, |page| bars::write_ladder(rungs, unit, page));
     });
 }
@@ -273,20 +275,37 @@ fn write_step(points: &[Point], page: &mut Page) {
     // A result that is always 0 has no shape.
     let is_told = |series: &[Series]| series.iter().flat_map(|s| &s.points).any(|point| point.1 != 0.0);
     let told = lines.filter(|(result, series)| *result != "trials" && is_told(series));
-    for (result, series) in told.take(MOST_PLOTS) {
+    let mut shown = 0;
+    let draw = |(result, series): (&String, Vec<Series>), page: &mut Page| {
         let all =
             |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>();
         let ends = series.iter().flat_map(|s| &s.ranges).flat_map(|(_, low, high)| [*low, *high]);
         let heights: Vec<f64> = all(|p| p.1).into_iter().chain(ends).collect();
         let chart = LineChart {
-            title: &format!("{result} against {x}"),
-            x: Axis::new(x, Scale::fitting(&all(|p| p.0)), number::tick),
-            y: Axis::new(result, Scale::linear(heights), number::tick),
+            title: &format!("{} against {}", points::in_words(result), points::in_words(x)),
+            x: Axis::new(&points::in_words(x), Scale::fitting(&all(|p| p.0)), number::tick),
+            y: Axis::new(&points::in_words(result), Scale::fitting(&heights), number::tick),
             series: &series,
             diagonal: None,
             interval: "95 % confidence interval of the mean",
         };
         page.figure(chart.title, &tables::points_of(points, &axes, result), |page| chart.write(page));
+    };
+    let (mut folded, told) = (Vec::new(), told.take(MOST_PLOTS));
+    for plot in told {
+        shown += 1;
+        if shown > IN_SIGHT {
+            folded.push(plot);
+        } else {
+            draw(plot, page);
+        }
+    }
+    if !folded.is_empty() {
+        let count = folded.len();
+        let plots = if count == 1 { "more plot" } else { "more plots" };
+        page.details(&format!("{count} {plots}"), |page| {
+            folded.into_iter().for_each(|plot| draw(plot, page))
+        });
     }
     if axes.results.len() > MOST_PLOTS {
         page.details("All results", |page| page.table(&table));

@@ -158,7 +158,7 @@ mod tests {
         write(&points, &mut page);
         let html = page.into_html();
         assert_eq!(html.matches("<figure>").count(), 1, "{html}");
-        for name in ["theory", "received, realloc", "derived from the paper's slope and -40 %, recycle"] {
+        for name in ["theory", "received, realloc", "derived from the paper&#39;s slope and -40 %, recycle"] {
             assert!(html.contains(&format!("{name}</li>")), "{name}: {html}");
         }
         assert!(html.contains("limit of the bus: from"), "far above, in words: {html}");

@@ -1,5 +1,7 @@
 //! The page under construction: text, tables, figures.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+
 use super::drawing::{self, Drawing};
 use crate::{escape::html, style::Tone, table::Table};
 
@@ -12,6 +14,8 @@ pub(super) struct Page {
     html: String,
     images: u32,
     drawings: Vec<Drawing>,
+    /// The image of the chart that is being written.
+    fresh: Option<String>,
     sections: Vec<String>,
     /// The step of a scenario that is being written.
     step: Option<String>,
@@ -40,7 +44,9 @@ impl Page {
         };
         let again = self.drawings.iter().filter(is_again).count();
         let name = if again == 0 { name } else { format!("{name}-{}", again + 1) };
-        self.drawings.push(Drawing { name, svg: draw() });
+        let svg = draw();
+        self.fresh = Some(svg.clone());
+        self.drawings.push(Drawing { name, svg });
     }
 
     /// The following content belongs to this step.
@@ -63,6 +69,7 @@ impl Page {
 
     /// A section with its heading.
     pub(super) fn section(&mut self, id: &str, title: &str, body: impl FnOnce(&mut Self)) {
+        self.fresh = None;
         // A search and its other tests have sections of the same kind.
         let again = self.sections.iter().filter(|known| *known == id).count();
         self.sections.push(id.to_owned());
@@ -78,6 +85,22 @@ impl Page {
         self.element("figcaption", "", caption);
         chart(self);
         self.details("Table", |page| page.table(table));
+        let name = drawing::name(caption);
+        let links = [
+            (table.rows() > 0).then(|| ("CSV", "text/csv", "csv", table.to_csv())),
+            self.fresh.take().map(|svg| ("SVG", "image/svg+xml", "svg", svg)),
+        ];
+        if links.iter().any(Option::is_some) {
+            self.raw("<p class=\"download\">Download:");
+            for (words, kind, ending, content) in links.into_iter().flatten() {
+                let content = STANDARD.encode(content);
+                self.raw(format!(
+                    " <a download=\"{}.{ending}\" href=\"data:{kind};base64,{content}\">{words}</a>",
+                    html(&name)
+                ));
+            }
+            self.raw("</p>\n");
+        }
         self.raw("</figure>\n");
     }
 

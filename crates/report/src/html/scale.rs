@@ -8,7 +8,38 @@ pub(super) enum Scale {
 }
 
 /// Spans of more than this factor use a logarithmic axis.
-const LOG_FROM: f64 = 50.0;
+const LOG_FROM: f64 = 20.0;
+
+/// Lengths of bars, 0..=1: from 0, or by logarithm from a decade below the least value where values are far apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Lengths {
+    most: f64,
+    log_from: Option<f64>,
+}
+
+impl Lengths {
+    /// For bars of these values, and marks up to `most`.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>, most: f64) -> Self {
+        let (least, greatest) = bounds(values.into_iter().filter(|value| *value > 0.0));
+        let is_far = least <= greatest && greatest / least > LOG_FROM;
+        let most = most.max(if greatest.is_finite() { greatest } else { 1.0 });
+        Self { most, log_from: is_far.then(|| 10f64.powf((least / 1.5).log10().floor())) }
+    }
+
+    /// The length of a bar.
+    pub(super) fn length(self, value: f64) -> f64 {
+        match self.log_from {
+            Some(from) if value > from => (value / from).ln() / (self.most / from).ln(),
+            Some(_) => 0.0,
+            None => value / self.most,
+        }
+    }
+
+    /// Where a logarithmic axis begins.
+    pub(super) fn log_from(self) -> Option<f64> {
+        self.log_from
+    }
+}
 
 impl Scale {
     /// From 0 (or the least negative value) to a round value above all.

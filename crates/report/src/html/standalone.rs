@@ -2,7 +2,11 @@
 
 use measure::Instructions;
 
-use super::{axes::LineChart, scale::per_cent};
+use super::{
+    axes::LineChart,
+    bars,
+    scale::{Lengths, per_cent},
+};
 use crate::{escape::html, ladder::Rung, number::RateUnit};
 
 const WIDTH: f64 = 760.0;
@@ -105,6 +109,7 @@ pub(super) fn lines(chart: &LineChart) -> String {
 /// The ladder: delivered in front of sent, with the smallest and the largest trial.
 pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     let most = rungs.iter().flat_map(|r| [r.pair.sent_pps.max, r.pair.delivered_pps.max]).fold(1.0, f64::max);
+    let lengths = Lengths::of(bars::rates(rungs), most);
     let step = 38.0;
     let shown = |pps: f64| format!("{} {}", unit.figure(pps), unit.name());
     let words: Vec<String> = rungs
@@ -113,7 +118,8 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         .collect();
     let mut svg = open(title, &words.join(", "), TOP + step * rungs.len() as f64 + 16.0);
     let about = "dark: delivered, median; light: sent; line: smallest to largest trial";
-    svg += &text("soft", "start", (16.0, 44.0), about);
+    let note = lengths.log_from().map(|from| format!("; {}", bars::log_note(from))).unwrap_or_default();
+    svg += &text("soft", "start", (16.0, 44.0), &format!("{about}{note}"));
     for (at, rung) in rungs.iter().enumerate() {
         let (sent, delivered) = (&rung.pair.sent_pps, &rung.pair.delivered_pps);
         let y = TOP + step * at as f64;
@@ -122,9 +128,12 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         svg += &text("", "end", (WIDTH - 16.0, y + 12.0), &figures);
         svg += &format!("<svg x=\"16\" y=\"{:.1}\" width=\"{}\" height=\"12\">", y + 17.0, WIDTH - 32.0);
         for (class, pps) in [("track", sent.median), ("bar s0", delivered.median)] {
-            svg += &format!("<rect class=\"{class}\" width=\"{}\" height=\"100%\"/>", per_cent(pps / most));
+            svg += &format!(
+                "<rect class=\"{class}\" width=\"{}\" height=\"100%\"/>",
+                per_cent(lengths.length(pps))
+            );
         }
-        let (from, to) = (per_cent(delivered.min / most), per_cent(delivered.max / most));
+        let (from, to) = (per_cent(lengths.length(delivered.min)), per_cent(lengths.length(delivered.max)));
         svg += &format!("<line class=\"whisker\" x1=\"{from}\" x2=\"{to}\" y1=\"50%\" y2=\"50%\"/></svg>\n");
     }
     svg + "</svg>\n"

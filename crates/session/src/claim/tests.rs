@@ -4,6 +4,7 @@ use measure::{Cost, Endpoint, Histogram, LedgerLine};
 use serde_json::json;
 
 use super::*;
+use crate::message::WireReport;
 
 fn report() -> Report {
     Report {
@@ -120,6 +121,18 @@ fn the_sender_says_what_was_lost_on_its_host_and_on_the_way() {
     lines.extend(report().lines);
     trial.ledger = Ledger::close(100, 90, lines);
     assert_eq!(check(trial.clone()), Ok(trial));
+}
+
+#[test]
+fn what_the_receiver_named_and_its_interface_counted_too_is_in_the_ledger_once() {
+    let named = LedgerLine::at(Place::XdpDrop, 7, "drop reason").on(HostSide::Receiver);
+    let counted = LedgerLine::at(Place::XdpDrop, 3, "rx_queue_0_xdp_drops +90").on(HostSide::Receiver);
+    let wire = WireReport { of_all_traffic: vec![counted.clone()], ..WireReport::default() };
+    let report = Report { lines: vec![named.clone()], wire: Some(wire), ..report() };
+    let mut trial = honest();
+    trial.ledger = Ledger::close(100, 90, vec![counted, named]);
+    let known = Known { sent: 100, report: &report, lasted: Duration::from_secs(3), reflects: false };
+    assert_eq!(checked(trial.clone(), &known).unwrap().ledger, trial.ledger);
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
             let skewed = Skewed { ahead_ns, drift_ppm, since_ns: clock::monotonic_ns(), kept: None };
             let clock: Arc<dyn HostClock> = Arc::new(skewed);
             let sent =
-                lab.tx().run(|| run_host_trial_by(&clock, &plan, 1, || true, |_| ())).unwrap().unwrap();
+                lab.tx().run(|| run_host_trial_by(&clock, &plan, 1, || true, |_, _| ())).unwrap().unwrap();
             let clocks = sent.trial.clocks.clone().expect("the receiver times packets");
             let comparisons = reception.comparisons();
             assert_eq!(comparisons, std::slice::from_ref(&clocks), "both ends know the same");

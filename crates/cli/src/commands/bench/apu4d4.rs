@@ -41,7 +41,9 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
     let mut trials: Vec<Trial> = Vec::new();
     let mut broken_output = None;
     let began = Instant::now();
+    let mut live = pipeline.live(&start)?;
     let outcome = run_apu4d4(&plan, |row, trial| {
+        live.row(row.step.name, trial, (rows.len() as u32, APU4D4.len() as u32));
         if form == Form::Text {
             let mut out = io::stdout().lock();
             let head = if rows.is_empty() { write_head(&mut out) } else { Ok(()) };
@@ -51,6 +53,7 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
         trials.push(trial.clone());
         broken_output.is_none() && signal::caught() == 0
     });
+    live.end();
     let mut end = End {
         duration_s: began.elapsed().as_secs_f64(),
         interrupted: rows.len() < APU4D4.len(),

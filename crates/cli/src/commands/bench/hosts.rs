@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, thread, time::Instant};
 use measure::{End, Origin, PairSummary, Run, SCHEMA, Skipped, Trial};
 use serde::Serialize;
 use session::{Key, SessionError};
-use sys::{capability::Capability, clock, signal};
+use sys::{capability::Capability, clock, rtnetlink::RouteSocket, signal};
 use traffic::{
     Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan, engines,
 };
@@ -13,6 +13,7 @@ use trial::{
     BackPlan, GivenMacs, HostPlan, HostTrialError, Wanted, run_back_trial, run_host_trial, share_of_flows,
     tx_endpoint,
 };
+use view::Ahead;
 
 use crate::{
     args::BenchArgs,
@@ -38,18 +39,20 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let began = Instant::now();
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     run.end.skipped = skipped;
-    let turns = (1..=args.trials).flat_map(|number| ladder.iter().map(move |plan| (number, plan)));
+    let turns = (1..=args.trials()).flat_map(|number| ladder.iter().map(move |plan| (number, plan)));
     let mut failure = None;
     let mut first_refusal = None;
     let mut missing = Missing::default();
     let mut index = 0;
+    let mut progress = pipeline.progress(&run.start, None)?;
     for (turn, (number, plan)) in turns.enumerate() {
         if missing.has(plan) {
             continue;
         }
-        eprintln!("trial {}/{}  {}", turn + 1, args.trials as usize * ladder.len(), label(plan));
-        match run_host_trial(plan, number, || signal::caught() == 0, |_| ()) {
+        progress.begins(ahead(plan, turn as u32, args.trials() * ladder.len() as u32));
+        match run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick)) {
             Ok(mut finished) => {
+                progress.ends(&finished.trial);
                 name_direction(args, &mut finished.trial, OUT);
                 finished.intervals.iter_mut().for_each(|interval| interval.trial = index);
                 index += 1;
@@ -95,6 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
             break;
         }
     }
+    progress.finish()?;
     run.end.pairs = PairSummary::of(&run.end.trials);
     run.end.duration_s = began.elapsed().as_secs_f64();
     if run.end.trials.is_empty() {
@@ -127,7 +131,7 @@ fn back(plan: &HostPlan, number: u32) -> Option<Outcomes> {
 fn at_once(plan: &HostPlan, number: u32) -> Option<Outcomes> {
     let (out, back) = thread::scope(|scope| {
         let back = scope.spawn(|| receive_back(plan, number, BACK_AT_ONCE));
-        let out = run_host_trial(plan, number, || signal::caught() == 0, |_| ());
+        let out = run_host_trial(plan, number, || signal::caught() == 0, |_, _| ());
         (out, back.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let out = out.map_err(|error| unsent(&error)).and_then(|run| match run.error {
@@ -166,6 +170,20 @@ fn receive_back(plan: &HostPlan, number: u32, direction: &str) -> Result<Trial, 
     trial
         .map(|trial| directed(trial, number, direction))
         .map_err(|error| Failure::new(Status::Refused, in_words(&error)))
+}
+
+/// A trial as views show it.
+fn ahead(plan: &HostPlan, index: u32, of: u32) -> Ahead {
+    let receiver = plan.receiver.as_ref().map_or("the receiver", |wanted| wanted.engine.as_str());
+    Ahead {
+        index,
+        of: Some(of),
+        tx: plan.endpoint.label.clone(),
+        rx: receiver.to_owned(),
+        asked_pps: plan.sender.traffic.rate_pps,
+        worker_cpus: plan.cpus.clone(),
+        ..Ahead::default()
+    }
 }
 
 fn label(plan: &HostPlan) -> String {
@@ -230,6 +248,12 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
             .hint("linerate bench --tx tcp --rx tcp measures streams")
     }));
     let key = read_key(args.hosts.key.as_deref(), &mut problems);
+    let link = |name| RouteSocket::open().and_then(|mut route| route.link_by_name(name));
+    problems.extend(
+        args.hosts.interface.as_deref().and_then(|name| link(name).err()).map(|error| {
+            Failure::of(Status::Refused, &error).hint("ip link lists the interfaces of this host")
+        }),
+    );
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }

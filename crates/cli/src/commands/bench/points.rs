@@ -53,7 +53,7 @@ struct Combination {
 
 /// The plan of `linerate bench`: one point, or those of its sweeps.
 pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Failure> {
-    let (trials, seed) = (args.trials, args.packets.seed);
+    let (trials, seed) = (args.trials(), args.packets.seed);
     let mut points = points(&args.sweep, &["bench"], |cli| match (cli, &args.sweep.sweep[..]) {
         (None, _) => plan(&args.asked(), access),
         (Some(cli), _) => match &cli.command {
@@ -61,7 +61,9 @@ pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Fail
             _ => plan(&args.asked(), access),
         },
     })?;
-    if let [only] = &mut points[..] {
+    if let [only] = &mut points[..]
+        && !args.is_brief()
+    {
         stages::plan(args, only)?;
     }
     Ok(SweepPlan { points, trials, seed })
@@ -204,7 +206,7 @@ impl BenchArgs {
             rate: self.load.rate,
             duration: self.duration,
             omit: self.omit,
-            trials: self.trials,
+            trials: self.trials(),
             stats: self.stats,
             stamp: self.stamp,
             profile: self.profile,

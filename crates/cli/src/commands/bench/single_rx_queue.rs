@@ -42,9 +42,12 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
     let mut end = End::default();
     let mut broken_output = None;
     let began = Instant::now();
+    let mut live = pipeline.live(&start)?;
     let outcome = run_single_rx_queue(&plan, |event| {
         match event {
             SingleRxQueueEvent::Row(row, trial) => {
+                let name = format!("{}, {}", load_words(row.load), row.filter);
+                live.row(&name, trial, (rows.len() as u32, SINGLE_RX_QUEUE.len() as u32));
                 if form == Form::Text {
                     let mut out = io::stdout().lock();
                     let head = if rows.is_empty() { write_head(&mut out) } else { Ok(()) };
@@ -59,6 +62,7 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
         }
         broken_output.is_none() && signal::caught() == 0
     });
+    live.end();
     end.duration_s = began.elapsed().as_secs_f64();
     end.pairs = PairSummary::of(&end.trials);
     end.points = rows.iter().map(SingleRxQueueRow::point).collect();

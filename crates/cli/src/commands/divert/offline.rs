@@ -10,7 +10,7 @@ use serde_json::json;
 use wire::PcapReader;
 
 use super::{
-    explain,
+    explain::explain,
     rules::{expression, read_rules, read_sets},
 };
 use crate::{

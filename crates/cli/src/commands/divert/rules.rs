@@ -5,9 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divert::{Expression, NetworkSet, Rule, RuleError, Sets, parse_rules};
+use divert::{Expression, NetworkSet, RateLimit, Rule, RuleError, RuleVerdict, Ruleset, Sets, parse_rules};
 
-use crate::failure::{Failure, Status, in_words};
+use crate::{
+    args::DivertArgs,
+    failure::{Failure, Status, in_words},
+};
 
 /// An expression of the command line.
 pub(super) fn expression(option: &str, text: &str) -> Result<Expression, Failure> {
@@ -17,8 +20,59 @@ pub(super) fn expression(option: &str, text: &str) -> Result<Expression, Failure
     })
 }
 
+/// Which packets, and what to do with them: what SIGHUP reads again.
+pub(super) fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
+    let mut problems = Vec::new();
+    let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
+    let selection = selection.unwrap_or_else(|failure| {
+        problems.push(failure);
+        None
+    });
+    let rules = rules(args).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Vec::new()
+    });
+    let sets = read_sets(&args.sets).unwrap_or_else(|failure| {
+        problems.push(failure);
+        Sets::default()
+    });
+    Failure::all(problems).map_or(Ok(Ruleset { selection, rules, sets }), Err)
+}
+
+/// What the options say about packets that match.
+fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
+    if let Some(path) = &args.rules {
+        return read_rules(path);
+    }
+    if !args.rule.is_empty() {
+        let (rules, problems): (Vec<_>, Vec<_>) =
+            args.rule.iter().map(|text| one_rule(text)).partition(Result::is_ok);
+        let problems = problems.into_iter().filter_map(Result::err).collect();
+        return Failure::all(problems).map_or(Ok(rules.into_iter().flatten().collect()), Err);
+    }
+    if let Some(keep) = &args.keep {
+        let keep = expression("--keep", keep)?;
+        return Ok(vec![Rule::new(RuleVerdict::Pass, keep), Rule::new(RuleVerdict::Drop, Expression::all())]);
+    }
+    if let Some(drop) = &args.drop {
+        let drop = expression("--drop", drop)?;
+        let leaves_some = !drop.is_all();
+        let mut rules = vec![Rule::new(RuleVerdict::Drop, drop)];
+        rules.extend(leaves_some.then(|| Rule::new(RuleVerdict::Pass, Expression::all())));
+        return Ok(rules);
+    }
+    if let Some(rate) = args.limit {
+        let limit = RateLimit::new(rate, args.per.unwrap_or_default())
+            .map_err(|error| Failure::new(Status::Usage, error))?;
+        return Ok(vec![Rule { limit: Some(limit), ..Rule::new(RuleVerdict::Pass, Expression::all()) }]);
+    }
+    Err(Failure::new(Status::Usage, "say what to do with matching packets").hint(
+        "add --keep EXPR, --drop EXPR (all for every packet), --limit RATE, --rule RULE or --rules FILE",
+    ))
+}
+
 /// A rule of the command line.
-pub(super) fn one_rule(text: &str) -> Result<Rule, Failure> {
+fn one_rule(text: &str) -> Result<Rule, Failure> {
     text.parse().map_err(|error: RuleError| {
         let failure = Failure::new(Status::Usage, format!("rule '{text}': {}", in_words(&error)));
         marked(&error).into_iter().fold(failure, Failure::hint)

@@ -8,15 +8,17 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use ::view::{History, Phase, Snapshot};
 use divert::{BEAT, Diversion, DivertError, Prepared, Status};
 use serde_json::json;
-use session::{ControlRequest, ControlSocket, MetricsPage};
+use session::{ControlRequest, ControlSocket};
 use sys::signal;
 
-use super::{config::ConfigFile, explain, ruleset, view};
+use super::{config::ConfigFile, explain::explain, rules::ruleset, view};
 use crate::{
     args::DivertArgs,
     failure::{self, Failure, in_words},
+    live::Views,
     output::print_line,
     service::ServiceManager,
 };
@@ -30,7 +32,7 @@ pub(super) struct Service {
     /// Where the arguments come from, with `--config`.
     pub(super) config: Option<ConfigFile>,
     pub(super) control: ControlSocket,
-    pub(super) metrics: Option<MetricsPage>,
+    pub(super) views: Views,
     pub(super) manager: ServiceManager,
 }
 
@@ -47,6 +49,8 @@ impl Service {
         let mut stops: Vec<ControlRequest> = Vec::new();
         let mut reading: Option<Receiver<Result<Again, Failure>>> = None;
         let (mut is_gone, mut asked) = (false, false);
+        let run = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut history = History::default();
         self.manager.ready(&format!("diverting {}", report::diversion_queues(&before)));
         loop {
             diversion.beat().map_err(|error| explain(&error))?;
@@ -79,11 +83,12 @@ impl Service {
             if printed_at.elapsed() >= self.args.interval {
                 printed_at = Instant::now();
                 let now = diversion.status().map_err(|error| explain(&error))?;
-                if !self.args.json {
+                if !self.args.json && !self.views.has_screen() {
                     print_line(&report::diversion_interval(&before, &now))?;
                 }
-                if let Some(metrics) = &self.metrics {
-                    metrics.publish(view::prometheus(&now));
+                if self.views.is_watched() {
+                    let seen = view::snapshot(&before, &now, &mut history);
+                    self.views.publish(Snapshot { run: run.clone(), ..seen });
                 }
                 before = now;
             }
@@ -91,6 +96,10 @@ impl Service {
             if is_over || is_gone || !stops.is_empty() || signal::caught() > 0 {
                 self.manager.stopping();
                 let last = diversion.finish().map_err(|error| explain(&error))?;
+                if self.views.is_watched() {
+                    let seen = view::snapshot(&before, &last, &mut history);
+                    self.views.publish(Snapshot { run: run.clone(), phase: Phase::Ended, ..seen });
+                }
                 // Requests to stop are answered when all is undone.
                 stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
                 return Ok((last, is_gone));

@@ -1,4 +1,4 @@
-//! A ledger of a live machine as one screen, and as metrics.
+//! A ledger of a live machine as a block of text.
 
 use std::fmt::Write;
 
@@ -220,90 +220,6 @@ fn words(reason: &DropReason) -> String {
         (None, None) => {}
     }
     text
-}
-
-/// Totals since the start in the OpenMetrics text format.
-pub(super) fn prometheus(total: &LedgerDocument) -> String {
-    let mut text = String::new();
-    write_prometheus(total, &mut text).expect("a string takes everything");
-    text
-}
-
-fn write_prometheus(total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "# TYPE linerate_lost_packets counter")?;
-    writeln!(out, "# HELP linerate_lost_packets Packets lost by place; see docs/ledger.md.")?;
-    for line in &total.lines {
-        let line = &line.line;
-        let place = line.place.known().map_or(line.place.as_str(), |place| place.id());
-        writeln!(out, "linerate_lost_packets_total{{place=\"{}\"}} {}", escaped(place), line.packets)?;
-    }
-    writeln!(out, "# TYPE linerate_dropped_packets counter")?;
-    writeln!(
-        out,
-        "# HELP linerate_dropped_packets Packets that the kernel dropped, by its reason and function."
-    )?;
-    for reason in total.reasons.iter().flatten() {
-        writeln!(
-            out,
-            "linerate_dropped_packets_total{{reason=\"{}\",function=\"{}\"}} {}",
-            escaped(&reason.reason),
-            escaped(&reason.function),
-            reason.packets
-        )?;
-    }
-    let mut counter = |name: &str, help: &str, value: f64| {
-        writeln!(
-            out,
-            "# TYPE linerate_{name} counter\n# HELP linerate_{name} {help}\nlinerate_{name}_total {value}"
-        )
-    };
-    counter("received_packets", "Frames that the interfaces received.", total.rx_packets as f64)?;
-    counter("sent_packets", "Frames that the interfaces sent.", total.tx_packets as f64)?;
-    counter("ledger_events_lost", "Drops that are in no reason's count.", total.cost.events_lost as f64)?;
-    let seconds = |ratio: f64| ratio * total.duration_s;
-    write_cpu_metrics(total, out)?;
-    let mut counter = |name: &str, help: &str, value: f64| {
-        writeln!(
-            out,
-            "# TYPE linerate_{name} counter\n# HELP linerate_{name} {help}\nlinerate_{name}_total {value}"
-        )
-    };
-    counter(
-        "ledger_process_cpu_seconds",
-        "CPU time of the watching process.",
-        seconds(total.cost.process_cpu_ratio),
-    )?;
-    counter(
-        "ledger_program_cpu_seconds",
-        "CPU time of the program in the kernel.",
-        seconds(total.cost.program_cpu_ratio),
-    )?;
-    writeln!(out, "# EOF")
-}
-
-fn write_cpu_metrics(total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "# TYPE linerate_cpu_seconds counter")?;
-    writeln!(out, "# HELP linerate_cpu_seconds Time of each CPU by what it did.")?;
-    for cpu in &total.cpus {
-        let modes = [
-            ("user", cpu.user_ratio),
-            ("system", cpu.system_ratio),
-            ("irq", cpu.irq_ratio),
-            ("softirq", cpu.softirq_ratio),
-            ("steal", cpu.steal_ratio),
-            ("idle", cpu.idle_ratio),
-        ];
-        for (mode, ratio) in modes {
-            let seconds = ratio * total.duration_s;
-            writeln!(out, "linerate_cpu_seconds_total{{cpu=\"{}\",mode=\"{mode}\"}} {seconds}", cpu.cpu)?;
-        }
-    }
-    Ok(())
-}
-
-/// A label's value, in quotes: as OpenMetrics writes it.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

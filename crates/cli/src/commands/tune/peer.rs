@@ -1,5 +1,7 @@
 //! Trials towards a receiver on another host.
 
+use std::cell::Cell;
+
 use bench::{Ask, Bed, Combination, Refusal};
 use sys::signal;
 use trial::{HostTrialError, Tick, TrialRun, run_host_trial};
@@ -29,9 +31,9 @@ impl Bed for PeerBed<'_> {
         let mut plan = self.words.host_plan(at).map_err(|failure| Refusal::Unusable(failure.words()))?;
         plan.sender.traffic.rate_pps = ask.rate_pps;
         plan.profile = ask.profile;
-        let (mut goes_on, begins) = (true, Tick { done_ratio: 0.0, sent_pps: 0.0, delivered_pps: 0.0 });
-        goes_on &= tick(begins);
-        run_host_trial(&plan, ask.number, || goes_on && signal::caught() == 0, |_| ())
+        let goes_on = Cell::new(tick(Tick::default()));
+        let go_on = || goes_on.get() && signal::caught() == 0;
+        run_host_trial(&plan, ask.number, go_on, |now, _| goes_on.set(goes_on.get() & tick(now)))
             .map_err(Refusal::Broken)
     }
 

@@ -1,0 +1,152 @@
+//! The live views of a running command: the terminal's screen, the web page and the metrics, as far as they were asked for.
+
+use std::{
+    io::{self, IsTerminal},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use measure::{Start, Trial};
+use view::{Ahead, Hub, Screen, Snapshot, Story, Web, WebPlan};
+
+use crate::{
+    args::ViewArgs,
+    failure::{Failure, Status},
+    output::Form,
+};
+
+/// Time between two snapshots.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The views that are on. Dropped, the terminal is as it was.
+pub(crate) struct Views {
+    hub: Arc<Hub>,
+    // Dropped in this order: browsers get the last snapshot while the terminal is given back.
+    screen: Option<Screen>,
+    servers: Vec<Web>,
+    published: Option<Instant>,
+}
+
+impl Views {
+    /// Turns on what was asked for; a screen where standard error is a terminal that can have one, unless `form` is a
+    /// stream on the same terminal.
+    pub(crate) fn open(args: &ViewArgs, form: Form) -> Result<Self, Failure> {
+        let hub = Hub::new();
+        let plans = [
+            args.web.map(|address| WebPlan { address, clients: args.web_clients, metrics_only: false }),
+            args.prometheus.map(|address| WebPlan { address, clients: args.web_clients, metrics_only: true }),
+        ];
+        let servers = plans.into_iter().flatten().map(|plan| Web::open(plan, &hub));
+        let servers: Vec<Web> = servers.collect::<Result<_, _>>().map_err(|error| {
+            Failure::of(Status::Refused, &error).hint("give another address, or port 0 for a free one")
+        })?;
+        for (server, plan) in servers.iter().zip(plans.into_iter().flatten()) {
+            let what = if plan.metrics_only { "metrics" } else { "live page" };
+            eprintln!("{what} at {}", server.url());
+            if !plan.metrics_only && !plan.address.ip().is_loopback() {
+                eprintln!("note: the page is not encrypted: whoever sees its address on the way can read it");
+            }
+        }
+        let fits = io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+            && !(form == Form::JsonStream && io::stdout().is_terminal());
+        // Where there is no terminal to take, lines do.
+        let screen = (fits && !args.plain).then(|| Screen::open(&hub).ok()).flatten();
+        Ok(Self { hub, screen, servers, published: None })
+    }
+
+    /// No views.
+    pub(crate) fn none() -> Self {
+        Self { hub: Hub::new(), screen: None, servers: Vec::new(), published: None }
+    }
+
+    /// Whether the terminal is a screen, so that lines are not seen before its end.
+    pub(crate) fn has_screen(&self) -> bool {
+        self.screen.is_some()
+    }
+
+    /// Whether somebody looks and the last snapshot is old enough.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_watched() && self.published.is_none_or(|at| at.elapsed() >= STEP)
+    }
+
+    /// Whether there is a view at all.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.screen.is_some() || !self.servers.is_empty()
+    }
+
+    /// Shows a snapshot.
+    pub(crate) fn publish(&mut self, snapshot: Snapshot) {
+        if self.is_watched() {
+            self.published = Some(Instant::now());
+            self.hub.publish(snapshot);
+        }
+    }
+}
+
+/// The views of a run, and its story.
+pub(crate) struct Live {
+    pub(crate) views: Views,
+    pub(crate) story: Story,
+    began: Instant,
+}
+
+impl Live {
+    /// Of a run that begins.
+    pub(crate) fn open(args: &ViewArgs, form: Form, start: &Start) -> Result<Self, Failure> {
+        let mut live =
+            Self { views: Views::open(args, form)?, story: Story::new(start, 0.0), began: Instant::now() };
+        live.show();
+        Ok(live)
+    }
+
+    /// Seconds since the run began.
+    pub(crate) fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Shows the story as it is, whenever the last time was.
+    pub(crate) fn show(&mut self) {
+        if self.views.is_watched() {
+            let snapshot = self.story.snapshot(self.now_s());
+            self.views.publish(snapshot);
+        }
+    }
+
+    /// Shows the story when it is time to.
+    pub(crate) fn show_when_due(&mut self) {
+        if self.views.is_due() {
+            self.show();
+        }
+    }
+
+    /// Shows the story at a moment of its own time.
+    pub(crate) fn play(&mut self, at_s: f64, at_once: bool) {
+        if self.views.is_due() || (at_once && self.views.is_watched()) {
+            let snapshot = self.story.snapshot(at_s);
+            self.views.publish(snapshot);
+        }
+    }
+
+    /// A row of an experiment that is told when it is done: its name and trial, and how many of how many it is.
+    pub(crate) fn row(&mut self, name: &str, trial: &Trial, (index, of): (u32, u32)) {
+        let ahead = Ahead {
+            index,
+            of: Some(of),
+            tx: trial.tx.label.clone(),
+            rx: trial.rx.label.clone(),
+            what: name.into(),
+            asked_pps: trial.asked_pps,
+            worker_cpus: Vec::new(),
+        };
+        self.story.trial_begins(ahead, self.now_s());
+        self.story.trial_ends(trial, self.now_s());
+        self.show();
+    }
+
+    /// The last words, and the end of the views.
+    pub(crate) fn end(mut self) {
+        self.story.ends(String::new());
+        self.show();
+    }
+}
