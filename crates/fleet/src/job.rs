@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use measure::Interval;
 use session::{Admission, HostEvent, Key};
 use sys::{clock, netns::NetNs};
 use tokio::sync::mpsc::UnboundedSender;
@@ -201,10 +202,12 @@ fn send(plan: &HostPlan, desk: &Desk<'_>, mut lease: Lease) -> Option<Measured> 
         }
         stopped.borrow().is_none()
     };
-    match armed.run(start_at_ns, go_on, |_, _| ()) {
+    let mut intervals: Vec<Interval> = Vec::new();
+    match armed.run(start_at_ns, go_on, |_, interval| intervals.extend(interval.cloned())) {
         Ok((run, began_ns)) => {
             let broke = run.error.as_ref().map(|error| with_causes(error));
             let cut_short = stopped.into_inner().or(broke);
+            // The last look is at the end, which an interval need not be.
             Some(Measured::Sent { trial: Box::new(run.trial), intervals: run.intervals, began_ns, cut_short })
         }
         Err(error) => failed(with_causes(&error)),
