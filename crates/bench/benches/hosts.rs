@@ -118,7 +118,7 @@ fn between(lab: &Lab, pair: &Pair, witness: bool) -> Outcome<Trial> {
     let reception = lab.rx().run(|| Reception::start(&receiver, &[1], None, policy))??;
     let target = reception.address().ok_or("the receiver listens nowhere")?;
     let plan = host_plan(&pair.tx, target, (pair.rx.to_string(), witness));
-    let trial = lab.tx().run(|| run_host_trial(&plan, 1, || true, |_| ()))??;
+    let trial = lab.tx().run(|| run_host_trial(&plan, 1, || true, |_, _| ()))??;
     reception.stop();
     match trial.error {
         Some(error) => Err(error.into()),

@@ -115,7 +115,7 @@ fn rates(traffic: &Traffic, width: usize) -> Pane {
 fn waterfall(fall: &Waterfall, snapshot: &Snapshot, by_size: bool, width: usize) -> Pane {
     // A narrow terminal keeps names and numbers.
     let is_narrow = width < 60;
-    let names = (width / 3).clamp(14, 26);
+    let names = (width / 3).clamp(16, 26);
     let numbers = if is_narrow { 13 } else { 16 };
     let share_width = if is_narrow { 1 } else { 10 };
     let whole = fall.from.1.max(1) as f64;
