@@ -202,8 +202,7 @@ fn send(plan: &HostPlan, desk: &Desk<'_>, mut lease: Lease) -> Option<Measured> 
         }
         stopped.borrow().is_none()
     };
-    let mut intervals: Vec<Interval> = Vec::new();
-    match armed.run(start_at_ns, go_on, |_, interval| intervals.extend(interval.cloned())) {
+    match armed.run(start_at_ns, go_on, |_, _| ()) {
         Ok((run, began_ns)) => {
             let broke = run.error.as_ref().map(|error| with_causes(error));
             let cut_short = stopped.into_inner().or(broke);
