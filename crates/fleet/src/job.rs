@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::Interval;
 use session::{Admission, HostEvent, Key};
 use sys::{clock, netns::NetNs};
 use tokio::sync::mpsc::UnboundedSender;
@@ -206,7 +205,6 @@ fn send(plan: &HostPlan, desk: &Desk<'_>, mut lease: Lease) -> Option<Measured> 
         Ok((run, began_ns)) => {
             let broke = run.error.as_ref().map(|error| with_causes(error));
             let cut_short = stopped.into_inner().or(broke);
-            // The last look is at the end, which an interval need not be.
             Some(Measured::Sent { trial: Box::new(run.trial), intervals: run.intervals, began_ns, cut_short })
         }
         Err(error) => failed(with_causes(&error)),
