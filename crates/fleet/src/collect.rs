@@ -25,7 +25,7 @@ pub struct Collected {
     /// Intervals of trials with a single sender.
     pub intervals: Vec<Interval>,
     /// Every agent's part.
-    pub fleet: FleetRun,
+    pub fleet: FleetRun<Trial>,
     /// Whether there should have been more trials.
     pub interrupted: bool,
 }
@@ -53,7 +53,7 @@ pub fn collect(server: &ServerPlan, run: &str) -> Result<Collected, FleetError> 
 pub(crate) struct Concluded {
     pub(crate) trials: Vec<Trial>,
     pub(crate) intervals: Vec<Interval>,
-    pub(crate) fleet: FleetRun,
+    pub(crate) fleet: FleetRun<Trial>,
 }
 
 impl Concluded {

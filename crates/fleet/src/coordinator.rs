@@ -50,7 +50,7 @@ pub struct FleetOutcome {
     /// Intervals of trials with a single sender.
     pub intervals: Vec<Interval>,
     /// Every agent's part.
-    pub fleet: FleetRun,
+    pub fleet: FleetRun<Trial>,
     /// Whether it was interrupted.
     pub interrupted: bool,
 }

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Merged {
     pub(crate) trial: Trial,
-    pub(crate) fleet: FleetTrial,
+    pub(crate) fleet: FleetTrial<Trial>,
     pub(crate) intervals: Vec<Interval>,
 }
 
@@ -300,9 +300,9 @@ fn hosts(
     sent: &[Sent<'_>],
     received: &BTreeMap<&str, &Report>,
     start_error: impl Fn(&Sent<'_>) -> i64,
-) -> Vec<FleetHost> {
+) -> Vec<FleetHost<Trial>> {
     let packets = |lines: &[LedgerLine]| lines.iter().map(|line| line.packets).sum::<u64>();
-    let mut hosts: Vec<FleetHost> = Vec::new();
+    let mut hosts: Vec<FleetHost<Trial>> = Vec::new();
     for one in sent {
         let is_here = |line: &&LedgerLine| line.host == Some(HostSide::Sender);
         let lines: Vec<LedgerLine> = one.trial.ledger.lines.iter().filter(is_here).cloned().collect();

@@ -1,21 +1,22 @@
 //! What a run with many machines adds to the record: its agents, how well their clocks are known, and each host's own ledger.
+//! `T` is the record's trial, which is defined above this.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ledger::Ledger, run::Trial};
+use crate::ledger::Ledger;
 
 /// A run over many machines. Its trials are those of the record, in the same order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FleetRun {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "FleetRun"))]
+pub struct FleetRun<T> {
     /// The run's name: `linerate fleet collect` takes it.
     pub run: String,
     /// The agents that took part.
     pub agents: Vec<FleetAgent>,
     /// One a trial of `end.trials`.
-    pub trials: Vec<FleetTrial>,
+    pub trials: Vec<FleetTrial<T>>,
     /// Attempts that count for nothing, because an agent was lost or late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub voided: Vec<FleetVoided>,
@@ -53,8 +54,8 @@ pub struct FleetAgent {
 
 /// What the agents of one trial did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FleetTrial {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "FleetTrial"))]
+pub struct FleetTrial<T> {
     /// Number of the trial, from 1.
     pub trial: u32,
     /// Which attempt at it this was, from 1.
@@ -74,13 +75,14 @@ pub struct FleetTrial {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_ratio_bounds: Option<[f64; 2]>,
     /// Every host's part.
-    pub hosts: Vec<FleetHost>,
+    pub hosts: Vec<FleetHost<T>>,
 }
 
 /// One host's part of a trial.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FleetHost {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "FleetHost"))]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub struct FleetHost<T> {
     /// The agent.
     pub agent: String,
     /// `sender` or `receiver`.
@@ -90,7 +92,7 @@ pub struct FleetHost {
     pub ledger: Ledger,
     /// A sender's trial, towards all of its receivers, as `linerate bench --peer` would record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trial: Option<Box<Trial>>,
+    pub trial: Option<Box<T>>,
     /// Nanoseconds by which a sender started after (before, if negative) the time set for all, by its corrected clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_error_ns: Option<i64>,

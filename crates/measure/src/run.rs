@@ -199,7 +199,7 @@ pub struct End {
     pub tuning: Option<TuneSearch>,
     /// What each machine did, where many took part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fleet: Option<FleetRun>,
+    pub fleet: Option<FleetRun<Trial>>,
     /// Remarks that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }

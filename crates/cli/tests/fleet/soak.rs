@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{Nats, Process, agent, counts, linerate, plan, run};
+use crate::support::{Nats, Process, agent, linerate, plan, run, whole};
 
 /// Longer than any run takes with all its attempts, on a busy machine too.
 const LONGEST: Duration = Duration::from_secs(240);
@@ -105,17 +105,7 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
 /// Whatever counts is whole: all that was due was sent, and all of it is accounted for.
 fn check(record: &Value, words: &str) {
     for trial in record["end"]["trials"].as_array().unwrap() {
-        let (sent, delivered, unexplained) = counts(trial);
-        assert_eq!(unexplained, 0, "{words}\n{trial:#}");
-        let lost: u64 = trial["ledger"]["lines"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|line| line["packets"].as_u64().unwrap())
-            .sum();
-        assert_eq!(sent, delivered + lost, "{trial:#}");
-        let short = trial["receipt"]["shortfall"].as_u64().unwrap();
-        assert_eq!(sent + short, 4000, "{words}\n{trial:#}");
+        whole(trial, 4000, words);
     }
 }
 

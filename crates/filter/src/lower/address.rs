@@ -131,7 +131,8 @@ impl Lowering<'_> {
             Some(IdKind::ProtoChain) => self.protochain(with.protocol, number, at),
             Some(IdKind::Gateway) => Err(gateway(at)),
             Some(IdKind::Set) => {
-                Err(FilterError::meaning(at.clone(), "a number is not a set").hint("for example: src set bad"))
+                Err(FilterError::meaning(at.clone(), "a number is not a set")
+                    .hint("for example: src set bad"))
             }
         }
     }

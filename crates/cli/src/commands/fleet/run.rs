@@ -82,7 +82,7 @@ pub(super) fn run_collect(args: &FleetCollectArgs) -> Result<bool, Failure> {
 }
 
 /// What a reader must know to trust the numbers.
-fn notes(fleet: &measure::FleetRun) -> Vec<String> {
+fn notes(fleet: &measure::FleetRun<Trial>) -> Vec<String> {
     let mut notes = Vec::new();
     for trial in &fleet.trials {
         let number = trial.trial;
