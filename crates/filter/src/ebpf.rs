@@ -44,9 +44,6 @@ pub enum EbpfRefusal {
 
 /// Jumps reach no further.
 const FARTHEST: usize = i16::MAX as usize;
-/// Intermediate results on the stack, 8 bytes each.
-const SLOTS: usize = 12;
-
 impl FilterSet {
     /// The body of a BPF function that takes the two ends of an XDP frame and the bits of [`members`](Self::members). It returns the answer of the first filter
     /// that matches, and `otherwise` when none does; registers 0 to 6 and 104 bytes of stack are its own.
@@ -81,8 +78,8 @@ impl FilterSet {
             }
         }
         code.ends(answers, otherwise);
-        if code.slots > SLOTS {
-            return Err(EbpfRefusal::TooDeep { most: SLOTS });
+        if code.slots > values::SLOTS {
+            return Err(EbpfRefusal::TooDeep { most: values::SLOTS });
         }
         let (instructions, most) = (code.assembler.len(), most.min(FARTHEST));
         if instructions > most {

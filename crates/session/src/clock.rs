@@ -6,6 +6,7 @@ use measure::{ClockAgreement, ClockComparison, ClockExchange, ClockTrack};
 
 use crate::{
     counts::{Counts, Related},
+    host_clock::HostClock,
     message::{ClockQuestion, KeptClock, Message},
 };
 
@@ -14,20 +15,6 @@ const QUESTIONS: u32 = 48;
 /// At least so many, however long they take, and how long the others may.
 const LEAST_QUESTIONS: u32 = 8;
 const QUESTIONS_AT_MOST: Duration = Duration::from_millis(100);
-
-/// A host's clock.
-pub trait HostClock: Send + Sync {
-    /// Nanoseconds since its start, as probe packets have them.
-    fn now_ns(&self) -> u64;
-
-    /// By how much its wall clock is ahead of that.
-    fn wall_ahead_ns(&self) -> u64;
-
-    /// What a daemon that keeps it says, if one does.
-    fn kept(&self) -> Option<KeptClock> {
-        None
-    }
-}
 
 /// The sender's side: which questions are to come.
 #[derive(Debug)]

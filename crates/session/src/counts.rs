@@ -6,7 +6,7 @@ use measure::{ClockComparison, Trial};
 use serde_json::Value;
 
 use crate::{
-    clock::HostClock,
+    host_clock::HostClock,
     message::{Progress, Report, Wanted},
 };
 

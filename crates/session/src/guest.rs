@@ -12,7 +12,8 @@ use measure::{ClockStage, Trial};
 use thiserror::Error;
 
 use crate::{
-    clock::{Asking, HostClock},
+    clock::Asking,
+    host_clock::HostClock,
     lines::{LineError, Lines, Writer},
     message::{ClockQuestion, Message, Offer, Progress, Report, Request},
     secure::{Key, Knock},

@@ -17,6 +17,7 @@ mod deadline;
 mod foreign;
 mod guest;
 mod host;
+mod host_clock;
 mod lines;
 mod local;
 mod message;
@@ -26,11 +27,11 @@ mod secure;
 
 pub use arrivals::{InFlight, drain, in_flight};
 pub use claim::ClaimError;
-pub use clock::HostClock;
 pub use consent::{ConsentError, may_send_without_handshake};
 pub use counts::{Counts, Joining, Related};
 pub use guest::{Accepted, Guest, SessionError, request};
 pub use host::{Host, HostError, HostEvent, HostListener, Terms};
+pub use host_clock::HostClock;
 pub use lines::{LineError, Lines, MOST_LINE_BYTES};
 pub use local::{ControlError, ControlRequest, ControlSocket, Running, running, runtime_folder};
 pub use message::{

@@ -12,8 +12,11 @@ use super::assembler::{Assembler, Condition, Label, Operand, R0, R1, R2, R3, R4,
 /// The verifier allows a packet pointer to move by 65535; half of it for the computed part, half for the fixed part.
 pub(super) const FARTHEST_READ: u32 = 0x7f00;
 
+/// Intermediate results on the stack, 8 bytes each.
+pub(super) const SLOTS: usize = 12;
+
 /// Where the bits of the members are on the stack: behind the intermediate results.
-pub(super) const MEMBERS_SLOT: usize = super::SLOTS;
+pub(super) const MEMBERS_SLOT: usize = SLOTS;
 
 /// The code so far, and what is known at this point.
 pub(super) struct Code<'g> {
