@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn commands_are_those_of_shell_blocks_and_prompts() {
-        let text = "ls\n```sh\na b   # c\n\n# only a comment\nlong \\\n  more\n```\n```text\n$ d\noutput\n# e\n```\n```rust\nf\n```\n";
+        let text = "ls\n```sh\na b   # c\n\n# only a comment\nlong \\\n  more\n```\n```text\n$ d\noutput\n# e\n```\n```rust\nf\n```\n| g | `linerate h` | `i` |\n";
         let found = commands_of("x.md", text);
         let words: Vec<(usize, &str)> =
             found.iter().map(|shown| (shown.line, shown.command.as_str())).collect();

@@ -39,6 +39,6 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["lab", "vm", "--cpus", "0", "--memory", "1", "--share", "/nowhere", "--", "true"],
         2,
-        &["1 to 64 CPUs, not 0", "at least 256 MiB", "/nowhere"],
+        &["must be 1 to 64, not 0", "at least 256 MiB", "/nowhere"],
     ),
 ];
