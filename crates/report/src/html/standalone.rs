@@ -118,7 +118,8 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         .collect();
     let mut svg = open(title, &words.join(", "), TOP + step * rungs.len() as f64 + 16.0);
     let about = "dark: delivered, median; light: sent; line: smallest to largest trial";
-    let note = lengths.log_from().map(|from| format!("; {}", bars::log_note(from))).unwrap_or_default();
+    let note =
+        lengths.log_from().map(|from| format!("; logarithmic axis from {}", shown(from))).unwrap_or_default();
     svg += &text("soft", "start", (16.0, 44.0), &format!("{about}{note}"));
     for (at, rung) in rungs.iter().enumerate() {
         let (sent, delivered) = (&rung.pair.sent_pps, &rung.pair.delivered_pps);
