@@ -2,7 +2,6 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -11,9 +10,9 @@ use std::{
 use nic::{Card, Session, Setting, Settings, read_settings, restore};
 
 /// In the environment of the process that is killed: interface, state directory and settings, separated by bars.
-const VICTIM: &str = "NIC_TEST_VICTIM";
+pub(crate) const VICTIM: &str = "NIC_TEST_VICTIM";
 /// Likewise, when it must wait after its change.
-const HALTS: &str = "NIC_TEST_VICTIM_HALTS";
+pub(crate) const HALTS: &str = "NIC_TEST_VICTIM_HALTS";
 
 /// The victim's work, if this process is one: the test that starts victims calls it first.
 pub(crate) fn be_a_victim() -> bool {
@@ -30,17 +29,6 @@ pub(crate) fn be_a_victim() -> bool {
     }
     drop(session);
     true
-}
-
-/// A process that has changed an interface and waits to be killed.
-pub(crate) fn halted_victim(interface: &str, state: &Path, test: &str, settings: &[&str]) -> Child {
-    let order = [&[interface, state.to_str().unwrap()], settings].concat().join("|");
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(VICTIM, &order).env(HALTS, "1");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "changed"), "the other process failed");
-    child
 }
 
 /// Kills a process that changes `interface` at `kills` random moments, and restores after each; every setting must be

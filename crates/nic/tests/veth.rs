@@ -1,7 +1,10 @@
 //! Settings of real interfaces in the test's own namespace: changed, read back, restored.
 
 use std::{
+    env,
+    io::{BufRead, BufReader},
     path::Path,
+    process::{Child, Command, Stdio},
     sync::{PoisonError, RwLock},
 };
 
@@ -295,7 +298,7 @@ fn what_a_killed_command_left_is_undone_without_what_a_finished_one_changed() {
         session.keep().unwrap();
         let none = restore_killed("near", state.path()).unwrap_err();
         assert_eq!(none.to_string(), "no saved settings for near");
-        let mut victim = support::halted_victim("near", state.path(), test, &["link.mtu=1400"]);
+        let mut victim = halted_victim("near", state.path(), test, &["link.mtu=1400"]);
         let busy = restore_killed("near", state.path()).unwrap_err();
         assert_eq!(busy.to_string(), format!("near is being changed by process {}", victim.id()));
         victim.kill().unwrap();
@@ -337,4 +340,15 @@ fn rename(from: &str, to: &str) {
 
 fn journals(state: &Path) -> usize {
     std::fs::read_dir(state.join("nic")).map_or(0, Iterator::count)
+}
+
+/// A process that has changed an interface and waits to be killed.
+fn halted_victim(interface: &str, state: &Path, test: &str, settings: &[&str]) -> Child {
+    let order = [&[interface, state.to_str().unwrap()], settings].concat().join("|");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(support::VICTIM, &order).env(support::HALTS, "1");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "changed"), "the other process failed");
+    child
 }
