@@ -21,7 +21,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate lab vm", "an emulated machine: crates/cli/tests/vm"),
     ("linerate bench\0", "a minute: bench::whole_ladder"),
     ("linerate bench --tx udp,uring,uring+sqpoll", "a minute: bench::"),
-    ("linerate bench --exact", "an emulated machine: crates/cli/tests/vm"),
     ("linerate bench 10gbe", "minutes"),
     ("linerate bench ndr", "minutes: search::"),
     ("linerate bench rdr", "a minute of simulation"),

@@ -9,7 +9,7 @@ fn packages_that_are_not_there_are_named_with_the_command_that_gets_them() {
     let (status, out, err) = words(command.output().unwrap());
     assert_eq!((status, out.as_str()), (3, ""), "{err}");
     assert!(
-        err.contains("needs an emulator and a kernel, which /nowhere/linerate/vm does not have"),
+        err.contains("needs an emulator and a kernel, which /nowhere/linerate/vm does not contain"),
         "{err}"
     );
     assert!(err.contains("linerate lab vm --kernel 6.12 --get"), "{err}");

@@ -68,7 +68,7 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     let no_socket = line(document, "no-socket").unwrap_or_else(|| panic!("{document:#}"));
     // Other programs of this machine may send to nobody, too.
     assert!(no_socket["packets"].as_u64().unwrap() >= 500, "{no_socket}");
-    assert!(no_socket["meaning"].as_str().unwrap().contains("Nobody listens"));
+    assert!(no_socket["meaning"].as_str().unwrap().contains("No socket is bound"));
     assert!(no_socket["remedy"].as_str().unwrap().contains("ss -lunp"));
     let reasons = document["reasons"].as_array().unwrap();
     let reason = reasons.iter().find(|reason| reason["reason"] == "NO_SOCKET").unwrap();

@@ -47,7 +47,7 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     for text in [
         "udp → udp: ",
-        "tx+gso: off | on\n    hand over up to 64 datagrams",
+        "tx+gso: off | on\n    send up to 64 datagrams",
         "    risk: ",
         "    undone: it belongs to the run's own sockets",
         "\nLeft out\n",

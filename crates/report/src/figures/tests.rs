@@ -70,6 +70,11 @@ impl Everything {
                 let members = members.iter().map(|(name, of)| (name.clone(), self.value(of, &at(name))));
                 Value::Object(members.collect::<Map<_, _>>())
             }
+            // A tuple.
+            Some("array") if schema["prefixItems"].is_array() => {
+                let items = schema["prefixItems"].as_array().into_iter().flatten().enumerate();
+                items.map(|(number, item)| self.value(item, &format!("{path}[{number}]"))).collect()
+            }
             Some("array") => json!([self.value(&schema["items"], &format!("{path}[]"))]),
             Some("boolean") => json!(true),
             Some("string") => json!(""),

@@ -52,7 +52,7 @@ fn figures_are_those_of_the_record() {
         let lost: u64 = names
             .iter()
             .zip(&row)
-            .filter(|(n, _)| n.starts_with("lost: "))
+            .filter(|(n, _)| n.starts_with("lost_") && n.ends_with("_packets"))
             .map(|(_, v)| v.parse::<u64>().unwrap())
             .sum();
         assert_eq!(lost as i64 + trial.ledger.unexplained, (trial.sent - trial.delivered) as i64);

@@ -15,7 +15,7 @@
     const range = document.createRange();
     range.selectNodeContents(node);
     // names in a flame graph are cut off by their boxes
-    const scroller = node.parentElement.closest('.scroll') || (node.parentElement.closest('.flame') && node.parentElement.previousElementSibling);
+    const scroller = node.parentElement.closest('.scroll, .copy') || (node.parentElement.closest('.flame') && node.parentElement.previousElementSibling);
     const window = scroller && scroller.getBoundingClientRect();
     for (const r of range.getClientRects()) {
       if (!window && (r.left < -0.5 || r.right > width + 0.5)) tell(`outside: ${node.data.trim().slice(0, 40)} ${r.left}..${r.right}`);
@@ -80,12 +80,15 @@
   }));
   const ladder = rows('Ladder');
   if (ladder.length !== run.end.pairs.length) tell(`${ladder.length} rows for ${run.end.pairs.length} pairs`);
+  // Rows are sorted by rate: each is one of the pairs that no other row is.
+  const left = [...run.end.pairs];
   ladder.forEach((row, at) => {
-    const pair = run.end.pairs[at];
-    const known = { sent: pair.sent_pps.median, delivered: pair.delivered_pps.median, spread: pair.delivered_pps.spread_ratio };
-    for (const cell of row) {
-      if (cell.name in known && cell.value !== known[cell.name]) tell(`pair ${at} ${cell.name}: ${cell.value} is ${known[cell.name]}`);
-    }
+    const found = left.findIndex((pair) => {
+      const known = { sent: pair.sent_pps.median, delivered: pair.delivered_pps.median, spread: pair.delivered_pps.spread_ratio };
+      return row.every((cell) => !(cell.name in known) || cell.value === known[cell.name]);
+    });
+    if (found < 0) tell(`row ${at} of the ladder is no pair: ${row.map((cell) => cell.text).join(' ')}`);
+    else left.splice(found, 1);
   });
   const factors = { pps: 1, kpps: 1e3, Mpps: 1e6, '%': 0.01, '% of sent': 0.01, 'µs': 1e3, 'ns/pkt': 1 };
   for (const row of [...ladder, ...rows('Rate receipts'), ...rows('Where the packets')]) {
