@@ -24,7 +24,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate bench 10gbe", "minutes"),
     ("linerate bench ndr", "minutes: search::"),
     ("linerate bench rdr", "a minute of simulation"),
-    ("linerate bench peers", "needs other generators: peers::"),
     ("linerate bench single-rx-queue", "minutes: divert::"),
     ("linerate bench apu4d4", "a card with several queues: crates/cli/tests/vm"),
     ("linerate bench --tx-interface", "two cards"),

@@ -45,12 +45,12 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],
         2,
-        &["--clock-bound is about clocks that are kept together", "hint:  --clocks synchronised"],
+        &["--clock-bound is about clocks that are kept together", "hint:  --clocks auto or synchronised"],
     ),
     (
         &["recv", "--clocks", "same-host", "--ptp4l", "/var/run/ptp4l"],
         2,
-        &["--ptp4l is about clocks that are kept together", "hint:  --clocks synchronised"],
+        &["--ptp4l is about clocks that are kept together", "hint:  --clocks auto or synchronised"],
     ),
     (
         &["recv", "--engine", "tcp"],
