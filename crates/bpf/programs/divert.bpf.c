@@ -492,98 +492,78 @@ static ALWAYS_INLINE __u32 listed6(const struct packet *packet)
 	return first;
 }
 
-/*
- * The highest bit. What looks for a place among bounds has no branches on what it read: the verifier would follow both ways
- * of each comparison. The compiler makes branches of comparisons that it recognises, and computes those of a line together,
- * which fills the stack; it looks into no assembly.
- */
-static ALWAYS_INLINE __u64 top_bit(__u64 value)
-{
-	asm volatile("%0 >>= 63" : "+r"(value));
-	return value;
-}
+/* One after the other: computed together, a line's comparisons would fill the stack. */
+#define IN_TURN(value) asm volatile("" : "+r"(value))
 
-/* 1 when a < b. */
+/* 1 when a < b, without a branch: the verifier would follow both ways of each. */
 static ALWAYS_INLINE __u64 is_below(__u64 a, __u64 b)
 {
-	return top_bit((~a & b) | ((~a | b) & (a - b)));
+	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
 }
 
-/* The number of the last of `used` bounds that is not above the address, where `count` of those of its line are not. */
-static ALWAYS_INLINE __u64 next_bound(__u64 at, __u64 per_line, __u64 count, __u64 used)
+static ALWAYS_INLINE int is_in4(const volatile struct member *member, __u32 address)
 {
-	__u64 above, is_not;
-
-	/* None: the address is below all, and the first is as good as any. */
-	at = at * per_line + count - 1 + top_bit(count - 1);
-	/* What fills the last line is the highest address, too. */
-	above = is_not = at - (used - 1);
-	asm volatile("%0 s>>= 63" : "+r"(is_not));
-	return at - (above & ~is_not);
-}
-
-/*
- * 1 when the address is in the set. A line that is missing, which does not happen, sets `is_missing`.
- */
-static ALWAYS_INLINE __u64 is_in4(const volatile struct member *member, __u32 address, int *is_missing)
-{
-	__u32 levels = member->levels4;
-	__u64 at = 0, is_above = 1;
+	__u32 at = 0, levels = member->levels4;
 
 	if (!levels)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (__u32 level = 0; level < LEVELS4 && level < levels; level++) {
-		__u32 number = member->first4[level] + at;
+		__u32 number = member->first4[level] + at, used = member->used4[level];
 		struct line4 *line = bpf_map_lookup_elem(&lines4, &number);
 		__u64 count = 0;
 
-		if (!line) {
-			*is_missing = 1;
+		if (!line)
 			return 0;
-		}
 #pragma unroll
-		for (int bound = 0; bound < PER_LINE4; bound++)
-			count += 1 - top_bit((__u64)address - line->bounds[bound]);
-		is_above &= ~top_bit(count - 1);
-		at = next_bound(at, PER_LINE4, count, member->used4[level]);
+		for (int bound = 0; bound < PER_LINE4; bound++) {
+			count += 1 - (((__u64)address - line->bounds[bound]) >> 63);
+			IN_TURN(count);
+		}
+		if (!count)
+			return 0; /* below all */
+		at = at * PER_LINE4 + count - 1;
+		/* What fills the last line is the highest address, too. */
+		if (at >= used)
+			at = used - 1;
 	}
-	return ~at & is_above & 1;
+	return !(at & 1);
 }
 
-static ALWAYS_INLINE __u64 is_in6(const volatile struct member *member, __u64 high, __u64 low, int *is_missing)
+static ALWAYS_INLINE int is_in6(const volatile struct member *member, __u64 high, __u64 low)
 {
-	__u32 levels = member->levels6;
-	__u64 at = 0, is_above = 1;
+	__u32 at = 0, levels = member->levels6;
 
 	if (!levels)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (__u32 level = 0; level < LEVELS6 && level < levels; level++) {
-		__u32 number = member->first6[level] + at;
+		__u32 number = member->first6[level] + at, used = member->used6[level];
 		struct line6 *line = bpf_map_lookup_elem(&lines6, &number);
 		__u64 count = 0;
 
-		if (!line) {
-			*is_missing = 1;
+		if (!line)
 			return 0;
-		}
 #pragma unroll
 		for (int bound = 0; bound < PER_LINE6; bound++) {
 			__u64 apart = high ^ line->high[bound];
-			__u64 differs = top_bit(apart | -apart);
+			__u64 differs = (apart | -apart) >> 63;
 
 			count += 1 - (is_below(high, line->high[bound]) |
 				      (is_below(low, line->low[bound]) & ~differs));
+			IN_TURN(count);
 		}
-		is_above &= ~top_bit(count - 1);
-		at = next_bound(at, PER_LINE6, count, member->used6[level]);
+		if (!count)
+			return 0;
+		at = at * PER_LINE6 + count - 1;
+		if (at >= used)
+			at = used - 1;
 	}
-	return ~at & is_above & 1;
+	return !(at & 1);
 }
 
 /* Which members are true of the packet, bit by bit. */
-static ALWAYS_INLINE __u64 in_sets(const struct packet *packet, int *is_missing)
+static ALWAYS_INLINE __u64 in_sets(const struct packet *packet)
 {
 	__u64 found = 0;
 
@@ -594,12 +574,10 @@ static ALWAYS_INLINE __u64 in_sets(const struct packet *packet, int *is_missing)
 		__u64 is_in = 0;
 
 		if (packet->family == 4)
-			is_in = is_in4(member, ntohl(address[3]), is_missing);
+			is_in = is_in4(member, ntohl(address[3]));
 		else if (packet->family == 6)
 			is_in = is_in6(member, (__u64)ntohl(address[0]) << 32 | ntohl(address[1]),
-				       (__u64)ntohl(address[2]) << 32 | ntohl(address[3]), is_missing);
-		if (*is_missing)
-			return 0;
+				       (__u64)ntohl(address[2]) << 32 | ntohl(address[3]));
 		found |= is_in << at;
 	}
 	return found;
@@ -713,14 +691,11 @@ int divert(struct xdp_md *ctx)
 	}
 	if (flags & CODE) {
 		__u64 sets = 0;
-		int is_missing = 0;
 		__u32 coded;
 
 		if (flags & SETS) {
 			read_packet(&packet, data, end, 2);
-			sets = in_sets(&packet, &is_missing);
-			if (is_missing)
-				return XDP_PASS;
+			sets = in_sets(&packet);
 		}
 		coded = chosen(data, end, sets);
 

@@ -171,8 +171,7 @@ mod tests {
     fn the_setting_in_contributing_is_the_source() {
         let root = testing::repository();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        let (guide, mark) =
-            (read("CONTRIBUTING.md"), "<!-- crates/nic/src/settings/pause.rs -->\n```rust,ignore\n");
+        let (guide, mark) = (read("CONTRIBUTING.md"), "<!-- crates/nic/src/settings/pause.rs -->\n```text\n");
         let block = guide.split_once(mark).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
         assert_eq!(block, read("crates/nic/src/settings/pause.rs"));
     }

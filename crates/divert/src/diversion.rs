@@ -430,6 +430,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             self.remove_queue(queue)?;
         }
         self.record_drops();
+        self.samples.iter().chain(&self.kept).for_each(|recording| recording.recorder().settle());
         Ok(Status { queues: ended, ..self.status()? })
     }
 

@@ -119,6 +119,10 @@ impl DivertPlan {
         let rules = self.kernel_rules();
         let selection = Selection::of(&rules);
         let members = self.sets.members(selection.filters.members());
+        if members.is_ok() && !selection.filters.members().is_empty() {
+            // The verifier follows each comparison of a lookup both ways, and gives up.
+            problems.push(RuleError::SetsInProgram.into());
+        }
         if self.place == FilterAt::User && members.is_ok() {
             // What this process decides by.
             let asked = Selection::of(&self.rules);

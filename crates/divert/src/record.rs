@@ -8,10 +8,14 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use sys::output::OutputFile;
@@ -36,6 +40,9 @@ pub(crate) struct Recorder {
 struct Counts {
     written: AtomicU64,
     missed: AtomicU64,
+    /// Given to the writer, and counted by it.
+    queued: AtomicU64,
+    done: AtomicU64,
 }
 
 /// The file; closed and complete when the last recorder and this are gone.
@@ -112,8 +119,18 @@ impl Recorder {
         let len = packet.len().min(USUAL_BYTES);
         let mut bytes = [0; USUAL_BYTES];
         bytes[..len].copy_from_slice(&packet[..len]);
+        self.counts.queued.fetch_add(1, Relaxed);
         if self.packets.try_send(Recorded { time_ns, original_len, comment, len, bytes }).is_err() {
+            self.counts.queued.fetch_sub(1, Relaxed);
             self.counts.missed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits until the writer has counted every packet that was given to it, two seconds at most.
+    pub(crate) fn settle(&self) {
+        let until = Instant::now() + Duration::from_secs(2);
+        while self.counts.done.load(Acquire) < self.counts.queued.load(Relaxed) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -195,10 +212,12 @@ fn write(mut writer: Writer, mut file: Growing, packets: &Receiver<Recorded>, co
     for packet in packets {
         if is_full || writer.write(&packet).is_err() {
             counts.missed.fetch_add(1, Relaxed);
+            counts.done.fetch_add(1, Release);
             continue;
         }
         waiting += 1;
         counts.written.fetch_add(1, Relaxed);
+        counts.done.fetch_add(1, Release);
         if writer.output_mut().len() >= CHUNK_BYTES {
             is_full = flush(&mut writer, &mut waiting).is_err();
         }

@@ -1,6 +1,7 @@
 //! A screen on a real pseudo-terminal (`script`, util-linux): what it leaves behind, however it ends.
 
 use std::{
+    env,
     io::{BufRead, BufReader, Read, Write},
     process::{Command, Stdio},
     thread,
@@ -11,19 +12,22 @@ use view::{Hub, Screen, Snapshot};
 
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
+/// In the environment of a process that the tests below run on a terminal: what it does.
+const CASE: &str = "VIEW_TEST_CASE";
 
 /// What one of the cases below does on a terminal of 80×24, with its modes before and after; `drive` gets the keyboard and
 /// the process's number once the screen is on.
 fn on_a_terminal(case: &str, drive: impl FnOnce(&mut dyn Write, &str)) -> String {
-    let me = std::env::current_exe().unwrap();
+    let me = env::current_exe().unwrap();
     let modes = "echo modes=$(stty -g)";
     let inner = format!(
-        "stty cols 80 rows 24; {modes}; {} --ignored --exact {case} --nocapture; echo status=$?; {modes}",
+        "stty cols 80 rows 24; {modes}; {} --exact on_a_terminal_of_another_test --nocapture; echo status=$?; {modes}",
         me.display()
     );
     let mut script = Command::new("script")
         .args(["-qfec", &inner, "/dev/null"])
         .env("TERM", "xterm")
+        .env(CASE, case)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -96,26 +100,18 @@ fn screen(then: impl FnOnce()) {
 }
 
 #[test]
-#[ignore = "run on a terminal by the tests below"]
-fn case_ends() {
-    screen(|| ());
-}
-
-#[test]
-#[ignore = "run on a terminal by the tests below"]
-fn case_panics() {
-    screen(|| panic!("on purpose"));
-}
-
-#[test]
-#[ignore = "run on a terminal by the tests below"]
-fn case_waits() {
-    screen(|| thread::sleep(Duration::from_secs(30)));
+fn on_a_terminal_of_another_test() {
+    match env::var(CASE).as_deref() {
+        Ok("ends") => screen(|| ()),
+        Ok("panics") => screen(|| panic!("on purpose")),
+        Ok("waits") => screen(|| thread::sleep(Duration::from_secs(30))),
+        _ => {}
+    }
 }
 
 #[test]
 fn a_key_asks_for_the_end_and_what_was_printed_comes_then() {
-    let text = on_a_terminal("case_ends", |keyboard, _| keyboard.write_all(b"pq").unwrap());
+    let text = on_a_terminal("ends", |keyboard, _| keyboard.write_all(b"pq").unwrap());
     check_restored(&text);
     let after = text.split(LEAVE).nth(1).unwrap();
     assert!(after.contains("printed meanwhile"), "{text:?}");
@@ -124,21 +120,21 @@ fn a_key_asks_for_the_end_and_what_was_printed_comes_then() {
 
 #[test]
 fn ctrl_c_is_a_signal_on_a_screen_too() {
-    let text = on_a_terminal("case_ends", |keyboard, _| keyboard.write_all(b"\x03").unwrap());
+    let text = on_a_terminal("ends", |keyboard, _| keyboard.write_all(b"\x03").unwrap());
     check_restored(&text);
     assert!(text.contains("status=0"), "{text:?}");
 }
 
 #[test]
 fn a_panic_gives_the_terminal_back_and_is_read() {
-    let text = on_a_terminal("case_panics", |_, pid| signal(pid, "TERM"));
+    let text = on_a_terminal("panics", |_, pid| signal(pid, "TERM"));
     check_restored(&text);
     assert!(text.split(LEAVE).nth(1).unwrap().contains("on purpose"), "{text:?}");
 }
 
 #[test]
 fn a_second_signal_ends_the_process_and_gives_the_terminal_back() {
-    let text = on_a_terminal("case_waits", |_, pid| {
+    let text = on_a_terminal("waits", |_, pid| {
         signal(pid, "TERM");
         signal(pid, "TERM");
         // Signals that come together are one.
@@ -165,9 +161,10 @@ fn signal_if_there(pid: &str) -> bool {
 #[test]
 fn without_a_terminal_there_is_no_screen() {
     // `setsid` gives a session without a terminal.
-    let me = std::env::current_exe().unwrap();
+    let me = env::current_exe().unwrap();
     let mut child = Command::new("setsid")
-        .args(["--wait", me.to_str().unwrap(), "--ignored", "--exact", "case_ends", "--nocapture"])
+        .args(["--wait", me.to_str().unwrap(), "--exact", "on_a_terminal_of_another_test", "--nocapture"])
+        .env(CASE, "ends")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
