@@ -45,7 +45,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],
         2,
-        &["--clock-bound is about clocks that are kept together", "hint:  --clocks auto or synchronised"],
+        &["--clock-bound is about clocks that are kept together", "hint:  --clocks synchronised"],
     ),
     (
         &["recv", "--clocks", "same-host", "--ptp4l", "/var/run/ptp4l"],
