@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Accel, Kernel, Lab, LabPlan, VmPlan, VmStatus};
+use lab::{Kernel, Lab, LabPlan, VmPlan, VmStatus};
 use measure::median;
 use sys::{
     bpf_program::{attach, load_for_device},
@@ -85,16 +85,7 @@ fn main() -> Outcome<ExitCode> {
             return Err(format!("cannot compile {source}.c").into());
         }
     }
-    let plan = VmPlan {
-        kernel: Kernel::Latest,
-        cpus: 1,
-        memory_mib: 1536,
-        accel: Accel::Counting,
-        time_limit: TIME_LIMIT,
-        share: Some(share.path().into()),
-        kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"].map(String::from).into(),
-        ..VmPlan::default()
-    };
+    let plan = VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, ..VmPlan::counting(share.path()) };
     let script = format!(
         "grep -F -e asm_ -e irq_entries /proc/kallsyms > /share/symbols
         cp /share/sendmmsg /share/txring /run

@@ -100,19 +100,8 @@ fn in_lab(lab: &Lab, pair: &Pair) -> Outcome<Trial> {
 }
 
 fn between(lab: &Lab, pair: &Pair, witness: bool) -> Outcome<Trial> {
-    let receiver = ReceiverPlan {
-        engine: "udp".parse()?,
-        traffic: RxTraffic {
-            local: (lab.rx().ipv4()[0], 0).into(),
-            interface: None,
-            workers: 1,
-            spin: false,
-            batch_size: 512,
-            statistics: None,
-            reflect: false,
-            work_ns: 0,
-        },
-    };
+    let receiver =
+        ReceiverPlan { engine: "udp".parse()?, traffic: RxTraffic::at((lab.rx().ipv4()[0], 0).into()) };
     let engines = EngineChoice { may_attach: true, ..EngineChoice::default() };
     let policy = Policy { engines, ..Policy::default() };
     let reception = lab.rx().run(|| Reception::start(&receiver, &[1], None, policy))??;

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Accel, Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus, VmStreams};
+use lab::{Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmPlan, VmStatus, VmStreams};
 use measure::{End, Origin, PairSummary, Run, SCHEMA, Start, Trial};
 use serde::Serialize;
 use serde_json::json;
@@ -40,7 +40,7 @@ pub struct ExactPlan {
     pub card: Option<NicModel>,
     /// The arguments of `linerate bench` in the machine, for each ladder that it runs, in order.
     pub ladders: Vec<Vec<String>>,
-    /// The arguments of `linerate bench` on this machine, where its CPU time is to stand beside the instructions.
+    /// The arguments of `linerate bench` on this machine, if the report shows its CPU time beside the instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside: Option<Vec<String>>,
     /// The `linerate` that runs in the machine, where it is not this program.
@@ -249,14 +249,8 @@ fn count_on(
         TempDir::with_prefix("linerate-exact-").map_err(|source| file("a temporary folder", source))?;
     let mut machine = VmPlan {
         pairs: plan.card.into_iter().map(NicPair::of).collect(),
-        cpus: 1,
-        memory_mib: 1536,
         time_limit: Duration::from_secs(plan.time_limit_s),
-        accel: Accel::Counting,
-        share: Some(share.path().into()),
-        // What differs from start to start is not part of a cost.
-        kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"].map(String::from).into(),
-        ..VmPlan::default()
+        ..VmPlan::counting(share.path())
     };
     kernel.apply(&mut machine);
     let vm = Vm::prepare(&machine)?;

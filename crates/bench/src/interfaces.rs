@@ -1,17 +1,16 @@
 //! The real interfaces that a run between hosts goes through, with the settings that bear on packet rates.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 
 use measure::NicFacts;
 use nic::{Card, NicError, Page};
 use sys::rtnetlink::RouteSocket;
 use traffic::{ReceiverPlan, SenderPlan};
+use trial::any_like;
 
 /// The address that this host's packets to `target` come from; `None` without a route. Sends nothing.
 fn local_address_towards(target: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr =
-        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
+    let socket = UdpSocket::bind((any_like(target), 0)).ok()?;
     socket.connect((target, 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
@@ -96,6 +95,8 @@ fn facts(page: &Page, role: &str) -> NicFacts {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]

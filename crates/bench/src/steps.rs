@@ -268,7 +268,7 @@ mod tests {
         let found = figures(&[ratio, none], &points);
         assert_eq!(found[0].measured, Some(2.5));
         assert_eq!(found[0].measured_at, "mtu 9000 over mtu 1500");
-        assert_eq!(found[1].measured, None, "nothing of another limit stands beside it");
+        assert_eq!(found[1].measured, None, "a result with another limit is not compared with it");
         assert!(found[1].no_counterpart.contains("10 Gb/s link"));
     }
 

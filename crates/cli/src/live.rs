@@ -44,7 +44,7 @@ impl Views {
             let what = if plan.metrics_only { "metrics" } else { "live page" };
             eprintln!("{what} at {}", server.url());
             if !plan.metrics_only && !plan.address.ip().is_loopback() {
-                eprintln!("note: the page is not encrypted: whoever sees its address on the way can read it");
+                eprintln!("note: the page is not encrypted: anyone who intercepts its address can read it");
             }
         }
         let fits = io::stderr().is_terminal()
@@ -128,7 +128,7 @@ impl Live {
         }
     }
 
-    /// A row of an experiment that is told when it is done: its name and trial, and how many of how many it is.
+    /// A finished row of an experiment: its name, its trial, and its number among all rows.
     pub(crate) fn row(&mut self, name: &str, trial: &Trial, (index, of): (u32, u32)) {
         let ahead = Ahead {
             index,

@@ -1,10 +1,8 @@
 //! From the packet and load options to frames, sizes and rates: every problem at once.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use wire::{
-    FrameSize, FrameSpec, Layers, LinkSpeed, PROBE_TAGGED_LEN, Rate, SizeMix, Sizes, Template, Values,
-};
+use wire::{FrameSpec, LinkSpeed, Rate, Sizes, Template, Values};
 
 use crate::{
     args::PacketArgs,
@@ -39,19 +37,6 @@ impl Packets {
 }
 
 impl PacketArgs {
-    /// The requested sizes, or the smallest that carries a stream tag. The small frames of `imix` grow to that size where 64
-    /// bytes are too few for the headers (IPv6, VLAN tags).
-    fn sizes(&self, layers: Layers) -> Sizes {
-        let smallest = FrameSize::from_payload(PROBE_TAGGED_LEN as u32, layers);
-        let smallest = smallest.map_or(FrameSize::MIN.bytes(), FrameSize::bytes);
-        match (&self.frame_size, &self.payload) {
-            (Some(mix), _) if *mix == SizeMix::imix() => Sizes::Frame(mix.clone().at_least(smallest)),
-            (Some(mix), _) => Sizes::Frame(mix.clone()),
-            (None, Some(mix)) => Sizes::Payload(mix.clone()),
-            (None, None) => Sizes::Frame(SizeMix::Values(Values::Fixed(smallest))),
-        }
-    }
-
     /// Puts sizes and clock into `frames` (whose addresses tell the IP version) and works out the rate.
     pub(crate) fn plan(
         &self,
@@ -59,8 +44,11 @@ impl PacketArgs {
         frames: FrameSpec,
         link: Option<LinkSpeed>,
     ) -> Result<Packets, Vec<Failure>> {
-        let frames =
-            FrameSpec { sizes: self.sizes(frames.layers()), clock: self.probe_clock.into(), ..frames };
+        let frames = FrameSpec {
+            sizes: Sizes::asked(self.frame_size.as_ref(), self.payload.as_ref(), frames.layers()),
+            clock: self.probe_clock.into(),
+            ..frames
+        };
         let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
         let mut problems: Vec<Failure> = frames.problems().iter().map(|problem| usage(problem)).collect();
         let template = match Template::new(&frames) {
@@ -89,9 +77,4 @@ impl PacketArgs {
 /// Frames from one address to another, everything else as by default.
 pub(crate) fn frames_between(src: IpAddr, dst: IpAddr) -> FrameSpec {
     FrameSpec { src_addr: Values::Fixed(src), dst_addr: Values::Fixed(dst), ..FrameSpec::default() }
-}
-
-/// Any address of the same version.
-pub(crate) fn any_like(address: IpAddr) -> IpAddr {
-    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }

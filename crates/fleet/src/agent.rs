@@ -351,7 +351,7 @@ impl Agent {
         };
         let silence = self.heard.elapsed();
         if silence > SILENCE_AT_MOST {
-            job.order(Order::Stop { reason: format!("heard nothing of the server for {silence:.1?}") });
+            job.order(Order::Stop { reason: format!("heard nothing from the server for {silence:.1?}") });
             return;
         }
         let echo = names::echo(&self.plan.description.facts.agent);

@@ -20,7 +20,7 @@ pub(crate) struct Merged {
     pub(crate) intervals: Vec<Interval>,
 }
 
-/// What is asked of an attempt.
+/// Conditions that an attempt must meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demands {
     /// Agents that may be without a result.
@@ -169,7 +169,7 @@ fn window(sent: &[Sent<'_>]) -> Option<(i128, i128)> {
     (to > from).then_some((from, to))
 }
 
-/// The sender furthest behind what was asked of it.
+/// The sender furthest behind its requested rate.
 fn weakest(sent: &[Sent<'_>]) -> Option<String> {
     let share = |one: &Sent<'_>| {
         let receipt = &one.trial.receipt;

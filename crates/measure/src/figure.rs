@@ -28,7 +28,7 @@ pub struct Figure {
     /// Whether a model has the value as a parameter, or had a parameter fixed by it: no reproduction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
-    /// Why nothing of this run may be compared with it: another tool, direction or limit.
+    /// Why no result of this run is comparable: another tool, direction or limit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub no_counterpart: String,
     /// The place in the published work.

@@ -66,7 +66,7 @@ pub struct FleetTrial<T> {
     pub start_spread_ns: u64,
     /// By how much `start_spread_ns` may be wrong because of the clocks.
     pub start_bound_ns: u64,
-    /// The sender that fell furthest behind what was asked of it; `None` where all kept up.
+    /// The sender furthest behind its requested rate; `None` where all kept up.
     pub weakest: Option<String>,
     /// Agents without a result, where the run tolerates that: sums lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -35,7 +35,7 @@ fn block(document: &str) -> String {
     let published = Published::shipped();
     let work = published.document.iter().find(|work| work.id == document).expect("a document of the file");
     let mut text = format!("{}. {}; {}; {}; {}.\n\n", work.title, work.nic, work.link, work.cpu, work.year);
-    text += "| where | figure | published | limited by | stands beside it |\n|---|---|---|---|---|\n";
+    text += "| where | figure | published | limited by | compared with |\n|---|---|---|---|---|\n";
     for figure in published.figure.iter().filter(|figure| figure.document == document) {
         let beside = match figure.no_counterpart.as_str() {
             "" => "the same, where it ran".to_owned(),

@@ -238,7 +238,7 @@ impl Guest {
         self.ask_clock(ClockStage::During)
     }
 
-    /// Tells when the answer to the last question came, and asks the next one.
+    /// Sends the arrival time of the last answer with the next question.
     fn ask_clock(&mut self, stage: ClockStage) -> Result<(), SessionError> {
         let Some(clock) = self.clock.clone() else { return Ok(()) };
         let answer = self.heard().answer.take();

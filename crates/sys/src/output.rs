@@ -39,7 +39,7 @@ enum Writes {
     Elsewhere,
 }
 
-/// A file being written. Without [`OutputFile::finish`] nothing of it remains.
+/// A file being written. Dropped without [`OutputFile::finish`], it leaves no file.
 #[derive(Debug)]
 pub struct OutputFile(Begun);
 

@@ -67,6 +67,22 @@ pub struct RxTraffic {
     pub work_ns: u32,
 }
 
+impl RxTraffic {
+    /// One worker that counts packets to this address and does nothing else with them.
+    pub fn at(local: SocketAddr) -> Self {
+        Self {
+            local,
+            interface: None,
+            workers: 1,
+            spin: false,
+            batch_size: 512,
+            statistics: None,
+            reflect: false,
+            work_ns: 0,
+        }
+    }
+}
+
 /// What a receiver measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StatisticsPlan {

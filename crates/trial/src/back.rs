@@ -1,18 +1,18 @@
 //! Sending on request: to the host that asks, within what the user of this one allows.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use measure::Trial;
 use serde::{Deserialize, Serialize};
 use session::{Key, Wanted};
-use traffic::{Departures, Limit, SenderPlan, TxSpec, TxTraffic, TxWorkerPlan};
+use traffic::{Departures, Limit, SenderPlan, TxSpec, TxTraffic};
 use wire::FrameSpec;
 
 use crate::{
     endpoint::tx_endpoint,
     frame_path::GivenMacs,
     hosts::{HostPlan, run_host_trial},
-    plan::share_of_flows,
+    plan::{any_like, workers_towards},
 };
 
 /// Bounds of what another host may ask for.
@@ -118,21 +118,13 @@ impl BackPlan {
         if let Some(problem) = self.frames.problems().first() {
             return Err(problem.to_string());
         }
-        let any: IpAddr =
-            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let worker = |worker| TxWorkerPlan {
-            target: to,
-            local: (any, 0).into(),
-            flows: share_of_flows(self.flows, self.threads, worker),
-            stream: 0,
-        };
         Ok(HostPlan {
             handshake: true,
             endpoint: tx_endpoint(&self.engine, self.threads, &terms.cpus, self.batch_size, self.flows),
             sender: SenderPlan {
                 engine: self.engine,
                 traffic: TxTraffic {
-                    workers: (0..self.threads).map(worker).collect(),
+                    workers: workers_towards(&[to], any_like(to.ip()), self.flows, self.threads),
                     interface: terms.interface.clone(),
                     frames: FrameSpec { vlan: Vec::new(), ..self.frames },
                     rate_pps: self.rate_pps,

@@ -1,10 +1,6 @@
 //! Trials in the other direction: the other host sends on request, and this one receives as `linerate recv` does.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    thread,
-    time::Duration,
-};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use measure::Trial;
 use serde_json::json;
@@ -14,6 +10,7 @@ use traffic::{ReceiverPlan, RxOptions, RxTraffic};
 
 use crate::{
     back::BackPlan,
+    plan::any_like,
     reception::{EngineChoice, Policy, Reception, ReceptionError},
 };
 
@@ -51,20 +48,9 @@ pub fn run_back_trial(
     key: Option<&Key>,
     go_on: impl Fn() -> bool + Sync,
 ) -> Result<Trial, BackError> {
-    let any: IpAddr =
-        if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let receiver = ReceiverPlan {
         engine: "udp".parse().expect("the engine of sockets"),
-        traffic: RxTraffic {
-            local: (any, 0).into(),
-            interface: None,
-            workers: 1,
-            spin: false,
-            batch_size: 512,
-            statistics: None,
-            reflect: false,
-            work_ns: 0,
-        },
+        traffic: RxTraffic::at((any_like(peer.ip()), 0).into()),
     };
     let network: Network = peer.ip().to_string().parse().expect("an address is a network");
     let policy = Policy {

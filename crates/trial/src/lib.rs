@@ -83,7 +83,7 @@ pub use instructions::{CountError, CountNames, TrialCounts, read_counts};
 pub use location::{Location, Locations};
 pub use peers::{Peer, PeerPair, PeerReceiver, run_peer_trial};
 pub use placement::{Cards, in_order, place, place_beside};
-pub use plan::{LabEnd, Pair, TrialPlan, share_of_flows};
+pub use plan::{LabEnd, Pair, TrialPlan, any_like, workers_towards};
 pub use profile::{Diagnosis, ProfileError};
 pub use reception::{EngineChoice, Policy, Reception, ReceptionError, ReceptionMark};
 pub use record::{RxOutcome, TrialSettings, TxOutcome, receive_cost};

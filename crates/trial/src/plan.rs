@@ -4,7 +4,10 @@ use lab::{Interfaces, LabError, LabPlan, Side, Taken};
 use measure::Endpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 use traffic::{
     Departures, Limit, ReceiverPlan, RxLayer, RxSpec, RxTraffic, RxWorkers, SenderPlan, StatisticsPlan,
     TxSpec, TxTraffic, TxWorkerPlan,
@@ -106,8 +109,30 @@ fn counts_in_softirq(pair: &Pair) -> bool {
     pair.rx.facts().reads == RxLayer::XdpProgram
 }
 
+/// Any address of the same version.
+pub fn any_like(address: IpAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// Workers that send from `local` to receivers on other hosts, which number the streams: one target after another, the
+/// flows divided among the workers.
+pub fn workers_towards(
+    targets: &[SocketAddr],
+    local: IpAddr,
+    flows: usize,
+    workers: usize,
+) -> Vec<TxWorkerPlan> {
+    let worker = |worker| TxWorkerPlan {
+        target: targets[worker % targets.len()],
+        local: (local, 0).into(),
+        flows: share_of_flows(flows, workers, worker),
+        stream: 0,
+    };
+    (0..workers).map(worker).collect()
+}
+
 /// Flows of one sending worker, at least one each.
-pub fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
+fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
     (flows / workers + usize::from(worker < flows % workers)).max(1)
 }
 

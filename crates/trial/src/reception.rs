@@ -230,16 +230,7 @@ mod tests {
         let address = IpAddr::from(lab.rx().ipv4()[0]);
         let plan = ReceiverPlan {
             engine: "udp".parse().unwrap(),
-            traffic: RxTraffic {
-                local: (address, 0).into(),
-                interface: None,
-                workers: 1,
-                spin: false,
-                batch_size: 64,
-                statistics: None,
-                reflect: false,
-                work_ns: 0,
-            },
+            traffic: RxTraffic { batch_size: 64, ..RxTraffic::at((address, 0).into()) },
         };
         let ports = lab.rx().run(|| {
             // Two ports to choose from, and one is taken, for TCP only.

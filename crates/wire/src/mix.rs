@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    probe::PROBE_TAGGED_LEN,
+    size::{FrameSize, Layers},
     text::{Text, text_form},
     values::{Values, ValuesError},
 };
@@ -18,6 +20,21 @@ pub enum Sizes {
     Frame(SizeMix),
     /// UDP payload.
     Payload(SizeMix),
+}
+
+impl Sizes {
+    /// The requested sizes, or the smallest frame that carries a stream tag. The small frames of `imix` grow to that size where
+    /// 64 bytes are too few for the headers (IPv6, VLAN tags).
+    pub fn asked(frame_size: Option<&SizeMix>, payload: Option<&SizeMix>, layers: Layers) -> Self {
+        let smallest = FrameSize::from_payload(PROBE_TAGGED_LEN as u32, layers);
+        let smallest = smallest.map_or(FrameSize::MIN.bytes(), FrameSize::bytes);
+        match (frame_size, payload) {
+            (Some(mix), _) if *mix == SizeMix::imix() => Self::Frame(mix.clone().at_least(smallest)),
+            (Some(mix), _) => Self::Frame(mix.clone()),
+            (None, Some(mix)) => Self::Payload(mix.clone()),
+            (None, None) => Self::Frame(SizeMix::Values(Values::Fixed(smallest))),
+        }
+    }
 }
 
 /// Sizes in bytes: any [`Values`], `imix`, or `64:28,594:16,1518:4` (28 of 48 frames are of 64

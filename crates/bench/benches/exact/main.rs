@@ -24,7 +24,7 @@ use bench::{
     write_exact_tables,
 };
 use counted::{Counted, Outcome, Part};
-use lab::{Accel, Kernel, VmPlan, VmStatus};
+use lab::{Kernel, VmPlan, VmStatus};
 use measure::{Instructions, Machine, Origin, Start};
 use sys::counting::{Mark, mark};
 use trial::{CountNames, read_counts};
@@ -118,16 +118,7 @@ fn executed(work: impl FnOnce()) {
 /// Runs the loops in a machine; what one round of each takes: the same on every kernel, and not.
 fn counted_loops() -> Outcome<[BTreeMap<String, f64>; 2]> {
     let share = tempfile::tempdir()?;
-    let plan = VmPlan {
-        kernel: Kernel::Latest,
-        cpus: 1,
-        memory_mib: 1536,
-        accel: Accel::Counting,
-        time_limit: TIME_LIMIT,
-        share: Some(share.path().into()),
-        kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"].map(String::from).into(),
-        ..VmPlan::default()
-    };
+    let plan = VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, ..VmPlan::counting(share.path()) };
     let this = env::current_exe()?;
     let script = format!(
         "grep -F -e asm_ -e irq_entries -e bpf_trace_run /proc/kallsyms > /share/symbols

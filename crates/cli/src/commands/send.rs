@@ -9,8 +9,8 @@ use std::{
 use measure::{End, Origin, PairSummary, Run, SCHEMA};
 use session::may_send_without_handshake;
 use sys::{clock, cpu, signal};
-use traffic::{Limit, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan};
-use trial::{GivenMacs, HostPlan, Tick, Wanted, run_host_trial, share_of_flows, tx_endpoint};
+use traffic::{Limit, SenderPlan, TxOptions, TxSpec, TxTraffic};
+use trial::{GivenMacs, HostPlan, Tick, Wanted, any_like, run_host_trial, tx_endpoint, workers_towards};
 use view::{Ahead, Seen};
 use wire::{FrameSpec, PcapWriter, Template, Values};
 
@@ -18,7 +18,7 @@ use crate::{
     args::{FrameArgs, SendArgs, packet_senders, returning_senders, sends_packets},
     failure::{Failure, Status, read_key, unsent},
     output::Output,
-    packets::{Packets, any_like, frames_between},
+    packets::{Packets, frames_between},
     pipeline::{Ending, Pipeline},
     progress::seen,
     start::opening,
@@ -203,14 +203,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         sender: SenderPlan {
             engine: spec,
             traffic: TxTraffic {
-                workers: (0..threads)
-                    .map(|worker| TxWorkerPlan {
-                        target: targets[worker % targets.len()],
-                        local: (local, 0).into(),
-                        flows: share_of_flows(flows, threads, worker),
-                        stream: 0,
-                    })
-                    .collect(),
+                workers: workers_towards(&targets, local, flows, threads),
                 interface: args.interface.clone(),
                 frames: packets.frames,
                 rate_pps: packets.rate_pps,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Nats, Process, fleet_run, linerate, run, server_program, whole};
 
-/// A certificate for loopback, signed by itself; `None` with a loud skip.
+/// A self-signed certificate for loopback; `None` with a loud skip.
 fn certificate(folder: &Path) -> Option<(String, String)> {
     let (crt, key) = (folder.join("server.crt"), folder.join("server.key"));
     let text = |path: &Path| path.to_str().unwrap().to_owned();

@@ -126,7 +126,7 @@ fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is
     nats.kill();
     let lost = Instant::now();
     let line = sender.wait_for("ended early");
-    assert!(line.contains("heard nothing of the server"), "{line}");
+    assert!(line.contains("heard nothing from the server"), "{line}");
     // The rest is the way from a stopped sender to its last word; a busy machine takes its time for that.
     assert!(lost.elapsed() < Duration::from_secs(20), "{:?}", lost.elapsed());
     nats.again();

@@ -152,7 +152,7 @@ impl Drop for Up {
     }
 }
 
-/// A nats-server of the test's own, with what it is told.
+/// A nats-server for one test, with its port and its configuration.
 pub(crate) struct Nats {
     pub(crate) child: Child,
     pub(crate) port: u16,

@@ -1,5 +1,5 @@
-//! Fetches Debian packages with this machine's apt, with lists and downloads in a folder of ours: nothing of the
-//! machine's apt or dpkg changes, and no root is needed.
+//! Fetches Debian packages with this machine's apt, with lists and downloads in a folder of ours. The machine's
+//! apt and dpkg stay unchanged, and no root is needed.
 
 use std::ffi::OsString;
 use std::fs;

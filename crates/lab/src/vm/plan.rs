@@ -1,7 +1,7 @@
 //! The plan of a virtual machine: plain data.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -295,6 +295,20 @@ impl VmPlan {
     pub const MAX_CPUS: u32 = 64;
     /// The least memory in MiB.
     pub const LEAST_MEMORY_MIB: u32 = 256;
+
+    /// A machine that counts instructions, without what differs from start to start. The counts are in `share`.
+    pub fn counting(share: &Path) -> Self {
+        Self {
+            cpus: 1,
+            memory_mib: 1536,
+            accel: Accel::Counting,
+            share: Some(share.into()),
+            kernel_options: ["norandmaps", "randomize_kstack_offset=off", "nowatchdog"]
+                .map(String::from)
+                .into(),
+            ..Self::default()
+        }
+    }
 
     /// Every problem of this plan; none when it is valid.
     pub fn problems(&self) -> Vec<VmPlanError> {

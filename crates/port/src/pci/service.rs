@@ -33,7 +33,7 @@ pub(super) struct Service {
     clock_ns: u64,
 }
 
-/// Parts of a nanosecond that costs are told in.
+/// Costs are stored in these parts of a nanosecond.
 const PARTS: u64 = 16;
 
 impl Service {

@@ -46,14 +46,9 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
     let receiver = ReceiverPlan {
         engine: "udp".parse().unwrap(),
         traffic: RxTraffic {
-            local: (address, 0).into(),
-            interface: None,
-            workers: 1,
-            spin: false,
             batch_size: 64,
             statistics: Some(StatisticsPlan { level: StatisticsLevel::Time, ..StatisticsPlan::default() }),
-            reflect: false,
-            work_ns: 0,
+            ..RxTraffic::at((address, 0).into())
         },
     };
     let policy = Policy { admission: Admission::default(), ..Policy::default() };

@@ -6,19 +6,17 @@ use measure::{End, Origin, PairSummary, Run, SCHEMA, Skipped, Trial};
 use serde::Serialize;
 use session::{Key, SessionError};
 use sys::{capability::Capability, clock, rtnetlink::RouteSocket, signal};
-use traffic::{
-    Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, TxWorkerPlan, engines,
-};
+use traffic::{Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, engines};
 use trial::{
-    BackPlan, GivenMacs, HostPlan, HostTrialError, Wanted, run_back_trial, run_host_trial, share_of_flows,
-    tx_endpoint,
+    BackPlan, GivenMacs, HostPlan, HostTrialError, Wanted, any_like, run_back_trial, run_host_trial,
+    tx_endpoint, workers_towards,
 };
 use view::Ahead;
 
 use crate::{
     args::BenchArgs,
     failure::{Failure, Status, in_words, read_key, unsent},
-    packets::{Packets, any_like, frames_between},
+    packets::{Packets, frames_between},
     pipeline::{Ending, Pipeline},
     start::opening,
 };
@@ -328,19 +326,13 @@ struct Ask<'a> {
 impl Ask<'_> {
     fn plan(&self, spec: TxSpec, receiver: Option<&RxSpec>, rx_threads: u16) -> HostPlan {
         let Self { args, packets, peer, threads, flows, cpus, ref key } = *self;
-        let worker = |worker| TxWorkerPlan {
-            target: peer,
-            local: (any_like(peer.ip()), 0).into(),
-            flows: share_of_flows(flows, threads, worker),
-            stream: 0,
-        };
         HostPlan {
             handshake: true,
             endpoint: tx_endpoint(&spec, threads, cpus, args.load.pattern.batch_size as usize, flows),
             sender: SenderPlan {
                 engine: spec,
                 traffic: TxTraffic {
-                    workers: (0..threads).map(worker).collect(),
+                    workers: workers_towards(&[peer], any_like(peer.ip()), flows, threads),
                     interface: args.hosts.interface.clone(),
                     frames: packets.frames.clone(),
                     rate_pps: packets.rate_pps,
