@@ -53,14 +53,14 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
     }
 }
 
-/// What a look at the machine found wrong before the run (`linerate probe --quiet`).
+/// The first reason why the machine was too busy before the run (`linerate probe --quiet`).
 fn loud(named: &NamedRun) -> Option<String> {
     let reading = named.run.start.machine.quiet.as_ref()?;
     let complaints = reading.quiet.complaints();
     let (first, _) = complaints.split_first()?;
     let shows = reading.quiet.shows_ratio(10).unwrap_or(0.0) * 100.0;
     Some(format!(
-        "The machine of {} was not quiet at {}: {first}; 10 trials a side show {shows:.1} % there at best.",
+        "The machine of {} was not quiet at {}: {first}. There, 10 trials per side show effects from {shows:.1} % at best.",
         named.name, reading.read_at
     ))
 }

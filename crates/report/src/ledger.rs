@@ -72,7 +72,7 @@ pub struct DropReason {
     pub reason: String,
     /// The function that dropped them.
     pub function: String,
-    /// Kernel buffers dropped.
+    /// Socket buffers (skbs) dropped.
     pub buffers: u64,
     /// Packets in them.
     pub packets: u64,
@@ -128,7 +128,7 @@ pub struct PerPacket {
     pub cache_misses: Option<f64>,
 }
 
-/// What watching costs.
+/// The cost of watching.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Cost"))]
 pub struct WatchCost {
@@ -179,7 +179,7 @@ impl LedgerDocument {
         serde_json::to_string_pretty(self).expect("the document is JSON")
     }
 
-    /// One line of a stream; `kind` says whether it is of an interval or of the whole time.
+    /// One line of a stream; `kind` distinguishes an interval from the whole time.
     pub fn to_line(&self, kind: &str) -> String {
         json!({ kind: self }).to_string()
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_place_s_id_and_meaning_and_says_whether_it_is_a_loss() {
+    fn a_line_has_the_id_and_meaning_of_its_place_and_whether_it_is_a_loss() {
         let rate = |line| LossRate { line, pps: 2.5 };
         let full = LedgerLine::at(Place::PacketRing, 5, "PACKET_STATISTICS tp_drops");
         let unnamed = LedgerLine::new("dropped: NEW", 1, "kfree_skb NEW");

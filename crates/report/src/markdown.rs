@@ -39,7 +39,7 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write_table(&tables::ledgers(&rungs), out)?;
     let remedies = tables::remedies(&rungs);
     if !remedies.is_empty() {
-        writeln!(out, "\nTo lose less:\n")?;
+        writeln!(out, "\nHow to reduce loss:\n")?;
     }
     for remedy in remedies {
         writeln!(out, "- {}", escape::markdown(&remedy))?;
@@ -49,7 +49,7 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
         .iter()
         .try_for_each(|table| write_table(table, out))?;
     if !run.end.skipped.is_empty() {
-        writeln!(out, "\n## Left out\n")?;
+        writeln!(out, "\n## Skipped\n")?;
     }
     for skipped in &run.end.skipped {
         writeln!(out, "- {}: {}", escape::markdown(&skipped.engine), escape::markdown(&skipped.reason))?;

@@ -18,9 +18,9 @@ pub fn verdict(run: &Run) -> String {
     }
 }
 
-/// How the measurements compare with published work.
+/// The measurements compared with published work.
 fn of_figures(figures: &[Figure]) -> Option<String> {
-    // what a model was given or fitted to says nothing
+    // figures that were given to a model or fitted prove nothing
     let compared = figures.iter().filter(|figure| !figure.given);
     let ratios: Vec<f64> = compared.filter_map(Figure::ratio).filter(|ratio| ratio.is_finite()).collect();
     let least = ratios.iter().copied().reduce(f64::min)?;
@@ -61,7 +61,7 @@ fn measured(run: &Run) -> String {
     match unobserved(&rungs) {
         0 => format!("{known}; {}, {}.", ledgers(&rungs), rates(&rungs)),
         n if n == rungs.len() => format!("{known}; {}.", rates(&rungs)),
-        _ => format!("{known}; what some others delivered is unknown, {}.", rates(&rungs)),
+        _ => format!("{known}; the delivered packets of some others are unknown, {}.", rates(&rungs)),
     }
 }
 
@@ -113,16 +113,16 @@ fn unobserved(rungs: &[Rung]) -> usize {
 fn ledgers(rungs: &[Rung]) -> String {
     match rungs.iter().map(Rung::open_ledgers).sum::<usize>() {
         0 => "every packet is accounted for".into(),
-        1 => "in one trial packets are unexplained".into(),
-        n => format!("in {n} trials packets are unexplained"),
+        1 => "packets of one trial are unexplained".into(),
+        n => format!("packets of {n} trials are unexplained"),
     }
 }
 
 fn rates(rungs: &[Rung]) -> String {
     let paced = rungs.iter().filter(|rung| rung.pair.asked_pps.is_some()).count();
     match (paced, rungs.iter().filter(|rung| !rung.kept_up()).count()) {
-        (0, 0) => "each sender went as fast as it could".into(),
-        (_, 0) => "every asked rate was held".into(),
+        (0, 0) => "every sender ran at its maximum rate".into(),
+        (_, 0) => "every requested rate was held".into(),
         (_, 1) => "the generator fell short in one combination".into(),
         (_, n) => format!("the generator fell short in {n} combinations"),
     }
@@ -144,7 +144,7 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
 pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     let mut remarks = Vec::new();
     if run.end.interrupted {
-        remarks.push("The run was ended early; what had been measured by then is shown.".to_string());
+        remarks.push("The run ended early; the results are those measured by then.".to_string());
     }
     remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
     if run.end.throughput.is_empty() {
@@ -189,13 +189,13 @@ fn of_rung(rung: &Rung) -> Vec<String> {
         let (asked, worst, of) =
             (number::rate(asked), number::rate(worst), of(short.len(), rung.trials.len()));
         remarks.push(format!(
-            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; that is no loss of the receiver's."
+            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; this is not receiver loss."
         ));
     }
     let idle = rung.trials.iter().filter(|trial| trial.asked_pps.is_none() && trial.sent == 0).count();
     if idle > 0 {
         let of = of(idle, rung.trials.len());
-        remarks.push(format!("{name}: nothing was sent in {of}; that is no rate of this path."));
+        remarks.push(format!("{name}: nothing was sent in {of}, so that it has no rate."));
     }
     let open: Vec<i64> = rung.trials.iter().map(|t| t.ledger.unexplained).filter(|n| *n != 0).collect();
     if let Some(worst) = open.iter().copied().max_by_key(|n| n.unsigned_abs()) {

@@ -75,8 +75,7 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
         table > /share/after"#,
     );
     let told = done.text("steer.err");
-    let refused =
-        "picked by the program on every queue: udp and dst port 9: igb takes rules of Ethernet types and MAC";
+    let refused = "selected by the program on every queue: udp and dst port 9 (igb takes rules of Ethernet types and MAC";
     assert!(told.contains(refused), "{told}");
     assert!(told.contains("diverting queue 1, 0"), "{told}");
     assert_eq!(done.text("past").trim(), "0", "packets that no queue caught");

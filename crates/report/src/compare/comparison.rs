@@ -74,13 +74,13 @@ pub struct MetricComparison {
     pub baseline: Summary,
     /// The other run's trials.
     pub other: Summary,
-    /// The centre of the baseline's trials that the effect compares: the geometric mean of rates and times, the mean of shares.
+    /// The centre of the baseline's trials for this comparison: the geometric mean of rates and times, the mean of shares.
     pub baseline_centre: f64,
     /// The same of the other run's trials.
     pub other_centre: f64,
-    /// How much the other differs; `None` with too few trials.
+    /// The difference between the runs; `None` with too few trials.
     pub effect: Option<Effect>,
-    /// What can be said.
+    /// The conclusion.
     #[serde(flatten)]
     pub verdict: Conclusion,
 }

@@ -55,12 +55,12 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
     page.raw("</div>\n");
 }
 
-/// Sent and delivered of all pairs, which decide about the axis.
+/// Sent and delivered of all pairs, which determine the axis.
 pub(super) fn rates(rungs: &[Rung]) -> impl Iterator<Item = f64> {
     rungs.iter().flat_map(|rung| [rung.pair.sent_pps.median, rung.pair.delivered_pps.median])
 }
 
-/// What a reader of a logarithmic axis must know.
+/// The note on a logarithmic axis.
 pub(super) fn log_note(from_pps: f64) -> String {
     format!("Logarithmic axis from {}: equal lengths are equal factors.", rate(from_pps))
 }

@@ -140,8 +140,8 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     svg + "</svg>\n"
 }
 
-/// Counted instructions: a bar a pair, of what executed them; the first three per packet sent, the receiver's per packet
-/// delivered.
+/// Counted instructions: one bar per pair, divided by what executed them; the first three parts per packet sent, the
+/// receiver's per packet delivered.
 pub(super) fn instructions(title: &str, counted: &[(&str, &Instructions)]) -> String {
     const PARTS: [&str; 5] =
         ["sender, user", "sender, kernel", "softirq", "receiver, user", "receiver, kernel"];

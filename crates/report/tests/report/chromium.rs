@@ -1,7 +1,7 @@
 //! The page in a real browser: at phone and desktop width, light, dark and in print, compared with the record.
 //!
 //! Skipped loudly where there is no Chromium; `LINERATE_REQUIRE_ALL=1` makes that a failure. With
-//! `LINERATE_SCREENSHOTS=1` pictures stay beside the pages in the target folder, for people to look at.
+//! `LINERATE_SCREENSHOTS=1` pictures remain beside the pages in the target folder, for people to look at.
 
 mod browser;
 
@@ -73,7 +73,7 @@ fn nothing_overlaps_or_leaves_and_numbers_equal_the_record() {
 }
 
 #[test]
-fn text_is_readable_in_light_and_dark_and_all_is_there_on_paper() {
+fn text_is_readable_in_light_and_dark_and_print_shows_everything() {
     let Some(mut browser) = browser() else { return };
     open(&mut browser, "modes", &samples::paced(), 1000);
     for scheme in ["light", "dark"] {
@@ -93,7 +93,7 @@ fn text_is_readable_in_light_and_dark_and_all_is_there_on_paper() {
 }
 
 #[test]
-fn the_checks_find_what_they_look_for() {
+fn the_checks_find_broken_pages() {
     let Some(mut browser) = browser() else { return };
     let run = samples::paced();
     let page = html(&run);

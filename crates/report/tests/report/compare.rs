@@ -51,7 +51,7 @@ fn a_run_compared_with_itself_has_no_regression_and_equal_conditions() {
 
 #[test]
 fn the_centres_shown_are_those_that_the_effect_compares() {
-    // Medians of these would say +35 %; the geometric means agree with the effect.
+    // Medians of these would give +35 %; the geometric means agree with the effect.
     let (mut before, mut after) = (samples::ladder(), samples::ladder());
     let set = |run: &mut Run, rates: [f64; 3]| {
         run.end.trials.truncate(3);
@@ -129,13 +129,13 @@ fn a_machine_that_was_not_quiet_is_named_with_what_it_can_show() {
     let comparison = against(&quiet, &loud);
     let note = comparison.notes.iter().find(|note| note.contains("not quiet")).unwrap();
     assert!(note.contains("the host gives 12.5 % of the CPUs' time to others (steal)"), "{note}");
-    assert!(note.contains("10 trials a side show 2.7 % there at best"), "{note}");
+    assert!(note.contains("10 trials per side show effects from 2.7 % at best"), "{note}");
     loud.start.machine.quiet = reading(0.0);
     assert!(!against(&quiet, &loud).notes.iter().any(|note| note.contains("not quiet")));
 }
 
 #[test]
-fn a_pair_that_one_run_lacks_is_said_and_not_compared() {
+fn a_pair_that_one_run_lacks_is_named_and_not_compared() {
     let (before, mut after) = (samples::ladder(), samples::ladder());
     after.end.trials.retain(|trial| trial.tx.label != "packet");
     let comparison = against(&before, &after);
@@ -181,7 +181,7 @@ fn more_loss_at_a_held_rate_is_a_regression() {
 }
 
 #[test]
-fn comparisons_read_as_their_goldens() {
+fn comparisons_equal_their_goldens() {
     let (before, mut after) = (samples::ladder(), scaled(0.9));
     after.start.machine.kernel = "6.19.0".into();
     let comparison = against(&before, &after);
@@ -211,7 +211,7 @@ fn a_history_names_the_run_where_the_level_changed() {
             (format!("day-{day}"), run)
         })
         .collect();
-    // in any order
+    // in arbitrary order
     let named: Vec<NamedRun> = runs.iter().rev().map(|(name, run)| named(name, run)).collect();
     let history = history(&named, CompareOptions::default());
     assert_eq!(history.series.len(), 5);

@@ -8,5 +8,5 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["compare", "--confidence", "2", "/nope", "/nope"], 2, &["confidence 2 is out of range"]),
     (&["compare", "--history", "/nonexistent"], 4, &["there is no run in /nonexistent"]),
     (&["report", "--chart", "ladder"], 2, &["--chart is for --format svg"]),
-    (&["report", "/etc/passwd"], 4, &["/etc/passwd: cannot read line 1 of the run"]),
+    (&["report", "/etc/passwd"], 4, &["/etc/passwd: line 1 is not valid in a linerate run (linerate.run/1)"]),
 ];
