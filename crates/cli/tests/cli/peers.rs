@@ -63,7 +63,7 @@ fn a_peer_that_is_not_installed_is_a_row_left_out_with_its_package() {
     let left_out = plan["skipped"].as_array().unwrap().iter().any(|skipped| {
         skipped["engine"] == "netperf (tx)"
             && skipped["reason"].as_str().is_some_and(|reason| {
-                reason.ends_with("is not installed: Debian has it in netperf (section non-free)")
+                reason.ends_with("is not installed (Debian: netperf, section non-free)")
             })
     });
     assert_eq!(left_out, missing, "{plan:#}");

@@ -16,10 +16,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["send", "127.0.0.1", "--engine", "xsk", "--no-handshake"],
         4,
-        &[
-            "127.0.0.1 is an address of this host, and whole frames leave by an interface",
-            "hint:  --engine udp",
-        ],
+        &["127.0.0.1 is an address of this host, but whole frames need another host", "hint:  --engine udp"],
     ),
     (
         &["send", "127.0.0.1", "--engine", "uring", "--reflect"],
