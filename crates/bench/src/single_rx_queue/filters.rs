@@ -1,4 +1,4 @@
-//! Ways to throw a flood away, each undone when its value goes.
+//! Ways to drop a flood, each undone when its value is dropped.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Starts it; the text says why it does not work here.
+    /// Starts it; the error says why it is unavailable.
     pub(super) fn start(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Result<Self, String> {
         let flooder = lab.tx().ipv4()[1];
         let side = lab.rx();
@@ -84,7 +84,7 @@ impl Filter {
         }
     }
 
-    /// Packets of the flood that it has thrown away so far; `served` of them came to the service.
+    /// Packets of the flood that it has dropped so far; `served` of them came to the service.
     pub(super) fn filtered(&self, lab: &Lab, served: u64) -> Result<u64, SingleRxQueueError> {
         let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
             filter: self.which(),
@@ -104,7 +104,7 @@ impl Filter {
         }
     }
 
-    /// Packets to the flooded port from elsewhere that have come to it so far; `None` where it does not count them.
+    /// Packets to the flooded port from elsewhere that have reached it so far; `None` if it does not count them.
     pub(super) fn valid(&self, lab: &Lab) -> Result<Option<u64>, SingleRxQueueError> {
         let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
             filter: self.which(),
@@ -128,7 +128,7 @@ impl Filter {
         matches!(self, Self::XdpDrop(_) | Self::Divert(..))
     }
 
-    /// The places by which other counters know the packets that the filter dropped or lost.
+    /// The places under which other counters report the packets that the filter dropped or lost.
     pub(super) fn seen_as(&self) -> &'static [Place] {
         match self {
             Self::Service | Self::Nft(_) => &[],
@@ -138,7 +138,7 @@ impl Filter {
         }
     }
 
-    /// What it diverts; `None` of a filter that does not.
+    /// The diversion; `None` if the filter is not one.
     pub(super) fn diverted(&self) -> Result<Option<DivertedQueues>, SingleRxQueueError> {
         let Self::Divert(_, diversion, _) = self else { return Ok(None) };
         let status = diversion.status()?;
@@ -182,7 +182,7 @@ impl Filter {
     }
 }
 
-/// The rule of a diversion that valid packets meet; the first is the flood's.
+/// The rule of a diversion that matches valid packets; the first one matches the flood.
 const VALID_RULE: usize = 1;
 
 /// An error with its causes.
@@ -224,7 +224,7 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
     })
 }
 
-/// A table of nftables in the receiving namespace, which takes it along when it ends.
+/// A table of nftables in the receiving namespace, which disappears with the namespace.
 pub(super) struct NftTable {
     namespace: sys::netns::NetNs,
 }
@@ -253,7 +253,9 @@ impl NftTable {
         let text = side.run(list).map_err(|error| error.to_string())??;
         let words: Vec<&str> = text.split_whitespace().collect();
         let after = words.iter().position(|word| *word == "packets").and_then(|at| words.get(at + 1));
-        after.and_then(|packets| packets.parse().ok()).ok_or_else(|| format!("nft said {text:?}"))
+        after
+            .and_then(|packets| packets.parse().ok())
+            .ok_or_else(|| format!("unexpected output of nft: {text:?}"))
     }
 }
 
@@ -264,7 +266,7 @@ impl Drop for NftTable {
     }
 }
 
-/// Runs `nft` in this thread's namespace; its output, or its complaint.
+/// Runs `nft` in this thread's namespace; its output, or its error message.
 fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
     let mut child = Command::new("nft")
         .args(arguments)
@@ -279,6 +281,6 @@ fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
     match fed {
         Some(Err(error)) if output.status.success() => Err(format!("cannot write to nft: {error}")),
         _ if output.status.success() => Ok(text(&output.stdout)),
-        _ => Err(format!("nft refused: {}", text(&output.stderr))),
+        _ => Err(format!("nft failed: {}", text(&output.stderr))),
     }
 }

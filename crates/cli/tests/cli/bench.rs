@@ -239,7 +239,7 @@ fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
     std::fs::write(&path, "scenario = 1\n[bench]\nthread = 2\n").unwrap();
     let (status, _, err) = run(&["bench", path.to_str().unwrap()]);
     assert_eq!(status, 2);
-    assert!(err.contains("[bench] has no 'thread': did you mean 'threads'?"), "{err}");
+    assert!(err.contains("[bench]: unknown key 'thread': did you mean 'threads'?"), "{err}");
 }
 
 #[test]

@@ -49,10 +49,10 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
         "udp → udp: ",
         "tx+gso: off | on\n    send up to 64 datagrams",
         "    risk: ",
-        "    undone: it belongs to the run's own sockets",
+        "    undone: part of the run's own sockets",
         "\nLeft out\n",
-        "ring.rx: the interface does not have it",
-        "sysctl.netdev-max-backlog: named by --never",
+        "ring.rx: the interface does not support it",
+        "sysctl.netdev-max-backlog: excluded by --never",
     ] {
         assert!(out.contains(text) || !is_root() && text.contains("sysctl"), "'{text}' is missing: {out}");
     }
