@@ -67,9 +67,11 @@ pub(crate) fn table(run: &Run) -> Table {
     } else {
         "per core: per CPU that the side kept busy."
     };
+    let is_searched = receiving.iter().any(|found| found.lossless_pps.is_some());
+    let no_loss = if is_searched { "; no loss: the highest rate without loss in short trials" } else { "" };
     table.legend = format!(
-        "sending: handed over {towards}; most: delivered from the best sender; flooded: delivered from the fastest sender; \
-         no loss: the highest rate without loss in short trials. {per_core}"
+        "sending: handed over {towards}; most: delivered from the best sender; flooded: delivered from the fastest \
+         sender{no_loss}. {per_core}"
     );
     table
 }

@@ -106,7 +106,11 @@ fn matching<'r>(baseline: NamedRun<'r>, other: NamedRun<'r>, notes: &mut Vec<Str
 
 fn early(named: &NamedRun) -> Option<String> {
     let early = named.run.end.trials.iter().filter(|trial| trial.interrupted).count();
-    (early > 0).then(|| format!("{early} trials of {} ended early and are left out.", named.name))
+    match early {
+        0 => None,
+        1 => Some(format!("1 trial of {} ended early and is left out.", named.name)),
+        _ => Some(format!("{early} trials of {} ended early and are left out.", named.name)),
+    }
 }
 
 fn of_metric(metric: Metric, matches: &[Match], options: &CompareOptions) -> Vec<MetricComparison> {

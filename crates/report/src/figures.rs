@@ -117,7 +117,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         .csv("unexplained")
         .reads("unexplained", Unit::Packets)
         .on(Unexplained),
-    row("receipt.asked_pps", |t| real(t.receipt.asked_pps)).reads("asked", Unit::Rate).at(Receipts, 0),
+    row("receipt.asked_pps", |t| real(t.receipt.asked_pps)).reads("requested", Unit::Rate).at(Receipts, 0),
     row("", |t| real(off_by(t))).reads("off by", Unit::Deviation).at(Receipts, 0),
     row("receipt.scheduled", |t| count(t.receipt.scheduled))
         .csv("scheduled")

@@ -99,7 +99,8 @@ impl Varying {
         for (parameter, value) in &pair.parameters {
             name += &format!(", {parameter}={}", plain(value));
         }
-        if self.load {
+        // A swept rate is among the parameters.
+        if self.load && !pair.parameters.contains_key("rate") {
             name += &format!(", at {}", number::asked(pair.asked_pps));
         }
         name

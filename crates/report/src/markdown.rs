@@ -66,7 +66,7 @@ fn write_conditions(run: &Run, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "- {}", escape::markdown(&machine))?;
     }
     for (name, value) in &start.asked {
-        writeln!(out, "- asked: {} = {}", escape::markdown(name), escape::markdown(&plain(value)))?;
+        writeln!(out, "- request: {} = {}", escape::markdown(name), escape::markdown(&plain(value)))?;
     }
     Ok(())
 }

@@ -233,7 +233,7 @@ fn write_heading(run: &Run, style: Style, out: &mut Vec<u8>) -> io::Result<()> {
     let asked = plain.map(|(name, value)| format!("{name}={}", value::plain(value)));
     let asked = asked.collect::<Vec<_>>().join(" ");
     if !asked.is_empty() {
-        paragraph(&asked, "asked: ", style, out)?;
+        paragraph(&asked, "request: ", style, out)?;
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ pub(crate) fn frame_loss(found: &[Throughput]) -> Table {
     let pps = |of: fn(&measure::LossAt) -> f64| {
         rows.iter().map(move |(_, point)| Cell::figure(of(point), |pps| unit.figure(pps))).collect::<Vec<_>>()
     };
-    table.push(Column::figures("asked", unit.name(), pps(|point| point.load_pps)));
+    table.push(Column::figures("requested", unit.name(), pps(|point| point.load_pps)));
     table.push(Column::figures("offered", unit.name(), pps(|point| point.offered_pps)));
     let loss = rows.iter().map(|(_, point)| Cell::figure(point.loss_ratio, number::percent));
     table.push(Column::figures("loss", "%", loss));

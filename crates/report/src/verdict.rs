@@ -59,9 +59,9 @@ fn measured(run: &Run) -> String {
     }
     let known = delivered(best, rungs.len());
     match unobserved(&rungs) {
-        0 => format!("{known}; {}, {}.", ledgers(&rungs), rates(&rungs)),
+        0 => format!("{known}; {}, and {}.", ledgers(&rungs), rates(&rungs)),
         n if n == rungs.len() => format!("{known}; {}.", rates(&rungs)),
-        _ => format!("{known}; the delivered packets of some others are unknown, {}.", rates(&rungs)),
+        _ => format!("{known}; the delivered packets of some others are unknown, and {}.", rates(&rungs)),
     }
 }
 
@@ -82,7 +82,7 @@ fn delivered(best: &Rung, pairs: usize) -> String {
     if let Some(why) = best.ledger().unknown_because() {
         let sent = number::rate(best.pair.sent_pps.median);
         return format!(
-            "{} sent {sent} in frames of {} bytes; what was delivered is unknown: {why}",
+            "{} sent {sent} of {}-byte frames; the number of delivered packets is unknown: {why}",
             best.name, best.pair.frame_size_bytes
         );
     }
@@ -96,10 +96,10 @@ fn delivered(best: &Rung, pairs: usize) -> String {
         return format!("{of}{} delivered {rate} in messages of {size} bytes", best.name);
     }
     if pairs == 1 {
-        format!("{} delivered {rate} in frames of {size} bytes and lost {loss} %", best.name)
+        format!("{} delivered {rate} of {size}-byte frames and lost {loss} %", best.name)
     } else {
         format!(
-            "Of {pairs} combinations, {} delivered the most: {rate} in frames of {size} bytes, {loss} % lost",
+            "Of {pairs} combinations, {} delivered the most: {rate} of {size}-byte frames, {loss} % lost",
             best.name
         )
     }
@@ -165,16 +165,14 @@ fn disagreements(rungs: &[Rung]) -> Vec<String> {
     if apart.len() > MOST_DISAGREEMENTS {
         let (some, all) = (apart.len(), rungs.len());
         return vec![format!(
-            "The trials of {some} of {all} combinations disagree: do not quote their medians without the smallest and \
-             the largest trial."
+            "The trials of {some} of {all} combinations disagree: quote their ranges (smallest to largest trial), not \
+             their medians."
         )];
     }
     let one = |rung: &&Rung| {
         let (name, delivered) = (&rung.name, &rung.pair.delivered_pps);
         let (min, max) = (number::rate(delivered.min), number::rate(delivered.max));
-        format!(
-            "{name}: the trials disagree, {min} to {max} delivered; do not quote the median without that."
-        )
+        format!("{name}: the trials disagree ({min} to {max} delivered); quote the range, not the median.")
     };
     apart.iter().map(one).collect()
 }

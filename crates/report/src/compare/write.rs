@@ -90,7 +90,7 @@ fn title(comparison: &Comparison) -> String {
 
 fn conditions_sentence(comparison: &Comparison) -> String {
     match comparison.conditions.len() {
-        0 => "The runs were made under the same conditions, as far as they are recorded.".into(),
+        0 => "All recorded conditions are the same.".into(),
         1 => "One condition differs and may be the cause of an effect: repeat one run with the other run's condition.".into(),
         n => format!(
             "{n} conditions differ and may be the cause of an effect: repeat one run with the other run's conditions."
@@ -125,11 +125,10 @@ fn effects(comparison: &Comparison) -> Table {
     table.push(Column::figures("other", "mean", side(|m| m.other_centre)));
     let trials = metrics.iter().map(|m| Cell::words(format!("{}+{}", m.baseline.trials, m.other.trials)));
     table.push(Column::figures("trials", "", trials).gives_way(1));
-    let effect = |m: &MetricComparison| {
-        Cell::figure(m.effect.map(|effect| effect.estimate), |value| shown(m.effect.as_ref(), value))
-    };
+    let effect =
+        |m: &MetricComparison| Cell::figure(m.effect.map(|effect| effect.estimate), |value| shown(m, value));
     table.push(Column::figures("effect", "", metrics.iter().map(effect)));
-    table.push(Column::words("interval", metrics.iter().map(|m| Cell::words(interval(m.effect.as_ref())))));
+    table.push(Column::words("interval", metrics.iter().map(|m| Cell::words(interval(m)))));
     table.push(Column::words("verdict", metrics.iter().map(|m| verdict(m.verdict))));
     let options = &comparison.options;
     table.legend = format!(
@@ -166,22 +165,25 @@ impl Metric {
     }
 }
 
-/// A ratio as per cent; a difference of shares in percentage points, of anything else as it is.
-fn shown(effect: Option<&Effect>, value: f64) -> String {
-    match effect.map(|effect| effect.scale) {
-        Some(EffectScale::Difference) if value.abs() <= 1.0 => format!("{:+.2} pp", value * 100.0),
-        Some(EffectScale::Difference) => {
-            format!("{}{}", if value > 0.0 { "+" } else { "" }, number::plain(value))
+/// A larger relative change says no more than this: a few trials that differ leave intervals without an end.
+const LARGEST_CHANGE: f64 = 10.0;
+
+/// A ratio as per cent; a difference of shares in percentage points, of another metric in its unit.
+fn shown(metric: &MetricComparison, value: f64) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    match metric.effect.map(|effect| effect.scale) {
+        Some(EffectScale::Difference) if metric.metric == Metric::LossRatio => {
+            format!("{:+.2} pp", (value * 100.0).clamp(-100.0, 100.0))
         }
+        Some(EffectScale::Difference) => format!("{sign}{}", number::plain(value)),
+        _ if value > LARGEST_CHANGE => format!("> {}", number::change(LARGEST_CHANGE)),
         _ => number::change(value),
     }
 }
 
-fn interval(effect: Option<&Effect>) -> String {
-    let between = |effect: &Effect| {
-        format!("{} to {}", shown(Some(effect), effect.low), shown(Some(effect), effect.high))
-    };
-    effect.map_or_else(|| "-".into(), between)
+fn interval(metric: &MetricComparison) -> String {
+    let between = |effect: Effect| format!("{} to {}", shown(metric, effect.low), shown(metric, effect.high));
+    metric.effect.map_or_else(|| "-".into(), between)
 }
 
 fn verdict(verdict: Conclusion) -> Cell {

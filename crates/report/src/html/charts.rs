@@ -185,7 +185,13 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
                 );
                 let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
                 parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
-                bars::write_stack(&rung.name, &parts, page);
+                let lost = 1.0 - share(ledger.delivered);
+                let lost = if lost <= 0.0 {
+                    "nothing lost".to_owned()
+                } else {
+                    format!("{} % lost", number::percent(lost))
+                };
+                bars::write_stack(&rung.name, &lost, &parts, page);
             }
         });
         let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();

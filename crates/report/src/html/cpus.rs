@@ -84,7 +84,8 @@ fn write_bars(rung: &Rung, cpus: &[CpuMean], page: &mut Page) {
             share: share(cpu),
             words: format!("{} %", number::percent(share(cpu))),
         };
-        bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
+        let idle = format!("{} % idle", number::percent(cpu.idle_ratio));
+        bars::write_stack(&format!("CPU {}", cpu.cpu), &idle, &PARTS.map(part), page);
     }
     page.raw("</div>\n");
 }
@@ -110,10 +111,15 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
                         words: format!("{} %", number::percent(side.share(queue))),
                     })
                     .collect();
-                bars::write_stack(&format!("{}, {}", side.pair, side.side), &parts, page);
+                bars::write_stack(&format!("{}, {}", side.pair, side.side), &largest(&parts), &parts, page);
             }
         });
     });
+}
+
+fn largest(parts: &[Part]) -> String {
+    let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share));
+    largest.map_or_else(String::new, |part| format!("{} {} %", part.name, number::percent(part.share)))
 }
 
 /// Stages, functions and a flame graph for each profiled pair.
@@ -140,7 +146,7 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
                         words: profile::share_in_words(share),
                     })
                     .collect();
-                bars::write_stack(name, &parts, page);
+                bars::write_stack(name, &largest(&parts), &parts, page);
             }
         });
         page.details("Functions", |page| page.table(&profile::functions(&profiles)));

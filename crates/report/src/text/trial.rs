@@ -28,7 +28,7 @@ pub fn write_trial(trial: &Trial, style: Style, out: &mut impl Write) -> io::Res
 
 fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     let mut facts = vec![
-        ("asked", number::asked(trial.asked_pps)),
+        ("requested", number::asked(trial.asked_pps)),
         ("sent", known(Line::Sent, trial)),
         ("delivered", known(Line::Delivered, trial)),
         ("lost", known(Line::Lost, trial)),

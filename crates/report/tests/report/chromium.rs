@@ -105,6 +105,7 @@ fn the_checks_find_broken_pages() {
             "</h1><p style=\"position:absolute;top:1.2rem;left:1rem\">on top of the title</p>",
         ),
         ("the page is", "</h1>", "</h1><p style=\"width:2000px\">wide</p>"),
+        ("a broken word: measurements", "</h1>", "</h1><p style=\"width:3rem\">the measurements</p>"),
         ("outside its figure", "<rect class=\"track\" x=\"0%\"", "<rect class=\"track\" x=\"-9%\""),
         ("an id occurs twice", "<h1>", "<h1 id=\"t1\">"),
         ("a silent image", "<title id=\"t1\">", "<title id=\"u1\">"),

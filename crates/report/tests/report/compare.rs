@@ -154,7 +154,24 @@ fn trials_that_ended_early_are_left_out() {
     let comparison = against(&samples::interrupted(), &samples::ladder());
     assert_eq!(comparison.metrics[0].baseline.trials, 1);
     assert_eq!(comparison.metrics[0].verdict, Conclusion::NeedsTrials { more: 2 });
-    assert!(comparison.notes[0].starts_with("1 trials of before ended early"), "{:?}", comparison.notes);
+    assert!(
+        comparison.notes[0].starts_with("1 trial of before ended early and is"),
+        "{:?}",
+        comparison.notes
+    );
+}
+
+#[test]
+fn intervals_of_trials_that_differ_widely_are_cut_off() {
+    let case = Case { sent: 500_000, lost: (0, 0), ..Case::default() };
+    let before = samples::run("bench", measure::Origin::Lab, samples::repeats(&[case]));
+    let mut after = before.clone();
+    for (trial, (pps, loss)) in after.end.trials.iter_mut().zip([(1e3, 0.0), (1e5, 0.9), (1e6, 0.1)]) {
+        (trial.delivered_pps, trial.loss_ratio) = (pps, loss);
+    }
+    let text = written(|out| write_comparison_text(&against(&before, &after), Style::default(), out));
+    assert!(text.contains(" to > +1000.00 %"), "{text}");
+    assert!(text.contains(" pp to +100.00 pp"), "{text}");
 }
 
 #[test]

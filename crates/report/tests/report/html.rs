@@ -112,6 +112,25 @@ fn a_profile_is_drawn_with_its_stages_and_stacks() {
 }
 
 #[test]
+fn only_ledgers_show_loss() {
+    let page = html(&samples::profiled());
+    let figures = |section: &str| {
+        let begin =
+            page.find(&format!("<section id=\"{section}\">")).unwrap_or_else(|| panic!("no {section}"));
+        let section = &page[begin..];
+        let words = section[..section.find("</section>").unwrap()].split("<b>").skip(1);
+        words.map(|words| words.split('<').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(figures("ledger").iter().any(|figure| figure.ends_with("% lost")));
+    assert!(figures("cpus").iter().all(|figure| figure.ends_with("% idle")), "{:?}", figures("cpus"));
+    assert!(
+        figures("profile").iter().all(|figure| figure.starts_with("UDP 62.50 %")),
+        "{:?}",
+        figures("profile")
+    );
+}
+
+#[test]
 fn tags_are_closed_in_the_order_they_were_opened() {
     const VOID: [&str; 3] = ["meta", "link", "!doctype"];
     for (name, run) in samples::all() {

@@ -135,6 +135,18 @@ fn no_colour_unless_requested() {
 }
 
 #[test]
+fn a_swept_rate_is_in_a_pair_s_name_once() {
+    let mut run = samples::ladder();
+    for (pair, rate) in run.end.pairs.iter_mut().zip([1e5, 2e5]) {
+        (pair.asked_pps, pair.parameters) = (Some(rate), [("rate".into(), rate.into())].into());
+    }
+    run.end.pairs.truncate(2);
+    run.end.trials.retain(|trial| trial.tx.label == "udp");
+    let words = text(&run, Style { verbose: true, ..Style::default() });
+    assert!(words.contains("udp → udp+gro, rate=") && !words.contains(", at "), "{words}");
+}
+
+#[test]
 fn a_closed_pipe_is_an_error_for_the_caller() {
     let mut full: &mut [u8] = &mut [0; 16];
     assert!(write_text(&samples::ladder(), Style::default(), &mut full).is_err());
@@ -148,6 +160,6 @@ fn many_pairs_whose_trials_disagree_are_one_remark() {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
-    assert!(words.contains("The trials of 5 of 5 combinations disagree: do not quote"), "{words}");
-    assert!(!words.contains("the trials disagree,"), "{words}");
+    assert!(words.contains("The trials of 5 of 5 combinations disagree: quote their ranges"), "{words}");
+    assert!(!words.contains("the trials disagree ("), "{words}");
 }

@@ -17,6 +17,15 @@
     // names in a flame graph are cut off by their boxes
     const scroller = node.parentElement.closest('.scroll, .copy') || (node.parentElement.closest('.flame') && node.parentElement.previousElementSibling);
     const window = scroller && scroller.getBoundingClientRect();
+    // words are short enough for a phone: none may break
+    if (!scroller && range.getClientRects().length > 1) {
+      for (const word of node.data.matchAll(/(?<!\S)[A-Za-z.,:;()]{2,16}(?!\S)/g)) {
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (range.getClientRects().length > 1) tell(`a broken word: ${word[0]}`);
+      }
+      range.selectNodeContents(node);
+    }
     for (const r of range.getClientRects()) {
       if (!window && (r.left < -0.5 || r.right > width + 0.5)) tell(`outside: ${node.data.trim().slice(0, 40)} ${r.left}..${r.right}`);
       // text scrolled out of its table covers nothing
