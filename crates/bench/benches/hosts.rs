@@ -1,6 +1,6 @@
-//! `make bench-hosts`: the cost of a trial between two hosts relative to the same pair in the lab: one veth pair, both turn by turn,
-//! medians and the ratio of the rates with its 95 % interval. Between hosts: a control connection, routes and neighbours, the
-//! counting programs at both ends.
+//! `make bench-hosts`: the cost of a trial between two hosts relative to the same pair in the lab: one veth pair, both turn
+//! by turn, medians and the ratio of the rates with its 95 % interval. Between hosts: a control connection, routes and
+//! neighbours, the counting programs at both ends.
 
 use std::error::Error;
 

@@ -74,7 +74,7 @@ fn card_name<S: serde::Serializer>(card: &Option<NicModel>, to: S) -> Result<S::
     to.serialize_str(card.map_or("", NicModel::name))
 }
 
-/// Why nothing was counted.
+/// Why a count failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExactError {

@@ -58,7 +58,7 @@ impl ExperimentPlan {
         }
     }
 
-    /// The same, to be changed.
+    /// The mutable settings.
     pub fn points_mut(&mut self) -> &mut [BenchPlan] {
         match self {
             Self::Ladder(plan) => &mut plan.points,

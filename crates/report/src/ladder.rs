@@ -8,7 +8,7 @@ use crate::{number, value::plain};
 pub(crate) struct Rung<'r> {
     /// Sender, receiver and everything else that distinguishes this pair; raw, must be escaped.
     pub(crate) name: String,
-    /// The same without the load.
+    /// The name without the load.
     pub(crate) name_without_load: String,
     pub(crate) pair: PairSummary,
     /// The indexes of `trials` in the run.

@@ -43,15 +43,15 @@ pub struct LedgerDocument {
     pub sees_af_xdp: bool,
     /// Drivers' counters of unknown meaning that moved.
     pub unknown_counters: Vec<UnknownCounter>,
-    /// How each CPU spent the time.
+    /// The time of each CPU, by use.
     pub cpus: Vec<CpuShare>,
-    /// How the kernel accounts time in interrupts.
+    /// How the kernel accounts for time in interrupts.
     pub interrupt_accounting: InterruptAccounting,
     /// The work of all CPUs per packet received and sent; `None` when nothing was counted or no packet moved.
     pub hardware: Option<PerPacket>,
     /// Why nothing was counted, as text.
     pub no_hardware_counters: Option<String>,
-    /// What watching cost.
+    /// The cost of watching.
     pub cost: WatchCost,
 }
 
@@ -112,7 +112,7 @@ pub struct UnknownCounter {
     pub interface: String,
     /// The counter's name.
     pub counter: String,
-    /// How far it moved.
+    /// Its increase.
     pub grown_by: u64,
 }
 
@@ -200,7 +200,7 @@ struct Line {
     place: String,
     packets: u64,
     pps: f64,
-    /// What the counter itself counts; `packets` is already in packets.
+    /// The unit of the counter; `packets` is already in packets.
     unit: Unit,
     source: String,
     meaning: Option<&'static str>,

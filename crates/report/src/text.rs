@@ -48,7 +48,7 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     out.write_all(text.as_bytes())
 }
 
-/// How much a text omits to be shorter.
+/// The parts that a text omits to be shorter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// No empty lines between sections.

@@ -46,7 +46,7 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
     table
 }
 
-/// What limits a result, as text.
+/// The limit of a result, as text.
 pub(crate) fn limit(goal: &GoalResult) -> String {
     match (goal.limit, &goal.bound_by) {
         (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.to_string(),
@@ -156,7 +156,7 @@ pub(crate) fn back_to_back(found: &[Throughput]) -> Table {
     table
 }
 
-/// Published figures beside this run's.
+/// Published figures next to this run's.
 pub(crate) fn figures(figures: &[Figure]) -> Table {
     let mut table = Table::titled("Published and measured here");
     table.push(Column::words("figure", figures.iter().map(|figure| Cell::words(&figure.figure))));

@@ -140,7 +140,7 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
     remarks
 }
 
-/// The same beside a table that marks pairs whose trials disagree.
+/// The remarks next to a table that marks pairs whose trials disagree.
 pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     let mut remarks = Vec::new();
     if run.end.interrupted {

@@ -38,7 +38,7 @@ pub enum BackError {
     },
 }
 
-/// Receives one trial that the host at `peer` sends; the receiver here serves nobody else.
+/// Receives one trial that the host at `peer` sends; the receiver here serves no other host.
 ///
 /// # Errors
 /// [`BackError`].

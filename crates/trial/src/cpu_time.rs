@@ -84,13 +84,13 @@ impl CpuLooks {
         Ok(both)
     }
 
-    /// How this kernel accounts time in interrupts.
+    /// How this kernel accounts for time in interrupts.
     pub fn accounting(&self) -> InterruptAccounting {
         self.watch.accounting
     }
 }
 
-/// How this kernel accounts time in interrupts.
+/// How this kernel accounts for time in interrupts.
 pub fn interrupt_accounting() -> InterruptAccounting {
     match accounting::InterruptAccounting::of_this_kernel() {
         accounting::InterruptAccounting::Precise => InterruptAccounting::Precise,

@@ -11,7 +11,7 @@ use crate::{
     watch::Look,
 };
 
-/// A sending and a receiving end, prepared: nothing is sent before [`Ends::begin`]. The loop calls the methods in this
+/// A sending and a receiving end, prepared: no packet is sent before [`Ends::begin`]. The loop calls the methods in this
 /// order; those between [`Ends::look`] and [`Ends::stop`] while packets are sent.
 pub trait Ends {
     /// Why a trial between them failed.

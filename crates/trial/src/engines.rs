@@ -36,7 +36,7 @@ pub(crate) const QUIET: Duration = Duration::from_secs(2);
 /// The drain takes at most this long.
 pub(crate) const LONGEST_DRAIN: Duration = Duration::from_secs(15);
 
-/// Runs one trial in a lab of its own, after the plan's warm-up in the same lab; `tick` gets every look and returns
+/// Runs one trial in a lab of its own, after the plan's warm-up in the same lab; `tick` gets every reading and returns
 /// whether to go on.
 ///
 /// # Errors
@@ -140,7 +140,7 @@ impl EngineEnds {
     /// Starts the receiver, then prepares the sender, whose plan may depend on the receiver's port.
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be made; then all others are closed.
     pub fn prepare(setup: EngineSetup, sender: impl FnOnce(u16) -> SenderPlan) -> Result<Self, TrialError> {
         let EngineSetup { settings, rx: endpoint, receiver: plan, cpus, at } = setup;
         let receiver = plan.start(&at.rx.placement(&cpus.rx))?;

@@ -104,7 +104,8 @@ pub enum HostTrialError {
 /// A finished trial, and the cause of an early end: a path that broke, or a receiver that disappeared.
 pub type HostTrial = TrialRun<HostTrialError>;
 
-/// Runs one trial; `number` is its number from 1, `each` gets every reading and the interval that it ends, and `go_on` returns whether to go on.
+/// Runs one trial; `number` counts from 1, `each` gets every reading and the interval that it ends, and `go_on` returns
+/// whether to go on.
 ///
 /// # Errors
 /// Why it could not start. A later failure ends the trial early, with the measurements until then.
@@ -129,7 +130,7 @@ fn run_host_trial_by(
     ArmedHostTrial::prepare_by(clock, plan, number)?.run(None, go_on, each).map(|(trial, _)| trial)
 }
 
-/// A trial whose receivers have agreed and whose ports are open: nothing is sent before [`ArmedHostTrial::run`].
+/// A trial whose receivers have agreed and whose ports are open: no packet is sent before [`ArmedHostTrial::run`].
 pub struct ArmedHostTrial<'p> {
     ends: HostEnds<'p>,
 }

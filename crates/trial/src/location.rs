@@ -66,7 +66,7 @@ impl Location {
         Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() }
     }
 
-    /// Runs `work` on a thread of its own in this end's namespace.
+    /// Runs `work` on a new thread in this end's namespace.
     ///
     /// # Errors
     /// [`TrialError::Namespace`].

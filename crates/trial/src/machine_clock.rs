@@ -38,10 +38,9 @@ impl HostClock for MachineClock {
     }
 }
 
-/// How far the wall clock is ahead of the clock that PTP follows, and the largest error of that: the paths of PTP's messages
-/// may be asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if the
-/// daemon does not
-/// follow steadily, or the clock that it controls is unknown.
+/// Offset of the wall clock from the clock that PTP follows, and its largest error: the paths of PTP's messages may be
+/// asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if the
+/// daemon does not follow steadily, or the clock that it controls is unknown.
 pub(crate) fn ahead_of_reference(following: &Following, cards: &[PtpClock]) -> Option<(i64, u64)> {
     let &Following { ahead_ns, path_delay_ns, is_card, .. } = following;
     let (card_ahead_ns, seen_within_ns) = match (is_card, cards) {

@@ -253,7 +253,7 @@ impl TrialPlan {
     }
 
     /// The CPUs of a pair's workers. An XDP program counts in softirq of the CPUs that send into a veth, unless NAPI has
-    /// threads of its own, and keeps no CPU from the sender.
+    /// threads of its own, and takes no CPU from the sender.
     pub fn cpus_for(&self, pair: &Pair) -> CpuPlan {
         let in_sender_s =
             counts_in_softirq(pair) && !self.lab_for(pair).threaded_napi && self.lab.interfaces.is_none();

@@ -72,7 +72,7 @@ impl Reception {
     /// With a diagnosis the reports of trials also have the polls of devices and a profile.
     ///
     /// # Errors
-    /// [`ReceptionError`]; then nothing is left open.
+    /// [`ReceptionError`]; then everything is closed.
     pub fn start(
         plan: &ReceiverPlan,
         cpus: &[u32],
@@ -153,7 +153,7 @@ impl Reception {
 
     /// The measurements of each reader so far, with their time; `None` when nothing is measured.
     pub fn readings(&self, then: AfterReading) -> Option<Vec<Readings>> {
-        // Workers are waited for: sessions must get at their counters meanwhile.
+        // This waits for the workers: sessions must have access to the counters meanwhile.
         let statistics = self.counting.with(|receiver| receiver.statistics().clone());
         let readings = statistics.and_then(|statistics| statistics.read(then));
         if then == AfterReading::Reset {

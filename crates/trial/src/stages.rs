@@ -60,7 +60,7 @@ const SENDING: [&str; 7] = [
     "net_tx_action",
 ];
 
-/// Functions that run a softirq in the context of an unrelated task, or in a thread of its own.
+/// Functions that run a softirq in the context of an unrelated task, or in its own thread.
 const INTERRUPTED: [&str; 6] = [
     "irq_exit_rcu",
     "__irq_exit_rcu",

@@ -122,7 +122,7 @@ impl Relation {
     }
 }
 
-/// How this host's clocks are synchronised, as far as it is known here.
+/// The known state of this host's clock synchronisation.
 #[derive(Debug, Default)]
 struct Kept {
     /// The kernel's knowledge of its clock, when a daemon disciplines it.
@@ -140,9 +140,8 @@ impl Kept {
         }
     }
 
-    /// How far the wall clock is ahead of the clock that PTP follows, and the largest error of that: the paths of PTP's messages
-    /// may be asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if none
-    /// is known.
+    /// Offset of the wall clock from the clock that PTP follows, and its largest error: the paths of PTP's messages may be
+    /// asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if unknown.
     fn by_ptp(&self) -> Option<(i64, u64)> {
         let Some(Ok(following)) = &self.ptp4l else { return None };
         ahead_of_reference(following, &self.hardware).filter(|_| following.steps > 0)

@@ -81,7 +81,7 @@ struct Counts {
 
 /// The first packets find cold caches, and the transfer starts slowly.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Time between two looks; a diversion must hear from its process ten times a second.
+/// Time between two readings; a diversion must hear from its process ten times a second.
 const TICK: Duration = Duration::from_millis(10);
 /// The drain ends when nothing has moved for so long.
 const QUIET: Duration = Duration::from_millis(500);

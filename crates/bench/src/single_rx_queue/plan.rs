@@ -104,8 +104,8 @@ impl SingleRxQueuePlan {
         debug_assert!(written.is_ok(), "{file}: {written:?}");
     }
 
-    /// Lets the packet processing of the other queues outrank the sender of the flood, with which it shares a CPU
-    /// if both have to share: otherwise it waits milliseconds for its turn, and the rings of 256 packets overflow.
+    /// Lets the packet processing of the other queues outrank the sender of the flood. On a machine with two CPUs they
+    /// share one: without this, it waits milliseconds for its turn, and the rings of 256 packets overflow.
     pub(super) fn prefer_other_queues(&self, lab: &Lab) -> Result<(), SingleRxQueueError> {
         let cpus = self.napi_cpus();
         if cpus.is_empty() || !self.lab().threaded_napi {

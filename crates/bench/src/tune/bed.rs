@@ -1,4 +1,4 @@
-//! Where a combination of settings is tried: a lab, two interfaces, or another [`Bed`].
+//! The place where a combination of settings is tried: a lab, two interfaces, or another [`Bed`].
 
 use std::{error::Error, path::PathBuf};
 
@@ -34,7 +34,7 @@ pub enum Refusal<E> {
     Broken(E),
 }
 
-/// Where combinations are tried. Dropped, it restores everything.
+/// The place where combinations are tried. Dropped, it restores everything.
 pub trait Bed {
     /// Why no settings work any more.
     type Error: Error;

@@ -32,7 +32,7 @@ pub(super) fn parameters(knobs: &[Knob], values: &[usize], phase: &str) -> BTree
     changed.chain(phase).collect()
 }
 
-/// The parameter with the purpose of a trial; trials of a proof have none, because they are what is compared.
+/// The parameter with the purpose of a trial; trials of a proof have none, because they are compared with each other.
 pub(super) const PHASE: &str = "phase";
 /// The phase of the proof.
 pub(super) const PROVE: &str = "prove";

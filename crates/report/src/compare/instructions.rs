@@ -34,7 +34,7 @@ pub struct InstructionComparison {
     pub matters_ratio: f64,
     /// Each thread of each pair that both runs have.
     pub pairs: Vec<InstructionChange>,
-    /// What is not compared.
+    /// Parts that are not compared, and why.
     pub notes: Vec<String>,
     /// Whether any costs more.
     pub gate: Gate,

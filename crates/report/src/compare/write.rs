@@ -165,7 +165,7 @@ impl Metric {
     }
 }
 
-/// A larger relative change says no more than this: a few trials that differ leave intervals without an end.
+/// Larger relative changes are cut off: few trials that differ give intervals of many orders of magnitude.
 const LARGEST_CHANGE: f64 = 10.0;
 
 /// A ratio as per cent; a difference of shares in percentage points, of another metric in its unit.

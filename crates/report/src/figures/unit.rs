@@ -1,4 +1,4 @@
-//! How a figure is written for people: its unit's name in a heading, its value in a cell, both in a sentence.
+//! The form of a figure for people: its unit's name in a heading, its value in a cell, both in a sentence.
 
 use super::quantity::Quantity;
 use crate::number::{self, RateUnit};

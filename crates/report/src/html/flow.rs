@@ -62,7 +62,7 @@ fn slice(name: &str, place: &str, [before, after]: [f64; 2], class: &str, page: 
     page.open_svg("slice", &format!("{name}: {place}"), &words);
     page.raw(format!("<rect class=\"delivered\" width=\"{}\" height=\"100%\"/>", per_cent(after)));
     if lost > 0.0 {
-        // a hair is taken from the stream beside it, never added to its width
+        // a minimum width is taken from the stream next to it, never added to it
         let from = after.min(before - HAIR.min(before));
         let (x, width) = (per_cent(from), per_cent(before - from));
         page.raw(format!(

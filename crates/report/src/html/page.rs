@@ -8,7 +8,7 @@ use crate::{escape::html, style::Tone, table::Table};
 /// Words longer than this may wrap in a table.
 const LONG: usize = 40;
 
-/// HTML written so far; every method escapes what it is given.
+/// HTML written so far; every method escapes its arguments.
 #[derive(Default)]
 pub(super) struct Page {
     html: String,
@@ -27,12 +27,12 @@ impl Page {
         self.html
     }
 
-    /// The charts as images of their own.
+    /// The charts as separate images.
     pub(super) fn into_drawings(self) -> Vec<Drawing> {
         self.drawings
     }
 
-    /// Keeps a chart as an image of its own.
+    /// Keeps a chart as a separate image.
     pub(super) fn keep(&mut self, title: &str, draw: impl FnOnce() -> String) {
         let name = drawing::name(title);
         let name = self.step.as_ref().map_or_else(|| name.clone(), |step| format!("{step}/{name}"));

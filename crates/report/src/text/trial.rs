@@ -94,7 +94,7 @@ fn times_in_words(times: &NanosSummary) -> String {
     )
 }
 
-/// The cost of a side; nothing for a side that ran elsewhere and reported nothing.
+/// The cost of a side; `None` for a remote side that reported none.
 fn cost(line: Line, trial: &Trial, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
     let per_packet = figures::in_words(line, trial);
     if per_packet.is_empty() {

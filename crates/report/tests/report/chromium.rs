@@ -1,7 +1,7 @@
 //! The page in a real browser: at phone and desktop width, light, dark and in print, compared with the record.
 //!
 //! Skipped loudly where there is no Chromium; `LINERATE_REQUIRE_ALL=1` makes that a failure. With
-//! `LINERATE_SCREENSHOTS=1` pictures remain beside the pages in the target folder, for people to look at.
+//! `LINERATE_SCREENSHOTS=1` pictures stay next to the pages in the target folder, for people to look at.
 
 mod browser;
 

@@ -59,8 +59,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_if_that_is_too_uncertai
     let to = reception.address().unwrap();
     const DAYS: i64 = 3 * 86_400 * 1_000_000_000;
     const SHORT: i64 = 20_000_000;
-    // The first sender's clock is days ahead, so that its packets seem to take as long; the others are ahead by a relevant
-    // amount.
+    // The first sender's clock is days ahead, so that its packets seem to take as long; the other offsets matter, too.
     for (ahead_ns, drift_ppm) in [(DAYS, 0.0), (SHORT, 50.0), (0, 0.0)] {
         let asked = BackPlan { rate_pps: Some(500.0), duration_ns: 700_000_000, ..BackPlan::of_tests() };
         let plan = asked.within(to, &SendingTerms::default()).unwrap();
