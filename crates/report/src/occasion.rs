@@ -9,7 +9,7 @@ use crate::number;
 pub(crate) fn place(origin: Origin) -> &'static str {
     match origin {
         Origin::Lab => "in the lab",
-        Origin::Hosts => "on real interfaces",
+        Origin::Hosts => "on existing interfaces",
         Origin::Model => "by simulation",
         Origin::Exact => "by counted instructions in an emulated machine",
     }

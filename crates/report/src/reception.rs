@@ -189,7 +189,7 @@ fn write_senders(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::
 
 fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Clocks")?;
-    writeln!(out, "    Received: {}", escape::text(&timing.rx_stamp_means))?;
+    writeln!(out, "    Receive timestamps: {}", escape::text(&timing.rx_stamp_means))?;
     if timing.unstamped > 0 {
         writeln!(out, "    {} packets had no timestamp; the reading loop's time is used", timing.unstamped)?;
     }

@@ -6,7 +6,7 @@ use super::{
     axes::{Axis, LineChart},
     bars::{self, Part},
     flame, flow,
-    page::Page,
+    page::{IN_SIGHT, Page},
     percentiles,
     scale::Scale,
     standalone,
@@ -24,8 +24,6 @@ use crate::{
 const MOST_FLAMES: usize = 12;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
-/// Plots of results shown unfolded.
-const IN_SIGHT: usize = 3;
 /// Points of a line over time; ticks are added up until no more remain.
 const MOST_TICKS: usize = 600;
 

@@ -112,6 +112,26 @@ fn a_profile_is_drawn_with_its_stages_and_stacks() {
 }
 
 #[test]
+fn at_most_three_charts_are_in_sight() {
+    let mut most = 0;
+    for (name, run) in samples::all() {
+        let page = html(&run);
+        let (mut folds, mut in_sight) = (Vec::new(), 0);
+        for tag in page.split('<') {
+            match tag {
+                _ if tag.starts_with("details") => folds.push(!tag.starts_with("details open")),
+                _ if tag.starts_with("/details") => drop(folds.pop()),
+                _ if tag.starts_with("figure>") && !folds.contains(&true) => in_sight += 1,
+                _ => (),
+            }
+        }
+        assert!(in_sight <= 3, "{name}: {in_sight}");
+        most = most.max(in_sight);
+    }
+    assert_eq!(most, 3);
+}
+
+#[test]
 fn only_ledgers_show_loss() {
     let page = html(&samples::profiled());
     let figures = |section: &str| {
