@@ -24,7 +24,7 @@ struct stream {
 	__u64 counted;
 	__u64 counted_payload_bytes;
 	__u64 counted_frame_bytes;
-	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
+	/* The last number seen at each place, plus 1: finds duplicates and is never cleared. */
 	__u32 seen[WINDOW];
 };
 _Static_assert(sizeof(struct stream) == 12 * 8 + 4 * WINDOW, "read by count.rs");

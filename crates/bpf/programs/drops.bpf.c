@@ -119,7 +119,7 @@ struct count {
 };
 _Static_assert(sizeof(struct key) == 16 && sizeof(struct count) == 96, "read by drops.rs");
 
-/* The same without samples. The first to come keeps its slot; whoever finds it taken is counted in the map. */
+/* The same without samples. The first one keeps its slot; one that finds it taken is counted in the map. */
 struct slot {
 	__u64 location; /* 0: free */
 	__u32 reason;
@@ -136,7 +136,7 @@ struct cpu {
 	__u64 timed;  /* those whose cost was measured */
 	__u64 cost_ns;
 	__u64 frames; /* events of XDP that were counted; all others are in the places */
-	__u64 net;    /* the watched namespace that the last packet was in: whoever watches it keeps it there */
+	__u64 net;    /* the watched namespace that the last packet was in; its watcher keeps it alive */
 	__u64 namespace;
 	__u64 spare;
 	struct slot slots[SLOTS];
@@ -419,7 +419,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 		sk = (void *)ctx[3];
 	/*
 	 * A receiving socket's queue keeps other things where the interface was, and so do both of TCP's: then the socket
-	 * tells where it is. Any other socket sent it, maybe from elsewhere: a veth lets it keep its packet.
+	 * shows where it is. Any other socket sent it, maybe from elsewhere: a veth lets it keep its packet.
 	 */
 	is_taken = !!sk;
 	if (!sk) {
@@ -440,7 +440,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 		return;
 	mine = slot(&key, cpu);
 	is_mine = is_of(mine, &key);
-	/* What the first packet told of a place need not be read from the others. */
+	/* What the first packet shows about a place need not be read from the others. */
 	if (only_udp && !(is_mine && mine->is_udp) && is_other_than_udp(skb, sk))
 		return;
 	if (flow_port && !is_of_streams(skb))
@@ -488,7 +488,7 @@ int kfree_skb(__u64 *ctx)
 	cpu = bpf_map_lookup_elem(&cpus, &zero);
 	if (!cpu)
 		return 0;
-	/* One event in 256 tells what all cost. */
+	/* The cost of one event in 256 stands for all. */
 	if (UNLIKELY((cpu->seen++ & 255) == 0))
 		began = bpf_ktime_get_ns();
 	dropped(ctx, cpu);

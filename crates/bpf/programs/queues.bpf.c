@@ -60,7 +60,7 @@ static ALWAYS_INLINE __u64 frame_of(__u64 bytes)
 
 /*
  * A datagram, or several that GRO joined: their payloads behind the first one's header, all as long as a segment but the last.
- * How many there are is not always written down (`gso_segs`): not by who joined them outside this kernel.
+ * Their number is not always in `gso_segs`: not if they were joined outside this kernel.
  */
 static ALWAYS_INLINE int is_datagram(struct __sk_buff *skb, struct counted *counted)
 {

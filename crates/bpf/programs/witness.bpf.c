@@ -203,7 +203,7 @@ int witness(struct __sk_buff *skb)
 	return NEXT;
 }
 
-/* What a measurement of the other one takes by itself. */
+/* What a measurement of the other one takes on its own. */
 SEC("classifier")
 int nothing(struct __sk_buff *skb)
 {

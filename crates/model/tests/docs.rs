@@ -40,8 +40,7 @@ fn the_figures_in_the_documentation_are_the_codes() {
 
 fn replace_block(text: &str, page: &str, name: &str, block: &str) -> String {
     let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->\n"));
-    let (before, rest) =
-        text.split_once(&begin).unwrap_or_else(|| panic!("docs/{page} has no block {name}"));
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("docs/{page} has no block {name}"));
     let (_, after) =
         rest.split_once(&end).unwrap_or_else(|| panic!("block {name} of docs/{page} has no end"));
     format!("{before}{begin}{block}{end}{after}")

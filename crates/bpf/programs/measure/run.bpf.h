@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Runs: packets that differ in nothing but their numbers, and how they are told. */
+/* Runs: packets that differ in nothing but their numbers, and how they are recognised. */
 #ifndef MEASURE_RUN_H
 #define MEASURE_RUN_H
 
 #include "linerate.bpf.h"
 
-const volatile __u32 is_scripted = 0; /* for tests: the time of arrival stands behind the tag */
+const volatile __u32 is_scripted = 0; /* for tests: the time of arrival follows the tag */
 
 struct ends {
 	__u64 source[2];

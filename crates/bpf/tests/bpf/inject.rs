@@ -1,4 +1,4 @@
-//! Frames that are given back arrive as if they had come from the wire.
+//! Re-injected frames arrive as if they had come from the wire.
 
 use std::{net::UdpSocket, time::Duration};
 
