@@ -46,7 +46,7 @@ const TURN: Duration = Duration::from_millis(150);
 const SENDER: u32 = 0;
 const RECEIVER: u32 = 1;
 const FLOODED: u16 = 9;
-/// Frames of a batch that is given back.
+/// Frames of a re-injected batch.
 const BATCH: usize = 64;
 
 /// Rates of one contender, a turn each.
@@ -417,7 +417,7 @@ fn give_back() -> Outcome<()> {
             }),
         ),
     ];
-    println!("frames given back to the kernel, which delivers them; Mpps per second of CPU {RECEIVER}");
+    println!("frames re-injected into the kernel, which delivers them; Mpps per second of CPU {RECEIVER}");
     let mut all: Vec<Contender> =
         ways.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
     for _ in 0..ROUNDS {

@@ -51,8 +51,8 @@ struct {
 } runs SEC(".maps");
 
 /*
- * A frame with plain headers (IPv4 without tags and options) from its EtherType to the end of the stream tag: all that tells
- * packets of a run apart from others but their numbers, and all that must be looked at. As wire::Likeness in user space:
+ * A frame with plain headers (IPv4 without tags and options) from its EtherType to the end of the stream tag: all that the
+ * packets of a run share except their numbers, and all that must be read. As wire::Likeness in user space:
  * without the type of service, the identification, the TTL and the checksums.
  */
 #define WORDS_AT 12

@@ -1,4 +1,4 @@
-//! What is given back looks as if it had come from the wire: VLAN tags, bytes and time stamps.
+//! Re-injected packets look as if they had come from the wire: VLAN tags, bytes and time stamps.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! Whoever is killed leaves everything to the kernel, whatever it was doing; and nobody else notices a diversion.
+//! A killed process leaves all packets to the kernel, at any moment; other traffic is not affected by a diversion.
 //!
 //! The test starts its own executable again, which diverts until it is killed.
 
@@ -19,7 +19,7 @@ use sys::rtnetlink::RouteSocket;
 use crate::support::{FLOODED, PATIENCE, VALID, lab, plan, send, settle, start};
 
 const ROLE: &str = "DIVERT_TEST_PLACE";
-/// Kills in all, LINERATE_KILLS asks for another number.
+/// Number of kills; LINERATE_KILLS sets another number.
 const KILLS: usize = 200;
 /// About as long as the other process takes for a few changes. Half of the kills count it from its start, the others
 /// from when it diverts.
@@ -56,7 +56,7 @@ fn in_another_process() {
     }
 }
 
-/// Starts the other process and waits until it says so.
+/// Starts the other process and waits for its message.
 fn begin(side: &Side, place: &str, said: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "killed::in_another_process", "--nocapture"]);
@@ -71,13 +71,13 @@ fn programs(side: &Side) -> Vec<u32> {
     side.run(|| RouteSocket::open().unwrap().xdp_programs(side.index()).unwrap()).unwrap()
 }
 
-/// Floods until told to stop.
+/// Floods until it is stopped.
 fn flood(lab: &Lab, stop: &AtomicBool) {
     let target = (IpAddr::from(lab.rx().ipv4()[0]), FLOODED);
     let flood = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         while !stop.load(Relaxed) {
-            // Where nobody listens a datagram may be refused, which is told to the next.
+            // Without a listener a datagram may be refused; the next send reports it.
             (0..64).for_each(|_| drop(socket.send_to(&[0; 18], target)));
         }
     };
@@ -164,7 +164,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
             let bytes = streamed.join().unwrap();
             assert_eq!(received.join().unwrap().len(), bytes, "{place:?}");
         });
-        // A sender that hears nothing for a while, as on a busy machine, sends its last segment again; the receiver then tells
+        // A sender without an answer for a while, as on a busy machine, sends its last segment again; the receiver then reports
         // that it had it already (RFC 2883).
         let counters = lab.tx().net_counters().unwrap();
         let count = |name: &str| counters.value(name).unwrap();
@@ -204,7 +204,7 @@ fn number(lab: &Lab, arriving: &UdpSocket, stop: &AtomicBool) -> u64 {
     lab.tx().run(send).unwrap()
 }
 
-/// Sends bytes over TCP until told to stop; says how many.
+/// Sends bytes over TCP until it is stopped; returns how many.
 fn stream(lab: &Lab, to: (IpAddr, u16), stop: &AtomicBool) -> usize {
     let send = || {
         let mut connection = TcpStream::connect(to).unwrap();

@@ -191,7 +191,7 @@ pub(crate) fn after_frames(lab: &Lab, plan: &DivertPlan, senders: &mut [XdpTx]) 
             }
         });
         let status = settle(&mut diversion, senders.len() as u64);
-        let stale = "came while nobody put the deadline off";
+        let stale = "came after the queue's deadline";
         if !status.ledger.lines.iter().any(|entry| entry.line.place == stale) {
             return status;
         }

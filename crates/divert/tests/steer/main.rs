@@ -1,5 +1,5 @@
 //! Steering on cards that are not there, which answer byte by byte as their drivers do; and the same on a real one:
-//! `make test-steer IF=eth1` tells that card what a diversion would, looks at what it has then, and undoes it.
+//! `make test-steer IF=eth1` sets that card as a diversion would, reads it back, and undoes it.
 
 use std::{env, path::Path, sync::Arc};
 
@@ -92,7 +92,7 @@ fn on_each(test: impl Fn(FakeDriver, &Arc<FakeCard>, &Bed) + Sync) {
     }
 }
 
-/// What holds of any card: all that was asked for is steered or left with a reason, the card has what is said to be
+/// What holds for any card: every request is steered or left with a reason, the card has what is said to be
 /// steered, and everything is undone.
 fn keeps_its_word(bed: &Bed, rules: &[&str], queues: &[u32], steer: Steer) -> Vec<String> {
     let state = tempfile::tempdir().unwrap();

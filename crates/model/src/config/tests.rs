@@ -80,7 +80,7 @@ fn contradictions_are_refused_with_what_and_why() {
     assert!(refused(&|c| c.rss.bypass_ratio = 0.5).contains("no rss.bypass_queue"));
     assert!(refused(&|c| c.app.recv_ns = f64::NAN).contains("app.recv_ns: NaN ns"));
     assert!(
-        refused(&|c| c.set("table", "equal:2").unwrap()).contains("it names queue 1, but there is only 1")
+        refused(&|c| c.set("table", "equal:2").unwrap()).contains("it names queue 1 of 1, counted from 0")
     );
     assert!(refused(&|c| c.set("mix", "10:1").unwrap()).contains("64 to 65553"));
     assert!(refused(&|c| c.set("mix", "64-1518").unwrap()).contains("sizes with their weights"));

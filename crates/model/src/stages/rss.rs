@@ -122,15 +122,17 @@ impl Rss {
                 let beyond = table.queues().iter().copied().find(|q| *q >= self.queues);
                 if let Some(queue) = beyond {
                     let queues = self.queues;
-                    problems.add("rss.table", format!("it names queue {queue}, but there are only {queues}"));
+                    problems.add("rss.table", format!("it names queue {queue} of {queues}, counted from 0"));
                 }
             }
         }
         match self.bypass_queue {
             Some(queue) if queue >= self.queues => {
                 let queues = self.queues;
-                problems
-                    .add("rss.bypass_queue", format!("queue {queue} is out of range: there are {queues}"));
+                problems.add(
+                    "rss.bypass_queue",
+                    format!("queue {queue} is out of range: it must be below {queues}"),
+                );
             }
             Some(_) if self.queues < 2 && self.bypass_ratio < 1.0 => problems.add(
                 "rss.bypass_queue",
