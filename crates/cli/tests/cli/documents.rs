@@ -35,6 +35,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate report 10gbe.json", "of a run that takes minutes"),
     ("linerate report rdr.json", "of a run that takes minutes"),
     ("linerate report ndr-udp.json", "of a run that takes minutes"),
+    ("linerate report tune.json", "of a run that takes minutes"),
     ("linerate report apu4d4.json", "of a run that takes minutes"),
     ("linerate nic apply", "a veth has neither rings nor RSS: nic::, crates/nic/tests/vm"),
     ("linerate nic restore", "of settings that were changed: nic::"),
