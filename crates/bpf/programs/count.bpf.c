@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts probe packets (kernel pktgen's header at the start of the UDP payload) by stream and CPU, and takes them
- * away. All other packets go to the kernel. Checksums are not looked at.
+ * Counts probe packets (kernel pktgen's header at the start of the UDP payload) by stream and CPU, and consumes
+ * them. All other packets go to the kernel. Checksums are not verified.
  */
 #include "linerate.bpf.h"
 

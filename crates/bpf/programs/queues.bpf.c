@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts a socket's probe packets by the receive queue that the driver wrote down with them (skb_record_rx_queue()),
- * before they come to the socket's buffer, and lets all pass. There are two banks: while one is read and cleared, the other
+ * Counts a socket's probe packets by the receive queue that the driver recorded in them (skb_record_rx_queue()),
+ * before they reach the socket's buffer, and passes all. It has two banks: while one is read and cleared, the other
  * is filled.
  */
 #include "linerate.bpf.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Makes packet after packet out of BPF_PROG_RUN's live frames and sends them.
+ * Turns BPF_PROG_RUN's live frames into packets and sends them.
  *
  * A page starts as a copy of the base frame and is recycled: all headers are written anew every time, because whatever
  * had the page before may have changed them (taking a VLAN tag off moves both addresses; GRO writes the joined length,
@@ -153,7 +153,7 @@ static ALWAYS_INLINE int leave(__u32 by)
 	return by == BY_MAP ? bpf_redirect_map(&target, 0, 0) : XDP_DROP;
 }
 
-/* What differs from packet to packet is its number. */
+/* Packets differ in their number only. */
 static ALWAYS_INLINE int send_fixed(struct xdp_md *ctx)
 {
 	__u8 *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end, *payload;
@@ -268,7 +268,7 @@ static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, int is_any, int ipv6)
 	return leave(constants->path);
 }
 
-/* One program for each kind of packets, none with what another needs. */
+/* One program per kind of packets, each with only the code that it needs. */
 SEC("xdp")
 int send_numbered(struct xdp_md *ctx)
 {

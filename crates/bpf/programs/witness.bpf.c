@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Counts the probe packets of some streams where an interface's driver is: at tc egress behind the protocols, at tc ingress
- * before them. All packets go on as they are, and those of others are not even counted.
+ * before them. It changes no packet and does not count other traffic.
  */
 #include "linerate.bpf.h"
 
