@@ -19,6 +19,7 @@ use crate::{
 const ELSEWHERE: &[(&str, &str)] = &[
     ("make ", "make test is what runs this; make build makes a release build"),
     ("linerate lab vm", "an emulated machine: crates/cli/tests/vm"),
+    ("linerate bench --exact", "an emulated machine: crates/cli/tests/vm"),
     ("linerate bench\0", "a minute: bench::whole_ladder"),
     ("linerate bench --tx udp,uring,uring+sqpoll", "a minute: bench::"),
     ("linerate bench 10gbe", "minutes"),
