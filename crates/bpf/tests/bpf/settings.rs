@@ -1,4 +1,4 @@
-//! Programs load whatever is set: what is switched off is no part of what the kernel verifies, so each setting makes
+//! Programs load with every setting: the kernel does not verify disabled code, so each setting makes
 //! another program of the same code.
 
 use bpf::{

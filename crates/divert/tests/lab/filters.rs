@@ -1,4 +1,4 @@
-//! Own filters: verdicts, answers, samples.
+//! Filters in Rust: verdicts, answers, samples.
 
 use std::{
     fs::File,
@@ -127,7 +127,7 @@ fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
     }
 }
 
-/// What the queue of a thread that hangs is the kernel's again in.
+/// Time until the queue of a hanging thread returns to the kernel.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A filter whose thread hangs on request.
@@ -144,7 +144,7 @@ impl Verdicts for Hangs<'_> {
 
 #[test]
 fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
-    // A machine that others keep busy looks late at times.
+    // A busy machine may check late.
     let mut times = Vec::new();
     while times.last().is_none_or(|took| *took >= OPEN_WITHIN) {
         assert!(times.len() < 5, "closed for {times:?}");
@@ -158,7 +158,7 @@ fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
     HANGS.store(true, Relaxed);
     let plan = plan(lab, FilterAt::User, &["drop all"]);
     let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| Hangs(&HANGS))).unwrap().unwrap();
-    // More than its rings hold: the kernel finds no empty frame or no room. Within a second everything is its own again.
+    // More than its rings hold: the kernel finds no empty frame or no room. Within a second it has everything again.
     send(lab, &mut diversion, FLOODED, 5000);
     let flooded = std::time::Instant::now();
     let mut beat_until = |wanted: &str, met: &dyn Fn(&divert::Status) -> bool| {
@@ -170,7 +170,7 @@ fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
                 return;
             }
             assert!(std::time::Instant::now() < deadline, "without result for {wanted}: {status:#?}");
-            // Longer than a thread's turn: one that goes round is seen to.
+            // Longer than a thread's turn: a running thread is noticed.
             thread::sleep(BEAT);
         }
     };

@@ -24,9 +24,9 @@ const KILLS: usize = 200;
 /// About as long as the other process takes for a few changes. Half of the kills count it from its start, the others
 /// from when it diverts.
 const LATEST_KILL: Duration = Duration::from_millis(60);
-/// What the issue promises, where somebody has a CPU to look.
+/// The promised time, if a CPU is free to check it.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
-/// One kill in so many may be seen later: a machine that others keep busy looks late.
+/// One kill in this many may be seen later, because a busy machine checks late.
 const ONE_LATE_IN: usize = 20;
 
 /// The other process; nothing when the harness runs it. Diverts, and changes queues and rules all the time.
@@ -96,7 +96,7 @@ fn after_a_kill_at_any_moment_under_flood_everything_flows_again_within_a_second
     let (mut attached, mut late, mut slowest) = (0, 0, Duration::ZERO);
     thread::scope(|scope| {
         let flooding = scope.spawn(|| flood(&lab, &stop));
-        // Whatever a check below says, the flood ends.
+        // The flood ends even if a check below fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for round in 0..kills {
                 let (place, said) = (["xdp", "user"][round % 2], ["starts", "diverts"][round / 2 % 2]);
@@ -106,7 +106,7 @@ fn after_a_kill_at_any_moment_under_flood_everything_flows_again_within_a_second
                 child.kill().unwrap();
                 let killed = Instant::now();
                 child.wait().unwrap();
-                // The flood itself comes to the stack again, where nobody listens.
+                // The flood reaches the stack again, which has no listener.
                 let before = lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap();
                 while lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap() == before
                     || !programs(lab.rx()).is_empty()
@@ -145,7 +145,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
                 connection.read_to_end(&mut bytes).unwrap();
                 bytes
             });
-            // Whatever a check below says, the others end.
+            // The others end even if a check below fails.
             let _stopped = Stops(&stop);
             let rule = format!("drop udp dst port {FLOODED}");
             for _ in 0..3 {
@@ -176,7 +176,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
     }
 }
 
-/// Says stop when it is dropped.
+/// Stops the others when dropped.
 struct Stops<'s>(&'s AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -185,7 +185,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Sends numbered datagrams one after the other, each when the last has arrived; says how many.
+/// Sends numbered datagrams, each after the arrival of the last; returns how many.
 fn number(lab: &Lab, arriving: &UdpSocket, stop: &AtomicBool) -> u64 {
     let target = (IpAddr::from(lab.rx().ipv4()[0]), VALID);
     let send = || {
@@ -221,7 +221,7 @@ fn stream(lab: &Lab, to: (IpAddr, u16), stop: &AtomicBool) -> usize {
 
 #[test]
 fn a_diversion_without_a_beat_is_over_within_its_deadline() {
-    // A machine that others keep busy looks late at times.
+    // A busy machine may check late.
     let mut times = Vec::new();
     while times.last().is_none_or(|took| *took >= OPEN_WITHIN) {
         assert!(times.len() < 5, "closed for {times:?}");
