@@ -1,6 +1,6 @@
 //! `cargo bench -p linerate-bpf --bench witness`: nanoseconds of CPU that the counting program takes for a packet, by
-//! `BPF_PROG_RUN` on loopback in a namespace of its own, turn by turn; medians and lowest. What the measurement takes
-//! with an empty program is a line of its own, and in no other. As root.
+//! `BPF_PROG_RUN` on loopback in a namespace of its own, in rotation; medians and minima. The time of the measurement
+//! with an empty program is a separate line and not part of the others. As root.
 
 use std::{env, error::Error};
 

@@ -177,7 +177,7 @@ struct packet {
 	__u8 family; /* 4, 6, or 0 for all else */
 };
 
-/* What the rules ask for: bits of `asked`. */
+/* What the rules require: bits of `asked`. */
 enum {
 	SHAPES4 = 1 << 0,
 	SHAPES6 = 1 << 1,
@@ -438,7 +438,7 @@ static ALWAYS_INLINE __u32 listed4(__u8 *data, void *end, __u32 flags)
 			has_ports = 1;
 		}
 	}
-	/* Unrolled, what shapes do not ask for is left out when the program is loaded. */
+	/* Unrolled, what no shape requires is left out when the program is loaded. */
 #pragma unroll
 	for (__u32 at = 0; at < SHAPES; at++) {
 		const volatile struct shape4 *shape = &shapes4[at];

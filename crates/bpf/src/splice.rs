@@ -1,6 +1,6 @@
-//! Putting a function that was compiled at run time into an object.
+//! Inserts a function that was compiled at run time into an object.
 //!
-//! An object's section `.text` holds one function, whose body stands for another; every call of it stays as it is.
+//! The section `.text` of an object holds one function, a placeholder; its calls stay unchanged.
 //! ELF as in `elf(5)`: little-endian, 64 bits, as clang writes it for BPF.
 
 /// One instruction, as the kernel takes it (`struct bpf_insn`).

@@ -1,4 +1,4 @@
-//! A plan's expressions as flow rules of the card, as far as it takes them; what it does not take stays with the program.
+//! A plan's expressions as flow rules of the card, as far as it accepts them; the program handles the others.
 
 use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
 
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// A block of ports for each mask that a range needs; more are no case for a card's few rules.
+/// Blocks of ports, one per mask, that a range may need; a card has too few rules for more.
 const MOST_BLOCKS: usize = 8;
 const TOO_MUCH: &str = "it says more than addresses, protocols and ports, or less";
 
-/// One rule that a card may be asked for, without its action.
+/// One rule that a card may be sent, without its action.
 struct Candidate {
     matches: FlowMatch,
     /// The expression that it is of.
@@ -31,7 +31,7 @@ struct Candidate {
 }
 
 impl DivertPlan {
-    /// Has the card do as much of the plan as it takes. Where that is not all, every queue is diverted: the program picks the rest
+    /// Uses the card for as much of the plan as it accepts. If that is not all, every queue is diverted: the program selects the rest
     /// wherever it arrives.
     #[must_use]
     pub fn steered(mut self, card: &Card, steer: Steer, state: PathBuf) -> Self {
@@ -43,7 +43,7 @@ impl DivertPlan {
         self
     }
 
-    /// Whether the card, steered by earlier rules of this plan, would be asked for the same by its rules of now.
+    /// Whether the current rules of this plan would request the same of the card as the earlier ones.
     pub(crate) fn keeps_steering(&self, card: &Card) -> Result<(), DivertError> {
         let Some(steering) = self.steering.as_ref().filter(|steering| !steering.rules.is_empty()) else {
             return Ok(());
@@ -201,7 +201,7 @@ fn pure_drops(plan: &DivertPlan) -> (Vec<Expression>, Vec<Left>) {
     (drops, left)
 }
 
-/// Why a card must not drop these packets: some of them are never to be diverted.
+/// Why a card must not drop these packets: some of them must never be diverted.
 fn spared(matches: &FlowMatch, exclusions: &Exclusions) -> Option<String> {
     let meets = |prefix: Option<(IpAddr, u8)>, address: IpAddr, len: u8| match (prefix, address) {
         (None, _) => true,
@@ -244,7 +244,7 @@ fn spared(matches: &FlowMatch, exclusions: &Exclusions) -> Option<String> {
     session.map(|session| format!("the session {session} is among them, which is never diverted"))
 }
 
-/// What is said of a conjunction in rules of a card; or what it is about, and why not.
+/// A conjunction as rules of a card; or the packets it matches, and why not.
 fn of_tuple(tuple: &TupleRule, limits: &Limits, driver: &str) -> Result<Vec<FlowMatch>, (String, String)> {
     let family = if tuple.v6 { "IPv6" } else { "IPv4" };
     let has_ports = tuple.src_ports.is_some() || tuple.dst_ports.is_some();
@@ -324,7 +324,7 @@ struct Chosen {
     because: String,
 }
 
-/// Keeps the rules of one mask where the card has one: that of the rules that it has, else the one that most have.
+/// Keeps the rules of one mask where the card has only one: that of its existing rules, otherwise the most frequent one.
 fn with_one_mask(candidates: &mut Vec<Candidate>, left: &mut Vec<Left>, card: &Card, one_mask: OneMask) {
     let group = |matches: &FlowMatch| match one_mask {
         OneMask::No => None,

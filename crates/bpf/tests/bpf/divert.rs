@@ -82,7 +82,7 @@ fn seen(lab: &Lab) -> u64 {
     statistics.iter().filter(|(name, _)| name.ends_with("_xdp_packets")).map(|(_, count)| count).sum()
 }
 
-/// Waits until so many datagrams came to the other side's stack, where nobody listens.
+/// Waits until this many datagrams have reached the other side's stack, without a listener.
 fn assert_delivered(lab: &Lab, count: u64) {
     let delivered = || lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap();
     wait_for("the stack", || delivered() >= count);
@@ -153,7 +153,7 @@ fn a_bucket_lets_its_tokens_through_and_no_more() {
         let limit = TokenBucket { per, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
         let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
         let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
-        // Two flows, which have everything but the source port in common.
+        // Two flows that differ only in the source port.
         send(&lab, 9, 25);
         send(&lab, 9, 25);
         let expected = RuleCount { limited, limited_bytes: limited * 60, ..counted(50) };

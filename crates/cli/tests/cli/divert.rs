@@ -170,7 +170,7 @@ fn page(lab: &Lab, address: SocketAddr, words: &str) -> String {
 /// Packets that passed while a busy machine gave the command no time to put the deadline off.
 fn stale(status: &Value) -> u64 {
     let mut lines = status["ledger"]["lines"].as_array().unwrap().iter();
-    let stale = lines.find(|line| line["place"] == "came while nobody put the deadline off");
+    let stale = lines.find(|line| line["place"] == "came after the queue's deadline");
     stale.map_or(0, |line| line["packets"].as_u64().unwrap())
 }
 

@@ -19,6 +19,7 @@ use crate::{
 const ELSEWHERE: &[(&str, &str)] = &[
     ("make ", "make test is what runs this; make build makes a release build"),
     ("linerate lab vm", "an emulated machine: crates/cli/tests/vm"),
+    ("linerate bench --exact", "an emulated machine: crates/cli/tests/vm"),
     ("linerate bench\0", "a minute: bench::whole_ladder"),
     ("linerate bench --tx udp,uring,uring+sqpoll", "a minute: bench::"),
     ("linerate bench 10gbe", "minutes"),
@@ -35,6 +36,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("linerate report 10gbe.json", "of a run that takes minutes"),
     ("linerate report rdr.json", "of a run that takes minutes"),
     ("linerate report ndr-udp.json", "of a run that takes minutes"),
+    ("linerate report tune.json", "of a run that takes minutes"),
     ("linerate report apu4d4.json", "of a run that takes minutes"),
     ("linerate nic apply", "a veth has neither rings nor RSS: nic::, crates/nic/tests/vm"),
     ("linerate nic restore", "of settings that were changed: nic::"),

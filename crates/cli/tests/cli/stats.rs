@@ -536,7 +536,7 @@ fn a_driver_that_hands_no_stamps_over_is_told_with_the_way_out() {
     let (status, out, err) = words(linerate(&[&args[..], &stamps].concat()).output().unwrap());
     assert_eq!((status, out.as_str()), (4, ""), "{err}");
     assert!(
-        err.contains("error: telling a program in XDP the card's stamps is not supported by lo"),
+        err.contains("error: passing the card's timestamps to an XDP program is not supported by lo"),
         "{err}"
     );
     assert!(err.contains("hint:  --stamp poll"), "{err}");

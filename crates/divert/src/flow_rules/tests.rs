@@ -126,8 +126,8 @@ fn a_card_without_ipv6_takes_the_rest_and_the_program_picks_on_every_queue() {
     assert_eq!(plan.queues, [2, 0, 1, 3], "what stays with the program comes anywhere");
     let steps: Vec<String> = plan.steps(&card).into_iter().map(|step| step.does).collect();
     assert!(steps[0].contains("which ends the card's automatic flow director (ATR) meanwhile"), "{steps:#?}");
-    assert!(steps[3].starts_with("the program picks udp6 packets of"), "{steps:#?}");
-    assert!(steps[4].contains("the card brings some of them to its queue, the others come anywhere"));
+    assert!(steps[3].starts_with("the program selects udp6 packets of"), "{steps:#?}");
+    assert!(steps[4].contains("the card steers some of them to its queue, the others arrive on any"));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_card_that_takes_no_rules_leaves_all_to_the_program() {
     assert_eq!(left(steering), ["udp: igb takes rules of Ethernet types and MAC addresses only"]);
     assert_eq!(plan.queues, [1, 0, 2, 3]);
     let steps = plan.steps(&card);
-    assert!(!steps.iter().any(|step| step.does.contains("the card brings")), "{steps:#?}");
+    assert!(!steps.iter().any(|step| step.does.contains("the card steers")), "{steps:#?}");
 }
 
 #[test]

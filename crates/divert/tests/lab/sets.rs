@@ -46,7 +46,7 @@ const SOURCES: [(&str, &[&str], bool); 8] = [
     ("2001:db8:7:ffff:ffff:ffff:ffff:ffff", &["7", "5"], true),
 ];
 
-/// Enough networks for three levels of bounds, those of [`SOURCES`] among them.
+/// Enough networks for three levels of bounds, including those of [`SOURCES`].
 fn sets(lab: &Lab) -> Sets {
     let v4 = (0..3000u32).map(|at| format!("172.{}.{}.0/25\n", 16 + at / 256, at % 256));
     let v6 = (0..600u32).map(|at| format!("2001:db9:{at:x}::/49\n"));

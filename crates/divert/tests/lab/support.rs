@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 
 use std::{
     net::{IpAddr, UdpSocket},
@@ -11,12 +11,12 @@ use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Flooded, and a rule's.
+/// Flooded, and taken by a rule.
 pub(crate) const FLOODED: u16 = 9;
-/// Flooded too, and what passes.
+/// Flooded too, and passed.
 pub(crate) const VALID: u16 = 10;
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a message; a failure where everything is required.
 pub(crate) fn lab() -> Option<Lab> {
     lab_with(LabPlan::default().queues)
 }
@@ -66,7 +66,7 @@ pub(crate) fn send<V: Verdicts>(lab: &Lab, diversion: &mut Diversion<V>, port: u
     });
 }
 
-/// Datagrams that came to the other side's stack; nobody listens there.
+/// Datagrams that reached the other side's stack; it has no listener.
 pub(crate) fn delivered(lab: &Lab) -> u64 {
     lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
 }

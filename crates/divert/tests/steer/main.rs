@@ -1,5 +1,5 @@
-//! Steering on cards that are not there, which answer byte by byte as their drivers do; and the same on a real one:
-//! `make test-steer IF=eth1` tells that card what a diversion would, looks at what it has then, and undoes it.
+//! Steering on fake cards, which answer byte by byte as their drivers do; and the same on a real one:
+//! `make test-steer IF=eth1` sets that card as a diversion would, reads it back, and undoes it.
 
 use std::{env, path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ enum Bed {
 impl Bed {
     fn interface(&self) -> &str {
         match self {
-            // Whatever has no answer of its own is the loopback's, which has no queues or interrupts.
+            // Other requests go to loopback, which has no queues or interrupts.
             Self::Fake(_) => "lo",
             Self::Real(name) => name,
         }
@@ -92,7 +92,7 @@ fn on_each(test: impl Fn(FakeDriver, &Arc<FakeCard>, &Bed) + Sync) {
     }
 }
 
-/// What holds of any card: all that was asked for is steered or left with a reason, the card has what is said to be
+/// What holds for any card: every request is steered or left with a reason, the card has what is said to be
 /// steered, and everything is undone.
 fn keeps_its_word(bed: &Bed, rules: &[&str], queues: &[u32], steer: Steer) -> Vec<String> {
     let state = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ fn a_card_with_one_mask_refuses_another_and_says_so() {
         .unwrap();
 }
 
-/// The card of `make test-steer`; its packets are steered for the time of the test.
+/// The card of `make test-steer`; its packets are steered during the test.
 #[test]
 fn a_real_card_keeps_its_word() {
     let Ok(name) = env::var("LINERATE_STEER_IF") else { return };
@@ -313,7 +313,7 @@ fn a_real_card_keeps_its_word() {
     let card = bed.card();
     println!("{} ({}), {} queues, rules: {}", bed.interface(), card.driver, card.queues, card.flow_rules);
     let last = card.queues - 1;
-    // Discard's port: nothing that anybody waits for.
+    // The discard port, which no service uses.
     let discard = "udp and dst port 9";
     for (rules, queues, steer) in [
         (&[discard][..], vec![last], Steer::ToQueues),

@@ -21,5 +21,5 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["model", "plan", "--set", "queues=0"], 2, &["queues: 0 is not between 1"]),
     (&["model", "plan", "--preset", "pktgen"], 2, &["the preset 'pktgen' sends: no queue of it receives"]),
     (&["model", "plan", "--from", "/nope"], 4, &["cannot read /nope"]),
-    (&["bench", "rdr", "--payload", "10"], 2, &["a payload of 10 bytes fits no frame of the experiment"]),
+    (&["bench", "rdr", "--payload", "10"], 2, &["a payload of 10 bytes is out of range"]),
 ];
