@@ -84,7 +84,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure every sending path against every receiving path, in a private lab or towards a receiver
+    /// Measure every sending path against every receiving path, in a private lab or to another host
     Bench(Box<BenchArgs>),
     /// Find the fastest settings for a path, and verify them
     Tune(Box<TuneArgs>),

@@ -92,7 +92,7 @@ fn write_text(quiet: &Quiet, out: &mut impl Write) -> io::Result<()> {
             "timers late, 50 % and 99 %",
             format!("{:.0} and {:.0} us", quiet.timer_late_p50_ns / 1e3, quiet.timer_late_p99_ns / 1e3),
         ),
-        ("speed change, first to last third", format!("{:+.2} %", quiet.speed_drift_ratio * 100.0)),
+        ("speed, last vs first third", format!("{:+.2} %", quiet.speed_drift_ratio * 100.0)),
         ("spread of equal work", per_cent(quiet.loop_spread_ratio)),
     ] {
         writeln!(out, "  {name:<30} {value}")?;

@@ -295,8 +295,8 @@ fn an_offer_needs_a_possible_duration_and_rate() {
     let receiver = receiver();
     for (bad, said) in [
         (Offer { duration_s: None, ..offer(1) }, "neither a duration nor a number of packets"),
-        (Offer { duration_s: Some(-1.0), ..offer(1) }, "a duration of -1 seconds"),
-        (Offer { rate_pps: Some(0.0), ..offer(1) }, "a rate of 0 packets per second"),
+        (Offer { duration_s: Some(-1.0), ..offer(1) }, "impossible duration of -1 seconds"),
+        (Offer { rate_pps: Some(0.0), ..offer(1) }, "impossible rate of 0 packets per second"),
     ] {
         let refused = Guest::join(receiver.host.address(), &bad).unwrap_err();
         assert!(refused.to_string().contains(said), "{refused}");

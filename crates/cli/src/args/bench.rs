@@ -20,10 +20,10 @@ const EMULATED_CPU: &str = "QEMU TCG CPU";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  linerate bench                                     what this machine can do, in a private lab
-  linerate bench --tx udp,xdp --rx udp --stats time  two pairs, with latency and jitter
-  linerate bench --sweep frame-size=64,512,1518      the same at several sizes
-  linerate bench --peer HOST                         towards linerate recv on another host
+  linerate bench                                     what this machine can do
+  linerate bench --tx udp,xdp --rx udp --stats time  with latency and jitter
+  linerate bench --sweep frame-size=64,512,1518      at several frame sizes
+  linerate bench --peer HOST                         to another host
   linerate bench pktgen-rx                           a built-in scenario")]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {

@@ -10,7 +10,7 @@ use lab::{Kernel, NicModel};
 #[command(next_help_heading = "Exact cost")]
 pub(crate) struct ExactArgs {
     /// Count instructions per packet in an emulated machine with one CPU, instead of measuring times; the counts are the
-    /// same on every machine and every day. Trials are one of 100ms each by default
+    /// same on every machine and every day. By default one trial of 100ms per pair
     #[arg(long, conflicts_with_all = ["profile", "resume", "peer", "tx_interface"])]
     pub(crate) exact: bool,
     /// Kernels to count on, downloaded by linerate lab vm --get: 6.1, 6.12, latest [default: latest]

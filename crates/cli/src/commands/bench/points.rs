@@ -142,7 +142,7 @@ fn combinations(sweeps: &SweepArgs, command: &[&str]) -> Result<Vec<Combination>
         let Some((name, takes_value)) = options.iter().copied().find(|(known, _)| *known == name) else {
             let meant = nearest(name, options.iter().map(|(known, _)| *known));
             let hint = meant.map_or_else(
-                || "linerate bench --help lists them".into(),
+                || "linerate bench --help lists the options".into(),
                 |near| format!("did you mean {near}?"),
             );
             return Err(usage(format!("--sweep: cannot sweep '{name}'")).hint(hint));

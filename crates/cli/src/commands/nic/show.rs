@@ -83,7 +83,7 @@ fn line(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
     // Wrapped only between entries.
     let room = output::width().saturating_sub(INDENT);
     let mut width = 0;
-    write!(out, "  {name:<16}")?;
+    write!(out, "  {name:<15} ")?;
     for entry in text.split("  ").filter(|entry| !entry.is_empty()) {
         let length = entry.chars().count() + 2;
         if width > 0 && width + length > room {

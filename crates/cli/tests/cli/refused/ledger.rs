@@ -7,7 +7,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["ledger", "--flow", "udp prot 53"],
         2,
-        &["--flow:", "udp prot 53", "    ^", "hint:  expressions are tcpdump's"],
+        &["--flow:", "udp prot 53", "    ^", "hint:  use tcpdump's filter language"],
     ),
     (&["ledger", "--interval", "1"], 2, &["--interval"]),
     (&["ledger", "--interval", "0s"], 2, &["'0s' is too short: must be at least 1ms", "--interval"]),
