@@ -122,8 +122,8 @@ fn restore_undoes_a_killed_command_but_not_what_apply_changed() {
     for text in [
         "ended without undoing its changes of near\nhint:  linerate nic restore near --killed undoes them",
         "near: being changed by linerate divert near --match udp --drop all --card link.mtu=1400 (process ",
-        "near: the changes of linerate nic apply near --set link.tx-queue-len=77 (process ",
-        "; undo them with linerate nic restore near",
+        "near: kept the changes of linerate nic apply near --set link.tx-queue-len=77 (process ",
+        "); undo them with linerate nic restore near",
     ] {
         assert!(err.contains(text), "{text}\n{out}{err}");
     }
