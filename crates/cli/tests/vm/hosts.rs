@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::support::LINERATE;
 
-/// Three drivers, igb both ways, then a cable that is pulled for half a second under traffic, then a receiver's machine that
-/// is reset under traffic.
+/// Three drivers, igb in both directions, then a cable that is pulled for half a second under traffic, then a receiver's
+/// machine that is reset under traffic.
 const SENDER: &str = r#"
 for wire in 1 2 3; do
     until [ "$(cat /sys/class/net/wire$wire/carrier)" = 1 ]; do sleep 0.1; done
@@ -57,7 +57,7 @@ fn both(hosts: &VmHosts, share: &TempDir) -> Result<[VmOutcome; 2], String> {
 }
 
 #[test]
-fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_receiver() {
+fn ledgers_close_between_two_machines_also_after_faults_of_cable_and_receiver() {
     let share = tempfile::tempdir().unwrap();
     let plan = VmPlan {
         cpus: 2,
@@ -95,7 +95,7 @@ fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_rece
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
         assert!(trial["wire"]["doubts"].is_null(), "{trial:#}");
     };
-    // Of each engine; over igb either way alone, and both at once.
+    // For each engine; over igb in either direction alone, and both at once.
     for (wire, expected) in [(1, 8), (2, 2), (3, 2)] {
         let trials = trials(&format!("wire{wire}.json"));
         assert_eq!(trials.len(), expected, "{trials:#?}");

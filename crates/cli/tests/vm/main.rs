@@ -1,4 +1,4 @@
-//! linerate on real network drivers: each test boots a virtual machine and does as much as it can in it.
+//! linerate on real network drivers: each test boots a virtual machine and does as much as possible in it.
 
 mod bench;
 mod divert;
