@@ -82,13 +82,23 @@ impl DivertPlan {
         let selection = selection.parse()?;
         let queues = Card::read(interface)?.queues;
         Ok(Self {
-            interface: interface.into(),
-            queues: (0..queues).collect(),
-            place: FilterAt::User,
             selection: Some(selection),
             rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
-            sets: Sets::default(),
             exclusions: Exclusions::of_this_session(),
+            ..Self::bare(interface, 0..queues, FilterAt::User)
+        })
+    }
+
+    /// No rules, nothing excluded; packets that pass go back to the kernel.
+    pub fn bare(interface: &str, queues: impl IntoIterator<Item = u32>, place: FilterAt) -> Self {
+        Self {
+            interface: interface.into(),
+            queues: queues.into_iter().collect(),
+            place,
+            selection: None,
+            rules: Vec::new(),
+            sets: Sets::default(),
+            exclusions: Exclusions::default(),
             reinject: true,
             cpus: Vec::new(),
             spin: false,
@@ -97,7 +107,7 @@ impl DivertPlan {
             keep_file: None,
             steering: None,
             shadow: false,
-        })
+        }
     }
 
     /// Which packets are meant, and what is done with them.
@@ -119,10 +129,6 @@ impl DivertPlan {
         let rules = self.kernel_rules();
         let selection = Selection::of(&rules);
         let members = self.sets.members(selection.filters.members());
-        if members.is_ok() && !selection.filters.members().is_empty() {
-            // The verifier follows each comparison of a lookup both ways, and gives up.
-            problems.push(RuleError::SetsInProgram.into());
-        }
         if self.place == FilterAt::User && members.is_ok() {
             // What this process decides by.
             let asked = Selection::of(&self.rules);
@@ -412,21 +418,10 @@ mod tests {
 
     fn plan(place: FilterAt, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
         DivertPlan {
-            interface: "eth7".into(),
-            queues: vec![0, 3],
-            place,
             selection: selection.map(|text| text.parse().unwrap()),
             rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
-            sets: Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: true,
             cpus: vec![2],
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare("eth7", [0, 3], place)
         }
     }
 

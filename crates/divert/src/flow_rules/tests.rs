@@ -23,21 +23,9 @@ fn card(driver: &str, queues: u32) -> Card {
 
 fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {
     DivertPlan {
-        interface: "eth7".into(),
-        queues,
-        place: FilterAt::Xdp,
         selection: Some(expression.parse().unwrap()),
         rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
-        sets: crate::sets::Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: false,
-        cpus: Vec::new(),
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare("eth7", queues, FilterAt::Xdp)
     }
 }
 

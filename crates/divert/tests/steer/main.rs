@@ -3,7 +3,7 @@
 
 use std::{env, path::Path, sync::Arc};
 
-use divert::{Card, DivertPlan, Exclusions, Expression, FilterAt, Rule, RuleVerdict, Steer, Steered};
+use divert::{Card, DivertPlan, Expression, FilterAt, Rule, RuleVerdict, Steer, Steered};
 use nic::{Session, Settings};
 use sys::{ethtool::EthtoolSocket, netns::NetNs};
 use testing::{FakeCard, FakeDriver};
@@ -55,24 +55,11 @@ impl Bed {
 
     fn plan(&self, rules: &[&str], queues: &[u32], steer: Steer, state: &Path) -> DivertPlan {
         let plan = DivertPlan {
-            interface: self.interface().into(),
-            queues: queues.to_vec(),
-            place: FilterAt::Xdp,
-            selection: None,
             rules: rules
                 .iter()
                 .map(|text| Rule::new(RuleVerdict::Drop, text.parse::<Expression>().unwrap()))
                 .collect(),
-            sets: divert::Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: false,
-            cpus: Vec::new(),
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare(self.interface(), queues.iter().copied(), FilterAt::Xdp)
         };
         plan.steered(&self.card(), steer, state.to_owned())
     }
