@@ -17,7 +17,7 @@ enum { BPF_MAP_TYPE_RINGBUF = 27 };
 static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *record, __u64 flags) = (void *)132;
 static void (*const bpf_ringbuf_discard)(void *record, __u64 flags) = (void *)133;
-static __s64 (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u32 len) = (void *)189;
+static __s64 (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u64 len) = (void *)189;
 
 #define SHAPES 16
 #define QUEUES 1024
@@ -610,8 +610,10 @@ static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __
 	__u32 zero = 0;
 	struct passed *passed;
 
-	/* In one register, whose bound the verifier then knows. */
-	asm volatile("if %[kept] < %[most] goto +1\n"
+	/* In one register, whose bounds the verifier then knows. */
+	asm volatile("if %[kept] > 0 goto +1\n"
+		     "%[kept] = 1\n"
+		     "if %[kept] < %[most] goto +1\n"
 		     "%[kept] = %[most]" : [kept] "+r"(kept) : [most] "i"(SAMPLE_BYTES));
 	if (sample) {
 		sample->time_ns = bpf_ktime_get_ns();
@@ -619,7 +621,7 @@ static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __
 		sample->len = len;
 		sample->kept = kept;
 		sample->is_limited = is_limited;
-		if (kept && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
+		if (!bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
 			bpf_ringbuf_submit(sample, 0);
 			return;
 		}
