@@ -6,8 +6,8 @@ use std::{
 };
 
 use bpf::{
-    Divert, DivertOptions, Fate, Instruction, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
-    SetLevel, SetMember, TableEntry, TcpSession, TokenBucket,
+    Divert, DivertOptions, Fate, Instruction, Mode, PacketSide, Passed, Per, RuleAction, RuleCount, SetLevel,
+    SetMember, TableEntry, TcpSession, TokenBucket,
 };
 use lab::{Lab, LabPlan};
 use testing::wait_for;

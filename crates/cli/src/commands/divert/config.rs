@@ -67,8 +67,11 @@ impl ConfigFile {
         let changed = fixed.filter(|key| self.table.get(*key) != new.table.get(*key));
         let changed: Vec<String> = changed.map(|key| format!("'{key}'")).collect();
         if !changed.is_empty() {
-            let problem =
-                format!("{}: cannot change {} of a running diversion", self.path.display(), listed(&changed, "and"));
+            let problem = format!(
+                "{}: cannot change {} of a running diversion",
+                self.path.display(),
+                listed(&changed, "and")
+            );
             return Err(
                 Failure::new(Status::Usage, problem).hint("restart it, or change match, rules and set only")
             );
