@@ -16,7 +16,7 @@ use crate::{
     rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     sets::{Members, Sets},
-    steering::{LRO, Left, SWITCH, Steering, VLAN},
+    steering::{LRO, Left, SWITCH, Steering, VLAN, buckets::Bucket},
 };
 
 /// Everything that a diversion is asked for.
@@ -198,6 +198,17 @@ impl DivertPlan {
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }
+        for Bucket { number, of, queue, packets } in
+            self.steering.iter().flat_map(|steering| &steering.buckets)
+        {
+            steps.push(step(
+                format!(
+                    "bucket {number} of {of} in that table brings {packets} to queue {queue}, and besides every other flow \
+                     whose hash leads to it: 1 of {of} on average"
+                ),
+                "the table's end",
+            ));
+        }
         for Left { packets, why } in self.steering.iter().flat_map(|steering| &steering.left) {
             steps.push(step(
                 format!("the program picks {packets} on every queue, not the card: {why}"),
@@ -249,6 +260,10 @@ impl DivertPlan {
                             (false, _) => "; the card brings some of them to its queue, the others come anywhere",
                         }
                     }
+                    Some(Steering { buckets, left, .. }) if !buckets.is_empty() => match left.is_empty() {
+                        true => "; the card's table brings them there, and a few others",
+                        false => "; the card's table brings some of them to its queue, the others come anywhere",
+                    },
                     _ if card.flow_rules => "; the card's own flow rules are left as they are",
                     _ => "; the driver takes no flow rules, so the program picks them itself",
                 },
@@ -435,6 +450,7 @@ mod tests {
             rules_are_off: false,
             rules: Vec::new(),
             has_table: false,
+            hashing: None,
             hands_on: Vec::new(),
             program: None,
             index: 0,
