@@ -178,7 +178,7 @@ impl Config {
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let parameter = find_parameter(name)?;
         let path: Vec<&str> = parameter.name.split('.').collect();
-        *self = set_in(self, &path, text)?;
+        *self = set_in(self, &path, &parameter.in_its_unit(text))?;
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! What a parameter is, and what is wrong with values.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::Serialize;
 use thiserror::Error;
+use wire::Rate;
 
 /// A parameter as help and documentation show it; its default is in `Config::default()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,6 +32,20 @@ impl Parameter {
 
     pub(crate) const fn source(self, source: &'static str) -> Self {
         Self { source, ..self }
+    }
+
+    /// A rate or time with a unit of its own, `100kpps`, `10Gbps` or `5us`, as a number in the parameter's unit; other text
+    /// unchanged.
+    pub(crate) fn in_its_unit<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let nanoseconds = || Some(wire::parse_duration(text).ok()?.as_nanos() as f64);
+        let number = match (self.unit, text.parse()) {
+            ("frame/s", Ok(Rate::Max)) => return "null".into(),
+            ("frame/s", Ok(Rate::Pps(rate))) | ("bit/s", Ok(Rate::Bps(rate))) => Some(rate),
+            ("ns", _) => nanoseconds(),
+            ("us", _) => nanoseconds().map(|ns| ns / 1e3),
+            _ => None,
+        };
+        number.map_or(text.into(), |number| number.to_string().into())
     }
 }
 

@@ -180,7 +180,7 @@ impl Fleet {
             .iter()
             .find(|parameter| parameter.name == written)
             .ok_or_else(|| ConfigError::UnknownParameter { name: name.into(), similar: None })?;
-        *self = set_in(self, &[parameter.name], text)?;
+        *self = set_in(self, &[parameter.name], &parameter.in_its_unit(text))?;
         Ok(())
     }
 

@@ -127,7 +127,7 @@ impl Scenario {
                     .iter()
                     .find(|p| p.name == written)
                     .ok_or_else(|| ConfigError::UnknownParameter { name: name.into(), similar: None })?;
-                *transmit = set_in(transmit, &[parameter.name], text)?;
+                *transmit = set_in(transmit, &[parameter.name], &parameter.in_its_unit(text))?;
                 Ok(())
             }
         }

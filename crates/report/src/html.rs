@@ -10,6 +10,7 @@ mod conditions;
 mod cpus;
 mod curve;
 mod drawing;
+mod filters;
 mod flame;
 mod flow;
 mod lines;
@@ -74,7 +75,7 @@ fn write_header(run: &Run, page: &mut Page) {
     page.raw("<header>\n");
     page.element("h1", "", &format!("linerate {} {}", start.command, occasion::place(start.origin)));
     page.element("p", "verdict", &verdict::verdict(run));
-    if !run.end.trials.is_empty() {
+    if !run.end.trials.is_empty() && run.end.tuning.is_none() {
         // A closed ledger is not a goal that the user set.
         let has_goal = !run.end.throughput.is_empty()
             || run.end.trials.iter().any(|trial| trial.asked_pps.is_some() && !trial.is_search_step());
@@ -99,6 +100,7 @@ fn write_body(run: &Run, page: &mut Page) {
     by_rate(&mut rungs);
     tuned::write(run, page);
     charts::write_throughput(run, page);
+    filters::write(&run.end.points, page);
     // The plot before its tables.
     let is_ladder = !rungs.is_empty() && !instructions::is_counted(run);
     let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
@@ -122,7 +124,7 @@ fn write_body(run: &Run, page: &mut Page) {
     curve::write(&run.end.points, page);
     timeline::write(&traces(run), page);
     // The point of a sweep or model is how results depend on parameters.
-    charts::write_points(&run.end.points, page);
+    charts::write_points(run, page);
     if many {
         page.section("combinations", "Every combination", |page| {
             let count = number::count(rungs.len() as u64);

@@ -26,6 +26,7 @@ mod csv;
 mod diversion;
 mod escape;
 mod figures;
+mod filters;
 mod html;
 mod idle;
 mod instructions;

@@ -3,7 +3,7 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
-    capacity, idle, instructions,
+    capacity, filters, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
@@ -36,6 +36,9 @@ fn of_figures(figures: &[Figure]) -> Option<String> {
 
 fn measured(run: &Run) -> String {
     if let Some(found) = tuned::verdict(run) {
+        return found;
+    }
+    if let Some(found) = filters::verdict(&run.end.points) {
         return found;
     }
     if let Some(found) = throughput::verdict(&run.end.throughput) {

@@ -103,6 +103,20 @@ fn parameters_are_set_by_dotted_and_by_short_name() {
 }
 
 #[test]
+fn rates_and_times_may_have_units() {
+    let mut config = Config::default();
+    config.set("rate", "100kpps").unwrap();
+    config.set("rx_usecs", "1ms").unwrap();
+    config.set("traffic.link_bps", "2.5Gbps").unwrap();
+    config.set("app.recv_ns", "2us").unwrap();
+    assert_eq!((config.traffic.offered_pps, config.moderation.rx_usecs), (Some(1e5), 1000.0));
+    assert_eq!((config.traffic.link_bps, config.app.recv_ns), (2_500_000_000, 2000.0));
+    config.set("rate", "max").unwrap();
+    assert_eq!(config.traffic.offered_pps, None);
+    assert!(config.set("rate", "10Gbps").is_err(), "bits are no frames");
+}
+
+#[test]
 fn unknown_names_and_wrong_values_are_refused_in_words() {
     let mut config = Config::default();
     assert_eq!(

@@ -251,21 +251,31 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
 }
 
 /// A plot for each result of a sweep or model, separately for each step of a scenario.
-pub(super) fn write_points(points: &[Point], page: &mut Page) {
+pub(super) fn write_points(run: &Run, page: &mut Page) {
+    let points = &run.end.points;
     if points.is_empty() {
         return;
     }
     page.section("points", "Points", |page| {
         for (step, points) in points::by_step(points) {
             page.enter_step(step);
-            write_step(&points, page);
+            write_step(&points, is_about_throughput(run, &points), page);
         }
         page.enter_step(None);
     });
 }
 
-fn write_step(points: &[Point], page: &mut Page) {
-    let axes = points::axes(points);
+/// Whether bits per second say more than messages per second: for streams, and for the document that measures them.
+fn is_about_throughput(run: &Run, points: &[Point]) -> bool {
+    let is_stream = |point: &Point| point.values.contains_key("send_size");
+    run.start.command == "bench 10gbe" || points.iter().all(is_stream)
+}
+
+fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
+    let mut axes = points::axes(points);
+    if is_about_throughput {
+        axes.results.sort_by_key(|result| result != "delivered_bps");
+    }
     let table = tables::points(points, usize::MAX);
     let Some(x) = &axes.x else {
         page.table(&table);

@@ -67,6 +67,12 @@ impl Page {
         self.raw(format!("<{tag}{class}>{}</{tag}>\n", html(text)));
     }
 
+    /// Lines as they are written in a file or a terminal; an item may hold several.
+    pub(super) fn lines(&mut self, lines: &[String]) {
+        let lines: Vec<String> = lines.iter().flat_map(|text| text.lines()).map(html).collect();
+        self.raw(format!("<pre>{}</pre>\n", lines.join("\n")));
+    }
+
     /// A section with its heading.
     pub(super) fn section(&mut self, id: &str, title: &str, body: impl FnOnce(&mut Self)) {
         self.fresh = None;

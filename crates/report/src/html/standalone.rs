@@ -7,7 +7,7 @@ use super::{
     bars,
     scale::{Lengths, per_cent},
 };
-use crate::{escape::html, ladder::Rung, number::RateUnit};
+use crate::{escape::html, filters::Row, ladder::Rung, number::RateUnit};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 76.0;
@@ -136,6 +136,33 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
         }
         let (from, to) = (per_cent(lengths.length(delivered.min)), per_cent(lengths.length(delivered.max)));
         svg += &format!("<line class=\"whisker\" x1=\"{from}\" x2=\"{to}\" y1=\"50%\" y2=\"50%\"/></svg>\n");
+    }
+    svg + "</svg>\n"
+}
+
+/// Filters under a flood: above what each dropped of it, below what it delivered of the valid packets.
+pub(super) fn filters(title: &str, rows: &[&Row<'_>]) -> String {
+    let step = 52.0;
+    let words: Vec<String> = rows.iter().map(|row| format!("{}: {}", row.filter, row.words())).collect();
+    let mut svg = open(title, &words.join(", "), TOP + step * rows.len() as f64 + 16.0);
+    svg += &text(
+        "soft",
+        "start",
+        (16.0, 44.0),
+        "above: flood dropped by the filter; below: valid packets delivered",
+    );
+    for (at, row) in rows.iter().enumerate() {
+        let y = TOP + step * at as f64;
+        svg += &text("", "start", (16.0, y + 12.0), row.filter);
+        svg += &text("", "end", (WIDTH - 16.0, y + 12.0), &row.words());
+        svg += &format!("<svg x=\"16\" y=\"{:.1}\" width=\"{}\" height=\"24\">", y + 17.0, WIDTH - 32.0);
+        for (class, share, top) in [("s1", row.dropped, 0), ("s0", row.valid, 12)] {
+            let width = per_cent(share);
+            svg += &format!(
+                "<rect class=\"bar {class}\" stroke=\"none\" y=\"{top}\" width=\"{width}\" height=\"11\"/>"
+            );
+        }
+        svg += "</svg>\n";
     }
     svg + "</svg>\n"
 }

@@ -36,7 +36,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         page.table(&tuned::rejected(run));
         for (title, lines) in tuned::lines(run) {
             page.element("h3", "", title);
-            page.element("pre", "", &lines.join("\n"));
+            page.lines(&lines);
         }
     });
     let [measured, best] = tuned::history(tuning);
