@@ -37,7 +37,7 @@ pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
     QueueList, SteerArg,
 };
-pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
+pub(crate) use engines::{frame_senders, listed, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
 #[cfg(feature = "fleet")]
 pub(crate) use fleet::{

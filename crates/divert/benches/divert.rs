@@ -29,7 +29,7 @@ use aya::{
     programs::{Xdp, xdp::XdpMode as AyaMode},
 };
 use bpf::{Inject, Mode, Pass};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, NetworkSet, Rule, Sets};
+use divert::{BEAT, Diversion, DivertPlan, Fate, FilterAt, NetworkSet, Rule, Sets};
 use lab::{Lab, LabPlan};
 use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskQueueOptions, XskRx, XskRxOptions};
 use sys::{
@@ -327,23 +327,14 @@ fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
 fn divert_by(lab: &Lab, place: FilterAt, rules: &[String], sets: &Sets) -> Outcome<Receiver> {
     let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let plan = DivertPlan {
-        interface: lab.rx().interface().into(),
-        queues: vec![0],
-        place,
         selection: (place == FilterAt::User)
             .then(|| format!("udp dst port {FLOODED}").parse())
             .transpose()?,
         rules: rules?,
         sets: sets.clone(),
-        exclusions: Exclusions::default(),
         reinject: false,
         cpus: vec![RECEIVER],
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(lab.rx().interface(), [0], place)
     };
     let diversion = lab.rx().run(|| Diversion::start(&plan))??;
     let thread = (place == FilterAt::User).then(|| thread_called("divert-0")).flatten();

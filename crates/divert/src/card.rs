@@ -7,7 +7,7 @@ use sys::{
     rtnetlink::RouteSocket,
 };
 
-use crate::error::DivertError;
+use crate::{error::DivertError, steering::buckets::Hashing};
 
 /// An interface's driver, queues and settings, as far as a diversion depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,6 +28,8 @@ pub struct Card {
     pub rules: Vec<String>,
     /// Whether its table of receive side scaling can be read.
     pub has_table: bool,
+    /// How it spreads flows, if known.
+    pub hashing: Option<Hashing>,
     /// Settings by which the kernel passes packets of the queues to other CPUs: `rps.*` that name some, `rfs.*` above 0.
     pub hands_on: Vec<Setting>,
     /// The XDP program already attached: the kernel's number, and the name if it may be read.
@@ -62,6 +64,8 @@ impl Card {
         let features =
             ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        let mut settings = settings;
+        let hashing = settings.as_mut().and_then(Hashing::of);
         let read = settings.and_then(|mut card| nic::read_settings(&mut card).ok());
         let settings = read.map(|reading| reading.settings).unwrap_or_default();
         let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
@@ -82,6 +86,7 @@ impl Card {
                 .map(|(_, rule)| rule.clone())
                 .collect(),
             has_table: settings.contains_key("rss.table"),
+            hashing,
             hands_on: hands_on(&settings),
             program: bpf::foreign_program(link.index),
             index: link.index,

@@ -86,9 +86,6 @@ pub enum RuleError {
         /// The limit.
         most: usize,
     },
-    /// The kernel's program cannot look addresses up in sets.
-    #[error("the kernel's program cannot look up sets: use --where user, with a --match that names none")]
-    SetsInProgram,
     /// More networks than the program's levels hold.
     #[error("a set has more than 8 million networks")]
     SetTooLarge,

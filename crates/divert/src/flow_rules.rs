@@ -15,6 +15,7 @@ use crate::{
     rules::RuleVerdict,
     steering::{
         Left, SWITCH, Steer, Steering,
+        buckets::{Bucket, Hashing},
         limits::{Limits, OneMask},
     },
 };
@@ -45,14 +46,16 @@ impl DivertPlan {
 
     /// Whether the current rules of this plan would request the same of the card as the earlier ones.
     pub(crate) fn keeps_steering(&self, card: &Card) -> Result<(), DivertError> {
-        let Some(steering) = self.steering.as_ref().filter(|steering| !steering.rules.is_empty()) else {
+        let Some(steering) = self.steering.as_ref().filter(|steering| steering.brings()) else {
             return Ok(());
         };
         let how = if steering.drops { Steer::Drop } else { Steer::ToQueues };
         let queues = if steering.queues.is_empty() { self.queues.clone() } else { steering.queues.clone() };
         let plan = Self { queues, ..self.clone() };
         let now = Steering::plan(&plan, card, how, steering.state.clone());
-        match now.rules == steering.rules && now.left == steering.left {
+        let is_same =
+            now.rules == steering.rules && now.buckets == steering.buckets && now.left == steering.left;
+        match is_same {
             true => Ok(()),
             false => Err(DivertError::Steered { interface: self.interface.clone() }),
         }
@@ -91,8 +94,19 @@ impl Steering {
         } else {
             None
         };
+        // Refused for what the card is, not for how many queues it has.
+        let takes_no_rules = limits.none.is_some() || !card.flow_rules;
+        let by_table = steer == Steer::ToQueues && takes_no_rules && plan.queues.len() < card.queues as usize;
+        let hashing = card.hashing.as_ref().filter(|_| by_table);
         let mut candidates = Vec::new();
         for expression in &expressions {
+            let mut refusal = refusal.clone();
+            if let Some(hashing) = hashing {
+                match steering.bring_buckets(plan, hashing, expression) {
+                    Ok(()) => continue,
+                    Err(why) => refusal = refusal.map(|refusal| format!("{refusal}, and {why}")),
+                }
+            }
             let stays = |why: String| Left { packets: expression.text().to_owned(), why };
             match (&refusal, expression.filter().tuple_rules()) {
                 (Some(why), _) => left.push(stays(why.clone())),
@@ -123,10 +137,35 @@ impl Steering {
         }
         with_one_mask(&mut candidates, &mut left, card, limits.one_mask);
         steering.left = left;
+        if let (Some(hashing), false) = (hashing, steering.buckets.is_empty()) {
+            steering.queues.clone_from(&plan.queues);
+            steering.table = Some(hashing.table_with(&steering.buckets, &plan.queues, card.queues));
+        }
         if !candidates.is_empty() {
             steering.bring(plan, card, steer, &limits, &candidates);
         }
         steering
+    }
+
+    /// Has buckets of the card's table bring an expression's packets; or says why they cannot.
+    fn bring_buckets(
+        &mut self,
+        plan: &DivertPlan,
+        hashing: &Hashing,
+        expression: &Expression,
+    ) -> Result<(), &'static str> {
+        let tuples = expression.filter().tuple_rules().ok_or("its hash needs one flow")?;
+        let numbers: Vec<usize> =
+            tuples.iter().map(|tuple| hashing.bucket(tuple)).collect::<Result<_, _>>()?;
+        for number in numbers {
+            if self.buckets.iter().any(|bucket| bucket.number == number) {
+                continue;
+            }
+            let queue = plan.queues[self.buckets.len() % plan.queues.len()];
+            let packets = expression.text().to_owned();
+            self.buckets.push(Bucket { number, of: hashing.table.len(), queue, packets });
+        }
+        Ok(())
     }
 
     fn bring(

@@ -95,5 +95,8 @@ pub use offline::{Met, RuleFinder};
 pub use plan::{DivertPlan, Step};
 pub use rules::{RateLimit, Rule, RuleVerdict, Ruleset, parse_per, parse_rules};
 pub use sets::{NetworkSet, Sets};
-pub use steering::{Left, Steer, Steered, Steering};
+pub use steering::{
+    Left, Steer, Steered, Steering,
+    buckets::{Bucket, Hashed, Hashing},
+};
 pub use verdict::{Frame, Verdict, Verdicts};

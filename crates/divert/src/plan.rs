@@ -16,7 +16,7 @@ use crate::{
     rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     sets::{Members, Sets},
-    steering::{LRO, Left, SWITCH, Steering, VLAN},
+    steering::{LRO, Left, SWITCH, Steering, VLAN, buckets::Bucket},
 };
 
 /// All settings of a diversion.
@@ -82,13 +82,23 @@ impl DivertPlan {
         let selection = selection.parse()?;
         let queues = Card::read(interface)?.queues;
         Ok(Self {
-            interface: interface.into(),
-            queues: (0..queues).collect(),
-            place: FilterAt::User,
             selection: Some(selection),
             rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
-            sets: Sets::default(),
             exclusions: Exclusions::of_this_session(),
+            ..Self::bare(interface, 0..queues, FilterAt::User)
+        })
+    }
+
+    /// No rules, nothing excluded; packets that pass go back to the kernel.
+    pub fn bare(interface: &str, queues: impl IntoIterator<Item = u32>, place: FilterAt) -> Self {
+        Self {
+            interface: interface.into(),
+            queues: queues.into_iter().collect(),
+            place,
+            selection: None,
+            rules: Vec::new(),
+            sets: Sets::default(),
+            exclusions: Exclusions::default(),
             reinject: true,
             cpus: Vec::new(),
             spin: false,
@@ -97,7 +107,7 @@ impl DivertPlan {
             keep_file: None,
             steering: None,
             shadow: false,
-        })
+        }
     }
 
     /// The match, the rules and the sets.
@@ -119,10 +129,6 @@ impl DivertPlan {
         let rules = self.kernel_rules();
         let selection = Selection::of(&rules);
         let members = self.sets.members(selection.filters.members());
-        if members.is_ok() && !selection.filters.members().is_empty() {
-            // The verifier follows both branches of each comparison of a lookup, and gives up.
-            problems.push(RuleError::SetsInProgram.into());
-        }
         if self.place == FilterAt::User && members.is_ok() {
             // For the decisions of this process.
             let asked = Selection::of(&self.rules);
@@ -192,6 +198,17 @@ impl DivertPlan {
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }
+        for Bucket { number, of, queue, packets } in
+            self.steering.iter().flat_map(|steering| &steering.buckets)
+        {
+            steps.push(step(
+                format!(
+                    "bucket {number} of {of} in that table steers {packets} to queue {queue}, with every other flow in the \
+                     same bucket: 1 of {of} on average"
+                ),
+                "the table's end",
+            ));
+        }
         for Left { packets, why } in self.steering.iter().flat_map(|steering| &steering.left) {
             steps.push(step(
                 format!("the program selects {packets} on every queue, not the card: {why}"),
@@ -243,6 +260,10 @@ impl DivertPlan {
                             (false, _) => "; the card steers some of them to its queue, the others arrive on any",
                         }
                     }
+                    Some(Steering { buckets, left, .. }) if !buckets.is_empty() => match left.is_empty() {
+                        true => "; the card's table steers them there, with a few others",
+                        false => "; the card's table steers some of them to its queue, the others arrive on any",
+                    },
                     _ if card.flow_rules => "; the card's own flow rules stay unchanged",
                     _ => "; the driver takes no flow rules, so the program selects them",
                 },
@@ -409,21 +430,10 @@ mod tests {
 
     fn plan(place: FilterAt, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
         DivertPlan {
-            interface: "eth7".into(),
-            queues: vec![0, 3],
-            place,
             selection: selection.map(|text| text.parse().unwrap()),
             rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
-            sets: Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: true,
             cpus: vec![2],
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare("eth7", [0, 3], place)
         }
     }
 
@@ -437,6 +447,7 @@ mod tests {
             rules_are_off: false,
             rules: Vec::new(),
             has_table: false,
+            hashing: None,
             hands_on: Vec::new(),
             program: None,
             index: 0,

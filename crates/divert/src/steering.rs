@@ -9,7 +9,10 @@ use serde::Serialize;
 
 use crate::{card::Card, error::DivertError};
 
+pub(crate) mod buckets;
 pub(crate) mod limits;
+
+use buckets::Bucket;
 
 /// Settings of the card during a diversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -26,7 +29,9 @@ pub struct Steering {
     pub context: Option<Setting>,
     /// Rules of the card, each with the expression that it is of; one that is refused leaves its packets to the program.
     pub rules: Vec<(String, String)>,
-    /// The table without the diverted queues, where a rule was taken.
+    /// Buckets of the table that bring packets to the queues, where the card takes no rules.
+    pub buckets: Vec<Bucket>,
+    /// The table without the diverted queues, where a rule was taken; or that with `buckets`.
     pub table: Option<Setting>,
     /// The queues to which the rules lead.
     pub queues: Vec<u32>,
@@ -67,7 +72,7 @@ impl Left {
 #[derive(Debug)]
 pub struct Steered {
     session: Session,
-    /// The rules that the card has, as they read back: `rule.9=udp4 dst-port 53 queue 2`.
+    /// The rules that the card has, as they read back: `rule.9=udp4 dst-port 53 queue 2`; and buckets of its table.
     pub rules: Vec<String>,
     /// Packets that stay with the program, as planned or after a refusal.
     pub left: Vec<Left>,
@@ -105,6 +110,11 @@ impl Steering {
         Self { settings, state, ..Self::default() }
     }
 
+    /// Whether the card brings packets anywhere, or drops them.
+    pub(crate) fn brings(&self) -> bool {
+        !self.rules.is_empty() || !self.buckets.is_empty()
+    }
+
     pub(crate) fn tells(&self, name: &str) -> bool {
         self.settings.iter().any(|setting| setting.name == name)
     }
@@ -140,6 +150,19 @@ impl Steering {
                 return Err(why);
             }
             steered.refused.push(in_words(&why));
+        }
+        if let (false, Some(table)) = (self.buckets.is_empty(), &self.table) {
+            match steered.settings(std::slice::from_ref(table))? {
+                Ok(()) => steered.rules.extend(self.buckets.iter().map(Bucket::told)),
+                Err(why) => {
+                    let why = format!("the card refused the table: {}", in_words(&why));
+                    steered.left.extend(
+                        self.buckets
+                            .iter()
+                            .map(|bucket| Left { packets: bucket.packets.clone(), why: why.clone() }),
+                    );
+                }
+            }
         }
         if self.rules.is_empty() {
             return Ok(steered);

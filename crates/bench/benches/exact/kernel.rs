@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bpf::{Streams, Way, Witness};
-use divert::{Card, DivertPlan, Exclusions, FilterAt, Sets};
+use divert::{Card, DivertPlan, FilterAt};
 use lab::{Lab, LabPlan};
 use ledger::{DropScope, DropWatch};
 use port::{
@@ -78,21 +78,8 @@ fn diversions(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     for (kind, rule, numbers) in RULES {
         for rules in *numbers {
             let plan = DivertPlan {
-                interface: side.interface().into(),
-                queues: vec![0],
-                place: FilterAt::Xdp,
-                selection: None,
                 rules: diverting(rule, *rules)?,
-                sets: Sets::default(),
-                exclusions: Exclusions::default(),
-                reinject: false,
-                cpus: Vec::new(),
-                spin: false,
-                sample_one_in: 0,
-                sample_file: None,
-                keep_file: None,
-                steering: None,
-                shadow: false,
+                ..DivertPlan::bare(side.interface(), [0], FilterAt::Xdp)
             };
             let loaded = side.run(|| plan.loaded_program(&card))?;
             let mut program = loaded.map_err(|errors| {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bpf::{DropFlood, Mode};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, Rule, RuleVerdict};
+use divert::{BEAT, Diversion, DivertPlan, Fate, FilterAt, Rule, RuleVerdict};
 use lab::{Lab, Side};
 use ledger::Place;
 use measure::LedgerLine;
@@ -206,21 +206,9 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         Ok(Rule::new(verdict, text.parse().map_err(|error| words(&error))?))
     };
     Ok(DivertPlan {
-        interface: side.interface().into(),
         cpus: plan.filter_cpu().map_or_else(Vec::new, |cpu| vec![cpu; queues.len()]),
-        queues,
-        place,
-        selection: None,
         rules: vec![rule(RuleVerdict::Drop, &flood)?, rule(RuleVerdict::Pass, &valid)?],
-        sets: divert::Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: true,
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(side.interface(), queues, place)
     })
 }
 

@@ -3,8 +3,9 @@
 use traffic::{Engine, RxFacts, RxLayer, RxSpec, TimeSource, TxSpec, engines};
 
 /// `a`, `a and b`, `a, b and c`.
-fn listed(names: &[&str], and: &str) -> String {
-    match names {
+pub(crate) fn listed<S: AsRef<str>>(names: &[S], and: &str) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match &names[..] {
         [] => String::new(),
         [name] => (*name).into(),
         [names @ .., last] => format!("{} {and} {last}", names.join(", ")),

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, FilterAt, Sets, Status, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, FilterAt, Status, Verdicts};
 use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
@@ -28,21 +28,8 @@ pub(crate) fn lab_with(queues: u32) -> Option<Lab> {
 
 pub(crate) fn plan(lab: &Lab, place: FilterAt, rules: &[&str]) -> DivertPlan {
     DivertPlan {
-        interface: lab.rx().interface().into(),
-        queues: vec![0, 1],
-        place,
-        selection: None,
         rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
-        sets: Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: true,
-        cpus: Vec::new(),
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(lab.rx().interface(), [0, 1], place)
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::{env, path::Path, sync::Arc};
 
-use divert::{Card, DivertPlan, Exclusions, Expression, FilterAt, Rule, RuleVerdict, Steer, Steered};
+use divert::{Card, DivertPlan, Expression, FilterAt, Hashed, Hashing, Rule, RuleVerdict, Steer, Steered};
 use nic::{Session, Settings};
 use sys::{ethtool::EthtoolSocket, netns::NetNs};
 use testing::{FakeCard, FakeDriver};
+use wire::{HashFields, RssKey};
 
 /// A card under test: one in memory, or the interface of this name.
 #[derive(Clone)]
@@ -55,24 +56,11 @@ impl Bed {
 
     fn plan(&self, rules: &[&str], queues: &[u32], steer: Steer, state: &Path) -> DivertPlan {
         let plan = DivertPlan {
-            interface: self.interface().into(),
-            queues: queues.to_vec(),
-            place: FilterAt::Xdp,
-            selection: None,
             rules: rules
                 .iter()
                 .map(|text| Rule::new(RuleVerdict::Drop, text.parse::<Expression>().unwrap()))
                 .collect(),
-            sets: divert::Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: false,
-            cpus: Vec::new(),
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare(self.interface(), queues.iter().copied(), FilterAt::Xdp)
         };
         plan.steered(&self.card(), steer, state.to_owned())
     }
@@ -325,4 +313,42 @@ fn a_real_card_keeps_its_word() {
         let found = keeps_its_word(&bed, rules, &queues, steer);
         println!("{steer:?} of {rules:?} on {queues:?}: {found:?}");
     }
+}
+
+#[test]
+fn a_card_without_rules_gets_a_table_that_is_repaired_and_undone() {
+    on_each(|driver, card, bed| {
+        if driver != FakeDriver::Igb {
+            return;
+        }
+        let state = tempfile::tempdir().unwrap();
+        let before = bed.settings();
+        let fields = Hashed { v6: false, protocol: 17, fields: HashFields::Addresses };
+        let hashing = Hashing { table: card.table(), key: RssKey::microsoft(), fields: vec![fields] };
+        let flow = "udp and src host 66.9.149.187 and dst host 161.142.100.80";
+        let plan = DivertPlan {
+            rules: vec![Rule::new(RuleVerdict::Drop, flow.parse::<Expression>().unwrap())],
+            ..DivertPlan::bare(bed.interface(), [2], FilterAt::Xdp)
+        };
+        let mut told = bed.card();
+        told.hashing = Some(hashing);
+        let plan = plan.steered(&told, Steer::ToQueues, state.path().to_owned());
+        let mut steered = bed.apply(&plan, state.path());
+        let number = 0x323e_8fc2 % card.table().len();
+        assert_eq!(
+            steered.rules,
+            [format!("rss.table bucket {number} of {} to queue 2", card.table().len())]
+        );
+        let only_it = || {
+            let table = card.table();
+            let leading: Vec<usize> = (0..table.len()).filter(|at| table[*at] == 2).collect();
+            assert_eq!(leading, [number]);
+        };
+        only_it();
+        card.reset();
+        steered.repair().unwrap();
+        only_it();
+        drop(steered);
+        assert_eq!(bed.settings(), before, "undone");
+    });
 }

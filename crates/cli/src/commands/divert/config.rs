@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use toml::{Table, Value};
 
 use crate::{
-    args::{Cli, Command, DivertArgs},
+    args::{Cli, Command, DivertArgs, listed},
     failure::{Failure, Status},
     scenario::options_of,
     usage,
@@ -63,11 +63,14 @@ impl ConfigFile {
         };
         let keys = self.table.keys().chain(new.table.keys().filter(|key| !self.table.contains_key(*key)));
         let fixed = keys.filter(|key| !RELOADED.contains(&key.as_str()));
-        let changed: Vec<&str> =
-            fixed.filter(|key| self.table.get(*key) != new.table.get(*key)).map(String::as_str).collect();
+        let changed = fixed.filter(|key| self.table.get(*key) != new.table.get(*key));
+        let changed: Vec<String> = changed.map(|key| format!("'{key}'")).collect();
         if !changed.is_empty() {
-            let problem =
-                format!("{}: cannot change {} of a running diversion", self.path.display(), list(&changed));
+            let problem = format!(
+                "{}: cannot change {} of a running diversion",
+                self.path.display(),
+                listed(&changed, "and")
+            );
             return Err(
                 Failure::new(Status::Usage, problem).hint("restart it, or change only match, rules and set")
             );
@@ -140,15 +143,6 @@ fn words_of(key: &str, value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// `'a', 'b' and 'c'`.
-fn list(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
