@@ -240,6 +240,24 @@ fn what_virtio_counts_as_xdp_s_drops_and_as_its_own_is_counted_once() {
 }
 
 #[test]
+fn what_an_emulated_card_drops_uncounted_is_the_difference_of_both_cards() {
+    let card = |hides_missed, counters: &[(&str, u64)]| HostCounters {
+        driver: "igb".into(),
+        driver_counters: counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+        hides_missed,
+        ..HostCounters::default()
+    };
+    for (hides_missed, missed) in [(true, 896), (false, 6)] {
+        let tx = card(hides_missed, &[("tx_packets", 21_248)]);
+        let rx = card(hides_missed, &[("rx_packets", 20_352), ("rx_missed_errors", 6)]);
+        let lines = lines_with(&tx, &rx, Vec::new(), 0, &udp(0));
+        assert_eq!((packets(&lines, Place::NicMissed), sum(&lines)), (missed, missed), "{lines:#?}");
+        let names_it = lines.iter().any(|line| line.source.contains("QEMU's igb counts no frame"));
+        assert_eq!(names_it, hides_missed, "{lines:#?}");
+    }
+}
+
+#[test]
 fn a_card_that_lost_more_than_was_sent_is_not_believed() {
     // As an emulated 82540 showed it, whose register is not cleared on read.
     let mut rx = HostCounters { driver: "e1000".into(), ..HostCounters::default() };
