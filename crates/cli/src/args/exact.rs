@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use lab::{Kernel, NicModel};
 
+use super::trials::CARDS;
+
 /// Instructions instead of times.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Exact cost")]
@@ -24,7 +26,7 @@ pub(crate) struct ExactArgs {
     pub(crate) modules: Option<PathBuf>,
     /// Send and receive on two emulated cards wired to each other instead of a veth pair: igb, e1000, e1000e, vmxnet3 or
     /// virtio
-    #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact")]
+    #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact", group = CARDS)]
     pub(crate) card: Option<NicModel>,
     /// Run the same ladder on this machine too, on one CPU, and show its CPU time per packet beside the instructions, with the
     /// ratio of both: a hint of stalls
