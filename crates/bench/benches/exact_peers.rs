@@ -3,7 +3,7 @@
 //!
 //! Each sends twice, a few packets and many; what the machine executed more for the packets more is the cost of a packet:
 //! start and end are not in it, and everything else is (the sender's threads, the kernel's part, the softirqs, the drop).
-//! Three such pairs show how well it repeats. testpmd, whose start is long, is counted for a short and a long time while it sends. 64-byte frames, one thread, to one address and port.
+//! Three such pairs show how well it repeats. 64-byte frames, one thread, to one address and port.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Kernel, Lab, LabPlan, VmPlan, VmStatus, VmStore};
+use lab::{Kernel, Lab, LabPlan, VmPlan, VmStatus};
 use measure::median;
 use sys::{
     bpf_program::{attach, load_for_device},
@@ -39,10 +39,6 @@ const PACKETS: [u64; 2] = [4096, 12_288];
 /// So many times more by the engine xdp: what it does at each start and end differs by thousands of packets' worth.
 const XDP_MORE: u64 = 24;
 const SECONDS: [f64; 2] = [0.02, 0.06];
-/// Debian's package of testpmd, and its libraries below that package's files.
-const TESTPMD: (&str, &str) = ("dpdk-dev", "usr/lib/x86_64-linux-gnu");
-/// In the environment of this program in the machine: where the package's files are.
-const DPDK: &str = "LINERATE_EXACT_DPDK";
 const REPEATS: usize = 3;
 /// How long a machine may take where the host has other work.
 const TIME_LIMIT: Duration = Duration::from_secs(900);
@@ -54,11 +50,10 @@ enum Contender {
     RingLoop,
     Trafgen,
     Iperf3,
-    Testpmd,
 }
 
 /// In the order of the table: by the kernel's interface.
-const CONTENDERS: [Contender; 12] = [
+const CONTENDERS: [Contender; 11] = [
     Contender::Linerate("udp"),
     Contender::SendmmsgLoop,
     Contender::Iperf3,
@@ -67,7 +62,6 @@ const CONTENDERS: [Contender; 12] = [
     Contender::Linerate("packet"),
     Contender::RingLoop,
     Contender::Trafgen,
-    Contender::Testpmd,
     Contender::Linerate("packet+qdisc"),
     Contender::Linerate("xsk"),
     Contender::Linerate("xdp"),
@@ -91,15 +85,11 @@ fn main() -> Outcome<ExitCode> {
             return Err(format!("cannot compile {source}.c").into());
         }
     }
-    // Without it the table says what is missing.
-    let dpdk = VmStore::of_user()?.package(TESTPMD.0, |step| eprintln!("{step}"));
-    let dpdk = dpdk.inspect_err(|error| eprintln!("{error}")).unwrap_or_default();
     let plan = VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, ..VmPlan::counting(share.path()) };
     let script = format!(
         "grep -F -e asm_ -e irq_entries /proc/kallsyms > /share/symbols
         cp /share/sendmmsg /share/txring /run
-        {DPDK}='{}' {INSIDE}=/run '{}' > /share/sent",
-        dpdk.display(),
+        {INSIDE}=/run '{}' > /share/sent",
         env::current_exe()?.display()
     );
     let vm = lab::Vm::prepare(&plan)?;
@@ -151,7 +141,7 @@ fn inside(loops: &Path) -> Outcome<()> {
     for contender in CONTENDERS {
         let name = contender.name();
         if let Some(program) = contender.program().filter(|program| find(program).is_none()) {
-            println!("{name}\t{program} is not available");
+            println!("{name}\t{program} is not installed");
             continue;
         }
         let lab = Lab::create(&LabPlan::default())?;
@@ -162,8 +152,8 @@ fn inside(loops: &Path) -> Outcome<()> {
         })??;
         // What a first run alone does, such as resolving the address, is not counted.
         let run = |long: usize, is_counted: bool| -> Outcome<u64> {
-            let _beside = contender.started_before(&lab)?;
             let before = dropped(&lab)?;
+            let _receiver = contender.receiver(&lab)?;
             if is_counted {
                 mark(Mark::Begin);
             }
@@ -219,7 +209,6 @@ impl Contender {
             Self::RingLoop => "TX_RING loop in C".into(),
             Self::Trafgen => "trafgen".into(),
             Self::Iperf3 => "iperf3".into(),
-            Self::Testpmd => "testpmd, net_af_packet".into(),
         }
     }
 
@@ -227,38 +216,28 @@ impl Contender {
         match self {
             Self::Trafgen => Some("trafgen"),
             Self::Iperf3 => Some("iperf3"),
-            Self::Testpmd => Some("dpdk-testpmd"),
             _ => None,
         }
     }
 
-    /// What runs before the count begins: iperf3's own receiver, which takes part in the handshake only; testpmd, sending.
-    fn started_before(self, lab: &Lab) -> Outcome<Option<Started>> {
-        let (line, is_ready): (_, &dyn Fn() -> Outcome<bool>) = match self {
-            // 5201, listening.
-            Self::Iperf3 => (words("iperf3 -s -1"), &|| {
-                let sockets = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-                let text =
-                    lab.rx().run(|| sockets.map(|file| fs::read_to_string(file).unwrap_or_default()))?;
-                Ok(text.concat().lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
-            }),
-            Self::Testpmd => {
-                let before = dropped(lab)?;
-                (testpmd(lab)?, &move || Ok(dropped(lab)? > before + PACKETS[0]))
-            }
-            _ => return Ok(None),
+    /// iperf3's own receiver, which takes part in the handshake only.
+    fn receiver(self, lab: &Lab) -> Outcome<Option<Started>> {
+        let Self::Iperf3 = self else { return Ok(None) };
+        let receiver = start(lab.rx(), words("iperf3 -s -1"))?;
+        // 5201, listening.
+        let listens = || -> Outcome<bool> {
+            let sockets = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+            let text = lab.rx().run(|| sockets.map(|file| fs::read_to_string(file).unwrap_or_default()))?;
+            Ok(text.concat().lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
         };
-        let program = line[0].clone();
-        let side = if matches!(self, Self::Testpmd) { lab.tx() } else { lab.rx() };
-        let started = start(side, line)?;
         let began = Instant::now();
-        while !is_ready()? {
-            if began.elapsed() > Duration::from_secs(20) {
-                return Err(format!("{program} does not begin").into());
+        while !listens()? {
+            if began.elapsed() > Duration::from_secs(10) {
+                return Err("iperf3 does not listen".into());
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(Some(started))
+        Ok(Some(receiver))
     }
 
     /// Sends and ends.
@@ -269,10 +248,6 @@ impl Contender {
         let line = match self {
             Self::Linerate("xdp") => return linerate(lab, "xdp", XDP_MORE * packets),
             Self::Linerate(engine) => return linerate(lab, engine, packets),
-            Self::Testpmd => {
-                thread::sleep(Duration::from_secs_f64(seconds));
-                return Ok(());
-            }
             Self::SendmmsgLoop => {
                 words(&format!("{}/sendmmsg {to} {PORT} {PAYLOAD} {seconds} -1", loops.display()))
             }
@@ -295,29 +270,6 @@ impl Contender {
     }
 }
 
-/// One thread that sends and one that reads commands; no huge pages, no device but the packet socket.
-fn testpmd(lab: &Lab) -> Outcome<Vec<String>> {
-    let (tx, rx) = (lab.tx(), lab.rx());
-    let drivers = Path::new(&env::var_os(DPDK).unwrap_or_default()).join(TESTPMD.1).join("dpdk");
-    let mut folders: Vec<PathBuf> =
-        fs::read_dir(drivers)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-    let drivers = folders.pop().ok_or("testpmd's package has no drivers")?;
-    let driver = |name: &str| format!("-d {}/librte_{name}.so", drivers.display());
-    Ok(words(&format!(
-        "dpdk-testpmd --no-huge -m 256 --no-pci --no-telemetry --no-shconf --lcores 0@0,1@0 {} {} {} \
-         --vdev=net_af_packet0,iface={} -- --forward-mode=txonly --txpkts={} --eth-peer=0,{} --tx-ip={},{} \
-         --tx-udp=9,{PORT} --total-num-mbufs=8192 --no-flush-rx --port-topology=loop --auto-start --interactive",
-        driver("bus_vdev"),
-        driver("mempool_ring"),
-        driver("net_af_packet"),
-        tx.interface(),
-        PAYLOAD + 42,
-        MacAddr(rx.mac()),
-        tx.ipv4()[0],
-        rx.ipv4()[0],
-    )))
-}
-
 /// A process that does not outlive its use.
 struct Started(Child);
 
@@ -331,11 +283,7 @@ impl Drop for Started {
 /// Starts a program on a side of the lab; the kernel ends it with this process.
 fn start(side: &lab::Side, line: Vec<String>) -> Outcome<Started> {
     let mut command = Command::new(find(&line[0]).ok_or_else(|| format!("{} is not installed", line[0]))?);
-    if let Some(folder) = env::var_os(DPDK).filter(|_| line[0] == "dpdk-testpmd") {
-        command.env("LD_LIBRARY_PATH", Path::new(&folder).join(TESTPMD.1));
-    }
-    // testpmd ends when its standard input closes.
-    command.args(&line[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     tie(&mut command, Ties { namespace: Some(side.namespace().try_clone()?), descriptors: Vec::new() });
     Ok(Started(command.spawn()?))
 }
@@ -383,8 +331,6 @@ fn linerate(lab: &Lab, engine: &str, packets: u64) -> Outcome<()> {
 /// A path, or a program in `PATH` or where administrators' programs are.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let unpacked = env::var_os(DPDK).map(|folder| Path::new(&folder).join("usr/bin"));
-    let folders =
-        env::split_paths(&path).chain(["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from)).chain(unpacked);
+    let folders = env::split_paths(&path).chain(["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }

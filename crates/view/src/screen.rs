@@ -23,12 +23,8 @@ use sys::{
     terminal::{HeldOutput, Terminal},
 };
 
-use crate::{
-    hub::{Bystander, Hub},
-    snapshot::Snapshot,
-};
+use crate::hub::{Bystander, Hub};
 use keys::Keys;
-use look::Look;
 use paint::Painter;
 
 /// Time between two frames, and how long a key waits at most.
@@ -42,24 +38,6 @@ const MOST_MESSAGES: usize = 50;
 pub struct Screen {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The frames of a screen, without a terminal.
-pub struct Frames {
-    painter: Painter,
-    look: Look,
-}
-
-impl Frames {
-    /// Of a terminal that is empty.
-    pub fn new(no_color: bool) -> Self {
-        Self { painter: Painter::new(no_color), look: Look::default() }
-    }
-
-    /// What is written to a terminal of this width and height to turn the last frame into one of this snapshot.
-    pub fn next(&mut self, snapshot: &Snapshot, size: (u16, u16)) -> Vec<u8> {
-        self.painter.frame(snapshot, &mut self.look, size)
-    }
 }
 
 impl Screen {

@@ -1,15 +1,14 @@
 //! `make exact`: what linerate itself executes per packet, counted, against the values of `benches/exact.toml`.
 //!
-//! Kinds of values: hot functions and the live view, each in a loop in an emulated machine (`loops.rs`, `view.rs`); programs
-//! in the kernel and bare loops around ports, likewise (`kernel.rs`); and workers, as the user-space instructions of the
-//! ladder's threads by engine and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a value
-//! grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or kernel;
-//! 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
+//! Three kinds of values: hot functions, each in a loop in an emulated machine (`loops.rs`); programs in the kernel and bare
+//! loops around ports, likewise (`kernel.rs`); and workers, as the user-space instructions of the ladder's threads by engine
+//! and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
+//! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or
+//! kernel; 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
 
 mod counted;
 mod kernel;
 mod loops;
-mod view;
 
 use std::{
     collections::BTreeMap,
@@ -65,9 +64,6 @@ fn run() -> Outcome<ExitCode> {
             }
         };
         loops::count_all(&mut count)?;
-        if !cfg!(debug_assertions) {
-            self::view::count_all(&mut count)?;
-        }
         kernel::count_all(&mut count)?;
         fs::write(Path::new(&share).join(LIST), serde_json::to_vec(&list)?)?;
         return Ok(ExitCode::SUCCESS);

@@ -89,28 +89,6 @@ impl VmStore {
         Ok(())
     }
 
-    /// The folder with the files of a Debian package and of its dependencies that this machine lacks; `tell` receives a line
-    /// of text if they have to be downloaded. Nothing is installed: programs there need the libraries of `usr/lib`.
-    pub fn package(&self, package: &str, tell: impl FnOnce(&str)) -> Result<PathBuf, VmError> {
-        let folder = self.root.join(package);
-        let unusable = |source| VmError::File { path: self.root.clone(), source };
-        fs::create_dir_all(&self.root).map_err(unusable)?;
-        let lock = File::create(self.root.join("lock")).map_err(unusable)?;
-        lock.lock().map_err(unusable)?;
-        if !self.complete(package) {
-            let (codename, archive) = apt::debian()?;
-            tell(&format!("downloading {package} and what it needs"));
-            self.fill(package, |folder, apt_folder| {
-                let apt = Apt::open(apt_folder, &archive, &[&codename])?;
-                for package in apt.fetch_what_is_not_installed(&codename, &[package])? {
-                    apt::unpack(&package, folder)?;
-                }
-                Ok(codename.clone())
-            })?;
-        }
-        Ok(folder)
-    }
-
     /// The parts of a machine with this kernel.
     pub(crate) fn parts(&self, kernel: Kernel) -> Result<Parts, VmError> {
         self.expect(&[(TOOLS, "an emulator"), (kernel.name(), "a kernel")])?;
