@@ -33,3 +33,22 @@ pub(crate) struct ExactArgs {
     #[arg(long, requires = "exact", conflicts_with = "card")]
     pub(crate) beside_ns: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn settings_of_cards_need_interfaces_or_an_emulated_card() {
+        let settings = "--rx-ring 4096 --tx-ring 64 --rx-usecs 3 --tx-usecs 3 --copybreak 0 --take-device";
+        for (cards, is_valid) in
+            [("--exact --card igb", true), ("--tx-interface a --rx-interface b", true), ("--exact", false)]
+        {
+            let words = format!("linerate bench {cards} {settings}");
+            let parsed = Cli::try_parse_from(words.split(' '));
+            assert_eq!(parsed.is_ok(), is_valid, "{words}");
+        }
+    }
+}
