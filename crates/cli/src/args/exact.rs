@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use lab::{Kernel, NicModel};
 
+use super::trials::CARDS;
+
 /// Instruction counts instead of times.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Exact cost")]
@@ -24,10 +26,29 @@ pub(crate) struct ExactArgs {
     pub(crate) modules: Option<PathBuf>,
     /// Send and receive on two emulated cards wired to each other instead of a veth pair: igb, e1000, e1000e, vmxnet3 or
     /// virtio
-    #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact")]
+    #[arg(long, hide_short_help = true, value_name = "MODEL", requires = "exact", group = CARDS)]
     pub(crate) card: Option<NicModel>,
     /// Also run the ladder on this machine, on one CPU, and show CPU time per packet beside the instructions; their ratio
     /// hints at stalls
     #[arg(long, requires = "exact", conflicts_with = "card")]
     pub(crate) beside_ns: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn settings_of_cards_need_interfaces_or_an_emulated_card() {
+        let settings = "--rx-ring 4096 --tx-ring 64 --rx-usecs 3 --tx-usecs 3 --copybreak 0 --take-device";
+        for (cards, is_valid) in
+            [("--exact --card igb", true), ("--tx-interface a --rx-interface b", true), ("--exact", false)]
+        {
+            let words = format!("linerate bench {cards} {settings}");
+            let parsed = Cli::try_parse_from(words.split(' '));
+            assert_eq!(parsed.is_ok(), is_valid, "{words}");
+        }
+    }
 }

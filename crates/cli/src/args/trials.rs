@@ -83,6 +83,9 @@ pub(crate) struct SocketArgs {
     pub(crate) work: Option<Duration>,
 }
 
+/// Options that bring cards: their settings need one of them.
+pub(crate) const CARDS: &str = "cards";
+
 /// The embedded lab.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lab")]
@@ -105,24 +108,24 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "IF", requires = "rx_interface")]
     pub(crate) tx_interface: Option<String>,
     /// Receive on this real interface
-    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    #[arg(long, value_name = "IF", requires = "tx_interface", group = CARDS)]
     pub(crate) rx_interface: Option<String>,
     /// Interrupt moderation of the sending interface in microseconds, restored afterwards: its rx-usecs, because on most
     /// cards that interrupt also frees sent packets
-    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "tx_interface")]
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = CARDS)]
     pub(crate) tx_usecs: Option<u32>,
     /// Transmit descriptors of the sending interface, restored afterwards
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "tx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = CARDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tx_ring: Option<u32>,
     /// Interrupt moderation of the receiving interface in microseconds, restored afterwards
-    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "rx_interface")]
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = CARDS)]
     pub(crate) rx_usecs: Option<u32>,
     /// Receive descriptors of the receiving interface, restored afterwards
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = CARDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
     /// The longest frame that the receiving driver copies into a small buffer so that the card keeps the large one
     /// (copybreak of its module), restored afterwards
-    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = "rx_interface")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = CARDS)]
     pub(crate) copybreak: Option<u32>,
     #[command(flatten)]
     pub(crate) rings: RingArgs,
@@ -134,7 +137,7 @@ pub(crate) struct SettingArgs {
 pub(crate) struct RingArgs {
     /// Allow detaching the card from its kernel driver during a trial; the driver is bound again afterwards, even after a
     /// kill
-    #[arg(long, hide_short_help = true, requires = "rx_interface")]
+    #[arg(long, hide_short_help = true, requires = CARDS)]
     pub(crate) take_device: bool,
     /// Descriptors per ring: a multiple of 8, 16 to 4096 [default: 256]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
