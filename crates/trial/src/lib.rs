@@ -46,6 +46,7 @@ mod back_trial;
 mod counters;
 mod cpu_time;
 mod cpus;
+mod drivers_below;
 mod endpoint;
 mod ends;
 mod engines;

@@ -13,7 +13,7 @@ use sys::{
 use traffic::RxLayer;
 use wire::{FrameSpec, Template, Values};
 
-use crate::engines::ignored_reason;
+use crate::{drivers_below::drivers_below, engines::ignored_reason};
 
 /// The subject of a watch.
 #[derive(Debug, Clone)]
@@ -38,6 +38,8 @@ pub(crate) struct StreamWatch {
     witness: Option<(Witness, Witnessed)>,
     drops: Option<(DropWatch, DropReading)>,
     counters: Option<HostCounters>,
+    /// Those of the drivers below: the interface may be a VLAN or a bond.
+    drivers: Vec<(String, HostCounters)>,
     cost_ns: Option<f64>,
     doubts: Vec<String>,
 }
@@ -92,7 +94,15 @@ impl StreamWatch {
             None
         };
         let counters = HostCounters::read(Some(&scope.interface)).ok();
-        Self { scope, witness, drops, counters, cost_ns, doubts }
+        let drivers = match scope.host {
+            HostSide::Sender => Vec::new(),
+            HostSide::Receiver => drivers_below(&scope.interface),
+        };
+        let drivers = drivers.into_iter().filter_map(|name| {
+            let counters = HostCounters::read(Some(&name)).ok()?;
+            Some((name, counters))
+        });
+        Self { scope, witness, drops, counters, drivers: drivers.collect(), cost_ns, doubts }
     }
 
     /// The observations since.
@@ -131,7 +141,7 @@ impl StreamWatch {
             source: format!("tc {hook} of {interface}, by stream tag"),
             named: drops.as_ref().map(|drops| self.named(&drops.places)).unwrap_or_default(),
             names_drops: drops.is_some(),
-            of_all_traffic: growth.map(|growth| self.in_front(&growth)).unwrap_or_default(),
+            of_all_traffic: self.in_front(),
             cost_ns: self.cost_ns,
             doubts,
         }
@@ -142,11 +152,8 @@ impl StreamWatch {
         Some(now.since(self.counters.as_ref()?, &Drivers::built_in()))
     }
 
-    /// The receiving interface's own losses, before tc.
-    fn in_front(&self, growth: &HostCounters) -> Vec<LedgerLine> {
-        if self.scope.host == HostSide::Sender {
-            return Vec::new();
-        }
+    /// The receiving drivers' own losses, before tc.
+    fn in_front(&self) -> Vec<LedgerLine> {
         let in_front = Place::NicMissed..Place::Backlog;
         let own = match self.scope.reads {
             // The program drops the packets that it counted.
@@ -156,8 +163,13 @@ impl StreamWatch {
             _ => Place::NicMissed..Place::NicMissed,
         };
         let is_in_front = |place: Place| in_front.contains(&place) && !own.contains(&place);
-        let lines = ledger::interface_lines(&self.scope.interface, growth, &Drivers::built_in());
-        lines.into_iter().filter(|line| line.place.known().is_some_and(is_in_front)).collect()
+        let built_in = Drivers::built_in();
+        let lines = self.drivers.iter().flat_map(|(name, before)| {
+            let now = HostCounters::read(Some(name)).ok();
+            let growth = now.map(|now| now.since(before, &built_in));
+            growth.map(|growth| ledger::interface_lines(name, &growth, &built_in)).unwrap_or_default()
+        });
+        lines.filter(|line| line.place.known().is_some_and(is_in_front)).collect()
     }
 
     /// One line per place and reason. Below a packet socket or a program in XDP the kernel drops originals of delivered packets.

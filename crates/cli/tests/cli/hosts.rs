@@ -188,6 +188,31 @@ fn the_ladder_towards_a_peer_has_every_pair_or_the_reason_why_not() {
 }
 
 #[test]
+fn an_engine_that_sends_nothing_is_left_out_and_the_ladder_goes_on() {
+    let Some(hosts) = Hosts::join() else { return };
+    // The switch's port has no rings, which this host learns from its first frame.
+    let _receiver = receiver(&hosts, &ROOM);
+    let args = ["bench", "--peer", "198.18.0.2", "--tx", "xdp,udp", "--rx", "udp", "--trials", "1"];
+    let args = [&args[..], &["--duration", "50ms", "--rate", "5kpps", "--no-save", "--json"]].concat();
+    let (status, run) = recorded(&hosts, &args);
+    assert!(status <= 1, "a busy machine may be late, no more: {run:#}");
+    assert!(skipped(&run, "xdp (tx)").contains("its peer has no receive rings"), "{run:#}");
+    let [trial] = &run["end"]["trials"].as_array().unwrap()[..] else { panic!("one trial: {run:#}") };
+    assert_eq!((&trial["tx"]["label"], &trial["sent"]), (&"udp".into(), &trial["delivered"]), "{trial:#}");
+}
+
+#[test]
+fn a_search_towards_a_peer_needs_no_profile_of_it() {
+    let Some(hosts) = Hosts::join() else { return };
+    let _receiver = receiver(&hosts, &ROOM);
+    let args = ["tune", "--peer", "198.18.0.2", "--goal", "rx", "--only", "gso", "--duration", "50ms"];
+    let args = [&args[..], &["--budget", "6s", "--no-save", "--json"]].concat();
+    let (status, run) = recorded(&hosts, &args);
+    assert_eq!(status, 0, "{:#}", run["end"]["notes"]);
+    assert!(run["end"]["best"]["delivered_pps"].as_f64().unwrap() > 0.0, "{run:#}");
+}
+
+#[test]
 fn both_directions_are_measured_separately_and_at_once() {
     let Some(hosts) = Hosts::join() else { return };
     let mut receiver = receiver(&hosts, &["--json", ROOM[0], ROOM[1]]);

@@ -1,10 +1,14 @@
 //! Successful runs: totals add up, records have one schema, nothing is left behind.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+};
 
 use serde_json::Value;
 
-use crate::support::{Up, agent, fleet_run, linerate, run, server_program, whole};
+use crate::support::{Process, Up, agent, fleet_run, linerate, run, server_program, whole};
 
 const SMALL: &str = "rate = \"3kpps\"\nduration = \"1s\"\n";
 
@@ -141,6 +145,30 @@ fn nothing_starts_if_a_row_of_the_table_is_red() {
     let (status, _, err) = fleet_run(&nats.url(), "rate = \"500pps\"\nduration = \"500ms\"", &[]);
     assert!(status <= 1, "{err}");
     sender.wait_for("sent ");
+}
+
+#[test]
+fn nothing_starts_where_a_path_is_too_narrow_for_the_packets() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let Some(hosts) = testing::Hosts::join() else { return };
+    hosts.ip(&hosts.a, "route replace 198.18.0.0/24 dev va mtu lock 1280");
+    let agent = |name: &str, role: &str, address: &str, host: &sys::netns::NetNs| {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), host.as_fd().as_raw_fd());
+        let (label, url) = (format!("role={role}"), nats.url());
+        let args = ["agent", "--nats", &url, "--name", name, "--label", &label, "--netns", &path];
+        let mut process = Process::start(linerate(&[&args[..], &["--address", address]].concat()));
+        process.wait_for("is ready");
+        process
+    };
+    let _receiver = agent("r", "receiver", "198.18.0.2", &hosts.b);
+    let _sender = agent("s", "sender", "198.18.0.1", &hosts.a);
+    let plan = |frame: u32| format!("rate = \"500pps\"\nduration = \"300ms\"\nframe-size = {frame}\n");
+    let (status, record, err) = fleet_run(&nats.url(), &plan(1299), &[]);
+    assert_eq!((status, record), (4, Value::Null), "{err}");
+    let row = err.lines().find(|line| line.contains("path to r")).unwrap_or_else(|| panic!("{err}"));
+    assert!(row.contains("RED") && row.contains("1280 bytes by va"), "{row}");
+    let (status, _, err) = fleet_run(&nats.url(), &plan(1298), &[]);
+    assert!(status <= 1, "{err}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod hosts;
 mod inside;
 mod lab_vm;
 mod ledger;
+mod links;
 mod nic;
 mod pci;
 mod probe;

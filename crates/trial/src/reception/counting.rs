@@ -78,6 +78,8 @@ struct Open {
     is_changing: bool,
     /// The counts of the engines before it.
     before: RxSnapshot,
+    /// What the engine that is ending had counted, until `before` has all of it: counters never fall.
+    ending: RxSnapshot,
 }
 
 /// Readings at the beginning of a trial.
@@ -112,6 +114,7 @@ impl Counting {
             leases: 0,
             is_changing: false,
             before: RxSnapshot::default(),
+            ending: RxSnapshot::default(),
         };
         Self {
             receiver: Mutex::new(open),
@@ -143,7 +146,7 @@ impl Counting {
     pub(super) fn snapshot(&self) -> RxSnapshot {
         let open = self.open();
         let now = open.receiver.as_ref().map(Receiver::snapshot).unwrap_or_default();
-        open.before.plus(now)
+        open.before.plus(open.ending).plus(now)
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -192,13 +195,15 @@ impl Counting {
             let mut open = self.open();
             open.is_changing = true;
             open._sink = None;
-            open.receiver.take()
+            let ended = open.receiver.take();
+            open.ending = ended.as_ref().map(Receiver::snapshot).unwrap_or_default();
+            ended
         };
         let counted = ended.map(|receiver| receiver.stop().tally()).unwrap_or_default();
         let placement = Placement { enter: None, cpus: self.cpus.clone() };
         let started = plan.start_tagged(&placement, self.tags);
         let mut open = self.open();
-        open.before = open.before.plus(counted);
+        (open.before, open.ending) = (open.before.plus(counted), RxSnapshot::default());
         open.is_changing = false;
         self.free.notify_all();
         match started {
@@ -466,4 +471,41 @@ fn with_seen(
 /// The losses of a receiver below the sockets.
 fn lost_at_port((place, source): (Place, &str), lost: u64) -> LedgerLine {
     LedgerLine::new(place, lost, source).with_remedy("the reader does not keep up: more threads, or --spin")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, thread};
+
+    use traffic::RxTraffic;
+
+    use super::*;
+    use crate::reception::{Policy, Reception};
+
+    #[test]
+    fn counters_never_fall_while_the_engine_changes() {
+        let traffic = RxTraffic::at(([127, 0, 0, 1], 0).into());
+        let plan = ReceiverPlan { engine: "udp".parse().unwrap(), traffic };
+        let reception = Reception::start(&plan, &[0], None, Policy::default()).unwrap();
+        let counting = &reception.counting;
+        let to = reception.address().unwrap();
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..10 {
+            from.send_to(b"no probe", to).unwrap();
+        }
+        testing::wait_for("ten datagrams", || counting.snapshot().foreign == 10);
+        let other = Wanted { engine: "udp+reuseport".into(), threads: 1 };
+        thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for _ in 0..10 {
+                    counting.receive_by(Some(&other), from.local_addr().unwrap()).unwrap();
+                    counting.release();
+                }
+            });
+            while !changes.is_finished() {
+                assert_eq!(counting.snapshot().foreign, 10);
+            }
+        });
+        assert_eq!(counting.snapshot().foreign, 10);
+    }
 }

@@ -8,8 +8,8 @@ use session::{Key, SessionError};
 use sys::{capability::Capability, clock, rtnetlink::RouteSocket, signal};
 use traffic::{Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, engines};
 use trial::{
-    BackPlan, GivenMacs, HostPlan, HostTrialError, Wanted, any_like, run_back_trial, run_host_trial,
-    tx_endpoint, workers_towards,
+    BackPlan, GivenMacs, HostPlan, HostTrialError, TrialRun, Wanted, any_like, run_back_trial,
+    run_host_trial, tx_endpoint, workers_towards,
 };
 use view::Ahead;
 
@@ -48,7 +48,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
             continue;
         }
         progress.begins(ahead(plan, turn as u32, args.trials() * ladder.len() as u32));
-        match run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick)) {
+        let trial = run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick));
+        // An engine that sends no packet at all is left out, as one that cannot be opened.
+        let trial = match trial {
+            Ok(TrialRun { trial, error: Some(error @ HostTrialError::Engine(_)), .. }) if trial.sent == 0 => {
+                Err(error)
+            }
+            other => other,
+        };
+        match trial {
             Ok(mut finished) => {
                 progress.ends(&finished.trial);
                 name_direction(args, &mut finished.trial, OUT);
