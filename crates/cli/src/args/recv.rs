@@ -36,8 +36,8 @@ pub(crate) struct RecvArgs {
     /// Poll without sleeping
     #[arg(long)]
     pub(crate) spin: bool,
-    /// Keep the receiver busy for this long per packet, as an application that processes it would; with the engine xdp, in
-    /// the kernel's program, for at most 10us
+    /// Keep the receiver busy for this long per packet, as an application that processes it would; the engine xdp does so
+    /// in its XDP program, for at most 10us
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
     /// CPUs of the workers, for example 0,2-3

@@ -77,8 +77,8 @@ pub(crate) struct SocketArgs {
     /// Receivers poll without sleeping
     #[arg(long, hide_short_help = true)]
     pub(crate) spin: bool,
-    /// Keep each receiver busy for this long per packet, as an application that processes it would; with the engine xdp,
-    /// in the kernel's program, for at most 10us
+    /// Keep each receiver busy for this long per packet, as an application that processes it would; the engine xdp does so
+    /// in its XDP program, for at most 10us
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
 }
