@@ -7,7 +7,7 @@ use sys::{
     rtnetlink::RouteSocket,
 };
 
-use crate::{error::DivertError, steering::buckets::Hashing};
+use crate::{buckets::Hashing, error::DivertError};
 
 /// An interface's driver, queues and settings, as far as a diversion depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -7,6 +7,7 @@ use nic::{Setting, parse_rule};
 use sys::ethtool::{FlowAction, FlowKind, FlowMatch, FlowRule};
 
 use crate::{
+    buckets::{Bucket, Hashing},
     card::Card,
     error::DivertError,
     exclude::Exclusions,
@@ -15,7 +16,6 @@ use crate::{
     rules::RuleVerdict,
     steering::{
         Left, SWITCH, Steer, Steering,
-        buckets::{Bucket, Hashing},
         limits::{Limits, OneMask},
     },
 };

@@ -60,6 +60,7 @@
 //! **Undoing.** Dropping a [`Diversion`] ends its threads, closes its sockets, detaches the program and restores the card.
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod card;
 mod checksum;
 mod classify;
@@ -80,6 +81,7 @@ mod verdict;
 mod worker;
 
 pub use bpf::{BpfError, Mode, Per};
+pub use buckets::{Bucket, Hashed, Hashing};
 pub use card::Card;
 pub use deadline::{BEAT, DEADLINE};
 pub use diversion::{Diversion, Preparation, Prepared, RuleVerdicts};
@@ -95,8 +97,5 @@ pub use offline::{Met, RuleFinder};
 pub use plan::{DivertPlan, Step};
 pub use rules::{RateLimit, Rule, RuleVerdict, Ruleset, parse_per, parse_rules};
 pub use sets::{NetworkSet, Sets};
-pub use steering::{
-    Left, Steer, Steered, Steering,
-    buckets::{Bucket, Hashed, Hashing},
-};
+pub use steering::{Left, Steer, Steered, Steering};
 pub use verdict::{Frame, Verdict, Verdicts};

@@ -8,6 +8,7 @@ use nic::Setting;
 use serde::Serialize;
 
 use crate::{
+    buckets::Bucket,
     card::Card,
     deadline::{BEAT, DEADLINE},
     error::{DivertError, RuleError},
@@ -16,7 +17,7 @@ use crate::{
     rules::{Rule, RuleVerdict, Ruleset},
     select::Selection,
     sets::{Members, Sets},
-    steering::{LRO, Left, SWITCH, Steering, VLAN, buckets::Bucket},
+    steering::{LRO, Left, SWITCH, Steering, VLAN},
 };
 
 /// All settings of a diversion.

@@ -7,12 +7,9 @@ use measure::DivertLeft;
 use nic::{Repaired, Session, SessionError, Setting};
 use serde::Serialize;
 
-use crate::{card::Card, error::DivertError};
+use crate::{buckets::Bucket, card::Card, error::DivertError};
 
-pub(crate) mod buckets;
 pub(crate) mod limits;
-
-use buckets::Bucket;
 
 /// Settings of the card during a diversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

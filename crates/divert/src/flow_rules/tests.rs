@@ -3,9 +3,9 @@ use wire::{HashFields, RssKey};
 use super::*;
 use crate::{
     FilterAt,
+    buckets::Hashed,
     error::DivertError,
     rules::{Rule, RuleVerdict},
-    steering::buckets::Hashed,
 };
 
 fn card(driver: &str, queues: u32) -> Card {
