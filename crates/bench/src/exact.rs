@@ -216,7 +216,7 @@ fn script(plan: &ExactPlan, program: &str) -> String {
         // 1: a goal was missed, which the whole run reports.
         let words = words.join(" ");
         ladders += &format!(
-            "/run/linerate bench {words} > /run/run.json 2>> /share/words
+            "/run/bin/linerate bench {words} > /run/run.json 2>> /share/words
         status=$?
         cat /run/run.json > /share/run-{index}.json
         [ $status -le 1 ] || exit $status
@@ -230,7 +230,8 @@ fn script(plan: &ExactPlan, program: &str) -> String {
         grep -F {code} /run/symbols | grep -F -v -e ' __p' -e ' __c' > /run/functions
         mount --bind /run/functions /proc/kallsyms
         echo 1 > /proc/sys/net/core/bpf_jit_kallsyms
-        cp {} /run/linerate
+        mkdir /run/bin
+        cp {} /run/bin/linerate
         {ladders}umount /proc/kallsyms
         grep -F {code} /proc/kallsyms > /share/kallsyms\n",
         quoted(program),
@@ -408,7 +409,7 @@ mod tests {
             time_limit_s: 60,
         };
         let script = script(&plan, "/a b");
-        assert!(script.contains("cp '/a b' /run/linerate"), "{script}");
+        assert!(script.contains("cp '/a b' /run/bin/linerate"), "{script}");
         let bench = r"bench '--dst-port' 'it'\''s 1' --tx-interface pair1a --rx-interface pair1b >";
         assert!(script.contains(bench), "{script}");
         assert_eq!(serde_json::to_value(&plan).unwrap()["kernels"][0]["debian"], "latest");
