@@ -1,8 +1,8 @@
-//! `make bench-compare`: linerate's `udp` engine against plain C loops (`benches/baseline`), on the same lab, in
+//! `make bench-compare`: linerate's `udp` engine compared with plain C loops (`benches/baseline`), on the same lab, in
 //! the same run, turn by turn; medians and their ratio.
 //!
 //! Sender against sender towards the same reader, receiver against receiver under the same flood, pacing against
-//! its schedule, and the memory all of it took.
+//! its schedule, and the memory of the whole comparison.
 
 use std::{
     error::Error,
@@ -91,20 +91,20 @@ impl Drop for Baseline {
     }
 }
 
-/// Waits until somebody has bound the port.
+/// Waits until the port is bound.
 fn wait_for_socket(side: &Side) -> Outcome<()> {
     let since = std::time::Instant::now();
     let wanted = format!(":{PORT:04X} ");
     while !side.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))??.contains(&wanted) {
         if since.elapsed() > Duration::from_secs(5) {
-            return Err("the baseline receiver did not bind its port in 5 s".into());
+            return Err("the baseline receiver did not bind its port within 5 s".into());
         }
         std::thread::yield_now();
     }
     Ok(())
 }
 
-/// The first number of the line a baseline prints: packets.
+/// The first number in the output line of a baseline: packets.
 fn packets(child: Child) -> Outcome<f64> {
     let output = child.wait_with_output()?;
     let text = String::from_utf8(output.stdout)?;
@@ -136,7 +136,7 @@ fn compare_receivers(baseline: &Baseline) -> Outcome<()> {
     let mut delivered = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (contender, rates) in delivered.iter_mut().enumerate() {
-            // Frames of XDP come faster than a socket can be read; they need a receiving end with NAPI.
+            // XDP sends faster than a socket can be read; its frames need a receiving end with NAPI.
             let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() })?;
             rates.push(if contender == 0 {
                 let reader = baseline.receiver(&lab)?;
@@ -181,7 +181,7 @@ fn check_pacing() -> Outcome<()> {
         results.iter().for_each(|result| lateness.merge(&result.lateness));
         let late = |percent| lateness.percentile(percent).unwrap_or(0) as f64 / 1000.0;
         println!(
-            "  {pps:>9.0} pps asked: mean {:.1} pps ({:+.4} %), lateness p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
+            "  {pps:>9.0} pps requested: mean {:.1} pps ({:+.4} %), lateness p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
             handed(&results),
             (handed(&results) / pps - 1.0) * 100.0,
             late(50.0),

@@ -1,9 +1,10 @@
-//! `make exact-peers`: instructions per packet of linerate's senders, of other people's and of plain C loops, in the same
+//! `make exact-peers`: instructions per packet of linerate's senders, of other generators and of plain C loops, in the same
 //! emulated machine, towards the same XDP program that drops their packets.
 //!
-//! Each sends twice, a few packets and many; what the machine executed more for the packets more is the cost of a packet:
-//! start and end are not in it, and everything else is (the sender's threads, the kernel's part, the softirqs, the drop).
-//! Three such pairs show how well it repeats. 64-byte frames, one thread, to one address and port.
+//! Each sends twice, a few packets and many; the additional instructions divided by the additional packets are the cost of
+//! a packet. It excludes start and end, and includes everything else (the sender's threads, the kernel's part, the softirqs,
+//! the drop).
+//! Three such pairs show the repeatability. 64-byte frames, one thread, to one address and port.
 
 use std::{
     env,
@@ -36,11 +37,11 @@ const PORT: u16 = 4321;
 const PAYLOAD: u32 = 18;
 /// Packets of the short and of the long run; C loops send for a time instead.
 const PACKETS: [u64; 2] = [4096, 12_288];
-/// So many times more by the engine xdp: what it does at each start and end differs by thousands of packets' worth.
+/// This many times more for the engine xdp: its cost at each start and end varies by thousands of packets' worth.
 const XDP_MORE: u64 = 24;
 const SECONDS: [f64; 2] = [0.02, 0.06];
 const REPEATS: usize = 3;
-/// How long a machine may take where the host has other work.
+/// The longest time for a machine on a busy host.
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
 #[derive(Clone, Copy)]
@@ -102,7 +103,7 @@ fn main() -> Outcome<ExitCode> {
     table(&fs::read_to_string(share.path().join("sent"))?, counts.iter().map(|counts| counts.total()))
 }
 
-/// Prints a row a contender, from the lines `NAME<tab>PACKETS` or `NAME<tab>WHY NOT` of the machine and what was counted.
+/// Prints one row per contender, from the machine's lines `NAME<tab>PACKETS` or `NAME<tab>REASON` and the counts.
 fn table(sent: &str, mut totals: impl Iterator<Item = [u64; 2]>) -> Outcome<ExitCode> {
     println!("{:<28} {:>10} {:>10} {:>9}", "instructions per packet", "all", "its own", "spread");
     let lines: Vec<(&str, &str)> = sent.lines().filter_map(|line| line.split_once('\t')).collect();
@@ -131,12 +132,12 @@ fn table(sent: &str, mut totals: impl Iterator<Item = [u64; 2]>) -> Outcome<Exit
         println!("{name:<28} {all:>10.1} {own:>10.1} {:>7.2} %", (most - least) / all * 100.0);
     }
     if totals.next().is_some() {
-        return Err("more was counted than the machine reported".into());
+        return Err("there are more counts than the machine reported".into());
     }
     Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// In the machine: every contender, so often as it is counted.
+/// In the machine: runs every contender once per count.
 fn inside(loops: &Path) -> Outcome<()> {
     for contender in CONTENDERS {
         let name = contender.name();
@@ -150,7 +151,7 @@ fn inside(loops: &Path) -> Outcome<()> {
             let program = load_for_device("drop", &DROP, index)?;
             attach(program.as_fd(), index, false)
         })??;
-        // What a first run alone does, such as resolving the address, is not counted.
+        // The extra work of a first run, such as resolving the address, is not counted.
         let run = |long: usize, is_counted: bool| -> Outcome<u64> {
             let before = dropped(&lab)?;
             let _receiver = contender.receiver(&lab)?;
@@ -176,7 +177,7 @@ fn inside(loops: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Drops UDP over IPv4 of these packets' length, and passes all else: iperf3 shakes hands with its own receiver.
+/// Drops UDP over IPv4 of these packets' length, and passes everything else: iperf3 shakes hands with its own receiver.
 const DROP: [[u8; 8]; 16] = [
     [0x61, 0x12, 0, 0, 0, 0, 0, 0],       // r2 = data
     [0x61, 0x13, 4, 0, 0, 0, 0, 0],       // r3 = data_end
@@ -220,7 +221,7 @@ impl Contender {
         }
     }
 
-    /// iperf3's own receiver, which takes part in the handshake only.
+    /// iperf3's own receiver, which takes part only in the handshake.
     fn receiver(self, lab: &Lab) -> Outcome<Option<Started>> {
         let Self::Iperf3 = self else { return Ok(None) };
         let receiver = start(lab.rx(), words("iperf3 -s -1"))?;
@@ -240,7 +241,7 @@ impl Contender {
         Ok(Some(receiver))
     }
 
-    /// Sends and ends.
+    /// Sends, then exits.
     fn send(self, lab: &Lab, long: usize, loops: &Path) -> Outcome<()> {
         let (tx, rx) = (lab.tx(), lab.rx());
         let (interface, from, to) = (tx.interface(), tx.ipv4()[0], rx.ipv4()[0]);
@@ -328,7 +329,7 @@ fn linerate(lab: &Lab, engine: &str, packets: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A path, or a program in `PATH` or where administrators' programs are.
+/// A path, or a program in `PATH` or the folders of administrators' programs.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from));

@@ -1,6 +1,6 @@
-//! `make bench-hosts`: what a trial between two hosts costs against the same pair in the lab: one veth pair, both ways turn by turn,
-//! medians and the ratio of the rates with its 95 % interval. Between hosts: a control connection, routes and neighbours, the
-//! counting programs at both ends.
+//! `make bench-hosts`: the cost of a trial between two hosts relative to the same pair in the lab: one veth pair, both turn
+//! by turn, medians and the ratio of the rates with its 95 % interval. Between hosts: a control connection, routes and
+//! neighbours, the counting programs at both ends.
 
 use std::error::Error;
 
@@ -20,7 +20,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const TURNS: usize = 15;
 const TRIAL_NS: u64 = 300_000_000;
 const BATCH: usize = 1024;
-/// What a trial between hosts has to reach of the lab's rate.
+/// The required share of the lab's rate between hosts.
 const LEAST: f64 = 0.97;
 const PAIRS: [(&str, &str); 4] = [("xdp", "xdp"), ("xsk", "xdp"), ("packet", "xdp"), ("packet", "udp")];
 
@@ -33,7 +33,7 @@ fn main() -> Outcome<()> {
     let mut misses = 0;
     for (tx, rx) in PAIRS {
         let pair = Pair { tx: tx.parse()?, rx: rx.parse()? };
-        // The same veth for both, with rings of its own all the time.
+        // The same veth for both; with GRO, it has rings all the time.
         let lab = Lab::create(&LabPlan { gro: true, ..LabPlan::default() })?;
         let ways: [(&str, &dyn Fn() -> Outcome<Trial>); 3] = [
             ("in the lab", &|| in_lab(&lab, &pair)),
@@ -105,7 +105,7 @@ fn between(lab: &Lab, pair: &Pair, witness: bool) -> Outcome<Trial> {
     let engines = EngineChoice { may_attach: true, ..EngineChoice::default() };
     let policy = Policy { engines, ..Policy::default() };
     let reception = lab.rx().run(|| Reception::start(&receiver, &[1], None, policy))??;
-    let target = reception.address().ok_or("the receiver listens nowhere")?;
+    let target = reception.address().ok_or("the receiver has no address")?;
     let plan = host_plan(&pair.tx, target, (pair.rx.to_string(), witness));
     let trial = lab.tx().run(|| run_host_trial(&plan, 1, || true, |_, _| ()))??;
     reception.stop();
@@ -117,7 +117,7 @@ fn between(lab: &Lab, pair: &Pair, witness: bool) -> Outcome<Trial> {
 
 fn host_plan(engine: &TxSpec, target: std::net::SocketAddr, (rx, witness): (String, bool)) -> HostPlan {
     let TxFacts { makes_frames, .. } = engine.facts();
-    debug_assert!(makes_frames, "sockets choose their own way");
+    debug_assert!(makes_frames, "sockets choose their own path");
     HostPlan {
         handshake: true,
         endpoint: tx_endpoint(engine, 1, &[0], BATCH, 1),

@@ -1,6 +1,6 @@
-//! `make bench-peers`: linerate's senders against other people's on the same lab, turn by turn, towards the same program
-//! that drops everything in XDP and counted by the same counter of the receiving interface. At 64 and 1518 bytes, with one
-//! thread and with all; medians, and the ratio of the means with its 95 % interval. What is not installed is left out.
+//! `make bench-peers`: linerate's senders compared with other generators on the same lab, turn by turn, towards the same
+//! program that drops everything in XDP, and counted by the same counter of the receiving interface. At 64 and 1518 bytes,
+//! with one thread and with all; medians, and the ratio of the means with its 95 % interval. Missing programs are left out.
 //!
 //! iperf3, netperf and sockperf need a receiver of their own: `linerate bench --peers` has them.
 
@@ -37,7 +37,7 @@ const FRAMES: [u32; 2] = [64, 1518];
 /// Headers and FCS around a payload.
 const AROUND_PAYLOAD: u32 = 46;
 
-/// What sends.
+/// A sender.
 #[derive(Clone, Copy)]
 enum Contender {
     Linerate(&'static str),
@@ -56,7 +56,7 @@ const PATHS: [(&str, &[Contender]); 4] = [
     ("UDP sockets", &[Contender::Linerate("udp"), Contender::Loop]),
 ];
 
-/// One measurement's settings.
+/// The settings of one measurement.
 #[derive(Clone, Copy)]
 struct Setting {
     frame_bytes: u32,
@@ -115,7 +115,7 @@ fn compare(
             Effect::of(rates_of_it, &rates[0], EffectScale::Ratio, 0.95).filter(|_| !contender.is_ours());
         let ratio = ratio.map_or_else(String::new, |effect| {
             let [ratio, low, high] = [effect.estimate, effect.low, effect.high].map(|change| 1.0 + change);
-            format!("  linerate is {ratio:.2} times of it ({low:.2} to {high:.2})")
+            format!("  linerate is {ratio:.2} times as fast ({low:.2} to {high:.2})")
         });
         println!("  {:<20} {mpps:>7.3}{ratio}", contender.name());
     }
@@ -153,7 +153,7 @@ fn dropped(lab: &Lab) -> Outcome<u64> {
     Ok(counters.iter().filter(|(name, _)| name.ends_with("_xdp_drops")).map(|(_, value)| value).sum())
 }
 
-/// Sends until it is dropped.
+/// Sends until this value is dropped.
 enum Load {
     Ours(Option<Sender>),
     Processes(Vec<Child>),
@@ -205,7 +205,7 @@ impl Contender {
         }
     }
 
-    /// The program, and the package it is in.
+    /// The program, and its package.
     fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Linerate(_) | Self::Loop => None,
@@ -330,7 +330,7 @@ fn sender(lab: &Lab, engine: &str, setting: Setting) -> Outcome<Sender> {
     Ok(sender)
 }
 
-/// The C loop, compiled as a user would; its folder goes with it.
+/// The C loop, compiled as a user would; its folder is removed with it.
 struct Reference {
     folder: PathBuf,
     program: PathBuf,
@@ -352,7 +352,7 @@ impl Drop for Reference {
     }
 }
 
-/// A program in `PATH`, or where administrators' programs are.
+/// A program in `PATH` or the folders of administrators' programs.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

@@ -1,5 +1,5 @@
 //! `make bench-tune`: the tuner and an exhaustive search over the same small space of the lab, then both winners turn by
-//! turn. The tuner's has to come within 5 % of the other's.
+//! turn. The tuner's winner must come within 5 % of the other.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -22,7 +22,7 @@ const ROUNDS: usize = 7;
 const FINAL: usize = 15;
 const TRIAL_NS: u64 = 300_000_000;
 const BUDGET_NS: u64 = 90_000_000_000;
-/// How close the tuner has to come.
+/// The required share of the exhaustive search's rate.
 const LEAST: f64 = 0.95;
 
 fn main() -> Outcome<()> {
@@ -40,10 +40,10 @@ fn main() -> Outcome<()> {
         .iter()
         .map(|knob| knob.values.iter().position(|value| Some(&value.shown) == best.settings.get(&knob.name)))
         .collect::<Option<_>>()
-        .ok_or("the search named a value that is not in the space")?;
+        .ok_or("the search returned a value outside of the space")?;
     let tuning = run.end.tuning.ok_or("the search has no record")?;
     println!(
-        "tune: {} measurements, ended by {}, trials scatter by {:.1} %: {}",
+        "tune: {} measurements, ended by {}, trials vary by {:.1} %: {}",
         tuning.history.len(),
         tuning.end,
         tuning.noise_ratio * 100.0,
@@ -99,7 +99,7 @@ fn named(plan: &TunePlan, settings: &[usize]) -> String {
         .join(" ")
 }
 
-/// Two switches of the engines, where the softirq runs, and the batch.
+/// Two switches of the engines, the place of the softirq, and the batch size.
 fn tune_plan() -> Outcome<TunePlan> {
     let knob = |name: &str, values: Vec<(&str, Vec<Assignment>)>| Knob {
         name: name.into(),
@@ -147,7 +147,7 @@ fn bench_plan(at: &Combination) -> Outcome<BenchPlan> {
         ..LabPlan::default()
     };
     let pair = Pair { tx: label(&at.tx_switches).parse()?, rx: label(&at.rx_switches).parse()? };
-    // As a record has it: what is not named is as by default.
+    // As in a record: unnamed settings have their defaults.
     Ok(serde_json::from_value(json!({
         "pairs": [pair],
         "skipped": [],

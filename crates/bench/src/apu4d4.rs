@@ -1,9 +1,9 @@
 //! The apu4d4 document's sequence on a real multi-queue card: senders, receivers, interrupt moderation, indirection
-//! table and ring changed one after the other, as the document did by hand.
+//! table and ring change one after the other, as in the document.
 //!
-//! The receiving card stays in this namespace, so that its journal is good after a kill; the sending one moves to a
-//! namespace of its own and returns when that ends. Every row is a trial like a lab's, with a ledger and a receipt; UDP
-//! traffic of others to this host would be in its counters, too.
+//! The receiving card stays in this namespace, so that its journal can restore it after a kill; the sending card moves to
+//! a namespace of its own and returns when that ends. Every row is a trial like a lab's, with a ledger and a receipt. UDP
+//! traffic from elsewhere to this host would be in its counters, too.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -29,16 +29,16 @@ use trial::{
 };
 use wire::{FlowKey, FrameSpec};
 
-/// The two ends of the cable, and how long each row takes.
+/// The two ends of the cable, and the length of each row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Apu4d4Plan {
-    /// The interface that receives; its settings are changed and put back.
+    /// The interface that receives; its settings are changed and restored.
     pub rx_interface: String,
     /// The interface that sends.
     pub tx_interface: String,
     /// Length of each row.
     pub row_ns: u64,
-    /// Where the receiving card's journal goes.
+    /// Folder of the receiving card's journal.
     #[serde(skip)]
     pub state: std::path::PathBuf,
 }
@@ -46,28 +46,28 @@ pub struct Apu4d4Plan {
 /// One row of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Apu4d4Step {
-    /// What it is.
+    /// Name of the row.
     pub name: &'static str,
-    /// Sending threads, each to an address of its own where there are several.
+    /// Sending threads, each to its own address if there are several.
     pub senders: u8,
-    /// Addresses that are sent to.
+    /// Destination addresses.
     pub addresses: u8,
     /// Receiving threads on one socket.
     pub receivers: usize,
-    /// What is set before it.
+    /// Settings that change before the row.
     pub settings: &'static [&'static str],
-    /// The document's figure in `scenarios/published.toml`.
+    /// Name of the document's figure in `scenarios/published.toml`.
     pub published: &'static str,
 }
 
 impl Apu4d4Step {
-    /// The document's figure, in thousands of packets per second: least and most.
+    /// The document's figure, in kpps: least and most.
     pub fn published_kpps(&self) -> (f64, f64) {
         PublishedFigure::shipped(self.published).range()
     }
 }
 
-/// The card as the document's was in the beginning: two queues, the lower half of the table to the first.
+/// The initial state of the document's card: two queues, the lower half of the table to the first.
 const BASE: [&str; 5] = [
     "channels.combined=2",
     "ring.rx=256",
@@ -136,7 +136,7 @@ pub const APU4D4: [Apu4d4Step; 7] = [
     },
 ];
 
-/// What one row gave.
+/// The result of one row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Apu4d4Row {
     /// The row.
@@ -147,19 +147,19 @@ pub struct Apu4d4Row {
     pub delivered_pps: f64,
     /// Packets sent and not received.
     pub lost: u64,
-    /// Share of the packets on each receive queue, from queue 0 on.
+    /// Share of the packets on each receive queue, ascending.
     pub queue_shares: Vec<f64>,
     /// Interrupts per second of all receive queues together.
     pub interrupts_per_s: f64,
-    /// Where the CPUs' time went.
+    /// CPU time of each CPU.
     pub cpus: Vec<CpuShare>,
-    /// Share of a CPU's time that a sending thread spent in the kernel, its calls' softirqs included.
+    /// Share of a CPU's time that a sending thread spent in the kernel, including the softirqs of its calls.
     pub sender_system_ratio: f64,
-    /// The same of a receiving thread.
+    /// The same for a receiving thread.
     pub receiver_system_ratio: f64,
 }
 
-/// Why the sequence could not be run.
+/// Why the sequence could not run.
 #[derive(Debug, Error)]
 pub enum Apu4d4Error {
     /// The card could not be read.
@@ -199,18 +199,18 @@ pub enum Apu4d4Error {
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 168, 6, 1);
 const PORT: u16 = 4321;
-/// How long a link may take to come up.
+/// The longest time for a link to come up.
 const CARRIER: Duration = Duration::from_secs(15);
-/// udpreceiver's and udpsender's batches and payload.
+/// Batch and payload of udpreceiver and udpsender.
 const RX_BATCH: usize = 512;
 const TX_BATCH: usize = 1024;
 const PAYLOAD_BYTES: u32 = 32;
 /// Ethernet header, IPv4, UDP and FCS around the payload.
 const FRAME_SIZE_BYTES: u32 = 14 + 20 + 8 + PAYLOAD_BYTES + 4;
 
-/// Four addresses like the document's: under its first table all on queue 0, with the queues in turn on both.
+/// Four addresses as in the document: its first table takes all of them to queue 0, both queues in turn takes them to both.
 ///
-/// Where the card's key lets nothing be predicted, the document's own addresses.
+/// If the card's key allows no prediction, the document's own addresses.
 fn receiver_addresses(steering: &Steering) -> [Ipv4Addr; 4] {
     let address = |last: u8| Ipv4Addr::new(192, 168, 6, last);
     let bucket = |last: u8| {
@@ -225,16 +225,16 @@ fn receiver_addresses(steering: &Steering) -> [Ipv4Addr; 4] {
     last.map(address)
 }
 
-/// Runs the sequence; `each` gets every row with its trial, and returns whether to go on. A row whose worker failed is the
+/// Runs the sequence; `each` gets every row with its trial, and returns whether to go on. A row with a failed worker is the
 /// last one.
 ///
 /// # Errors
-/// What ended it early; the card's settings are restored first.
+/// The cause of an early end; the card's settings are restored first.
 pub fn run_apu4d4(
     plan: &Apu4d4Plan,
     mut each: impl FnMut(&Apu4d4Row, &Trial) -> bool,
 ) -> Result<(), Apu4d4Error> {
-    // A card that was never up may have no table yet: the journal must hold settings that work.
+    // A card that was never up may have no table yet: the journal needs settings that work.
     restore_lent(&plan.state)?;
     let mut lent = LentInterface::bring_up(&plan.state, &plan.rx_interface)?;
     let mut session = Session::begin(&plan.rx_interface, &plan.state)?;
@@ -259,11 +259,11 @@ pub fn run_apu4d4(
         }
     }
     let left = session.undo()?.left;
-    debug_assert!(left.is_empty(), "what is left stays in the journal: {left:?}");
+    debug_assert!(left.is_empty(), "unrestored settings stay in the journal: {left:?}");
     Ok(())
 }
 
-/// Gives both ends addresses and neighbours, with the sending one in a namespace of its own.
+/// Sets addresses and neighbours of both ends, with the sending one in a namespace of its own.
 fn wire_up(
     plan: &Apu4d4Plan,
     addresses: [Ipv4Addr; 4],
@@ -341,12 +341,12 @@ fn run_step(
     Ok((row, run))
 }
 
-/// What each of some threads had of a CPU.
+/// The CPU share of each of these threads.
 fn of_a_cpu(cpu_s: f64, threads: usize, duration_s: f64) -> f64 {
     cpu_s / threads.max(1) as f64 / duration_s.max(1e-9)
 }
 
-/// What the document says of interrupts and CPUs, beside the rows.
+/// The document's statements about interrupts and CPUs, next to the rows.
 pub fn apu4d4_figures(rows: &[Apu4d4Row]) -> Vec<Figure> {
     let figure = |id: &str, row: &str, of: fn(&Apu4d4Row) -> f64, what: &str| {
         let row = rows.iter().find(|measured| measured.step.published == row);
@@ -440,7 +440,7 @@ impl Apu4d4Row {
         self.interrupts_per_s / self.delivered_pps.max(1.0)
     }
 
-    /// This row's rate against another's, and the document's for the same two.
+    /// This row's rate relative to another's, and the same ratio of the document.
     pub fn ratio_to(&self, first: &Self) -> (f64, f64) {
         let published = |row: &Self| {
             let (least, most) = row.step.published_kpps();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_not_there_are_named() {
+    fn missing_interfaces_are_named() {
         let state = tempfile::tempdir().unwrap();
         let plan = Apu4d4Plan {
             rx_interface: "nope0".into(),

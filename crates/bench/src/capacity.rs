@@ -1,4 +1,5 @@
-//! What the trials say of each engine by itself: the most it sends, the most it takes of a flood, and how that grows.
+//! The capacity of each engine from the trials of a ladder: the most it sends, the most it receives under flood, and how
+//! that scales.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +9,15 @@ use traffic::{RxLayer, RxSpec};
 
 use crate::{lossless::LosslessRate, plan::BenchPlan, sweep};
 
-/// A CPU that is busy for at least this share of a trial limits what runs on it.
+/// A CPU that is busy for at least this share of a trial limits its workers.
 const FULL: f64 = 0.9;
-/// A smaller share of packets lost is an accident and no limit.
+/// A smaller share of lost packets is an accident, not a limit.
 const LOSING: f64 = 0.001;
-/// The results of a scaling point, beside what tells it from others.
+/// The results of a scaling point; everything else distinguishes points.
 const RESULTS: [&str; 6] =
     ["delivered_pps", "delivered_pps_low", "delivered_pps_high", "sent_pps", "loss_ratio", "trials"];
 
-/// What every engine of a ladder can do by itself, with one thread and, where that was measured, with more.
+/// The capacity of each engine of a ladder, with one thread and, if measured, with more.
 pub(crate) fn capacities(plan: &BenchPlan, trials: &[Trial], lossless: &[LosslessRate]) -> Vec<Capacity> {
     let ladder: Vec<&Trial> =
         trials.iter().filter(|trial| trial.stage().is_none() && !trial.interrupted).collect();
@@ -25,7 +26,7 @@ pub(crate) fn capacities(plan: &BenchPlan, trials: &[Trial], lossless: &[Lossles
     let mut all = Vec::new();
     for label in in_order(tx) {
         let of: Vec<&Trial> = ladder.iter().copied().filter(|trial| trial.tx.label == label).collect();
-        // Towards a receiver that only drops; where none runs, towards the one that hinders it least.
+        // Towards a receiver that only drops; without one, towards the receiver that slows the sender least.
         let drops = |trial: &&Trial| layer(plan, &trial.rx.label) == Some(Layer::Kernel);
         let dropping: Vec<&Trial> = of.iter().copied().filter(drops).collect();
         let group = best(if dropping.is_empty() { &of } else { &dropping }, |trial| trial.sent_pps);
@@ -45,7 +46,7 @@ pub(crate) fn capacities(plan: &BenchPlan, trials: &[Trial], lossless: &[Lossles
         let searched = lossless.iter().find(|searched| searched.rx == label);
         found.lossless_pps = searched.and_then(|searched| searched.pps);
         found.is_lossless_bound = searched.is_some_and(|searched| searched.is_sender_s);
-        // What a program in XDP does where it needs no CPU of its own.
+        // A program in XDP that needs no CPU of its own.
         let is_alone = |one: &&Capacity| one.layer == Layer::Kernel && one.threads == 1 && one.label == label;
         if let Some(alone) = scaled.iter().find(is_alone).filter(|alone| alone.pps > found.pps) {
             let Capacity { flooded_pps, flood_pps, .. } = found;
@@ -60,7 +61,7 @@ pub(crate) fn capacities(plan: &BenchPlan, trials: &[Trial], lossless: &[Lossles
     all
 }
 
-/// The same pairs with more and more threads, by pair and thread.
+/// The same pairs with increasing numbers of threads, by pair and thread.
 fn scaling(plan: &BenchPlan, trials: &[Trial]) -> Vec<Capacity> {
     let of_stage = |trial: &&Trial| trial.stage() == Some(SCALING) && !trial.interrupted;
     let own: Vec<&Trial> = trials.iter().filter(of_stage).collect();
@@ -131,7 +132,7 @@ fn median_over(trials: &[&Trial], value: impl Fn(&Trial) -> f64) -> f64 {
     median(&trials.iter().map(|trial| value(trial)).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
-/// Where a receiver takes its packets.
+/// The layer at which a receiver takes its packets.
 fn layer(plan: &BenchPlan, rx: &str) -> Option<Layer> {
     let scaled = plan.scale.iter().flat_map(|scale| &scale.receivers).map(|receiver| &receiver.rx);
     let mut all = plan.pairs.iter().map(|pair| &pair.rx).chain(scaled);
@@ -147,7 +148,7 @@ fn layer_of(rx: &RxSpec) -> Option<Layer> {
     }
 }
 
-/// What trials of one pair and setting say of one of its sides; `None` without a packet.
+/// The capacity of one side from the trials of one pair and setting; `None` without a packet.
 fn capacity(plan: &BenchPlan, side: CapacitySide, trials: &[&Trial]) -> Option<Capacity> {
     let first = trials.first()?;
     let is_sending = side == CapacitySide::Sending;
@@ -187,7 +188,7 @@ fn capacity(plan: &BenchPlan, side: CapacitySide, trials: &[&Trial]) -> Option<C
     })
 }
 
-/// The CPUs of a receiver's work, softirq included: those of the sender where that processes the packets and nobody reads.
+/// The CPUs of a receiver's work, softirq included: the sender's if they process the packets and no thread reads.
 fn receiving_cpus(trial: &Trial, layer: Layer) -> BTreeSet<u32> {
     let is_threaded = trial.rx.options.get("threaded_napi") == Some(&json!(true));
     let threads = number_list(&trial.rx, "napi_cpus").filter(|_| is_threaded);
@@ -208,7 +209,7 @@ fn busy_cpus(cpus: &[CpuShare], own: &BTreeSet<u32>) -> f64 {
     cpus.iter().filter(|cpu| own.contains(&cpu.cpu)).map(|cpu| 1.0 - cpu.idle_ratio).sum()
 }
 
-/// What kept the rate from being higher, in words.
+/// What limited the rate, in words.
 fn limit(trials: &[&Trial], loss_ratio: f64, (own, is_sending): (&BTreeSet<u32>, bool)) -> Option<String> {
     let is_full = |cpus: &BTreeSet<u32>| {
         !cpus.is_empty()

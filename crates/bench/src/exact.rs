@@ -1,8 +1,8 @@
-//! Exact cost: a ladder in an emulated machine that counts instructions, once for each kernel.
+//! Exact cost: a ladder in an emulated machine that counts instructions, once per kernel.
 //!
-//! The machine's clock advances by 1 ns with each instruction and skips idle time, so that a trial of 100 ms is one of
-//! 100 million instructions, whatever else the host does. The machine's own `linerate` (this program, by the host's
-//! files) runs the ladder; the emulator's plugin counts between its marks; here both become one run.
+//! The machine's clock advances by 1 ns per instruction and skips idle time, so that a trial of 100 ms is one of
+//! 100 million instructions, whatever else the host does. The machine's own `linerate` (this program, from the host's
+//! files) runs the ladder; the emulator's plugin counts between its marks; this module joins both into one run.
 
 mod beside;
 mod gate;
@@ -33,20 +33,20 @@ pub use words::{words_beside, words_inside};
 /// A ladder whose instructions are counted.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExactPlan {
-    /// Which kernels, in order.
+    /// The kernels, in order.
     pub kernels: Vec<ExactKernel>,
     /// Cards to send and receive with, instead of a veth pair.
     #[serde(serialize_with = "card_name", skip_serializing_if = "Option::is_none")]
     pub card: Option<NicModel>,
-    /// The arguments of `linerate bench` in the machine, for each ladder that it runs, in order.
+    /// The arguments of `linerate bench` in the machine, one entry per ladder, in order.
     pub ladders: Vec<Vec<String>>,
-    /// The arguments of `linerate bench` on this machine, if the report shows its CPU time beside the instructions.
+    /// The arguments of `linerate bench` on this machine, if the report shows its CPU time next to the instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside: Option<Vec<String>>,
-    /// The `linerate` that runs in the machine, where it is not this program.
+    /// The `linerate` in the machine, if it is not this program.
     #[serde(skip)]
     pub program: Option<PathBuf>,
-    /// How long each machine may take, in seconds of the host's.
+    /// Time limit of each machine, in seconds of the host.
     pub time_limit_s: u64,
 }
 
@@ -54,10 +54,10 @@ pub struct ExactPlan {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExactKernel {
-    /// One of those that are downloaded.
+    /// A kernel to download.
     #[serde(serialize_with = "kernel_name")]
     Debian(Kernel),
-    /// The user's own: an image, and the folder of its modules.
+    /// The user's own kernel: an image, and the folder of its modules.
     Own {
         /// A bzImage or an ELF file.
         image: PathBuf,
@@ -74,17 +74,17 @@ fn card_name<S: serde::Serializer>(card: &Option<NicModel>, to: S) -> Result<S::
     to.serialize_str(card.map_or("", NicModel::name))
 }
 
-/// Why nothing was counted.
+/// Why a count failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExactError {
     /// The machine could not be made or run.
     #[error(transparent)]
     Machine(#[from] VmError),
-    /// A file that passes between host and guest.
+    /// A file passed between host and guest.
     #[error("cannot use {path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -92,7 +92,7 @@ pub enum ExactError {
     /// The ladder in the machine failed.
     #[error("linerate in the machine with Linux {kernel} ended with status {status}: {words}")]
     Inside {
-        /// On which kernel.
+        /// The kernel.
         kernel: String,
         /// Its exit status.
         status: u8,
@@ -105,40 +105,40 @@ pub enum ExactError {
     /// The machine did not finish.
     #[error("the machine with Linux {kernel} {how}: {words}")]
     Lost {
-        /// On which kernel.
+        /// The kernel.
         kernel: String,
-        /// What happened to it.
+        /// The outcome.
         how: &'static str,
-        /// What the emulator and the console said last.
+        /// The last words of emulator and console.
         words: String,
     },
     /// A signal.
     #[error("interrupted before any trial was complete")]
     Interrupted,
-    /// What the machine wrote is no run.
-    #[error("the machine with Linux {kernel} wrote no run")]
+    /// The machine's output is not a run.
+    #[error("the machine with Linux {kernel} did not write a run")]
     NoRun {
-        /// On which kernel.
+        /// The kernel.
         kernel: String,
         /// The cause.
         source: serde_json::Error,
     },
     /// The counter's file.
-    #[error("cannot read what was counted on Linux {kernel}")]
+    #[error("cannot read the counts of Linux {kernel}")]
     Counts {
-        /// On which kernel.
+        /// The kernel.
         kernel: String,
         /// The cause.
         source: CountError,
     },
     /// Each trial begins and ends one count.
-    #[error("{counts} counts of {trials} trials on Linux {kernel}")]
+    #[error("{counts} counts for {trials} trials on Linux {kernel}")]
     Unmatched {
-        /// On which kernel.
+        /// The kernel.
         kernel: String,
-        /// How many counts are complete.
+        /// Complete counts.
         counts: usize,
-        /// How many trials the run has.
+        /// Trials of the run.
         trials: usize,
     },
 }
@@ -154,11 +154,11 @@ impl ExactKernel {
     }
 }
 
-/// Runs the ladder on each kernel, as many at a time as this machine has CPUs; `tell` gets a line of words at each step,
-/// `go_on` is asked ten times a second.
+/// Runs the ladder on each kernel, as many at a time as this machine has CPUs; `tell` gets a line of text at each step,
+/// `go_on` is called ten times a second.
 ///
 /// # Errors
-/// The first kernel's that fails, in their order.
+/// The first failure in the order of the kernels.
 pub fn run_exact(
     plan: &ExactPlan,
     start: Start,
@@ -184,7 +184,7 @@ pub fn run_exact(
     });
     let mut runs = Vec::new();
     for result in results {
-        let counted = result.into_inner().expect("no holder panics").expect("every kernel has its turn");
+        let counted = result.into_inner().expect("no holder panics").expect("every kernel ran");
         runs.push(counted?);
     }
     let mut run = joined(runs, start, began.elapsed());
@@ -202,9 +202,9 @@ impl ExactPlan {
     }
 }
 
-/// What the guest's shell does around the ladder. Its own files are in memory: what a machine waits for on the host is
-/// no instruction, but the loop that waits is. The table of functions that the ladder itself reads, for the places of
-/// drops, is the part that names functions: half of it are the kernel's paddings.
+/// The guest's shell script around the ladder. The guest's own files are in memory: waiting for the host executes no
+/// instruction, but the loop that waits does. The table of functions that the ladder reads for the places of
+/// drops keeps only function names: half of it is padding symbols of the kernel.
 fn script(plan: &ExactPlan, program: &str) -> String {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let mut ladders = String::new();
@@ -213,7 +213,7 @@ fn script(plan: &ExactPlan, program: &str) -> String {
         if plan.card.is_some() {
             words.extend(["--tx-interface", "pair1a", "--rx-interface", "pair1b"].map(String::from));
         }
-        // 1: a goal was missed, which is for the whole run to say.
+        // 1: a goal was missed, which the whole run reports.
         let words = words.join(" ");
         ladders += &format!(
             "/run/linerate bench {words} > /run/run.json 2>> /share/words
@@ -310,9 +310,9 @@ fn count_on(
     Ok(run)
 }
 
-/// The kernel accounts the sending threads' time by the emulated clock: 1 % apart from what was counted, and more where
-/// threads wake others, since the thread that was woken is charged from the wake-up on. Further apart, one of the two missed
-/// something.
+/// The kernel accounts the sending threads' time by the emulated clock: within 1 % of the count, and more if
+/// threads wake others, since the woken thread is charged from the wake-up on. A larger difference means that one of the
+/// two is incomplete.
 const APART: RangeInclusive<f64> = 0.97..=1.25;
 
 fn disagreement(trial: &Trial, counts: &TrialCounts) -> Option<String> {
@@ -322,21 +322,21 @@ fn disagreement(trial: &Trial, counts: &TrialCounts) -> Option<String> {
     let Trial { tx, rx, .. } = trial;
     are_apart.then(|| {
         format!(
-            "{} → {}: {counted:.0} instructions of the sending threads were counted, and their clock advanced by \
+            "{} → {}: {counted:.0} instructions of the sending threads were counted, but their clock advanced by \
              {clock:.0} ns; do not quote this pair.",
             tx.label, rx.label
         )
     })
 }
 
-/// A trial's costs from what was counted. The machine's times are instructions, and none of them is a time.
+/// Fills a trial's costs from the counts. Times in the machine are instructions, none of them is real time.
 fn count(trial: &mut Trial, counts: &TrialCounts, names: &CountNames) {
     let each = |instructions: u64, packets: u64| (packets > 0).then(|| instructions as f64 / packets as f64);
     let with_roles = counts.of_senders() > 0;
     trial.tx_cost.instructions_per_packet = each(counts.of_senders(), trial.sent).filter(|_| with_roles);
     let in_program =
         trial.rx.label.parse().is_ok_and(|engine: RxSpec| engine.facts().reads == RxLayer::XdpProgram);
-    // Its thread looks at counters by the clock, and touches no packet.
+    // Its thread reads counters by the clock, and touches no packet.
     trial.rx_cost.instructions_per_packet =
         each(counts.of_receivers(), trial.delivered).filter(|_| with_roles && !in_program);
     for cost in [&mut trial.tx_cost, &mut trial.rx_cost] {
@@ -345,11 +345,11 @@ fn count(trial: &mut Trial, counts: &TrialCounts, names: &CountNames) {
     trial.instructions = Some(counts.fold(names, trial.sent, trial.delivered));
 }
 
-/// What every exact run has to say.
+/// The notes of every exact run.
 const NOTES: [&str; 2] = [
     "Counted in an emulated machine with one CPU: instructions, without caches, memory stalls, parallel CPUs and device \
      time. They rank code, not machines.",
-    "The emulated clock advances by 1 ns an instruction: rates and times of this run are those of such a clock.",
+    "The emulated clock advances by 1 ns per instruction: rates and times of this run refer to that clock.",
 ];
 
 /// The runs of all kernels as one.
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_reach_the_machine_s_shell_as_they_were() {
+    fn words_reach_the_shell_of_the_machine_unchanged() {
         let plan = ExactPlan {
             kernels: vec![ExactKernel::Debian(Kernel::Latest)],
             card: Some(NicModel::Igb),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_the_clock_contradicts_is_told() {
+    fn a_count_that_contradicts_the_clock_is_reported() {
         let text = "count\nblock 1 1 995000000 0 0\nblock 1 2 1 4000000 0\nend\n";
         let counts = read_counts(text).unwrap().remove(0);
         let mut trial = Trial::default();
@@ -423,18 +423,18 @@ mod tests {
         trial.tx_cost.system_s = 1.0;
         assert_eq!(disagreement(&trial, &counts), None);
         trial.tx_cost.user_s = 0.5;
-        let words = "udp → xdp: 999000001 instructions of the sending threads were counted, and their clock advanced by \
+        let words = "udp → xdp: 999000001 instructions of the sending threads were counted, but their clock advanced by \
                      1500000000 ns; do not quote this pair.";
         assert_eq!(disagreement(&trial, &counts).as_deref(), Some(words));
     }
 
     #[test]
-    fn errors_say_which_kernel() {
+    fn errors_name_the_kernel() {
         let kernel = || "6.1.0-50-amd64".to_owned();
         let errors = [
             (
                 ExactError::Unmatched { kernel: kernel(), counts: 1, trials: 2 },
-                "1 counts of 2 trials on Linux 6.1.0-50-amd64",
+                "1 counts for 2 trials on Linux 6.1.0-50-amd64",
             ),
             (
                 ExactError::Inside { kernel: kernel(), status: 3, words: "error: no".into() },
@@ -447,7 +447,7 @@ mod tests {
             (ExactError::Interrupted, "interrupted before any trial was complete"),
             (
                 ExactError::Counts { kernel: kernel(), source: CountError::Hidden },
-                "cannot read what was counted on Linux 6.1.0-50-amd64",
+                "cannot read the counts of Linux 6.1.0-50-amd64",
             ),
             (file("/x", io::ErrorKind::NotFound.into()), "cannot use /x"),
         ];
@@ -456,6 +456,6 @@ mod tests {
         }
         let source = serde_json::from_str::<Run>("").unwrap_err();
         let error = ExactError::NoRun { kernel: kernel(), source };
-        assert_eq!(error.to_string(), "the machine with Linux 6.1.0-50-amd64 wrote no run");
+        assert_eq!(error.to_string(), "the machine with Linux 6.1.0-50-amd64 did not write a run");
     }
 }

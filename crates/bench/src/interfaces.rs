@@ -1,4 +1,4 @@
-//! The real interfaces that a run between hosts goes through, with the settings that bear on packet rates.
+//! The hardware interfaces that a run between hosts uses, with the settings that affect packet rates.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -8,7 +8,7 @@ use sys::rtnetlink::RouteSocket;
 use traffic::{ReceiverPlan, SenderPlan};
 use trial::any_like;
 
-/// The address that this host's packets to `target` come from; `None` without a route. Sends nothing.
+/// The source address of this host's packets to `target`; `None` without a route. Sends nothing.
 fn local_address_towards(target: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any_like(target), 0)).ok()?;
     socket.connect((target, 9)).ok()?;
@@ -16,7 +16,7 @@ fn local_address_towards(target: IpAddr) -> Option<IpAddr> {
 }
 
 /// The hardware interfaces that have one of these addresses, or all of them when one is "any"; `role` is `tx`, `rx`
-/// or `both`. What cannot be read is left out: a run does not fail for it.
+/// or `both`. Unreadable settings are left out, because a run must not fail for them.
 fn read_interfaces(addresses: &[IpAddr], role: &str) -> Vec<NicFacts> {
     let Ok(mut route) = RouteSocket::open() else { return Vec::new() };
     let any = addresses.iter().any(IpAddr::is_unspecified);
@@ -31,7 +31,7 @@ fn read_interfaces(addresses: &[IpAddr], role: &str) -> Vec<NicFacts> {
     used
 }
 
-/// The interfaces that senders go through: the one they name, or where the routes to their targets lead.
+/// The interfaces of senders: the named one, or those of the routes to their targets.
 pub fn sending_interfaces<'p>(plans: impl Iterator<Item = &'p SenderPlan>) -> Vec<NicFacts> {
     let (mut named, mut addresses) = (Vec::new(), Vec::new());
     for plan in plans {
@@ -53,7 +53,7 @@ pub fn named_interfaces(named: &[(&str, &str)]) -> Vec<NicFacts> {
     named.iter().filter_map(|(name, role)| read_interface(name, role).ok().flatten()).collect()
 }
 
-/// The interfaces that a receiver listens at.
+/// The interfaces of a receiver.
 pub fn receiving_interfaces(plan: &ReceiverPlan) -> Vec<NicFacts> {
     match &plan.traffic.interface {
         Some(interface) => read_interface(interface, "rx").ok().flatten().into_iter().collect(),
@@ -61,10 +61,10 @@ pub fn receiving_interfaces(plan: &ReceiverPlan) -> Vec<NicFacts> {
     }
 }
 
-/// One interface by name; `None` when it is no hardware.
+/// One interface by name; `None` when it is not hardware.
 ///
 /// # Errors
-/// When there is no such interface.
+/// When no such interface exists.
 fn read_interface(name: &str, role: &str) -> Result<Option<NicFacts>, NicError> {
     let page = Page::read(&mut Card::open(name)?)?;
     Ok((!page.driver.bus.is_empty()).then(|| facts(&page, role)))
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_no_hardware_and_its_address_leads_to_itself() {
+    fn loopback_is_not_hardware_and_its_address_leads_to_itself() {
         let here = Ipv4Addr::LOCALHOST.into();
         assert_eq!(local_address_towards(here), Some(here));
         assert_eq!(read_interfaces(&[here], "both"), []);

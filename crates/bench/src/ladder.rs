@@ -11,8 +11,8 @@ use crate::{
     sweep::{self, SweepPlan},
 };
 
-/// Runs all points and pairs, trial by trial in turns. What was measured before an error or an interruption is in
-/// the record all the same; what `earlier` measured with the same plan is not measured again.
+/// Runs all points and pairs, trial by trial in turns. Trials before an error or an interruption remain in
+/// the record; trials of `earlier`, a run of the same plan, are not repeated.
 ///
 /// # Errors
 /// The trial that could not start, with the record so far.
@@ -40,7 +40,7 @@ pub fn run_ladder(
             outcome = scale::run(only, scale, &mut recorder);
         }
         if let Some(goal) = only.lossless.as_ref().filter(|_| outcome.is_ok()) {
-            // What was found before an interruption is in the record.
+            // Points of an interrupted run are in the record, too.
             lossless::run(only, goal, &mut recorder, &mut lossless).ok();
         }
         let capacities = capacity::capacities(only, recorder.trials(), &lossless);

@@ -1,5 +1,5 @@
 //! Experiments: the ladder of every sending engine against every receiving engine, sweeps, throughput searches and the
-//! documents' experiments. What to try next and what it all means; the crate `trial` runs each trial.
+//! documents' experiments. This crate decides what to try next and what the results mean; the crate `trial` runs each trial.
 #![forbid(unsafe_code)]
 
 mod apu4d4;

@@ -24,9 +24,9 @@ pub(crate) struct LosslessRate {
     pub(crate) is_sender_s: bool,
 }
 
-/// A search gives up after so many trials: it is a column of a table, `bench ndr` measures.
+/// Trials of a search at most: it fills a column of a table, `bench ndr` measures.
 const MOST_TRIALS: u32 = 8;
-/// The lowest load tried, as a share of what the receiver took of a flood.
+/// The lowest load tried, as a share of the receiver's rate under flood.
 const LOWEST_SHARE: f64 = 0.05;
 
 /// The goal of a short search: no loss in two trials of a quarter of a second, to 5 %.
@@ -50,7 +50,7 @@ pub(crate) fn run(
     found: &mut Vec<LosslessRate>,
 ) -> Result<(), Stopped> {
     let mut receivers: Vec<&Pair> = Vec::new();
-    // A program in XDP works in the sender's softirq, which takes no packet that is not processed.
+    // A program in XDP works in the sender's softirq, which takes no packet without processing it.
     let works_apart = |pair: &&Pair| pair.rx.facts().reads != RxLayer::XdpProgram;
     for pair in plan.pairs.iter().filter(works_apart) {
         if !receivers.iter().any(|known| known.rx == pair.rx) {
@@ -70,8 +70,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Frames that return to their sender are no measure at a rate: what the receiver holds when a run ends costs the sender
-/// time. What leaves as one message arrives as a burst, however slow.
+/// No pair whose frames return to the sender, because frames that the receiver still holds at the end cost the sender
+/// time; no messages, which arrive as a burst at any rate.
 fn can_pace(pair: &Pair) -> bool {
     let tx = pair.tx.facts();
     !tx.hands_over_many && !tx.frames_come_back

@@ -1,4 +1,4 @@
-//! The machine a run runs on, as far as it bears on packet rates.
+//! The facts about the machine that affect packet rates.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,7 +7,7 @@ use measure::{Machine, NicFacts};
 use sys::cycles::HardwareCounters;
 use trial::interrupt_accounting;
 
-/// Reads what the kernel says of itself and its CPUs; what it does not say stays empty.
+/// Reads the kernel's description of itself and its CPUs; unknown facts stay empty.
 pub fn read_machine() -> Machine {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = line("/proc/cpuinfo");
@@ -26,7 +26,7 @@ pub fn read_machine() -> Machine {
     }
 }
 
-/// What a lab's two interfaces are like, read from one made for it.
+/// The properties of a lab's two interfaces, read from a lab made for this.
 ///
 /// # Errors
 /// When no lab can be made.

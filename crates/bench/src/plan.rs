@@ -1,4 +1,4 @@
-//! What a ladder run will do: complete, valid and printable.
+//! The plan of a ladder run: complete, valid and printable.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ pub struct BenchPlan {
     pub peers: Vec<PeerPair>,
     /// Engines left out, and why.
     pub skipped: Vec<Skipped>,
-    /// What a sweep sets, by name; empty outside of sweeps.
+    /// Parameters of a sweep by name; empty outside of sweeps.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Value>,
     /// Trials of each pair; pairs take turns, so that drift of the machine does not look like a difference.
     pub trials: u32,
     /// The rate as given.
     pub rate: Rate,
-    /// Settings of the sending interface, where it is a real one, in the words of `linerate nic apply`; put back afterwards.
+    /// Settings of a borrowed sending interface, in the syntax of `linerate nic apply`; restored afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tx_settings: Vec<String>,
-    /// Settings of the receiving interface, where it is a real one, in the words of `linerate nic apply`; put back
+    /// Settings of a borrowed receiving interface, in the syntax of `linerate nic apply`; restored
     /// afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rx_settings: Vec<String>,
-    /// Where the journal of those settings goes.
+    /// Folder of the journal of those settings.
     #[serde(skip)]
     pub state: std::path::PathBuf,
     /// A short search for each receiver's highest rate without loss, after the ladder.
@@ -45,7 +45,7 @@ pub struct BenchPlan {
     /// The best sender towards each receiver with more and more threads, after the ladder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScalePlan>,
-    /// Each trial.
+    /// The plan of each trial.
     #[serde(flatten)]
     pub trial: TrialPlan,
 }
@@ -57,7 +57,7 @@ impl BenchPlan {
         all.filter(|pair| pair.is_stream() == (pair.rx.facts().reads == RxLayer::Stream)).collect()
     }
 
-    /// Seconds that one trial of each pair takes, without making labs and draining.
+    /// Seconds of one trial of each pair, without making labs and draining.
     pub fn seconds(&self) -> f64 {
         let TrialPlan { duration_ns, omit_ns, .. } = self.trial;
         (duration_ns + omit_ns) as f64 / 1e9 * (self.pairs.len() + self.peers.len()) as f64
@@ -71,14 +71,14 @@ impl BenchPlan {
         }
     }
 
-    /// The ladder's label of a receiver that the scaling stage measured.
+    /// The ladder's label of a receiver of the scaling stage.
     pub(crate) fn in_ladder(&self, scaled: &str) -> String {
         let mut receivers = self.scale.iter().flat_map(|scale| &scale.receivers);
         let found = receivers.find(|receiver| receiver.rx.to_string() == scaled);
         found.map_or_else(|| scaled.to_owned(), |receiver| receiver.ladder.to_string())
     }
 
-    /// What a sweep sets, in words: `threads=2, mtu=9000`; empty outside of sweeps.
+    /// The parameters of a sweep as text: `threads=2, mtu=9000`; empty outside of sweeps.
     pub(crate) fn parameters_in_words(&self) -> String {
         let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let words = self.parameters.iter().map(|(name, value)| format!("{name}={}", word(value)));
@@ -88,7 +88,7 @@ impl BenchPlan {
 
 #[cfg(test)]
 impl BenchPlan {
-    /// A plan of one pair, for tests of what is built on plans.
+    /// A plan of one pair, for tests of the code that uses plans.
     pub(crate) fn sample() -> Self {
         Self {
             pairs: vec![Pair { tx: "udp".parse().unwrap(), rx: "udp".parse().unwrap() }],

@@ -1,4 +1,4 @@
-//! A look at how quiet this machine is: a loop of equal work on one thread, timers on another, and the machine's counters.
+//! Measures how quiet this machine is: a loop of equal work on one thread, timers on another, and the machine's counters.
 
 use std::{
     hint::black_box,
@@ -10,12 +10,12 @@ use std::{
 use measure::{Quiet, QuietLook};
 use sys::{accounting, clock, cpu, procfs};
 
-/// Blocks of equal work that a look has.
+/// Blocks of equal work in a reading.
 const BLOCKS: u64 = 40;
-/// Distance of the timers.
+/// Interval of the timers.
 const TIMER_NS: u64 = 1_000_000;
 
-/// Looks at this machine for some time, during which nothing else of linerate's should run.
+/// Observes this machine for some time, during which linerate should do nothing else.
 ///
 /// # Errors
 /// When the kernel's counters cannot be read.
@@ -45,7 +45,7 @@ pub fn look_quiet(time: Duration) -> Result<Quiet, procfs::ProcError> {
     }))
 }
 
-/// How late timers come until `stop`.
+/// Lateness of timers until `stop`.
 fn lateness(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     let mut due_ns = clock::monotonic_ns();
@@ -54,13 +54,13 @@ fn lateness(stop: &AtomicBool) -> Vec<f64> {
         clock::sleep_until(due_ns);
         let now_ns = clock::monotonic_ns();
         late.push(now_ns.saturating_sub(due_ns) as f64);
-        // one that came late does not make the next one late
+        // a late timer must not make the next one late
         due_ns = due_ns.max(now_ns - now_ns % TIMER_NS);
     }
     late
 }
 
-/// Turns of the loop that take about this long.
+/// Iterations of the loop that take about this long.
 fn turns_in(block_ns: u64) -> u64 {
     let mut turns = 1 << 12;
     loop {
@@ -72,7 +72,7 @@ fn turns_in(block_ns: u64) -> u64 {
     }
 }
 
-/// What so many turns take: additions and multiplications that depend on each other, without memory.
+/// The time of so many iterations: additions and multiplications that depend on each other, without memory.
 fn time_of(turns: u64) -> u64 {
     let began_ns = clock::monotonic_ns();
     let mut value = black_box(1_u64);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_has_its_blocks_and_timers() {
+    fn a_reading_has_its_blocks_and_timers() {
         let quiet = look_quiet(Duration::from_millis(80)).unwrap();
         assert_eq!(u64::from(quiet.loop_blocks), BLOCKS);
         assert!(quiet.duration_s > 0.0 && quiet.cpus >= 1);

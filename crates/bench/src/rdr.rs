@@ -1,6 +1,6 @@
 //! The RDR paper's experiment on a card: floods against each policy of the engine `pci`, and against the kernel's driver.
 //!
-//! Every combination of receiver, payload and load is a point of a sweep. What a policy is worth is its rate as a multiple
+//! Every combination of receiver, payload and load is a point of a sweep. A policy is rated by its rate as a multiple
 //! of `realloc`'s at the same payload and load.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ const RECEIVER: &str = "receiver";
 const PAYLOAD: &str = "payload_bytes";
 const OFFERED: &str = "offered";
 
-/// What the paper's receivers did: the others are compared with it.
+/// The paper's own receiver, with which the others are compared.
 const REALLOC: &str = "pci realloc";
 
-/// Bytes of an Ethernet frame beside its payload: header and FCS.
+/// Bytes of an Ethernet frame in addition to its payload: header and FCS.
 pub const ETHERNET_BYTES: u32 = 18;
 
 /// One point: a receiver at a payload and a load.
@@ -31,13 +31,13 @@ pub fn rdr_point(receiver: &str, payload_bytes: u32, offered: &str, plan: BenchP
     BenchPlan { parameters: parameters.into(), ..plan }
 }
 
-/// What is measured, and on what.
+/// The points, and the kind of card.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RdrPlan {
     /// Every receiver at every payload and load.
     #[serde(flatten)]
     pub sweep: SweepPlan,
-    /// Whether the receiving card is an emulator's.
+    /// Whether the receiving card is emulated.
     pub is_emulated: bool,
 }
 
@@ -65,9 +65,9 @@ pub fn run_rdr(
 }
 
 const EMULATED: &str = "The card is emulated: neither its PCI bus nor its wire takes time, and its CPUs run on this \
-                        machine's. Compare the receivers with each other, not with a real card.";
+                        machine's CPUs. Compare the receivers with each other, not with a real card.";
 
-/// Adds to each point what its trials say about the ring and its buffers, and its ratio to `realloc`.
+/// Adds the trials' figures of ring and buffers to each point, and its ratio to `realloc`.
 fn complete(run: &mut Run) {
     let trials = &run.end.trials;
     for point in &mut run.end.points {
@@ -123,7 +123,7 @@ fn lost_at(trial: &Trial, place: Place) -> u64 {
     lines.map(|line| line.packets).sum()
 }
 
-/// A stage's share of the time that receiving took.
+/// A stage's share of the receiving time.
 fn share(trial: &Trial, stage: Stage) -> Option<f64> {
     let profile = trial.profile.as_ref().filter(|profile| profile.receiving_samples > 0)?;
     Some(profile.stages.iter().filter(|share| share.stage == stage).map(|share| share.share_ratio).sum())
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_worth_its_rate_as_a_multiple_of_realloc_s() {
+    fn a_policy_is_rated_as_a_multiple_of_realloc() {
         let run = run(vec![
             trial("pci realloc", 500, Some(80.0)),
             trial("pci recycle", 700, Some(10.0)),
@@ -179,12 +179,12 @@ mod tests {
         assert_eq!(of("pci recycle", "refill_of_realloc"), Some(0.125));
         assert_eq!(of("pci recycle", "missed_ratio"), Some(0.3));
         assert_eq!(of("kernel", "delivered_of_realloc"), Some(0.8));
-        assert_eq!(of("kernel", "refill_of_realloc"), None, "nobody counts what the kernel's driver does");
+        assert_eq!(of("kernel", "refill_of_realloc"), None, "the kernel's driver has no such counter");
         assert_eq!(of("kernel", "unexplained"), Some(0.0));
     }
 
     #[test]
-    fn a_profile_s_share_of_allocating_is_a_result() {
+    fn the_allocating_share_of_a_profile_is_a_result() {
         let stage = StageShare {
             stage: Stage::Allocation,
             share_ratio: 0.25,
@@ -196,6 +196,10 @@ mod tests {
         let run = run(vec![Trial { profile: Some(profile), ..trial("kernel", 400, None) }]);
         assert_eq!(number(&run.end.points[0].values, "allocation_ratio"), Some(0.25));
         assert_eq!(number(&run.end.points[0].values, "driver_ratio"), Some(0.0));
-        assert_eq!(number(&run.end.points[0].values, "delivered_of_realloc"), None, "without a realloc");
+        assert_eq!(
+            number(&run.end.points[0].values, "delivered_of_realloc"),
+            None,
+            "no realloc to compare with"
+        );
     }
 }

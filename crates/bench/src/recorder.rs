@@ -1,4 +1,4 @@
-//! Trials one after the other into one record: run now, or taken from an earlier run that was cut short.
+//! Trials in one record: run now, or taken from an earlier run that was cut short.
 
 use std::{collections::VecDeque, error::Error, time::Instant};
 
@@ -9,12 +9,12 @@ use trial::{Tick, TrialError, TrialRun};
 
 use crate::{plan::BenchPlan, row::Row};
 
-/// What an experiment reports while it runs.
+/// The progress reports of an experiment.
 pub trait Watcher {
     /// A trial begins.
     fn trial_begins(&mut self, coming: &Coming<'_>);
 
-    /// A look at the running trial; returns whether to go on.
+    /// Progress of the running trial; returns whether to go on.
     fn tick(&mut self, tick: Tick) -> bool;
 
     /// A trial is finished, with its intervals; returns whether to go on.
@@ -26,15 +26,15 @@ pub trait Watcher {
 pub struct Coming<'p> {
     /// Its number from 0.
     pub index: u32,
-    /// Of how many; `None` when a search decides.
+    /// The number of trials; `None` when a search decides.
     pub of: Option<u32>,
-    /// Its row, as the table names it.
+    /// Its row, as in the table.
     pub row: Row<'p>,
-    /// The sweep's parameters or the load, in words; may be empty.
+    /// The sweep's parameters or the load as text; may be empty.
     pub what: String,
-    /// Packets per second asked for; `None` is the maximum, or not known.
+    /// The requested packets per second; `None` is the maximum, or unknown.
     pub asked_pps: Option<f64>,
-    /// CPUs that the workers are pinned to.
+    /// CPUs of the pinned workers.
     pub worker_cpus: Vec<u32>,
 }
 
@@ -45,24 +45,24 @@ impl<'p> Coming<'p> {
     }
 }
 
-/// A run that is being recorded.
+/// A run in progress.
 pub(crate) struct Recorder<'w, W> {
     run: Run,
     began: Instant,
-    /// Trials of an earlier run with their intervals, in the order they were run.
+    /// Trials of an earlier run with their intervals, in the order they ran.
     earlier: VecDeque<TrialRun>,
     earlier_s: f64,
     watcher: &'w mut W,
     failure: Option<TrialError>,
-    /// Real interfaces take seconds to come up, so one lab serves all trials with its plan.
+    /// Real interfaces take seconds to come up, so that one lab serves all trials of its plan.
     lab: Option<BorrowedInterfaces>,
 }
 
-/// A lab of borrowed interfaces, and what was changed of them. Dropped, it returns the interfaces first and then restores
+/// A lab of borrowed interfaces, and their changed settings. Dropped, it returns the interfaces first and then restores
 /// their settings.
 struct BorrowedInterfaces {
     plan: LabPlan,
-    /// Of the sending and of the receiving one.
+    /// Of the sending and of the receiving interface.
     settings: [Vec<String>; 2],
     lab: Lab,
     _changed: Vec<Session>,
@@ -96,21 +96,21 @@ impl BorrowedInterfaces {
     }
 }
 
-/// The run is over before its end: interrupted, or a trial could not run. The recorder knows which.
+/// The run ended early: interrupted, or a trial could not run. The recorder knows which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stopped;
 
-/// Beyond it, a driver may have no XDP: one packet has to fit in a page.
+/// With a larger MTU a driver may have no XDP, because one packet has to fit in a page.
 const ETHERNET_MTU: u32 = 1500;
 
 impl<'w, W: Watcher> Recorder<'w, W> {
-    /// Begins a record; what `earlier` measured is taken from there instead of being measured again.
+    /// Begins a record; trials of `earlier` are taken from there instead of being repeated.
     pub(crate) fn new(start: Start, skipped: &[Skipped], earlier: Option<Run>, watcher: &'w mut W) -> Self {
         let mut trials = VecDeque::new();
         let mut earlier_s = 0.0;
         if let Some(earlier) = earlier {
             for (index, trial) in (0u32..).zip(earlier.end.trials) {
-                // The one that was running when it ended is measured again.
+                // The trial that was running at the end is repeated.
                 if trial.interrupted {
                     break;
                 }
@@ -126,7 +126,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
     }
 
     /// Runs a trial, or takes it from the earlier run; returns its index. `None` when another program failed, which the
-    /// record says and which costs only its own row.
+    /// record notes and which affects only its own row.
     pub(crate) fn trial(
         &mut self,
         plan: &BenchPlan,
@@ -138,7 +138,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         let worker_cpus = trial.cpus.tx.iter().chain(&trial.cpus.rx).copied().collect();
         let coming = Coming { index, asked_pps: trial.rate_pps, worker_cpus, ..coming };
         let name = coming.row.to_string();
-        // A row that failed then is tried again.
+        // A row that failed in the earlier run is tried again.
         let earlier = self.earlier.pop_front_if(|earlier| labels(&earlier.trial) == name);
         let is_earlier = earlier.is_some();
         let outcome = match earlier {
@@ -157,7 +157,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 self.run.end.skipped.push(Skipped { engine: name, reason: error.to_string() });
                 return Ok(None);
             }
-            // What a card cannot do is known only now. The embedded pair can do all, unless packets are too large
+            // Only now are the limits of the card known. The embedded pair supports everything, unless packets are too large
             // for AF_XDP.
             Err(TrialError::Engine(error))
                 if plan.trial.lab.interfaces.is_some() || plan.trial.lab.mtu > ETHERNET_MTU =>
@@ -194,7 +194,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         let fits =
             |borrowed: &BorrowedInterfaces| ours.as_ref().is_some_and(|lab| borrowed.is_for(plan, lab));
         if !self.lab.as_ref().is_some_and(fits) {
-            // The interfaces return before they are borrowed again.
+            // The interfaces must be returned before they are borrowed again.
             self.lab = None;
         }
         if let (Some(lab), None) = (ours, &self.lab) {
@@ -213,12 +213,12 @@ impl<'w, W: Watcher> Recorder<'w, W> {
         &self.run.end.trials
     }
 
-    /// The part of the record that is not made of trials.
+    /// The part of the record outside of the trials.
     pub(crate) fn end_mut(&mut self) -> &mut End {
         &mut self.run.end
     }
 
-    /// The finished record, with what cut it short.
+    /// The finished record, with the cause of an early end.
     pub(crate) fn finish(mut self) -> Result<Run, (Box<Run>, TrialError)> {
         self.run.end.pairs = PairSummary::of(&self.run.end.trials);
         self.run.end.duration_s = self.earlier_s + self.began.elapsed().as_secs_f64();
@@ -234,7 +234,7 @@ fn labels(trial: &Trial) -> String {
     format!("{} → {}", trial.tx.label, trial.rx.label)
 }
 
-/// An error and its causes in one line; a transparent one repeats its cause.
+/// An error and its causes in one line; a transparent error repeats its cause.
 pub fn in_words(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.map(ToString::to_string).fold(error.to_string(), |words, cause| {

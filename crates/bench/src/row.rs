@@ -1,4 +1,4 @@
-//! A row of the ladder: which sender against which receiver.
+//! A row of the ladder: a sender and a receiver.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use trial::{
 /// A row of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Row<'p> {
-    /// One of our senders.
+    /// A pair of our engines.
     Ours(&'p Pair),
     /// Another program.
     Peer(&'p PeerPair),
 }
 
 impl Row<'_> {
-    /// Runs one trial; in `lab`, where there is one and the row can use it.
+    /// Runs one trial; in `lab`, if one exists and the row can use it.
     pub(crate) fn run(
         self,
         (plan, lab): (&TrialPlan, Option<&Lab>),

@@ -1,4 +1,4 @@
-//! After the ladder: the best sender towards each receiver over more and more CPUs.
+//! After the ladder: the best sender towards each receiver with increasing numbers of CPUs.
 
 use measure::{SCALING, STAGE, Trial};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::{
     scale_plan::{ScalePlan, ScaleStep, ScaledReceiver},
 };
 
-/// Runs each receiver with the sender from which it took the most in the ladder, in turns, so that drift of the machine
+/// Runs each receiver with its best sender in the ladder, in turns, so that drift of the machine
 /// does not look like scaling.
 pub(crate) fn run(
     plan: &BenchPlan,
@@ -31,8 +31,11 @@ pub(crate) fn run(
                     ..plan.clone()
                 };
                 let threads = step.threads;
-                let what =
-                    if threads == 1 { "1 thread a side".into() } else { format!("{threads} threads a side") };
+                let what = if threads == 1 {
+                    "1 thread per side".into()
+                } else {
+                    format!("{threads} threads per side")
+                };
                 let coming = Coming::of(Row::Ours(pair), what);
                 recorder.trial(&point, trial, coming)?;
             }
@@ -41,7 +44,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The receiver with the sender from which it took the most; `None` where the ladder has no trial of it.
+/// The receiver with its best sender in the ladder; `None` if the ladder has no trial of it.
 fn best_pair(plan: &BenchPlan, receiver: &ScaledReceiver, trials: &[Trial]) -> Option<Pair> {
     let delivered = |pair: &&Pair| median_of(trials, pair, |trial| trial.delivered_pps);
     let pairs = plan.pairs.iter().filter(|pair| pair.rx == receiver.ladder);
@@ -72,8 +75,8 @@ fn with_threads(plan: &TrialPlan, step: &ScaleStep, pair: &Pair) -> TrialPlan {
     trial
 }
 
-/// The same trial without what only the ladder measures. A program in XDP works in the sender's softirq, which leaves it
-/// all CPUs.
+/// The same trial without the measurements of the ladder alone. A program in XDP works in the sender's softirq, which
+/// leaves the sender all CPUs.
 pub(crate) fn alone(plan: &TrialPlan, pair: &Pair) -> TrialPlan {
     let needs_none = pair.rx.facts().reads == RxLayer::XdpProgram;
     let separate_softirq = plan.separate_softirq.clone().filter(|_| !needs_none);
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_scales_with_the_sender_that_it_took_the_most_from() {
+    fn a_receiver_scales_with_its_best_sender() {
         let pair = |tx: &str, rx: &str| Pair { tx: tx.parse().unwrap(), rx: rx.parse().unwrap() };
         let plan = BenchPlan {
             pairs: vec![pair("udp", "udp"), pair("packet", "udp"), pair("packet", "xdp")],
@@ -107,7 +110,7 @@ mod tests {
         let best = best_pair(&plan, &receiver("udp", "udp+reuseport"), &trials).unwrap();
         assert_eq!(best, pair("udp", "udp+reuseport"));
         assert_eq!(best_pair(&plan, &receiver("xsk", "xsk"), &trials), None);
-        // What the stages measure is not the ladder's.
+        // The measurements of the stages are not the ladder's.
         trials[1].delivered_pps = 100.0;
         trials[1].parameters = [(STAGE.to_owned(), json!(SCALING))].into();
         assert_eq!(best_pair(&plan, &receiver("udp", "udp"), &trials), Some(pair("udp", "udp")));

@@ -1,4 +1,4 @@
-//! With how many threads, and where, a ladder's receivers are measured over all CPUs.
+//! The numbers of threads for the scaling stage, and their CPUs.
 
 use serde::{Deserialize, Serialize};
 use traffic::RxSpec;
@@ -9,30 +9,30 @@ use trial::CpuPlan;
 pub struct ScalePlan {
     /// Numbers of threads, ascending, each with the CPUs of both sides.
     pub steps: Vec<ScaleStep>,
-    /// The ladder's receivers as they are with several threads.
+    /// The ladder's receivers as they run with several threads.
     pub receivers: Vec<ScaledReceiver>,
 }
 
-/// So many threads a side.
+/// A number of threads per side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScaleStep {
-    /// Threads of either side.
+    /// Threads of each side.
     pub threads: usize,
-    /// Where they run.
+    /// Their CPUs.
     pub cpus: CpuPlan,
 }
 
-/// A receiver of the ladder, and what runs in its place with several threads.
+/// A receiver of the ladder, and its substitute with several threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScaledReceiver {
-    /// As the ladder has it.
+    /// As in the ladder.
     pub ladder: RxSpec,
-    /// With a socket per thread, where the engine has such.
+    /// With one socket per thread, if the engine supports that.
     pub rx: RxSpec,
 }
 
 impl ScalePlan {
-    /// 1, 2, 4 … up to all of so many CPUs.
+    /// 1, 2, 4 … up to this number of CPUs.
     pub fn threads_up_to(cpus: usize) -> Vec<usize> {
         let powers = std::iter::successors(Some(1), |threads| Some(threads * 2));
         powers.take_while(|threads| *threads < cpus).chain([cpus.max(1)]).collect()

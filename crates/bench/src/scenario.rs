@@ -10,9 +10,9 @@
 //! rate = "100kpps"
 //! threaded-napi = true
 //! ```
-//! The table is named like the program that runs it, and each of its keys like the long name of one of the program's
-//! options, so that a file can say what a command line can and both are checked by the same rules. A scenario of several
-//! `[[step]]`s runs them in turn into one record; `[[published]]` figures are shown beside what was measured.
+//! The table has the name of the program that runs it, and each of its keys is the long name of one of the program's
+//! options, so that a file can hold whatever a command line can, and the same rules check both. A scenario of several
+//! `[[step]]`s runs them in turn into one record; `[[published]]` figures appear next to the measured ones.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -27,15 +27,15 @@ pub use shipped::{Shipped, shipped};
 /// A scenario, read and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What it is about, in a few words.
+    /// Its subject, in a few words.
     pub title: String,
-    /// What it shows, in a sentence or two.
+    /// Its purpose, in a sentence or two.
     pub description: String,
     /// The published work that it repeats.
     pub document: Option<String>,
-    /// What it runs, in order; at least one.
+    /// Its steps, in order; at least one.
     pub steps: Vec<Step>,
-    /// The work's figures.
+    /// Figures of the published work.
     pub published: Vec<Published>,
 }
 
@@ -44,7 +44,7 @@ pub struct Scenario {
 pub struct Step {
     /// The step's name in points, `None` in a scenario of one.
     pub name: Option<String>,
-    /// What it measures.
+    /// Its subject.
     pub title: String,
     /// The program: `bench`, `ndr` …
     pub program: String,
@@ -52,15 +52,15 @@ pub struct Step {
     pub options: Vec<(String, Option<String>)>,
 }
 
-/// A published figure and where a measured one for it is found.
+/// A published figure and its measured counterpart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
-    /// Its name in `scenarios/published.toml`, from which everything about it is taken; a file of one's own gives figure,
-    /// value and unit instead.
+    /// Its name in `scenarios/published.toml`, which has everything about it; a private figure has figure, value
+    /// and unit instead.
     #[serde(default)]
     pub id: Option<String>,
-    /// What it is a figure of.
+    /// The quantity.
     #[serde(default)]
     pub figure: String,
     /// The value.
@@ -69,19 +69,19 @@ pub struct Published {
     /// Its unit; that of the metric.
     #[serde(default)]
     pub unit: String,
-    /// Where the work says so.
+    /// The place in the published work.
     #[serde(default)]
     pub place: String,
-    /// The step that measures it; every step without.
+    /// The step that measures it; `None` for every step.
     #[serde(default)]
     pub step: Option<String>,
-    /// The name of the points' result; none for a figure without a counterpart.
+    /// The name of the result in the points; empty for a figure without a counterpart.
     #[serde(default)]
     pub metric: String,
-    /// Parameters that a point must have; the best of those that do is taken.
+    /// Parameters that a point must have; the best matching point counts.
     #[serde(default)]
     pub when: std::collections::BTreeMap<String, serde_json::Value>,
-    /// Parameters of a second point, by whose value the first's is divided: for ratios.
+    /// Parameters of a second point; the first point's value is divided by the second's.
     #[serde(default)]
     pub over: std::collections::BTreeMap<String, serde_json::Value>,
 }
@@ -102,7 +102,7 @@ impl Published {
         )
     }
 
-    /// What is wrong with it: neither a known name nor a figure of its own, or nothing to compare.
+    /// The problem: neither a known name nor a complete figure, or nothing to compare.
     fn problem(&self) -> Option<&'static str> {
         let shipped = self.id.as_deref().map(|id| measure::Published::shipped().find(id));
         match shipped {
@@ -140,47 +140,47 @@ pub struct ProgramOption {
     pub has_on_and_off: bool,
 }
 
-/// Why a scenario file cannot be used.
+/// Why a scenario file is invalid.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ScenarioError {
-    /// Not TOML, or a part of it not of this form.
+    /// Not TOML, or a part that does not have this form.
     #[error("not a scenario file")]
     Malformed(#[from] toml::de::Error),
     /// No version, or not a number.
-    #[error("not a scenario file: it does not say scenario = 1")]
+    #[error("not a scenario file: scenario = 1 is missing")]
     NoVersion,
-    /// A version from another time.
-    #[error("a scenario of version {found}: this linerate reads version 1")]
+    /// An unknown version.
+    #[error("unknown scenario version {found}: this linerate reads version 1")]
     OtherVersion {
-        /// The version it says.
+        /// The version of the file.
         found: i64,
     },
-    /// A key that nobody defined.
-    #[error("{table} has no '{key}'{}", did_you_mean(.nearest.as_deref()))]
+    /// An unknown key.
+    #[error("{table}: unknown key '{key}'{}", did_you_mean(.nearest.as_deref()))]
     UnknownKey {
-        /// Where it stands.
+        /// The table with the key.
         table: String,
         /// The key.
         key: String,
-        /// The known key that is most like it.
+        /// The most similar known key.
         nearest: Option<String>,
     },
     /// A value of the wrong kind.
     #[error("{table}: {key} must be {kind}")]
     BadValue {
-        /// Where it stands.
+        /// The table with the key.
         table: String,
         /// The key.
         key: String,
-        /// What it must be.
+        /// The expected kind.
         kind: &'static str,
     },
-    /// Nothing to run, or more than one thing where one is meant.
-    #[error("{table} must have one program's table: {known}")]
+    /// No program, or several where one is expected.
+    #[error("{table} must have the table of one program: {known}")]
     NoProgram {
-        /// Where it is missing.
+        /// The table in question.
         table: String,
-        /// The programs there are.
+        /// The known programs.
         known: String,
     },
 }
@@ -189,7 +189,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!(": did you mean '{nearest}'?"))
 }
 
-/// The keys of a file beside its programs' tables, and those of a step.
+/// The keys of a file in addition to its programs' tables, and those of a step.
 const FILE_KEYS: [&str; 6] = ["scenario", "title", "description", "document", "step", "published"];
 const STEP_KEYS: [&str; 2] = ["name", "title"];
 
@@ -233,8 +233,8 @@ impl Scenario {
 }
 
 impl Step {
-    /// The options as on a command line, without those that `given` names, nor sweeps of them: whoever gives them
-    /// decides.
+    /// The options as on a command line, without those in `given` and sweeps of them: options on the command line
+    /// override the file.
     pub fn arguments(&self, given: impl Fn(&str) -> bool) -> Vec<String> {
         let is_given = |name: &str, value: Option<&String>| {
             let swept = value.filter(|_| name == "sweep").and_then(|value| value.split('=').next());
@@ -286,7 +286,7 @@ fn arguments(options: &Table, program: &Program) -> Result<Vec<(String, Option<S
             Value::Boolean(false) if !option.takes_value => {}
             Value::Boolean(true) if !option.takes_value => arguments.push((key.clone(), None)),
             _ if !option.takes_value => return Err(bad(&here, key, "true or false")),
-            // Options that are themselves lists of commas are given once for each entry.
+            // An option that takes a list is given once per entry.
             Value::Array(values) if key == "sweep" => {
                 for value in values {
                     arguments.push((key.clone(), Some(word(value, &here, key)?)));
@@ -340,9 +340,9 @@ fn unknown<'k>(table: &str, key: &str, known: impl Iterator<Item = &'k str>) -> 
     ScenarioError::UnknownKey { table: table.into(), key: key.into(), nearest }
 }
 
-/// The candidate most like a word, if any is like it at all.
+/// The most similar candidate, if any is similar.
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    // Of short words with two letters exchanged (upd), Jaro finds nothing alike.
+    // Jaro finds no similarity between short words with two letters exchanged (upd).
     let is_a_slip = |candidate: &str| word.len() > 2 && strsim::damerau_levenshtein(word, candidate) == 1;
     let likeness = |candidate: &str| {
         strsim::jaro_winkler(word, candidate).max(if is_a_slip(candidate) { 0.9 } else { 0.0 })
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn options_become_arguments_unless_they_are_given() {
+    fn options_become_arguments_unless_the_command_line_has_them() {
         let text = "scenario = 1\n[bench]\ntx = [\"udp\", \"udp+gso\"]\nframe-size = 64\nspin = true\nipv6 = false\n\
                     napi = false\nsweep = [\"threads=1,2\", \"batch-size=1,64\"]\n";
         let step = &read(text).unwrap().steps[0];
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_published_figure_is_named_or_whole() {
+    fn a_published_figure_has_a_name_or_all_its_parts() {
         let read = |figure: &str| read(&format!("scenario = 1\n[bench]\n[[published]]\n{figure}\n"));
         let named = read("id = \"pktgen-rx.burst-2\"\nmetric = \"sent_pps\"").unwrap();
         let figure = named.published[0].figure();
@@ -436,23 +436,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scenario_is_refused_in_words() {
+    fn an_invalid_scenario_is_refused_with_the_reason() {
         let message = |text: &str| read(text).unwrap_err().to_string();
         for (text, expected) in [
-            ("scenario = 2\n[bench]\n", "a scenario of version 2: this linerate reads version 1"),
+            ("scenario = 2\n[bench]\n", "unknown scenario version 2: this linerate reads version 1"),
             ("nonsense", "not a scenario file"),
-            ("[bench]\n", "not a scenario file: it does not say scenario = 1"),
-            ("scenario = 1\n", "the file must have one program's table: bench, ndr"),
-            ("scenario = 1\n[bench]\n[ndr]\n", "the file must have one program's table: bench, ndr"),
+            ("[bench]\n", "not a scenario file: scenario = 1 is missing"),
+            ("scenario = 1\n", "the file must have the table of one program: bench, ndr"),
+            ("scenario = 1\n[bench]\n[ndr]\n", "the file must have the table of one program: bench, ndr"),
             (
                 "scenario = 1\ndescripton = \"\"\n[bench]\n",
-                "the file has no 'descripton': did you mean 'description'?",
+                "the file: unknown key 'descripton': did you mean 'description'?",
             ),
             (
                 "scenario = 1\n[bench]\nframe-sise = 1\n",
-                "[bench] has no 'frame-sise': did you mean 'frame-size'?",
+                "[bench]: unknown key 'frame-sise': did you mean 'frame-size'?",
             ),
-            ("scenario = 1\n[bench]\nqqq = 1\n", "[bench] has no 'qqq'"),
+            ("scenario = 1\n[bench]\nqqq = 1\n", "[bench]: unknown key 'qqq'"),
             ("scenario = 1\n[bench]\nspin = 3\n", "[bench]: spin must be true or false"),
             (
                 "scenario = 1\n[bench]\ntx = { a = 1 }\n",
@@ -462,7 +462,7 @@ mod tests {
             ("scenario = 1\nstep = 3\n", "the file: step must be a list of tables: write [[step]]"),
             (
                 "scenario = 1\n[[step]]\nname = \"a\"\n[step.bench]\nspim = true\n",
-                "[bench] has no 'spim': did you mean 'spin'?",
+                "[bench]: unknown key 'spim': did you mean 'spin'?",
             ),
         ] {
             assert_eq!(message(text), expected, "{text}");
@@ -471,7 +471,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC*", key in "[a-z-]{0,8}", value in "\\PC{0,20}") {
+        fn no_text_causes_a_panic(text in "\\PC*", key in "[a-z-]{0,8}", value in "\\PC{0,20}") {
             read(&text).ok();
             read(&format!("scenario = 1\n[bench]\n{key} = {value}\n")).ok();
         }

@@ -1,5 +1,5 @@
-//! The single RX queue bypass under a flood: what comes through of valid packets to the flooded port and of an
-//! unrelated transfer, with each way to throw the flood away, one after the other.
+//! The single RX queue bypass under a flood: how many valid packets to the flooded port and how much of an
+//! unrelated transfer survive, with each method that drops the flood, one after the other.
 //!
 //! ```text
 //! sending side                                receiving side
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! In the lab the queues are chosen: frames that XDP sends arrive on the queue of the sending CPU, and the sockets'
-//! transmit queue is set to another. On real interfaces the card chooses. As in the document, what throws the flood
-//! away has a CPU to itself, with the flooded queue's packet processing; everything else is elsewhere, and goes before
-//! the sender of the flood where it shares its CPU.
+//! transmit queue is set to another. On real interfaces the card chooses. As in the document, the code that drops the flood
+//! has a CPU to itself, with the flooded queue's packet processing; everything else runs elsewhere, and outranks
+//! the sender of the flood if they share a CPU.
 //!
-//! A veth's ring of 256 packets lies between the sender and whatever filters. What a sender that is too fast loses there
-//! it loses for its valid packets too, whatever empties the ring: so rows show how many of them came to the filter.
+//! A veth's ring of 256 packets lies between the sender and every filter. A sender that is too fast also loses its valid
+//! packets there, whatever drains the ring: therefore rows show how many valid packets reached the filter.
 
 mod diverted;
 mod ends;
@@ -39,50 +39,50 @@ use filters::Filter;
 pub use load::{FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, VALID_SHARE};
 pub use plan::SingleRxQueuePlan;
 
-/// What one row gave.
+/// The result of one row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SingleRxQueueRow {
-    /// How much was flooded.
+    /// The flood.
     pub load: FloodLoad,
-    /// What threw the flood away.
+    /// The filter that dropped the flood.
     pub filter: FloodFilter,
     /// Flood packets per second requested; `None`: as many as possible.
     pub asked_pps: Option<f64>,
     /// Flood packets per second that the sender made.
     pub flood_pps: f64,
-    /// The same in multiples of what the service's socket took of the full flood, once that is known.
+    /// The same as a multiple of the service's rate under the full flood, once that is known.
     pub flood_of_path: Option<f64>,
-    /// Flood packets per second that the filter threw away.
+    /// Flood packets per second that the filter dropped.
     pub filtered_pps: f64,
     /// Valid packets sent.
     pub valid_sent: u64,
-    /// Valid packets of those that came to the filter; `None` where it does not count them.
+    /// Valid packets that reached the filter; `None` if it does not count them.
     pub valid_arrived: Option<u64>,
     /// Valid packets that the service got.
     pub valid_delivered: u64,
-    /// Packets of both kinds that were lost behind the filter, or in it, by place.
+    /// Packets of both kinds that were lost in or behind the filter, by place.
     pub lost: BTreeMap<String, u64>,
-    /// What was diverted; `None` where the filter is no diversion.
+    /// The diversion; `None` if the filter is no diversion.
     pub diverted: Option<DivertedQueues>,
     /// Bits per second of the unrelated transfer.
     pub transfer_bps: f64,
-    /// Where the CPUs' time went.
+    /// CPU time of each CPU.
     pub cpus: Vec<CpuShare>,
 }
 
-/// What the caller sees of a row.
+/// What the caller receives per row.
 #[derive(Debug)]
 pub enum SingleRxQueueEvent<'e> {
     /// A row was measured, in this trial.
     Row(&'e SingleRxQueueRow, &'e Trial),
-    /// A filter does not work here.
+    /// A filter is unavailable here.
     Skipped(FloodFilter, String),
 }
 
-/// Measures every row; `each` gets them, and returns whether to go on. A row whose worker failed is the last one.
+/// Measures every row; `each` gets them, and returns whether to go on. A row with a failed worker is the last one.
 ///
 /// # Errors
-/// What ended it early.
+/// The cause of an early end.
 pub fn run_single_rx_queue(
     plan: &SingleRxQueuePlan,
     mut each: impl FnMut(SingleRxQueueEvent<'_>) -> bool,
@@ -158,7 +158,7 @@ fn run_row(
 }
 
 impl SingleRxQueueRow {
-    /// The share of the flood that the filter took and threw away; `None` without a flood.
+    /// The share of the flood that the filter took and dropped; `None` without a flood.
     pub fn filtered_of_flood(&self) -> Option<f64> {
         (self.flood_pps > 0.0).then(|| self.filtered_pps / self.flood_pps)
     }
@@ -168,7 +168,7 @@ impl SingleRxQueueRow {
         self.valid_delivered as f64 / self.valid_sent.max(1) as f64
     }
 
-    /// The share of the valid packets that came to the filter which the service got.
+    /// The share of the valid packets at the filter that the service got.
     pub fn valid_of_arrived(&self) -> Option<f64> {
         self.valid_arrived.map(|arrived| self.valid_delivered as f64 / arrived.max(1) as f64)
     }
@@ -202,7 +202,7 @@ impl SingleRxQueueRow {
     }
 }
 
-/// The document's figure and the issue's goal beside what was measured.
+/// The document's figure and the issue's goal next to the measured ones.
 pub fn single_rx_queue_figures(rows: &[SingleRxQueueRow]) -> Vec<Figure> {
     let published = PublishedFigure::shipped("single-rx-queue.filtered");
     let row = |load, filter| rows.iter().find(|row| (row.load, row.filter) == (load, filter));

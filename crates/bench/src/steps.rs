@@ -1,4 +1,4 @@
-//! Scenarios of several steps: each a ladder, a sweep or a search, all in one record, with the published figures beside.
+//! Scenarios of several steps: each a ladder, a sweep or a search, all in one record with the published figures.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::{
     throughput::{ThroughputPlan, run_throughput},
 };
 
-/// All that a scenario of several steps does.
+/// A scenario of several steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepsPlan {
     /// The scenario's name, or its file.
     pub scenario: String,
     /// Its steps, in the order they run.
     pub steps: Vec<StepPlan>,
-    /// Figures to show beside what is measured.
+    /// The published figures.
     pub published: Vec<Published>,
 }
 
@@ -32,11 +32,11 @@ pub struct StepsPlan {
 pub struct StepPlan {
     /// Its name.
     pub step: String,
-    /// What it measures.
+    /// Its subject.
     pub plan: ExperimentPlan,
 }
 
-/// What a run in the lab measures.
+/// The kind of a run in the lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ExperimentPlan {
@@ -46,11 +46,11 @@ pub enum ExperimentPlan {
     Throughput(ThroughputPlan),
 }
 
-/// The name of the parameter that says which step a trial belongs to.
+/// The name of the parameter with the step of a trial.
 const STEP: &str = "step";
 
 impl ExperimentPlan {
-    /// Its settings, one entry a point.
+    /// Its settings, one entry per point.
     pub fn points(&self) -> &[BenchPlan] {
         match self {
             Self::Ladder(plan) => &plan.points,
@@ -58,7 +58,7 @@ impl ExperimentPlan {
         }
     }
 
-    /// The same, to be changed.
+    /// The mutable settings.
     pub fn points_mut(&mut self) -> &mut [BenchPlan] {
         match self {
             Self::Ladder(plan) => &mut plan.points,
@@ -66,7 +66,7 @@ impl ExperimentPlan {
         }
     }
 
-    /// Runs it; what `earlier` measured with the same plan is not measured again.
+    /// Runs it; trials of `earlier`, a run of the same plan, are not repeated.
     ///
     /// # Errors
     /// The trial that could not start, with the record so far.
@@ -93,8 +93,8 @@ impl StepPlan {
     }
 }
 
-/// Runs all steps in turn, into one record. What was measured before an error or an interruption is in it all the
-/// same; what `earlier` measured with the same plan is not measured again.
+/// Runs all steps in turn, into one record. Trials before an error or an interruption remain in the record;
+/// trials of `earlier`, a run of the same plan, are not repeated.
 ///
 /// # Errors
 /// The trial that could not start, with the record so far.
@@ -128,7 +128,7 @@ pub fn run_steps(
     }
 }
 
-/// What an earlier run measured in one step.
+/// The trials of an earlier run in one step.
 fn part_of(earlier: &Run, step: &str) -> Run {
     let mut part = Run {
         schema: SCHEMA.into(),
@@ -148,7 +148,7 @@ fn part_of(earlier: &Run, step: &str) -> Run {
     part
 }
 
-/// Adds a step's record; indexes into trials move along.
+/// Adds a step's record; indexes into trials are adjusted.
 fn append(total: &mut Run, mut run: Run) {
     let offset = total.end.trials.len() as u32;
     run.intervals.iter_mut().for_each(|interval| interval.trial += offset);
@@ -170,7 +170,7 @@ fn append(total: &mut Run, mut run: Run) {
     }
 }
 
-/// Each published figure with the best of the points that are meant.
+/// Each published figure with the best of the matching points.
 fn figures(published: &[Published], points: &[Point]) -> Vec<Figure> {
     published
         .iter()
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_the_best_of_the_points_that_are_meant() {
+    fn a_figure_is_the_best_of_the_matching_points() {
         let point = |step: &str, mtu: u32, bps: f64| Point {
             values: BTreeMap::from([
                 ("step".to_owned(), json!(step)),
@@ -259,7 +259,7 @@ mod tests {
             &points,
         );
         assert_eq!((found[0].measured, found[0].measured_at.as_str()), (Some(2e9), "tcp"));
-        assert_eq!(found[1].measured, None, "what was not measured has no value");
+        assert_eq!(found[1].measured, None, "nothing measured, no value");
         let ratio = Published {
             over: BTreeMap::from([("mtu".into(), json!(1500))]),
             ..published(BTreeMap::from([("mtu".into(), json!(9000))]))
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_reads_back_as_what_it_was() {
+    fn a_plan_reads_back_as_written() {
         let ladder = SweepPlan { points: vec![BenchPlan::sample()], trials: 2, seed: 3 };
         let search = ThroughputPlan {
             points: vec![BenchPlan::sample()],

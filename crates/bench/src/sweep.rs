@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::plan::BenchPlan;
 
-/// What to measure at which points.
+/// The measurement and its points.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPlan {
-    /// A plan each point, with the point's parameters in it. One without parameters is no sweep.
+    /// One plan per point, with the point's parameters in it. A point without parameters is no sweep.
     pub points: Vec<BenchPlan>,
     /// Trials of each pair at each point.
     pub trials: u32,
@@ -64,7 +64,7 @@ impl SweepPlan {
 /// The confidence of the intervals in a sweep's points.
 const CONFIDENCE: f64 = 0.95;
 
-/// What the trials of each setting say together: parameters by name, medians, and 95 % confidence intervals of the
+/// The summary of each setting's trials: parameters by name, medians, and 95 % confidence intervals of the
 /// means (Student's t), which need two trials.
 pub(crate) fn points(trials: &[Trial]) -> Vec<Point> {
     let mut groups: Vec<(BTreeMap<String, Value>, Vec<&Trial>)> = Vec::new();
@@ -87,7 +87,7 @@ fn point(mut values: BTreeMap<String, Value>, trials: &[&Trial]) -> Point {
         let results = all(*of);
         values.insert((*name).into(), json!(median(&results)));
         if let Some((low, high)) = confidence_interval(&results, CONFIDENCE).filter(|_| has_interval(name)) {
-            // Of few trials an interval may be wider than what is measured is large; no rate is below 0.
+            // With few trials an interval may be wider than its value; no rate is below 0.
             values.insert(format!("{name}_low"), json!(low.max(0.0)));
             values.insert(format!("{name}_high"), json!(high));
         }
@@ -113,7 +113,7 @@ fn point(mut values: BTreeMap<String, Value>, trials: &[&Trial]) -> Point {
 /// A share of a CPU's time.
 type CpuPart = fn(&CpuShare) -> f64;
 
-/// How a CPU spends its time, by the names of results.
+/// The kinds of a CPU's time, by the names of results.
 const CPU_PARTS: &[(&str, CpuPart)] = &[
     ("user", |cpu| cpu.user_ratio),
     ("system", |cpu| cpu.system_ratio),
@@ -132,7 +132,7 @@ fn rx_cpus(trial: &Trial) -> (&[u32], &[u32]) {
     (&trial.rx.cpus, &trial.tx.cpus)
 }
 
-/// Mean share of the CPUs that one side's workers were placed on; `None` where the other side's are there too.
+/// Mean share of the CPUs that one side's workers were placed on; `None` if the other side's are there too.
 fn side_mean(trial: &Trial, cpus: SideCpus, share: CpuPart) -> Option<f64> {
     let (own, others) = cpus(trial);
     if own.iter().any(|cpu| others.contains(cpu)) {
@@ -142,14 +142,14 @@ fn side_mean(trial: &Trial, cpus: SideCpus, share: CpuPart) -> Option<f64> {
     (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
 }
 
-/// A result's name and where it stands in a trial.
+/// A result's name and its place in a trial.
 type Result = (&'static str, fn(&Trial) -> f64);
 
 /// Results of a point, by name.
 const RESULTS: &[Result] = &[
     ("sent_pps", |trial| trial.sent_pps),
     ("delivered_pps", |trial| trial.delivered_pps),
-    // A stream's bits are those of its messages, others' those of frames.
+    // The bits of a stream are those of its messages, otherwise those of frames.
     ("delivered_bps", |trial| match &trial.stream {
         Some(stream) => stream.delivered_bps,
         None => trial.delivered_pps * f64::from(trial.frame_size_bytes) * 8.0,
@@ -177,7 +177,7 @@ fn rx_cost(trial: &Trial) -> Option<f64> {
     trial.rx_cost.ns_per_packet
 }
 
-/// Numbers by value, so that a table of points is in order however they were run.
+/// Numbers by value, so that a table of points is sorted in whatever order they ran.
 pub(crate) fn by_parameters(a: &BTreeMap<String, Value>, b: &BTreeMap<String, Value>) -> std::cmp::Ordering {
     let pairs = a.values().zip(b.values());
     let compared = pairs.map(|(a, b)| match (a.as_f64(), b.as_f64()) {

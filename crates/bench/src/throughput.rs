@@ -19,46 +19,46 @@ use crate::{
     sweep::by_parameters,
 };
 
-/// What to search for with which settings.
+/// The search and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputPlan {
-    /// The settings, one entry a point of a sweep; each pair is searched by itself. Rate, duration and count are the
-    /// search's own; what receivers measure besides is asked for in latency trials alone.
+    /// The settings, one entry per point of a sweep; each pair is searched separately. The search itself sets rate, duration
+    /// and count; receivers measure other things only in latency trials.
     pub points: Vec<BenchPlan>,
     /// The goals.
     pub goals: Vec<Goal>,
     /// The lowest load tried; `None` is a thousandth of the highest.
     pub min_pps: Option<f64>,
-    /// The highest load tried; `None` is what the generator offers without a rate.
+    /// The highest load tried; `None` is the rate that the generator offers without a rate limit.
     pub max_pps: Option<f64>,
-    /// Tests beside the search.
+    /// Tests in addition to the search.
     pub tests: Tests,
     /// Seed of the points' order.
     pub seed: u64,
 }
 
-/// Tests beside the search.
+/// Tests in addition to the search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tests {
     /// Latency at these shares of the throughput found for the strictest goal that was met.
     pub latency_shares: Vec<f64>,
-    /// Lost share against offered load, down in steps of this share of the highest.
+    /// Lost share against offered load, in downward steps of this share of the highest.
     pub frame_loss_step: Option<f64>,
     /// Repetitions of the search for the longest lossless burst.
     pub back_to_back: Option<u32>,
-    /// The longest burst tried lasts so many seconds at the generator's highest rate.
+    /// The longest burst tried, in seconds at the generator's highest rate.
     pub longest_burst_s: f64,
 }
 
-/// A load that was offered to within this share of the accuracy asked for was offered: bounds are no closer than that.
+/// A load counts as offered within this share of the requested accuracy: bounds are no closer than that.
 const SHORTFALL_OF_WIDTH: f64 = 0.5;
-/// Bursts are told apart to this share.
+/// Bursts are distinguished to this share.
 const BURST_WIDTH: f64 = 0.02;
-/// What the trials are called in which receivers tell times.
+/// The step name of trials with latency measurement.
 const LATENCY: &str = "latency";
 
-/// Runs every search. What was measured before an error or an interruption is in the record all the same; what
-/// `earlier` measured with the same plan is not measured again.
+/// Runs every search. Trials before an error or an interruption remain in the record;
+/// trials of `earlier`, a run of the same plan, are not repeated.
 ///
 /// # Errors
 /// The trial that could not start, with the record so far.
@@ -90,7 +90,7 @@ pub fn run_throughput(
             break;
         }
     }
-    // However they were run, a table of them is in order.
+    // Tables are sorted in whatever order the searches ran.
     recorder.end_mut().throughput.sort_by(|a, b| by_parameters(&a.parameters, &b.parameters));
     recorder.finish()
 }
@@ -105,11 +105,11 @@ struct Bench<'b, 'w, W> {
 impl<W: Watcher> Bench<'_, '_, W> {
     fn run(&mut self, plan: &ThroughputPlan, found: &mut Throughput) -> Result<(), Stopped> {
         let longest_s = plan.goals.iter().map(|goal| goal.final_duration_s).fold(0.0, f64::max);
-        // Warms caches up and tells what the generator can do; the search does not see it.
-        let warm_up = self.trial(None, None, longest_s, "as fast as it goes")?;
+        // Warms caches up and finds the generator's maximum; the search does not see it.
+        let warm_up = self.trial(None, None, longest_s, "maximum rate")?;
         found.generator_max_pps = self.recorder.recorded(warm_up).sent_pps;
         let max_pps = plan.max_pps.unwrap_or(found.generator_max_pps).max(1.0);
-        // What arrives of too much is near what can be carried.
+        // The delivered rate of an overload is close to the throughput.
         let carried_pps = self.recorder.recorded(warm_up).delivered_pps;
         self.search(plan, (max_pps, carried_pps), found)?;
         if let Some(step) = plan.tests.frame_loss_step {
@@ -146,7 +146,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
             ..defaults
         };
         let Ok(mut search) = Search::new(search_plan) else { return Ok(()) };
-        // Where the search's trials stand in the record.
+        // The indexes of the search's trials in the record.
         let mut indexes = Vec::new();
         let mut outcome = Ok(());
         while let Step::Measure { load_pps, duration_s } = search.next() {
@@ -164,7 +164,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let trials = self.recorder.trials();
         found.goals =
             search.outcomes().iter().map(|outcome| goal_result(outcome, &indexes, trials)).collect();
-        // Where nobody set the highest load, it is what the generator can.
+        // Without a highest load from the user, it is the generator's maximum.
         let highest = found.goals.iter_mut().filter(|goal| goal.limit == ThroughputLimit::MaxLoad);
         highest.filter(|_| plan.max_pps.is_none()).for_each(|goal| goal.limit = ThroughputLimit::Generator);
         outcome
@@ -201,7 +201,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
                 Ok(index) => {
                     let trial = self.recorder.recorded(index);
                     rates.push(trial.sent_pps);
-                    // A burst that was not sent whole is no burst of that length.
+                    // A burst that was not sent completely is not a burst of that length.
                     test.record(packets, trial.sent == packets && trial.ledger.lost() == 0);
                 }
                 Err(stopped) => {
@@ -234,7 +234,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
     ) -> Result<u32, Stopped> {
         let duration_ns = (duration_s * 1e9) as u64;
         let mut trial = TrialPlan { rate_pps, count, duration_ns, ..self.point.trial.clone() };
-        // Reading times costs the receiver some: a rate is found without.
+        // Timestamps cost the receiver time: searches for a rate do without.
         trial.statistics = trial.statistics.filter(|_| what == LATENCY);
         let plan = BenchPlan { trial, ..self.point.clone() };
         let load = match (rate_pps, count) {
@@ -245,12 +245,12 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let words = [self.point.parameters_in_words(), format!("{what}{load}")];
         let what = words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
         let coming = Coming::of(Row::Ours(self.pair), what);
-        // Only other people's programs fail without ending the run.
+        // Only other programs fail without ending the run.
         self.recorder.trial(&plan, 1, coming)?.ok_or(Stopped)
     }
 }
 
-/// A trial as the search counts it.
+/// A trial in the form of the search.
 pub(crate) fn measured(trial: &Trial) -> Measured {
     Measured {
         duration_s: trial.duration_s,
@@ -294,7 +294,7 @@ fn goal_result(outcome: &Outcome, indexes: &[u32], all: &[Trial]) -> GoalResult 
     }
 }
 
-/// The ledger line that lost the most of all trials together.
+/// The ledger line with the largest loss over all trials.
 fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
     let mut places: BTreeMap<(&LossPlace, &str), (u64, Option<&String>)> = BTreeMap::new();
     for line in trials.iter().flat_map(|trial| &trial.ledger.lines) {
@@ -312,7 +312,7 @@ fn bound_by(trials: &[&Trial]) -> Option<BoundBy> {
     })
 }
 
-/// Whether packets are lost there at the receiving application's own socket or ring.
+/// Whether the place of loss is the receiving application's own socket or ring.
 fn is_at_socket(place: &LossPlace) -> bool {
     let place = place.known();
     matches!(place, Some(Place::XskFillEmpty | Place::XskRingFull | Place::PacketRing))

@@ -1,6 +1,6 @@
-//! `linerate tune`: the settings with which a path is fastest, found and proven by trials.
+//! `linerate tune`: finds the settings with which a path is fastest, and proves them by trials.
 //!
-//! What can be set is in `knobs/`, a row each. The crate `search` decides what to try next; a [`Bed`] runs it; `run.rs`
+//! The settings are in `knobs/`, one row each. The crate `search` decides what to try next; a [`Bed`] runs it; `run.rs`
 //! turns both into a record.
 
 mod artefacts;

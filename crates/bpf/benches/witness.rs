@@ -1,11 +1,22 @@
 //! `cargo bench -p linerate-bpf --bench witness`: nanoseconds of CPU that the counting program takes for a packet, by
-//! `BPF_PROG_RUN` on loopback in a namespace of its own, turn by turn; medians and lowest. What the measurement takes
-//! with an empty program is a line of its own, and in no other. As root.
+//! `BPF_PROG_RUN` on loopback in a namespace of its own, in rotation; medians and minima. The time of the measurement
+//! with an empty program is a separate line and not part of the others. As root.
+//!
+//! The last lines are of attached programs: datagrams pass egress and ingress of loopback on one CPU, in a namespace with
+//! both programs and in one without, in rotation; the difference includes the kernel's calls of both.
 
-use std::{env, error::Error};
+use std::{
+    env,
+    error::Error,
+    net::{Ipv4Addr, UdpSocket},
+};
 
-use bpf::{Streams, Way, Witness};
-use sys::{cpu, netns::NetNs};
+use bpf::{Streams, Way as Direction, Witness};
+use sys::{
+    cpu,
+    netns::NetNs,
+    rtnetlink::{RouteSocket, flag},
+};
 use wire::{FrameSpec, Sizes, Template, Values};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -22,6 +33,84 @@ fn main() -> Outcome<()> {
     lab::gain_access()?;
     let namespace = NetNs::create()?;
     namespace.run(move || measure(rounds).map_err(|error| error.to_string()))??;
+    in_place(if rounds == 1 { 1 } else { TURNS })
+}
+
+/// Turns of each namespace, and datagrams in a turn.
+const TURNS: usize = 1001;
+const DATAGRAMS: u64 = 1000;
+
+/// A namespace whose datagrams go to a socket of its own that nobody reads: full, it drops them at the least cost.
+struct Way {
+    socket: UdpSocket,
+    _full: UdpSocket,
+    witnesses: Vec<Witness>,
+}
+
+impl Way {
+    fn prepare(programs: bool, streams: &Streams) -> Outcome<Self> {
+        RouteSocket::open()?.change_flags(LOOPBACK, flag::UP, flag::UP)?;
+        let full = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT))?;
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.connect((Ipv4Addr::LOCALHOST, PORT))?;
+        let ways = [Direction::Out, Direction::In];
+        let ways = ways.into_iter().filter(|_| programs);
+        let witnesses = ways.map(|way| Witness::attach(LOOPBACK, way, streams)).collect::<Result<_, _>>()?;
+        Ok(Self { socket, _full: full, witnesses })
+    }
+
+    /// CPU time of a datagram: the sending thread takes it through the receiving side, too.
+    fn turn(&self, payload: &[u8]) -> Outcome<f64> {
+        let before = cpu::thread_time();
+        for _ in 0..DATAGRAMS {
+            self.socket.send(payload)?;
+        }
+        Ok(cpu::thread_time().since(before).total_ns() as f64 / DATAGRAMS as f64)
+    }
+}
+
+fn in_place(turns: usize) -> Outcome<()> {
+    cpu::pin_to(CPU)?;
+    let ours = FrameSpec {
+        dst_port: Values::Fixed(PORT),
+        stream: STREAM,
+        sizes: Sizes::Payload("18".parse()?),
+        ..FrameSpec::default()
+    };
+    let frame = frame(&ours)?;
+    let payload = &frame[frame.len() - 18..];
+    let streams = Streams { port: PORT, tags: vec![STREAM] };
+    let prepare = |programs| -> Outcome<Way> {
+        let streams = streams.clone();
+        let way = NetNs::create()?
+            .run(move || Way::prepare(programs, &streams).map_err(|error| error.to_string()))??;
+        Ok(way)
+    };
+    let (without, with) = (prepare(false)?, prepare(true)?);
+    let (mut plain, mut more) = (Vec::new(), Vec::new());
+    for turn in 0..turns {
+        // Which one comes first changes.
+        let pair = if turn % 2 == 0 {
+            let first = without.turn(payload)?;
+            (first, with.turn(payload)?)
+        } else {
+            let first = with.turn(payload)?;
+            (without.turn(payload)?, first)
+        };
+        plain.push(pair.0);
+        more.push(pair.1 - pair.0);
+    }
+    for witness in &with.witnesses {
+        assert_eq!(witness.read()?.packets, turns as u64 * DATAGRAMS, "each program counts each datagram");
+    }
+    for values in [&mut plain, &mut more] {
+        values.sort_unstable_by(f64::total_cmp);
+    }
+    let at = |values: &[f64], part: f64| values[((values.len() - 1) as f64 * part) as usize];
+    println!("ns a datagram through loopback, CPU {CPU}, median (quartiles) of {turns} turns of {DATAGRAMS}");
+    for (name, values) in [("no program", &plain), ("both programs in place, more", &more)] {
+        println!("  {name:<32}{:>7.1} ({:.1} to {:.1})", at(values, 0.5), at(values, 0.25), at(values, 0.75));
+    }
     Ok(())
 }
 
@@ -43,7 +132,7 @@ fn measure(rounds: usize) -> Outcome<()> {
         ("another port", frame(&FrameSpec { dst_port: Values::Fixed(PORT + 1), ..ours })?),
         ("no IP", no_ip),
     ];
-    let attach = |tags: Vec<u16>| Witness::attach(LOOPBACK, Way::In, &Streams { port: PORT, tags });
+    let attach = |tags: Vec<u16>| Witness::attach(LOOPBACK, Direction::In, &Streams { port: PORT, tags });
     let witnesses =
         [("tags in a row", attach(vec![STREAM])?), ("tags with gaps", attach(vec![STREAM, STREAM + 9])?)];
     let mut figures = vec![Vec::new(); frames.len() * witnesses.len()];

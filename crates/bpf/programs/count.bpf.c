@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts probe packets (kernel pktgen's header at the start of the UDP payload) by stream and CPU, and takes them
- * away. All other packets go to the kernel. Checksums are not looked at.
+ * Counts probe packets (kernel pktgen's header at the start of the UDP payload) by stream and CPU, and consumes
+ * them. All other packets go to the kernel. Checksums are not verified.
  */
 #include "linerate.bpf.h"
 
@@ -24,7 +24,7 @@ struct stream {
 	__u64 counted;
 	__u64 counted_payload_bytes;
 	__u64 counted_frame_bytes;
-	/* The last number seen at each place, plus 1: tells duplicates without ever being cleared. */
+	/* The last number seen at each place, plus 1: finds duplicates and is never cleared. */
 	__u32 seen[WINDOW];
 };
 _Static_assert(sizeof(struct stream) == 12 * 8 + 4 * WINDOW, "read by count.rs");

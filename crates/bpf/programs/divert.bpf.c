@@ -17,7 +17,7 @@ enum { BPF_MAP_TYPE_RINGBUF = 27 };
 static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *record, __u64 flags) = (void *)132;
 static void (*const bpf_ringbuf_discard)(void *record, __u64 flags) = (void *)133;
-static __s64 (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u32 len) = (void *)189;
+static __s64 (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u64 len) = (void *)189;
 
 #define SHAPES 16
 #define QUEUES 1024
@@ -177,7 +177,7 @@ struct packet {
 	__u8 family; /* 4, 6, or 0 for all else */
 };
 
-/* What the rules ask for: bits of `asked`. */
+/* What the rules require: bits of `asked`. */
 enum {
 	SHAPES4 = 1 << 0,
 	SHAPES6 = 1 << 1,
@@ -299,18 +299,6 @@ struct {
 	NUMBER(max_entries, 4096);
 } samples SEC(".maps");
 
-/*
- * The number of the first rule, from 1, whose expression is true of the frame; 0: none. This body is never run: the
- * loader puts compiled expressions in its place. Bits of `in_sets` are those of `members`.
- */
-static __attribute__((noinline)) int chosen(void *data, void *end, __u64 in_sets)
-{
-	int number;
-
-	asm volatile("%0 = 0" : "=r"(number) : "r"(data), "r"(end), "r"(in_sets));
-	return number;
-}
-
 /* Whether a protocol's header begins with ports. */
 static ALWAYS_INLINE int has_leading_ports(__u8 protocol)
 {
@@ -373,6 +361,128 @@ static ALWAYS_INLINE void read_packet(struct packet *packet, void *data, void *e
 		packet->protocol = at[6];
 		read_ports(packet, at + IPV6_LEN, end);
 	}
+}
+
+/*
+ * The highest bit. The verifier would follow both ways of each comparison of a line, and the compiler makes branches of
+ * comparisons that it recognises; it looks into no assembly.
+ */
+static ALWAYS_INLINE __u64 top_bit(__u64 value)
+{
+	asm volatile("%0 >>= 63" : "+r"(value));
+	return value;
+}
+
+/* 1 when a < b. */
+static ALWAYS_INLINE __u64 is_below(__u64 a, __u64 b)
+{
+	return top_bit((~a & b) | ((~a | b) & (a - b)));
+}
+
+/*
+ * Whether an IPv4 address is in the set of a member. The verifier looks at a function that is not static once, and not
+ * again with each call.
+ */
+__attribute__((noinline)) int is_in4(__u32 number, __u32 address)
+{
+	const volatile struct member *member;
+	__u32 at = 0;
+
+	if (number >= MEMBERS)
+		return 0;
+	member = &members[number];
+	if (!member->levels4)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 level = 0; level < LEVELS4 && level < member->levels4; level++) {
+		__u32 key = member->first4[level] + at, used = member->used4[level];
+		struct line4 *line = bpf_map_lookup_elem(&lines4, &key);
+		__u64 count = 0;
+
+		if (!line)
+			return 0;
+#pragma unroll
+		for (int bound = 0; bound < PER_LINE4; bound++)
+			count += 1 - top_bit((__u64)address - line->bounds[bound]);
+		if (!count)
+			return 0; /* below all */
+		at = at * PER_LINE4 + count - 1;
+		/* What fills the last line is the highest address, too. */
+		if (at >= used)
+			at = used - 1;
+	}
+	return !(at & 1);
+}
+
+/* The same for an IPv6 address. */
+__attribute__((noinline)) int is_in6(__u32 number, __u64 high, __u64 low)
+{
+	const volatile struct member *member;
+	__u32 at = 0;
+
+	if (number >= MEMBERS)
+		return 0;
+	member = &members[number];
+	if (!member->levels6)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 level = 0; level < LEVELS6 && level < member->levels6; level++) {
+		__u32 key = member->first6[level] + at, used = member->used6[level];
+		struct line6 *line = bpf_map_lookup_elem(&lines6, &key);
+		__u64 count = 0;
+
+		if (!line)
+			return 0;
+#pragma unroll
+		for (int bound = 0; bound < PER_LINE6; bound++) {
+			__u64 apart = high ^ line->high[bound];
+			__u64 differs = top_bit(apart | -apart);
+
+			count += 1 - (is_below(high, line->high[bound]) |
+				      (is_below(low, line->low[bound]) & ~differs));
+		}
+		if (!count)
+			return 0;
+		at = at * PER_LINE6 + count - 1;
+		if (at >= used)
+			at = used - 1;
+	}
+	return !(at & 1);
+}
+
+/* Which members are true of the packet, bit by bit. */
+__attribute__((noinline)) __u64 in_sets(struct xdp_md *ctx)
+{
+	void *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end;
+	struct packet packet;
+	__u64 found = 0;
+
+	read_packet(&packet, data, end, 2);
+#pragma clang loop unroll(disable)
+	for (__u32 at = 0; at < MEMBERS && at < members_used; at++) {
+		const __u32 *address = members[at].side == SOURCE ? packet.src : packet.dst;
+		__u64 is_in = 0;
+
+		if (packet.family == 4)
+			is_in = is_in4(at, ntohl(address[3]));
+		else if (packet.family == 6)
+			is_in = is_in6(at, (__u64)ntohl(address[0]) << 32 | ntohl(address[1]),
+				       (__u64)ntohl(address[2]) << 32 | ntohl(address[3]));
+		found |= (is_in & 1) << at;
+	}
+	return found;
+}
+
+/*
+ * The number of the first rule, from 1, whose expression is true of the frame; 0: none. This body is never run: the
+ * loader puts compiled expressions in its place, which is why it is the last function of its section. Bits of `in_sets` are those of `members`.
+ */
+static __attribute__((noinline)) int chosen(void *data, void *end, __u64 in_sets)
+{
+	int number;
+
+	asm volatile("%0 = 0" : "=r"(number) : "r"(data), "r"(end), "r"(in_sets));
+	return number;
 }
 
 /* ARP and neighbour discovery, behind up to two VLAN tags. */
@@ -438,7 +548,7 @@ static ALWAYS_INLINE __u32 listed4(__u8 *data, void *end, __u32 flags)
 			has_ports = 1;
 		}
 	}
-	/* Unrolled, what shapes do not ask for is left out when the program is loaded. */
+	/* Unrolled, what no shape requires is left out when the program is loaded. */
 #pragma unroll
 	for (__u32 at = 0; at < SHAPES; at++) {
 		const volatile struct shape4 *shape = &shapes4[at];
@@ -492,97 +602,6 @@ static ALWAYS_INLINE __u32 listed6(const struct packet *packet)
 	return first;
 }
 
-/* One after the other: computed together, a line's comparisons would fill the stack. */
-#define IN_TURN(value) asm volatile("" : "+r"(value))
-
-/* 1 when a < b, without a branch: the verifier would follow both ways of each. */
-static ALWAYS_INLINE __u64 is_below(__u64 a, __u64 b)
-{
-	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
-}
-
-static ALWAYS_INLINE int is_in4(const volatile struct member *member, __u32 address)
-{
-	__u32 at = 0, levels = member->levels4;
-
-	if (!levels)
-		return 0;
-#pragma clang loop unroll(disable)
-	for (__u32 level = 0; level < LEVELS4 && level < levels; level++) {
-		__u32 number = member->first4[level] + at, used = member->used4[level];
-		struct line4 *line = bpf_map_lookup_elem(&lines4, &number);
-		__u64 count = 0;
-
-		if (!line)
-			return 0;
-#pragma unroll
-		for (int bound = 0; bound < PER_LINE4; bound++) {
-			count += 1 - (((__u64)address - line->bounds[bound]) >> 63);
-			IN_TURN(count);
-		}
-		if (!count)
-			return 0; /* below all */
-		at = at * PER_LINE4 + count - 1;
-		/* What fills the last line is the highest address, too. */
-		if (at >= used)
-			at = used - 1;
-	}
-	return !(at & 1);
-}
-
-static ALWAYS_INLINE int is_in6(const volatile struct member *member, __u64 high, __u64 low)
-{
-	__u32 at = 0, levels = member->levels6;
-
-	if (!levels)
-		return 0;
-#pragma clang loop unroll(disable)
-	for (__u32 level = 0; level < LEVELS6 && level < levels; level++) {
-		__u32 number = member->first6[level] + at, used = member->used6[level];
-		struct line6 *line = bpf_map_lookup_elem(&lines6, &number);
-		__u64 count = 0;
-
-		if (!line)
-			return 0;
-#pragma unroll
-		for (int bound = 0; bound < PER_LINE6; bound++) {
-			__u64 apart = high ^ line->high[bound];
-			__u64 differs = (apart | -apart) >> 63;
-
-			count += 1 - (is_below(high, line->high[bound]) |
-				      (is_below(low, line->low[bound]) & ~differs));
-			IN_TURN(count);
-		}
-		if (!count)
-			return 0;
-		at = at * PER_LINE6 + count - 1;
-		if (at >= used)
-			at = used - 1;
-	}
-	return !(at & 1);
-}
-
-/* Which members are true of the packet, bit by bit. */
-static ALWAYS_INLINE __u64 in_sets(const struct packet *packet)
-{
-	__u64 found = 0;
-
-#pragma clang loop unroll(disable)
-	for (__u32 at = 0; at < MEMBERS && at < members_used; at++) {
-		const volatile struct member *member = &members[at];
-		const __u32 *address = member->side == SOURCE ? packet->src : packet->dst;
-		__u64 is_in = 0;
-
-		if (packet->family == 4)
-			is_in = is_in4(member, ntohl(address[3]));
-		else if (packet->family == 6)
-			is_in = is_in6(member, (__u64)ntohl(address[0]) << 32 | ntohl(address[1]),
-				       (__u64)ntohl(address[2]) << 32 | ntohl(address[3]));
-		found |= is_in << at;
-	}
-	return found;
-}
-
 /* Shows the user side one of the packets that are dropped, or would be. */
 static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __u32 is_limited)
 {
@@ -591,8 +610,10 @@ static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __
 	__u32 zero = 0;
 	struct passed *passed;
 
-	/* In one register, whose bound the verifier then knows. */
-	asm volatile("if %[kept] < %[most] goto +1\n"
+	/* In one register, whose bounds the verifier then knows. */
+	asm volatile("if %[kept] > 0 goto +1\n"
+		     "%[kept] = 1\n"
+		     "if %[kept] < %[most] goto +1\n"
 		     "%[kept] = %[most]" : [kept] "+r"(kept) : [most] "i"(SAMPLE_BYTES));
 	if (sample) {
 		sample->time_ns = bpf_ktime_get_ns();
@@ -600,7 +621,7 @@ static ALWAYS_INLINE void sample(struct xdp_md *ctx, __u32 number, __u32 len, __
 		sample->len = len;
 		sample->kept = kept;
 		sample->is_limited = is_limited;
-		if (kept && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
+		if (!bpf_xdp_load_bytes(ctx, 0, sample->bytes, kept)) {
 			bpf_ringbuf_submit(sample, 0);
 			return;
 		}
@@ -684,20 +705,15 @@ int divert(struct xdp_md *ctx)
 	if (flags & SHAPES4)
 		number = listed4(data, end, flags);
 	packet.family = 0;
+	/* On the stack: in registers, what was not read would be copied about, which the verifier refuses. */
+	asm volatile("" : : "r"(&packet) : "memory");
 	if ((flags & SHAPES6) && !number) {
 		read_packet(&packet, data, end, 0);
 		if (packet.family == 6)
 			number = listed6(&packet);
 	}
 	if (flags & CODE) {
-		__u64 sets = 0;
-		__u32 coded;
-
-		if (flags & SETS) {
-			read_packet(&packet, data, end, 2);
-			sets = in_sets(&packet);
-		}
-		coded = chosen(data, end, sets);
+		__u32 coded = chosen(data, end, flags & SETS ? in_sets(ctx) : 0);
 
 		if (coded && (!number || coded < number))
 			number = coded;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The least that keeps a flood of one IPv4 address to one UDP port away from the kernel: what others are measured
- * against. No deadline, no exclusions, no rules; two counters a CPU.
+ * The least code that keeps a flood of one IPv4 address to one UDP port off the kernel: the baseline for
+ * others. No deadline, no exclusions, no rules; two counters a CPU.
  */
 #include "linerate.bpf.h"
 
@@ -25,7 +25,7 @@ int drop(struct xdp_md *ctx)
 	__u32 count;
 	__u64 *packets;
 
-	/* IPv4 without options, which is all that the flood has. */
+	/* IPv4 without options, like every packet of the flood. */
 	if (at + ETH_LEN + IPV4_LEN + UDP_LEN > end || *(__u16 *)(at + 12) != htons(ETHERTYPE_IPV4) ||
 	    at[ETH_LEN] != 0x45 || at[ETH_LEN + 9] != PROTOCOL_UDP ||
 	    *(__u16 *)(at + ETH_LEN + IPV4_LEN + 2) != htons(dst_port))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Counts what the kernel drops, by reason and place in the code: buffers at the trace point kfree_skb, frames at
- * those of XDP. Nothing is changed on the way. Offsets of the kernel's types are filled in when it is loaded.
+ * those of XDP. They change nothing. Offsets of the kernel's types are filled in when it is loaded.
  */
 #include "linerate.bpf.h"
 
@@ -119,7 +119,7 @@ struct count {
 };
 _Static_assert(sizeof(struct key) == 16 && sizeof(struct count) == 96, "read by drops.rs");
 
-/* The same without samples. The first to come keeps its slot; whoever finds it taken is counted in the map. */
+/* The same without samples. The first one keeps its slot; one that finds it taken is counted in the map. */
 struct slot {
 	__u64 location; /* 0: free */
 	__u32 reason;
@@ -136,7 +136,7 @@ struct cpu {
 	__u64 timed;  /* those whose cost was measured */
 	__u64 cost_ns;
 	__u64 frames; /* events of XDP that were counted; all others are in the places */
-	__u64 net;    /* the watched namespace that the last packet was in: whoever watches it keeps it there */
+	__u64 net;    /* the watched namespace that the last packet was in; its watcher keeps it alive */
 	__u64 namespace;
 	__u64 spare;
 	struct slot slots[SLOTS];
@@ -168,7 +168,7 @@ struct {
 	NUMBER(max_entries, 1024);
 } by_place SEC(".maps");
 
-/* The second is of XDP's trace points: the first is nobody's but kfree_skb's, which never interrupts itself. */
+/* The second belongs to XDP's trace points; the first only to kfree_skb, which never interrupts itself. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	TYPE(key, __u32);
@@ -206,7 +206,7 @@ static ALWAYS_INLINE __u32 watched(struct net *net, struct cpu *cpu)
 		return 0;
 	if (!net)
 		return NAMESPACES;
-	/* Not even its cookie is read as long as packets are of the same. */
+	/* The cookie is not read while packets belong to the same one. */
 	if (cpu->net == (__u64)net)
 		return cpu->namespace;
 	cookie = net->net_cookie;
@@ -242,7 +242,7 @@ static ALWAYS_INLINE struct count *place(struct key *key)
 	return bpf_map_lookup_elem(&by_place, key);
 }
 
-/* Datagrams or segments in a buffer: those that GRO joined, or GSO will cut. */
+/* Datagrams or segments in a buffer: those that GRO merged or that GSO will cut. */
 static ALWAYS_INLINE __u32 segments(struct sk_buff *skb)
 {
 	struct skb_shared_info *shared;
@@ -267,7 +267,7 @@ static ALWAYS_INLINE int is_of_udp(struct sock *sk)
 	__u16 family = sk->__sk_common.skc_family;
 	__u8 state = sk->__sk_common.skc_state;
 
-	/* Connections that are but begun or all but over are kept as less than a socket. */
+	/* New and closing connections are kept as smaller structs than a socket. */
 	return (family == AF_INET || family == AF_INET6) && state != TIME_WAIT && state != NEW_SYN_RECEIVED &&
 	       sk->sk_protocol == PROTOCOL_UDP;
 }
@@ -278,7 +278,7 @@ static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb, struct sock *sk)
 	__u8 *at = skb->head + skb->network_header;
 	__u8 ip[10];
 
-	/* Most drops under load are a socket's: then the packet itself need not be read. */
+	/* Most drops under load belong to a socket: then the packet need not be read. */
 	if (sk && is_of_udp(sk))
 		return 0;
 	if (skb->network_header == NOT_SET || bpf_probe_read_kernel(ip, sizeof(ip), at))
@@ -290,7 +290,7 @@ static ALWAYS_INLINE int is_other_than_udp(struct sk_buff *skb, struct sock *sk)
 	return protocol != htons(ETH_P_IP) && protocol != htons(ETH_P_IPV6);
 }
 
-/* Where the IP header is, also of packets that IP has not seen yet or will never see. */
+/* Offset of the IP header, also in packets that IP has not seen yet or will never see. */
 static ALWAYS_INLINE __u8 *ip_of(struct sk_buff *skb)
 {
 	__u16 network = skb->network_header, mac = skb->mac_header;
@@ -335,7 +335,7 @@ static ALWAYS_INLINE int is_of_streams(struct sk_buff *skb)
 		return 0;
 	if (datagram.udp.dest != htons(flow_port) || datagram.probe.magic != htonl(PROBE_MAGIC))
 		return 0;
-	/* What is behind a short payload is none of it. */
+	/* Bytes behind a short payload are not part of it. */
 	tag = ntohs(datagram.udp.len) < sizeof(datagram) ? 0 : ntohs(datagram.tag);
 	word = tag >> 6;
 	bits = bpf_map_lookup_elem(&tags, &word);
@@ -343,8 +343,8 @@ static ALWAYS_INLINE int is_of_streams(struct sk_buff *skb)
 }
 
 /*
- * Whether it came in by the interface, or was to go out by it: what IP sends has no device before it is past its
- * firewall, and only its route says which it would have got.
+ * Whether it was received on the interface, or would leave by it: a packet that IP sends has no device before it
+ * has passed the firewall; until then its route names the device.
  */
 static ALWAYS_INLINE int is_of_interface(struct sk_buff *skb, struct net_device *dev)
 {
@@ -419,7 +419,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 		sk = (void *)ctx[3];
 	/*
 	 * A receiving socket's queue keeps other things where the interface was, and so do both of TCP's: then the socket
-	 * tells where it is. Any other socket sent it, maybe from elsewhere: a veth lets it keep its packet.
+	 * shows where it is. Any other socket sent it, maybe from elsewhere: a veth lets it keep its packet.
 	 */
 	is_taken = !!sk;
 	if (!sk) {
@@ -440,7 +440,7 @@ static ALWAYS_INLINE void dropped(__u64 *ctx, struct cpu *cpu)
 		return;
 	mine = slot(&key, cpu);
 	is_mine = is_of(mine, &key);
-	/* What the first packet told of a place need not be read from the others. */
+	/* What the first packet shows about a place need not be read from the others. */
 	if (only_udp && !(is_mine && mine->is_udp) && is_other_than_udp(skb, sk))
 		return;
 	if (flow_port && !is_of_streams(skb))
@@ -488,7 +488,7 @@ int kfree_skb(__u64 *ctx)
 	cpu = bpf_map_lookup_elem(&cpus, &zero);
 	if (!cpu)
 		return 0;
-	/* One event in 256 tells what all cost. */
+	/* The cost of one event in 256 stands for all. */
 	if (UNLIKELY((cpu->seen++ & 255) == 0))
 		began = bpf_ktime_get_ns();
 	dropped(ctx, cpu);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Gives packets back to the kernel: each of BPF_PROG_RUN's live frames gets the bytes of the next slot and goes up
- * the stack as if it had just arrived. Slots are written by the process that runs the program, before it does.
+ * Re-injects packets: each of BPF_PROG_RUN's live frames gets the bytes of the next slot and goes up the
+ * stack as if it had just arrived. The process that runs the program writes the slots first.
  */
 #include "linerate.bpf.h"
 

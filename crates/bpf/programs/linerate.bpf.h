@@ -97,7 +97,7 @@ _Static_assert(sizeof(struct probe) == 16, "struct pktgen_hdr of net/core/pktgen
 
 /*
  * The UDP header of a frame: Ethernet, at most two VLAN tags, IPv4 that is no fragment or IPv6 without extension
- * headers. NULL for everything else. `ip` is told where the IP header stands.
+ * headers. NULL for everything else. `ip` receives the place of the IP header.
  */
 static ALWAYS_INLINE struct udp *udp_behind(void *data, void *end, __u8 **ip)
 {

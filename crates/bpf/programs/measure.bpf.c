@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Measures probe packets by CPU, sender and flow: counts, sequence numbers, inter-arrival times, jitter and latency in
- * log-linear histograms, and takes the packets away or sends them back to those who agreed to it. All other packets go
- * to the kernel. There are two banks of everything: while one is read and cleared, the other is filled.
+ * log-linear histograms, and consumes the packets or returns them to senders that agreed to it. All other packets go
+ * to the kernel. Everything has two banks: while one is read and cleared, the other is filled.
  */
 #include "linerate.bpf.h"
 #include "measure/back.bpf.h"
@@ -51,7 +51,7 @@ struct settings {
 	__u64 bank; /* and the flags below */
 };
 
-/* To find out what a packet costs, the same frame comes many times: its numbers count up, and its times differ. */
+/* To measure the cost of a packet, the same frame is run many times, with increasing numbers and different times. */
 #define TRIAL 2
 #define TRIAL_APART 4
 
@@ -211,7 +211,7 @@ static ALWAYS_INLINE struct sender *sender_at(__u32 bank, __u32 place)
 	return bpf_map_lookup_elem(&senders, &key);
 }
 
-/* A packet like the one before may follow when that one has its sender, its flow and its number where they belong. */
+/* A similar packet may follow once sender, flow and number of the previous one are stored. */
 static ALWAYS_INLINE void observe(struct reader *reader, struct settings *setting, struct ends *ends,
 				  struct packet *packet, struct run *run)
 {
@@ -309,7 +309,7 @@ static ALWAYS_INLINE void observe(struct reader *reader, struct settings *settin
 	run->is_by_uptime = reader->sent_by_uptime != by_uptime;
 }
 
-/* The packets that were like the one before. */
+/* The packets that were similar to the previous one. */
 __attribute__((noinline)) int settle_run(struct run *run)
 {
 	__u32 bank, times, jitter_of = 1 << 10;

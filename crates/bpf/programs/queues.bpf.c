@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts a socket's probe packets by the receive queue that the driver wrote down with them (skb_record_rx_queue()),
- * before they come to the socket's buffer, and lets all pass. There are two banks: while one is read and cleared, the other
+ * Counts a socket's probe packets by the receive queue that the driver recorded in them (skb_record_rx_queue()),
+ * before they reach the socket's buffer, and passes all. It has two banks: while one is read and cleared, the other
  * is filled.
  */
 #include "linerate.bpf.h"
@@ -60,7 +60,7 @@ static ALWAYS_INLINE __u64 frame_of(__u64 bytes)
 
 /*
  * A datagram, or several that GRO joined: their payloads behind the first one's header, all as long as a segment but the last.
- * How many there are is not always written down (`gso_segs`): not by who joined them outside this kernel.
+ * Their number is not always in `gso_segs`: not if they were joined outside this kernel.
  */
 static ALWAYS_INLINE int is_datagram(struct __sk_buff *skb, struct counted *counted)
 {

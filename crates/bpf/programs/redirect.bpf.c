@@ -71,7 +71,7 @@ static ALWAYS_INLINE int is_asked(struct udp *udp, void *end)
 	return (!dst_port || udp->dest == htons(dst_port)) && (!only_probes || probe_of(udp, end));
 }
 
-/* Most frames are IPv4 without tags and options and have room for a probe: where all stands is known then. */
+/* Most frames are IPv4 without tags and options and have room for a probe: all offsets are known then. */
 static ALWAYS_INLINE int is_chosen(void *data, void *end)
 {
 	__u8 *ip = data + ETH_LEN;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Makes packet after packet out of BPF_PROG_RUN's live frames and sends them.
+ * Turns BPF_PROG_RUN's live frames into packets and sends them.
  *
- * A page starts as a copy of the base frame and is recycled: all headers are written anew every time, because whoever
+ * A page starts as a copy of the base frame and is recycled: all headers are written anew every time, because whatever
  * had the page before may have changed them (taking a VLAN tag off moves both addresses; GRO writes the joined length,
  * and the checksum over it, into the first of the frames that it joins; a router writes addresses and a hop limit).
  * All of struct plan is constant to the verifier, which removes the code of all fields that do not vary; a read of it
- * stays a load, so each is read once. Sums are of words as they stand in memory: RFC 1071 needs no byte order.
+ * stays a load, so each is read once. Sums are of words in memory order: RFC 1071 needs no byte order.
  */
 #include "linerate.bpf.h"
 
@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct plan) == 42 * 8, "written by send.rs");
 
 /* Written before a run, read after it; one thread runs one instance. */
 struct state {
-	__u64 time;       /* as it stands in the frame */
+	__u64 time;       /* as in the frame */
 	__u32 sequence;   /* of the next packet; it does not start again within a run */
 	__u32 udp_sum;    /* of all that is the same in all packets of the run, and 1 */
 	__u32 at[FIELDS]; /* the next packet's values, of those that come one after the other */
@@ -58,7 +58,7 @@ struct value {
 };
 
 const volatile struct plan plan = {};
-/* Alone in .bss: its address is a constant of the program, where a map asks for a lookup. */
+/* Alone in .bss: its address is a constant of the program, where a map needs a lookup. */
 struct state state;
 
 /* Where the struct is, in a register that the compiler does not forget; else it writes the address out for each use. */
@@ -86,7 +86,7 @@ static ALWAYS_INLINE __u64 mix(__u64 bits)
 	return bits ^ bits >> 31;
 }
 
-/* The field's value in this packet, or where it stands in `values`. */
+/* The field's value in this packet, or its place in `values`. */
 static ALWAYS_INLINE __u32 draw(const volatile struct draw *draw, __u32 *next, __u32 kind, __u32 sequence)
 {
 	__u32 at, after;
@@ -153,7 +153,7 @@ static ALWAYS_INLINE int leave(__u32 by)
 	return by == BY_MAP ? bpf_redirect_map(&target, 0, 0) : XDP_DROP;
 }
 
-/* What differs from packet to packet is its number. */
+/* Packets differ in their number only. */
 static ALWAYS_INLINE int send_fixed(struct xdp_md *ctx)
 {
 	__u8 *data = (void *)(__u64)ctx->data, *end = (void *)(__u64)ctx->data_end, *payload;
@@ -171,7 +171,7 @@ static ALWAYS_INLINE int send_fixed(struct xdp_md *ctx)
 }
 
 /*
- * Packets that differ in more: `is_any` in lists and lengths too. Headers stand at constant distances before the
+ * Packets that differ in more: `is_any` in lists and lengths too. Headers lie at constant distances before the
  * payload, so that one register reaches all.
  */
 static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, int is_any, int ipv6)
@@ -268,7 +268,7 @@ static ALWAYS_INLINE int send_varying(struct xdp_md *ctx, int is_any, int ipv6)
 	return leave(constants->path);
 }
 
-/* One program for each kind of packets, none with what another needs. */
+/* One program per kind of packets, each with only the code that it needs. */
 SEC("xdp")
 int send_numbered(struct xdp_md *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Counts the probe packets of some streams where an interface's driver is: at tc egress behind the protocols, at tc ingress
- * before them. All packets go on as they are, and those of others are not even counted.
+ * before them. It changes no packet and does not count other traffic.
  */
 #include "linerate.bpf.h"
 
@@ -203,7 +203,7 @@ int witness(struct __sk_buff *skb)
 	return NEXT;
 }
 
-/* What a measurement of the other one takes by itself. */
+/* What a measurement of the other one takes on its own. */
 SEC("classifier")
 int nothing(struct __sk_buff *skb)
 {

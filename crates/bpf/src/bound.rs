@@ -1,5 +1,5 @@
-//! Programs that are loaded for one device, to ask its driver for the card's stamps: the loader makes their maps, and
-//! cannot load them.
+//! Programs that are loaded for one device and read the card's timestamps from its driver. The loader creates their
+//! maps but cannot load them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,7 +12,7 @@ use sys::{bpf_program, btf::KernelTypes, netdev::NetdevSocket};
 
 use crate::error::{BpfError, Cause, EINVAL, EOPNOTSUPP, errno, interface_name};
 
-/// What the program calls in place of the kernel's function, whose number differs from kernel to kernel.
+/// The program's placeholder for the kernel's function, whose number differs between kernels.
 const PLACEHOLDER: i32 = 0x10000;
 const FUNCTION: &str = "bpf_xdp_metadata_rx_timestamp";
 const CALL: u8 = 0x85;
@@ -26,7 +26,7 @@ pub(crate) fn load(
     interface: u32,
 ) -> Result<OwnedFd, BpfError> {
     let unsupported = |on: String, source| BpfError::Unsupported {
-        feature: "telling a program in XDP the card's stamps".into(),
+        feature: "passing the card's timestamps to an XDP program".into(),
         on,
         source,
     };
@@ -49,7 +49,7 @@ pub(crate) fn load(
     bpf_program::load_for_device(name, &instructions, interface).map_err(|source| refused(source.into()))
 }
 
-/// The program's instructions with its maps and the kernel's function in their places.
+/// The program's instructions, with its maps and the kernel's function inserted.
 fn relocated(name: &str, object: &[u8], ebpf: &Ebpf, function: u32) -> Result<Vec<[u8; 8]>, Cause> {
     let mut object = Object::parse(object)?;
     let described: HashMap<_, _> = object.maps.clone();

@@ -11,7 +11,7 @@ use crate::{
     queues::{QUEUE_WORDS, QueuePackets},
 };
 
-/// What becomes of counted packets; all others go to the kernel.
+/// What happens to counted packets; all others go to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProbeAction {
     /// They are dropped.
@@ -19,33 +19,33 @@ pub enum ProbeAction {
     Drop,
     /// They go to the kernel, too.
     Pass,
-    /// For tests: what the kernel makes of this number of `enum xdp_action`.
+    /// For tests: this number of `enum xdp_action`.
     Other(u32),
 }
 
-/// What is counted, and what then.
+/// What is counted, and what happens to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountOptions {
-    /// Streams that are told apart; packets of stream `streams` and above are foreign.
+    /// Number of streams to distinguish; packets of stream `streams` and above are foreign.
     pub streams: u16,
     /// A packet's tag times this, modulo 2^16, is its stream.
     pub tag_inverse: u16,
-    /// Receive queues that are told apart; 0 saves the time.
+    /// Number of receive queues to distinguish; 0 saves the time.
     pub queues: u32,
-    /// What becomes of counted packets.
+    /// What happens to counted packets.
     pub verdict: ProbeAction,
     /// Nanoseconds that each counted packet keeps the program busy, at most [`WORK_AT_MOST_NS`].
     pub work_ns: u32,
 }
 
-/// The longest that a program may be kept busy by a packet: its loop is bounded, whatever the clock says.
+/// The longest time that a packet may keep the program busy: the loop is bounded, independent of the clock.
 pub const WORK_AT_MOST_NS: u32 = 10_000;
 
 /// Counts packets with a probe header at the start of the UDP payload, by stream and CPU. Checksums are not
 /// verified: use sockets for that.
 ///
-/// Loss, reordering and duplicates are known for each CPU by itself: exact when a stream is received by one CPU,
-/// which is so unless its flows are spread over queues. Over several CPUs the sums are still exact about loss when
+/// Loss, reordering and duplicates are counted by CPU: exact when one CPU receives a stream,
+/// which holds unless its flows are spread over queues. Over several CPUs the sum of the losses is still exact if
 /// there are no duplicates. Duplicates are recognised among the last 256 numbers of a stream.
 pub struct Count {
     // Before the maps: nothing is counted any more when they go.
@@ -60,14 +60,14 @@ pub struct Count {
 pub struct Counts {
     /// By stream.
     pub streams: Vec<StreamCount>,
-    /// Packets without probe header or of a stream that is not told apart; they went to the kernel.
+    /// Packets without probe header, or of a foreign stream; they went to the kernel.
     pub foreign: u64,
 }
 
 /// What was counted of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamCount {
-    /// Packets, duplicates among them.
+    /// Packets, including duplicates.
     pub packets: u64,
     /// UDP payload bytes of those.
     pub payload_bytes: u64,
@@ -77,11 +77,11 @@ pub struct StreamCount {
     pub first: u32,
     /// Sequence numbers from the lowest to the highest, both included.
     pub span: u64,
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// Packets that came again.
+    /// Duplicates.
     pub duplicates: u64,
-    /// Packets behind by more than 256 numbers: reordered or duplicate, nobody can tell. Counted as arrived.
+    /// Packets behind by more than 256 numbers: reordered or duplicate. Counted as arrived.
     pub stale: u64,
 }
 
@@ -156,7 +156,7 @@ impl Count {
         Ok(cpus)
     }
 
-    /// What was counted by receive queue, as many as were asked for.
+    /// The counts of each requested receive queue.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -179,7 +179,7 @@ impl Count {
     }
 }
 
-/// The queue that a stream's newest packets came on, and what `by_queue` does not have of them.
+/// The queue of a stream's newest packets, and their counts that `by_queue` does not have yet.
 fn newest_on_queue(words: &[u64; STREAM_WORDS]) -> (usize, QueuePackets) {
     let &[packets, payload_bytes, .., frame_bytes, next_and_queue, counted, counted_payload, counted_frame] =
         words.first_chunk::<12>().expect("there are more");
@@ -199,7 +199,7 @@ impl fmt::Debug for Count {
 }
 
 impl Counts {
-    /// All streams together; what is about numbers of one stream is summed up.
+    /// All streams together; figures of one stream are added.
     pub fn packets(&self) -> u64 {
         self.streams.iter().map(|stream| stream.packets).sum()
     }
@@ -214,7 +214,7 @@ impl Counts {
         self.streams.iter().map(|stream| stream.frame_bytes).sum()
     }
 
-    /// Both together, stream by stream.
+    /// The sum of both, stream by stream.
     #[must_use]
     pub fn plus(mut self, other: Self) -> Self {
         self.streams.resize(self.streams.len().max(other.streams.len()), StreamCount::default());
@@ -227,8 +227,8 @@ impl Counts {
 }
 
 impl StreamCount {
-    /// Numbers between the lowest and the highest that did not arrive. What is missing after the highest, nobody
-    /// here can know: compare [`StreamCount::span`] with what was sent.
+    /// Numbers between the lowest and the highest that did not arrive. Losses after the highest are not
+    /// visible here: compare [`StreamCount::span`] with the number sent.
     pub fn lost(&self) -> u64 {
         self.span.saturating_sub(self.packets - self.duplicates)
     }

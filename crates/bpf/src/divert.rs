@@ -26,25 +26,25 @@ pub use sets::{SetLevel, SetLine4, SetLine6, SetMember};
 use table::{BUCKET_BYTES, Bucket, Table, bucket_bytes};
 pub use table::{PacketSide, TableEntry};
 
-/// What is diverted, and what is done with it.
+/// What is diverted, and what happens to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DivertOptions {
     /// Slots for queues: one more than the largest number.
     pub queues: u32,
-    /// What is done with the packets of each rule.
+    /// What happens to the packets of each rule.
     pub rules: Vec<RuleAction>,
     /// Rules that are a few equal bytes, looked up in hash tables.
     pub table: Vec<TableEntry>,
     /// A function that finds the first rule, from 1, that takes a frame, and returns 0 when there is none: its
-    /// arguments are where the frame begins and ends, and a bit for each of `members`. Empty: there is none.
+    /// arguments are the frame's begin and end, and a bit for each of `members`. Empty: no function.
     pub code: Vec<Instruction>,
-    /// Addresses and sets that the function asks for, at most [`DivertOptions::MOST_MEMBERS`].
+    /// Addresses and sets that the function requires, at most [`DivertOptions::MOST_MEMBERS`].
     pub members: Vec<SetMember>,
     /// The lines of those sets' levels.
     pub lines4: Vec<SetLine4>,
     /// The same for IPv6.
     pub lines6: Vec<SetLine6>,
-    /// Of the packets that each rule drops on each CPU, the first and every so manieth from there on is shown; 0: none.
+    /// Sampling interval of dropped packets, by rule and CPU: the first packet, then every n-th; 0: none.
     pub sample_every: u32,
     /// Networks whose packets always go to the kernel, as address and prefix length.
     pub networks: Vec<(IpAddr, u8)>,
@@ -56,7 +56,7 @@ pub struct DivertOptions {
     pub may_be_links: bool,
 }
 
-/// What is done with a packet that a rule takes.
+/// What happens to a packet that a rule takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleAction {
     /// Where it goes.
@@ -71,9 +71,9 @@ pub enum Fate {
     /// To the kernel.
     #[default]
     GiveBack,
-    /// Nowhere.
+    /// Dropped.
     Drop,
-    /// To the kernel, as one that would be dropped.
+    /// To the kernel, counted as a packet that would be dropped.
     WouldDrop,
     /// To the AF_XDP socket of its queue; to the kernel while there is none.
     HandOver,
@@ -126,7 +126,7 @@ pub struct RuleCount {
     pub limited: u64,
     /// Bytes of those.
     pub limited_bytes: u64,
-    /// Packets that should have gone to a socket and found none: they went to the kernel.
+    /// Packets for a queue without a socket: they went to the kernel.
     pub unsent: u64,
 }
 
@@ -141,7 +141,7 @@ pub struct Passed {
     pub kernels: u64,
     /// They came after their queue's deadline.
     pub stale: u64,
-    /// No packets that passed, but those that were to be shown and found no room.
+    /// Not passed packets, but samples that found no room.
     pub unsampled: u64,
 }
 
@@ -156,7 +156,7 @@ pub struct Divert {
     _held: Held,
 }
 
-/// Maps that are written once and only have to live.
+/// Maps that are written once and must stay open.
 struct Held {
     _rules: Array<MapData, [u64; RULE_WORDS]>,
     _table4: Array<MapData, [u8; BUCKET_BYTES]>,
@@ -272,7 +272,7 @@ impl Divert {
         self.program.attach(interface, mode)
     }
 
-    /// Takes the place of another one that is attached, between two packets. Packets that the other one has begun
+    /// Replaces another attached one, between two packets. Packets that the other one has begun
     /// are still counted there.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ impl Divert {
         self.put_off(queue, ticks.max(1))
     }
 
-    /// Gives a queue back to the kernel.
+    /// Returns a queue to the kernel.
     ///
     /// # Errors
     /// [`BpfError::Map`]: there is no such slot.
@@ -309,7 +309,7 @@ impl Divert {
         cost
     }
 
-    /// Runs the program so often over such a packet; the CPU time of a run, as the kernel measures it.
+    /// Runs the program this many times over such a packet; the CPU time of a run, measured by the kernel.
     ///
     /// # Errors
     /// [`BpfError::ProgramRun`].
@@ -369,7 +369,7 @@ impl Divert {
             .collect()
     }
 
-    /// What went to the kernel besides.
+    /// Counts of the packets that went to the kernel.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -379,7 +379,7 @@ impl Divert {
         Ok(Passed { unmatched, excluded, kernels, stale, unsampled })
     }
 
-    /// The packets that were shown since this was called last.
+    /// The samples since the last call.
     pub fn drops_shown(&mut self, each: impl FnMut(DropShown<'_>)) {
         samples::read(&mut self.samples, each);
     }

@@ -10,7 +10,7 @@ use crate::{
     program::{Program, object},
 };
 
-/// Drops UDP packets from one IPv4 address to one port, as bare as a program can: what others are measured against.
+/// Drops UDP packets from one IPv4 address to one port with the least code: the baseline for others.
 pub struct DropFlood {
     _program: Program,
     counts: PerCpuArray<MapData, u64>,
@@ -40,7 +40,7 @@ impl DropFlood {
         self.count(0)
     }
 
-    /// Packets from other addresses to the same port, which it let pass.
+    /// Packets from other addresses to the same port, which passed.
     ///
     /// # Errors
     /// [`BpfError::Map`].

@@ -23,13 +23,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DropOptions {
     /// Only drops in these network namespaces, by their cookies (`NetNs::cookie`); 0 ends the list, and none is all
-    /// of them. Whoever names one keeps it from going as long as it is watched.
+    /// of them. The caller keeps each namespace alive while it is watched.
     pub namespaces: [u64; Drops::MOST_NAMESPACES],
-    /// Only what came in or was to go out by this interface; 0: by any.
+    /// Only packets received or sent by this interface; 0: by any.
     pub interface: u32,
     /// Only UDP.
     pub only_udp: bool,
-    /// A reason that is not counted; 0: all are.
+    /// A reason that is not counted; 0: none.
     pub ignored_reason: u32,
     /// Copy each dropped packet's headers, for [`Drops::headers`].
     pub headers: bool,
@@ -80,7 +80,7 @@ pub struct Drops {
     ebpf: Ebpf,
     by_place: PerCpuHashMap<MapData, [u64; KEY_WORDS], [u64; COUNT_WORDS]>,
     cpus: PerCpuArray<MapData, [u64; CPU_WORDS]>,
-    /// What the kernel says of the program at `kfree_skb`.
+    /// The kernel's information about the program at `kfree_skb`.
     program: PathBuf,
     headers: RingBuf<MapData>,
     sees_xdp: bool,
@@ -136,7 +136,7 @@ pub struct DropSample {
 pub struct DropCounts {
     /// By reason and place.
     pub places: Vec<DropCount>,
-    /// Events that were looked at and counted.
+    /// Events that were counted.
     pub events: u64,
     /// Events that were lost: more than 1024 places, headers that found no room, or a drop in an interrupt in the
     /// middle of another.
@@ -178,7 +178,7 @@ const XDP_POINTS: [&str; 5] =
     ["xdp_exception", "xdp_redirect_err", "xdp_redirect_map_err", "xdp_devmap_xmit", "xdp_bulk_tx"];
 
 impl Drops {
-    /// The most namespaces that are told apart.
+    /// The most namespaces that can be distinguished.
     pub const MOST_NAMESPACES: usize = 4;
 
     /// Counts from now on.
@@ -235,12 +235,12 @@ impl Drops {
         })
     }
 
-    /// Counts nothing until [`Self::resume`]; what was counted stays. A benchmark compares with and without.
+    /// Stops counting until [`Self::resume`]; counts stay. A benchmark compares with and without.
     pub fn pause(&mut self) {
         self.links.clear();
     }
 
-    /// Counts the kernel's dropped buffers again, at the price of no new look at its types; XDP's events stay uncounted.
+    /// Counts the kernel's dropped buffers again, without reading its types anew; XDP's events stay uncounted.
     ///
     /// # Errors
     /// [`BpfError::Trace`].
@@ -250,7 +250,7 @@ impl Drops {
         Ok(())
     }
 
-    /// Whether this kernel tells what fails in XDP.
+    /// Whether this kernel reports XDP's failures.
     pub fn sees_xdp(&self) -> bool {
         self.sees_xdp
     }
@@ -263,7 +263,7 @@ impl Drops {
         let unread = || BpfError::map("read what was dropped");
         let mut places: BTreeMap<[u64; KEY_WORDS], DropCount> = BTreeMap::new();
         let mut counts = DropCounts::default();
-        // The places come after the CPUs' own counts, so that what is sampled has been counted.
+        // The places follow the CPUs' own counts, so that every sample has been counted.
         let (mut seen, mut timed, mut cost_ns) = (0, 0, 0);
         for trace_points in 0..2 {
             for cpu in self.cpus.get(&trace_points, 0).map_err(unread())?.iter() {
@@ -273,7 +273,7 @@ impl Drops {
                 cost_ns += cpu[3];
                 counts.events += cpu[4];
                 for slot in cpu[CPU_FIELDS..].chunks_exact(SLOT_WORDS).filter(|slot| slot[2] > 0) {
-                    // Above the namespace stands whether the place drops UDP only.
+                    // The bit above the namespace: the place drops UDP only.
                     let key = [slot[0], slot[1] & 0xffff_ffff_ffff];
                     places.entry(key).or_insert_with(|| DropCount::nothing(key)).add(slot[2], slot[3]);
                 }
@@ -293,15 +293,15 @@ impl Drops {
         Ok(counts)
     }
 
-    /// Drops in an interrupt that came while the program looked at another on the same CPU: the kernel lets none in
-    /// and counts them (since Linux 5.12).
+    /// Drops in an interrupt while the program handled another on the same CPU: the kernel does not run it again
+    /// but counts them (since Linux 5.12).
     fn missed(&self) -> u64 {
         let told = fs::read_to_string(&self.program).unwrap_or_default();
         let count = told.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// The headers of packets dropped since the last call, when they were asked for; at most `most` of them.
+    /// The headers of packets dropped since the last call, if requested; at most `most` of them.
     pub fn headers(&mut self, most: usize, mut each: impl FnMut(DropHeaders<'_>)) {
         for _ in 0..most {
             let Some(record) = self.headers.next() else { return };
@@ -428,7 +428,7 @@ fn refused(source: Cause) -> BpfError {
 
 fn unsupported(source: Cause) -> BpfError {
     BpfError::Unsupported {
-        feature: "naming why packets are dropped".into(),
+        feature: "naming the reasons of drops".into(),
         on: "here (since Linux 5.17, with BTF)".into(),
         source,
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a program: what was tried, on what, and why it failed.
+//! Errors: what was tried, on what, and why it failed.
 
 use std::{error::Error, io};
 
@@ -7,14 +7,14 @@ use thiserror::Error;
 
 use crate::mode::Mode;
 
-/// A cause that this crate does not look into: the loader's or the kernel's.
+/// An opaque cause: the loader's or the kernel's.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// A program could not be loaded, attached, run or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BpfError {
-    /// The kernel refuses for want of a right over the whole machine; root of a user namespace has none.
+    /// A capability over the whole machine is missing; root of a user namespace does not have it.
     #[error("cannot {action}: it needs {capability} over the whole machine")]
     MissingCapability {
         /// What was tried.
@@ -24,7 +24,7 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
-    /// The interface carries somebody else's XDP program, which is left alone.
+    /// The interface has another XDP program, which stays.
     #[error("cannot attach to {interface}: the XDP program '{program}' (id {id}) is already there")]
     InUse {
         /// The interface.
@@ -36,7 +36,7 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
-    /// The driver, or this kernel, has no such thing.
+    /// The driver or this kernel does not support it.
     #[error("{feature} is not supported {on}")]
     Unsupported {
         /// What is not supported.
@@ -46,7 +46,7 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
-    /// The kernel did not take a program.
+    /// The kernel refused a program.
     #[error("cannot load the BPF program '{program}'")]
     Load {
         /// The program.
@@ -72,7 +72,7 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
-    /// A program does not look at a socket's packets.
+    /// A program could not be attached to a socket.
     #[error("cannot attach the BPF program '{program}' to a socket")]
     Filter {
         /// The program.
@@ -80,7 +80,7 @@ pub enum BpfError {
         /// The kernel's reason.
         source: Cause,
     },
-    /// A program did not get the place of another one.
+    /// A program could not replace another one.
     #[error("cannot replace the attached BPF program by '{program}'")]
     Replace {
         /// The program.

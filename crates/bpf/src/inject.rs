@@ -1,4 +1,4 @@
-//! Giving packets back to the kernel.
+//! Re-injecting packets into the kernel.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use crate::{
     program::{Program, ProgramRun, object},
 };
 
-/// Hands frames to the kernel as if they had just arrived on an interface (`BPF_PROG_RUN` with live frames, since
-/// Linux 5.18). XDP programs attached there natively do not see them; generic ones would, again and again.
+/// Passes frames to the kernel as if they had just arrived on an interface (`BPF_PROG_RUN` with live frames, since
+/// Linux 5.18). XDP programs attached there natively do not see them; generic ones would, repeatedly.
 ///
-/// The kernel takes nothing for granted: it computes checksums, gives time stamps and reads VLAN tags as for any
+/// The kernel assumes nothing: it verifies checksums, adds timestamps and reads VLAN tags as for any
 /// received frame.
 pub struct Inject {
     program: Program,
@@ -33,7 +33,7 @@ const SLOT_BYTES: usize = 2048;
 const HEAD_BYTES: usize = 8;
 
 impl Inject {
-    /// Frames that are given back in one call, at most.
+    /// The most frames of one call.
     pub const SLOTS: usize = 256;
     /// The longest frame without FCS.
     pub const LONGEST: usize = SLOT_BYTES - HEAD_BYTES;
@@ -62,7 +62,7 @@ impl Inject {
         Self::SLOTS - self.filled
     }
 
-    /// Puts a frame into the next slot; says whether there was one, and whether the frame fits it.
+    /// Puts a frame into the next slot; false when no slot is free or the frame does not fit.
     #[inline]
     pub fn push(&mut self, frame: &[u8]) -> bool {
         if self.filled == Self::SLOTS || !(Self::SHORTEST..=Self::LONGEST).contains(&frame.len()) {
@@ -75,9 +75,9 @@ impl Inject {
         true
     }
 
-    /// Gives back the frames that wait, in their order, and says how many the kernel took. All of them, unless a signal
-    /// came or there were too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)); the others
-    /// wait on.
+    /// Re-injects the waiting frames in their order, and returns how many the kernel took: all, unless a signal
+    /// arrived or there were too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)); the others
+    /// keep waiting.
     ///
     /// # Errors
     /// [`BpfError::Unsupported`] before Linux 5.18, [`BpfError::ProgramRun`]: the interface is down or gone. Then none waits.
@@ -88,7 +88,7 @@ impl Inject {
         while self.taken < self.filled {
             let frames = (self.filled - self.taken) as u32;
             let told = self.cursor.set(0, self.taken as u32, 0);
-            told.map_err(BpfError::map("tell which frames are given back"))?;
+            told.map_err(BpfError::map("write which frames to re-inject"))?;
             let run = ProgramRun {
                 input: &BASE,
                 interface: self.interface,
@@ -97,7 +97,7 @@ impl Inject {
             };
             let outcome = self.program.run(&run, None);
             let next = self.cursor.get(&0, 0);
-            self.taken = next.map_err(BpfError::map("read which frames were given back"))? as usize;
+            self.taken = next.map_err(BpfError::map("read which frames were re-injected"))? as usize;
             match outcome {
                 Ok(_) => {}
                 Err(error) if ended_early(&error) => break,

@@ -2,24 +2,24 @@
 
 use crate::error::{BpfError, EINTR, EINVAL, ENOSPC};
 
-/// How far apart runs of live frames should begin, in nanoseconds.
+/// The shortest time between the starts of two runs of live frames, in nanoseconds.
 ///
 /// Each run has a pool of pages with a number of its own, of which there are 65,533 for all pools of the machine
-/// (`MEM_ID_MAX`, net/core/xdp.c). A pool with frames still under way keeps its number for a second: at this distance
-/// one caller leaves two thirds of them to others.
+/// (`MEM_ID_MAX`, net/core/xdp.c). A pool with frames in flight keeps its number for a second: at this distance
+/// one caller leaves two thirds of the numbers to others.
 pub const LIVE_RUN_GAP_NS: u64 = 50_000;
 
-/// Whether a run only came to its end too early: a signal came, or the machine had no number for the run's pages.
-/// What was not made or given back then can be later.
+/// Whether a run merely ended early: a signal arrived, or the machine had no number for the run's pages.
+/// The remaining frames can be made or re-injected later.
 pub(crate) fn ended_early(error: &BpfError) -> bool {
     matches!(error.os_error(), Some(EINTR | ENOSPC))
 }
 
-/// What a kernel without live frames says, in words; frames that it cannot take were not given to it.
+/// The error of a kernel without live frames; callers pass only frames that a kernel can take.
 pub(crate) fn in_words(error: BpfError) -> BpfError {
     match error.os_error() {
         Some(EINVAL) => BpfError::Unsupported {
-            feature: "giving packets back as XDP live frames".into(),
+            feature: "re-injecting packets as XDP live frames".into(),
             on: "here (since Linux 5.18)".into(),
             source: error.into(),
         },
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_live_frames_is_told_as_such() {
-        let words = "giving packets back as XDP live frames is not supported here (since Linux 5.18)";
+        let words = "re-injecting packets as XDP live frames is not supported here (since Linux 5.18)";
         assert_eq!(in_words(failed(EINVAL)).to_string(), words);
         assert_eq!(in_words(failed(EPERM)).to_string(), "cannot run the BPF program 'inject'");
     }

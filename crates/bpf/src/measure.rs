@@ -19,12 +19,12 @@ use crate::{
     returns::ReturnMap,
 };
 
-/// What is measured, and what then.
+/// What is measured, and what happens to the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureOptions {
-    /// What becomes of probe packets.
+    /// What happens to probe packets.
     pub verdict: ProbeAction,
-    /// Receive queues that are told apart.
+    /// Number of receive queues to distinguish.
     pub queues: u32,
     /// Packets of stream `streams` and above are foreign, and belong to the kernel.
     pub streams: u32,
@@ -36,11 +36,11 @@ pub struct MeasureOptions {
     pub probe_time: ProbeTime,
     /// Whether probes go back to the addresses of [`Measure::take_returns`].
     pub returns: Option<WayBack>,
-    /// Look at the clock once a poll of the device instead of once a packet.
+    /// Read the clock once per poll of the device instead of once per packet.
     pub by_poll: bool,
     /// Nanoseconds that each probe keeps the program busy, at most [`WORK_AT_MOST_NS`](crate::WORK_AT_MOST_NS).
     pub work_ns: u32,
-    /// For tests: packets say themselves when they arrive, in the eight bytes behind the stream tag.
+    /// For tests: packets carry their time of arrival in the eight bytes after the stream tag.
     pub is_scripted: bool,
 }
 
@@ -49,15 +49,15 @@ pub struct MeasureOptions {
 pub enum WayBack {
     /// `XDP_TX`.
     Tx,
-    /// A redirect to the interface they came in at: the way of a veth, which with `XDP_TX` wakes only a peer that has a
-    /// program, and lets the packets lie in the ring of any other.
+    /// A redirect to the interface they came from: for a veth, which with `XDP_TX` wakes only a peer that has a
+    /// program, and leaves the packets in the ring of any other.
     Redirect,
 }
 
-/// How the probe header tells the time.
+/// The format of the time in the probe header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProbeTime {
-    /// Whichever its numbers look like.
+    /// Guessed from the value.
     #[default]
     ByNumbers,
     /// Seconds and microseconds of the wall clock.
@@ -69,7 +69,7 @@ pub enum ProbeTime {
 /// Measures packets with a probe header at the start of the UDP payload, by CPU; all others go to the kernel. Checksums
 /// are not verified. Duplicates are recognised among the last 256 numbers of a sender.
 ///
-/// A CPU tells 64 senders and 256 flows apart, fewer when their places in the tables collide.
+/// A CPU distinguishes 64 senders and 256 flows, fewer when their places in the tables collide.
 pub struct Measure {
     // Before the maps: nothing is counted any more when they go.
     program: Program,
@@ -86,12 +86,12 @@ pub struct Measure {
     cost: Option<MeasuringCost>,
 }
 
-/// What the program takes for a packet, in nanoseconds.
+/// The program's time per packet, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuringCost {
-    /// For one with times of its own.
+    /// For a packet with its own times.
     pub alone_ns: f64,
-    /// For one that left and came together with the one before.
+    /// For a packet that left and arrived together with the previous one.
     pub together_ns: f64,
 }
 
@@ -108,27 +108,27 @@ pub struct Measured {
     pub payload_bytes: u64,
     /// Bytes of frames from Ethernet header to FCS.
     pub frame_bytes: u64,
-    /// When the first and the last packet came, in nanoseconds of the monotonic clock; 0 without packets.
+    /// When the first and the last packet arrived, in nanoseconds of the monotonic clock; 0 without packets.
     pub arrived_ns: [u64; 2],
     /// Packets whose sender or flow found no room.
     pub beyond_tables: u64,
-    /// Packets that came before they were sent.
+    /// Packets that arrived before they were sent.
     pub before_sent: u64,
-    /// Packets that tell no wall clock's time.
+    /// Packets without a wall-clock time.
     pub sent_by_uptime: u64,
     /// Packets that were sent back.
     pub returned: u64,
-    /// Time since the packet before.
+    /// Time since the previous packet.
     pub inter_arrival: MeasuredTimes,
-    /// Time since the packet before of the same flow.
+    /// Time since the previous packet of the same flow.
     pub flow_inter_arrival: MeasuredTimes,
-    /// Difference of the transit times of two packets of a sender one after another.
+    /// Difference of the transit times of two successive packets of a sender.
     pub jitter: MeasuredTimes,
     /// Time from departure to arrival.
     pub latency: MeasuredTimes,
-    /// Senders that were told apart.
+    /// Senders seen.
     pub senders: Vec<MeasuredSender>,
-    /// Flows that were told apart.
+    /// Flows seen.
     pub flows: Vec<MeasuredFlow>,
 }
 
@@ -161,19 +161,19 @@ pub struct MeasuredSender {
     pub send_times: u64,
     /// Sixteen times the jitter of RFC 3550, in nanoseconds; `None` before the first packet with a time.
     pub jitter_scaled_ns: Option<u64>,
-    /// The lowest number since it last started.
+    /// The lowest number since its last start.
     pub first: u32,
     /// Numbers from the lowest to the highest since then.
     pub span: u64,
-    /// Numbers of those that came.
+    /// Numbers of these that arrived.
     pub distinct: u64,
-    /// When the first and the last of them came, in nanoseconds.
+    /// When the first and the last of them arrived, in nanoseconds.
     pub arrived_ns: [u64; 2],
-    /// Times it started again.
+    /// How often it restarted.
     pub restarts: u64,
-    /// Numbers that came before it last started.
+    /// Numbers that arrived before its last restart.
     pub distinct_before: u64,
-    /// Numbers that were missing before it last started.
+    /// Numbers that were missing before its last restart.
     pub lost_before: u64,
     /// Packets after one with a higher number.
     pub reordered: u64,
@@ -181,20 +181,20 @@ pub struct MeasuredSender {
     pub extent_sum: u64,
     /// The largest of their extents.
     pub extent_max: u64,
-    /// Packets whose number had come before.
+    /// Duplicates.
     pub duplicates: u64,
-    /// Packets too far behind to know.
+    /// Packets too far behind to classify.
     pub late: u64,
-    /// Packets too far ahead to be believed.
+    /// Packets implausibly far ahead.
     pub strays: u64,
 }
 
 /// What one CPU measured of one flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasuredFlow {
-    /// Where it is from.
+    /// Its source.
     pub source: SocketAddr,
-    /// Where it goes.
+    /// Its destination.
     pub destination: SocketAddr,
     /// The stream tag of its packets.
     pub stream: u16,
@@ -280,7 +280,7 @@ impl Measure {
         Ok(this)
     }
 
-    /// What a packet costs, tried before the program was attached; `None` where no times are measured.
+    /// The cost of a packet, measured before the program was attached; `None` where no times are measured.
     pub fn cost(&self) -> Option<MeasuringCost> {
         self.cost
     }
@@ -290,7 +290,7 @@ impl Measure {
         self.returns.take()
     }
 
-    /// Tells the program by how much the wall clock is ahead of the monotonic one.
+    /// Sets by how much the wall clock is ahead of the monotonic one.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -306,7 +306,7 @@ impl Measure {
         self.read_bank(self.bank)
     }
 
-    /// The same, and from now on everything is measured anew.
+    /// The same, and starts a new measurement.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -314,7 +314,7 @@ impl Measure {
         let full = self.bank;
         self.bank = 1 - full;
         self.set(wall_ahead_ns, 0)?;
-        // Polls under way still fill the bank they began with; where the kernel does not wait, their packets may be lost.
+        // Running polls still fill their bank; where the kernel does not wait, their packets may be lost.
         cpu::wait_for_readers().ok();
         let measured = self.read_bank(full)?;
         self.clear(full)?;
@@ -333,7 +333,7 @@ impl Measure {
         (0..self.queues).map(read).collect()
     }
 
-    /// Packets, payload bytes, foreign packets and packets sent back of all CPUs so far, at less cost than reading
+    /// Packets, payload bytes, foreign packets and packets sent back of all CPUs so far; cheaper than reading
     /// everything.
     ///
     /// # Errors
@@ -363,7 +363,7 @@ impl Measure {
         self.settings.set(0, [wall_ahead_ns, u64::from(self.bank) | flags], 0).map_err(refused)
     }
 
-    /// Runs the program over a packet again and again; to be called before it is attached.
+    /// Runs the program repeatedly over a packet; call it before attaching.
     fn tried(&mut self, wall_ahead_ns: u64) -> Result<MeasuringCost, BpfError> {
         const PACKETS: u32 = 5000;
         let mut frame = [0; 60];
@@ -505,7 +505,7 @@ impl MeasuredSender {
     /// From `struct sender`; `None` when its place is free.
     fn of(words: &[u64; SENDER_WORDS]) -> Option<Self> {
         let next = words[26] as u32;
-        // Numbers that came in order and were not written down yet.
+        // Numbers that arrived in order and were not stored yet.
         let in_order = u64::from(next.wrapping_sub((words[27] >> 32) as u32));
         let span = words[15] + in_order;
         (words[4] > 0).then(|| Self {
@@ -551,7 +551,7 @@ impl MeasuredFlow {
     }
 }
 
-/// An address as it stands in a header.
+/// An address in header order.
 fn address(words: [u64; 2], is_ipv6: u64) -> IpAddr {
     let [a, b] = words.map(u64::to_ne_bytes);
     if is_ipv6 == 0 {

@@ -5,10 +5,10 @@ use std::fmt;
 /// Where in the kernel an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// In the driver, before there is a socket buffer.
+    /// In the driver, before the kernel makes a socket buffer.
     #[default]
     Native,
-    /// Behind the driver, on every interface, and slower.
+    /// After the driver, on every interface, slower.
     Generic,
 }
 

@@ -1,9 +1,9 @@
-//! Programs that are run by hand, kept where the kernel finds them at once.
+//! Keeps programs for `BPF_PROG_RUN` where the kernel finds them at once.
 //!
 //! The kernel calls XDP programs through one list, the dispatcher (`kernel/bpf/dispatcher.c`). `BPF_PROG_RUN` puts
-//! its program there and takes it out again, and waits for an RCU grace period each time: some 30 ms a call in
-//! which nothing is sent. A program that is attached natively anywhere is in the list already, and a call costs only
-//! its packets (`make bench-xdp` shows both). So it is attached where no packet ever comes.
+//! its program there and removes it again, and waits for an RCU grace period each time: some 30 ms per call in
+//! which nothing is sent. A program that is natively attached anywhere is in the list already, and a call costs only
+//! its packets (`make bench-xdp` shows both). So it is attached where no packet ever arrives.
 
 use std::os::fd::AsFd;
 
@@ -14,14 +14,14 @@ use sys::{
 
 use crate::{mode::Mode, program::Program};
 
-/// A network namespace of the program's own, with a veth pair that is never put up; gone with its descriptor.
+/// A network namespace of the program's own, with a veth pair that stays down; closing the descriptor removes it.
 #[derive(Debug)]
 pub(crate) struct Parking {
     _namespace: NetNs,
 }
 
 impl Parking {
-    /// Parks a program. `None` when that is not possible, for want of CAP_SYS_ADMIN: then every run is slower.
+    /// Parks a program. `None` without CAP_SYS_ADMIN: then every run is slower.
     pub(crate) fn of(program: &mut Program) -> Option<Self> {
         const NAME: &str = "parked";
         let namespace = NetNs::create().ok()?;

@@ -6,8 +6,8 @@ use crate::{
     program::{Program, object},
 };
 
-/// Hands every packet on to the kernel. Attached natively to a veth, it gives that end the receive rings without
-/// which frames that XDP sends to it vanish silently.
+/// Passes every packet to the kernel. Attached natively to a veth, it gives that end receive rings; without them,
+/// frames that XDP sends to it are lost silently.
 #[derive(Debug)]
 pub struct Pass {
     _program: Program,

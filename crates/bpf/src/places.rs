@@ -1,4 +1,4 @@
-//! The places of a map that each CPU has a value in.
+//! Entries of per-CPU maps.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use aya::{
 
 use crate::error::BpfError;
 
-/// What each CPU has in a place of the map of this name.
+/// Each CPU's value of an entry of the map with this name.
 pub(crate) fn values<T: Pod>(
     (name, map): (&str, &PerCpuArray<MapData, T>),
     place: u32,
@@ -17,7 +17,7 @@ pub(crate) fn values<T: Pod>(
     map.get(&place, 0).map_err(BpfError::map(of_place("read", place, name)))
 }
 
-/// Writes the same for all CPUs into these places.
+/// Writes the same value for all CPUs into these entries.
 pub(crate) fn clear<T: Pod + Clone>(
     (name, map): (&str, &mut PerCpuArray<MapData, T>),
     places: Range<u32>,

@@ -34,22 +34,22 @@ pub(crate) struct Program {
     link: Option<Link>,
 }
 
-/// What holds a program to an interface: the loader's, or ours for what the loader did not load.
+/// What attaches a program to an interface: the loader's link, or ours for programs that the loader did not load.
 #[derive(Debug)]
 enum Link {
     Loaders(FdLink),
-    Ours(#[expect(dead_code, reason = "held until it is to go")] OwnedFd),
+    Ours(#[expect(dead_code, reason = "held until the drop")] OwnedFd),
 }
 
 /// One use of `BPF_PROG_RUN`.
 pub(crate) struct ProgramRun<'a> {
     /// The frame that the program finds.
     pub(crate) input: &'a [u8],
-    /// Where the frame is said to have come from.
+    /// The interface and queue that the program sees.
     pub(crate) interface: u32,
-    /// How often.
+    /// Number of runs.
     pub(crate) repeat: u32,
-    /// So many frames at a time that really go where the program says; `None`: they go nowhere.
+    /// Frames per batch that really take the program's verdict; `None`: none does.
     pub(crate) live_batch: Option<u32>,
 }
 
@@ -71,8 +71,8 @@ impl Program {
         Self::load_for(None, name, object, configure)
     }
 
-    /// The same; with an interface's number for a program that asks its driver for the card's stamps, which can be
-    /// attached there alone, natively.
+    /// The same; with an interface's number for a program that reads the card's timestamps, which can be
+    /// attached only there, natively.
     pub(crate) fn load_for<'a>(
         device: Option<u32>,
         name: &'static str,
@@ -90,7 +90,7 @@ impl Program {
         Ok(Self { ebpf, name, bound, link: None })
     }
 
-    /// Attaches the program to an interface that carries none.
+    /// Attaches the program to an interface without one.
     pub(crate) fn attach(&mut self, interface: u32, mode: Mode) -> Result<(), BpfError> {
         let flags = match mode {
             Mode::Native => XdpMode::Driver,
@@ -104,7 +104,7 @@ impl Program {
         let program = xdp(&mut self.ebpf, self.name);
         let link = program.attach_to_if_index(interface, flags).and_then(|id| program.take_link(id));
         let link = link.map_err(|source| refusal(interface, mode, source.into()))?;
-        // Only a link ends with the process. The loader falls back to less on kernels before 5.9.
+        // Only a link ends with the process. On kernels before 5.9 the loader falls back to netlink.
         let link = FdLink::try_from(link).map_err(|source| BpfError::Unsupported {
             feature: "attaching XDP by link".into(),
             on: "here (since Linux 5.9)".into(),
@@ -130,7 +130,7 @@ impl Program {
         })
     }
 
-    /// Takes the place of another program where that is attached, between two packets.
+    /// Replaces another attached program, between two packets.
     pub(crate) fn take_over(&mut self, other: &mut Self) -> Result<(), BpfError> {
         let Some(Link::Loaders(link)) = other.link.take() else { return Ok(()) };
         let program = xdp(&mut self.ebpf, self.name);
@@ -144,7 +144,7 @@ impl Program {
         Ok(())
     }
 
-    /// Puts another program of the same object into the kernel, to be run with [`Program::run_also`].
+    /// Loads another program of the same object, for [`Program::run_also`].
     pub(crate) fn load_also(&mut self, name: &'static str) -> Result<(), BpfError> {
         xdp(&mut self.ebpf, name)
             .load()
@@ -156,12 +156,12 @@ impl Program {
         Ok(self.run_named(self.name, run, output)?.data_size_out as usize)
     }
 
-    /// Runs the program; returns what one run took.
+    /// Runs the program; returns the time of one run.
     pub(crate) fn time(&self, run: &ProgramRun<'_>) -> Result<Duration, BpfError> {
         Ok(self.run_named(self.name, run, None)?.duration)
     }
 
-    /// Runs another program of the object; returns what it returned.
+    /// Runs another program of the object; returns its result.
     pub(crate) fn run_also(&self, name: &'static str, run: &ProgramRun<'_>) -> Result<u32, BpfError> {
         Ok(self.run_named(name, run, None)?.return_value)
     }
@@ -247,7 +247,7 @@ fn refusal(index: u32, mode: Mode, source: Cause) -> BpfError {
     }
 }
 
-/// The XDP program that an interface carries: the kernel's number of it, and its name, empty where it may not be known.
+/// The XDP program of an interface: the kernel's number, and its name, empty where it may not be read.
 pub fn foreign_program(interface: u32) -> Option<(u32, String)> {
     let id = *RouteSocket::open().ok()?.xdp_programs(interface).ok()?.first()?;
     let name = loaded_programs()

@@ -16,7 +16,7 @@ use crate::{
     program::object,
 };
 
-/// What packets of a socket begin with.
+/// The header with which packets of a socket begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketLayer {
     /// The UDP header: UDP sockets.
@@ -32,7 +32,7 @@ pub struct SocketQueuesOptions {
     pub layer: SocketLayer,
     /// Queues of the interface.
     pub queues: u32,
-    /// Look at the clock for each packet, to know when the first and the last came.
+    /// Read the clock for each packet, for the times of the first and the last.
     pub times: bool,
 }
 
@@ -45,13 +45,13 @@ pub struct QueuePackets {
     pub payload_bytes: u64,
     /// Bytes of their frames from Ethernet header to FCS.
     pub frame_bytes: u64,
-    /// When the first and the last came, in monotonic nanoseconds, where times are wanted and one came.
+    /// When the first and the last arrived, in monotonic nanoseconds, if times were requested and one arrived.
     pub arrived_ns: Option<[u64; 2]>,
 }
 
-/// Counts before packets come to sockets' buffers, as long as the sockets live.
+/// Counts packets before they reach sockets' buffers, as long as the sockets are open.
 pub struct SocketQueues {
-    // As long as it lives, more sockets can be given to it.
+    // Kept, so that more sockets can be added.
     program: Ebpf,
     by_queue: PerCpuArray<MapData, [u64; QUEUE_WORDS]>,
     bank: Array<MapData, u32>,
@@ -89,7 +89,7 @@ impl SocketQueues {
         Ok(Self { program, by_queue, bank, filled: 0, queues })
     }
 
-    /// Counts what comes for this socket from now on, until it is closed.
+    /// Counts this socket's packets from now on, until it is closed.
     ///
     /// # Errors
     /// [`BpfError::Filter`].
@@ -108,7 +108,7 @@ impl SocketQueues {
         Ok((queues.remove(0), queues))
     }
 
-    /// The same, and from now on everything is counted anew.
+    /// The same, and restarts all counts.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -116,7 +116,7 @@ impl SocketQueues {
         let next = 1 - self.filled;
         let refused = BpfError::map("choose the bank of a socket's queues");
         self.bank.set(0, next, 0).map_err(refused)?;
-        // Packets under way are still counted where they began to be.
+        // Packets in flight are still counted in the old bank.
         cpu::wait_for_readers().ok();
         let read = self.read()?;
         let places = self.places(self.filled);
@@ -154,7 +154,7 @@ impl QueuePackets {
         Self { packets, payload_bytes, frame_bytes, arrived_ns }
     }
 
-    /// What came since it stood at `before`; when, nobody knows any more.
+    /// The difference from an earlier reading; it has no times.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl QueuePackets {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let arrived_ns = match (self.arrived_ns, other.arrived_ns) {

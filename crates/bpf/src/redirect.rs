@@ -21,24 +21,24 @@ pub struct RedirectOptions {
     pub dst_port: u16,
     /// Of those, only datagrams with a probe header.
     pub only_probes: bool,
-    /// Each packet for a socket carries when it came in place of its destination address ([`Stamp::of`]).
+    /// Each packet for a socket carries its time of arrival in place of its destination address ([`Stamp::of`]).
     pub stamps: Option<Stamping>,
     /// Slots for sockets: one more than the largest queue number.
     pub queues: u32,
 }
 
-/// Who says when a packet came.
+/// The timestamp source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamping {
-    /// A look at the monotonic clock.
+    /// One reading of the monotonic clock per packet.
     Packet,
-    /// One look a poll of the device.
+    /// One reading per poll of the device.
     Poll,
-    /// The card by its own clock: the driver hands its stamps to programs, natively alone.
+    /// The card's clock: the driver passes its timestamps to native programs.
     Card,
 }
 
-/// When a packet came: the lower 48 bits of a clock, in nanoseconds.
+/// When a packet arrived: the lower 48 bits of a clock, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(NonZero<u64>);
 
@@ -58,18 +58,18 @@ impl Default for RedirectOptions {
 
 impl Stamp {
     const BYTES: usize = 6;
-    /// By how much a packet may have come after `now_ns` was read.
+    /// How long after the reading of `now_ns` a packet may have arrived.
     const AHEAD_NS: u64 = 1_000_000_000;
 
-    /// That of a frame, in place of its destination address; `None` where nobody stamped it.
+    /// The stamp of a frame, in place of its destination address; `None` without one.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let &[a, b, c, d, e, f] = frame.first_chunk::<{ Self::BYTES }>()?;
         NonZero::new(u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).map(Self)
     }
 
-    /// When the packet came, in nanoseconds of the monotonic clock; `now_ns` is about then: at most a second before, and
-    /// not 78 hours after. Of a card's clock only differences are right: it may be any number of 78 hours off.
+    /// When the packet arrived, in nanoseconds of the monotonic clock; `now_ns` is close: at most a second before, and
+    /// less than 78 hours after. For a card's clock only differences are right: it may be off by any multiple of 78 hours.
     #[inline]
     pub fn arrival_ns(self, now_ns: u64) -> u64 {
         const MASK: u64 = (1 << (8 * Stamp::BYTES)) - 1;

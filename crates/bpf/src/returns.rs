@@ -6,7 +6,7 @@ use aya::maps::{HashMap, MapData};
 
 use crate::error::BpfError;
 
-/// Senders who agreed that their probes come back; while the program runs, it looks here for every probe.
+/// Senders that agreed to receive their probes back; the running program looks here for every probe.
 pub struct ReturnMap {
     map: HashMap<MapData, [u64; 3], u32>,
 }
@@ -16,26 +16,26 @@ impl ReturnMap {
         Self { map }
     }
 
-    /// Lets this sender's probes go back.
+    /// Allows returning this sender's probes.
     ///
     /// # Errors
-    /// [`BpfError::Map`] when 256 others are there.
+    /// [`BpfError::Map`] when the map holds 256 others.
     pub fn allow(&mut self, sender: IpAddr) -> Result<(), BpfError> {
-        let refused = BpfError::map(format!("let probes go back to {sender}"));
+        let refused = BpfError::map(format!("allow returning probes to {sender}"));
         self.map.insert(key(sender), 1, 0).map_err(refused)
     }
 
-    /// Lets them no more.
+    /// Revokes it.
     ///
     /// # Errors
     /// [`BpfError::Map`] when it was not allowed before.
     pub fn forget(&mut self, sender: IpAddr) -> Result<(), BpfError> {
-        let refused = BpfError::map(format!("let probes no longer go back to {sender}"));
+        let refused = BpfError::map(format!("stop returning probes to {sender}"));
         self.map.remove(&key(sender)).map_err(refused)
     }
 }
 
-/// `struct returns_key` of `measure.bpf.c`: the address as it stands in a header, and its version.
+/// `struct returns_key` of `measure.bpf.c`: the address in header order, and its version.
 fn key(address: IpAddr) -> [u64; 3] {
     match address {
         IpAddr::V4(address) => [u32::from_ne_bytes(address.octets()).into(), 0, 0],

@@ -19,7 +19,7 @@ pub struct SendPlan {
     pub base: Vec<u8>,
     /// Whether the packets are IPv6.
     pub ipv6: bool,
-    /// Where the UDP payload starts; before it stand the UDP header and the IP header without options.
+    /// Offset of the UDP payload; the UDP header and an IP header without options precede it.
     pub payload_at: usize,
     /// Source address, destination address, source port, destination port, bytes of payload.
     pub fields: [FieldDraw; 5],
@@ -59,17 +59,17 @@ pub enum FieldDraw {
 /// How frames leave the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendPath {
-    /// `XDP_TX`: back out of the interface they are said to have come from.
+    /// `XDP_TX`: out of the interface that they seem to have come from.
     #[default]
     Tx,
     /// A redirect map with the interface in it.
     Map,
-    /// They are dropped: what making them costs.
+    /// Dropped: shows the cost of making them.
     Dropped,
 }
 
 /// Makes packets in the kernel and sends them out of one interface (`BPF_PROG_RUN` with live frames, since Linux
-/// 5.18). One thread a sender. Frames that the driver does not take are lost without a word here.
+/// 5.18). One thread per sender. Frames that the driver refuses are lost without an error here.
 pub struct Sender {
     program: Program,
     state: Array<MapData, [u64; STATE_WORDS]>,
@@ -136,9 +136,9 @@ impl Sender {
         })
     }
 
-    /// Makes and sends `packets` packets from number `sequence` on, `batch_size` (1..=256) at a time; `raw_time` are
-    /// the eight time bytes of the probe header as one number. Returns how many were made: fewer when a
-    /// signal came, or when there were too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)).
+    /// Makes and sends `packets` packets from number `sequence` on, `batch_size` (1..=256) at a time; `raw_time` has
+    /// the eight time bytes of the probe header as one number. Returns the number made: fewer when a
+    /// signal arrived, or after too many runs in the last second ([`LIVE_RUN_GAP_NS`](crate::LIVE_RUN_GAP_NS)).
     ///
     /// Each call makes pages of its own first: thousands of packets a call are fastest.
     /// The interface is looked for in the calling thread's network namespace.
@@ -152,7 +152,7 @@ impl Sender {
         batch_size: u32,
         raw_time: u64,
     ) -> Result<u32, BpfError> {
-        // In the program, numbers and what follows from them do not start again.
+        // In the program, numbers and the values that follow from them do not restart.
         let until_the_last = (u32::MAX - sequence).saturating_add(1);
         let made = self.send_in_order(sequence, packets.min(until_the_last), batch_size, raw_time)?;
         if made < until_the_last || made == packets {
@@ -212,7 +212,7 @@ impl Sender {
     fn write_state(&mut self, sequence: u32, raw_time: u64) -> Result<(), BpfError> {
         let time = raw_time.swap_bytes();
         let sum: u64 = (0..64).step_by(16).map(|shift| time >> shift & 0xffff).sum();
-        // The program asks for 1 more: so it never comes to a checksum of 0, which would mean that there is none.
+        // The program adds 1, so that a checksum is never 0, which would mean "no checksum".
         let udp_sum = sum as u32 + u32::from(in_memory(self.udp_sum)) + 1;
         let [src_addr, dst_addr, src_port, dst_port, payload_len] =
             self.draws.each_ref().map(|draw| draw.at(sequence));
@@ -223,7 +223,7 @@ impl Sender {
             pair(src_port, dst_port),
             pair(payload_len, 0),
         ];
-        self.state.set(0, state, 0).map_err(BpfError::map("tell the sender what to send"))
+        self.state.set(0, state, 0).map_err(BpfError::map("write the sender's plan"))
     }
 
     fn made_since(&self, sequence: u32) -> Result<u32, BpfError> {
@@ -256,7 +256,7 @@ struct DrawWords {
 }
 
 impl SendPlan {
-    /// The program of `send.bpf.c` that does the least to make these packets.
+    /// The cheapest program of `send.bpf.c` that makes these packets.
     fn program(&self) -> &'static str {
         let [.., payload_len] = &self.fields;
         let has_list = self.fields.iter().any(|field| matches!(field, FieldDraw::List(_)));
@@ -270,7 +270,7 @@ impl SendPlan {
         }
     }
 
-    /// What the program knows of each field; lists are put one behind the other into `listed`.
+    /// The program's description of each field; lists are appended to `listed`.
     fn draws(&self, listed: &mut Vec<u128>) -> [DrawWords; 5] {
         let mut is_address = [true, true, false, false, false].into_iter();
         self.fields.each_ref().map(|field| {
@@ -293,7 +293,7 @@ impl SendPlan {
 }
 
 impl FieldDraw {
-    /// IPv6 addresses are told as distances from the first; a list is put behind what is listed already.
+    /// IPv6 addresses are distances from the first; a list is appended to the values listed already.
     fn words(&self, is_long: bool, listed: &mut Vec<u128>) -> DrawWords {
         let split = |first: u128| if is_long { (first, 0) } else { (0, first as u32) };
         match self {
@@ -331,7 +331,7 @@ impl DrawWords {
     }
 }
 
-/// Two numbers as they stand in memory, one behind the other.
+/// Two numbers in memory order, one after the other.
 fn pair(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }

@@ -13,7 +13,7 @@ use crate::{
     program::object,
 };
 
-/// Counts until dropped; what it attached goes away with it, or with the process.
+/// Counts until dropped; its programs are detached then, or when the process ends.
 pub struct SoftirqWatch {
     // Before the map: nothing is counted any more when it goes.
     _programs: Ebpf,
@@ -27,7 +27,7 @@ pub struct NapiCounts {
     pub polls: u64,
     /// Packets that the polls took.
     pub packets: u64,
-    /// Polls that used their whole budget up.
+    /// Polls that used up their budget.
     pub full: u64,
     /// Polls that found nothing.
     pub empty: u64,
@@ -60,7 +60,7 @@ impl SoftirqWatch {
         Ok(Self { _programs: programs, by_cpu })
     }
 
-    /// What each CPU did so far, by its number.
+    /// The counts of each CPU so far, by its number.
     ///
     /// # Errors
     /// [`BpfError::Map`].

@@ -1,4 +1,4 @@
-//! Counting the packets of some streams at an interface's driver, beside whatever else goes by there.
+//! Counts the packets of some streams at an interface's driver, among other traffic.
 
 use std::{fmt, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     program::object,
 };
 
-/// Which way packets go that are counted.
+/// The direction of counted packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Out: behind the protocols, before the queueing discipline.
@@ -23,7 +23,7 @@ pub enum Way {
     In,
 }
 
-/// Counts probe packets of streams at a tc hook (TCX) and lets all pass. The kernel takes the program away when this value or
+/// Counts probe packets of streams at a tc hook (TCX) and passes all packets. The kernel removes the program when this value or
 /// the process ends.
 pub struct Witness {
     // Before the maps: nothing is counted any more when they go.
@@ -35,7 +35,7 @@ pub struct Witness {
 /// What was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Witnessed {
-    /// Packets of the streams, segments of joined ones among them.
+    /// Packets of the streams, including each segment of joined ones.
     pub packets: u64,
     /// Packets to the port that could not be read.
     pub unread: u64,
@@ -48,7 +48,7 @@ const EMPTY: &str = "nothing";
 const RUNS: u32 = 10_000;
 
 impl Witness {
-    /// Counts from now on what goes by the interface of this number in the calling thread's network namespace.
+    /// Counts from now on at the interface of this number in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`BpfError`]: missing capabilities, or a kernel before 6.6.
@@ -82,8 +82,8 @@ impl Witness {
         }))
     }
 
-    /// The CPU time that the program takes for `frame`, which is counted as often as it was tried: of a measurement, less what it
-    /// takes with an empty program.
+    /// The program's CPU time for `frame`, which each run counts: the time of a measurement, minus that
+    /// of an empty program.
     ///
     /// # Errors
     /// [`BpfError::ProgramRun`].
@@ -107,7 +107,7 @@ impl Witness {
         self.time(EMPTY, frame, runs)
     }
 
-    /// What the kernel takes in a measurement to run any program.
+    /// The kernel's own time in such a measurement.
     ///
     /// # Errors
     /// [`BpfError::ProgramRun`].

@@ -1,10 +1,10 @@
-//! The right to make labs.
+//! Permission to make labs.
 
 use lab::Access;
 
 use crate::failure::{Failure, Status};
 
-/// Labs need rights over namespaces, or the right to make some.
+/// Labs need privileges over network namespaces, or permission to create user namespaces.
 pub(crate) fn gain_access() -> Result<Access, Failure> {
     lab::gain_access().map_err(|error| {
         Failure::of(Status::Missing, &error)

@@ -1,4 +1,4 @@
-//! The command line as typed, one file a command. What it means is decided in each command's plan.
+//! The command line as typed, one file per command. Each command's plan interprets it.
 
 use clap::{Parser, Subcommand};
 
@@ -37,7 +37,7 @@ pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
     QueueList, SteerArg,
 };
-pub(crate) use engines::{frame_senders, packet_senders, returning_senders, sends_packets};
+pub(crate) use engines::{frame_senders, listed, packet_senders, returning_senders, sends_packets};
 pub(crate) use exact::ExactArgs;
 #[cfg(feature = "fleet")]
 pub(crate) use fleet::{
@@ -66,17 +66,16 @@ pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, RingArgs, SettingArgs, So
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 pub(crate) use view::ViewArgs;
 
-/// Finds out how many packets per second this machine can really send and receive, and where every other
-/// packet went.
+/// Measures how many packets per second this machine can send and receive, and where every other packet went.
 #[derive(Debug, Parser)]
 #[command(
     name = "linerate",
     version,
     args_override_self = true,
     max_term_width = 100,
-    after_help = "Exit status: 0 done; 1 ran, but a goal was missed (rate not held, ledger not closed, receiver lost, \
-                  --max-loss exceeded); 2 wrong usage; 3 a capability or kernel feature is missing; 4 the \
-                  environment refused (address in use, interface missing, no consent, disk); 5 a bug in linerate."
+    after_help = "Exit status: 0 success; 1 completed, but missed a goal (rate not held, ledger not closed, receiver lost, \
+                  --max-loss exceeded); 2 usage error; 3 missing capability or kernel feature; 4 the \
+                  environment refused (address in use, interface missing, no consent, disk); 5 bug in linerate."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -85,27 +84,27 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure every sending path against every receiving path, in a private lab or towards a receiver
+    /// Measure every sending path against every receiving path, in a private lab or to another host
     Bench(Box<BenchArgs>),
-    /// Find the settings with which a path is fastest, and prove them
+    /// Find the fastest settings for a path, and verify them
     Tune(Box<TuneArgs>),
-    /// Send to receivers that agreed
+    /// Send to receivers that consent
     Send(Box<SendArgs>),
-    /// Receive, count, and answer senders that ask
+    /// Receive and count packets, and answer senders' requests
     Recv(Box<RecvArgs>),
-    /// Take part in a fleet: send and receive when a coordinator asks, within its owner's limits
+    /// Join a fleet: send and receive at a coordinator's request, within the owner's limits
     #[cfg(feature = "fleet")]
     Agent(Box<AgentArgs>),
-    /// Measure with many machines at once, over NATS
+    /// Measure with many machines at once, coordinated over NATS
     #[cfg(feature = "fleet")]
     Fleet(FleetArgs),
-    /// Take chosen packets out of the kernel's way, filter them, and give the valid ones back
+    /// Take chosen packets off the kernel's receive path, filter them, and re-inject the valid ones
     Divert(Box<DivertArgs>),
-    /// Try which paths work here, and say what each missing one needs
+    /// Test which paths are available, and show what each missing one needs
     Probe(ProbeArgs),
-    /// A card's receive path on one page, and where flows go in it
+    /// Show, explain and change a card's receive path: queues, flows, settings
     Nic(Box<NicArgs>),
-    /// Use the laboratories by themselves: a virtual machine with real network drivers
+    /// Run a command in a lab of its own: a virtual machine with real network drivers
     Lab(LabArgs),
     /// Watch where packets are lost on this machine, without sending any
     Ledger(LedgerArgs),
@@ -113,7 +112,7 @@ pub(crate) enum Command {
     Model(Box<ModelArgs>),
     /// Show a saved run as text, JSON, CSV, Markdown or one HTML page
     Report(ReportArgs),
-    /// Play a recorded run through the live views
+    /// Replay a recorded run in the live views
     Replay(ReplayArgs),
     /// Compare runs statistically; the exit status is a regression gate
     Compare(CompareArgs),
@@ -137,7 +136,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The words of a command, as a shell splits them.
+    /// A command's arguments, split as a shell does.
     fn words(command: &str) -> Vec<std::ffi::OsString> {
         let script = format!("set -- {command}\nprintf '%s\\0' \"$@\"");
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -152,7 +151,7 @@ mod tests {
         for shown in testing::shown_commands() {
             let command = shown.command.split(" > ").next().unwrap_or_default();
             let mut command = words(command);
-            // Words inside a virtual machine are a command of their own.
+            // What follows `--` may be a linerate command, too: `lab vm` runs it in the guest.
             while command.first().is_some_and(|word| word == "linerate") {
                 let inner = command.iter().position(|word| word == "--");
                 let rest = inner.map(|at| command[at + 1..].to_vec());

@@ -1,4 +1,4 @@
-//! One file a command: plan, preflight, run, conclude.
+//! One file per command: plan, preflight, run, report.
 
 mod bench;
 mod compare;

@@ -1,4 +1,4 @@
-//! What went wrong, for a person and for a script: error, hint, exit status.
+//! Failures for a person and for a script: error, hint, exit status.
 
 use std::{error::Error, fmt, io, path::Path};
 
@@ -7,29 +7,28 @@ use trial::{FramePathError, HostTrialError};
 
 pub(crate) use bench::in_words;
 
-/// Exit statuses; the same for all commands.
+/// Exit statuses, the same for all commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Ran, but a goal was missed.
+    /// Completed, but missed a goal.
     GoalMissed = 1,
-    /// Wrong usage.
+    /// Usage error.
     Usage = 2,
-    /// A capability or a kernel feature is missing.
+    /// Missing capability or kernel feature.
     Missing = 3,
-    /// The environment refused.
+    /// Refused by the environment.
     Refused = 4,
-    /// A bug in linerate.
+    /// Bug in linerate.
     Internal = 5,
 }
 
-/// A command that could not do what it was asked.
+/// Why a command failed: one or more problems.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
     problems: Vec<Problem>,
 }
 
-/// One of the things that are wrong.
 #[derive(Debug)]
 struct Problem {
     error: String,
@@ -37,18 +36,18 @@ struct Problem {
 }
 
 impl Failure {
-    /// One problem in words.
+    /// One problem, as text.
     pub(crate) fn new(status: Status, error: impl fmt::Display) -> Self {
         Self { status, problems: vec![Problem { error: error.to_string(), hint: None }] }
     }
 
-    /// One problem from an error and its causes; a missing privilege decides over `status`.
+    /// One problem from an error and its causes; a missing privilege overrides `status`.
     pub(crate) fn of(status: Status, error: &(dyn Error + 'static)) -> Self {
         let status = if lacks_privilege(error) { Status::Missing } else { status };
         Self::new(status, in_words(error))
     }
 
-    /// With a hint what to do.
+    /// Adds a hint on what to do.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(problem) = self.problems.last_mut() {
@@ -57,19 +56,19 @@ impl Failure {
         self
     }
 
-    /// The same failure with another exit status: what was measured before it counts for something.
+    /// The same failure with another exit status, for a run that measured something before it failed.
     #[must_use]
     pub(crate) fn with_status(self, status: Status) -> Self {
         Self { status, ..self }
     }
 
-    /// What is wrong, in one line.
+    /// All problems on one line.
     pub(crate) fn words(&self) -> String {
         let all: Vec<&str> = self.problems.iter().map(|problem| problem.error.as_str()).collect();
         all.join("; ")
     }
 
-    /// All problems of several failures; the first decides the status. `None` of none.
+    /// All problems of several failures; the first one sets the status. `None` if there are none.
     pub(crate) fn all(failures: Vec<Self>) -> Option<Self> {
         failures.into_iter().reduce(|mut first, next| {
             first.problems.extend(next.problems);
@@ -93,7 +92,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why CPUs cannot be looked at, and what would let them be.
+/// Why CPUs cannot be profiled, and what would permit it.
 pub(crate) fn unprofiled(error: &trial::ProfileError) -> Failure {
     let failure = Failure::of(Status::Missing, error);
     match os_error(error) {
@@ -105,29 +104,30 @@ pub(crate) fn unprofiled(error: &trial::ProfileError) -> Failure {
     }
 }
 
-/// Why a trial towards another host failed, and what helps.
+/// Why a trial towards another host failed, and what to do.
 pub(crate) fn unsent(error: &HostTrialError) -> Failure {
     let failure = Failure::of(Status::Refused, error);
     match error {
-        HostTrialError::Session(SessionError::Unreachable { .. }) => failure
-            .hint("start linerate recv there; --no-handshake sends without asking where that is allowed"),
+        HostTrialError::Session(SessionError::Unreachable { .. }) => {
+            failure.hint("start linerate recv there, or use --no-handshake where that is allowed")
+        }
         HostTrialError::Session(SessionError::NotAReceiver { .. }) => {
             failure.hint("give the port that linerate recv listens on: ADDRESS:PORT")
         }
         HostTrialError::Session(SessionError::Refused { .. } | SessionError::NoReflector { .. })
             if error.to_string().contains("sends no packets back") =>
         {
-            failure.hint("linerate recv --reflect does; without --reflect here, nothing has to come back")
+            failure.hint("start it with linerate recv --reflect, or send without --reflect")
         }
         HostTrialError::Session(SessionError::OtherKey { .. }) => {
-            failure.hint("the file of --key must be the same on both hosts")
+            failure.hint("use the same --key file on both hosts")
         }
         HostTrialError::OtherWayBack { .. } => {
-            failure.hint("leave out --bind, or bind to the address that routes to the receiver use")
+            failure.hint("omit --bind, or give it the source address of the route to the receiver")
         }
         HostTrialError::Path(error) => without_way(failure, error),
         HostTrialError::Session(SessionError::Gone { .. }) => {
-            failure.hint("what was measured until then is shown above")
+            failure.hint("results up to that point are shown above")
         }
         _ => match os_error(error) {
             Some(libc::ENODEV) => failure.hint("ip link lists the interfaces of this host"),
@@ -137,40 +137,40 @@ pub(crate) fn unsent(error: &HostTrialError) -> Failure {
                 failure.hint("the frame is larger than the path's MTU: try a smaller --frame-size")
             }
             Some(libc::EIO | libc::EINVAL) => {
-                failure.hint("without --gso every kernel and interface can send")
+                failure.hint("omit --gso: not every kernel and interface supports it")
             }
             _ => failure,
         },
     }
 }
 
-/// The secret in a file, where one is named.
+/// The secret in the file of `--key`.
 pub(crate) fn read_key(path: Option<&Path>, problems: &mut Vec<Failure>) -> Option<Key> {
     let read = Key::read(path?);
     let failed = |error: KeyError| {
         let failure = Failure::of(Status::Refused, &error);
         match error {
             KeyError::NotSecret { path } => failure.hint(format!("chmod 600 {}", path.display())),
-            KeyError::Length { .. } => failure.hint("head -c 32 /dev/urandom | base64 makes one"),
+            KeyError::Length { .. } => failure.hint("create one with: head -c 32 /dev/urandom | base64"),
             KeyError::Unreadable { .. } => failure,
         }
     };
     read.map_err(|error| problems.push(failed(error))).ok()
 }
 
-/// What helps when whole frames find no way to a receiver.
+/// What to do when whole frames have no path to a receiver.
 fn without_way(failure: Failure, error: &FramePathError) -> Failure {
     match error {
-        FramePathError::NoRoute { target, .. } => failure.hint(format!("ip route get {target} shows why")),
+        FramePathError::NoRoute { target, .. } => failure.hint(format!("see ip route get {target}")),
         FramePathError::Local { .. } | FramePathError::NotEthernet { .. } => {
-            failure.hint("--engine udp sends through sockets, which need no frames")
+            failure.hint("use --engine udp, which sends through sockets")
         }
         FramePathError::NoNeighbour { next_hop, interface } => failure.hint(format!(
-            "ip neigh show {next_hop} dev {interface}; is it up, and on the same network? --dst-mac gives the address by hand"
+            "is it up, and on the same network? see ip neigh show {next_hop} dev {interface}, or set --dst-mac"
         )),
-        FramePathError::NoSource { .. } => failure.hint("--bind gives the source address"),
+        FramePathError::NoSource { .. } => failure.hint("set the source address with --bind"),
         FramePathError::TooLarge { .. } => {
-            failure.hint("a smaller --frame-size; --engine udp sends fragments")
+            failure.hint("try a smaller --frame-size, or --engine udp, which sends fragments")
         }
         FramePathError::Netlink(_) if matches!(os_error(error), Some(libc::EPERM)) => {
             failure.hint("run as root, or with CAP_NET_ADMIN and CAP_NET_RAW; --engine udp needs neither")
@@ -178,7 +178,7 @@ fn without_way(failure: Failure, error: &FramePathError) -> Failure {
         FramePathError::Netlink(_) if matches!(os_error(error), Some(libc::ENODEV)) => {
             failure.hint("ip link lists the interfaces of this host")
         }
-        FramePathError::SeveralPaths { .. } => failure.hint("send to each in a run of its own"),
+        FramePathError::SeveralPaths { .. } => failure.hint("send to each target in a separate run"),
         _ => failure,
     }
 }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn several_problems_are_told_at_once() {
+    fn several_problems_are_reported_at_once() {
         let failures = vec![Failure::new(Status::Usage, "one").hint("a"), Failure::new(Status::Usage, "two")];
         assert_eq!(Failure::all(failures).unwrap().to_string(), "error: one\nhint:  a\nerror: two");
         assert!(Failure::all(Vec::new()).is_none());

@@ -1,4 +1,4 @@
-//! The live views of a running command: the terminal's screen, the web page and the metrics, as far as they were asked for.
+//! Live views of a running command: the terminal's screen, the web page and the metrics.
 
 use std::{
     io::{self, IsTerminal},
@@ -18,17 +18,17 @@ use crate::{
 /// Time between two snapshots.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The views that are on. Dropped, the terminal is as it was.
+/// The active views. Drop restores the terminal.
 pub(crate) struct Views {
     hub: Arc<Hub>,
-    // Dropped in this order: browsers get the last snapshot while the terminal is given back.
+    // Dropped in this order: browsers get the last snapshot while the terminal is restored.
     screen: Option<Screen>,
     servers: Vec<Web>,
     published: Option<Instant>,
 }
 
 impl Views {
-    /// Turns on what was asked for; a screen where standard error is a terminal that can have one, unless `form` is a
+    /// Starts the requested views; a screen only if standard error is a terminal that supports one and `form` is not a
     /// stream on the same terminal.
     pub(crate) fn open(args: &ViewArgs, form: Form) -> Result<Self, Failure> {
         let hub = Hub::new();
@@ -50,7 +50,7 @@ impl Views {
         let fits = io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
             && !(form == Form::JsonStream && io::stdout().is_terminal());
-        // Where there is no terminal to take, lines do.
+        // Without a terminal to draw on, lines are printed.
         let screen = (fits && !args.plain).then(|| Screen::open(&hub).ok()).flatten();
         Ok(Self { hub, screen, servers, published: None })
     }
@@ -60,17 +60,17 @@ impl Views {
         Self { hub: Hub::new(), screen: None, servers: Vec::new(), published: None }
     }
 
-    /// Whether the terminal is a screen, so that lines are not seen before its end.
+    /// Whether the terminal is in screen mode, which hides printed lines until it ends.
     pub(crate) fn has_screen(&self) -> bool {
         self.screen.is_some()
     }
 
-    /// Whether somebody looks and the last snapshot is old enough.
+    /// Whether a view is on and the last snapshot is old enough.
     pub(crate) fn is_due(&self) -> bool {
         self.is_watched() && self.published.is_none_or(|at| at.elapsed() >= STEP)
     }
 
-    /// Whether there is a view at all.
+    /// Whether any view is on.
     pub(crate) fn is_watched(&self) -> bool {
         self.screen.is_some() || !self.servers.is_empty()
     }
@@ -84,7 +84,7 @@ impl Views {
     }
 }
 
-/// The views of a run, and its story.
+/// The views of a run, with its story.
 pub(crate) struct Live {
     pub(crate) views: Views,
     pub(crate) story: Story,
@@ -92,7 +92,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Of a run that begins.
+    /// Starts the story of a run.
     pub(crate) fn open(args: &ViewArgs, form: Form, start: &Start) -> Result<Self, Failure> {
         let mut live =
             Self { views: Views::open(args, form)?, story: Story::new(start, 0.0), began: Instant::now() };
@@ -105,7 +105,7 @@ impl Live {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Shows the story as it is, whenever the last time was.
+    /// Shows the story now, whenever it was last shown.
     pub(crate) fn show(&mut self) {
         if self.views.is_watched() {
             let snapshot = self.story.snapshot(self.now_s());
@@ -113,14 +113,14 @@ impl Live {
         }
     }
 
-    /// Shows the story when it is time to.
+    /// Shows the story if the interval is over.
     pub(crate) fn show_when_due(&mut self) {
         if self.views.is_due() {
             self.show();
         }
     }
 
-    /// Shows the story at a moment of its own time.
+    /// Shows the story at a given moment of its own time.
     pub(crate) fn play(&mut self, at_s: f64, at_once: bool) {
         if self.views.is_due() || (at_once && self.views.is_watched()) {
             let snapshot = self.story.snapshot(at_s);
@@ -144,7 +144,7 @@ impl Live {
         self.show();
     }
 
-    /// The last words, and the end of the views.
+    /// Shows the conclusion, and ends the views.
     pub(crate) fn end(mut self) {
         self.story.ends(String::new());
         self.show();

@@ -1,4 +1,4 @@
-//! The `linerate` command: reads arguments, runs, prints, exits. Alone in doing any of these.
+//! The `linerate` command. The only file that reads the process's arguments and sets its exit status.
 
 mod access;
 mod args;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == sys::pci::GUARD) {
         return guard();
     }
-    // This program, also where its file has been replaced meanwhile.
+    // This program, even if its file has been replaced since.
     sys::pci::set_guard_program("/proc/self/exe");
     let outcome = std::panic::catch_unwind(|| {
         let asked = scenario::parse(std::env::args_os().collect())?;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             eprintln!("{failure}");
             ExitCode::from(failure.status as u8)
         }
-        // The panic itself has been printed where it happened.
+        // The panic hook has already printed the message.
         Err(_) => {
             eprintln!("error: this is a bug in linerate; please report it with the lines above");
             ExitCode::from(Status::Internal as u8)
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The process that returns a card to its kernel driver when the owner has ended.
+/// The process that returns a card to its kernel driver after its owner has ended.
 fn guard() -> ExitCode {
     match sys::pci::run_guard() {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Where results go: standard output in the asked form, and a file in the state directory.
+//! Output: standard output in the chosen form, and a file in the state directory.
 
 use std::{
     env,
@@ -31,7 +31,8 @@ pub(crate) struct Save {
     file: Output,
 }
 
-/// A file that a user names for output: known to be writable before anything is done, complete or as it was afterwards.
+/// An output file that the user named: checked to be writable before the command runs, and then either written completely
+/// or left as it was.
 pub(crate) struct Output {
     path: PathBuf,
     option: &'static str,
@@ -39,17 +40,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes sure that it can be written; `option` is what the user gives it by.
+    /// Checks that the file can be written; `option` is the option that named it.
     pub(crate) fn prepare(path: &Path, option: &'static str) -> Result<Self, Failure> {
         match Destination::check(path) {
             Ok(destination) => Ok(Self { path: path.into(), option, destination }),
             Err(source) => {
-                Err(unwritable(path, &source).hint(format!("give another file with {option} FILE")))
+                Err(unwritable(path, &source).hint(format!("choose another file with {option} FILE")))
             }
         }
     }
 
-    /// Begins to write it.
+    /// Begins writing it.
     pub(crate) fn begin(self) -> Result<OutputFile, Failure> {
         self.destination.begin().map_err(|source| unwritable(&self.path, &source))
     }
@@ -62,17 +63,16 @@ impl Output {
             file.finish().map(drop)
         });
         written.map_err(|source| {
-            unwritable(&path, &source).hint(format!("give another file with {option} FILE"))
+            unwritable(&path, &source).hint(format!("choose another file with {option} FILE"))
         })
     }
 }
 
-/// A file that cannot be written, and why.
 pub(crate) fn unwritable(path: &Path, source: &io::Error) -> Failure {
     Failure::new(Status::Refused, format!("cannot write {}: {source}", path.display()))
 }
 
-/// What a run has measured so far, as a stream of events; synchronised with the disk after each trial.
+/// What a run has measured so far, as a stream of events; flushed to disk after each trial.
 pub(crate) struct Journal {
     file: fs::File,
     path: PathBuf,
@@ -86,11 +86,11 @@ impl Journal {
         let synced = written.and_then(|()| self.file.write_all(&lines)).and_then(|()| self.file.sync_data());
         synced.map_err(|error| {
             Failure::new(Status::Refused, format!("cannot write {}: {error}", self.path.display()))
-                .hint("the run goes on, and cannot be resumed if it is killed")
+                .hint("the run continues, but cannot be resumed if it is killed")
         })
     }
 
-    /// Makes room for what can still be saved.
+    /// Frees disk space for what can still be saved.
     pub(crate) fn give_up(self) {
         fs::remove_file(self.path).ok();
     }
@@ -117,7 +117,7 @@ impl OutputArgs {
 }
 
 impl Save {
-    /// Makes sure that the run can be saved; `None` when it shall not be.
+    /// Checks that the run can be saved; `None` with `--no-save`.
     pub(crate) fn prepare(args: &OutputArgs, command: &str) -> Result<Option<Self>, Failure> {
         if args.no_save {
             return Ok(None);
@@ -129,19 +129,19 @@ impl Save {
         if args.save.is_none() {
             let folder = path.parent().unwrap_or(Path::new("."));
             fs::create_dir_all(folder).map_err(|source| {
-                unwritable(&path, &source).hint("give another file with --save FILE, or --no-save")
+                unwritable(&path, &source).hint("choose another file with --save FILE, or --no-save")
             })?;
             remove_empty_journals(folder);
         }
         let destination = Destination::check(&path).map_err(|source| {
-            unwritable(&path, &source).hint("give another file with --save FILE, or --no-save")
+            unwritable(&path, &source).hint("choose another file with --save FILE, or --no-save")
         })?;
         Ok(Some(Self { file: Output { path, option: "--save", destination } }))
     }
 
-    /// A journal of the run beside the file it will be saved to, `FILE.partial`, beginning with what an earlier run
-    /// measured. It goes when the run is saved; a killed process leaves it, and `bench --resume` goes on from it. None
-    /// beside a device or a pipe.
+    /// A journal of the run beside the file it will be saved to, `FILE.partial`, starting with what an earlier run
+    /// measured. It is removed when the run is saved; a killed process leaves it for `bench --resume`. `None` beside a
+    /// device or a pipe.
     pub(crate) fn journal(&self, start: &Start, earlier: Option<&Run>) -> Result<Option<Journal>, Failure> {
         if !self.file.destination.is_file() {
             return Ok(None);
@@ -153,7 +153,7 @@ impl Save {
                 Status::Refused,
                 format!("cannot write {}: another run is writing it", path.display()),
             )
-            .hint("give another file with --save FILE"));
+            .hint("choose another file with --save FILE"));
         }
         let mut begin = Vec::new();
         let written = report::write_event(report::Event::start(start), &mut begin);
@@ -166,7 +166,7 @@ impl Save {
             },
         );
         let file = written.and(lines).and_then(|()| {
-            // In its place at once: it may be the one that is gone on with, and a kill must not cost what that holds.
+            // Moved into place at once: it may replace the file being resumed, whose trials a kill must not lose.
             let mut file = OutputFile::create(&path)?;
             file.write_all(&begin)?;
             file.finish()
@@ -181,7 +181,7 @@ impl Save {
         name.into()
     }
 
-    /// Writes the run and puts it in place.
+    /// Writes the run and moves it into place.
     pub(crate) fn finish(self, run: &Run) -> Result<PathBuf, Failure> {
         let (path, partial) = (self.file.path.clone(), self.partial());
         let is_file = self.file.destination.is_file();
@@ -191,9 +191,8 @@ impl Save {
             file.write_all(&text)?;
             file.finish().map(drop)
         });
-        written.map_err(|source| {
-            unwritable(&path, &source).hint("the results were printed; save them from there")
-        })?;
+        written
+            .map_err(|source| unwritable(&path, &source).hint("copy the results from the output above"))?;
         if is_file && fs::symlink_metadata(&partial).is_ok_and(|found| found.is_file()) {
             fs::remove_file(partial).ok();
         }
@@ -201,7 +200,7 @@ impl Save {
     }
 }
 
-/// Removes journals without a trial, from which no run can go on, that no process has locked.
+/// Removes journals that hold no trial and that no process has locked: no run can resume from them.
 fn remove_empty_journals(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -218,7 +217,7 @@ fn remove_empty_journals(folder: &Path) {
     }
 }
 
-/// Where runs are saved.
+/// The folder of saved runs.
 pub(crate) fn runs_folder() -> PathBuf {
     state_folder().join("runs")
 }
@@ -235,12 +234,12 @@ fn timestamp() -> String {
     now.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// Prints a line of words.
+/// Prints a line of text.
 pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     printed(writeln!(io::stdout(), "{line}"))
 }
 
-/// Prints a finished run in the asked form, text in this style. In a stream, everything but the end has been printed already.
+/// Prints a finished run in the chosen form, text in this style. A stream has only its end left to print.
 pub(crate) fn print_run(run: &Run, form: Form, style: Style) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = match form {
@@ -300,7 +299,7 @@ pub(crate) fn print_interval(interval: &Interval) -> Result<(), Failure> {
     printed(report::write_interval_line(interval, &mut out).and_then(|()| out.flush()))
 }
 
-/// A closed pipe is a clean exit: whoever read has seen enough.
+/// A closed pipe is a clean exit: the reader has seen enough.
 pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -312,14 +311,14 @@ pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// As standard output is: on a terminal a text is to fit it, and its last lines are seen.
+/// Standard output's text style: on a terminal the text fits its width, and the last lines stay in view.
 pub(crate) fn style() -> Style {
     let is_terminal = io::stdout().is_terminal();
     let lines = if is_terminal { terminal_lines() } else { None };
     Style { width: width(), lines, verdict_last: is_terminal, ..Style::default() }
 }
 
-/// Columns of the terminal; 100 where there is none.
+/// Columns of the terminal; 100 without one.
 pub(crate) fn width() -> usize {
     let width = if io::stdout().is_terminal() { terminal_width() } else { None };
     width.unwrap_or(100)

@@ -1,4 +1,4 @@
-//! From the packet and load options to frames, sizes and rates: every problem at once.
+//! From the packet and load options to frames, sizes and rates. Reports all problems at once.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// What stands for packets whose problems are still to be told.
+    /// A placeholder until the problems of the packets are reported.
     pub(crate) fn none() -> Self {
         Self {
             frames: FrameSpec::default(),
@@ -37,7 +37,7 @@ impl Packets {
 }
 
 impl PacketArgs {
-    /// Puts sizes and clock into `frames` (whose addresses tell the IP version) and works out the rate.
+    /// Puts sizes and clock into `frames` (whose addresses determine the IP version) and computes the rate.
     pub(crate) fn plan(
         &self,
         rate: Rate,
@@ -74,7 +74,7 @@ impl PacketArgs {
     }
 }
 
-/// Frames from one address to another, everything else as by default.
+/// Frames from one address to another, with defaults for everything else.
 pub(crate) fn frames_between(src: IpAddr, dst: IpAddr) -> FrameSpec {
     FrameSpec { src_addr: Values::Fixed(src), dst_addr: Values::Fixed(dst), ..FrameSpec::default() }
 }

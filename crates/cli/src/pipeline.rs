@@ -1,6 +1,5 @@
-//! The way of every command that ends in a record: the plan is printed (`--dry-run`), the file to save to is checked
-//! before anything else happens, the stream of events begins, the command runs, and the record is saved and printed
-//! whatever ended it.
+//! The sequence of every command that makes a record: print the plan (`--dry-run`) and exit, or check the file to save to,
+//! start the stream of events, run the command, then save and print the record, also after a failure.
 
 use std::io::{self, Write};
 
@@ -27,20 +26,20 @@ pub(crate) struct Pipeline {
 /// How a command prints its record as text.
 pub(crate) type WriteText<'e> = dyn Fn(&Run, &mut dyn Write) -> io::Result<()> + 'e;
 
-/// What is particular about the end of a run.
+/// What is special about the end of a run.
 #[derive(Default)]
 pub(crate) struct Ending<'e> {
-    /// What ended it early; what was measured before is saved and printed all the same.
+    /// The failure that ended it early; what was measured before is still saved and printed.
     pub(crate) failure: Option<Failure>,
     /// The largest share of packets that a trial may lose.
     pub(crate) max_loss: Option<f64>,
-    /// Text of its own instead of the run's.
+    /// Text to print instead of the run's.
     pub(crate) text: Option<&'e WriteText<'e>>,
 }
 
 impl Pipeline {
-    /// Prints the plan and returns `None` when no more is wanted; else makes sure that the run can be saved, by default
-    /// under `name`.
+    /// Prints the plan and returns `None` for `--dry-run`; otherwise checks that the run can be saved, by default under
+    /// `name`.
     pub(crate) fn open(to: &OutputArgs, name: &str, plan: &impl Serialize) -> Result<Option<Self>, Failure> {
         if to.dry_run {
             return output::print_plan(plan).map(|_| None);
@@ -48,7 +47,7 @@ impl Pipeline {
         Self::of(to, name).map(Some)
     }
 
-    /// The same where there is no plan to print, or it has been printed.
+    /// The same without a plan to print.
     pub(crate) fn of(to: &OutputArgs, name: &str) -> Result<Self, Failure> {
         Ok(Self {
             form: to.form(),
@@ -62,7 +61,7 @@ impl Pipeline {
         self.form
     }
 
-    /// Begins the stream of events.
+    /// Starts the stream of events.
     pub(crate) fn begin(&self, start: &Start) -> Result<(), Failure> {
         self.event(Event::start(start))
     }
@@ -73,14 +72,14 @@ impl Pipeline {
         Ok(Progress::new(self.form, journal, self.live(start)?))
     }
 
-    /// Refuses live views where a command is over at once.
+    /// Refuses live views for a command that ends at once.
     pub(crate) fn refuse_views(to: &OutputArgs) -> Result<(), Failure> {
         if to.view.web.is_none() && to.view.prometheus.is_none() {
             return Ok(());
         }
         Err(Failure::new(
             Status::Usage,
-            "a model is computed at once: --web and --prometheus have nothing to show",
+            "--web and --prometheus cannot show a model, which is computed at once",
         )
         .hint("linerate replay shows a recorded run"))
     }
@@ -104,7 +103,7 @@ impl Pipeline {
         self.event(Event::Trial(trial))
     }
 
-    /// Adds the trials of a run that ended before its first event could be printed.
+    /// Adds the trials of a run that failed before its first event was printed.
     pub(crate) fn trials(&self, run: &Run) -> Result<(), Failure> {
         if self.form != Form::JsonStream {
             return Ok(());
@@ -119,7 +118,7 @@ impl Pipeline {
 
     /// Saves and prints the run; returns whether its goals were met.
     pub(crate) fn conclude(self, run: &Run, ending: Ending<'_>) -> Result<bool, Failure> {
-        // Before printing, which ends the process where the reader has closed the pipe.
+        // Saved before printing, which ends the process if the reader has closed the pipe.
         let saved = self.save.map(|save| save.finish(run)).transpose();
         let printed = match ending.text.filter(|_| self.form == Form::Text) {
             Some(write) => output::printed(write(run, &mut io::stdout().lock())),

@@ -1,4 +1,4 @@
-//! What is seen of a run of trials: the live views, else one line on a terminal, else a line a trial.
+//! Progress of a run of trials: the live views, else one line on a terminal, else a line per trial.
 
 use std::io::{self, IsTerminal};
 
@@ -17,12 +17,12 @@ use crate::{
 
 const BAR_WIDTH: usize = 24;
 
-/// Shows a run while it goes, and passes events on to a stream.
+/// Shows the progress of a run, and passes events on to a stream.
 pub(crate) struct Progress {
     live: Live,
     bar: Option<ProgressBar>,
     form: Form,
-    /// What a killed run leaves behind.
+    /// The journal, which outlives a killed run.
     journal: Option<Journal>,
     failure: Option<Failure>,
 }
@@ -34,7 +34,7 @@ impl Progress {
             && !live.views.has_screen();
         let bar = shown.then(|| {
             let bar = ProgressBar::new(0);
-            // One field, cut to the terminal's width: every further one would be drawn by itself.
+            // One field, cut to the terminal's width: indicatif would draw each further one separately.
             let style = ProgressStyle::with_template("{wide_msg}");
             bar.set_style(style.expect("the template is right"));
             bar
@@ -42,7 +42,7 @@ impl Progress {
         Self { live, bar, form, journal, failure: None }
     }
 
-    /// Ends the display; what could not be printed meanwhile is reported now.
+    /// Ends the display, and reports what could not be printed before.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -51,7 +51,7 @@ impl Progress {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// A trial begins that no ladder knows.
+    /// Begins a trial outside a ladder.
     pub(crate) fn begins(&mut self, ahead: Ahead) {
         self.live.story.trial_begins(ahead, self.live.now_s());
         self.live.show();
@@ -59,27 +59,27 @@ impl Progress {
             Some(_) => self.draw(),
             None if self.live.views.has_screen() => {}
             None => {
-                // Nothing was sent yet.
+                // Nothing has been sent yet.
                 let now = self.live.story.snapshot(self.live.now_s());
                 eprintln!("{}", view::line(&Snapshot { traffic: None, waterfall: None, ..now }));
             }
         }
     }
 
-    /// A look at it.
+    /// Shows a sample of the trial.
     pub(crate) fn looks(&mut self, tick: Tick) {
         self.live.story.looks(seen(tick), self.live.now_s());
         self.live.show_when_due();
         self.draw();
     }
 
-    /// It has ended.
+    /// Ends the trial.
     pub(crate) fn ends(&mut self, trial: &Trial) {
         self.live.story.trial_ends(trial, self.live.now_s());
         self.live.show();
     }
 
-    /// Draws the line of a terminal without a screen.
+    /// Draws the progress line of a terminal without a screen.
     fn draw(&self) {
         let Some(bar) = &self.bar else { return };
         let snapshot = self.live.story.snapshot(self.live.now_s());
@@ -96,7 +96,7 @@ impl Progress {
     }
 }
 
-/// A tick as a view takes it.
+/// A tick as views show it.
 pub(crate) fn seen(tick: Tick) -> Seen {
     Seen {
         done_ratio: tick.done_ratio,
@@ -135,7 +135,7 @@ impl Watcher for Progress {
     }
 
     fn trial_ends(&mut self, trial: &Trial, intervals: &[Interval]) -> bool {
-        // A full disk costs what is on it, not the measurement: the run goes on and is printed.
+        // A full disk costs the journal, not the measurement: the run continues and is printed.
         if let Some(Err(failure)) = self.journal.as_mut().map(|journal| journal.add(trial, intervals)) {
             eprintln!("{failure}");
             self.journal.take().into_iter().for_each(Journal::give_up);

@@ -1,5 +1,5 @@
-//! `linerate probe --quiet`: whether this machine is fit to measure on. What it found is kept and is in each record made
-//! since the machine was started.
+//! `linerate probe --quiet`: whether this machine is quiet enough for measurements. The result is kept, and goes into each
+//! record made until the machine's next boot.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ use crate::{
     output::{printed, state_folder},
 };
 
-/// Numbers of trials for which the smallest visible difference is printed.
+/// Numbers of trials for which the smallest detectable difference is printed.
 const TRIALS: [u32; 4] = [3, 5, 10, 30];
 /// Differences for which the number of trials is printed.
 const DIFFERENCES: [f64; 3] = [0.01, 0.02, 0.05];
 
-/// Looks, prints and keeps what was found.
+/// Measures, prints and keeps the result.
 pub(crate) fn run(time: Duration, json: bool) -> Result<bool, Failure> {
     let refused = |words: String| Failure::new(Status::Refused, words);
     let quiet = bench::look_quiet(time).map_err(|error| refused(in_words(&error)))?;
@@ -31,7 +31,7 @@ pub(crate) fn run(time: Duration, json: bool) -> Result<bool, Failure> {
         quiet,
     };
     if let Err(error) = keep(&reading) {
-        eprintln!("note: not kept for records: {error}");
+        eprintln!("note: cannot keep the result for later records: {error}");
     }
     let mut out = io::stdout().lock();
     printed(if json {
@@ -42,16 +42,16 @@ pub(crate) fn run(time: Duration, json: bool) -> Result<bool, Failure> {
     Ok(reading.quiet.complaints().is_empty())
 }
 
-/// The last reading since the machine was started.
+/// The last reading since the machine's boot.
 pub(crate) fn latest() -> Option<QuietReading> {
     let reading: QuietReading = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
     (reading.boot == boot()).then_some(reading)
 }
 
-/// Says what the last reading found wrong, before a command that compares.
+/// Prints what the last reading found wrong, before a command that compares.
 pub(crate) fn warn() {
     match latest() {
-        None => eprintln!("note: linerate probe --quiet says which differences this machine can show"),
+        None => eprintln!("note: linerate probe --quiet shows which differences this machine can detect"),
         Some(reading) => {
             for complaint in reading.quiet.complaints() {
                 eprintln!("note: not quiet at {}: {complaint}", reading.read_at);
@@ -79,8 +79,8 @@ fn write_text(quiet: &Quiet, out: &mut impl Write) -> io::Result<()> {
     let per_cent = |ratio: f64| format!("{:.2} %", ratio * 100.0);
     let complaints = quiet.complaints();
     match complaints.len() {
-        0 => writeln!(out, "fit to measure on, by a look of {:.1} s", quiet.duration_s)?,
-        _ => writeln!(out, "not fit to measure on, by a look of {:.1} s:", quiet.duration_s)?,
+        0 => writeln!(out, "quiet enough for measurements, over {:.1} s", quiet.duration_s)?,
+        _ => writeln!(out, "not quiet enough for measurements, over {:.1} s:", quiet.duration_s)?,
     }
     for complaint in &complaints {
         writeln!(out, "  {complaint}")?;
@@ -92,7 +92,7 @@ fn write_text(quiet: &Quiet, out: &mut impl Write) -> io::Result<()> {
             "timers late, 50 % and 99 %",
             format!("{:.0} and {:.0} us", quiet.timer_late_p50_ns / 1e3, quiet.timer_late_p99_ns / 1e3),
         ),
-        ("speed, last third over first", format!("{:+.2} %", quiet.speed_drift_ratio * 100.0)),
+        ("speed, last vs first third", format!("{:+.2} %", quiet.speed_drift_ratio * 100.0)),
         ("spread of equal work", per_cent(quiet.loop_spread_ratio)),
     ] {
         writeln!(out, "  {name:<30} {value}")?;
@@ -102,7 +102,7 @@ fn write_text(quiet: &Quiet, out: &mut impl Write) -> io::Result<()> {
         .filter_map(|trials| Some(format!("{} with {trials}", per_cent(quiet.shows_ratio(*trials)?))));
     writeln!(
         out,
-        "smallest difference that trials on each side show: {}",
+        "smallest detectable difference, by trials per side: {}",
         shows.collect::<Vec<_>>().join(", ")
     )?;
     let needed = DIFFERENCES.iter().map(|ratio| {
@@ -110,9 +110,6 @@ fn write_text(quiet: &Quiet, out: &mut impl Write) -> io::Result<()> {
             quiet.trials_for(*ratio).map_or_else(|| "more than 1000".into(), |trials| trials.to_string());
         format!("{:.0} %: {trials}", ratio * 100.0)
     });
-    writeln!(out, "trials on each side for a difference of {}", needed.collect::<Vec<_>>().join(", "))?;
-    writeln!(
-        out,
-        "(95 % confidence, four attempts of five; a network adds its own spread, so this is the least)"
-    )
+    writeln!(out, "trials per side to detect a difference of {}", needed.collect::<Vec<_>>().join(", "))?;
+    writeln!(out, "(95 % confidence, 80 % power; a lower bound, because a network adds its own spread)")
 }

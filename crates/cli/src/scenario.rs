@@ -1,4 +1,4 @@
-//! The command line, with a scenario's options put before its own.
+//! The command line, with a scenario's options inserted before its own.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     usage,
 };
 
-/// What scenarios can run: a table's name, and the words that start it.
+/// What scenarios can run: a table's name, and the subcommands that start it.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("bench", &["bench"]),
     ("ndr", &["bench", "ndr"]),
@@ -20,7 +20,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("single-rx-queue", &["bench", "single-rx-queue"]),
 ];
 
-/// What the command line asks for.
+/// What the command line runs.
 pub(crate) enum Invocation {
     /// One command.
     Command(Box<Cli>),
@@ -35,7 +35,7 @@ pub(crate) struct Steps {
     pub(crate) commands: Vec<Cli>,
 }
 
-/// Parses the command line. Help and the version are printed here and end the process.
+/// Parses the command line. Prints help and the version, and then exits.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     let is_bench = arguments.get(1).is_some_and(|word| word == "bench");
     if let Some(name) = is_bench.then(|| scenario_of(&arguments[2..])).flatten() {
@@ -52,8 +52,8 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Invocation, Failure> {
     }
 }
 
-/// The scenario among the words behind `bench`. What needs no scenario, or no step of one could read, is for the
-/// command line's own parser.
+/// The scenario among the arguments after `bench`. `None` if there is none, or an option is of no step's program: the
+/// command line's own parser then reports it.
 fn scenario_of(words: &[OsString]) -> Option<String> {
     let cli = Cli::command();
     let programs: Vec<&clap::Command> = PROGRAMS.iter().map(|(_, words)| subcommand(&cli, words)).collect();
@@ -68,7 +68,7 @@ fn scenario_of(words: &[OsString]) -> Option<String> {
     is_scenario.then(|| name.to_owned())
 }
 
-/// The same command line with the scenario's program and options instead of its name; one for each step.
+/// The same command line with the scenario's program and options instead of its name, one for each step.
 fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) -> Result<Invocation, Failure> {
     if let Some(at) = arguments.iter().rposition(|word| word == name) {
         arguments.remove(at);
@@ -95,23 +95,23 @@ fn with_options(scenario: Scenario, mut arguments: Vec<OsString>, name: &str) ->
     Ok(Invocation::Steps(Box::new(Steps { name: name.into(), scenario, commands })))
 }
 
-/// What a person gave beside the scenario's name: an option with its value, or a word that is none.
+/// An argument besides the scenario's name: an option with its value, or another word.
 pub(crate) struct Own {
-    /// The option's long name; empty of anything else.
+    /// The option's long name; empty for other words.
     name: String,
     value: Option<String>,
-    /// The option that it sweeps.
+    /// The option that `--sweep` sweeps.
     swept: Option<String>,
     words: Vec<OsString>,
 }
 
 impl Own {
-    /// The option's long name; empty of anything else.
+    /// The option's long name; empty for other words.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its value, where it takes one.
+    /// Its value, if it takes one.
     pub(crate) fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }
@@ -121,12 +121,12 @@ impl Own {
         self.words
     }
 
-    /// Whether it takes the place of a scenario's option.
+    /// Whether it overrides a scenario's option.
     fn decides(&self, option: &str) -> bool {
         self.name == option || self.swept.as_deref() == Some(option)
     }
 
-    /// Whether a program has it; nobody's option is every program's to refuse.
+    /// Whether a program has this option. An unknown option counts as every program's, so that its parser refuses it.
     fn is_of(&self, program: &clap::Command) -> bool {
         self.name.is_empty()
             || long_option(program, &self.name).is_some()
@@ -138,12 +138,12 @@ fn long_option<'c>(program: &'c clap::Command, name: &str) -> Option<&'c clap::A
     program.get_arguments().find(|argument| argument.get_long() == Some(name))
 }
 
-/// The options among a command's words.
+/// The options among a command's arguments.
 pub(crate) fn options_of(command: &str, words: Vec<OsString>) -> Vec<Own> {
     own_options(words, &[subcommand(&Cli::command(), &[command])])
 }
 
-/// Words as options with their values, by what any of the programs says of them.
+/// Arguments as options with their values, as defined by any of the programs.
 fn own_options(words: Vec<OsString>, programs: &[&clap::Command]) -> Vec<Own> {
     let has_value_behind = |name: &str| {
         let option = programs.iter().find_map(|program| long_option(program, name));
@@ -173,7 +173,7 @@ fn own_options(words: Vec<OsString>, programs: &[&clap::Command]) -> Vec<Own> {
     all
 }
 
-/// Parses; a sweep makes other command lines from this one.
+/// Parses one command line; a sweep derives others from it.
 fn parsed(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let mut cli = Cli::try_parse_from(&arguments).map_err(|error| usage::failure(&error))?;
     if let Command::Bench(bench) = &mut cli.command {
@@ -198,7 +198,7 @@ fn subcommand<'c>(cli: &'c clap::Command, words: &[&str]) -> &'c clap::Command {
         .fold(cli, |command, word| command.find_subcommand(word).expect("a program is one of the commands"))
 }
 
-/// The scenario of a name that ships, or of a file.
+/// The scenario of this name, built in or from a file.
 fn find(name: &str) -> Result<Scenario, Failure> {
     if let Some(found) = shipped().iter().find(|shipped| shipped.name == name) {
         return read_shipped(found);
@@ -208,17 +208,17 @@ fn find(name: &str) -> Result<Scenario, Failure> {
     if is_word && !file.exists() {
         let names = || shipped().iter().map(|shipped| shipped.name);
         let meant = nearest(name, names()).map_or_else(String::new, |name| format!("did you mean {name}? "));
-        return Err(Failure::new(Status::Usage, format!("there is no scenario '{name}'"))
-            .hint(format!("{meant}linerate bench list describes those that ship")));
+        return Err(Failure::new(Status::Usage, format!("unknown scenario '{name}'"))
+            .hint(format!("{meant}linerate bench list describes the built-in scenarios")));
     }
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::new(Status::Refused, format!("cannot read {name}: {error}"))
-            .hint("a scenario is a TOML file; linerate bench list describes those that ship")
+            .hint("a scenario is a TOML file; linerate bench list describes the built-in scenarios")
     })?;
     read(&text, name)
 }
 
-/// A scenario that ships, read.
+/// A built-in scenario, parsed.
 pub(crate) fn read_shipped(shipped: &Shipped) -> Result<Scenario, Failure> {
     read(shipped.text, shipped.name)
 }
@@ -226,7 +226,7 @@ pub(crate) fn read_shipped(shipped: &Shipped) -> Result<Scenario, Failure> {
 fn read(text: &str, name: &str) -> Result<Scenario, Failure> {
     Scenario::read(text, &programs()).map_err(|error| {
         Failure::new(Status::Usage, format!("{name}: {}", in_words(&error)))
-            .hint("it begins with: scenario = 1, then [bench] and options by their long names")
+            .hint("a scenario begins with: scenario = 1, then [bench] and options by their long names")
     })
 }
 
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scenarios_that_ship_can_be_read_and_say_what_they_show() {
+    fn built_in_scenarios_parse_and_describe_themselves() {
         for found in shipped() {
             let scenario = read_shipped(found).unwrap();
             assert!(!scenario.title.is_empty() && !scenario.description.is_empty(), "{}", found.name);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_schema_of_scenarios_is_that_of_the_command_line() {
+    fn the_published_schema_of_scenarios_matches_the_command_line() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema/linerate.scenario.1.schema.json");
         let text = serde_json::to_string_pretty(&bench::scenario_schema(&programs())).unwrap() + "\n";
         if std::env::var_os("LINERATE_BLESS").is_some() {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_accepts_what_ships_and_refuses_what_is_misspelt() {
+    fn the_schema_accepts_built_in_scenarios_and_refuses_misspellings() {
         let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
         compiler.add_resource("scenario.json", bench::scenario_schema(&programs())).unwrap();
         let schema = compiler.compile("scenario.json", &mut schemas).unwrap();

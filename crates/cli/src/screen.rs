@@ -1,4 +1,4 @@
-//! A view that is drawn again each tick: in place on a terminal, one block after another elsewhere.
+//! A view that is redrawn each tick: in place on a terminal, else one block after another.
 
 use std::io::{self, IsTerminal};
 
@@ -15,7 +15,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal's screen; a pipe, a file or a dumb terminal gets blocks of lines.
+    /// Takes over the terminal's screen; a pipe, a file or a dumb terminal gets blocks of lines.
     pub(crate) fn new() -> Result<Self, Failure> {
         let redrawn =
             io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
@@ -26,19 +26,19 @@ impl Screen {
         Ok(Self { term })
     }
 
-    /// Where lines are cut off; nowhere outside a terminal.
+    /// Columns at which lines are cut; `None` outside a terminal.
     pub(crate) fn columns(&self) -> Option<usize> {
         self.term.as_ref().map(|term| usize::from(term.size().1))
     }
 
-    /// Shows `view`: as much of it as fits, top first.
+    /// Shows as much of `view` as fits, top first.
     pub(crate) fn draw(&mut self, view: &str) -> Result<(), Failure> {
         let Some(term) = &self.term else { return print_line(view) };
         let (rows, columns) = term.size();
         let drawn = term.move_cursor_to(0, 0).and_then(|()| {
             for line in view.lines().take(usize::from(rows).saturating_sub(1)) {
                 let line = console::truncate_str(line, columns.into(), "…");
-                // The rest of the line may hold what the last view said.
+                // Clears what the last view left on the rest of the line.
                 term.clear_line()?;
                 term.write_line(&line)?;
             }

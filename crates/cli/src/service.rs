@@ -1,4 +1,4 @@
-//! Reports to the service manager that started this process (`sd_notify(3)`); without one, nothing happens.
+//! Notifications to the service manager that started this process (`sd_notify(3)`); without one, no effect.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use sd_notify::NotifyState;
 
 /// The service manager of the environment.
 pub(crate) struct ServiceManager {
-    /// How often it is to hear that all is well; `None` without a watchdog.
+    /// Interval of watchdog notifications; `None` without a watchdog.
     period: Option<Duration>,
     told: Option<Instant>,
 }
@@ -14,27 +14,27 @@ pub(crate) struct ServiceManager {
 impl ServiceManager {
     /// As `NOTIFY_SOCKET` and `WATCHDOG_USEC` name it.
     pub(crate) fn of_environment() -> Self {
-        // Half of the time after which it acts, as sd_watchdog_enabled(3) recommends.
+        // Half of the watchdog's timeout, as sd_watchdog_enabled(3) recommends.
         Self { period: sd_notify::watchdog_enabled().map(|limit| limit / 2), told: None }
     }
 
-    /// The service does its work, or has read its files again.
+    /// Reports that the service is up, or has reloaded its files.
     pub(crate) fn ready(&self, status: &str) {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The service reads its files again; [`ready`](Self::ready) ends that.
+    /// Reports that the service reloads its files; [`ready`](Self::ready) ends that state.
     pub(crate) fn reloading(&self) {
         let since = NotifyState::monotonic_usec_now();
         tell(&[Some(NotifyState::Reloading), since.ok()].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    /// The service ends.
+    /// Reports that the service is stopping.
     pub(crate) fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// The service is well. Call it as often as you like: it passes that on twice in the watchdog's time.
+    /// Reports that the service is alive. May be called at any rate: it notifies twice per watchdog timeout.
     pub(crate) fn alive(&mut self) {
         let Some(period) = self.period else { return };
         if self.told.is_none_or(|told| told.elapsed() >= period) {

@@ -1,4 +1,4 @@
-//! The opening of a record: what was asked, when, on which machine.
+//! The start of a record: the plan, the time, the machine.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::quiet;
 
-/// Everything a plan says, by name, beside the machine.
+/// The start of a command's record, with every field of its plan by name.
 pub(crate) fn opening(command: &str, origin: Origin, plan: &impl Serialize) -> Start {
     let asked = match serde_json::to_value(plan) {
         Ok(Value::Object(asked)) => asked.into_iter().collect(),

@@ -1,4 +1,4 @@
-//! A wrong command line in linerate's own form: what is wrong, and a hint.
+//! Usage errors in linerate's own form: what is wrong, and a hint.
 
 use clap::{
     Error,
@@ -7,7 +7,7 @@ use clap::{
 
 use crate::failure::{Failure, Status};
 
-/// A refused command line as a failure. Help and the version are printed instead, and end the process.
+/// A refused command line as a failure. Prints help and the version instead, and exits.
 pub(crate) fn failure(error: &Error) -> Failure {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
@@ -17,7 +17,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
     Failure::new(Status::Usage, message).hint(hint)
 }
 
-/// The parser's own sentence, without its usage and advice.
+/// The parser's own sentence, without its usage text and tips.
 fn message(error: &Error) -> String {
     let text = error.render().to_string();
     let sentence = text.split("\n\n").next().unwrap_or_default();
@@ -32,8 +32,8 @@ fn hint(error: &Error, message: &str) -> String {
     let is_number = |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok());
     match (similar, error.get(ContextKind::InvalidArg).and_then(first)) {
         (Some(similar), _) => format!("did you mean '{similar}'?"),
-        (None, Some(word)) if is_number(word) => "no number here can be below zero".into(),
-        _ => "the same command with --help explains each option".into(),
+        (None, Some(word)) if is_number(word) => "numbers cannot be negative".into(),
+        _ => "add --help for a description of each option".into(),
     }
 }
 
@@ -45,7 +45,7 @@ fn first(value: &ContextValue) -> Option<&str> {
     }
 }
 
-/// The word most like the given one in a message that ends with all there are: "unknown X 'Y': expected A, B or C".
+/// The word most like the given one in a message that ends with all allowed words: "unknown X 'Y': expected A, B or C".
 fn expected_word<'m>(message: &'m str, given: &str) -> Option<&'m str> {
     let (_, expected) = message.rsplit_once(": expected ")?;
     let words = expected.split([',', ' ']).filter(|word| !["", "or"].contains(word));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_most_like_the_given_one_is_suggested() {
+    fn the_most_similar_word_is_suggested() {
         let message = "unknown sending engine 'upd': expected udp, uring or xdp";
         assert_eq!(expected_word(message, "upd"), Some("udp"));
         assert_eq!(expected_word(message, "zebra"), None);

@@ -1,4 +1,4 @@
-//! `--work`: what a packet costs the application that a receiver stands for.
+//! `--work`: the time per packet that the simulated application of a receiver takes.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use traffic::RxSpec;
 
 use crate::failure::{Failure, Status};
 
-/// A receiver that stops reads what has arrived first, which must not take minutes.
+/// A stopping receiver first reads what has arrived, which must not take minutes.
 const AT_MOST: Duration = Duration::from_millis(1);
 
-/// Nanoseconds per packet for receivers of these engines.
+/// Nanoseconds per packet for receivers with these engines.
 pub(crate) fn work_ns<'e>(
     asked: Option<Duration>,
     engines: impl IntoIterator<Item = &'e RxSpec>,
 ) -> Result<u32, Failure> {
     let Some(work) = asked else { return Ok(0) };
     if work > AT_MOST {
-        return Err(Failure::new(Status::Usage, "--work is 1ms a packet at most"));
+        return Err(Failure::new(Status::Usage, "--work must be at most 1ms per packet"));
     }
     let ns = work.as_nanos() as u32;
     for engine in engines {
@@ -25,16 +25,16 @@ pub(crate) fn work_ns<'e>(
             let name = engine.name();
             return Err(Failure::new(
                 Status::Usage,
-                format!("--work is for packets, and {name} has streams"),
+                format!("--work works per packet, but {name} receives a stream"),
             ));
         }
         if u64::from(ns) > most {
-            let most = most / 1000;
+            let (most, name) = (most / 1000, engine.name());
             return Err(Failure::new(
                 Status::Usage,
-                format!("a program in the kernel works for {most}us at most"),
+                format!("--work must be at most {most}us for {name}, which runs it in the kernel"),
             )
-            .hint(format!("try --work {most}us, or another engine than {}", engine.name())));
+            .hint(format!("try --work {most}us, or an engine other than {name}")));
         }
     }
     Ok(ns)

@@ -1,12 +1,12 @@
-//! `make bench-divert`: what a diversion costs a core, against the least that could do its job, turn by turn; medians
+//! `make bench-divert`: the cost of a diversion against minimal programs for the same job, in rotation; medians
 //! of rates, and of each round's ratios.
 //!
 //! Packets are XDP live frames of 64 bytes, made on CPU 0. Everything that is measured is on CPU 1: the NAPI thread of
 //! the receiving veth, and in user space the thread of the queue too. A rate is packets per second of CPU time there,
-//! so that a sender that is too slow, and whatever else runs, is charged to nobody.
+//! so that slow senders and other programs do not count.
 //!
 //! `make bench-divert ARGS=user` measures one group of the four: `xdp`, `user`, `back` and `sets` (a million networks,
-//! what they take and cost).
+//! memory and time).
 
 use std::{
     any::Any,
@@ -29,7 +29,7 @@ use aya::{
     programs::{Xdp, xdp::XdpMode as AyaMode},
 };
 use bpf::{Inject, Mode, Pass};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, NetworkSet, Rule, Sets};
+use divert::{BEAT, Diversion, DivertPlan, Fate, FilterAt, NetworkSet, Rule, Sets};
 use lab::{Lab, LabPlan};
 use port::{CountOptions, RxPort, Wait, XdpRx, XdpTx, XdpTxOptions, XskQueueOptions, XskRx, XskRxOptions};
 use sys::{
@@ -46,10 +46,10 @@ const TURN: Duration = Duration::from_millis(150);
 const SENDER: u32 = 0;
 const RECEIVER: u32 = 1;
 const FLOODED: u16 = 9;
-/// Frames of a batch that is given back.
+/// Frames of a re-injected batch.
 const BATCH: usize = 64;
 
-/// Rates of one contender, a turn each.
+/// Rates of one contender, one per turn.
 struct Contender {
     name: &'static str,
     rates: Vec<f64>,
@@ -102,7 +102,7 @@ fn main() -> Outcome<()> {
 /// Networks of the large sets.
 const NETWORKS: u32 = 1_000_000;
 
-/// What a million networks take, here and in the kernel, and what a packet pays for them.
+/// Memory of a million networks, here and in the kernel, and their cost per packet.
 fn sets() -> Outcome<()> {
     let mut random = fastrand::Rng::with_seed(7);
     let v4: String = (0..NETWORKS)
@@ -160,7 +160,7 @@ enum Sources {
     Random,
 }
 
-/// What receives in a turn: set up on a lab, it says how many packets it took, and ends when dropped.
+/// A receiver of one turn: set up on a lab, it counts the packets it took, and ends when dropped.
 type Receive<'r> = &'r dyn Fn(&Lab) -> Outcome<Receiver>;
 
 struct Receiver {
@@ -178,7 +178,7 @@ fn report_from(sources: Sources, contenders: &[(&'static str, Receive<'_>)]) -> 
     let mut all: Vec<Contender> =
         contenders.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
     for round in 0..ROUNDS {
-        // What one leaves to be cleared away is the next one's burden: it is another one in each round.
+        // One contender's cleanup slows the next: the order changes each round.
         for at in (0..all.len()).map(|turn| (turn + round) % contenders.len()) {
             all[at].rates.push(flooded(sources, contenders[at].1)?);
         }
@@ -197,7 +197,7 @@ fn show(all: &[Contender]) {
     }
 }
 
-/// Packets that a receiver takes in a second of its CPU's time, while it is flooded.
+/// Packets that a flooded receiver takes per second of its CPU's time.
 fn flooded(sources: Sources, receive: Receive<'_>) -> Outcome<f64> {
     let plan = LabPlan { queues: 1, threaded_napi: true, napi_cpus: vec![RECEIVER], ..LabPlan::default() };
     let lab = Lab::create(&plan)?;
@@ -289,7 +289,7 @@ fn receive(lab: &Lab, dst_port: u16) -> Outcome<Receiver> {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
         tell.send(own_number()).ok();
-        // As a diversion's thread is placed.
+        // Placed like a diversion's thread.
         cpu::pin_to(RECEIVER).ok();
         cpu::go_first(0).ok();
         let mut bytes = 0;
@@ -327,23 +327,14 @@ fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
 fn divert_by(lab: &Lab, place: FilterAt, rules: &[String], sets: &Sets) -> Outcome<Receiver> {
     let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let plan = DivertPlan {
-        interface: lab.rx().interface().into(),
-        queues: vec![0],
-        place,
         selection: (place == FilterAt::User)
             .then(|| format!("udp dst port {FLOODED}").parse())
             .transpose()?,
         rules: rules?,
         sets: sets.clone(),
-        exclusions: Exclusions::default(),
         reinject: false,
         cpus: vec![RECEIVER],
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(lab.rx().interface(), [0], place)
     };
     let diversion = lab.rx().run(|| Diversion::start(&plan))??;
     let thread = (place == FilterAt::User).then(|| thread_called("divert-0")).flatten();
@@ -374,10 +365,10 @@ fn thread_called(name: &str) -> Option<u32> {
     named.next()?.file_name().to_str()?.parse().ok()
 }
 
-/// Gives a batch of frames to the kernel.
+/// Passes a batch of frames to the kernel.
 type Give = Box<dyn FnMut() -> Outcome<()> + Send>;
 
-/// What gives frames to a kernel that delivers them to a socket: all of it on one CPU, by the clock of the thread.
+/// Passes frames to a kernel that delivers them to a socket: all on one CPU, by the thread's clock.
 fn give_back() -> Outcome<()> {
     let lab = Lab::create(&LabPlan { queues: 1, gro: true, ..LabPlan::default() })?;
     let side = lab.rx();
@@ -417,7 +408,7 @@ fn give_back() -> Outcome<()> {
             }),
         ),
     ];
-    println!("frames given back to the kernel, which delivers them; Mpps per second of CPU {RECEIVER}");
+    println!("frames re-injected into the kernel, which delivers them; Mpps per second of CPU {RECEIVER}");
     let mut all: Vec<Contender> =
         ways.iter().map(|(name, _)| Contender { name, rates: Vec::new() }).collect();
     for _ in 0..ROUNDS {

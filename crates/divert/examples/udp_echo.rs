@@ -1,10 +1,10 @@
-//! Answers UDP out of the queue that it arrived on, without the kernel: each datagram to a port goes back to where it
-//! came from, by the send side of the same socket.
+//! Answers UDP from the queue on which it arrived, without the kernel: each datagram to a port returns to its
+//! sender through the send side of the same socket.
 //!
 //! ```text
 //! cargo run --release -p linerate-divert --example udp_echo -- eth0 7 10
 //! ```
-//! echoes what comes to port 7 of eth0 for 10 seconds; all other packets are the kernel's.
+//! echoes datagrams to port 7 of eth0 for 10 seconds; all other packets go to the kernel.
 
 use std::{
     env,
@@ -24,8 +24,8 @@ impl Verdicts for Echo {
     }
 }
 
-/// Swaps both ends of an IPv4 datagram in place. Its checksums stay right: they are sums, and a sum does not mind the
-/// order. Says whether it was one, without options and whole.
+/// Swaps both ends of an IPv4 datagram in place. Its checksums stay right, because sums do not depend on the
+/// order. False for anything but a whole IPv4 datagram without options.
 fn turn_round(frame: &mut [u8]) -> bool {
     let is_udp = frame.len() >= 42
         && frame[12..14] == [0x08, 0x00]

@@ -1,4 +1,4 @@
-//! What a plan has to know about the card.
+//! The facts about a card that a plan needs.
 
 use nic::{Setting, Settings};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use sys::{
     rtnetlink::RouteSocket,
 };
 
-use crate::error::DivertError;
+use crate::{buckets::Hashing, error::DivertError};
 
 /// An interface's driver, queues and settings, as far as a diversion depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,26 +18,28 @@ pub struct Card {
     pub queues: u32,
     /// Whether large receive offload joins packets before XDP sees them.
     pub lro: bool,
-    /// Whether the card takes VLAN tags off before a program sees them, and could leave them.
+    /// Whether the card removes VLAN tags before a program sees them, and can be set not to.
     pub strips_tags: bool,
     /// Whether the card has rules that steer flows to queues.
     pub flow_rules: bool,
-    /// Whether they have to be switched on first.
+    /// Whether they must be enabled first.
     pub rules_are_off: bool,
-    /// Those that it has already.
+    /// Its existing rules.
     pub rules: Vec<String>,
     /// Whether its table of receive side scaling can be read.
     pub has_table: bool,
-    /// By which the kernel hands packets of the queues on to other CPUs: `rps.*` that name some, `rfs.*` above 0.
+    /// How it spreads flows, if known.
+    pub hashing: Option<Hashing>,
+    /// Settings by which the kernel passes packets of the queues to other CPUs: `rps.*` that name some, `rfs.*` above 0.
     pub hands_on: Vec<Setting>,
-    /// The XDP program that it carries already: the kernel's number and the name, if it may be known.
+    /// The XDP program already attached: the kernel's number, and the name if it may be read.
     pub program: Option<(u32, String)>,
     /// The interface's number.
     pub(crate) index: u32,
 }
 
 impl Card {
-    /// Asks the kernel about an interface.
+    /// Reads an interface's facts from the kernel.
     ///
     /// # Errors
     /// [`DivertError::Interface`].
@@ -45,7 +47,7 @@ impl Card {
         Self::over(interface, EthtoolSocket::open().ok(), nic::Card::open(interface).ok())
     }
 
-    /// As [`Card::read`], with others to answer for the card.
+    /// As [`Card::read`], with a substitute for the card.
     ///
     /// # Errors
     /// As [`Card::read`].
@@ -62,11 +64,13 @@ impl Card {
         let features =
             ethtool.as_ref().and_then(|ethtool| ethtool.features(interface).ok()).unwrap_or_default();
         let feature = |name: &str| features.iter().find(|feature| feature.name == name);
+        let mut settings = settings;
+        let hashing = settings.as_mut().and_then(Hashing::of);
         let read = settings.and_then(|mut card| nic::read_settings(&mut card).ok());
         let settings = read.map(|reading| reading.settings).unwrap_or_default();
         let driver = driver.map(|driver| driver.name).or(link.kind).unwrap_or_default();
         Ok(Self {
-            // What a veth's peer put beside a packet stays there whatever this end is told.
+            // A veth's metadata comes from its peer; settings of this end do not change it.
             strips_tags: driver != "veth"
                 && feature("rx-vlan-hw-parse").is_some_and(|feature| feature.active && feature.changeable),
             driver,
@@ -82,6 +86,7 @@ impl Card {
                 .map(|(_, rule)| rule.clone())
                 .collect(),
             has_table: settings.contains_key("rss.table"),
+            hashing,
             hands_on: hands_on(&settings),
             program: bpf::foreign_program(link.index),
             index: link.index,

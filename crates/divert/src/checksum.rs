@@ -1,8 +1,8 @@
-//! Checksums that a sender left to its card, where no card was between.
+//! Checksums that a sender left to its card, on a path without a card.
 //!
-//! Virtual interfaces hand packets over as their sender's kernel made them: the checksum of TCP or UDP then holds the
+//! Virtual interfaces pass packets as their sender's kernel made them: the checksum of TCP or UDP then holds the
 //! folded sum of the pseudo header, to which a card would add the rest (`CHECKSUM_PARTIAL`, include/linux/skbuff.h). The
-//! kernel remembers that beside the packet, and AF_XDP does not tell it.
+//! kernel keeps that in the packet's metadata, which AF_XDP does not pass.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use wire::{
     Checksum, ETHERTYPE_IPV4, ETHERTYPE_IPV6, EthView, Ipv4View, Ipv6View, PROTOCOL_TCP, PROTOCOL_UDP,
 };
 
-/// Does what the card would have done. A packet whose checksum is right, or wrong in any other way, stays as it is.
+/// Completes the checksum as the card would have. A packet whose checksum is right, or wrong otherwise, stays unchanged.
 #[inline]
 pub(crate) fn complete(frame: &mut [u8]) {
     let Some(Segment { range, pseudo, checksum_at, is_udp }) = segment(frame) else { return };
@@ -23,7 +23,7 @@ pub(crate) fn complete(frame: &mut [u8]) {
     if pseudo.add_word(sum.fold().into()).fold() == u16::MAX {
         return;
     }
-    // What stands in the field is the pseudo header's sum.
+    // The field holds the pseudo header's sum.
     let checksum = if is_udp { sum.finish_udp() } else { sum.finish() };
     segment[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -36,7 +36,7 @@ struct Segment {
     is_udp: bool,
 }
 
-/// That of a frame which is no fragment and has no extension headers: senders complete others' checksums themselves.
+/// The one of a frame that is no fragment and has no extension headers: senders complete the checksums of others.
 #[inline]
 fn segment(frame: &[u8]) -> Option<Segment> {
     let ethernet = EthView::new(frame).ok()?;
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A UDP datagram in a frame with padding, and where its checksum stands.
+    /// A UDP datagram in a frame with padding, and the offset of its checksum.
     fn frame(v6: bool, tagged: bool, payload: &[u8]) -> (Vec<u8>, usize) {
         let tag = [VlanTag::from_wire(VlanProtocol::Customer, 7)];
         let ethertype = if v6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
@@ -127,7 +127,7 @@ mod tests {
         for len in 0..right.len() {
             unchanged(&right[..len]);
         }
-        // Broken on its way, and without a checksum.
+        // Corrupt, and without a checksum.
         for checksum in [0x1234_u16, 0] {
             let mut other = right.clone();
             other[at..at + 2].copy_from_slice(&checksum.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Which rule takes a frame, decided in this process.
+//! Finds the rule for a frame in this process.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use crate::{
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// Finds the first rule that takes a frame; the same answer as the kernel's program gives.
+/// Finds the first rule that takes a frame, with the same result as the kernel's program.
 #[derive(Debug, Clone)]
 pub(crate) struct Classifier {
     shapes: Vec<Shape>,
@@ -26,7 +26,7 @@ pub(crate) struct Classifier {
     filters: Option<FilterSet>,
     /// The rules of the filters.
     coded: Vec<u32>,
-    /// What the filters ask of sets.
+    /// The filters' lookups in sets.
     members: Members,
 }
 
@@ -56,7 +56,7 @@ struct Fields {
 
 impl Classifier {
     /// # Errors
-    /// When expressions name sets that are not there.
+    /// When expressions name unknown sets.
     pub(crate) fn new(selection: &Selection, sets: &Sets) -> Result<Self, RuleError> {
         let mut made = Self {
             shapes: Vec::new(),
@@ -108,7 +108,7 @@ impl Classifier {
 }
 
 impl Shape {
-    /// Where the entry for these fields would be; `None` when none can be about them.
+    /// The place of the entry for these fields; `None` when no entry can match them.
     #[inline]
     fn key(&self, number: usize, fields: &Fields) -> Option<Key> {
         let fits = self.ipv4 == fields.ipv4
@@ -173,7 +173,7 @@ fn mask(prefix_len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0)
 }
 
-/// Multiplies and folds: keys come from rules, so nobody can aim at collisions.
+/// Multiplies and folds: keys come from rules, so senders cannot provoke collisions.
 #[derive(Default)]
 struct Mix(u64);
 

@@ -1,4 +1,4 @@
-//! How long the kernel's program diverts a queue without a sign of life of its thread.
+//! How long the kernel's program diverts a queue without a renewal by its thread.
 
 use std::time::Duration;
 

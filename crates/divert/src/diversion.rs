@@ -1,4 +1,4 @@
-//! A diversion that is carried out: what it changed is undone when it is dropped.
+//! A running diversion: dropping it undoes its changes.
 
 use std::{
     collections::HashMap,
@@ -33,12 +33,12 @@ use crate::{
     worker::{OpenQueue, Recorders, Tally, Worker},
 };
 
-/// How long packets that a replaced program had begun may take until they are counted, on a busy machine too.
+/// How long a replaced program may take to count packets that it had begun, even on a busy machine.
 const RETIRED_AFTER: Duration = Duration::from_secs(1);
 
-/// How long packets that were handed over may take to their sockets.
+/// How long packets may take to reach their sockets.
 const ARRIVED_AFTER: Duration = Duration::from_secs(5);
-/// How often it is looked for them.
+/// How often to look for them.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Makes the verdicts of a queue's thread.
@@ -52,14 +52,14 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     program: Divert,
     /// The rules of the kernel's program, in its order.
     kernel_rules: Vec<Rule>,
-    /// What is written beside a packet that a rule dropped.
+    /// The comments of sampled packets, by rule.
     comments: Arc<[String]>,
     retired: Vec<Retired>,
-    /// What programs and queues counted that are gone.
+    /// The counts of replaced programs and removed queues.
     past: Past,
     workers: Vec<Worker<V>>,
     make: MakeVerdicts<V>,
-    /// What the rules took in user space.
+    /// The rules' counts in user space.
     counters: Arc<Vec<RuleTally>>,
     samples: Option<Recording>,
     kept: Option<Recording>,
@@ -68,9 +68,9 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     rejected_reloads: u64,
     /// Queues that were diverted at the last beat.
     diverted: Vec<u32>,
-    /// What resets changed and was put back.
+    /// Settings that resets changed and that were restored.
     repaired: Vec<String>,
-    /// What the card was told is undone last.
+    /// The card's settings are restored last.
     steered: Option<Steered>,
 }
 
@@ -109,7 +109,7 @@ struct Past {
     statistics: XskStatistics,
 }
 
-/// By which the counts of a rule survive a reload.
+/// Identifies a rule, so that its counts survive a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RuleKey {
     verdict: RuleVerdict,
@@ -142,10 +142,10 @@ pub struct RuleVerdicts {
 type RuleTally = [AtomicU64; 2];
 
 impl Diversion {
-    /// Carries out a plan by its own rules.
+    /// Runs a plan with its own rules.
     ///
     /// # Errors
-    /// [`DivertError`]; then nothing is left changed.
+    /// [`DivertError`]; all changes are undone then.
     pub fn start(plan: &DivertPlan) -> Result<Self, DivertError> {
         let (make, counters) = make_verdicts(plan)?;
         Self::begin(plan, make, counters)
@@ -159,7 +159,7 @@ impl Diversion {
         self.replace(Ruleset { rules, ..self.plan.ruleset() })
     }
 
-    /// Replaces everything that says which packets are meant and what is done with them, between two packets.
+    /// Replaces match, rules and sets between two packets.
     ///
     /// # Errors
     /// As [`Preparation::prepare`] and [`take`](Self::take).
@@ -168,8 +168,8 @@ impl Diversion {
         self.take(prepared)
     }
 
-    /// What prepares other rules, on another thread perhaps: a million networks or a thousand rules may take longer to
-    /// compile than the deadline of a queue is long.
+    /// Prepares other rules, possibly on another thread: a million networks or a thousand rules may take longer to
+    /// compile than a queue's deadline.
     pub fn preparation(&self) -> Preparation {
         Preparation { plan: self.plan.clone(), card: self.card.clone() }
     }
@@ -177,7 +177,7 @@ impl Diversion {
     /// Replaces the rules by prepared ones, between two packets.
     ///
     /// # Errors
-    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules go on.
+    /// [`DivertError`]; unless it is [`BpfError::Replace`], the old rules stay active.
     pub fn take(&mut self, prepared: Prepared) -> Result<(), DivertError> {
         let Prepared { ruleset, mut program, kernel_rules, make, counters } = prepared;
         for worker in &self.workers {
@@ -224,11 +224,11 @@ impl Preparation {
 }
 
 impl<V: Verdicts + 'static> Diversion<V> {
-    /// Carries out a plan by an own filter: `make` is called for each queue, and gets its number. The plan's rules do
-    /// not count then, and it decides in user space.
+    /// Runs a plan with a filter of the caller's: `make` is called with the number of each queue. The plan's rules do
+    /// not apply then, and the filter runs in user space.
     ///
     /// # Errors
-    /// [`DivertError`]; then nothing is left changed.
+    /// [`DivertError`]; all changes are undone then.
     pub fn start_with(
         plan: &DivertPlan,
         make: impl Fn(u32) -> V + Send + 'static,
@@ -286,7 +286,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(diversion)
     }
 
-    /// A card that starts anew for a program or a zero-copy socket may forget its tables and rules.
+    /// A card that resets for a program or a zero-copy socket may lose its tables and rules.
     fn repair(&mut self) -> Result<(), DivertError> {
         let Some(steered) = &mut self.steered else { return Ok(()) };
         let interface = &self.plan.interface;
@@ -297,7 +297,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(())
     }
 
-    /// Diverts one more queue; nothing is lost on the others. What a reset of the card changes on the way is put back.
+    /// Diverts one more queue without losses on the others. Restores settings that a reset of the card changes.
     ///
     /// # Errors
     /// [`DivertError::NoQueue`], [`DivertError::Diverted`], [`DivertError::Port`] and others.
@@ -333,7 +333,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(())
     }
 
-    /// Gives a queue back to the kernel; what was handed over before is still decided about.
+    /// Returns a queue to the kernel; packets taken before are still decided.
     ///
     /// # Errors
     /// [`DivertError::NotDiverted`], [`DivertError::Bpf`].
@@ -355,8 +355,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(())
     }
 
-    /// Puts the deadline of every queue off whose thread is well. To be called every
-    /// [`BEAT`](crate::BEAT): the kernel takes the queues of a diversion that stops calling.
+    /// Renews the deadline of every queue whose thread runs. Call it every
+    /// [`BEAT`](crate::BEAT): otherwise the queues return to the kernel.
     ///
     /// # Errors
     /// [`DivertError::Port`] when a queue's socket broke, such as that of an interface that went down.
@@ -380,7 +380,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
     }
 
-    /// Hands the packets that the programs showed to the sample file.
+    /// Writes the programs' samples to the sample file.
     fn record_drops(&mut self) {
         let Some(samples) = &self.samples else { return };
         let recorder = samples.recorder();
@@ -401,13 +401,13 @@ impl<V: Verdicts + 'static> Diversion<V> {
         self.diverted.len() == self.plan.queues.len()
     }
 
-    /// Counts new rules that were refused before they came here, for the status.
+    /// Counts new rules that were refused earlier, for the status.
     pub fn count_rejected_reload(&mut self) {
         self.rejected_reloads += 1;
     }
 
-    /// Gives all queues back and waits for what was handed over; then the last numbers. Dropping what is left undoes
-    /// the rest.
+    /// Returns all queues and waits for packets in flight; then reads the last counts. Dropping the rest undoes
+    /// everything else.
     ///
     /// # Errors
     /// [`DivertError::Bpf`] when the counters cannot be read.
@@ -416,7 +416,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         for queue in &queues {
             self.program.give_back(*queue)?;
         }
-        // Packets that the program has seen may still be on their way to their sockets, on a busy machine for long.
+        // Packets that the program has seen may still be in flight to their sockets, on a busy machine for long.
         let patience = Instant::now() + ARRIVED_AFTER;
         while self.status()?.ledger.unexplained != 0 && Instant::now() < patience {
             thread::sleep(LOOK_AGAIN);
@@ -434,7 +434,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         Ok(Status { queues: ended, ..self.status()? })
     }
 
-    /// What was done so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// [`DivertError::Bpf`] when the counters cannot be read.
@@ -464,7 +464,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         })
     }
 
-    /// What the card does of the diversion; `None` where it was asked for nothing.
+    /// The card's part of the diversion; `None` if none was requested.
     pub fn steering(&self) -> Option<DivertSteering> {
         self.steered.as_ref().map(|steered| DivertSteering {
             rules: steered.rules.clone(),
@@ -488,8 +488,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
         self.plan.queues.iter().map(status).collect()
     }
 
-    /// Whether the interface is still there, in the calling thread's namespace. Without it there is nothing to divert, and
-    /// the kernel tells nobody.
+    /// Whether the interface still exists in the calling thread's namespace. When it disappears,
+    /// the kernel sends no notice.
     pub fn has_interface(&self) -> bool {
         RouteSocket::open().and_then(|mut route| route.link_by_index(self.card.index)).is_ok()
     }
@@ -552,8 +552,8 @@ impl<V: Verdicts + 'static> Diversion<V> {
             DivertLedger { arrived: went_by + sum(|count| count.packets), ..DivertLedger::default() };
         ledger.add(Fate::Passed, "no rule takes them", passed.unmatched, program);
         ledger.add(Fate::Passed, "management, ARP or neighbour discovery", passed.excluded, program);
-        ledger.add(Fate::Passed, "came on a queue of the kernel's", passed.kernels, program);
-        ledger.add(Fate::Passed, "came while nobody put the deadline off", passed.stale, program);
+        ledger.add(Fate::Passed, "came on a queue that is not diverted", passed.kernels, program);
+        ledger.add(Fate::Passed, "came after the queue's deadline", passed.stale, program);
         ledger.add(Fate::Dropped, "above a limit", sum(|count| count.limited), program);
         if self.plan.place == FilterAt::Xdp {
             ledger.add(Fate::Passed, "a rule lets them pass", of_verdict(RuleVerdict::Pass), program);
@@ -566,12 +566,12 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
         ledger.add(Fate::Passed, "no socket took them", sum(|count| count.unsent), program);
         ledger.add(Fate::Dropped, "a filter in user space drops them", tally.dropped, thread);
-        ledger.add(Fate::Reinjected, "given back to the kernel", tally.reinjected, thread);
+        ledger.add(Fate::Reinjected, "re-injected into the kernel", tally.reinjected, thread);
         ledger.add(Fate::Kept, "kept for the program", tally.kept, thread);
         ledger.add(Fate::Sent, "sent out of their queue", tally.sent, thread);
         ledger.add(
             Fate::Lost,
-            "not given back: too long, too many, or --reinject was not asked for",
+            "not re-injected: too long, too many, or without --reinject",
             tally.not_reinjected,
             thread,
         );
@@ -637,7 +637,7 @@ fn first(problems: Vec<DivertError>) -> DivertError {
     problems.into_iter().next().expect("a refusal has a reason")
 }
 
-/// Natively where the driver can; else generically, when nothing has to be given back.
+/// Native XDP if the driver supports it; otherwise generic XDP, unless packets are re-injected.
 fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, DivertError> {
     match program.attach(card.index, Mode::Native) {
         Err(BpfError::Unsupported { .. }) if plan.place == FilterAt::User && plan.reinject => {
@@ -651,7 +651,7 @@ fn attach(program: &mut Divert, plan: &DivertPlan, card: &Card) -> Result<Mode, 
     }
 }
 
-/// What makes the verdicts of each queue's thread, and what they count in.
+/// Makes the verdicts of each queue's thread, and their counters.
 fn make_verdicts(plan: &DivertPlan) -> Result<(MakeVerdicts<RuleVerdicts>, Arc<Vec<RuleTally>>), RuleError> {
     let counters: Arc<Vec<RuleTally>> = Arc::new(plan.rules.iter().map(|_| RuleTally::default()).collect());
     let shared = counters.clone();
@@ -674,7 +674,7 @@ fn make_verdicts(plan: &DivertPlan) -> Result<(MakeVerdicts<RuleVerdicts>, Arc<V
     Ok((Box::new(make), counters))
 }
 
-/// What is written beside a packet that a rule dropped.
+/// The comments of sampled packets, by rule.
 fn comments(plan: &DivertPlan) -> Arc<[String]> {
     (1..).zip(&plan.rules).map(|(number, rule)| format!("rule {number}: {rule}")).collect()
 }
@@ -682,7 +682,7 @@ fn comments(plan: &DivertPlan) -> Arc<[String]> {
 impl Verdicts for RuleVerdicts {
     #[inline]
     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict {
-        // What no rule takes is the kernel's.
+        // Packets without a rule go to the kernel.
         let Some(rule) = self.classifier.first(frame.bytes()) else { return self.pass() };
         self.last = Some(rule);
         let [packets, bytes] = &mut self.counts[rule as usize];
@@ -713,7 +713,7 @@ impl Verdicts for RuleVerdicts {
 }
 
 impl RuleVerdicts {
-    /// Without a way back, what passes is kept.
+    /// Without re-injection, passed packets are kept.
     fn pass(&self) -> Verdict {
         if self.reinject { Verdict::Reinject } else { Verdict::Keep }
     }

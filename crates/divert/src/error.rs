@@ -10,7 +10,7 @@ use sys::NetlinkError;
 use thiserror::Error;
 use wire::RateError;
 
-/// What is no rule.
+/// Why a rule is invalid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RuleError {
@@ -19,7 +19,7 @@ pub enum RuleError {
     Line {
         /// Its number, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The reason.
         source: Box<RuleError>,
     },
     /// A file without rules.
@@ -31,15 +31,15 @@ pub enum RuleError {
         /// What it begins with.
         word: String,
     },
-    /// It does not say which packets.
+    /// It has no expression.
     #[error("the expression is empty: write all for every packet")]
     NoExpression,
     /// What follows `limit` is no rate.
     #[error("cannot limit to '{text}'")]
     Rate {
-        /// What was written.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         source: RateError,
     },
     /// A rate that is no number of packets or bits.
@@ -51,7 +51,7 @@ pub enum RuleError {
     /// What follows `per` is nothing that packets have in common.
     #[error("'{word}' is nothing to limit by: write per source, per destination or per flow")]
     Per {
-        /// What was written.
+        /// The given text.
         word: String,
     },
     /// The expression is none.
@@ -59,7 +59,7 @@ pub enum RuleError {
     Expression {
         /// The expression.
         expression: String,
-        /// What is wrong with it.
+        /// The reason.
         source: FilterError,
     },
     /// The expressions cannot be turned into a program for the kernel.
@@ -71,7 +71,7 @@ pub enum RuleError {
     /// A line of a set that is no network.
     #[error("{problem}")]
     Network {
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// An expression names a set that was not given.
@@ -83,16 +83,13 @@ pub enum RuleError {
     /// Expressions look for more addresses in sets than the program does.
     #[error("the rules look for addresses in more than {most} sets; one address in one set counts once")]
     TooManySets {
-        /// So many are possible.
+        /// The limit.
         most: usize,
     },
-    /// The kernel's program would have to look addresses up in sets.
-    #[error("the kernel's program cannot look up sets: use --where user, with a --match that names none")]
-    SetsInProgram,
     /// More networks than the program's levels hold.
     #[error("a set has more than 8 million networks")]
     SetTooLarge,
-    /// Packets are kept by a program, and the kernel's part is none.
+    /// Only this process can keep packets, not the kernel's program.
     #[error("the rule '{rule}' keeps packets, which needs --where user")]
     NothingToKeep {
         /// The rule.
@@ -118,7 +115,7 @@ pub enum DivertError {
         /// The interface.
         interface: String,
     },
-    /// Somebody else's XDP program is there.
+    /// Another XDP program is attached.
     #[error("{interface} carries the XDP program '{program}' (id {id}) already")]
     Occupied {
         /// The interface.
@@ -189,7 +186,7 @@ pub enum DivertError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The card could not be told what it shall do meanwhile.
+    /// The card's settings for the diversion failed.
     #[error("cannot prepare {interface}")]
     Card {
         /// The interface.
@@ -197,7 +194,7 @@ pub enum DivertError {
         /// Why.
         source: Box<SessionError>,
     },
-    /// The card's own rules were made for the rules of the start.
+    /// The card's rules follow the rules of the start.
     #[error("{interface} steers or drops packets in the card by the old rules")]
     Steered {
         /// The interface.
@@ -206,15 +203,15 @@ pub enum DivertError {
     /// A limit is decided about where packets are dropped.
     #[error("a limit cannot be tried without dropping")]
     ShadowLimits,
-    /// What leaves the kernel and does not go back is lost to it.
-    #[error("to decide in this process without dropping, packets have to go back")]
+    /// Packets that leave the kernel and are not re-injected are lost to it.
+    #[error("without dropping, a decision in this process needs --reinject")]
     ShadowKeeps,
-    /// Which packets a rule would drop is known to the program only.
+    /// Only the program knows which packets a rule would drop.
     #[error("samples of packets that would be dropped need --where xdp")]
     ShadowSamples,
-    /// Packets cannot be given back where generic XDP would take them again.
+    /// Packets cannot be re-injected where generic XDP would take them again.
     #[error(
-        "packets cannot be given back to {interface}, whose driver has no native XDP: generic XDP would divert them again"
+        "cannot re-inject packets into {interface}, whose driver has no native XDP: generic XDP would divert them again"
     )]
     GenericReinjection {
         /// The interface.

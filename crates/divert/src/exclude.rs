@@ -1,4 +1,4 @@
-//! What is never diverted, so that nobody is locked out.
+//! Packets that are never diverted, so that no user is locked out.
 
 use std::{
     fmt, fs,
@@ -10,10 +10,10 @@ use std::{
 use bpf::TcpSession;
 use serde::Serialize;
 
-/// Packets that go to the kernel whatever the rules say. ARP and neighbour discovery always do.
+/// Packets that go to the kernel regardless of the rules. ARP and neighbour discovery always do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Exclusions {
-    /// TCP connections by which this machine is worked on.
+    /// TCP connections of this machine's remote users.
     pub sessions: Vec<Session>,
     /// Networks that manage this machine.
     pub networks: Vec<Network>,
@@ -39,8 +39,8 @@ pub struct Network {
 }
 
 impl Exclusions {
-    /// The SSH connections that led to this process: of itself and of the processes that started it, as far as they
-    /// may be looked at. `sudo` forgets the variable; its parents remember.
+    /// The SSH connections of this process and of its ancestors, as far as they
+    /// may be read. `sudo` clears the variable; its parents still have it.
     #[must_use]
     pub fn of_this_session() -> Self {
         Self { sessions: sessions_of(Path::new("/proc"), std::process::id()), networks: Vec::new() }
@@ -51,7 +51,7 @@ impl Exclusions {
 fn sessions_of(proc: &Path, pid: u32) -> Vec<Session> {
     let mut found = Vec::new();
     let mut at = Some(pid);
-    // A process tree is not deeper than this, unless somebody plays with it.
+    // Real process trees are not deeper.
     for _ in 0..64 {
         let Some(pid) = at.filter(|pid| *pid > 1) else { break };
         let folder = proc.join(pid.to_string());

@@ -1,4 +1,4 @@
-//! A plan's expressions as flow rules of the card, as far as it takes them; what it does not take stays with the program.
+//! A plan's expressions as flow rules of the card, as far as it accepts them; the program handles the others.
 
 use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
 
@@ -7,6 +7,7 @@ use nic::{Setting, parse_rule};
 use sys::ethtool::{FlowAction, FlowKind, FlowMatch, FlowRule};
 
 use crate::{
+    buckets::{Bucket, Hashing},
     card::Card,
     error::DivertError,
     exclude::Exclusions,
@@ -19,11 +20,11 @@ use crate::{
     },
 };
 
-/// A block of ports for each mask that a range needs; more are no case for a card's few rules.
+/// Blocks of ports, one per mask, that a range may need; a card has too few rules for more.
 const MOST_BLOCKS: usize = 8;
 const TOO_MUCH: &str = "it says more than addresses, protocols and ports, or less";
 
-/// One rule that a card may be asked for, without its action.
+/// One rule that a card may be sent, without its action.
 struct Candidate {
     matches: FlowMatch,
     /// The expression that it is of.
@@ -31,7 +32,7 @@ struct Candidate {
 }
 
 impl DivertPlan {
-    /// Has the card do as much of the plan as it takes. Where that is not all, every queue is diverted: the program picks the rest
+    /// Uses the card for as much of the plan as it accepts. If that is not all, every queue is diverted: the program selects the rest
     /// wherever it arrives.
     #[must_use]
     pub fn steered(mut self, card: &Card, steer: Steer, state: PathBuf) -> Self {
@@ -43,16 +44,18 @@ impl DivertPlan {
         self
     }
 
-    /// Whether the card, steered by earlier rules of this plan, would be asked for the same by its rules of now.
+    /// Whether the current rules of this plan would request the same of the card as the earlier ones.
     pub(crate) fn keeps_steering(&self, card: &Card) -> Result<(), DivertError> {
-        let Some(steering) = self.steering.as_ref().filter(|steering| !steering.rules.is_empty()) else {
+        let Some(steering) = self.steering.as_ref().filter(|steering| steering.brings()) else {
             return Ok(());
         };
         let how = if steering.drops { Steer::Drop } else { Steer::ToQueues };
         let queues = if steering.queues.is_empty() { self.queues.clone() } else { steering.queues.clone() };
         let plan = Self { queues, ..self.clone() };
         let now = Steering::plan(&plan, card, how, steering.state.clone());
-        match now.rules == steering.rules && now.left == steering.left {
+        let is_same =
+            now.rules == steering.rules && now.buckets == steering.buckets && now.left == steering.left;
+        match is_same {
             true => Ok(()),
             false => Err(DivertError::Steered { interface: self.interface.clone() }),
         }
@@ -91,8 +94,19 @@ impl Steering {
         } else {
             None
         };
+        // Refused for what the card is, not for how many queues it has.
+        let takes_no_rules = limits.none.is_some() || !card.flow_rules;
+        let by_table = steer == Steer::ToQueues && takes_no_rules && plan.queues.len() < card.queues as usize;
+        let hashing = card.hashing.as_ref().filter(|_| by_table);
         let mut candidates = Vec::new();
         for expression in &expressions {
+            let mut refusal = refusal.clone();
+            if let Some(hashing) = hashing {
+                match steering.bring_buckets(plan, hashing, expression) {
+                    Ok(()) => continue,
+                    Err(why) => refusal = refusal.map(|refusal| format!("{refusal}, and {why}")),
+                }
+            }
             let stays = |why: String| Left { packets: expression.text().to_owned(), why };
             match (&refusal, expression.filter().tuple_rules()) {
                 (Some(why), _) => left.push(stays(why.clone())),
@@ -123,10 +137,35 @@ impl Steering {
         }
         with_one_mask(&mut candidates, &mut left, card, limits.one_mask);
         steering.left = left;
+        if let (Some(hashing), false) = (hashing, steering.buckets.is_empty()) {
+            steering.queues.clone_from(&plan.queues);
+            steering.table = Some(hashing.table_with(&steering.buckets, &plan.queues, card.queues));
+        }
         if !candidates.is_empty() {
             steering.bring(plan, card, steer, &limits, &candidates);
         }
         steering
+    }
+
+    /// Has buckets of the card's table bring an expression's packets; or says why they cannot.
+    fn bring_buckets(
+        &mut self,
+        plan: &DivertPlan,
+        hashing: &Hashing,
+        expression: &Expression,
+    ) -> Result<(), &'static str> {
+        let tuples = expression.filter().tuple_rules().ok_or("its hash needs one flow")?;
+        let numbers: Vec<usize> =
+            tuples.iter().map(|tuple| hashing.bucket(tuple)).collect::<Result<_, _>>()?;
+        for number in numbers {
+            if self.buckets.iter().any(|bucket| bucket.number == number) {
+                continue;
+            }
+            let queue = plan.queues[self.buckets.len() % plan.queues.len()];
+            let packets = expression.text().to_owned();
+            self.buckets.push(Bucket { number, of: hashing.table.len(), queue, packets });
+        }
+        Ok(())
     }
 
     fn bring(
@@ -201,7 +240,7 @@ fn pure_drops(plan: &DivertPlan) -> (Vec<Expression>, Vec<Left>) {
     (drops, left)
 }
 
-/// Why a card must not drop these packets: some of them are never to be diverted.
+/// Why a card must not drop these packets: some of them must never be diverted.
 fn spared(matches: &FlowMatch, exclusions: &Exclusions) -> Option<String> {
     let meets = |prefix: Option<(IpAddr, u8)>, address: IpAddr, len: u8| match (prefix, address) {
         (None, _) => true,
@@ -244,7 +283,7 @@ fn spared(matches: &FlowMatch, exclusions: &Exclusions) -> Option<String> {
     session.map(|session| format!("the session {session} is among them, which is never diverted"))
 }
 
-/// What is said of a conjunction in rules of a card; or what it is about, and why not.
+/// A conjunction as rules of a card; or the packets it matches, and why not.
 fn of_tuple(tuple: &TupleRule, limits: &Limits, driver: &str) -> Result<Vec<FlowMatch>, (String, String)> {
     let family = if tuple.v6 { "IPv6" } else { "IPv4" };
     let has_ports = tuple.src_ports.is_some() || tuple.dst_ports.is_some();
@@ -324,7 +363,7 @@ struct Chosen {
     because: String,
 }
 
-/// Keeps the rules of one mask where the card has one: that of the rules that it has, else the one that most have.
+/// Keeps the rules of one mask where the card has only one: that of its existing rules, otherwise the most frequent one.
 fn with_one_mask(candidates: &mut Vec<Candidate>, left: &mut Vec<Left>, card: &Card, one_mask: OneMask) {
     let group = |matches: &FlowMatch| match one_mask {
         OneMask::No => None,

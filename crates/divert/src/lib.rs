@@ -1,13 +1,13 @@
-//! Taking chosen flows past the kernel on chosen receive queues, and giving the valid packets back: the single RX
-//! queue bypass as one reversible thing.
+//! Takes chosen flows off the kernel's path on chosen receive queues, and re-injects the valid packets: the single RX
+//! queue bypass as one reversible step.
 //!
-//! A [`DivertPlan`] is plain data: which queues, which rules, what is never diverted. A [`Diversion`] carries it
-//! out and undoes everything when it is dropped. Nothing of it outlives the process: the program is attached by a
-//! link, sockets close themselves, and a queue whose owner does not say several times a second that it is well goes
-//! back to the kernel by itself.
+//! A [`DivertPlan`] is plain data: which queues, which rules, what is never diverted. A [`Diversion`] runs it
+//! and undoes everything when it is dropped. Nothing outlives the process: the program is attached by a
+//! link, the kernel closes sockets, and a queue whose owner does not renew its deadline several times a second returns
+//! to the kernel.
 //!
-//! Where packets are decided about is the plan's choice: in the kernel ([`FilterAt::Xdp`]), or by the same rules or an
-//! own implementation of [`Verdicts`] in this process ([`FilterAt::User`]).
+//! The plan chooses where packets are decided: in the kernel ([`FilterAt::Xdp`]), or by the same rules or the caller's
+//! implementation of [`Verdicts`] in this process ([`FilterAt::User`]).
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -31,7 +31,7 @@
 //!
 //! # A filter of your own
 //! Implement [`Verdicts`]: one function from a [`Frame`] to a [`Verdict`]. [`Diversion::start_with`] makes one value for each
-//! queue; a value is moved to its queue's thread, used there alone and never shared, so it needs [`Send`] and no lock. Two
+//! queue; a value is moved to its queue's thread and never shared, so it needs [`Send`] and no lock. Two
 //! programs in `examples/` are complete: `arp_icmp` accepts ARP and ICMP and prints packets per second, as the published
 //! example does; `udp_echo` answers datagrams from the queue that they arrived on.
 //! ```text
@@ -41,25 +41,26 @@
 //!
 //! # Guarantees
 //! **Lifetimes.** A frame is memory that is shared with the kernel, lent for one call: the compiler refuses a filter that keeps it.
-//! What a filter wants to keep it copies. A frame that is re-injected is copied once the call has returned; one that is
+//! A filter copies what it keeps. A re-injected frame is copied once the call has returned; a frame that is
 //! sent stays where it is until the card has sent it, and only then takes another packet.
 //!
-//! **Order.** A queue's packets are decided about in the order in which the card put them there, each exactly once. Packets that
+//! **Order.** A queue's packets are decided in the order in which the card put them there, each exactly once. Packets that
 //! are re-injected reach the kernel in that order, and packets that are sent leave in that order; nothing is promised
 //! between the two, between queues, or between a re-injected packet and one that the XDP program left to the kernel:
 //! that one may overtake it. The same holds when a queue joins or leaves: packets taken before
-//! [`remove_queue`](Diversion::remove_queue) are still decided about before it returns, while new ones already go to the kernel.
+//! [`remove_queue`](Diversion::remove_queue) are still decided before it returns, while new ones already go to the kernel.
 //!
-//! **Accounts.** Every packet that the program saw is in one line of [`DivertLedger`]; `unexplained` is 0 once nothing is on its way,
+//! **Ledger.** Every packet that the program saw is in one line of [`DivertLedger`]; `unexplained` is 0 once no packet is in flight,
 //! across [`reload`](Diversion::reload), [`add_queue`](Diversion::add_queue) and `remove_queue`.
 //!
 //! **Failing open.** A queue is the kernel's again after [`DEADLINE`] when [`Diversion::beat`] is not called, or when a call of
 //! [`Verdicts::verdict`] takes that long; at once when a filter panics or the process ends, since the socket closes.
-//! Then as before a diversion nothing is dropped.
+//! From then on nothing is dropped.
 //!
 //! **Undoing.** Dropping a [`Diversion`] ends its threads, closes its sockets, detaches the program and restores the card.
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod card;
 mod checksum;
 mod classify;
@@ -80,6 +81,7 @@ mod verdict;
 mod worker;
 
 pub use bpf::{BpfError, Mode, Per};
+pub use buckets::{Bucket, Hashed, Hashing};
 pub use card::Card;
 pub use deadline::{BEAT, DEADLINE};
 pub use diversion::{Diversion, Preparation, Prepared, RuleVerdicts};

@@ -1,4 +1,4 @@
-//! Which rule a packet meets, without any interface.
+//! Finds a packet's rule without any interface.
 
 use wire::{ETHERTYPE_IPV6, EthView};
 
@@ -14,21 +14,21 @@ pub struct RuleFinder {
     selection: Option<(Expression, Members)>,
 }
 
-/// What a packet meets.
+/// The result for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Met {
     /// It is ARP or neighbour discovery, which are never diverted.
     Links,
-    /// It is none of those that the rules are about.
+    /// `--match` does not select it.
     Unselected,
-    /// No rule takes it: it is the kernel's.
+    /// No rule takes it: it goes to the kernel.
     NoRule,
     /// This rule, from 0.
     Rule(usize),
 }
 
 impl RuleFinder {
-    /// By the rules of a ruleset.
+    /// With the rules of a ruleset.
     ///
     /// # Errors
     /// [`RuleError::UnknownSet`], [`RuleError::TooManySets`].
@@ -42,7 +42,7 @@ impl RuleFinder {
         Ok(Self { classifier, selection: selection.transpose()? })
     }
 
-    /// What a frame meets, from its Ethernet header on.
+    /// The result for a frame, from its Ethernet header on.
     pub fn find(&self, frame: &[u8]) -> Met {
         if is_the_links(frame) {
             return Met::Links;
@@ -58,7 +58,7 @@ impl RuleFinder {
     }
 }
 
-/// As the kernel's program has it: ARP, and router and neighbour solicitations, advertisements and redirects (RFC 4861).
+/// As in the kernel's program: ARP, and router and neighbour solicitations, advertisements and redirects (RFC 4861).
 fn is_the_links(frame: &[u8]) -> bool {
     const ARP: u16 = 0x0806;
     const IPV6_LEN: usize = 40;

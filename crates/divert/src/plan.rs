@@ -1,4 +1,4 @@
-//! What shall be diverted, as plain data, with every step and what undoes it.
+//! The plan of a diversion as plain data, with every step and what undoes it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,6 +8,7 @@ use nic::Setting;
 use serde::Serialize;
 
 use crate::{
+    buckets::Bucket,
     card::Card,
     deadline::{BEAT, DEADLINE},
     error::{DivertError, RuleError},
@@ -19,18 +20,18 @@ use crate::{
     steering::{LRO, Left, SWITCH, Steering, VLAN},
 };
 
-/// Everything that a diversion is asked for.
+/// All settings of a diversion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DivertPlan {
     /// The interface's name in the calling thread's network namespace.
     pub interface: String,
     /// The queues that are diverted.
     pub queues: Vec<u32>,
-    /// Where packets are decided about.
+    /// Where packets are decided.
     pub place: FilterAt,
     /// Which packets leave the kernel at all; `None`: those that a rule takes.
     pub selection: Option<Expression>,
-    /// What is done with them; the first rule that fits decides, and what no rule takes goes to the kernel.
+    /// The rules; the first match decides, and packets without one go to the kernel.
     pub rules: Vec<Rule>,
     /// The sets of networks that the expressions name.
     pub sets: Sets,
@@ -38,24 +39,24 @@ pub struct DivertPlan {
     pub exclusions: Exclusions,
     /// Whether packets that pass a filter in user space go back to the kernel.
     pub reinject: bool,
-    /// CPUs of the queues' threads, in the queues' order; a queue without one is left to the scheduler. A thread that has
-    /// one and does not spin goes before the ordinary threads there, where it may (`SCHED_FIFO`).
+    /// CPUs of the queues' threads, in the queues' order; the scheduler places the others. A thread that has
+    /// one and does not spin outranks the ordinary threads there, if permitted (`SCHED_FIFO`).
     pub cpus: Vec<u32>,
-    /// Whether the queues' threads look again at once instead of sleeping until a packet comes.
+    /// Whether the queues' threads spin instead of sleeping until a packet arrives.
     pub spin: bool,
-    /// One of so many dropped packets is written to the sample file; 0: none.
+    /// Sampling interval of dropped packets; 0: none.
     pub sample_one_in: u32,
     /// The pcapng file for those, each with its rule in a comment.
     pub sample_file: Option<PathBuf>,
     /// The pcap file for packets that are kept.
     pub keep_file: Option<PathBuf>,
-    /// What the card is told meanwhile; `None`: nothing.
+    /// The card's settings during the diversion; `None`: none.
     pub steering: Option<Steering>,
-    /// Whether packets that would be dropped pass instead: decided about and counted, and nothing else.
+    /// Whether packets that would be dropped are counted and pass (`--shadow`).
     pub shadow: bool,
 }
 
-/// One thing that a diversion does to the machine.
+/// One change of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// What is done.
@@ -73,7 +74,7 @@ pub(crate) struct KernelPart {
 }
 
 impl DivertPlan {
-    /// Packets that an expression takes, on all queues, decided about in user space; those that pass are re-injected: the
+    /// Packets that an expression takes, on all queues, decided in user space; those that pass are re-injected: the
     /// start for a filter of your own.
     ///
     /// # Errors
@@ -82,13 +83,23 @@ impl DivertPlan {
         let selection = selection.parse()?;
         let queues = Card::read(interface)?.queues;
         Ok(Self {
-            interface: interface.into(),
-            queues: (0..queues).collect(),
-            place: FilterAt::User,
             selection: Some(selection),
             rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
-            sets: Sets::default(),
             exclusions: Exclusions::of_this_session(),
+            ..Self::bare(interface, 0..queues, FilterAt::User)
+        })
+    }
+
+    /// No rules, nothing excluded; packets that pass go back to the kernel.
+    pub fn bare(interface: &str, queues: impl IntoIterator<Item = u32>, place: FilterAt) -> Self {
+        Self {
+            interface: interface.into(),
+            queues: queues.into_iter().collect(),
+            place,
+            selection: None,
+            rules: Vec::new(),
+            sets: Sets::default(),
+            exclusions: Exclusions::default(),
             reinject: true,
             cpus: Vec::new(),
             spin: false,
@@ -97,10 +108,10 @@ impl DivertPlan {
             keep_file: None,
             steering: None,
             shadow: false,
-        })
+        }
     }
 
-    /// Which packets are meant, and what is done with them.
+    /// The match, the rules and the sets.
     pub fn ruleset(&self) -> Ruleset {
         Ruleset { selection: self.selection.clone(), rules: self.rules.clone(), sets: self.sets.clone() }
     }
@@ -119,12 +130,8 @@ impl DivertPlan {
         let rules = self.kernel_rules();
         let selection = Selection::of(&rules);
         let members = self.sets.members(selection.filters.members());
-        if members.is_ok() && !selection.filters.members().is_empty() {
-            // The verifier follows each comparison of a lookup both ways, and gives up.
-            problems.push(RuleError::SetsInProgram.into());
-        }
         if self.place == FilterAt::User && members.is_ok() {
-            // What this process decides by.
+            // For the decisions of this process.
             let asked = Selection::of(&self.rules);
             problems.extend(self.sets.members(asked.filters.members()).err().map(DivertError::from));
         }
@@ -192,10 +199,21 @@ impl DivertPlan {
                 "the end of the diversion; after a kill, linerate nic restore",
             ));
         }
+        for Bucket { number, of, queue, packets } in
+            self.steering.iter().flat_map(|steering| &steering.buckets)
+        {
+            steps.push(step(
+                format!(
+                    "bucket {number} of {of} in that table steers {packets} to queue {queue}, with every other flow in the \
+                     same bucket: 1 of {of} on average"
+                ),
+                "the table's end",
+            ));
+        }
         for Left { packets, why } in self.steering.iter().flat_map(|steering| &steering.left) {
             steps.push(step(
-                format!("the program picks {packets} on every queue, not the card: {why}"),
-                "nothing is done",
+                format!("the program selects {packets} on every queue, not the card: {why}"),
+                "nothing to undo",
             ));
         }
         let told =
@@ -204,15 +222,15 @@ impl DivertPlan {
         for setting in untouched.filter(|setting| setting.name != LRO) {
             let because = match &setting.name[..] {
                 VLAN => {
-                    "the card takes VLAN tags off before a program sees them, so a rule takes packets of every VLAN, \
-                     and those that this process gives back have none"
+                    "the card removes VLAN tags before a program sees them, so a rule takes packets of every VLAN, \
+                     and those that this process re-injects have none"
                 }
                 _ => "the kernel may hand packets of other queues to the CPU of a queue's thread",
             };
             let Setting { name, value } = &setting;
             steps.push(step(
                 format!("{name} stays as it is: {because}; --steer sets it to {value} meanwhile"),
-                "nothing is done",
+                "nothing to undo",
             ));
         }
         let excluded = self.exclusions.sessions.iter().map(ToString::to_string);
@@ -230,25 +248,29 @@ impl DivertPlan {
                 },
                 match card.driver.as_str() {
                     "veth" | "virtio_net" | "tun" => "",
-                    _ => "; many cards restart their link when the first XDP program comes or the last one goes",
+                    _ => "; many cards restart their link when the first XDP program is attached or the last one detached",
                 },
                 match &self.steering {
                     Some(Steering { rules, drops: true, .. }) if !rules.is_empty() => {
-                        "; the card drops before it, and what it drops is in no counter here"
+                        "; the card drops first, and its drops are in no counter here"
                     }
                     Some(Steering { rules, left, table, .. }) if !rules.is_empty() => {
                         match (left.is_empty(), table) {
-                            (true, Some(_)) => "; the card brings them there, and little else",
-                            (true, None) => "; the card brings them there, beside what its table does",
-                            (false, _) => "; the card brings some of them to its queue, the others come anywhere",
+                            (true, Some(_)) => "; the card steers them there, and little else",
+                            (true, None) => "; the card steers them there, beside its table's packets",
+                            (false, _) => "; the card steers some of them to its queue, the others arrive on any",
                         }
                     }
-                    _ if card.flow_rules => "; the card's own flow rules are left as they are",
-                    _ => "; the driver takes no flow rules, so the program picks them itself",
+                    Some(Steering { buckets, left, .. }) if !buckets.is_empty() => match left.is_empty() {
+                        true => "; the card's table steers them there, with a few others",
+                        false => "; the card's table steers some of them to its queue, the others arrive on any",
+                    },
+                    _ if card.flow_rules => "; the card's own flow rules stay unchanged",
+                    _ => "; the driver takes no flow rules, so the program selects them",
                 },
                 excluded.join(", ")
             ),
-            "the kernel, when the link's descriptor closes: at the end of the process, however it ends",
+            "the kernel, when the link's descriptor closes: when the process ends for any reason",
         ));
         for (at, queue) in queues.iter().enumerate() {
             match self.place {
@@ -256,7 +278,7 @@ impl DivertPlan {
                 FilterAt::User => {
                     let cpu = match self.cpus.get(at) {
                         Some(cpu) if self.threads_go_first() => {
-                            format!("CPU {cpu}, before the ordinary threads there")
+                            format!("CPU {cpu}, where it outranks ordinary threads")
                         }
                         Some(cpu) => format!("CPU {cpu}"),
                         None => "any CPU".into(),
@@ -277,17 +299,17 @@ impl DivertPlan {
                     format!("go back to {interface} by BPF_PROG_RUN, as if they had just arrived")
                 }
                 Some(file) => format!("are written to {}: {NOT_BACK}", file.display()),
-                None => format!("are counted and go no further: {NOT_BACK}"),
+                None => format!("are counted and discarded: {NOT_BACK}"),
             };
-            steps.push(step(format!("packets that pass {passing}"), "nothing remains"));
+            steps.push(step(format!("packets that pass {passing}"), "nothing to undo"));
         }
         steps.push(step(
             format!(
-                "queue {list} is diverted for {} ms at a time, which is put off {} times a second",
+                "queue {list} is diverted for {} ms at a time, renewed {} times a second",
                 DEADLINE.as_millis(),
                 1000 / BEAT.as_millis()
             ),
-            "time: a process that hangs loses its queues by itself",
+            "the deadline: the queues of a process that hangs return to the kernel",
         ));
         if let Some(file) = self.sample_file.as_ref().filter(|_| self.sample_one_in > 0) {
             let each = match self.sample_one_in {
@@ -296,14 +318,11 @@ impl DivertPlan {
             };
             steps.push(step(
                 format!("{each} written to {}, its rule in a comment", file.display()),
-                "nothing is done",
+                "nothing to undo",
             ));
         }
         if self.shadow {
-            steps.push(step(
-                "what a rule would drop passes, and is counted as that".into(),
-                "nothing is done",
-            ));
+            steps.push(step("packets that a rule would drop pass and are counted".into(), "nothing to undo"));
         }
         for (number, rule) in (1..).zip(&self.rules) {
             let of_those = if self.selects_some() { ", of those" } else { "" };
@@ -312,19 +331,19 @@ impl DivertPlan {
         steps
     }
 
-    /// Whether `--match` leaves packets out that a rule may name.
+    /// Whether `--match` excludes packets that a rule may name.
     fn selects_some(&self) -> bool {
         self.selection.as_ref().is_some_and(|selection| !selection.is_all())
     }
 
-    /// Whether the queues' threads that have a CPU go before the ordinary threads there. One that never sleeps does not:
-    /// nobody else would come to its turn.
+    /// Whether the queues' threads that have a CPU outrank ordinary threads there. One that never sleeps does not:
+    /// no other thread could run.
     pub(crate) fn threads_go_first(&self) -> bool {
         !self.spin
     }
 
-    /// How long the kernel's program takes for a packet on this machine, once the packet is in the CPU's cache: what every
-    /// packet of the interface pays. `None` where the program cannot be loaded.
+    /// The kernel's program's time per packet on this machine with the packet in the CPU's cache, which every
+    /// packet of the interface costs. `None` where the program cannot be loaded.
     pub fn program_cost(&self, card: &Card) -> Option<Duration> {
         self.loaded_program(card).ok()?.cost().ok()
     }
@@ -338,15 +357,15 @@ impl DivertPlan {
         self.program(card, part).map(|(program, _)| program).map_err(|error| vec![error])
     }
 
-    /// Whether the kernel's program tells the rules apart that are decided about in user space.
+    /// Whether the kernel's program distinguishes the rules that are decided in user space.
     pub(crate) fn program_knows_rules(&self) -> bool {
         self.selection.is_none() || self.rules.iter().any(|rule| rule.limit.is_some())
     }
 
-    /// What the kernel's program does with which packets.
+    /// The actions of the kernel's program, by rule.
     pub(crate) fn kernel_rules(&self) -> Vec<Rule> {
         match (&self.selection, self.place) {
-            // Who is to decide in user space needs only the selection, unless a limit has to know the rule.
+            // A decision in user space needs only the selection, unless a limit depends on the rule.
             (Some(selection), FilterAt::User) if !self.program_knows_rules() => {
                 vec![Rule::new(RuleVerdict::Pass, selection.clone())]
             }
@@ -390,8 +409,8 @@ impl DivertPlan {
     }
 }
 
-/// What a plan says where packets are not given back.
-const NOT_BACK: &str = "the kernel does not get them (--reinject gives them back)";
+/// The plan's text where packets are not re-injected.
+const NOT_BACK: &str = "the kernel does not get them (--reinject returns them)";
 
 /// Token buckets that are remembered: 8 MiB.
 const MOST_BUCKETS: u32 = 65_536;
@@ -412,21 +431,10 @@ mod tests {
 
     fn plan(place: FilterAt, selection: Option<&str>, rules: &[&str]) -> DivertPlan {
         DivertPlan {
-            interface: "eth7".into(),
-            queues: vec![0, 3],
-            place,
             selection: selection.map(|text| text.parse().unwrap()),
             rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
-            sets: Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: true,
             cpus: vec![2],
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare("eth7", [0, 3], place)
         }
     }
 
@@ -440,6 +448,7 @@ mod tests {
             rules_are_off: false,
             rules: Vec::new(),
             has_table: false,
+            hashing: None,
             hands_on: Vec::new(),
             program: None,
             index: 0,
@@ -485,10 +494,10 @@ mod tests {
     #[test]
     fn every_step_says_what_undoes_it() {
         let steps = plan(FilterAt::User, None, &["drop all"]).steps(&card());
-        assert_eq!(steps.len(), 6, "program, two sockets, giving back, deadline, rule: {steps:#?}");
+        assert_eq!(steps.len(), 6, "program, two sockets, re-injection, deadline, rule: {steps:#?}");
         assert!(steps.iter().all(|step| !step.undone_by.is_empty()));
         assert!(steps[0].does.contains("on queue 0 and 3"), "{}", steps[0].does);
-        assert!(steps[1].does.ends_with("on CPU 2, before the ordinary threads there"), "{}", steps[1].does);
+        assert!(steps[1].does.ends_with("on CPU 2, where it outranks ordinary threads"), "{}", steps[1].does);
         assert!(steps[2].does.ends_with("on a thread on any CPU"), "{}", steps[2].does);
     }
 
@@ -500,23 +509,21 @@ mod tests {
         let plan = plan(FilterAt::User, Some("udp"), &["drop all"]);
         let steps = told(DivertPlan { spin: true, ..plan.clone() });
         assert!(steps[0].contains("all but those that match 'udp' on queue 0 and 3"), "{}", steps[0]);
-        assert!(steps[0].contains("takes no flow rules, so the program picks them itself"), "{}", steps[0]);
+        assert!(steps[0].contains("takes no flow rules, so the program selects them"), "{}", steps[0]);
         assert!(steps[1].ends_with("on a thread on CPU 2, which never sleeps"), "{}", steps[1]);
         assert!(steps[3].contains("go back to eth7"), "{}", steps[3]);
         assert_eq!(steps.last().unwrap(), "rule 1, of those: drop all");
         let steps = told(DivertPlan { reinject: false, keep_file: Some("kept.pcap".into()), ..plan.clone() });
         assert!(steps[3].starts_with("packets that pass are written to kept.pcap: the kernel does not"));
         let steps = told(DivertPlan { reinject: false, ..plan });
-        assert!(steps[3].starts_with("packets that pass are counted and go no further: "), "{}", steps[3]);
+        assert!(steps[3].starts_with("packets that pass are counted and discarded: "), "{}", steps[3]);
     }
 
     #[test]
     fn a_plan_says_that_the_card_takes_tags_off() {
         let steps = plan(FilterAt::Xdp, None, &["drop udp"]).steps(&Card { strips_tags: true, ..card() });
         assert!(
-            steps[0]
-                .does
-                .starts_with("feature.rx-vlan-hw-parse stays as it is: the card takes VLAN tags off")
+            steps[0].does.starts_with("feature.rx-vlan-hw-parse stays as it is: the card removes VLAN tags")
         );
         assert!(steps[0].does.ends_with("--steer sets it to off meanwhile"), "{}", steps[0].does);
     }

@@ -1,6 +1,6 @@
-//! Packets to a pcap file, or with comments to a pcapng file, written by a thread of its own: a worker that records one never waits for a disk.
+//! Writes packets to a pcap file, or with comments to a pcapng file, on a separate thread: a worker never waits for a disk.
 //!
-//! The file grows by whole packets, and keeps those that it has when the disk is full.
+//! The file grows by whole packets, and keeps them when the disk is full.
 
 use std::{
     fs::File,
@@ -23,12 +23,12 @@ use wire::{PcapWriter, PcapngWriter};
 
 use crate::error::DivertError;
 
-/// Packets that wait to be written, at most.
+/// The most packets that wait to be written.
 const WAITING: usize = 1024;
-/// Bytes of a packet that are kept room for.
+/// Bytes reserved for a packet.
 const USUAL_BYTES: usize = 2048;
 
-/// Hands packets to the thread that writes them; one for each thread that records.
+/// Passes packets to the writing thread; one for each recording thread.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     packets: SyncSender<Recorded>,
@@ -45,7 +45,7 @@ struct Counts {
     done: AtomicU64,
 }
 
-/// The file; closed and complete when the last recorder and this are gone.
+/// The file; closed and complete when the last recorder and this are dropped.
 pub(crate) struct Recording {
     recorder: Option<Recorder>,
     writer: Option<JoinHandle<()>>,
@@ -81,7 +81,7 @@ impl Recording {
     pub(crate) fn create(path: &Path, form: Form) -> Result<Self, DivertError> {
         let refused = |source| DivertError::File { path: path.display().to_string(), source };
         let mut writer = Writer::new(form).map_err(refused)?;
-        // In its place at once, so that it can be read while it grows, and after a kill.
+        // At its final path at once, so that it can be read while it grows, and after a kill.
         let create = |header: &[u8]| -> io::Result<File> {
             let mut file = OutputFile::create(path)?;
             file.write_all(header)?;
@@ -134,7 +134,7 @@ impl Recorder {
         }
     }
 
-    /// Packets that are in the file, or on their way there.
+    /// Packets in the file or in the queue to it.
     pub(crate) fn written(&self) -> u64 {
         self.counts.written.load(Relaxed)
     }
@@ -186,7 +186,7 @@ impl Growing {
         let added = self.file.write_all(packets);
         match &added {
             Ok(()) => self.len += packets.len() as u64,
-            // What a device or a pipe has taken it keeps.
+            // Bytes written to a device or a pipe cannot be undone.
             Err(_) => {
                 self.file.set_len(self.len).and_then(|()| self.file.seek(io::SeekFrom::Start(self.len))).ok();
             }
@@ -195,7 +195,7 @@ impl Growing {
     }
 }
 
-/// Until all recorders are gone. What comes when the disk is full is missed.
+/// Runs until all recorders are dropped. Packets that find a full disk are missed.
 fn write(mut writer: Writer, mut file: Growing, packets: &Receiver<Recorded>, counts: &Counts) {
     let mut waiting = 0;
     let mut flush = |writer: &mut Writer, waiting: &mut u64| {

@@ -1,4 +1,4 @@
-//! What is done with which packets: a list of rules, the first that fits decides.
+//! Rules: a list, of which the first match decides.
 
 use std::{fmt, str::FromStr};
 
@@ -12,12 +12,12 @@ mod table;
 
 pub(crate) use table::table_entries;
 
-/// Which packets are meant, and what is done with them: what can be replaced while a diversion runs.
+/// Match, rules and sets: everything that can be replaced while a diversion runs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ruleset {
     /// Which packets leave the kernel at all; `None`: those that a rule takes.
     pub selection: Option<Expression>,
-    /// What is done with them; the first rule that fits decides.
+    /// The rules; the first match decides.
     pub rules: Vec<Rule>,
     /// The sets of networks that expressions name.
     pub sets: Sets,
@@ -26,15 +26,15 @@ pub struct Ruleset {
 /// One rule, written `VERDICT [limit RATE [per source|destination|flow]] EXPRESSION`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rule {
-    /// What becomes of the packets that it takes.
+    /// Its verdict.
     pub verdict: RuleVerdict,
-    /// How many of them; what is above is dropped.
+    /// The limit; packets above it are dropped.
     pub limit: Option<RateLimit>,
     /// Which packets.
     pub expression: Expression,
 }
 
-/// What becomes of the packets that a rule takes.
+/// What happens to a rule's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleVerdict {
@@ -56,14 +56,14 @@ pub struct RateLimit {
     pub per: Per,
 }
 
-/// How much of a second a full bucket holds: short bursts pass, and a coarse clock does no harm.
+/// Seconds that a full bucket holds: short bursts pass, and a coarse clock is sufficient.
 const BURST_NS: u64 = 100_000_000;
 
 impl RateLimit {
     /// A limit for all packets of a rule.
     ///
     /// # Errors
-    /// [`RuleError::Limit`] when it is no number of packets or bits.
+    /// [`RuleError::Limit`] when it is not a number of packets or bits.
     pub fn new(rate: Rate, per: Per) -> Result<Self, RuleError> {
         match rate {
             Rate::Pps(_) | Rate::Bps(_) => Ok(Self { rate, per }),
@@ -162,7 +162,7 @@ fn per_as_word<S: serde::Serializer>(per: &Per, serializer: S) -> Result<S::Ok, 
 /// Reads a file of rules: one a line; empty lines and what follows a `#` at the start of a line do not count.
 ///
 /// # Errors
-/// Every line that is no rule, with its number; one error when there is no rule at all.
+/// Every invalid line, with its number; one error for a file without rules.
 pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<RuleError>> {
     let (mut rules, mut errors) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -181,7 +181,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, Vec<RuleError>> {
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// The first word, and what follows it.
+/// The first word and the rest.
 fn next_word(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim_start()))

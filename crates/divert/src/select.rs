@@ -1,4 +1,4 @@
-//! From rules to what the kernel's program and this process look packets up in.
+//! From rules to the lookup tables of the kernel's program and this process.
 
 use std::collections::HashMap;
 
@@ -26,9 +26,9 @@ pub(crate) struct Selection {
 /// What entries of one kind have in common.
 type Shape = (bool, Option<(PacketSide, u8)>, Option<PacketSide>, Option<u8>);
 
-/// As many comparisons, one after the other, take as long as a look into a hash table: `make bench-divert`.
+/// This many comparisons take as long as a lookup in a hash table: `make bench-divert`.
 const WORTHWHILE_ENTRIES: usize = 16;
-/// The most instructions of the kernel's program that expressions may become; jumps reach no further.
+/// The most instructions of all compiled expressions; jumps reach no further.
 const MOST_INSTRUCTIONS: usize = i16::MAX as usize;
 
 impl Selection {
@@ -72,7 +72,7 @@ impl Selection {
     }
 }
 
-/// Whether no packet of a filter's can be ARP or neighbour discovery.
+/// Whether no packet of a filter can be ARP or neighbour discovery.
 fn is_never_the_links(filter: &Filter) -> bool {
     const ICMPV6: u8 = 58;
     let is_other = |protocol: Option<u8>| protocol.is_some_and(|protocol| protocol != ICMPV6);
@@ -84,7 +84,7 @@ fn shape(entry: &TableEntry) -> Shape {
     (entry.ipv4, network, entry.port.map(|(side, _)| side), entry.protocol)
 }
 
-/// The shapes that most entries have, as many of each family as the table holds; rules of others are compiled.
+/// The most frequent shapes, as many of each family as the table holds; rules of others are compiled.
 fn shapes_of_the_table<'e>(entries: impl Iterator<Item = &'e TableEntry>) -> Vec<Shape> {
     // In the order of the rules where they are equally frequent.
     let mut found: HashMap<Shape, (usize, usize)> = HashMap::new();

@@ -67,7 +67,7 @@ impl NetworkSet {
     /// From a text: a network or an address a line; empty lines and what follows a `#` do not count.
     ///
     /// # Errors
-    /// The first ten lines that are none, with their numbers.
+    /// The first ten invalid lines, with their numbers.
     pub fn parse(text: &str) -> Result<Self, Vec<RuleError>> {
         let (mut networks, mut errors) = (Vec::new(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
@@ -108,7 +108,7 @@ impl NetworkSet {
         self.networks == 0
     }
 
-    /// What it takes in memory, here and once more in the kernel.
+    /// Its bytes of memory, here and again in the kernel.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.v4.lines[..]) + size_of_val(&self.v6.lines[..])
     }
@@ -125,7 +125,7 @@ impl Sets {
         self.0.get(name).map(Arc::as_ref)
     }
 
-    /// What expressions ask of sets, each with its set.
+    /// The expressions' lookups, each with its set.
     ///
     /// # Errors
     /// [`RuleError::UnknownSet`], [`RuleError::TooManySets`].
@@ -166,7 +166,7 @@ impl Members {
         })
     }
 
-    /// The same for the program in the kernel; a set that several ask for is there once.
+    /// The same for the program in the kernel; each set appears once.
     pub(crate) fn for_program(&self) -> (Vec<SetMember>, Vec<SetLine4>, Vec<SetLine6>) {
         let (mut members, mut lines4, mut lines6) = (Vec::new(), Vec::new(), Vec::new());
         let mut known: Vec<(&Arc<NetworkSet>, u32, u32)> = Vec::new();
@@ -236,7 +236,7 @@ impl<T: Copy + Ord, const N: usize> Levels<T, N> {
             if count == 0 {
                 return false;
             }
-            // What fills the last line is the highest address, too.
+            // The last line is filled with the highest address.
             at = (at * N + count - 1).min(level.bounds as usize - 1);
         }
         !self.levels.is_empty() && at % 2 == 0

@@ -1,4 +1,4 @@
-//! Settings of the card for the time of a diversion: made through the journal of [`nic`], undone with the diversion, and after
+//! Settings of the card during a diversion: made through the journal of [`nic`], undone with the diversion, and after
 //! a kill by `linerate nic restore`.
 
 use std::path::PathBuf;
@@ -7,26 +7,28 @@ use measure::DivertLeft;
 use nic::{Repaired, Session, SessionError, Setting};
 use serde::Serialize;
 
-use crate::{card::Card, error::DivertError};
+use crate::{buckets::Bucket, card::Card, error::DivertError};
 
 pub(crate) mod limits;
 
-/// Settings of the card for the time of a diversion.
+/// Settings of the card during a diversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Steering {
     /// The settings, all or none of which are made.
     pub settings: Vec<Setting>,
-    /// Whether the diversion begins without them where the card refuses.
+    /// Whether the diversion starts without them if the card refuses.
     pub may_fail: bool,
     /// What switches rules on, where they are off.
     pub switch: Option<Setting>,
-    /// What of the card ends with that.
+    /// What that disables on the card.
     pub switch_ends: Option<String>,
     /// The table of a further context of receive side scaling, to which the rules lead where several queues are diverted.
     pub context: Option<Setting>,
     /// Rules of the card, each with the expression that it is of; one that is refused leaves its packets to the program.
     pub rules: Vec<(String, String)>,
-    /// The table without the diverted queues, where a rule was taken.
+    /// Buckets of the table that bring packets to the queues, where the card takes no rules.
+    pub buckets: Vec<Bucket>,
+    /// The table without the diverted queues, where a rule was taken; or that with `buckets`.
     pub table: Option<Setting>,
     /// The queues to which the rules lead.
     pub queues: Vec<u32>,
@@ -39,12 +41,12 @@ pub struct Steering {
     pub state: PathBuf,
 }
 
-/// What a card is to do with the packets of a plan.
+/// What a card does with the packets of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steer {
-    /// Bring them to the diverted queues, and others to the other queues.
+    /// Steers them to the diverted queues, and others to the other queues.
     ToQueues,
-    /// Drop what rules only drop.
+    /// Drops packets whose rules only drop.
     Drop,
 }
 
@@ -53,7 +55,7 @@ pub enum Steer {
 pub struct Left {
     /// Which.
     pub packets: String,
-    /// Why the card does not take them.
+    /// Why the card does not accept them.
     pub why: String,
 }
 
@@ -63,13 +65,13 @@ impl Left {
     }
 }
 
-/// What the card did of a [`Steering`]; its settings are restored when this is dropped.
+/// The card's part of a [`Steering`]; dropping this restores its settings.
 #[derive(Debug)]
 pub struct Steered {
     session: Session,
-    /// The rules that the card has, as they read back: `rule.9=udp4 dst-port 53 queue 2`.
+    /// The rules that the card has, as they read back: `rule.9=udp4 dst-port 53 queue 2`; and buckets of its table.
     pub rules: Vec<String>,
-    /// What stays with the program, planned so or refused.
+    /// Packets that stay with the program, as planned or after a refusal.
     pub left: Vec<Left>,
     /// What else was refused, in words.
     pub refused: Vec<String>,
@@ -100,16 +102,21 @@ impl Steering {
         lro.into_iter().chain(others).chain(vlan).collect()
     }
 
-    /// Settings that a person named, which the card has to take.
+    /// Settings of the user, which the card must accept.
     pub fn of_settings(settings: Vec<Setting>, state: PathBuf) -> Self {
         Self { settings, state, ..Self::default() }
+    }
+
+    /// Whether the card brings packets anywhere, or drops them.
+    pub(crate) fn brings(&self) -> bool {
+        !self.rules.is_empty() || !self.buckets.is_empty()
     }
 
     pub(crate) fn tells(&self, name: &str) -> bool {
         self.settings.iter().any(|setting| setting.name == name)
     }
 
-    /// Everything that the card is asked for, in this order.
+    /// Everything requested of the card, in this order.
     pub(crate) fn asks(&self) -> Vec<Setting> {
         let rules = self.rules.iter().map(|(rule, _)| match &self.context {
             Some(_) => Setting::new("rule.any", rule.replace(" context 0", " to that context")),
@@ -119,7 +126,7 @@ impl Steering {
         settings.chain(rules).chain(self.table.clone()).collect()
     }
 
-    /// Tells the card; what the answer holds undoes it when it goes.
+    /// Sets the card; dropping the result undoes it.
     ///
     /// # Errors
     /// [`DivertError::Card`], where the card refuses what it must take, or something could not be taken back.
@@ -140,6 +147,19 @@ impl Steering {
                 return Err(why);
             }
             steered.refused.push(in_words(&why));
+        }
+        if let (false, Some(table)) = (self.buckets.is_empty(), &self.table) {
+            match steered.settings(std::slice::from_ref(table))? {
+                Ok(()) => steered.rules.extend(self.buckets.iter().map(Bucket::told)),
+                Err(why) => {
+                    let why = format!("the card refused the table: {}", in_words(&why));
+                    steered.left.extend(
+                        self.buckets
+                            .iter()
+                            .map(|bucket| Left { packets: bucket.packets.clone(), why: why.clone() }),
+                    );
+                }
+            }
         }
         if self.rules.is_empty() {
             return Ok(steered);
@@ -163,7 +183,7 @@ impl Steering {
             }
         }
         if steered.rules.is_empty() {
-            // Nothing is brought anywhere: what was to help with that goes.
+            // No packet is steered: undo the preparations.
             steered.session.undo()?;
             let _ = steered.settings(&self.settings)?;
         } else if let Some(table) = &self.table
@@ -184,7 +204,7 @@ impl Steered {
     fn apply(&mut self, settings: &[Setting]) -> Result<Result<nic::Applied, SessionError>, SessionError> {
         match self.session.apply(settings) {
             Ok(applied) => Ok(Ok(applied)),
-            // What could not be taken back needs somebody's eyes.
+            // The user must see a failed undo.
             Err(SessionError::RolledBack { cause, left }) if left.is_empty() => {
                 Ok(Err(SessionError::Nic(*cause)))
             }
@@ -243,7 +263,7 @@ impl Steered {
         }));
     }
 
-    /// Puts back what a reset of the card changed of its tables and rules: programs and zero-copy sockets cause those.
+    /// Restores tables and rules after a reset of the card, which programs and zero-copy sockets can cause.
     ///
     /// # Errors
     /// When the interface is gone.

@@ -1,19 +1,19 @@
-//! What a person writes to filter by own code: one function from a frame to a verdict.
+//! The interface for filters in Rust: one function from a frame to a verdict.
 
-/// A packet that was taken out of a queue, where it lies in memory shared with the kernel.
+/// A packet taken from a queue, in memory shared with the kernel.
 pub struct Frame<'f> {
     bytes: &'f mut [u8],
     len: usize,
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: its memory takes the next packet.
+    /// Dropped: its memory takes the next packet.
     Drop,
     /// The kernel gets it, as if it had come from the wire just now. A checksum that its sender left to a card is completed.
     Reinject,
-    /// The program has what it wanted of it: counted apart from what is dropped.
+    /// Consumed by the program: counted separately from dropped packets.
     Keep,
     /// It leaves on the queue that it came from, as it is now; a checksum that its sender left to a card is completed.
     Send,
@@ -38,14 +38,14 @@ pub enum Verdict {
 /// }
 /// ```
 pub trait Verdicts: Send {
-    /// Decides about one packet. Called for each packet of a batch, one after the other; it shall not wait.
+    /// Decides about one packet. Called for each packet of a batch in turn; it must not block.
     fn verdict(&mut self, frame: &mut Frame<'_>) -> Verdict;
 
     /// Called after each batch, and about 50 times a second while no packet comes, with the time of the monotonic
     /// clock in nanoseconds.
     fn batch_done(&mut self, _packets: usize, _now_ns: u64) {}
 
-    /// What to write beside the packet of the last verdict, such as the rule that dropped it. Asked only for packets that are
+    /// The comment for the packet of the last verdict, such as the rule that dropped it. Called only for packets that are
     /// sampled.
     fn comment(&self) -> String {
         String::new()

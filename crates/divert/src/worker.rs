@@ -1,4 +1,4 @@
-//! One queue's thread: takes packets, asks for verdicts, gives back, and says that it is well.
+//! One queue's thread: takes packets, gets verdicts, re-injects, and reports that it runs.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -29,26 +29,26 @@ use crate::{
     verdict::{Frame, Verdict, Verdicts},
 };
 
-/// What a queue's packets became; each of them is in one of these.
+/// Counts of a queue's packets; each packet is in one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) received: u64,
     pub(crate) dropped: u64,
     pub(crate) reinjected: u64,
-    /// Were to be re-injected, and were too long or too many.
+    /// For re-injection, but too long or too many.
     pub(crate) not_reinjected: u64,
     pub(crate) kept: u64,
     pub(crate) sent: u64,
-    /// Were to be sent, and the card did not take them.
+    /// For sending, but refused by the card.
     pub(crate) unsent: u64,
 }
 
 const FIELDS: usize = 7;
 
-/// What crosses the thread's border.
+/// State shared with the thread.
 struct Shared<V> {
     stop: AtomicBool,
-    /// Grows while the thread goes round with frames to spare.
+    /// Grows while the thread runs with free frames.
     alive: AtomicU64,
     /// [`Tally`], field by field; the thread is the only writer.
     tally: [AtomicU64; FIELDS],
@@ -71,7 +71,7 @@ pub(crate) struct Worker<V> {
     seen_alive: u64,
 }
 
-/// What a worker hands packets to.
+/// The destinations of a worker's packets.
 pub(crate) struct Recorders {
     pub(crate) samples: Option<Recorder>,
     pub(crate) kept: Option<Recorder>,
@@ -84,7 +84,7 @@ pub(crate) struct OpenQueue {
 }
 
 impl OpenQueue {
-    /// Opens the socket, and what gives packets back, in the calling thread's namespace.
+    /// Opens the socket and the re-injector in the calling thread's namespace.
     pub(crate) fn open(plan: &DivertPlan, card: &Card, queue: u32) -> Result<Self, DivertError> {
         let socket = XskQueue::open(&XskQueueOptions::on(&plan.interface, queue))?;
         let inject = plan.reinject.then(|| Inject::load(card.index)).transpose()?;
@@ -137,7 +137,7 @@ impl<V: Verdicts + 'static> Worker<V> {
                 let outcome = cpu.map_or(Ok(()), cpu::pin_to);
                 let is_pinned = outcome.is_ok();
                 // The packet processing of a flooded queue on the same CPU fills the socket's ring within a time slice.
-                // Who may not go first has the ring's length of time only.
+                // Without priority, the thread has only as much time as the ring holds.
                 worker.goes_first = may_go_first && cpu.is_some() && cpu::go_first(0).is_ok();
                 pinned.send(outcome).ok();
                 if is_pinned {
@@ -178,7 +178,7 @@ impl<V: Verdicts + 'static> Worker<V> {
         self.cpu
     }
 
-    /// Whether the thread has gone round since this was asked last.
+    /// Whether the thread has run since the last call.
     pub(crate) fn is_well(&mut self) -> bool {
         let alive = self.shared.alive.load(Relaxed);
         let is_well = alive != self.seen_alive;
@@ -186,7 +186,7 @@ impl<V: Verdicts + 'static> Worker<V> {
         is_well
     }
 
-    /// From the next batch on, these verdicts.
+    /// Uses these verdicts from the next batch on.
     pub(crate) fn replace(&self, verdicts: V) {
         *lock(&self.shared.news) = Some(verdicts);
         self.shared.has_news.store(true, Release);
@@ -205,18 +205,18 @@ impl<V: Verdicts + 'static> Worker<V> {
         }
     }
 
-    /// The kernel's counters of the socket, as of the last time that the thread asked: it does when nothing comes, and
+    /// The kernel's counters of the socket at the thread's last reading: it reads them while idle and
     /// about ten times a second.
     pub(crate) fn statistics(&self) -> XskStatistics {
         *lock(&self.statistics)
     }
 
-    /// Why the thread ended by itself.
+    /// Why the thread ended early.
     pub(crate) fn take_error(&self) -> Option<DivertError> {
         lock(&self.shared.broken).take()
     }
 
-    /// Lets the thread go on until no packet comes any more, and ends it; its last numbers stay readable.
+    /// Ends the thread once no packet arrives any more; its last counts stay readable.
     pub(crate) fn finish(&mut self) {
         self.shared.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -247,7 +247,7 @@ struct Loop<V> {
     statistics: Arc<Mutex<XskStatistics>>,
 }
 
-/// Gives packets back in runs that keep their distance.
+/// Re-injects packets in runs with a minimum distance.
 struct Giving {
     inject: Inject,
     next_run_ns: u64,
@@ -272,15 +272,15 @@ impl Giving {
     }
 }
 
-/// Turns without a packet, of 20 ms each, after which nothing more comes to a queue that is given back.
+/// Turns without a packet, of 20 ms each, after which a returned queue is empty.
 const LAST_TURNS: u32 = 2;
-/// How long the kernel may take for the last packets that are given back to it.
+/// How long the kernel may take for the last re-injected packets.
 const LAST_RUNS_NS: u64 = 2_000_000_000;
 /// How often the kernel's counters are read under load.
 const ASK_NS: u64 = 100_000_000;
 
 impl<V: Verdicts> Loop<V> {
-    /// Until told to stop and nothing more comes, or the socket breaks.
+    /// Runs until it is stopped and the queue is empty, or the socket breaks.
     fn run(mut self, mut verdicts: V) {
         let mut tally = Tally::default();
         let (mut asked_ns, mut idle_turns, mut end_ns) = (0, 0, u64::MAX);
@@ -293,7 +293,7 @@ impl<V: Verdicts> Loop<V> {
             let stopping = self.shared.stop.load(Relaxed);
             let wait = match stopping {
                 _ if self.has_waiting() => Wait::Spin,
-                // Who stops waits for a packet one last time.
+                // A stopping thread waits for a packet one last time.
                 true => Wait::Block,
                 false => self.wait,
             };
@@ -366,7 +366,7 @@ impl<V: Verdicts> Loop<V> {
                 }
                 Verdict::Reinject => {
                     checksum::complete(frame.bytes_mut());
-                    // Who cannot give back has said so in the plan: what passes is then kept by nobody.
+                    // Without re-injection, as the plan states, passed packets are discarded.
                     let taken = giving.as_mut().is_some_and(|giving| giving.inject.push(frame.bytes()));
                     tally.not_reinjected += u64::from(!taken);
                 }

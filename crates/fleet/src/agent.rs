@@ -2,6 +2,7 @@
 //! stops sending when it does not hear itself through the server.
 
 use std::{
+    net::IpAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,10 +10,10 @@ use std::{
 
 use async_nats::{Client, Message, Subject, jetstream};
 use futures_util::StreamExt;
-use sys::clock;
+use sys::{clock, netns::NetNs};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
@@ -21,6 +22,7 @@ use crate::{
     connect::{ANSWER_AT_MOST, ServerPlan, connect, runtime},
     divert::{DivertPlan, agent::Diverting},
     error::FleetError,
+    host::find_paths,
     job::{Job, JobEvent, Order},
     limits::Limits,
     message::{Answer, Ask, Attempt, Description, Measured, Outcome, PROTOCOL, Part, Prepare},
@@ -180,6 +182,7 @@ impl Agent {
                 let shown = |ns| self.plan.skew.shown_ns(ns);
                 Answer::Clock { heard_ns: shown(heard_ns), answered_ns: shown(clock::monotonic_ns()) }
             }
+            Ok(Ask::Paths { to, packet_bytes }) => self.paths(to, packet_bytes).await,
             Ok(Ask::Start { of, at_ns }) => self.start(&of, at_ns),
             Ok(Ask::Stop { of, reason }) => self.stop(&of, reason),
             Err(error) => Answer::Refused {
@@ -199,6 +202,27 @@ impl Agent {
     fn described(&self) -> Description {
         let busy_with = self.job.as_ref().map(|job| job.of.run.clone());
         Description { busy_with, ..self.plan.description.clone() }
+    }
+
+    async fn paths(&self, to: Vec<IpAddr>, packet_bytes: u32) -> Answer {
+        let limits = &self.plan.limits;
+        let permitted = to.iter().try_for_each(|to| limits.permit_target(*to));
+        let permitted = permitted.and_then(|()| match limits.may_send {
+            true => Ok(()),
+            false => Err("its owner does not let it send".into()),
+        });
+        if let Err(reason) = permitted {
+            return Answer::Refused { reason };
+        }
+        let namespace = self.plan.namespace.clone();
+        let find = move || -> std::io::Result<_> {
+            let namespace = namespace.as_deref().map(NetNs::open).transpose()?;
+            find_paths(&to, packet_bytes, namespace.as_ref())
+        };
+        match spawn_blocking(find).await.map_err(std::io::Error::other).flatten() {
+            Ok(paths) => Answer::Paths { paths },
+            Err(error) => Answer::Refused { reason: format!("it cannot look for paths: {error}") },
+        }
     }
 
     /// The answer, or none before the ports are open.

@@ -20,10 +20,10 @@ use crate::{
     connect::{ServerPlan, connect, runtime},
     error::FleetError,
     merge::missing,
-    message::{Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, Prepare, Step},
+    message::{Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, PathFinding, Prepare, Step},
     names,
     plan::{FleetPlan, Select},
-    preflight::{Needs, Preflight},
+    preflight::{Needs, Preflight, packet_bytes},
     store::{Stored, read_run, store_head, store_step, stream as stored_runs},
 };
 
@@ -200,7 +200,7 @@ impl From<FleetError> for Ended {
 impl<W: Watcher> Coordinator<'_, W> {
     async fn run(self, start: &Start, tolerate: u32, outcome: &mut FleetOutcome) -> Result<(), FleetError> {
         let mut chosen = self.choose().await?;
-        let table = self.preflight(&chosen);
+        let table = self.preflight(&chosen).await;
         self.watcher.preflight(&table);
         if table.red() > 0 {
             return Err(FleetError::Preflight { red: table.red() });
@@ -295,7 +295,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         Ok(Chosen { senders, receivers, targets })
     }
 
-    fn preflight(&self, chosen: &Chosen) -> Preflight {
+    async fn preflight(&self, chosen: &Chosen) -> Preflight {
         let mut table = Preflight::default();
         let highest =
             self.plan.rates.iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten();
@@ -315,6 +315,17 @@ impl<W: Watcher> Coordinator<'_, W> {
         for (agent, share) in chosen.senders.iter().zip(&shares) {
             table.check(agent, &Needs { rate_pps: *share, ..needs.clone() });
         }
+        let bytes = needs.frame_size_bytes;
+        for ((sender, to), paths) in
+            chosen.senders.iter().zip(&chosen.targets).zip(self.paths(chosen, bytes).await)
+        {
+            for (number, at) in to.iter().enumerate() {
+                let path = paths.as_ref().map(|paths| paths.get(number)).map_err(String::as_str);
+                let path = path.and_then(|path| path.ok_or("it did not look for this path"));
+                let receiver = &chosen.receivers[*at].facts.agent;
+                table.check_path((&sender.facts.agent, receiver), path, bytes);
+            }
+        }
         for (at, agent) in chosen.receivers.iter().enumerate() {
             let to_it = || {
                 chosen.targets.iter().zip(&shares).enumerate().filter(move |(_, (to, _))| to.contains(&at))
@@ -333,6 +344,25 @@ impl<W: Watcher> Coordinator<'_, W> {
             );
         }
         table
+    }
+
+    /// Each sender's paths to its receivers, or why it does not know them.
+    async fn paths(&self, chosen: &Chosen, frame_size_bytes: u32) -> Vec<Result<Vec<PathFinding>, String>> {
+        let packet_bytes = packet_bytes(frame_size_bytes);
+        let asked = chosen.senders.iter().zip(&chosen.targets).map(async |(sender, to)| {
+            let address = |at: &usize| {
+                let agent = &chosen.receivers[*at].facts;
+                agent.address.parse().map_err(|_| format!("{} has no address", agent.agent))
+            };
+            let to = to.iter().map(address).collect::<Result<Vec<IpAddr>, String>>()?;
+            let ask = Ask::Paths { to, packet_bytes };
+            match request(&self.client, &sender.facts.agent, &ask, Duration::from_secs(5)).await? {
+                Answer::Paths { paths } => Ok(paths),
+                Answer::Refused { reason } => Err(reason),
+                _ => Err("it does not answer what it was asked".into()),
+            }
+        });
+        stream::iter(asked).buffered(AT_ONCE).collect().await
     }
 
     async fn trial(

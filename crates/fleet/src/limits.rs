@@ -170,7 +170,11 @@ impl Limits {
         traffic.workers.iter().try_for_each(|worker| self.permit_target(worker.target.ip()))
     }
 
-    fn permit_target(&self, target: IpAddr) -> Result<(), String> {
+    /// Whether it may send to an address.
+    ///
+    /// # Errors
+    /// Why not, for the coordinator's user.
+    pub(crate) fn permit_target(&self, target: IpAddr) -> Result<(), String> {
         if self.allow_to.is_empty() {
             let allowed = may_send_without_handshake(target);
             return allowed.map_err(|error| format!("{error}: its owner names no networks to send to"));

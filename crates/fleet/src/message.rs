@@ -1,6 +1,9 @@
 //! What a coordinator and agents say to each other, as JSON.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use measure::{FleetAgent, Interval, Start, Trial};
 use serde::{Deserialize, Serialize};
@@ -10,7 +13,7 @@ use trial::{HostPlan, Report};
 use crate::{clock::Sight, limits::StatedLimits};
 
 /// Version of what is said; a coordinator and its agents must have the same.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// One attempt at a trial of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ pub(crate) enum Ask {
     Describe,
     /// What its clock shows.
     Clock,
+    /// How its packets get to these addresses: one datagram of this size to each, port 9, finds narrower links.
+    Paths { to: Vec<IpAddr>, packet_bytes: u32 },
     /// Open ports, read counters, ask receivers; send nothing.
     Prepare(Box<Prepare>),
     /// Send from then on, by the agent's own clock.
@@ -63,6 +68,8 @@ pub(crate) enum Answer {
     Description(Box<Description>),
     /// What its clock showed when the question came and when the answer left.
     Clock { heard_ns: u64, answered_ns: u64 },
+    /// One for each address.
+    Paths { paths: Vec<PathFinding> },
     /// Prepared; a receiver says where it listens.
     Ready { address: Option<SocketAddr> },
     /// It will start, so long after the order came.
@@ -71,6 +78,16 @@ pub(crate) enum Answer {
     Stopped,
     /// No.
     Refused { reason: String },
+}
+
+/// How packets get to an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathFinding {
+    pub(crate) to: IpAddr,
+    /// The interface they leave by; `None` without a route.
+    pub(crate) interface: Option<String>,
+    /// The largest IP packet, as far as the kernel knows; 0 without a route.
+    pub(crate) mtu_bytes: u32,
 }
 
 /// An agent, as it describes itself.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::Serialize;
 use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
-use crate::message::{Description, PROTOCOL};
+use crate::message::{Description, PROTOCOL, PathFinding};
 
 /// What was compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,6 +51,26 @@ impl Preflight {
         self.rows.iter().filter(|row| row.is_red).count()
     }
 
+    /// A sender's path to a receiver, or why it did not look for one.
+    pub(crate) fn check_path(
+        &mut self,
+        (sender, receiver): (&str, &str),
+        path: Result<&PathFinding, &str>,
+        frame_size_bytes: u32,
+    ) {
+        let packet = packet_bytes(frame_size_bytes);
+        let (has, is_red) = match path {
+            Ok(PathFinding { interface: Some(interface), mtu_bytes, .. }) => {
+                (format!("{mtu_bytes} bytes by {interface}"), packet > *mtu_bytes)
+            }
+            Ok(_) => ("no route".into(), true),
+            Err(reason) => (reason.into(), true),
+        };
+        let what = format!("path to {receiver}");
+        let needs = format!("packets of {packet} bytes");
+        self.rows.push(PreflightRow { agent: sender.into(), what, has, needs, is_red });
+    }
+
     pub(crate) fn check(&mut self, agent: &Description, needs: &Needs) {
         let name = &agent.facts.agent;
         let mut row = |what: &str, has: String, needs: String, is_red: bool| {
@@ -79,8 +99,7 @@ impl Preflight {
             row("engine", found.detail.clone(), needs.engine.clone(), !found.works);
         }
         if let Some(mtu) = facts.mtu_bytes {
-            // Without Ethernet's header and check sequence.
-            let packet = needs.frame_size_bytes.saturating_sub(18);
+            let packet = packet_bytes(needs.frame_size_bytes);
             row("mtu", format!("{mtu} bytes"), format!("packets of {packet} bytes"), packet > mtu);
         }
         let bound = agent.clock_bound_ns;
@@ -119,6 +138,11 @@ impl Preflight {
             row("queues", has, needs, is_red);
         }
     }
+}
+
+/// A frame without Ethernet's header and check sequence.
+pub(crate) fn packet_bytes(frame_size_bytes: u32) -> u32 {
+    frame_size_bytes.saturating_sub(18)
 }
 
 /// How many of a receiver's queues the senders' flows reach, where the card hashes addresses alone: what ports the kernels will
@@ -237,5 +261,26 @@ mod tests {
         let table: Vec<u32> = (0..128).map(|bucket| bucket % 4).collect();
         agent.spread.as_mut().unwrap().table = table;
         assert_eq!(red(&agent, &needs), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_path_that_is_too_narrow_or_unknown_is_red() {
+        let found = |interface: Option<&str>, mtu_bytes| PathFinding {
+            to: "198.18.0.2".parse().unwrap(),
+            interface: interface.map(str::to_owned),
+            mtu_bytes,
+        };
+        let row = |path: Result<&PathFinding, &str>| {
+            let mut table = Preflight::default();
+            table.check_path(("s", "r"), path, 1298);
+            let row = table.rows.remove(0);
+            assert_eq!((row.agent.as_str(), row.what.as_str()), ("s", "path to r"));
+            assert_eq!(row.needs, "packets of 1280 bytes");
+            (row.has, row.is_red)
+        };
+        assert_eq!(row(Ok(&found(Some("va"), 1280))), ("1280 bytes by va".into(), false));
+        assert_eq!(row(Ok(&found(Some("va"), 1279))), ("1279 bytes by va".into(), true));
+        assert_eq!(row(Ok(&found(None, 0))), ("no route".into(), true));
+        assert_eq!(row(Err("it does not answer")), ("it does not answer".into(), true));
     }
 }

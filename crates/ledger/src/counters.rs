@@ -23,6 +23,8 @@ pub struct HostCounters {
     pub driver: String,
     /// The driver's own counters in its order.
     pub driver_counters: Vec<(String, u64)>,
+    /// Whether the card is an emulated one that does not count frames for which it had no receive descriptor.
+    pub hides_missed: bool,
     /// Buffers that the interface's queueing discipline dropped.
     pub qdisc_drops: u64,
     /// Counters of IP, UDP and TCP.
@@ -61,6 +63,7 @@ impl HostCounters {
                 let missed = emulated::correct(&mut counters.driver_counters, statistics);
                 counters.link.rx_missed_errors = missed.unwrap_or(counters.link.rx_missed_errors);
             }
+            counters.hides_missed = emulated::hides_what_it_missed(&driver);
             counters.driver = driver.name;
         }
         Ok(counters)
@@ -83,6 +86,7 @@ impl HostCounters {
         Self {
             link: self.link.since(&earlier.link),
             driver: self.driver.clone(),
+            hides_missed: self.hides_missed,
             driver_counters: counters
                 .map(|(index, (name, value))| (name.clone(), grown(before(index, name), *value, bits(name))))
                 .collect(),

@@ -107,6 +107,7 @@ impl HostCounters {
         Self {
             link,
             driver: self.driver.clone(),
+            hides_missed: self.hides_missed,
             driver_counters: counters.cloned().collect(),
             ..Self::default()
         }

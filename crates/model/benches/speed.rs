@@ -19,7 +19,7 @@ fn main() {
     plan("plan: 1 Gpps, a million flows, small cores", Fleet { flows: 1_000_000, ..small_cores });
 }
 
-/// A fleet's plan: what it says and the seconds it takes.
+/// A fleet's plan: its result and how many seconds it takes.
 fn plan(name: &str, fleet: Fleet) {
     if !wanted(name) {
         return;
@@ -29,7 +29,7 @@ fn plan(name: &str, fleet: Fleet) {
     println!("{name:44} {:>12} machines {:>18.2} s", plan.machines.unwrap_or(0), begin.seconds());
 }
 
-/// No bus, no moderation, no socket: a frame that arrives is taken at once.
+/// No bus, no moderation, no socket: the driver takes a frame as soon as it arrives.
 fn bufferless() -> Config {
     let mut config = Config::default();
     config.bus.kind = BusKind::None;
@@ -44,7 +44,7 @@ fn bufferless() -> Config {
     config
 }
 
-/// Three runs of about two million frames each; the fastest counts, as the others were disturbed.
+/// Three runs of about two million frames each; the fastest counts, because the others were disturbed.
 fn measure(name: &str, config: &Config) {
     if !wanted(name) {
         return;
@@ -71,7 +71,7 @@ fn wanted(name: &str) -> bool {
     parts.is_empty() || parts.iter().any(|part| name.contains(part))
 }
 
-/// CPU time of this thread where Linux tells it, so that neighbours on the machine do not count; real time
+/// CPU time of this thread on Linux, so that other programs do not count; real time
 /// elsewhere.
 struct Stopwatch {
     cpu_ns: Option<u64>,

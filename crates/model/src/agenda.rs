@@ -9,11 +9,11 @@ pub(crate) enum Event {
     Stored(u16),
     /// A queue's fetched descriptors are on the card.
     Fetched(u16),
-    /// A queue's finished descriptors ask for the bus.
+    /// A queue's finished descriptors request the bus.
     WriteBack(u16),
     /// A queue's finished descriptors are visible in memory.
     Written(u16),
-    /// A queue's interrupt moderation lets an interrupt go.
+    /// A queue's interrupt moderation lets the interrupt fire.
     Moderated(u16),
     /// A CPU has finished what it was doing.
     Done(u16),
@@ -21,9 +21,9 @@ pub(crate) enum Event {
 
 /// The events to come.
 ///
-/// Each source has at most a few of them, so there are tens, not millions, whatever the simulated time; a
-/// sorted list beats a heap there (`cargo bench -p linerate-model`), since most events are due soon and
-/// find their place after a look at a few neighbours.
+/// Each source has at most a few events, so there are tens, not millions, for any simulated time. A
+/// sorted list beats a heap there (`cargo bench -p linerate-model`), because most events are due soon and
+/// are inserted after comparing a few neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// time (64 bits), sequence (48), kind (4), number (12), the earliest last: one comparison orders two.

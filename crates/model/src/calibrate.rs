@@ -1,5 +1,5 @@
 //! The parameters of a measured machine, from the trials of a run: nanoseconds per packet by stage, and what
-//! the record says of rings, moderation, link and bus. With them the model predicts other loads.
+//! the record says about rings, moderation, link and bus. The model predicts other loads with them.
 //!
 //! In the lab the sender's CPU also carries the receiving stack (veth hands frames over on the CPU that sends,
 //! unless NAPI is threaded), and the reader has a CPU of its own:
@@ -19,7 +19,7 @@ use crate::stages::{socket::Socket, stack::Path};
 
 pub use predict::{Load, predict};
 
-/// What a run told of a machine, for each pair of sender and receiver.
+/// What a run shows about a machine, for each pair of sender and receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// CPU and kernel of the machine.
@@ -32,12 +32,12 @@ pub struct Calibration {
     pub notes: Vec<String>,
 }
 
-/// What a record does not say of a pair's engines.
+/// What a record does not say about a pair's engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairTraits {
     /// How far a frame goes on the receiving side.
     pub path: Path,
-    /// The receiver reads a ring that it shares with the kernel, which a frame enters behind a header.
+    /// The receiver reads a ring that it shares with the kernel; each frame in it follows a header.
     pub frame_ring: bool,
     /// A frame of the sender takes a whole page of the receiver's socket buffer.
     pub page_per_frame: bool,
@@ -59,13 +59,13 @@ pub struct PairCalibration {
     pub sender_ns: f64,
     /// CPU time of driver and stack for a frame, in nanoseconds.
     pub stack_ns: f64,
-    /// CPU time of one reading CPU for a frame, in nanoseconds; `None` where nobody reads (XDP).
+    /// CPU time of one reading CPU for a frame, in nanoseconds; `None` without a reader (XDP).
     pub reader_ns: Option<f64>,
     /// The socket's buffer as the kernel doubles it, or the packet socket's ring; `None` is the default.
     pub socket_bytes: Option<u64>,
     /// What a frame takes of it.
     pub truesize_bytes: u32,
-    /// Seconds that a trial sent: what buffers hold at its end is delivered too, and counts.
+    /// Seconds during which a trial sent. Packets in buffers at its end are delivered too, and count.
     pub duration_s: f64,
     /// CPUs that read.
     pub reader_cpus: u32,
@@ -79,7 +79,7 @@ pub struct PairCalibration {
     pub basis: Vec<String>,
 }
 
-/// What the record says of a receiving card; what it does not say is `None`.
+/// What the record says about a receiving card; `None` where it says nothing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Card {
     /// Link speed in bits per second.
@@ -104,8 +104,8 @@ pub enum CalibrateError {
     /// Nothing was measured.
     #[error("the run has no finished trial to calibrate from: measure one with linerate bench")]
     NoTrials,
-    /// Trials, but none says what a packet costs.
-    #[error("no trial of the run says what a packet costs:\n{}", .reasons.iter().map(|r| format!("  {r}")).collect::<Vec<_>>().join("\n"))]
+    /// No trial shows what a packet costs.
+    #[error("no trial of the run shows what a packet costs:\n{}", .reasons.iter().map(|r| format!("  {r}")).collect::<Vec<_>>().join("\n"))]
     NoCosts {
         /// Why not, trial by trial.
         reasons: Vec<String>,
@@ -117,11 +117,11 @@ const BUSY: f64 = 0.9;
 /// A receiver that lost at least this share of the packets was limited.
 const LOSING: f64 = 0.01;
 
-/// What one CPU takes at least to read a packet, in nanoseconds: less than any engine.
+/// The least time that one CPU can take to read a packet, in nanoseconds: less than any engine.
 const LEAST_READING_NS: f64 = 5.0;
-/// What all sending CPUs together take at least: a thousand of them at 20 ns.
+/// The same for all sending CPUs together: a thousand of them at 20 ns.
 const LEAST_SENDING_NS: f64 = 0.02;
-/// What a packet takes at most, in nanoseconds: a second.
+/// The most time that a packet can take, in nanoseconds: a second.
 const MOST_NS: f64 = 1e9;
 
 /// Takes a machine's parameters from a run; `traits_of` knows the engines of a trial.
@@ -172,7 +172,7 @@ pub fn calibrate(run: &Run, traits_of: impl Fn(&Trial) -> PairTraits) -> Result<
     })
 }
 
-/// A figure and the words that say where it comes from.
+/// A figure and its source in words.
 struct Found {
     ns: f64,
     how: String,
@@ -192,23 +192,23 @@ fn calibrate_pair(trials: &[&Trial], run: &Run, traits: PairTraits) -> Result<Pa
         .or_else(|| best(trials, |trial| threaded_napi.then(|| napi_threads(trial))?))
         .unwrap_or_else(|| softirq(trials, here));
     let (sender_ns, stack_ns) = if here {
-        let total = best(trials, sender).ok_or("no trial says what sending costs")?;
+        let total = best(trials, sender).ok_or("no trial shows what sending costs")?;
         let total_ns = take(total, "sending");
         let on_senders_cpu = !threaded_napi;
-        // what the kernel books as softirq of the sender's CPU is part of what sending costs
+        // softirq time of the sender's CPU is part of the sending cost
         let stack_ns = if on_senders_cpu { stack.ns.min(0.9 * total_ns) } else { stack.ns };
-        let stack_ns = take(Found { ns: stack_ns, how: stack.how }, "of it driver and stack");
+        let stack_ns = take(Found { ns: stack_ns, how: stack.how }, "of this, driver and stack");
         (if on_senders_cpu { total_ns - stack_ns } else { total_ns }, stack_ns)
     } else {
         if stack.ns <= 0.0 {
-            return Err("no trial says how much softirq its packets cost".into());
+            return Err("no trial shows the softirq time of its packets".into());
         }
         (0.0, take(stack, "driver and stack"))
     };
     let reader_ns = if nobody_reads {
         None
     } else {
-        let found = best(trials, |trial| reader(trial, traits)).ok_or("no trial says what reading costs")?;
+        let found = best(trials, |trial| reader(trial, traits)).ok_or("no trial shows what reading costs")?;
         Some(take(found, "reading"))
     };
     // A simulation of such a machine would take hours.
@@ -216,7 +216,7 @@ fn calibrate_pair(trials: &[&Trial], run: &Run, traits: PairTraits) -> Result<Pa
     {
         let least = if what == "reading" { LEAST_READING_NS } else { LEAST_SENDING_NS };
         if !(least..=MOST_NS).contains(&ns) {
-            return Err(format!("{what} a packet takes {ns:.3e} ns by its trials, which cannot be"));
+            return Err(format!("{what} a packet takes {ns:.3e} ns in its trials, which is impossible"));
         }
     }
     let receiver = run.start.machine.interfaces.iter().find(|nic| nic.role == "rx" || nic.role == "both");
@@ -239,7 +239,7 @@ fn calibrate_pair(trials: &[&Trial], run: &Run, traits: PairTraits) -> Result<Pa
     })
 }
 
-/// What the trials say, the surest kind of answer first: `how` gives a rank, lower is surer, and a figure.
+/// The answer of the trials by the best method: `how` returns a rank, lower is better, and a figure.
 fn best(trials: &[&Trial], how: impl Fn(&Trial) -> Option<(u32, Found)>) -> Option<Found> {
     let mut answers: Vec<(u32, Found)> = trials.iter().filter_map(|trial| how(trial)).collect();
     let surest = answers.iter().map(|answer| answer.0).min()?;
@@ -266,14 +266,14 @@ fn sender(trial: &Trial) -> Option<(u32, Found)> {
     if limited && busy >= BUSY && trial.sent_pps > 0.0 {
         return Some((
             0,
-            Found { ns: 1e9 / trial.sent_pps, how: "rate of a sender that ran all the time".into() },
+            Found { ns: 1e9 / trial.sent_pps, how: "rate of a sender that was always busy".into() },
         ));
     }
     // a paced sender may wait by spinning, which is user time
     let spins = trial.asked_pps.is_some() && trial.tx.options.get("spin") == Some(&Value::Bool(true));
     let (cpu_s, what) = if spins { (trial.tx_cost.system_s, "system") } else { (cpu_s, "CPU") };
     let ns = cpu_s * 1e9 / trial.sent as f64 / cpus;
-    let how = format!("{what} time of a sender that ran {:.0} % of the time", busy.min(1.0) * 100.0);
+    let how = format!("{what} time of a sender that was busy {:.0} % of the time", busy.min(1.0) * 100.0);
     (ns > 0.0).then_some((if limited { 1 } else { 2 }, Found { ns, how }))
 }
 
@@ -285,28 +285,28 @@ fn reader(trial: &Trial, traits: PairTraits) -> Option<(u32, Found)> {
     let spins = trial.rx.options.get("spin") == Some(&Value::Bool(true));
     let losing = trial.loss_ratio >= LOSING;
     if losing && busy >= BUSY && trial.delivered_pps > 0.0 {
-        // it went on after the sender's end, with what its buffer held
+        // it continued after the sender's end with the packets in its buffer
         let during = trial.delivered as f64 - held(trial, traits).min(trial.delivered as f64 / 2.0);
         let ns = cpus * trial.duration_s * 1e9 / during;
-        return Some((0, Found { ns, how: "rate of a reader that ran all the time and lost".into() }));
+        return Some((0, Found { ns, how: "rate of a reader that was always busy and lost packets".into() }));
     }
     let ns = cpu_s * 1e9 / trial.delivered.max(1) as f64;
     if ns <= 0.0 || spins {
         return None;
     }
-    let how = format!("CPU time of a reader that ran {:.0} % of the time", busy.min(1.0) * 100.0);
-    // a reader that sleeps between packets also pays for being woken
+    let how = format!("CPU time of a reader that was busy {:.0} % of the time", busy.min(1.0) * 100.0);
+    // a reader that sleeps between packets also pays for wake-ups
     Some((if losing { 1 } else { 2 }, Found { ns, how }))
 }
 
-/// The time of a program on threaded NAPI for a frame, which no counter of softirq sees.
+/// The time of a program on threaded NAPI for a frame; no softirq counter includes it.
 fn program(trial: &Trial) -> Option<(u32, Found)> {
     let losing = trial.loss_ratio >= LOSING && trial.delivered_pps > 0.0;
     let ns = 1e9 / trial.delivered_pps;
-    losing.then(|| (0, Found { ns, how: "rate of a program that lost".into() }))
+    losing.then(|| (0, Found { ns, how: "rate of a program that lost packets".into() }))
 }
 
-/// Packets that the buffer before a reader holds when it is full.
+/// Packets that fit into the buffer in front of a reader.
 fn held(trial: &Trial, traits: PairTraits) -> f64 {
     if traits.path == Path::AfXdp {
         return f64::from(Socket::default().xsk_slots * trial.rx.threads.max(1));
@@ -315,14 +315,14 @@ fn held(trial: &Trial, traits: PairTraits) -> f64 {
     bytes as f64 / f64::from(truesize_bytes(trial.frame_size_bytes, traits))
 }
 
-/// What a socket's buffer or ring holds, where the record says it.
+/// Bytes of a socket's buffer or ring, if the record has them.
 fn socket_bytes(trial: &Trial) -> Option<u64> {
     let number = |name: &str| trial.rx.options.get(name).and_then(Value::as_u64);
     number("receive_buffer_bytes").map(|bytes| bytes * 2).or_else(|| number("ring_bytes"))
 }
 
-/// What a frame takes of it: the socket buffer with its head, a page for a frame that an XDP program made; in a
-/// packet socket's ring the frame behind its header.
+/// Bytes that a frame takes of it: its socket buffer with the head, or a page if an XDP program made it; in a
+/// packet socket's ring, the frame with its header.
 fn truesize_bytes(frame_size_bytes: u32, traits: PairTraits) -> u32 {
     // struct sk_buff and struct skb_shared_info of x86-64, aligned; NET_SKB_PAD
     const SKB: u32 = 256;
@@ -341,7 +341,7 @@ fn truesize_bytes(frame_size_bytes: u32, traits: PairTraits) -> u32 {
     }
 }
 
-/// Softirq time per packet: all there was in the trial, since nothing else is received.
+/// Softirq time per packet: all of the trial's, because nothing else is received.
 fn softirq(trials: &[&Trial], here: bool) -> Found {
     let of = |trial: &Trial| {
         let share: f64 = trial.cpus.iter().map(|cpu| cpu.softirq_ratio).sum();
@@ -352,7 +352,7 @@ fn softirq(trials: &[&Trial], here: bool) -> Found {
     best(trials, of).unwrap_or(Found { ns: 0.0, how: "no CPU shares in the run".into() })
 }
 
-/// The time of NAPI's threads for a frame, which is system time: what the receiver's own CPUs did beside its workers.
+/// The time of NAPI's threads for a frame: system time of the receiver's CPUs beyond that of its workers.
 fn napi_threads(trial: &Trial) -> Option<(u32, Found)> {
     let threads = napi_cpus(&trial.rx);
     let readers = trial.rx.cpus.iter().filter(|cpu| !threads.contains(cpu));
@@ -362,7 +362,7 @@ fn napi_threads(trial: &Trial) -> Option<(u32, Found)> {
         trial.cpus.iter().filter(|cpu| own.contains(&cpu.cpu)).map(|cpu| 1.0 - cpu.idle_ratio).sum();
     let ns = (busy * trial.duration_s - trial.rx_cost.user_s - trial.rx_cost.system_s) * 1e9
         / trial.sent.max(1) as f64;
-    let how = "time of the receiver's CPUs beside its workers".into();
+    let how = "time of the receiver's CPUs beyond its workers'".into();
     (are_apart && ns > 0.0).then_some((0, Found { ns, how }))
 }
 
@@ -372,7 +372,7 @@ fn napi_cpus(receiver: &Endpoint) -> Vec<u32> {
     cpus.into_iter().flatten().filter_map(Value::as_u64).filter_map(|cpu| cpu.try_into().ok()).collect()
 }
 
-/// Whether a trial's packets were processed by threads. Older records say it of the interface only.
+/// Whether NAPI threads processed a trial's packets. Older records say it about the interface only.
 fn is_threaded(trial: &Trial, machine: &Machine) -> bool {
     let of_interface = |nic: &NicFacts| {
         setting(nic, &["threaded_napi", "threaded"]).is_some_and(|value| matches!(value, "on" | "1" | "true"))

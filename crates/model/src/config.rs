@@ -19,11 +19,11 @@ use crate::stages::{
     traffic::{self, Traffic},
 };
 
-/// Everything that a simulation needs to know: one section for each stage, in the order a frame meets them.
+/// Everything that a simulation needs: one section per stage, in the order in which a frame meets them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How long, and from which seed.
+    /// Duration and seed.
     pub run: RunLength,
     /// What arrives.
     pub traffic: Traffic,
@@ -57,9 +57,9 @@ pub struct Config {
 pub struct RunLength {
     /// Simulated time during which frames arrive, in microseconds.
     pub duration_us: f64,
-    /// Time at the start that rates and means leave out, in microseconds.
+    /// Time at the start that rates and means exclude, in microseconds.
     pub warmup_us: f64,
-    /// Seed of everything random.
+    /// Seed of the random generator.
     pub seed: u64,
     /// Samples of the time series.
     pub samples: u32,
@@ -75,8 +75,8 @@ impl Default for RunLength {
 
 const PARAMETERS: &[Parameter] = &[
     Parameter::new("run.duration_us", "us", "simulated time during which frames arrive").short("duration-us"),
-    Parameter::new("run.warmup_us", "us", "time at the start that rates and means leave out"),
-    Parameter::new("run.seed", "", "seed of everything random").short("seed"),
+    Parameter::new("run.warmup_us", "us", "time at the start that rates and means exclude"),
+    Parameter::new("run.seed", "", "seed of the random generator").short("seed"),
     Parameter::new("run.samples", "samples", "samples of the time series"),
     Parameter::new("run.trace_us", "us", "bus transactions are recorded for this long from the start"),
 ];
@@ -134,7 +134,7 @@ impl Config {
         problems.into_result()
     }
 
-    /// What is fine in each stage but not in all of them together.
+    /// Values that each stage accepts, but not in this combination.
     fn check_together(&self, problems: &mut Problems) {
         use crate::stages::{buffers::BufferPolicy, bus::BusKind, ring::RingKind, stack::Path};
         let af_xdp = self.stack.path == Path::AfXdp;
@@ -170,7 +170,7 @@ impl Config {
         }
     }
 
-    /// Sets a parameter by its dotted or short name, from text as a person writes it: `ring=64`,
+    /// Sets a parameter by its dotted or short name from text: `ring=64`,
     /// `buffers.policy=recycle`, `rate=null`.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Config {
     }
 }
 
-/// The same value with one field changed, from text as a person writes it.
+/// The same value with one field changed, from text.
 pub(crate) fn set_in<T: Serialize + DeserializeOwned>(
     whole: &T,
     path: &[&str],
@@ -196,7 +196,7 @@ pub(crate) fn set_in<T: Serialize + DeserializeOwned>(
     };
     let mut json = serde_json::to_value(whole).map_err(wrong)?;
     let slot = path.iter().fold(&mut json, |value, field| &mut value[*field]);
-    // a number or null is read as such; what is a word in the configuration stays one
+    // numbers and null are parsed as JSON; words stay text
     *slot = match serde_json::from_str(text) {
         Ok(value) if !slot.is_string() => value,
         _ => Value::String(text.into()),
@@ -213,7 +213,7 @@ impl RunLength {
         if self.warmup_us >= self.duration_us {
             let (warmup, duration) = (self.warmup_us, self.duration_us);
             problems
-                .add("run.warmup_us", format!("a warm-up of {warmup} us leaves nothing of {duration} us"));
+                .add("run.warmup_us", format!("a warm-up of {warmup} us leaves no time of {duration} us"));
         }
     }
 }

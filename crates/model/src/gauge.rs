@@ -1,4 +1,4 @@
-//! A quantity over time: its mean and its largest value, without a sample being kept.
+//! A quantity over time: its mean and its largest value, without keeping samples.
 
 /// A level that changes at known times.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ impl Gauge {
         self.most = self.most.max(level);
     }
 
-    /// Forgets what was before, at the end of the warm-up.
+    /// Discards the past, at the end of the warm-up.
     pub(crate) fn restart(&mut self, now_ps: u64) {
         *self = Self { level: self.level, since_ps: now_ps, area: 0, from_ps: now_ps, most: self.level };
     }

@@ -75,7 +75,7 @@ pub use transmit::{TRANSMIT_PARAMETERS, Transmit, Transmitted};
 /// [`ConfigError::Invalid`] with every problem of the configuration, before anything is simulated.
 ///
 /// # Panics
-/// When the simulation loses a frame without a place: that is a defect of the model.
+/// When a frame is missing from the ledger: a bug in the model.
 pub fn simulate(config: &Config) -> Result<Outcome, ConfigError> {
     config.validate()?;
     Ok(machine::Machine::new(config).run())

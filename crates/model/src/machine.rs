@@ -67,7 +67,7 @@ struct Costs {
     writeback_batch: u32,
     descriptor_bytes: u32,
     drop_when_empty: bool,
-    /// Frames end with the driver or the XDP program: nobody reads a socket.
+    /// Frames end with the driver or the XDP program: no program reads a socket.
     ends_in_driver: bool,
 }
 
@@ -111,7 +111,7 @@ impl Costs {
 }
 
 impl Machine {
-    /// A machine at rest: rings full of empty buffers, nothing on its way. The configuration is valid.
+    /// A machine at rest: rings full of empty buffers, no frame in flight. The configuration is valid.
     pub(crate) fn new(config: &Config) -> Self {
         let costs = Costs::of(config);
         let queues_per_port = config.rss.queues;
@@ -174,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// Lets frames arrive until the end of the configured time, then drains what is on its way.
+    /// Lets frames arrive until the end of the configured time, then drains the frames in flight.
     pub(crate) fn run(mut self) -> Outcome {
         for port in 0..self.ports.len() {
             self.schedule_arrival(port);

@@ -1,4 +1,4 @@
-//! What comes out of a simulation, as plain data.
+//! The result of a simulation, as plain data.
 
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub struct Outcome {
 /// Counts of one period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counters {
-    /// Frames that reached the card, or that a sender on the machine handed over.
+    /// Frames that reached the card, or that a sender on this machine passed on.
     pub sent: u64,
     /// Their bytes, header to FCS.
     pub sent_bytes: u64,
@@ -85,7 +85,7 @@ impl Counters {
 pub enum LossStage {
     /// The card's packet buffer was full (MPC, `rx_missed_errors`).
     PacketBuffer,
-    /// There was no descriptor, or no room in a backlog, and nothing waits for one.
+    /// No descriptor, or no room in a backlog, and the frame may not wait for one.
     NoDescriptor,
     /// The socket's buffer, or the AF_XDP receive ring, was full.
     SocketBuffer,
@@ -131,7 +131,7 @@ pub enum CpuFunction {
 }
 
 impl CpuFunction {
-    /// Every function, in the order of a frame's way.
+    /// Every function, in the order of a frame's path.
     pub const ALL: [Self; 10] = [
         Self::Interrupt,
         Self::Poll,
@@ -145,7 +145,7 @@ impl CpuFunction {
         Self::Sender,
     ];
 
-    /// In words.
+    /// Its name in output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interrupt => "interrupt",

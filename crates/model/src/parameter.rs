@@ -6,7 +6,7 @@ use serde::Serialize;
 use thiserror::Error;
 use wire::Rate;
 
-/// A parameter as help and documentation show it; its default is in `Config::default()`.
+/// A parameter as in help and documentation; its default is in `Config::default()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// The dotted name, as in the configuration's JSON.
@@ -15,9 +15,9 @@ pub struct Parameter {
     pub short: &'static str,
     /// The unit; empty for words and switches.
     pub unit: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub meaning: &'static str,
-    /// Where its default or its kind of value comes from; empty when it is the asker's choice.
+    /// The source of its default; empty when it is the user's choice.
     pub source: &'static str,
 }
 
@@ -49,18 +49,18 @@ impl Parameter {
     }
 }
 
-/// Why a simulation was refused before it began.
+/// Why a simulation was refused before its start.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// Values that cannot be simulated, all of them at once.
+    /// All values that cannot be simulated.
     #[error("cannot simulate this configuration:\n{}", lines(.0))]
     Invalid(Vec<Problem>),
     /// A name that no parameter has.
-    #[error("no parameter is called '{name}'{}", suggestion(.similar))]
+    #[error("unknown parameter '{name}'{}", suggestion(.similar))]
     UnknownParameter {
-        /// What was written.
+        /// The given text.
         name: String,
-        /// A parameter that looks like it.
+        /// A parameter with a similar name.
         similar: Option<&'static str>,
     },
     /// A value of the wrong kind.
@@ -68,7 +68,7 @@ pub enum ConfigError {
     WrongValue {
         /// The parameter.
         name: String,
-        /// What was written.
+        /// The given text.
         value: String,
         /// What the parameter takes.
         reason: String,
@@ -76,9 +76,9 @@ pub enum ConfigError {
     /// A preset that does not exist.
     #[error("unknown preset '{name}': expected {known}")]
     UnknownPreset {
-        /// What was written.
+        /// The given text.
         name: String,
-        /// The presets there are.
+        /// The known presets.
         known: String,
     },
 }
@@ -129,7 +129,7 @@ impl Problems {
 
     pub(crate) fn ratio(&mut self, parameter: &'static str, value: f64) {
         if !(0.0..=1.0).contains(&value) {
-            self.add(parameter, format!("{value} is no share: it must be between 0 and 1"));
+            self.add(parameter, format!("{value} is not a share: it must be between 0 and 1"));
         }
     }
 

@@ -1,13 +1,13 @@
-//! How many machines a flood needs: capacity of a queue, limits of a machine, and the imbalance that hashing
-//! leaves, found by hashing flow sets rather than by assuming an even spread.
+//! How many machines a flood needs: the capacity of a queue, the limits of a machine, and the imbalance that hashing
+//! leaves, which comes from hashing flow sets, not from assuming an even spread.
 //!
 //! ```text
 //! flow -- router's ECMP hash --> machine -- Toeplitz, table --> queue --> core
 //! ```
-//! A flow set is overloaded when any core gets more than its capacity, or any machine more than its link or its
-//! bus can carry. The same flow set needs some number of machines; over many flow sets that number has a
-//! distribution, and the plan takes the quantile that the wanted probability of overload allows, and then
-//! measures the probability with flow sets it has not seen.
+//! A flow set overloads the fleet when a core gets more than its capacity, or a machine more than its link or
+//! bus carries. Each flow set needs a number of machines; over many flow sets that number has a
+//! distribution. The plan takes the quantile for the accepted probability of overload, and then
+//! measures the probability with new flow sets.
 
 mod fleet;
 mod spread;
@@ -34,7 +34,7 @@ use spread::{Cause, FlowSet, Limits};
 pub const FLEET_PARAMETERS: &[Parameter] = &[
     Parameter::new("flood_pps", "packet/s", "the flood, all machines together"),
     Parameter::new("frame_bytes", "bytes", "frame size, Ethernet header to FCS"),
-    Parameter::new("queue_pps", "packet/s", "what one queue takes on a core of its own")
+    Parameter::new("queue_pps", "packet/s", "packet rate of one queue on a core of its own")
         .source("measured or modelled; XDP drops 10 Mpps per CPU (Cloudflare)"),
     Parameter::new("queues", "queues", "receive queues of a machine"),
     Parameter::new("cores", "cores", "cores of a machine that serve queues"),
@@ -55,7 +55,7 @@ pub const FLEET_PARAMETERS: &[Parameter] = &[
         "probability of an overloaded machine that is acceptable",
     ),
     Parameter::new("flow_sets", "sets", "flow sets that are hashed"),
-    Parameter::new("machines", "machines", "machines to judge; null: find how many are needed"),
+    Parameter::new("machines", "machines", "machines to check; null: find how many are needed"),
     Parameter::new("seed", "", "seed of the flow sets"),
 ];
 
@@ -65,7 +65,7 @@ const MOST_CORES_HASHED: u64 = 200_000_000;
 /// What the flood needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FleetPlan {
-    /// Machines needed, or judged; `None` when no number of them helps.
+    /// Machines needed, or given; `None` when no number of them is enough.
     pub machines: Option<u32>,
     /// Queues of them all.
     pub queues: Option<u64>,
@@ -87,7 +87,7 @@ pub struct FleetPlan {
     pub worst_core_ratio: f64,
     /// The probability of overload with fewer and more machines.
     pub curve: Vec<CurvePoint>,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ pub struct FleetPlan {
 pub struct Capacity {
     /// What limits.
     pub what: Bottleneck,
-    /// Packets per second that one machine can take by this limit, headroom taken off.
+    /// Packets per second that this limit allows one machine, minus headroom.
     pub pps: f64,
 }
 
@@ -110,7 +110,7 @@ pub enum Bottleneck {
     Link,
     /// A card's PCI Express slot.
     Bus,
-    /// One flow is more than one core can take: no number of machines helps.
+    /// One flow exceeds one core: no number of machines is enough.
     HeavyFlow,
 }
 
@@ -149,11 +149,11 @@ impl Fleet {
             problems.add("headroom_ratio", "more than 0.99 leaves no capacity");
         }
         if !self.table_buckets.is_power_of_two() {
-            problems.add("table_buckets", format!("{} is no power of two", self.table_buckets));
+            problems.add("table_buckets", format!("{} is not a power of two", self.table_buckets));
         }
         if self.heavy_flows > self.flows {
             let (heavy, flows) = (self.heavy_flows, self.flows);
-            problems.add("heavy_flows", format!("{heavy} of {flows} flows cannot be heavy"));
+            problems.add("heavy_flows", format!("{heavy} heavy flows are more than {flows} flows"));
         }
         if (self.heavy_flows == 0) != (self.heavy_ratio == 0.0) {
             problems.add("heavy_flows", "heavy_flows and heavy_ratio go together: set both or neither");
@@ -170,7 +170,7 @@ impl Fleet {
         problems.into_result()
     }
 
-    /// Sets a parameter by name, from text as a person writes it.
+    /// Sets a parameter by name, from text.
     ///
     /// # Errors
     /// [`ConfigError::UnknownParameter`] or [`ConfigError::WrongValue`].
@@ -184,7 +184,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sizes the fleet, or judges the given number of machines.
+    /// Sizes the fleet, or checks the given number of machines.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] before anything is hashed.
@@ -230,7 +230,7 @@ impl Fleet {
             .collect();
         let mut curve: Vec<(u32, u32)> = around.iter().map(|machines| (*machines, 0)).collect();
         curve.dedup_by_key(|point| point.0);
-        // fresh flow sets: the ones that chose the number would flatter it
+        // new flow sets: those that determined the number are biased towards it
         for set in sets(self.flow_sets) {
             for (machines, overloaded) in &mut curve {
                 *overloaded += u32::from(set.spread(*machines, &spread_limits).cause.is_some());
@@ -245,13 +245,13 @@ impl Fleet {
         }
         if self.machines.is_none() && probability > self.overload_probability {
             notes.push(format!(
-                "of {} fresh flow sets {} overload it: more flow_sets make the estimate surer",
-                self.flow_sets,
-                seen.overloaded()
+                "{} of {} new flow sets overload it: more flow_sets give a better estimate",
+                seen.overloaded(),
+                self.flow_sets
             ));
         }
         if machines > even {
-            notes.push(format!("an even spread would need {even}; hashing is uneven and costs the rest"));
+            notes.push(format!("an even spread would need {even}; uneven hashing costs the rest"));
         }
         Ok(FleetPlan {
             machines: Some(machines),
@@ -275,7 +275,7 @@ impl Fleet {
         })
     }
 
-    /// Hashing so many flow sets over so many cores must take seconds, not hours.
+    /// Limits the hashing to seconds.
     fn validate_work(&self, machines: u32) -> Result<(), ConfigError> {
         let cores = u64::from(machines) * u64::from(self.queues.min(self.cores));
         let mut problems = Problems::default();
@@ -324,12 +324,12 @@ impl Fleet {
         }
     }
 
-    /// What a core may get, headroom taken off.
+    /// The load that a core may get, minus headroom.
     fn core_pps(&self) -> f64 {
         self.queue_pps * (1.0 - self.headroom_ratio)
     }
 
-    /// What a machine may get by its links and slots, headroom taken off.
+    /// The load that a machine's links and slots allow, minus headroom.
     fn machine_pps(&self) -> f64 {
         let [link, bus] = [self.link_pps(), self.bus_pps()];
         link.min(bus) * (1.0 - self.headroom_ratio)
@@ -373,7 +373,7 @@ impl Fleet {
     }
 }
 
-/// What the fresh flow sets showed.
+/// The result of the new flow sets.
 #[derive(Debug, Default)]
 struct Seen {
     cores: u32,
@@ -397,7 +397,7 @@ impl Seen {
         self.cores + self.machines
     }
 
-    /// What is overloaded most often; where nothing is, what would be first.
+    /// What is overloaded most often or, without overload, what would be first.
     fn bottleneck(&self, limits: &[Capacity]) -> Bottleneck {
         let machine = limits.iter().find(|limit| limit.what != Bottleneck::Core).unwrap_or(&limits[0]);
         match self.cores.cmp(&self.machines) {
@@ -438,7 +438,7 @@ impl FleetPlan {
     }
 }
 
-/// What one queue of a modelled machine takes on its core: what comes through at line rate, with buffers and
+/// Packets per second that one queue of a modelled machine delivers at line rate on its core, with buffers and
 /// bus that do not limit it.
 ///
 /// # Errors

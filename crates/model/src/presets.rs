@@ -1,4 +1,4 @@
-//! Machines to start from, each with the figures it stands for.
+//! Machines to start from, each with the published figures it reproduces.
 
 use std::net::Ipv4Addr;
 
@@ -30,7 +30,7 @@ use crate::{
 pub struct Preset {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, and whose figures it stands for.
+    /// What it is, and which figures it reproduces.
     pub about: &'static str,
     #[serde(skip)]
     build: fn() -> Config,
@@ -95,7 +95,7 @@ impl Preset {
     /// The preset with this name.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownPreset`] with the names there are.
+    /// [`ConfigError::UnknownPreset`] with the known names.
     pub fn find(name: &str) -> Result<&'static Self, ConfigError> {
         PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| ConfigError::UnknownPreset {
             name: name.into(),
@@ -106,10 +106,10 @@ impl Preset {
 
 /// PC Engines apu4d4 (i211, 4 cores of 1 GHz), Linux 5.4: receiver and softirq on one core.
 ///
-/// An interrupt's 8.5 us give about one interrupt for each packet delivered with rx-usecs 0, as the document has it; a
+/// 8.5 us per interrupt give about one interrupt per packet delivered with rx-usecs 0, as in the document; a
 /// frame's 3.43 us then give its 68.3 % softirq with 16 000 interrupts at 160 kpps, a read's 1.5 us its 24.6 % and
-/// 15.7 % system. The document's softirq share at 105 kpps, 60.4 %, comes out as 51 %: it does not say how many interrupts
-/// it had there.
+/// 15.7 % system. The document's softirq share at 105 kpps, 60.4 %, comes out as 51 %: it does not give the number of
+/// interrupts there.
 fn apu4d4() -> Config {
     Config {
         run: RunLength { duration_us: 500_000.0, warmup_us: 50_000.0, ..RunLength::default() },
@@ -144,8 +144,8 @@ fn apu4d4() -> Config {
     }
 }
 
-/// The board does not tell its key, which Linux draws at random. With one key in sixteen the published
-/// addresses fall as published: all four on queue 0 by the default table, two on each by the equal one. This
+/// The board does not report its key, which Linux draws at random. With one key in sixteen the published
+/// addresses hash as published: all four to queue 0 with the default table, two to each with the equal one. This
 /// is such a key.
 fn apu4d4_key() -> RssKey {
     let high = 0x8084_75f0_2ee3_7363_6434_ff62_b4e8_edd1_u128;
@@ -219,7 +219,7 @@ fn bypass() -> Config {
             bypass_ratio: FLOOD_PPS / (FLOOD_PPS + OTHERS_PPS),
             ..Rss::default()
         },
-        // without it a full queue holds up the packet buffer, and with it every other queue
+        // without it a full queue blocks the packet buffer, and so every other queue
         ring: Ring { drop_when_empty: true, ..Ring::default() },
         poll: Poll { cpus: 10, ..Poll::default() },
         app: App { threads: 0, ..App::default() },
@@ -287,8 +287,8 @@ fn connectx_6_dx() -> Config {
 }
 
 /// ixy on an 82599 at 3.3 GHz, one core. A batch costs two doorbells, of the receive and of the transmit ring, 69 ns each
-/// as in the `pktgen` preset, which another record fixed; a buffer costs page_pool's 19 cycles. What is left of ixy's 96
-/// cycles a packet in batches of 32 is the driver's. The link is faster than ixy's, so that the core is the limit.
+/// as in the `pktgen` preset, from another record; a buffer costs page_pool's 19 cycles. The rest of ixy's 96
+/// cycles a packet in batches of 32 is the driver's. The link is faster than ixy's, so that the core limits.
 fn ixy() -> Config {
     Config {
         run: RunLength { duration_us: 2_000.0, warmup_us: 200.0, ..RunLength::default() },

@@ -1,7 +1,7 @@
 //! One seeded generator, the same numbers on every machine.
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): kept here
-/// because a library may change its algorithm, and then the same seed would give another run.
+/// because a library may change its algorithm, and the same seed would then give another run.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

@@ -2,7 +2,7 @@
 //! the paper's machine: throughput against payload with and without recycling, and the bus trace.
 //!
 //! Every number of the machine comes from the paper, from a manual or from the driver's and kernel's source,
-//! except for two, which [`FITTED`] names; they are the same for every point.
+//! except for two, listed in [`FITTED`]; they are the same for every point.
 
 mod calls;
 mod figures;
@@ -25,7 +25,7 @@ pub use point::{RdrError, RdrPoint, RdrResult};
 pub use sensitivity::{Sensitivity, rdr_sensitivity};
 pub use trace::{BusEvent, BusTrace, Regimes};
 
-/// The parameters that no source gives, and what fixes each of them.
+/// The parameters that no source gives, and the figure that determines each.
 pub const FITTED: [(&str, &str); 2] = [
     ("poll.driver_ns", "0.7 Mpps, what recycling receives of 1 Mpps: 500 kpps lost, and 40 % less of it"),
     ("buffers.slab_ns", "0.5 Mpps, the slope of 0.004 Gb/s a byte (Fig. 4)"),
@@ -58,7 +58,7 @@ impl Rdr {
     /// The points, in the order of the figures.
     ///
     /// # Errors
-    /// [`RdrError`] when a payload or a number of ports is not of the experiment.
+    /// [`RdrError`] when a payload or a number of ports is not part of the experiment.
     pub fn points(&self) -> Result<Vec<RdrPoint>, RdrError> {
         if let Some(payload) = self.payloads.iter().copied().find(|p| !(46..=1500).contains(p)) {
             return Err(RdrError::Payload { payload });
@@ -75,9 +75,9 @@ impl Rdr {
         if points.is_empty() { Err(RdrError::Empty) } else { Ok(points) }
     }
 
-    /// Puts computed points together.
+    /// Makes the record of computed points.
     ///
-    /// `figures`, `traces` and `functions` are what the paper has beside its curve.
+    /// `figures`, `traces` and `functions` are the paper's other results.
     pub fn assemble(
         mut start: Start,
         results: Vec<RdrResult>,
@@ -101,12 +101,12 @@ impl Rdr {
         run.end.notes.extend(
             FITTED
                 .iter()
-                .map(|(name, fixed_by)| format!("{name} is in no source; it is fixed by: {fixed_by}")),
+                .map(|(name, fixed_by)| format!("{name} is in no source; it is determined by: {fixed_by}")),
         );
         run
     }
 
-    /// Computes all points one after the other and puts them together.
+    /// Computes all points and makes their record.
     ///
     /// # Errors
     /// As [`Rdr::points`].

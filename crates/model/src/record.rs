@@ -1,4 +1,4 @@
-//! From an outcome to the record that every linerate run ends as: trials, ledger, receipt, intervals, points.
+//! From an outcome to the record of a run: trials, ledger, receipt, intervals, points.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Labels {
 }
 
 impl Outcome {
-    /// The account: every frame sent was delivered or lost at a named place.
+    /// The ledger: every frame sent was delivered or lost at a named place.
     pub fn ledger(&self, config: &Config) -> Ledger {
         let lines = self.losses.iter().map(|loss| line(loss.place, loss.packets, config)).collect();
         Ledger::close(self.total.sent, self.total.delivered, lines)
@@ -98,7 +98,7 @@ impl Outcome {
             .collect()
     }
 
-    /// The results that every point of a sweep carries, by name.
+    /// The results of every point of a sweep, by name.
     pub fn results(&self) -> BTreeMap<String, Value> {
         let mut values = BTreeMap::new();
         let mut put = |name: &str, value: f64| values.insert(name.to_string(), json!(value));
@@ -124,7 +124,7 @@ impl Outcome {
     }
 }
 
-/// A record of simulated trials; the caller brings what only it knows in `start`.
+/// A record of simulated trials; the caller fills `start`.
 pub(crate) fn run(start: Start, trials: Vec<Trial>, intervals: Vec<Interval>, points: Vec<Point>) -> Run {
     let duration_s = trials.iter().map(|trial| trial.duration_s).sum();
     let pairs = measure::PairSummary::of(&trials);
@@ -164,17 +164,17 @@ fn line(place: LossStage, packets: u64, config: &Config) -> LedgerLine {
         LossStage::PacketBuffer => (
             "packet buffer overrun",
             "model: packet_buffer.bytes (rx_missed_errors of a card)",
-            "give descriptors back faster: recycle buffers, spread over queues, cheaper path",
+            "return descriptors faster: recycle buffers, use more queues or a cheaper path",
         ),
         LossStage::NoDescriptor if config.ring.kind == RingKind::Backlog => (
             "backlog full",
             "model: ring.descriptors (softnet_stat dropped)",
-            "a larger backlog holds bursts; a steady overload needs a faster receiver",
+            "a larger backlog absorbs bursts; a steady overload needs a faster receiver",
         ),
         LossStage::NoDescriptor => (
             "no descriptor",
             "model: ring.descriptors (rx_no_buffer_count of a card)",
-            "a larger ring holds bursts; a steady overload needs a faster driver",
+            "a larger ring absorbs bursts; a steady overload needs a faster driver",
         ),
         LossStage::SocketBuffer if config.stack.path == Path::AfXdp => (
             "AF_XDP receive ring full",

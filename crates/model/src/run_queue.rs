@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// even an unbounded queue costs memory only where the traffic is mixed.
 #[derive(Debug, Clone)]
 pub(crate) struct RunQueue<T> {
-    /// The oldest run, kept apart: uniform traffic never touches the rest.
+    /// The oldest run, stored separately: uniform traffic never touches the others.
     front: (T, u64),
     rest: VecDeque<(T, u64)>,
     len: u64,

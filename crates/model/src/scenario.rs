@@ -84,7 +84,7 @@ impl Sweep {
 }
 
 impl Scenario {
-    /// The names of all presets and what each is.
+    /// The names and descriptions of all presets.
     pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
         crate::PRESETS.iter().map(|preset| (preset.name, preset.about)).chain([TRANSMIT_PRESET])
     }
@@ -92,7 +92,7 @@ impl Scenario {
     /// A preset by name.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownPreset`] with the names there are.
+    /// [`ConfigError::UnknownPreset`] with the known names.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
         if name == TRANSMIT_PRESET.0 {
             return Ok(Self::Transmit(Transmit::default()));
@@ -114,7 +114,7 @@ impl Scenario {
         }
     }
 
-    /// Sets a parameter by name, from text as a person writes it.
+    /// Sets a parameter by name, from text.
     ///
     /// # Errors
     /// [`ConfigError::UnknownParameter`] or [`ConfigError::WrongValue`].
@@ -168,7 +168,7 @@ impl Scenario {
         Ok(points)
     }
 
-    /// Puts computed points together.
+    /// Makes the record of computed points.
     pub fn assemble(&self, mut start: Start, results: Vec<SweepResult>) -> Run {
         for (parameter, value) in self.parameters() {
             start.asked.insert(parameter.name.into(), value);
@@ -188,7 +188,7 @@ impl SweepPoint {
     /// Simulates the point; `name` labels it, with its settings, among the trials.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`], which [`Scenario::sweep`] has ruled out.
+    /// [`ConfigError::Invalid`], which cannot happen for points of [`Scenario::sweep`].
     pub fn compute(&self, name: &str) -> Result<SweepResult, ConfigError> {
         let mut point = Point { values: self.settings.iter().cloned().collect() };
         match &self.scenario {
@@ -276,7 +276,7 @@ mod tests {
     fn sweeps_that_make_no_sense_are_refused_before_anything_runs() {
         let rdr = Scenario::preset("rdr").unwrap();
         let refused = |text: &str| rdr.sweep(&sweeps(&[text])).unwrap_err().to_string();
-        assert!(refused("rings=64").contains("no parameter is called 'rings'; did you mean"));
+        assert!(refused("rings=64").contains("unknown parameter 'rings'; did you mean"));
         assert!(refused("ring=64,lots").contains("cannot set ring.descriptors to 'lots'"));
         assert!(refused("ring=256,8").contains("ring.tail_batch: a batch of 16 needs a larger ring than 8"));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The stages a frame passes, one file each: the stage's parameters, what it checks of them, and its own
-//! state and decisions. How the stages are wired together is `machine`'s.
+//! The stages a frame passes, one file each: the stage's parameters, their checks, and its own
+//! state and decisions. `machine` connects the stages.
 
 pub(crate) mod app;
 pub(crate) mod buffers;

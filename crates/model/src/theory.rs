@@ -1,4 +1,4 @@
-//! What queueing theory and the standards say exactly: the model is tested against these, and they bound what
+//! Exact results of queueing theory and the standards: the model is tested against them, and they bound what
 //! any machine can do.
 
 /// Share of arrivals lost by M/M/1/K at this load, `capacity` counting the one in service (Kleinrock, Queueing

@@ -1,9 +1,9 @@
 //! Sending through a card's ring: what limits kernel pktgen on 10 GbE.
 //!
 //! The sender fills descriptors and rings the doorbell once a burst. The card sends at line rate and frees
-//! nothing by itself: finished descriptors come back when an interrupt lets the driver clean the ring, and the
+//! none: finished descriptors are freed when an interrupt lets the driver clean the ring, and the
 //! interrupt waits `rx_usecs`, because transmit completion shares it with receive. A ring that runs full
-//! before the interrupt comes stops the sender; interrupts that come too often cost it time.
+//! before the interrupt stops the sender; too many interrupts cost it time.
 
 use serde::{Deserialize, Serialize};
 
@@ -113,10 +113,8 @@ impl Transmit {
             problems.add("burst", format!("a burst of {burst} does not fit a ring of {ring}"));
         }
         if self.frame_ns + self.doorbell_ns <= 0.0 {
-            problems.add(
-                "frame_ns",
-                "a sender that takes no time never ends: frame_ns or doorbell_ns must be above 0",
-            );
+            problems
+                .add("frame_ns", "frame_ns or doorbell_ns must be above 0: otherwise sending takes no time");
         }
         problems.into_result()
     }
@@ -214,7 +212,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The ring is full: nothing happens until a frame has left and an interrupt may come.
+    /// The ring is full: the sender waits until a frame has left and an interrupt may come.
     fn wait(&mut self) {
         let moderated_ps = self.last_interrupt_ps + self.rx_ps;
         let in_ring = self.queued - self.cleaned;

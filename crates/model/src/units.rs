@@ -1,4 +1,4 @@
-//! Picoseconds: the model's only time, as integers, so that every machine counts alike.
+//! Picoseconds: the model's only unit of time, as integers, so that every machine gets the same result.
 
 /// Picoseconds in a microsecond.
 pub(crate) const PS_PER_US: u64 = 1_000_000;
@@ -15,7 +15,7 @@ pub(crate) fn ps_from_us(us: f64) -> u64 {
     (us * 1e6).round() as u64
 }
 
-/// The time so many bytes take at a speed, rounded.
+/// The time of a number of bytes at a speed, rounded.
 pub(crate) fn ps_for_bytes(bytes: u32, bps: u64) -> u64 {
     let bits_ps = u128::from(bytes) * 8 * u128::from(PS_PER_S);
     ((bits_ps + u128::from(bps) / 2) / u128::from(bps)) as u64

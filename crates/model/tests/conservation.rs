@@ -1,4 +1,4 @@
-//! Random machines: whatever the configuration, no frame is lost without a place, time never goes back, and
+//! Random machines: in every configuration, every lost frame has a place, time never goes back, and
 //! the same seed gives the same run. `simulate` itself asserts the first two after every run and panics.
 
 use model::{

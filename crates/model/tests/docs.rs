@@ -1,4 +1,4 @@
-//! The figures in docs/model.md are what the code computes. `make bless` (LINERATE_BLESS=1) rewrites them.
+//! The code computes the tables of docs/model.md, model-rdr.md and model-parameters.md. `make bless` (LINERATE_BLESS=1) rewrites them.
 
 use std::{env, fs, path::Path};
 
@@ -12,55 +12,73 @@ use serde_json::Value;
 
 #[test]
 fn the_figures_in_the_documentation_are_the_codes() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/model.md");
-    let written = fs::read_to_string(&path).unwrap();
-    let mut expected = written.clone();
-    for (name, block) in blocks() {
-        expected = replace_block(&expected, name, &block);
-    }
-    if env::var_os("LINERATE_BLESS").is_some() {
-        return fs::write(&path, expected).unwrap();
-    }
-    let differs = written.lines().zip(expected.lines()).position(|(a, b)| a != b);
-    if let Some(line) = differs {
-        let (a, b) = (written.lines().nth(line).unwrap(), expected.lines().nth(line).unwrap());
-        panic!(
-            "docs/model.md line {} is\n  {a}\nand the code says\n  {b}\n`make bless` rewrites it",
-            line + 1
+    for (page, blocks) in pages() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+        let written = fs::read_to_string(&path).unwrap();
+        let mut expected = written.clone();
+        for (name, block) in blocks {
+            expected = replace_block(&expected, page, name, &block);
+        }
+        if env::var_os("LINERATE_BLESS").is_some() {
+            fs::write(&path, expected).unwrap();
+            continue;
+        }
+        if let Some(line) = written.lines().zip(expected.lines()).position(|(a, b)| a != b) {
+            let (a, b) = (written.lines().nth(line).unwrap(), expected.lines().nth(line).unwrap());
+            panic!(
+                "docs/{page} line {} is\n  {a}\nand the code says\n  {b}\n`make bless` rewrites it",
+                line + 1
+            );
+        }
+        assert_eq!(
+            written.len(),
+            expected.len(),
+            "docs/{page} has other lines than the code: `make bless` rewrites it"
         );
     }
-    assert_eq!(
-        written.len(),
-        expected.len(),
-        "docs/model.md has other lines than the code: `make bless` rewrites it"
-    );
 }
 
-fn replace_block(text: &str, name: &str, block: &str) -> String {
+fn replace_block(text: &str, page: &str, name: &str, block: &str) -> String {
     let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->\n"));
-    let (before, rest) =
-        text.split_once(&begin).unwrap_or_else(|| panic!("docs/model.md has no block {name}"));
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("docs/{page} has no block {name}"));
     let (_, after) =
-        rest.split_once(&end).unwrap_or_else(|| panic!("block {name} of docs/model.md has no end"));
+        rest.split_once(&end).unwrap_or_else(|| panic!("block {name} of docs/{page} has no end"));
     format!("{before}{begin}{block}{end}{after}")
 }
 
-fn blocks() -> [(&'static str, String); 14] {
+type Block = (&'static str, String);
+
+fn pages() -> [(&'static str, Vec<Block>); 3] {
     [
-        ("figures", figures()),
-        ("curve", curve()),
-        ("trace", trace()),
-        ("functions", functions()),
-        ("calls", calls()),
-        ("fitted", fitted()),
-        ("sensitivity", sensitivity()),
-        ("presets", presets()),
-        ("experiments", experiments()),
-        ("targets", targets()),
-        ("plan", plan()),
-        ("parameters", parameter_table(parameters().map(|p| (p, p.value(&Config::default()))))),
-        ("transmit-parameters", of_json(TRANSMIT_PARAMETERS, &Transmit::default())),
-        ("plan-parameters", of_json(FLEET_PARAMETERS, &Fleet::default())),
+        (
+            "model.md",
+            vec![
+                ("presets", presets()),
+                ("experiments", experiments()),
+                ("targets", targets()),
+                ("plan", plan()),
+            ],
+        ),
+        (
+            "model-rdr.md",
+            vec![
+                ("figures", figures()),
+                ("curve", curve()),
+                ("trace", trace()),
+                ("functions", functions()),
+                ("calls", calls()),
+                ("fitted", fitted()),
+                ("sensitivity", sensitivity()),
+            ],
+        ),
+        (
+            "model-parameters.md",
+            vec![
+                ("parameters", parameter_table(parameters().map(|p| (p, p.value(&Config::default()))))),
+                ("transmit-parameters", of_json(TRANSMIT_PARAMETERS, &Transmit::default())),
+                ("plan-parameters", of_json(FLEET_PARAMETERS, &Fleet::default())),
+            ],
+        ),
     ]
 }
 

@@ -1,10 +1,10 @@
-//! One test in a process of its own, since it looks at the process's memory.
+//! One test in a process of its own, because it reads the process's memory.
 
 use std::fs;
 
 use model::{Config, simulate};
 
-/// The most memory this process has had, in kilobytes; `None` where Linux does not tell.
+/// The peak memory of this process in kilobytes; `None` where the system does not report it.
 fn peak_kilobytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -25,7 +25,7 @@ fn memory_does_not_grow_with_simulated_time() {
     let outcome = simulate(&config).unwrap();
     assert!(outcome.total.lost > 100_000, "the machine is not overloaded");
     let (Some(short), Some(long)) = (short, peak_kilobytes()) else {
-        println!("skipped: this system does not tell a process's peak memory");
+        println!("skipped: this system does not report a process's peak memory");
         return;
     };
     assert!(long - short < 1024, "{} more kilobytes for fifteen times the time", long - short);

@@ -144,7 +144,7 @@ fn a_link_brings_its_line_rate_and_no_more() {
         let sent = simulate(&config).unwrap().sent_pps();
         assert!((sent / pps - 1.0).abs() < 1e-3, "{speed} {frame}: {sent}");
         config.traffic.offered_pps = Some(1e12);
-        assert_eq!(simulate(&config).unwrap().sent_pps(), sent, "asking for more brings no more");
+        assert_eq!(simulate(&config).unwrap().sent_pps(), sent, "a higher rate delivers no more");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The path through a card's own descriptor rings, without a kernel driver: Intel's e1000 and e1000e.
 //!
-//! The card is taken from the kernel with consent alone, and returned by a guard process however this one ends
+//! The card is taken from the kernel only with consent. A guard process returns it however this process ends
 //! ([`sys::pci`]). Receiving polls: no interrupt is used.
 
 use std::thread;
@@ -37,20 +37,20 @@ pub struct PciOptions {
     pub take_device: bool,
     /// Descriptors of the ring: a multiple of 8, 16 to 4096.
     pub ring_slots: u32,
-    /// Descriptors that the card gets by one write of the tail register.
+    /// Descriptors passed to the card by one write of the tail register.
     pub tail_batch: u32,
     /// Frames a call, at most.
     pub batch_size: usize,
-    /// What becomes of received frames' buffers.
+    /// The buffer policy.
     pub buffers: Buffers,
-    /// Descriptors ahead whose frames the CPU is asked to load early; 0: none.
+    /// How many descriptors ahead the CPU prefetches frames; 0: none.
     pub prefetch: u32,
-    /// Note head, tail and missed frames poll by poll: two registers more are read each time.
+    /// Record head, tail and missed frames at each poll, which reads two more registers.
     pub trace: bool,
 }
 
 impl PciOptions {
-    /// As the kernel's driver has it: 256 descriptors, 16 a write of the tail.
+    /// As in the kernel's driver: 256 descriptors, 16 per tail write.
     pub fn on(interface: &str) -> Self {
         Self {
             interface: interface.into(),
@@ -94,7 +94,7 @@ impl PciOptions {
 
 /// Receives from a card's ring.
 pub struct PciRx {
-    // Dropped first: the card is quiet and its driver back before the memory is gone.
+    // Dropped first: the card stops and its driver is bound before the memory is freed.
     card: IntelCard,
     ring: RxRing,
     policy: Policy,
@@ -107,7 +107,7 @@ pub struct PciRx {
 }
 
 impl PciRx {
-    /// Takes the card of an interface and receives with it; returns once its link is up.
+    /// Takes the card of an interface for receiving; returns once its link is up.
     ///
     /// # Errors
     /// [`PortError::NoConsent`], [`PortError::Pci`], [`PortError::UnknownCard`]: then the kernel has the card as before.
@@ -138,12 +138,12 @@ impl PciRx {
         }
     }
 
-    /// The interface whose card it is.
+    /// The card's interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// What the card counted of frames that it did not deliver.
+    /// The card's counters of frames that it did not deliver.
     pub fn counters(&mut self) -> PciCounters {
         self.card.counters()
     }
@@ -236,11 +236,11 @@ pub struct PciTx {
     batch_size: usize,
 }
 
-/// How long the card may take to send what it has.
+/// How long the card may take to send its frames.
 const DRAIN_AT_MOST: Duration = Duration::from_secs(1);
 
 impl PciTx {
-    /// Takes the card of an interface and sends with it frames of at most `frame_bytes` without FCS; returns once its link is
+    /// Takes the card of an interface for sending frames of at most `frame_bytes` without FCS; returns once its link is
     /// up.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl PciTx {
         Self { card, ring, tail_batch: options.tail_batch, batch_size }
     }
 
-    /// Waits until the card has sent what it has, and returns its count of good frames sent (GPTC).
+    /// Waits until the card has sent all its frames, and returns its count of good frames sent (GPTC).
     ///
     /// # Errors
     /// [`PortError::Pci`] when it does not.
@@ -320,7 +320,7 @@ impl TxPort for PciTx {
 
 impl Drop for PciTx {
     fn drop(&mut self) {
-        // What the card does not send in time was counted as sent; the trial's ledger shows it.
+        // Frames that the card does not send in time were counted as sent; the trial's ledger shows them.
         self.finish().ok();
     }
 }

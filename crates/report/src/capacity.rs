@@ -26,17 +26,21 @@ pub(crate) fn table(run: &Run) -> Table {
     };
     // With one CPU per side, a rate is a rate per core.
     let is_whole = |of: &[&Capacity]| of.iter().all(|found| found.pps_per_cpu >= 0.99 * found.pps);
-    let mut table = Table::titled("Capacities, one thread a side");
+    let mut table = Table::titled("Capacities, one thread per side");
     table.push(Column::words("sending", words(&sending)));
     table.push(Column::figures("rate", unit.name(), rates(&sending, &|found| Some(found.pps))));
     if !is_whole(&sending) {
-        table.push(Column::figures("a core", unit.name(), rates(&sending, &|found| Some(found.pps_per_cpu))));
+        table.push(Column::figures(
+            "per core",
+            unit.name(),
+            rates(&sending, &|found| Some(found.pps_per_cpu)),
+        ));
     }
     table.push(Column::words("  receiving", words(&receiving).into_iter().map(indented)));
     table.push(Column::figures("most", unit.name(), rates(&receiving, &|found| Some(found.pps))));
     if !is_whole(&receiving) {
         table.push(Column::figures(
-            "a core",
+            "per core",
             unit.name(),
             rates(&receiving, &|found| Some(found.pps_per_cpu)),
         ));
@@ -56,16 +60,18 @@ pub(crate) fn table(run: &Run) -> Table {
     let towards = if dropping {
         "towards a receiver that drops in XDP"
     } else {
-        "towards the receiver that hinders it least"
+        "towards the receiver that slows it least"
     };
     let per_core = if is_whole(&sending) && is_whole(&receiving) {
         "Each side ran on one core."
     } else {
-        "a core: per CPU that the side kept busy."
+        "per core: per CPU that the side kept busy."
     };
+    let is_searched = receiving.iter().any(|found| found.lossless_pps.is_some());
+    let no_loss = if is_searched { "; no loss: the highest rate without loss in short trials" } else { "" };
     table.legend = format!(
-        "sending: handed over {towards}; most: delivered from the best sender; flooded: from the fastest; no loss: the highest \
-         rate that lost nothing in short trials. {per_core}"
+        "sending: handed over {towards}; most: delivered from the best sender; flooded: delivered from the fastest \
+         sender{no_loss}. {per_core}"
     );
     table
 }
@@ -87,7 +93,7 @@ pub(crate) fn scaling(run: &Run) -> Table {
     let unit = RateUnit::of(rows.iter().flatten().map(|found| found.pps));
     let at =
         |row: &[&Capacity], threads: u32| row.iter().find(|found| found.threads == threads).copied().cloned();
-    let mut table = Table::titled("Scaling: delivered with so many threads a side");
+    let mut table = Table::titled("Scaling: delivered rate by threads per side");
     table.push(Column::words(
         "pair",
         rows.iter().map(|row| Cell::words(format!("{} → {}", row[0].with, row[0].label))),
@@ -114,7 +120,7 @@ pub(crate) fn scaling(run: &Run) -> Table {
     let cpus = rows.iter().map(|row| Cell::words(cpus_in_words(row)));
     table.push(Column::words("CPUs", cpus).gives_way(1));
     table.legend = format!(
-        "per CPU: rate per CPU that both sides ran on, with {last} threads relative to one. CPUs: how many those were."
+        "per CPU: rate per used CPU with {last} threads, relative to one thread. CPUs: CPUs that both sides used."
     );
     table
 }
@@ -130,9 +136,9 @@ pub(crate) fn verdict(run: &Run) -> Option<String> {
         of.max_by(|a, b| a.pps.total_cmp(&b.pps)).copied()
     };
     let layers = [
-        (Layer::Sockets, "Through sockets an application gets"),
-        (Layer::PastSockets, "Past them it gets"),
-        (Layer::Kernel, "The kernel itself drops"),
+        (Layer::Sockets, "Through sockets, an application receives"),
+        (Layer::PastSockets, "Bypassing the socket layer, it receives"),
+        (Layer::Kernel, "In XDP, the kernel drops"),
     ];
     let sentences: Vec<String> =
         layers.into_iter().filter_map(|(layer, begin)| Some(sentence(run, begin, best(layer)?))).collect();
@@ -140,7 +146,7 @@ pub(crate) fn verdict(run: &Run) -> Option<String> {
 }
 
 fn sentence(run: &Run, begin: &str, found: &Capacity) -> String {
-    let mut words = format!("{begin} {} a core ({})", number::rate(found.pps_per_cpu), found.label);
+    let mut words = format!("{begin} {} per core ({})", number::rate(found.pps_per_cpu), found.label);
     if let Some(pps) = found.lossless_pps {
         let at_least = if found.is_lossless_bound { "at least " } else { "" };
         words += &format!(", {at_least}{} without loss", number::rate(pps));
@@ -159,12 +165,12 @@ fn sentence(run: &Run, begin: &str, found: &Capacity) -> String {
     words + "."
 }
 
-/// One thread a side, in the order of the ladder.
+/// One thread per side, in the order of the ladder.
 fn of_ladder(run: &Run, side: CapacitySide) -> Vec<&Capacity> {
     run.end.capacities.iter().filter(|found| found.side == side && found.efficiency_ratio.is_none()).collect()
 }
 
-/// The same receiver with the most threads that were tried.
+/// The same receiver with the most threads tried.
 fn with_all<'r>(run: &'r Run, of: &Capacity) -> Option<&'r Capacity> {
     let scaled = run.end.capacities.iter().filter(|found| found.scales.as_deref() == Some(&of.label));
     scaled.filter(|found| found.threads > 1).max_by_key(|found| found.threads)

@@ -53,14 +53,14 @@ pub fn compare(baseline: NamedRun, others: &[NamedRun], options: CompareOptions)
     }
 }
 
-/// What a look at the machine found wrong before the run (`linerate probe --quiet`).
+/// The first reason why the machine was too busy before the run (`linerate probe --quiet`).
 fn loud(named: &NamedRun) -> Option<String> {
     let reading = named.run.start.machine.quiet.as_ref()?;
     let complaints = reading.quiet.complaints();
     let (first, _) = complaints.split_first()?;
     let shows = reading.quiet.shows_ratio(10).unwrap_or(0.0) * 100.0;
     Some(format!(
-        "The machine of {} was not quiet at {}: {first}; 10 trials a side show {shows:.1} % there at best.",
+        "The machine of {} was not quiet at {}: {first}. There, 10 trials per side show effects from {shows:.1} % at best.",
         named.name, reading.read_at
     ))
 }
@@ -106,7 +106,11 @@ fn matching<'r>(baseline: NamedRun<'r>, other: NamedRun<'r>, notes: &mut Vec<Str
 
 fn early(named: &NamedRun) -> Option<String> {
     let early = named.run.end.trials.iter().filter(|trial| trial.interrupted).count();
-    (early > 0).then(|| format!("{early} trials of {} ended early and are left out.", named.name))
+    match early {
+        0 => None,
+        1 => Some(format!("1 trial of {} ended early and is left out.", named.name)),
+        _ => Some(format!("{early} trials of {} ended early and are left out.", named.name)),
+    }
 }
 
 fn of_metric(metric: Metric, matches: &[Match], options: &CompareOptions) -> Vec<MetricComparison> {

@@ -10,7 +10,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// One CPU over all trials of a pair: means of shares and rates, sums of counts, and the seconds they are of.
+/// One CPU over all trials of a pair: means of shares and rates, sums of counts, and the seconds that they cover.
 pub(crate) struct CpuMean {
     pub(crate) share: CpuShare,
     seconds: f64,
@@ -103,11 +103,11 @@ pub(crate) fn accounting_in_words(accounting: InterruptAccounting) -> &'static s
             "This kernel reads a clock at every interrupt: shares are exact to the counters' resolution."
         }
         InterruptAccounting::Ticks => {
-            "This kernel charges each timer tick to what it finds running (no CONFIG_IRQ_TIME_ACCOUNTING): shares of \
-             interrupts are samples, true within the margin unless the load runs in step with the tick, and time in \
-             hard interrupts is charged to what they interrupt."
+            "This kernel charges each timer tick to the code that it interrupts (no CONFIG_IRQ_TIME_ACCOUNTING): shares of \
+             interrupts are samples, correct within the margin unless the load is synchronous with the tick, and time in \
+             hard interrupts is charged to the interrupted code."
         }
-        InterruptAccounting::Unknown => "This kernel does not tell how it accounts time in interrupts.",
+        InterruptAccounting::Unknown => "This kernel does not report how it accounts for time in interrupts.",
     }
 }
 
@@ -166,10 +166,10 @@ pub(crate) fn softirqs(rungs: &[Rung]) -> Table {
         "",
         rows.iter().map(|(_, _, net_rx)| Cell::count(net_rx.time_squeezes)),
     ));
-    table.legend = "Of the whole machine, other programs' packets included. interrupts: hard and soft, as the kernel \
-        accounts them; exactly: the receiving softirq by a clock read at its begin and end. A round polls every device \
-        that has packets; squeezed: rounds that ended with packets left, because net.core.netdev_budget or \
-        netdev_budget_usecs was used up: other work went first, and rings filled meanwhile. full: polls that used a \
+    table.legend = "For the whole machine, including other programs' packets. interrupts: hard and soft, as the kernel \
+        accounts for them; exactly: the receiving softirq, timed at its start and end. A round polls every device \
+        that has packets; squeezed: rounds that ended with packets left because net.core.netdev_budget or \
+        netdev_budget_usecs was used up: other work ran first while rings filled. full: polls that used a \
         device's whole budget (64 packets)."
         .into();
     table
@@ -191,6 +191,6 @@ pub(crate) fn interrupts(rungs: &[Rung]) -> Table {
     let rates =
         rows.iter().map(|(_, _, rate)| Cell::figure(rate.rate_per_s, |v| number::count(v.round() as u64)));
     table.push(Column::figures("rate", "/s", rates));
-    table.legend = "A card's queues are named by its driver.".into();
+    table.legend = "The driver names a card's queues.".into();
     table
 }

@@ -92,6 +92,6 @@ fn lost_at_place(trial: &Trial, place: &str) -> u64 {
 }
 
 fn write_row(fields: impl Iterator<Item = String>, out: &mut impl Write) -> io::Result<()> {
-    // RFC 4180 ends lines with CR LF; every reader takes LF, and so do line tools
+    // RFC 4180 ends lines with CR LF; every reader accepts LF, and so do line tools
     writeln!(out, "{}", fields.collect::<Vec<_>>().join(","))
 }

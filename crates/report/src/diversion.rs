@@ -13,7 +13,7 @@ use crate::number;
 /// The name and version of the document.
 pub const DIVERSION_SCHEMA: &str = "linerate.divert/1";
 
-/// A status with the name of its form.
+/// A status with its schema name.
 pub fn diversion_document(status: &DivertStatus) -> Value {
     let mut document = serde_json::to_value(status).expect("a status is JSON");
     document["schema"] = json!(DIVERSION_SCHEMA);
@@ -47,7 +47,7 @@ pub fn diversion_queues(status: &DivertStatus) -> String {
     }
 }
 
-/// The parts of a diversion that the card does and does not do, one line each; nothing without steering.
+/// What the card steers, what the program does instead, refusals and repairs, one line each; nothing without steering.
 pub fn diversion_steering(status: &DivertStatus) -> String {
     let Some(DivertSteering { rules, program, refused, repaired }) = &status.steering else {
         return String::new();
@@ -55,15 +55,15 @@ pub fn diversion_steering(status: &DivertStatus) -> String {
     let line = |text: String| format!("{text}\n");
     let rules = rules.iter().map(|rule| line(format!("steered by the card: {rule}")));
     let program = program.iter().map(|DivertLeft { packets, why }| {
-        line(format!("picked by the program on every queue: {packets}: {why}"))
+        line(format!("selected by the program on every queue: {packets} ({why})"))
     });
     let refused = refused.iter().map(|why| line(format!("refused by the card: {why}")));
     let repaired =
-        repaired.iter().map(|change| line(format!("put back after a reset of the card: {change}")));
+        repaired.iter().map(|change| line(format!("restored after a reset of the card: {change}")));
     rules.chain(program).chain(refused).chain(repaired).collect()
 }
 
-/// Writes what the card does, the rules and the ledger.
+/// Writes the card's part, the rules and the ledger.
 pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{}", diversion_steering(status))?;
     let selection = status.selection.as_ref().filter(|selection| *selection != DivertStatus::ALL);
@@ -89,7 +89,7 @@ pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Resul
     if status.recorded + status.not_recorded > 0 {
         writeln!(
             out,
-            "{:>16}  written to files, {} not because the disk was behind",
+            "{:>16}  written to files; {} not written because the disk was too slow",
             number::count(status.recorded),
             number::count(status.not_recorded)
         )?;
@@ -106,7 +106,7 @@ pub fn diversion_interval(before: &DivertStatus, now: &DivertStatus) -> String {
     for fate in Fate::ALL {
         let (now, before) = (now.ledger.of(fate), before.ledger.of(fate));
         if now > 0 {
-            write!(line, "  {:>11} {fate}", rate(now, before)).expect("a string takes everything");
+            write!(line, "  {:>11} {fate}", rate(now, before)).expect("a string accepts everything");
         }
     }
     line
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_which_packets_its_rules_are_about_and_when_no_queue_is_diverted() {
+    fn a_status_shows_what_its_rules_select_and_when_no_queue_is_diverted() {
         let shown = |status: &DivertStatus| {
             let mut out = Vec::new();
             write_diversion_heading(7, status, &mut out).unwrap();

@@ -93,7 +93,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     row("", |t| real(observed(t, frame_bps(t, t.delivered_pps))))
         .reads("delivered", Unit::FrameBits)
         .on(Delivered),
-    // For streams the bytes matter; their packets are messages.
+    // Bytes matter for streams; their packets are messages.
     row("stream.message_bytes", |t| stream(t, |s| count(s.message_bytes))).csv("stream_message_bytes"),
     row("stream.sent_bytes", |t| stream(t, |s| count(s.sent_bytes))).csv("stream_sent_bytes"),
     row("stream.delivered_bytes", |t| stream(t, |s| count(s.delivered_bytes))).csv("stream_delivered_bytes"),
@@ -117,7 +117,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         .csv("unexplained")
         .reads("unexplained", Unit::Packets)
         .on(Unexplained),
-    row("receipt.asked_pps", |t| real(t.receipt.asked_pps)).reads("asked", Unit::Rate).at(Receipts, 0),
+    row("receipt.asked_pps", |t| real(t.receipt.asked_pps)).reads("requested", Unit::Rate).at(Receipts, 0),
     row("", |t| real(off_by(t))).reads("off by", Unit::Deviation).at(Receipts, 0),
     row("receipt.scheduled", |t| count(t.receipt.scheduled))
         .csv("scheduled")

@@ -1,4 +1,4 @@
-//! Filters under a flood: what each dropped of it, and what it delivered of the valid packets.
+//! Filters under a flood: the share of the flood that each dropped, and the share of the valid packets delivered.
 
 use measure::Point;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(crate) struct Row<'p> {
     pub(crate) dropped_pps: f64,
     /// Share of the flood, 0..=1.
     pub(crate) dropped: f64,
-    /// Share of the valid packets that were sent, 0..=1.
+    /// Delivered share of the valid packets sent, 0..=1.
     pub(crate) valid: f64,
 }
 
@@ -26,7 +26,7 @@ impl<'p> Row<'p> {
             flood: word("flood")?,
             flood_pps: number("flood_pps").filter(|pps| *pps > 0.0)?,
             dropped_pps: number("filtered_pps")?,
-            // Two clocks bound the flood and the count: they differ by a few packets.
+            // Flood and count end at slightly different times: they differ by a few packets.
             dropped: number("filtered_of_flood_ratio")?.clamp(0.0, 1.0),
             valid: number("valid_delivered_ratio")?.clamp(0.0, 1.0),
         })
@@ -48,14 +48,14 @@ pub(crate) fn rows(points: &[Point]) -> Vec<Row<'_>> {
     points.iter().filter_map(Row::of).collect()
 }
 
-/// The filter that delivered most of the valid packets under the full flood, beside no filter; `None` for other points.
+/// The filter that delivered the most valid packets under the full flood, compared with no filter; `None` for other points.
 pub(crate) fn verdict(points: &[Point]) -> Option<String> {
     let rows: Vec<Row<'_>> = rows(points).into_iter().filter(|row| row.flood == "full").collect();
     let (unfiltered, filters): (Vec<&Row<'_>>, Vec<&Row<'_>>) =
         rows.iter().partition(|row| row.filter.starts_with("none"));
     let by_service = |row: &&&Row<'_>| (row.valid, row.dropped);
     let best = filters.iter().max_by(|a, b| by_service(a).partial_cmp(&by_service(b)).expect("shares"))?;
-    let best = format!("Under the full flood, '{}' served best: {}", best.filter, best.words());
+    let best = format!("Under the full flood, '{}' was the best filter: {}", best.filter, best.words());
     Some(match unfiltered.first() {
         Some(none) => format!("{best}; without a filter {} %.", percent(none.valid)),
         None => format!("{best}."),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_names_the_filter_that_served_best_beside_none() {
+    fn the_verdict_compares_the_best_filter_with_none() {
         let points = [
             point("none, the service reads all", "full", 0.0, 0.4),
             point("nft", "full", 0.5, 0.9),
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(
             verdict(&points).as_deref(),
             Some(
-                "Under the full flood, 'XDP' served best: 75.00 % of 2.000 Mpps dropped, \
+                "Under the full flood, 'XDP' was the best filter: 75.00 % of 2.000 Mpps dropped, \
                  100 % of the valid packets delivered; without a filter 40.00 %."
             )
         );

@@ -39,7 +39,7 @@ use crate::{
     number, occasion, tables, verdict,
 };
 
-/// The most pairs whose bars are shown directly when plots show the same results.
+/// The most pairs whose bars are shown unfolded when plots show the same results.
 const MOST_RUNGS: usize = 24;
 
 /// Writes the whole page.
@@ -109,7 +109,7 @@ fn write_body(run: &Run, page: &mut Page) {
     }
     let capacities = capacity::table(run);
     if capacities.rows() > 0 {
-        page.section("capacities", "What each side can do", |page| {
+        page.section("capacities", "Capacity of each side", |page| {
             page.table(&capacities);
             let scaling = capacity::scaling(run);
             if scaling.rows() > 0 {
@@ -126,15 +126,18 @@ fn write_body(run: &Run, page: &mut Page) {
     // The point of a sweep or model is how results depend on parameters.
     charts::write_points(run, page);
     if many {
-        page.section("combinations", "Every combination", |page| {
+        page.section("combinations", "All combinations", |page| {
             let count = number::count(rungs.len() as u64);
-            page.details(&format!("{count} combinations: what was sent, delivered and lost where"), |page| {
-                if is_ladder {
-                    charts::write_ladder(&rungs, page);
-                }
-                write_rungs(run, &rungs, page);
-                charts::write_times(run, &rungs, page);
-            });
+            page.details(
+                &format!("{count} combinations: sent, delivered, and where packets were lost"),
+                |page| {
+                    if is_ladder {
+                        charts::write_ladder(&rungs, page);
+                    }
+                    write_rungs(run, &rungs, page);
+                    charts::write_times(run, &rungs, page);
+                },
+            );
         });
     } else if !rungs.is_empty() {
         write_rungs(run, &rungs, page);
@@ -144,7 +147,7 @@ fn write_body(run: &Run, page: &mut Page) {
         charts::write_times(run, &rungs, page);
     }
     if !run.end.skipped.is_empty() {
-        page.section("skipped", "Left out", |page| {
+        page.section("skipped", "Skipped", |page| {
             page.raw("<dl class=\"facts\">\n");
             for skipped in &run.end.skipped {
                 page.element("dt", "", &skipped.engine);
@@ -155,11 +158,11 @@ fn write_body(run: &Run, page: &mut Page) {
     }
 }
 
-/// What was traced: by a model, and of the rings of receivers.
+/// The timelines: of a model, and of the receivers' rings.
 fn traces(run: &Run) -> Vec<Timeline> {
     let of_rings = run.end.trials.iter().enumerate().filter_map(|(at, trial)| {
         let trace = trial.ring.as_ref()?.trace.as_ref()?;
-        let part = if trace.is_cut { ", its beginning" } else { "" };
+        let part = if trace.is_cut { ", beginning only" } else { "" };
         let title =
             format!("The receiver's ring, trial {}: {} → {}{part}", at + 1, trial.tx.label, trial.rx.label);
         Some(trace.timeline(title))
@@ -197,8 +200,8 @@ fn write_search(run: &Run, rungs: Vec<Rung>, page: &mut Page) {
     if all.is_empty() {
         return;
     }
-    page.section("loads-tried", "Every load tried", |page| {
-        page.details("What was sent and delivered at each load, how late, and what the CPUs did", |page| {
+    page.section("loads-tried", "All loads tried", |page| {
+        page.details("Sent, delivered, lateness and CPU time at each load", |page| {
             charts::write_ladder(&all, page);
             charts::write_receipts(&all, page);
             cpus::write(&all, &run.start.machine, page);
@@ -209,7 +212,7 @@ fn write_search(run: &Run, rungs: Vec<Rung>, page: &mut Page) {
 }
 
 fn write_raw_data(run: &Run, json: &[u8], page: &mut Page) {
-    page.section("data", "The record behind this page", |page| {
+    page.section("data", "Record of this run", |page| {
         let size = number::count(json.len() as u64);
         page.raw(format!(
             "<p><a class=\"download\" download=\"linerate-run.json\" href=\"data:application/json;base64,{}\">\
@@ -217,15 +220,15 @@ fn write_raw_data(run: &Run, json: &[u8], page: &mut Page) {
             STANDARD.encode(json)
         ));
         let mut markdown = Vec::new();
-        write_markdown(run, &mut markdown).expect("memory takes everything");
-        page.details("As Markdown, to copy", |page| {
+        write_markdown(run, &mut markdown).expect("memory accepts everything");
+        page.details("Copy as Markdown", |page| {
             page.raw("<pre class=\"copy\" tabindex=\"0\">");
             page.raw(escape::html(&String::from_utf8_lossy(&markdown)));
             page.raw("</pre>\n");
         });
-        page.details("Every trial, named as in the JSON", |page| page.table(&tables::trials(&run.end.trials)));
+        page.details("Every trial, with the names of the JSON", |page| page.table(&tables::trials(&run.end.trials)));
     });
-    // in JSON `<` occurs in strings alone, so that no text can end the element
+    // in JSON `<` occurs only in strings, so that no text can end the element
     let inert = String::from_utf8_lossy(json).replace('<', "\\u003c");
     page.raw(format!("<script type=\"application/json\" id=\"run\">{}</script>\n", inert.trim_end()));
 }

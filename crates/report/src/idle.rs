@@ -46,7 +46,7 @@ pub(crate) fn remark(run: &Run, rungs: &[Rung]) -> Option<String> {
         ),
     };
     Some(format!(
-        "{subject} while {} ran at its maximum rate: {threads}--scale measures up to all CPUs.",
+        "{subject} while {} ran at its maximum rate: {threads}--scale measures with up to all CPUs.",
         best.name
     ))
 }

@@ -37,9 +37,11 @@ pub(crate) fn verdict(rungs: &[Rung]) -> Option<String> {
     let (least, instructions) = known().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let name = &least.name;
     Some(match known().count() {
-        1 => format!("{name} took {} instructions of the sending thread per packet.", tenth(instructions)),
+        1 => {
+            format!("{name} executed {} instructions per packet in the sending thread.", tenth(instructions))
+        }
         n => format!(
-            "Of {n} combinations, {name} took the fewest instructions: {} of the sending thread per packet.",
+            "Of {n} combinations, {name} executed the fewest instructions per packet in the sending thread: {}.",
             tenth(instructions)
         ),
     })
@@ -67,8 +69,9 @@ pub(crate) fn by_pair(rungs: &[Rung]) -> Table {
         let values = rungs.iter().map(|rung| rung.median(|trial| figure.number(trial)));
         table.push(figure.column_of(values, RateUnit::of([])));
     }
-    table.legend = "thread: all that ran in the sending or receiving thread, with softirqs and interrupts on its back; then \
-        apart from each other: threads in user space and in the kernel, softirqs, interrupts up to them, all other threads. \
+    table.legend = "thread: everything in the sending or receiving thread, including softirqs and interrupts on top of it. \
+        The other columns do not overlap: threads in user space and in the kernel, softirqs, interrupts up to them, all other \
+        threads. \
         Receivers' figures are per packet delivered, all others per packet sent. A string instruction (rep movsb) counts once; \
         strings: the bytes that they wrote. No caches, memory stalls, parallel CPUs or device time: instructions rank code, \
         not machines."
@@ -145,7 +148,7 @@ fn functions(rungs: &[Rung]) -> Table {
     table
 }
 
-/// Between the first variant of a pair (kernel, or what else was swept) and each other one.
+/// Between the first variant of a pair (kernel, or another swept parameter) and each other one.
 fn differences(rungs: &[Rung]) -> Vec<Table> {
     let mut tables = Vec::new();
     for (at, rung) in rungs.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! A run in the shape of `iperf3 --json` for UDP and TCP tests, so that scripts written for it read ours.
 //!
 //! iperf3 describes one test: each trial is a separate object, one after another, as if iperf3 had been run
-//! once per trial. A value that was not measured (addresses; jitter and order without statistics) is null, never 0. Bytes are
-//! UDP payload or a stream's, as there; all threads are one stream.
+//! once per trial. A value that was not measured (addresses; jitter and order without statistics) is null, never 0. As in
+//! iperf3, bytes are those of UDP payload or of the stream; all threads are one stream.
 
 use std::io::{self, Write};
 
@@ -24,7 +24,7 @@ pub fn write_iperf3(run: &Run, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Every address is unknown; the one stream has this number.
+/// The one stream has this number: its socket is unknown.
 const SOCKET: u32 = 1;
 
 fn start(run: &Run, trial: &Trial) -> Value {

@@ -1,14 +1,14 @@
 //! A run as JSON, whole or as a stream, and back.
 //!
 //! Whole: the [`Run`] as `schema/linerate.run.1.schema.json` describes it.
-//!
+//! Stream, one object per line, written as things happen:
 //! Stream, one object a line, written as things happen:
 //!
 //! | `event` | other members |
 //! |---|---|
 //! | `start` | `schema`, and those of `start` |
 //! | `interval` | those of an element of `intervals` |
-//! | `trial` | those of an element of `end.trials` |
+//! | `end` | those of `end`, with all trials again: only the last line has the outcome |
 //! | `end` | those of `end`, all trials again: only the last line has the outcome |
 //!
 //! A stream that was cut off (a crash, a kill) still reads as a run, marked as interrupted.
@@ -46,21 +46,21 @@ pub struct Opening<'r> {
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// Not JSON, or members missing or of the wrong type.
-    #[error("cannot read line {line} of the run: it is not what {SCHEMA} describes")]
+    #[error("line {line} is not valid in a linerate run ({SCHEMA})")]
     Malformed {
         /// Line of the text, from 1, where the failing value begins.
         line: usize,
-        /// The cause.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
     /// Written by another program or version.
-    #[error("cannot read a run of schema '{found}': this version reads {SCHEMA}")]
+    #[error("unknown schema '{found}': this version reads {SCHEMA}")]
     OtherSchema {
         /// Its claimed schema.
         found: String,
     },
     /// A stream without its first line.
-    #[error("cannot read the stream: it does not begin with a start event")]
+    #[error("the stream does not begin with a start event")]
     NoStart,
 }
 

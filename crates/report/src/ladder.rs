@@ -6,9 +6,9 @@ use crate::{number, value::plain};
 
 /// One pair with its repeats.
 pub(crate) struct Rung<'r> {
-    /// Sender, receiver and whatever else distinguishes this pair; raw, must be escaped.
+    /// Sender, receiver and everything else that distinguishes this pair; raw, must be escaped.
     pub(crate) name: String,
-    /// The same without the load.
+    /// The name without the load.
     pub(crate) name_without_load: String,
     pub(crate) pair: PairSummary,
     /// The indexes of `trials` in the run.
@@ -33,7 +33,7 @@ pub(crate) struct Varying {
     pub(crate) load: bool,
 }
 
-/// The run's pairs in the order they ran; summarised here when the run has not done so. Stages besides
+/// The run's pairs in the order they ran; summarised here when the run has no summary. Stages besides
 /// the ladder are in the run's capacities.
 pub(crate) fn rungs(run: &Run) -> Vec<Rung<'_>> {
     let trials = &run.end.trials;
@@ -61,7 +61,7 @@ pub(crate) fn of_searches(run: &Run) -> (Vec<Rung<'_>>, Vec<Rung<'_>>) {
     })
 }
 
-/// The pairs with the most delivered first, where nothing but the pair differs; a sweep keeps its order.
+/// The pairs with the highest delivered rates first if only the pair differs; a sweep keeps its order.
 pub(crate) fn by_rate(rungs: &mut [Rung]) {
     let is_sweep = Varying::among(rungs.iter().map(|rung| &rung.pair)) != Varying::default()
         || rungs.iter().any(|rung| !rung.pair.parameters.is_empty());
@@ -99,7 +99,8 @@ impl Varying {
         for (parameter, value) in &pair.parameters {
             name += &format!(", {parameter}={}", plain(value));
         }
-        if self.load {
+        // A swept rate is among the parameters.
+        if self.load && !pair.parameters.contains_key("rate") {
             name += &format!(", at {}", number::asked(pair.asked_pps));
         }
         name

@@ -43,15 +43,15 @@ pub struct LedgerDocument {
     pub sees_af_xdp: bool,
     /// Drivers' counters of unknown meaning that moved.
     pub unknown_counters: Vec<UnknownCounter>,
-    /// How each CPU spent the time.
+    /// The time of each CPU, by use.
     pub cpus: Vec<CpuShare>,
-    /// How the kernel accounts time in interrupts.
+    /// How the kernel accounts for time in interrupts.
     pub interrupt_accounting: InterruptAccounting,
     /// The work of all CPUs per packet received and sent; `None` when nothing was counted or no packet moved.
     pub hardware: Option<PerPacket>,
     /// Why nothing was counted, as text.
     pub no_hardware_counters: Option<String>,
-    /// What watching cost.
+    /// The cost of watching.
     pub cost: WatchCost,
 }
 
@@ -72,7 +72,7 @@ pub struct DropReason {
     pub reason: String,
     /// The function that dropped them.
     pub function: String,
-    /// Kernel buffers dropped.
+    /// Socket buffers (skbs) dropped.
     pub buffers: u64,
     /// Packets in them.
     pub packets: u64,
@@ -112,7 +112,7 @@ pub struct UnknownCounter {
     pub interface: String,
     /// The counter's name.
     pub counter: String,
-    /// How far it moved.
+    /// Its increase.
     pub grown_by: u64,
 }
 
@@ -128,7 +128,7 @@ pub struct PerPacket {
     pub cache_misses: Option<f64>,
 }
 
-/// What watching costs.
+/// The cost of watching.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Cost"))]
 pub struct WatchCost {
@@ -179,7 +179,7 @@ impl LedgerDocument {
         serde_json::to_string_pretty(self).expect("the document is JSON")
     }
 
-    /// One line of a stream; `kind` says whether it is of an interval or of the whole time.
+    /// One line of a stream; `kind` distinguishes an interval from the whole time.
     pub fn to_line(&self, kind: &str) -> String {
         json!({ kind: self }).to_string()
     }
@@ -200,7 +200,7 @@ struct Line {
     place: String,
     packets: u64,
     pps: f64,
-    /// What the counter itself counts; `packets` is already in packets.
+    /// The unit of the counter; `packets` is already in packets.
     unit: Unit,
     source: String,
     meaning: Option<&'static str>,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_place_s_id_and_meaning_and_says_whether_it_is_a_loss() {
+    fn a_line_has_the_id_and_meaning_of_its_place_and_whether_it_is_a_loss() {
         let rate = |line| LossRate { line, pps: 2.5 };
         let full = LedgerLine::at(Place::PacketRing, 5, "PACKET_STATISTICS tp_drops");
         let unnamed = LedgerLine::new("dropped: NEW", 1, "kfree_skb NEW");

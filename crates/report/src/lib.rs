@@ -1,4 +1,4 @@
-//! [`measure::Run`] as text, JSON and other forms: one file a format, `fn write_xxx(run, out)`; and the documents of
+//! [`measure::Run`] as text, JSON and other forms: one file per format, `fn write_xxx(run, out)`; and the documents of
 //! commands without a run: the ledger of a live machine and a diversion's status.
 //!
 //! Pure: the output depends on the run alone, and the caller chooses its destination. Names in a run may come
@@ -10,7 +10,7 @@
 //! fn show(saved: &str) -> Result<String, report::ReadError> {
 //!     let run = read_json(saved)?;
 //!     let mut text = Vec::new();
-//!     write_text(&run, Style::default(), &mut text).expect("memory takes everything");
+//!     write_text(&run, Style::default(), &mut text).expect("memory accepts everything");
 //!     Ok(String::from_utf8_lossy(&text).into_owned())
 //! }
 //!

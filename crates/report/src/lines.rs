@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_drops_stand_beside() {
+    fn the_kernels_drops_are_at_the_end_of_the_line() {
         let dropping = Interval { rx_dropped: Some(1234), ..tick(1.0) };
         assert_eq!(line(dropping), "  0.105M pps   3.195MiB /  26.801Mb  1234 dropped\n");
     }
 
     #[test]
-    fn a_sender_prints_what_it_sent() {
+    fn a_sender_prints_sent_packets() {
         let sender = Interval { sent: Some(104_691), delivered: None, ..tick(1.0) };
         assert_eq!(line(sender), line(tick(1.0)));
     }

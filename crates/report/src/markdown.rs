@@ -39,7 +39,7 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write_table(&tables::ledgers(&rungs), out)?;
     let remedies = tables::remedies(&rungs);
     if !remedies.is_empty() {
-        writeln!(out, "\nTo lose less:\n")?;
+        writeln!(out, "\nHow to reduce loss:\n")?;
     }
     for remedy in remedies {
         writeln!(out, "- {}", escape::markdown(&remedy))?;
@@ -49,7 +49,7 @@ pub fn write_markdown(run: &Run, out: &mut impl Write) -> io::Result<()> {
         .iter()
         .try_for_each(|table| write_table(table, out))?;
     if !run.end.skipped.is_empty() {
-        writeln!(out, "\n## Left out\n")?;
+        writeln!(out, "\n## Skipped\n")?;
     }
     for skipped in &run.end.skipped {
         writeln!(out, "- {}: {}", escape::markdown(&skipped.engine), escape::markdown(&skipped.reason))?;
@@ -66,7 +66,7 @@ fn write_conditions(run: &Run, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "- {}", escape::markdown(&machine))?;
     }
     for (name, value) in &start.asked {
-        writeln!(out, "- asked: {} = {}", escape::markdown(name), escape::markdown(&plain(value)))?;
+        writeln!(out, "- request: {} = {}", escape::markdown(name), escape::markdown(&plain(value)))?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ pub(crate) enum RateUnit {
 }
 
 impl RateUnit {
-    /// The unit that shows the largest of the values well without turning the smallest into 0.
+    /// The unit that suits the largest value without turning the smallest into 0.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
         for value in values.into_iter().filter(|value| *value > 0.0) {
@@ -102,7 +102,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     nanos(seconds * 1e9)
 }
 
-/// How long the rest takes, where that is worth a word: `about 50 s left`, `about 7 min left`.
+/// The remaining time, if it is long enough to mention: `about 50 s left`, `about 7 min left`.
 pub fn left(seconds: f64) -> Option<String> {
     match seconds as u64 {
         0..20 => None,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_no_known_unit_keep_their_whole_part() {
+    fn values_of_unknown_unit_keep_their_whole_part() {
         for (value, text) in
             [(64.0, "64"), (1500.0, "1,500"), (0.25, "0.250"), (1234.5, "1,235"), (0.004, "4.000e-3")]
         {

@@ -9,9 +9,9 @@ use crate::number;
 pub(crate) fn place(origin: Origin) -> &'static str {
     match origin {
         Origin::Lab => "in the lab",
-        Origin::Hosts => "on real interfaces",
+        Origin::Hosts => "on existing interfaces",
         Origin::Model => "by simulation",
-        Origin::Exact => "in instructions of an emulated machine",
+        Origin::Exact => "by counted instructions in an emulated machine",
     }
 }
 
@@ -58,10 +58,10 @@ pub(crate) fn placement(run: &Run) -> Option<String> {
         .filter_map(|cpu| cpu.try_into().ok())
         .collect();
     let softirq = match first.rx.options.get("threaded_napi") {
-        Some(Value::Bool(true)) if threads.is_empty() => "softirq where the scheduler puts it".into(),
-        Some(Value::Bool(true)) if threads == first.rx.cpus => "softirq too".into(),
+        Some(Value::Bool(true)) if threads.is_empty() => "softirq not pinned".into(),
+        Some(Value::Bool(true)) if threads == first.rx.cpus => "softirq on the receiving CPUs".into(),
         Some(Value::Bool(true)) => format!("softirq on {}", list(&threads)),
-        Some(Value::Bool(false)) => "softirq with the sender".into(),
+        Some(Value::Bool(false)) => "softirq on the sending CPUs".into(),
         _ => return Some(format!("CPUs {} → {}", list(&first.tx.cpus), list(&first.rx.cpus))),
     };
     Some(format!("CPUs {} → {} ({softirq})", list(&first.tx.cpus), list(&first.rx.cpus)))

@@ -56,7 +56,7 @@ const RESULTS: [&str; 6] =
     ["delivered_pps", "delivered_bps", "sent_pps", "loss_ratio", "tx_ns_per_packet", "rx_ns_per_packet"];
 
 /// Finds the roles. The stepped parameter is the number that takes the same values in every series and
-/// differs within each; among several, one that is named like a parameter, then the one with the most values.
+/// differs within each; among several, one with a typical name, then the one with the most values.
 /// While an x occurs more than once in a series, the next such number splits it into more series.
 pub(crate) fn axes(points: &[Point]) -> Axes {
     let names: BTreeSet<&String> = points.iter().flat_map(|point| point.values.keys()).collect();
@@ -123,7 +123,7 @@ fn rank(name: &str) -> usize {
     PARAMETERS.iter().position(|known| name.contains(known)).unwrap_or(PARAMETERS.len())
 }
 
-/// Whether a name is that of a measurement: differences between points then do not make it a parameter.
+/// Whether a name is that of a measurement, which is never a parameter.
 fn is_result(name: &str) -> bool {
     const ENDINGS: [&str; 4] = ["_ratio", "_pps", "_bps", "_per_packet"];
     ENDINGS.iter().any(|ending| name.ends_with(ending))
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_series_and_what_is_stepped_alike_in_all_is_x() {
+    fn words_are_series_and_a_number_with_the_same_steps_in_all_is_x() {
         let axes = axes(&sweep());
         assert_eq!(axes.series, ["policy"]);
         assert_eq!(axes.x.as_deref(), Some("payload_bytes"));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameters_name_decides_where_everything_is_stepped_alike() {
+    fn names_decide_when_several_numbers_are_stepped() {
         let point = |bytes: u32, pps: f64| Point {
             values: BTreeMap::from([
                 ("a_pps".to_string(), json!(pps)),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_s_swept_rate_is_x_and_what_its_queues_held_is_not() {
+    fn a_model_s_swept_rate_is_x_and_its_queue_lengths_are_not() {
         let point = |rate: f64, held: f64| Point {
             values: BTreeMap::from([
                 ("rate".to_string(), json!(rate)),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_no_parameter_however_it_differs() {
+    fn a_measurement_is_never_a_parameter() {
         let point = |bytes: u32, mtu: u32, ratio: f64| Point {
             values: BTreeMap::from([
                 ("send_size".to_string(), json!(bytes)),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_looked_at_one_by_one() {
+    fn each_step_has_its_own_axes() {
         let point = |step: &str, name: &str| Point {
             values: BTreeMap::from([("step".to_string(), json!(step)), (name.into(), json!(1))]),
         };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn points_without_anything_stepped_have_no_x() {
+    fn points_without_a_stepped_number_have_no_x() {
         assert_eq!(axes(&sweep()[..1]).x, None);
         assert_eq!(axes(&[]), Axes::default());
     }

@@ -25,9 +25,9 @@ pub(crate) fn stages_there(profiles: &[(String, Profile)]) -> Vec<Stage> {
     Stage::ALL.into_iter().filter(is_there).collect()
 }
 
-/// `12.3 % ± 1.1, 210 ns a packet`.
+/// `12.3 % ± 1.1, 210 ns per packet`.
 pub(crate) fn share_in_words(share: &StageShare) -> String {
-    let ns = share.ns_per_packet.map(|ns| format!(", {ns:.0} ns a packet")).unwrap_or_default();
+    let ns = share.ns_per_packet.map(|ns| format!(", {ns:.0} ns per packet")).unwrap_or_default();
     format!("{} % ± {}{ns}", number::percent(share.share_ratio), number::percent(share.margin_ratio))
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn stages(profiles: &[(String, Profile)]) -> Table {
         let names = std::iter::once(name.as_str()).chain(std::iter::repeat(""));
         rows.extend(names.zip(&profile.stages));
     }
-    let mut table = Table::titled("Where receiving took its time");
+    let mut table = Table::titled("Where the receive path spent its time");
     table.push(Column::words("pair", rows.iter().map(|(name, _)| Cell::words(*name))));
     table.push(Column::words("stage", rows.iter().map(|(_, share)| Cell::words(share.stage.name()))));
     let shares = rows.iter().map(|(_, share)| Cell::figure(share.share_ratio, number::percent));
@@ -58,9 +58,9 @@ fn legend(profiles: &[(String, Profile)]) -> String {
     let sum = |of: fn(&Profile) -> u64| number::count(profiles.iter().map(|(_, profile)| of(profile)).sum());
     let period = profiles.first().map_or(0, |(_, profile)| profile.period_ns);
     format!(
-        "Samples by a timer, one for every {:.0} µs of each CPU: {} found receiving (the whole here), {} sending, {} \
-         nothing to do, {} something else; {} were lost. ±: half of the 95 % interval. The timer cannot look while \
-         interrupts are off; such time shows where they come on again. cost: CPU time for each packet delivered.",
+        "A timer sampled each CPU every {:.0} µs: {} samples in receiving (100 % here), {} in sending, {} idle, \
+         {} elsewhere; {} lost. ±: half of the 95 % interval. The timer cannot interrupt code that has interrupts disabled; \
+         that time is charged to the code that enables them again. cost: CPU time per packet delivered.",
         period as f64 / 1e3,
         sum(|p| p.receiving_samples),
         sum(|p| p.sending_samples),

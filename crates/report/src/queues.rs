@@ -46,7 +46,7 @@ impl SideQueues<'_> {
     }
 }
 
-/// One row a queue.
+/// One row per queue.
 pub(crate) fn table(sides: &[SideQueues]) -> Table {
     let rows = || sides.iter().flat_map(|side| side.queues.iter().map(move |queue| (side, queue)));
     let mut table = Table::titled("Queues");
@@ -61,8 +61,8 @@ pub(crate) fn table(sides: &[SideQueues]) -> Table {
         "",
         rows().map(|(_, queue)| Cell::count(queue.drops).bad_if(queue.drops > 0)),
     ));
-    table.legend = "By the counters of driver and kernel, over all trials of the pair; packets of other programs included. A veth \
-        counts those of queues that NAPI polls."
+    table.legend = "From driver and kernel counters, over all trials of the pair, including other programs' packets. A veth \
+        counts only queues that NAPI polls."
         .into();
     table
 }

@@ -39,7 +39,7 @@ pub fn write_reception_human(statistics: &ReceptionStatistics, out: &mut impl Wr
         write_rates((work_time_ns, rx_pps, frame_bps, l1_bps), "      ", out)?;
     }
     if let Some(unknown) = &statistics.queues_unknown {
-        writeln!(out, "Not told apart by queue: {}", escape::text(unknown))?;
+        writeln!(out, "Not divided by queue: {}", escape::text(unknown))?;
     }
     let total = &statistics.total;
     writeln!(out, "\n      Global Statistics")?;
@@ -100,7 +100,7 @@ fn distributions(share: &ReceptionShare) -> [(&'static str, Option<&NanosSummary
     ]
 }
 
-/// `bound_ns`: by how much a latency may be wrong because of the clocks.
+/// `bound_ns`: the largest error of a latency because of the clocks.
 fn write_times(
     share: &ReceptionShare,
     indent: &str,
@@ -123,7 +123,7 @@ fn write_times(
         )?;
         writeln!(out, "{indent}    Samples: {}", summary.samples)?;
         if let ("Latency", Some(bound_ns)) = (name, bound_ns) {
-            writeln!(out, "{indent}    May be wrong by {bound_ns} ns because of the clocks")?;
+            writeln!(out, "{indent}    Clock error: up to {bound_ns} ns")?;
         }
     }
     Ok(())
@@ -132,7 +132,7 @@ fn write_times(
 fn sequence_line(sequence: &SequenceSummary) -> String {
     let mut line = match (sequence.lost, sequence.lost_ratio) {
         (Some(lost), Some(ratio)) => format!("Lost: {lost} ({} %)", number::percent(ratio)),
-        _ => "Lost: not known (numbers of several senders or flows together)".into(),
+        _ => "Lost: unknown (several senders or flows share the numbers)".into(),
     };
     line.push_str(&format!(" Reordered: {}", sequence.reordered));
     if let (Some(mean), Some(most)) =
@@ -180,7 +180,7 @@ fn write_senders(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::
     if statistics.beyond_tables > 0 {
         writeln!(
             out,
-            "{} packets of senders or flows beyond those that are told apart",
+            "{} packets of further senders or flows, which are not listed",
             statistics.beyond_tables
         )?;
     }
@@ -189,19 +189,23 @@ fn write_senders(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::
 
 fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Clocks")?;
-    writeln!(out, "    Received: {}", escape::text(&timing.rx_stamp_means))?;
+    writeln!(out, "    Receive timestamps: {}", escape::text(&timing.rx_stamp_means))?;
     if timing.unstamped > 0 {
-        writeln!(out, "    {} packets carried no time; the reading loop's stands in", timing.unstamped)?;
+        writeln!(out, "    {} packets had no timestamp; the reading loop's time is used", timing.unstamped)?;
     }
     let relation = match timing.clocks {
         ClockRelation::SameHost => "one host, one clock",
         ClockRelation::Synchronised => "two hosts, synchronised",
-        ClockRelation::Measured => "two hosts, compared by the sessions between them",
-        ClockRelation::None => "not related: latency is refused, the rest needs no relation",
+        ClockRelation::Measured => "two hosts, offset measured between them",
+        ClockRelation::None => "unrelated: no one-way latency; the other figures do not need related clocks",
     };
-    writeln!(out, "    Sender's and ours: {relation} ({})", escape::text(&timing.clocks_known_by))?;
+    writeln!(
+        out,
+        "    Clocks of sender and receiver: {relation} ({})",
+        escape::text(&timing.clocks_known_by)
+    )?;
     if let Some(why) = timing.latency_refused.as_ref().filter(|_| timing.clocks != ClockRelation::None) {
-        writeln!(out, "    One-way latency is refused: {}", escape::text(why))?;
+        writeln!(out, "    No one-way latency: {}", escape::text(why))?;
     }
     for one in &timing.comparisons {
         writeln!(out, "    {}", comparison(one))?;
@@ -215,7 +219,7 @@ fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -
     }
     writeln!(
         out,
-        "    A look at the clock takes {:.1} ns and tells {} ns apart",
+        "    Reading the clock takes {:.1} ns; its resolution is {} ns",
         timing.clock_read_ns, timing.clock_resolution_ns
     )?;
     let (Some(alone), Some(together)) = (timing.measuring_ns, timing.measuring_together_ns) else {
@@ -223,13 +227,13 @@ fn write_timing(timing: &Timing, total: &ReceptionShare, out: &mut impl Write) -
     };
     writeln!(
         out,
-        "    Measuring a packet takes {alone:.0} ns, or {together:.0} ns when it left and came together with the one before"
+        "    Measuring a packet takes {alone:.0} ns, or {together:.0} ns when it has the timestamps of the previous packet"
     )
 }
 
 fn comparison(one: &ClockComparison) -> String {
     let sender = escape::text(&one.sender);
-    let mut line = format!("Ours was {} ns ahead of {sender}'s at its first packet", one.ahead_ns);
+    let mut line = format!("Our clock was {} ns ahead of {sender}'s at its first packet", one.ahead_ns);
     if let (Some(drift), Some(bound)) = (one.drift_ppm, one.drift_bound_ppm) {
         line.push_str(&format!(" and gained {drift:.3} ppm (± {bound:.3})"));
     }
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_looks_as_the_pktgen_receiver_s_users_know_it() {
+    fn a_reader_has_the_form_of_the_pktgen_receiver() {
         let text = written(write_reception_human, true);
         let expected = "RECEPTION STATISTICS\nPER-CPU Stats\n\
             CPU 2 (queue 1, worker 0): Rx packets: 5      Rx bytes: 320 (on the wire 420)\n      \
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_shown_by_queue_or_it_says_why_not() {
+    fn packets_are_shown_by_queue_or_with_the_reason_why_not() {
         let text = |change: fn(&mut ReceptionStatistics)| {
             let (mut statistics, mut out) = (statistics(true), Vec::new());
             change(&mut statistics);
@@ -399,7 +403,7 @@ mod tests {
         };
         assert!(!text(|_| ()).contains("by queue"), "its only reader has a queue");
         let unknown = text(|all| all.queues_unknown = Some("far is a veth".into()));
-        assert!(unknown.contains("Not told apart by queue: far is a veth\n"), "{unknown}");
+        assert!(unknown.contains("Not divided by queue: far is a veth\n"), "{unknown}");
         let counted = text(|all| {
             let (packets, frame_bytes, l1_bytes) = (5, 320, 420);
             let timed = QueueCount { work_time_ns: Some(9000), ..QueueCount::default() };
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_finds_the_same_columns_whatever_was_measured() {
+    fn a_script_gets_the_same_columns_whatever_was_measured() {
         for timed in [true, false] {
             let text = written(write_reception_script, timed);
             let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();

@@ -1,4 +1,4 @@
-//! A table as plain data, a column at a time, and its form for a terminal.
+//! A table as plain data, one column at a time, and its form for a terminal.
 //!
 //! Own code: table libraries measure colour sequences as text unless they depend on a terminal library,
 //! and none leaves out columns to fit. Markdown and HTML write the same tables from the same data.
@@ -53,7 +53,7 @@ impl Cell {
         Self { text: value.map_or_else(|| UNKNOWN.into(), shown), value, tone: Tone::Plain }
     }
 
-    /// Packets, or anything else that is counted.
+    /// Packets, or another count.
     pub(crate) fn count(number: u64) -> Self {
         Self { text: crate::number::count(number), value: Some(number as f64), tone: Tone::Plain }
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_flush_right_under_title_and_unit() {
+    fn figures_are_flush_right_under_title_and_unit() {
         let (text, left_out) = written(Style::default());
         let wanted = "path      rate   cost  held\n          Mpps     ns\nudp      0.298  3,300  yes\npacket  12.000      -  NO\n";
         assert_eq!(text, wanted);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_one_title_are_told_apart_by_their_units_when_they_are_left_out() {
+    fn hidden_columns_of_one_title_are_listed_with_their_units() {
         let mut table = Table::default();
         table.push(Column::words("path", [Cell::words("udp")]));
         for unit in ["ns", "cyc"] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_knows_nothing_is_left_out() {
+    fn a_column_without_known_values_is_left_out() {
         assert!(!written(Style::default()).0.contains("cycles"));
     }
 

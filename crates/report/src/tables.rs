@@ -14,7 +14,7 @@ use crate::{
     value::plain,
 };
 
-/// One row a pair; medians over its trials.
+/// One row per pair; medians over its trials.
 pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     let varying = Varying::among(rungs.iter().map(|rung| &rung.pair));
     let pairs = || rungs.iter().map(|rung| &rung.pair);
@@ -54,7 +54,7 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     let agree = |rung: &Rung| if is_repeated(rung) { Cell::yes(rung.pair.agrees) } else { Cell::words("-") };
     table.push(Column::words("agree", rungs.iter().map(agree)));
     let held = if pairs().any(|pair| pair.asked_pps.is_some()) {
-        "held: the offered rate was kept up. "
+        "held: the generator kept the offered load. "
     } else {
         ""
     };
@@ -64,18 +64,18 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
         ""
     };
     let agree = if rungs.iter().any(is_repeated) {
-        "agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, of the median. "
+        "agree: delivered differs by at most 10 % between trials; spread: largest minus smallest, relative to the median. "
     } else {
         ""
     };
     table.legend = format!(
-        "{held}{agree}ns: CPU time of the worker threads.{counted} CPU u/s/i: user, system, hard and soft interrupts, of all CPUs \
+        "{held}{agree}ns: CPU time of the worker threads.{counted} CPU u/s/i: user, system, hard and soft interrupts, over all CPUs \
         together."
     );
     table
 }
 
-/// What is the same in all pairs.
+/// Properties that all pairs share.
 pub(crate) fn ladder_title(rungs: &[Rung]) -> String {
     let varying = Varying::among(rungs.iter().map(|rung| &rung.pair));
     let mut parts = Vec::new();
@@ -195,9 +195,10 @@ pub(crate) fn receipts(rungs: &[Rung]) -> Table {
     table.push(Column::figures("trial", "", paced.iter().map(|(_, t)| Cell::count(t.trial.into()))));
     figures::of_view(View::Receipts).for_each(|figure| table.push(figure.column_of_trials(&trials, unit)));
     table.push(Column::words("held", trials.iter().map(|t| Cell::yes(t.receipt.kept_up))));
-    table.legend = "In packets where no unit stands. short: due and never handed over, the generator's own. \
+    table.legend =
+        "Columns without a unit are packets. short: due but never handed over (the generator was too slow). \
         late: behind the schedule. gap: longest time between two batches."
-        .into();
+            .into();
     table
 }
 

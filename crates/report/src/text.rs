@@ -1,5 +1,5 @@
-//! A run as text: capacities, the ladder as a matrix or in rows, where packets were lost, the rate receipts, what was left
-//! out, and the verdict.
+//! A run as text: capacities, the ladder as a matrix or in rows, where packets were lost, the rate receipts, skipped pairs,
+//! and the verdict.
 
 mod layout;
 mod trial;
@@ -27,8 +27,8 @@ const QUEUES_SHOWN: usize = 16;
 /// The most points in a terminal; the rest is in the JSON.
 const POINTS_SHOWN: usize = 40;
 
-/// Writes the whole run. A run other than `bench` with one trial gets that trial's summary, because nothing can be
-/// compared; a ladder of several senders and receivers is a matrix. Pairs that lost nothing are counted, unless the style
+/// Writes the whole run. A run other than `bench` with one trial gets that trial's summary, because a comparison needs
+/// more; a ladder of several senders and receivers is a matrix. Pairs without loss are only counted, unless the style
 /// is verbose. The verdict comes first, or last if the style requests it.
 pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<()> {
     let text = match style.lines {
@@ -48,14 +48,14 @@ pub fn write_text(run: &Run, style: Style, out: &mut impl Write) -> io::Result<(
     out.write_all(text.as_bytes())
 }
 
-/// How much a text omits to be shorter.
+/// The parts that a text omits to be shorter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// No empty lines between sections.
     is_close: bool,
     /// The most pairs with their losses.
     most_losses: Option<usize>,
-    /// A line each for the heading and for all losses, no titles, units, legends and remedies; of scaling its end only, which
+    /// One line each for the heading and for all losses, no titles, units, legends and remedies; of scaling only the end, which
     /// the capacities have.
     is_tight: bool,
 }
@@ -79,7 +79,7 @@ fn compose(run: &Run, style: Style, room: Room) -> io::Result<String> {
 
 /// The parts of the text, each of whole lines.
 fn sections(run: &Run, style: Style, room: Room) -> io::Result<Vec<String>> {
-    // A search has one trial per load, each an intermediate step: the other forms have them.
+    // A search has one trial per load, each an intermediate step, shown in the other forms.
     let (_, rungs) = of_searches(run);
     let matrix = matrix::matrix(&rungs).filter(|_| !style.verbose && !instructions::is_counted(run));
     let is_tight = room.is_tight && matrix.is_some();
@@ -165,8 +165,8 @@ fn section(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Str
     String::from_utf8(text).map_err(io::Error::other)
 }
 
-/// The ledgers of pairs that lost packets, and how many lost nothing; of all pairs where the style is verbose, and of an
-/// only one.
+/// The ledgers of pairs that lost packets, and how many lost nothing; of all pairs if the style is verbose, and of a
+/// single pair always.
 fn write_ledgers(rungs: &[Rung], style: Style, out: &mut Vec<u8>) -> io::Result<()> {
     let is_lossy = |rung: &Rung| {
         let ledger = rung.ledger();
@@ -233,7 +233,7 @@ fn write_heading(run: &Run, style: Style, out: &mut Vec<u8>) -> io::Result<()> {
     let asked = plain.map(|(name, value)| format!("{name}={}", value::plain(value)));
     let asked = asked.collect::<Vec<_>>().join(" ");
     if !asked.is_empty() {
-        paragraph(&asked, "asked: ", style, out)?;
+        paragraph(&asked, "request: ", style, out)?;
     }
     Ok(())
 }
@@ -243,10 +243,10 @@ fn write_skipped(run: &Run, style: Style, out: &mut Vec<u8>) -> io::Result<()> {
         return Ok(());
     }
     if style.lines.is_none() {
-        writeln!(out, "{}", style.paint("Left out", Tone::Heading))?;
+        writeln!(out, "{}", style.paint("Skipped", Tone::Heading))?;
     }
     for skipped in &run.end.skipped {
-        let before = if style.lines.is_some() { "left out: " } else { "" };
+        let before = if style.lines.is_some() { "skipped: " } else { "" };
         paragraph(&skipped.reason, &format!("{before}{}: ", escape::text(&skipped.engine)), style, out)?;
     }
     Ok(())

@@ -40,13 +40,13 @@ pub(crate) fn goals(found: &[Throughput]) -> Table {
     table.push(Column::figures("before socket", "%", kinds(|kinds| kinds.receive_loss_ratio)).gives_way(5));
     table.push(Column::figures("at socket", "%", kinds(|kinds| kinds.socket_loss_ratio)).gives_way(4));
     table.legend = "throughput: the highest load that met the goal (relevant lower bound); too high: the lowest that \
-        did not (relevant upper bound); forwarded: conditional throughput at the former. short, before socket, at \
-        socket: the generator's shortfall, and losses by kind, at the latter."
+        did not (relevant upper bound); forwarded: conditional throughput at the lower bound. short, before socket, at \
+        socket: the generator's shortfall, and losses by kind, at the upper bound."
         .into();
     table
 }
 
-/// What limits a result, as text.
+/// The limit of a result, as text.
 pub(crate) fn limit(goal: &GoalResult) -> String {
     match (goal.limit, &goal.bound_by) {
         (ThroughputLimit::Loss | ThroughputLimit::MinLoad, Some(bound)) => bound.place.to_string(),
@@ -68,7 +68,7 @@ fn parameters(found: &Throughput) -> String {
     found.parameters.iter().filter(|one| !said(one)).map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// The pair, its frame size and what a sweep set.
+/// The pair, its frame size and the swept parameters.
 pub(crate) fn name(found: &Throughput) -> String {
     let parameters = parameters(found);
     let at = if parameters.is_empty() { String::new() } else { format!(", {parameters}") };
@@ -115,7 +115,7 @@ pub(crate) fn frame_loss(found: &[Throughput]) -> Table {
     let pps = |of: fn(&measure::LossAt) -> f64| {
         rows.iter().map(move |(_, point)| Cell::figure(of(point), |pps| unit.figure(pps))).collect::<Vec<_>>()
     };
-    table.push(Column::figures("asked", unit.name(), pps(|point| point.load_pps)));
+    table.push(Column::figures("requested", unit.name(), pps(|point| point.load_pps)));
     table.push(Column::figures("offered", unit.name(), pps(|point| point.offered_pps)));
     let loss = rows.iter().map(|(_, point)| Cell::figure(point.loss_ratio, number::percent));
     table.push(Column::figures("loss", "%", loss));
@@ -150,15 +150,15 @@ pub(crate) fn back_to_back(found: &[Throughput]) -> Table {
         bursts().map(|burst| Cell::words(if burst.at_limit { "yes" } else { "no" })),
     ));
     table.legend =
-        "Bursts as fast as the generator goes. buffer: the time it takes to fill, less what left it \
-        meanwhile (RFC 9004). at limit: the longest burst tried lost nothing; the true value may be larger."
+        "Bursts at the generator's maximum rate. buffer: the time to fill it, less what left it \
+        meanwhile (RFC 9004). at limit: the longest burst tried lost nothing, so that the true value may be larger."
             .into();
     table
 }
 
-/// Published figures beside this run's.
+/// Published figures next to this run's.
 pub(crate) fn figures(figures: &[Figure]) -> Table {
-    let mut table = Table::titled("Published and found here");
+    let mut table = Table::titled("Published and measured here");
     table.push(Column::words("figure", figures.iter().map(|figure| Cell::words(&figure.figure))));
     table.push(Column::words("unit", figures.iter().map(|figure| Cell::words(&figure.unit))));
     let column = |of: fn(&Figure) -> Option<f64>| {
@@ -188,12 +188,12 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
     if !derived.is_empty() {
         let derived: Vec<&str> = derived.into_iter().collect();
         table.legend =
-            format!("derived: not printed by the work, computed from {}.", derived.join("; from "));
+            format!("derived: computed from {}, not printed in the publication.", derived.join("; from "));
     }
     table
 }
 
-/// The value of this run that is shown there, or why there is none.
+/// This run's value next to the published one, or the reason why there is none.
 fn counterpart(figure: &Figure) -> String {
     match figure.no_counterpart.as_str() {
         "" => figure.measured_at.clone(),
@@ -204,7 +204,7 @@ fn counterpart(figure: &Figure) -> String {
 /// The searches in one sentence.
 pub(crate) fn verdict(found: &[Throughput]) -> Option<String> {
     let said = |found: &Throughput, goal: &GoalResult| {
-        let rate = goal.lower_pps.map_or_else(|| "not met by any load".into(), number::rate);
+        let rate = goal.lower_pps.map_or_else(|| "met at no load".into(), number::rate);
         format!("{}: {} {rate}, limited by {}", name(found), goal.goal, limit(goal))
     };
     let strictest: Vec<(&Throughput, &GoalResult)> =

@@ -1,4 +1,4 @@
-//! What a search for the best settings found: the waterfall of its steps, the rejected values, and how to use the result.
+//! Results of a search for the best settings: the waterfall of its steps, the rejected values, and how to use the result.
 
 use measure::{Effect, Run, TuneSearch, TunedRate};
 
@@ -29,7 +29,7 @@ fn unit(run: &Run) -> &str {
 /// One row per step, from the original settings to the best.
 pub(crate) fn waterfall(run: &Run) -> Table {
     let (steps, unit) = (&run.end.steps, unit(run));
-    let mut table = Table::titled("The steps from the settings as they were to the best");
+    let mut table = Table::titled("Steps from the original settings to the best");
     table.push(Column::words("sets", steps.iter().map(|step| Cell::words(named(&step.settings)))));
     let value = |value: f64| Cell::figure(value, |value| figure(value, unit));
     table.push(Column::figures("before", "", steps.iter().map(|step| value(step.from))));
@@ -40,9 +40,10 @@ pub(crate) fn waterfall(run: &Run) -> Table {
     );
     let evidence = steps.iter().map(|step| Cell::words(step.evidence.join("; ")));
     table.push(Column::words("evidence", evidence).gives_way(1));
-    table.legend = "before, after: means of trials that took turns. effect: by these and by all other trials, with its 95 % \
-        interval; steps multiply."
-        .into();
+    table.legend =
+        "before, after: means of interleaved trials. effect: from these and all other trials, with its 95 % \
+        interval; the effects of steps multiply."
+            .into();
     table
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn verdict(run: &Run) -> Option<String> {
     let tried = tuning.history.len();
     if run.end.steps.is_empty() {
         return Some(format!(
-            "Nothing that was tried is proven to beat the settings as they are: {} ({tried} measurements of {:.0} combinations).",
+            "No change is proven to beat the original settings: {} ({tried} measurements of {:.0} combinations).",
             value(baseline),
             tuning.combinations
         ));
@@ -92,25 +93,26 @@ pub(crate) fn verdict(run: &Run) -> Option<String> {
 pub(crate) fn remarks(tuning: &TuneSearch) -> Vec<String> {
     let mut remarks = Vec::new();
     match tuning.end.as_str() {
-        "budget" => {
-            remarks.push("The budget ended before the search was sure that nothing else helps.".to_owned())
+        "budget" => remarks
+            .push("The time budget ended before the search could rule out further improvements.".to_owned()),
+        "stopped" => {
+            remarks.push("The search was stopped early; the results are those proven by then.".to_owned())
         }
-        "stopped" => remarks.push("The search was stopped; what was proven by then is shown.".to_owned()),
         _ => {}
     }
     if tuning.noise_ratio > 0.08 {
         remarks.push(format!(
-            "Trials scatter by {} %: small effects are not found on such a machine.",
+            "Trials vary by {} %: this machine does not show small effects.",
             number::percent(tuning.noise_ratio)
         ));
     }
     if tuning.kept {
-        remarks.push("The settings stay as found best; linerate nic restore undoes them.".to_owned());
+        remarks.push("The best settings stay in effect; linerate nic restore undoes them.".to_owned());
     }
     remarks
 }
 
-/// What limits the best settings, and how to use them: a heading with its lines each.
+/// What limits the best settings, and how to use them: headings, each with its lines.
 pub(crate) fn lines(run: &Run) -> Vec<(&'static str, Vec<String>)> {
     let Some(tuning) = &run.end.tuning else { return Vec::new() };
     let text = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

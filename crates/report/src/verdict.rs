@@ -18,9 +18,9 @@ pub fn verdict(run: &Run) -> String {
     }
 }
 
-/// How the measurements compare with published work.
+/// The measurements compared with published work.
 fn of_figures(figures: &[Figure]) -> Option<String> {
-    // what a model was given or fitted to says nothing
+    // figures that were given to a model or fitted prove nothing
     let compared = figures.iter().filter(|figure| !figure.given);
     let ratios: Vec<f64> = compared.filter_map(Figure::ratio).filter(|ratio| ratio.is_finite()).collect();
     let least = ratios.iter().copied().reduce(f64::min)?;
@@ -62,9 +62,9 @@ fn measured(run: &Run) -> String {
     }
     let known = delivered(best, rungs.len());
     match unobserved(&rungs) {
-        0 => format!("{known}; {}, {}.", ledgers(&rungs), rates(&rungs)),
+        0 => format!("{known}; {}, and {}.", ledgers(&rungs), rates(&rungs)),
         n if n == rungs.len() => format!("{known}; {}.", rates(&rungs)),
-        _ => format!("{known}; what some others delivered is unknown, {}.", rates(&rungs)),
+        _ => format!("{known}; the delivered packets of some others are unknown, and {}.", rates(&rungs)),
     }
 }
 
@@ -85,7 +85,7 @@ fn delivered(best: &Rung, pairs: usize) -> String {
     if let Some(why) = best.ledger().unknown_because() {
         let sent = number::rate(best.pair.sent_pps.median);
         return format!(
-            "{} sent {sent} in frames of {} bytes; what was delivered is unknown: {why}",
+            "{} sent {sent} of {}-byte frames; the number of delivered packets is unknown: {why}",
             best.name, best.pair.frame_size_bytes
         );
     }
@@ -99,10 +99,10 @@ fn delivered(best: &Rung, pairs: usize) -> String {
         return format!("{of}{} delivered {rate} in messages of {size} bytes", best.name);
     }
     if pairs == 1 {
-        format!("{} delivered {rate} in frames of {size} bytes and lost {loss} %", best.name)
+        format!("{} delivered {rate} of {size}-byte frames and lost {loss} %", best.name)
     } else {
         format!(
-            "Of {pairs} combinations, {} delivered the most: {rate} in frames of {size} bytes, {loss} % lost",
+            "Of {pairs} combinations, {} delivered the most: {rate} of {size}-byte frames, {loss} % lost",
             best.name
         )
     }
@@ -116,16 +116,16 @@ fn unobserved(rungs: &[Rung]) -> usize {
 fn ledgers(rungs: &[Rung]) -> String {
     match rungs.iter().map(Rung::open_ledgers).sum::<usize>() {
         0 => "every packet is accounted for".into(),
-        1 => "in one trial packets are unexplained".into(),
-        n => format!("in {n} trials packets are unexplained"),
+        1 => "packets of one trial are unexplained".into(),
+        n => format!("packets of {n} trials are unexplained"),
     }
 }
 
 fn rates(rungs: &[Rung]) -> String {
     let paced = rungs.iter().filter(|rung| rung.pair.asked_pps.is_some()).count();
     match (paced, rungs.iter().filter(|rung| !rung.kept_up()).count()) {
-        (0, 0) => "each sender went as fast as it could".into(),
-        (_, 0) => "every asked rate was held".into(),
+        (0, 0) => "every sender ran at its maximum rate".into(),
+        (_, 0) => "every requested rate was held".into(),
         (_, 1) => "the generator fell short in one combination".into(),
         (_, n) => format!("the generator fell short in {n} combinations"),
     }
@@ -143,11 +143,11 @@ pub(crate) fn remarks(run: &Run) -> Vec<String> {
     remarks
 }
 
-/// The same beside a table that marks pairs whose trials disagree.
+/// The remarks next to a table that marks pairs whose trials disagree.
 pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     let mut remarks = Vec::new();
     if run.end.interrupted {
-        remarks.push("The run was ended early; what had been measured by then is shown.".to_string());
+        remarks.push("The run ended early; the results are those measured by then.".to_string());
     }
     remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
     if run.end.throughput.is_empty() {
@@ -168,16 +168,14 @@ fn disagreements(rungs: &[Rung]) -> Vec<String> {
     if apart.len() > MOST_DISAGREEMENTS {
         let (some, all) = (apart.len(), rungs.len());
         return vec![format!(
-            "The trials of {some} of {all} combinations disagree: do not quote their medians without the smallest and \
-             the largest trial."
+            "The trials of {some} of {all} combinations disagree: quote their ranges (smallest to largest trial), not \
+             their medians."
         )];
     }
     let one = |rung: &&Rung| {
         let (name, delivered) = (&rung.name, &rung.pair.delivered_pps);
         let (min, max) = (number::rate(delivered.min), number::rate(delivered.max));
-        format!(
-            "{name}: the trials disagree, {min} to {max} delivered; do not quote the median without that."
-        )
+        format!("{name}: the trials disagree ({min} to {max} delivered); quote the range, not the median.")
     };
     apart.iter().map(one).collect()
 }
@@ -192,13 +190,13 @@ fn of_rung(rung: &Rung) -> Vec<String> {
         let (asked, worst, of) =
             (number::rate(asked), number::rate(worst), of(short.len(), rung.trials.len()));
         remarks.push(format!(
-            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; that is no loss of the receiver's."
+            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; this is not receiver loss."
         ));
     }
     let idle = rung.trials.iter().filter(|trial| trial.asked_pps.is_none() && trial.sent == 0).count();
     if idle > 0 {
         let of = of(idle, rung.trials.len());
-        remarks.push(format!("{name}: nothing was sent in {of}; that is no rate of this path."));
+        remarks.push(format!("{name}: nothing was sent in {of}, so that it has no rate."));
     }
     let open: Vec<i64> = rung.trials.iter().map(|t| t.ledger.unexplained).filter(|n| *n != 0).collect();
     if let Some(worst) = open.iter().copied().max_by_key(|n| n.unsigned_abs()) {

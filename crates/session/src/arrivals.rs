@@ -1,4 +1,4 @@
-//! Waiting for packets that are on their way.
+//! Waiting for packets in flight.
 
 use std::{
     convert::Infallible,
@@ -8,25 +8,25 @@ use std::{
 
 use crate::message::Progress;
 
-/// Packets are waited for until none has come for so long: on a busy machine the receiver waits for a CPU, too.
+/// How long the wait lasts after the last packet: on a busy machine the receiver may be waiting for a CPU.
 const QUIET: Duration = Duration::from_secs(1);
-/// And this is enough where the sockets have dropped as many as are missing.
+/// The same, if the sockets have dropped as many packets as are missing.
 const QUIET_WHEN_DROPPED: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Packets in flight, as one look sees them.
+/// Packets in flight at one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight<S> {
     /// Whether every packet is accounted for.
     pub is_complete: bool,
-    /// How long `seen` may stay the same before the rest counts as lost.
+    /// How long `seen` may stay the same before the remaining packets count as lost.
     pub quiet: Duration,
     /// Counters that change while packets arrive.
     pub seen: S,
 }
 
-/// Waits for packets in flight: until a look is complete, nothing has moved for a while, or `at_most` has passed.
-/// Returns what the last look saw.
+/// Waits for packets in flight: until a sample is complete, nothing has moved for a while, or `at_most` has passed. Returns
+/// what the last sample saw.
 ///
 /// # Errors
 /// Those of `look`.
@@ -48,14 +48,14 @@ pub fn drain<S: PartialEq, E>(
     Ok(now.seen)
 }
 
-/// Packets of `expected` in flight, by what has come and what the sockets have dropped.
+/// Packets in flight of `expected`, from those that arrived and those that the sockets dropped.
 pub fn in_flight(expected: u64, progress: Progress) -> InFlight<u64> {
     let Progress { packets, dropped, .. } = progress;
     let quiet = if packets + dropped < expected { QUIET } else { QUIET_WHEN_DROPPED };
     InFlight { is_complete: packets >= expected, quiet, seen: packets }
 }
 
-/// Waits until `expected` packets have come, none has come for a while, or it has taken too long; returns what has come.
+/// Waits until `expected` packets have arrived, none has arrived for a while, or time is up; returns how many arrived.
 pub(crate) fn await_arrivals(expected: u64, at_most: Duration, progress: impl Fn() -> Progress) -> Progress {
     let mut seen = Progress::default();
     let look = || -> Result<_, Infallible> {
@@ -70,7 +70,7 @@ pub(crate) fn await_arrivals(expected: u64, at_most: Duration, progress: impl Fn
 mod tests {
     use super::*;
 
-    /// Looks at a script: each entry is what one look sees, the last one stays.
+    /// Scripted samples: each entry is one sample, the last one repeats.
     fn drained(at_most: Duration, script: &[(bool, u64)], quiet: Duration) -> (u64, usize) {
         let mut looks = 0;
         let look = || -> Result<_, Infallible> {
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_ends_when_nothing_moves_or_the_time_is_over() {
+    fn a_drain_ends_when_nothing_moves_or_time_is_up() {
         assert_eq!(drained(LONG, &[(false, 5)], Duration::ZERO), (5, 1));
         assert_eq!(drained(Duration::ZERO, &[(false, 5)], LONG), (5, 1));
     }
 
     #[test]
-    fn what_the_sockets_dropped_is_not_waited_for_as_long() {
+    fn drops_at_the_sockets_shorten_the_wait() {
         let at = |packets, dropped| in_flight(10, Progress { packets, dropped, ..Progress::default() });
         assert!(at(10, 0).is_complete && !at(9, 1).is_complete);
         assert_eq!((at(9, 0).quiet, at(9, 1).quiet), (QUIET, QUIET_WHEN_DROPPED));

@@ -1,4 +1,4 @@
-//! What a sender says of a trial, held against what the receiver knows of it.
+//! Checks a sender's summary of a trial against what the receiver counted.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::message::Report;
 
 /// Bytes of the sending engine's options as JSON.
 const MOST_OPTION_BYTES: usize = 4096;
-/// Places of loss that a sender may name.
+/// Most places of loss that a sender may name.
 const MOST_LINES: usize = 64;
-/// Remarks on what is uncertain.
+/// Most notes on uncertain figures.
 const MOST_DOUBTS: usize = 16;
-/// Clocks and scheduling: by how much a trial may seem longer to its sender than its session was.
+/// Tolerance for clocks and scheduling: how much longer than its session a trial may appear to its sender.
 const LONGER: Duration = Duration::from_secs(1);
-/// Rates follow from packets and seconds, up to what text loses.
+/// Rates must follow from packets and seconds, within the rounding of text.
 const RATE_TOLERANCE: f64 = 1e-6;
 
 /// What the receiver knows of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'k> {
-    /// Packets that the sender said it had sent, when it was done.
+    /// Packets that the sender reported as sent when it finished.
     pub(crate) sent: u64,
     /// The report that the sender got.
     pub(crate) report: &'k Report,
     /// From consent to the end.
     pub(crate) lasted: Duration,
-    /// Whether packets went back.
+    /// Whether packets were returned.
     pub(crate) reflects: bool,
 }
 
@@ -35,58 +35,58 @@ pub(crate) struct Known<'k> {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// Two numbers of the same thing.
-    #[error("it claims {claimed} packets {what}, and {known} are known")]
+    /// Two different numbers of the same packets.
+    #[error("it claims {claimed} packets {what}, but the session has {known}")]
     Packets {
         /// Which packets.
         what: &'static str,
-        /// As the summary has them.
+        /// According to the summary.
         claimed: u64,
-        /// As the receiver knows them.
+        /// According to the receiver.
         known: u64,
     },
     /// More arrived than were sent.
-    #[error("it claims {sent} packets sent, and {delivered} of its streams' packets arrived")]
+    #[error("it claims {sent} packets sent, but {delivered} packets of its streams arrived")]
     MoreDelivered {
-        /// As the sender says.
+        /// According to the sender.
         sent: u64,
-        /// As the receiver counted.
+        /// According to the receiver.
         delivered: u64,
     },
-    /// A duration that the session has no room for.
+    /// A duration that does not fit into the session.
     #[error("it claims {claimed_s} seconds in a session of {lasted:?}")]
     Duration {
-        /// As the summary has it.
+        /// According to the summary.
         claimed_s: f64,
-        /// The session.
+        /// Duration of the session.
         lasted: Duration,
     },
-    /// A rate that does not follow from packets and time, or is none.
+    /// A rate that does not follow from packets and time, or is not a number.
     #[error("its {what} of {claimed} does not follow from its packets and seconds")]
     Rate {
         /// Which rate.
         what: &'static str,
-        /// As the summary has it.
+        /// According to the summary.
         claimed: f64,
     },
     /// A receipt that contradicts itself.
     #[error("its receipt contradicts itself")]
     Receipt,
-    /// More places of loss than there are.
+    /// More places of loss than exist.
     #[error("its ledger has {lines} places on the sending host, more than {MOST_LINES}")]
     Lines {
-        /// As many.
+        /// Their number.
         lines: usize,
     },
-    /// More text than a trial has.
+    /// More text than a trial can have.
     #[error("the options of its engine have {bytes} bytes, more than {MOST_OPTION_BYTES}")]
     Options {
-        /// As JSON.
+        /// Their length as JSON.
         bytes: usize,
     },
 }
 
-/// The trial as the receiver may show it: the sender's claims about the sender, the receiver's own figures about the
+/// The trial as the receiver may show it: the sender's figures about the sender, the receiver's own figures about the
 /// receiver.
 pub(crate) fn checked(claimed: Trial, known: &Known<'_>) -> Result<Trial, ClaimError> {
     let Known { sent, report, lasted, .. } = *known;
@@ -129,7 +129,7 @@ pub(crate) fn checked(claimed: Trial, known: &Known<'_>) -> Result<Trial, ClaimE
         clocks: report.clocks.clone(),
         receipt: Receipt { on_wire: None, ..claimed.receipt },
         round_trips: claimed.round_trips.filter(|_| known.reflects),
-        // The receiver's to measure, or not of trials between hosts.
+        // The receiver measures these itself, or they do not exist in trials between hosts.
         parameters: Default::default(),
         queues: None,
         statistics: None,
@@ -139,7 +139,7 @@ pub(crate) fn checked(claimed: Trial, known: &Known<'_>) -> Result<Trial, ClaimE
     })
 }
 
-/// What the sender says of losses on its own host and on the way: nobody else can know.
+/// The losses on the sending host and on the way, which only the sender can count.
 fn of_sender(claimed: &Trial, report: &Report, sent: u64) -> Result<Vec<LedgerLine>, ClaimError> {
     let measured_here = |line: &LedgerLine| {
         report.wire.iter().flat_map(|wire| &wire.of_all_traffic).any(|ours| ours.place == line.place)
@@ -147,7 +147,7 @@ fn of_sender(claimed: &Trial, report: &Report, sent: u64) -> Result<Vec<LedgerLi
     let is_the_sender_s = |line: &&LedgerLine| {
         line.host == Some(HostSide::Sender)
             || line.place.known() == Some(Place::BetweenHosts)
-            // What the receiver named itself comes from its own report.
+            // The receiver's own places come from its own report.
             || measured_here(line) && !report.lines.contains(line)
     };
     let lines: Vec<LedgerLine> = claimed.ledger.lines.iter().filter(is_the_sender_s).cloned().collect();
@@ -156,7 +156,7 @@ fn of_sender(claimed: &Trial, report: &Report, sent: u64) -> Result<Vec<LedgerLi
     }
     let lost = lines.iter().fold(0u64, |sum, line| sum.saturating_add(line.packets));
     if lost > sent {
-        return Err(ClaimError::Packets { what: "lost on their way", claimed: lost, known: sent });
+        return Err(ClaimError::Packets { what: "lost on the way", claimed: lost, known: sent });
     }
     Ok(lines)
 }
@@ -176,7 +176,7 @@ fn check_rates(claimed: &Trial, known: &Known<'_>) -> Result<(), ClaimError> {
     let asked = [claimed.asked_pps, claimed.receipt.asked_pps].into_iter().flatten().find(|pps| *pps <= 0.0);
     let costs = [claimed.tx_cost.user_s, claimed.tx_cost.system_s].into_iter().find(|seconds| *seconds < 0.0);
     match (asked, costs) {
-        (Some(claimed), _) => Err(ClaimError::Rate { what: "asked rate", claimed }),
+        (Some(claimed), _) => Err(ClaimError::Rate { what: "requested rate", claimed }),
         (_, Some(claimed)) => Err(ClaimError::Rate { what: "CPU time", claimed }),
         _ => Ok(()),
     }

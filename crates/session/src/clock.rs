@@ -1,4 +1,4 @@
-//! Both ends' clocks compared: the sender asks, the receiver answers and puts the two together.
+//! Comparison of both hosts' clocks: the sender sends questions, the receiver answers and evaluates them.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::{
     message::{ClockQuestion, KeptClock, Message},
 };
 
-/// So many questions are asked before the packets and after them, unless the time is up.
+/// Questions before the packets and after them, unless time is up.
 const QUESTIONS: u32 = 48;
-/// At least so many, however long they take, and how long the others may.
+/// The fewest questions, however long they take, and the time limit for the others.
 const LEAST_QUESTIONS: u32 = 8;
 const QUESTIONS_AT_MOST: Duration = Duration::from_millis(100);
 
-/// The sender's side: which questions are to come.
+/// The sender's side: which questions to send next.
 #[derive(Debug)]
 pub(crate) struct Asking {
     since: Instant,
@@ -28,7 +28,7 @@ impl Asking {
         Self { since: Instant::now(), asked: 0 }
     }
 
-    /// Whether one more is worth its time.
+    /// Whether time permits another question.
     pub(crate) fn goes_on(&mut self) -> bool {
         self.asked += 1;
         let has_time = self.asked <= LEAST_QUESTIONS || self.since.elapsed() < QUESTIONS_AT_MOST;
@@ -36,7 +36,7 @@ impl Asking {
     }
 }
 
-/// The receiver's side: what a session's exchanges show.
+/// The receiver's side: the results of a session's exchanges.
 pub(crate) struct Comparing<'c> {
     counts: &'c dyn Counts,
     clock: &'c dyn HostClock,
@@ -44,10 +44,10 @@ pub(crate) struct Comparing<'c> {
     begun: u64,
     sender: String,
     track: ClockTrack,
-    /// The last question, and the answer whose return is not known yet.
+    /// The last question, with the answer whose arrival time is not known yet.
     open: Option<(ClockQuestion, Answer)>,
-    /// By how much our wall clocks' distance from the time since the start differs, as first seen, and by how much that
-    /// changed since.
+    /// The difference between the hosts in how far their wall clocks are ahead of the time since boot, as first seen, and
+    /// how much it has changed since.
     walls: Option<(i64, u64)>,
 }
 
@@ -58,7 +58,7 @@ struct Answer {
 }
 
 impl<'c> Comparing<'c> {
-    /// `None` where no packets are timed.
+    /// `None` if packets are not timed.
     pub(crate) fn over(
         counts: &'c dyn Counts,
         (begun, tags): (u64, &'c [u16]),
@@ -67,18 +67,18 @@ impl<'c> Comparing<'c> {
         let clock = counts.clock()?;
         let track = match (kept, clock.kept()) {
             (Some(theirs), Some(ours)) => ClockTrack::with_daemons(agreement(theirs, &ours)),
-            (Some(_), None) => {
-                ClockTrack::with_daemons(Err("PTP keeps the sender's clock and not ours".into()))
-            }
-            (None, Some(_)) => {
-                ClockTrack::with_daemons(Err("PTP keeps our clock and not the sender's".into()))
-            }
+            (Some(_), None) => ClockTrack::with_daemons(Err(
+                "PTP synchronises the sender's clock but not the receiver's".into(),
+            )),
+            (None, Some(_)) => ClockTrack::with_daemons(Err(
+                "PTP synchronises the receiver's clock but not the sender's".into(),
+            )),
             (None, None) => ClockTrack::default(),
         };
         Some(Self { counts, clock, tags, begun, sender, track, open: None, walls: None })
     }
 
-    /// Takes a question and with it the end of the exchange before; returns the answer, which is to leave at once.
+    /// Takes a question, which ends the exchange before it; returns the answer, which must leave at once.
     pub(crate) fn answer(&mut self, question: &ClockQuestion) -> Message {
         let heard_ns = self.clock.now_ns();
         if let (Some((before, Answer { heard_ns, answered_ns })), Some(returned_ns)) =
@@ -116,13 +116,13 @@ impl<'c> Comparing<'c> {
     fn comparison(&self) -> ClockComparison {
         let mut comparison = self.track.compared(self.clock.now_ns());
         comparison.sender.clone_from(&self.sender);
-        // A wall clock that was set meanwhile, or one of the two ways to read it.
+        // A wall clock that was set in between, or a delay between reading the two clocks.
         let walls_ns = self.walls.map_or(0, |(_, apart_ns)| apart_ns);
         comparison.bound_ns = comparison.bound_ns.map(|bound_ns| bound_ns.saturating_add(walls_ns));
         comparison
     }
 
-    /// What all exchanges show.
+    /// The result of all exchanges.
     pub(crate) fn close(&self) -> ClockComparison {
         let comparison = self.comparison();
         if let Some(ahead_ns) = self.track.used_ns() {
@@ -132,15 +132,18 @@ impl<'c> Comparing<'c> {
     }
 }
 
-/// What two daemons that follow one clock say together.
+/// The result of two daemons that follow one clock.
 fn agreement(theirs: &KeptClock, ours: &KeptClock) -> Result<ClockAgreement, String> {
     if theirs.reference != ours.reference {
-        return Err(format!("PTP follows {} there and {} here", theirs.reference, ours.reference));
+        return Err(format!(
+            "PTP follows {} at the sender and {} at the receiver",
+            theirs.reference, ours.reference
+        ));
     }
     let [ours_ahead, theirs_ahead] =
         [ours, theirs].map(|kept| i128::from(kept.ahead_ns) - i128::from(kept.wall_ahead_ns));
     let ahead_ns =
-        i64::try_from(ours_ahead - theirs_ahead).map_err(|_| "PTP's differences are impossible")?;
+        i64::try_from(ours_ahead - theirs_ahead).map_err(|_| "PTP reports impossible differences")?;
     Ok(ClockAgreement { ahead_ns, bound_ns: ours.bound_ns.saturating_add(theirs.bound_ns) })
 }
 
@@ -149,18 +152,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemons_agree_where_they_follow_one_clock() {
+    fn daemons_agree_if_they_follow_one_clock() {
         let ours = KeptClock { reference: "a".into(), ahead_ns: 300, bound_ns: 40, wall_ahead_ns: 5_000_000 };
         let theirs = KeptClock { ahead_ns: -100, wall_ahead_ns: 9_000_000, bound_ns: 2, ..ours.clone() };
-        // Ours shows 400 ns more than theirs, and its host started 4 ms earlier.
+        // Our clock is 400 ns ahead of theirs, and our host booted 4 ms earlier.
         let expected = ClockAgreement { ahead_ns: 4_000_400, bound_ns: 42 };
         assert_eq!(agreement(&theirs, &ours), Ok(expected));
         let other = KeptClock { reference: "b".into(), ..ours };
-        assert_eq!(agreement(&theirs, &other).unwrap_err(), "PTP follows a there and b here");
+        assert_eq!(
+            agreement(&theirs, &other).unwrap_err(),
+            "PTP follows a at the sender and b at the receiver"
+        );
     }
 
     #[test]
-    fn a_slow_connection_is_asked_less() {
+    fn a_slow_connection_gets_fewer_questions() {
         let mut asking = Asking::begin();
         assert!((0..LEAST_QUESTIONS).all(|_| asking.goes_on()));
         let mut late = Asking { since: Instant::now().checked_sub(QUESTIONS_AT_MOST).unwrap(), ..asking };

@@ -1,13 +1,13 @@
-//! Who may be sent to without having agreed: nobody who could mind.
+//! Which targets need no consent: addresses that cannot belong to a stranger.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
-/// A target that must agree first.
+/// A target that must consent first.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "{target} may belong to somebody else: --no-handshake is for loopback, private, link-local and benchmarking (198.18.0.0/15) addresses"
+    "{target} may belong to someone else: --no-handshake allows only loopback, private, link-local and benchmarking (198.18.0.0/15) addresses"
 )]
 pub struct ConsentError {
     /// The target.
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_that_cannot_be_strangers_need_no_handshake() {
+    fn only_addresses_that_cannot_belong_to_strangers_need_no_handshake() {
         let allowed = [
             "127.0.0.1",
             "10.1.2.3",
@@ -81,7 +81,7 @@ mod tests {
         for target in refused {
             let error = may_send_without_handshake(target.parse().unwrap()).unwrap_err();
             assert!(
-                error.to_string().starts_with(&format!("{target} may belong to somebody else")),
+                error.to_string().starts_with(&format!("{target} may belong to someone else")),
                 "{error}"
             );
         }

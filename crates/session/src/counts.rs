@@ -1,4 +1,4 @@
-//! What a host needs of the receiver that it serves senders for.
+//! What a host needs from the receiver on whose behalf it serves senders.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,69 +12,67 @@ use crate::{
 
 /// The receiver's counters, as the host needs them.
 pub trait Counts: Send + Sync + 'static {
-    /// Packets with these streams' tags so far, and all that the sockets dropped so far.
+    /// Packets with these streams' tags so far, and all packets that the sockets dropped so far.
     fn progress(&self, tags: &[u16]) -> Progress;
 
-    /// The tag that the packets of a stream carry; 0 of stream 0.
+    /// The tag that a stream's packets carry; 0 for stream 0.
     fn tag(&self, stream: u16) -> u16 {
         stream
     }
 
-    /// Receives by the engine that the sender asks for, or by its own, until [`Counts::release`] was called as often.
+    /// Receives with the engine that the sender requests, or its own, until [`Counts::release`] has been called as often.
     ///
     /// # Errors
-    /// Why it cannot, for the sender's user.
+    /// The reason, for the sender's user.
     fn receive_by(&self, wanted: Option<&Wanted>, _sender: SocketAddr) -> Result<(), String> {
         match wanted {
-            Some(Wanted { engine, .. }) => {
-                Err(format!("this receiver does not change to the engine {engine}"))
-            }
+            Some(Wanted { engine, .. }) => Err(format!("this receiver cannot change to the engine {engine}")),
             None => Ok(()),
         }
     }
 
-    /// The sender needs its engine no more.
+    /// The sender no longer needs its engine.
     fn release(&self) {}
 
-    /// Sends what the plan says to a receiver at this address, as long as `go_on` says so; returns the trial.
+    /// Sends as planned to a receiver at this address, while `go_on` returns true; returns the trial.
     ///
     /// # Errors
-    /// Why not, for the user who asked.
+    /// The reason, for the user who requested it.
     fn send_back(
         &self,
         _to: SocketAddr,
         _plan: &Value,
         _go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Box<Trial>, String> {
-        Err("it does not send".into())
+        Err("it cannot send".into())
     }
 
-    /// Called when a trial begins; what it returns comes back to [`Counts::report`] or [`Counts::abandon`].
+    /// Called when a trial begins; the returned value is passed to [`Counts::report`] or [`Counts::abandon`].
     fn begin(&self, joining: &Joining<'_>) -> u64;
 
     /// The trial that began at `begun` ends without a report.
     fn abandon(&self, _begun: u64) {}
 
-    /// Sends packets of this address back until [`Counts::end_returns`] was called as often.
+    /// Returns packets of this address to it until [`Counts::end_returns`] has been called as often.
     ///
     /// # Errors
-    /// Why it cannot, for the sender's user.
+    /// The reason, for the sender's user.
     fn allow_returns(&self, _sender: IpAddr) -> Result<(), String> {
         Err("this receiver sends no packets back: start it with --reflect".into())
     }
 
-    /// Sends them back no more.
+    /// Stops returning them.
     fn end_returns(&self, _sender: IpAddr) {}
 
-    /// This host's clock where packets are timed; `None` where no sender's clock matters.
+    /// This host's clock if packets are timed; `None` if no sender's clock matters.
     fn clock(&self) -> Option<&dyn HostClock> {
         None
     }
 
-    /// More is known of a sender's clock, in the trial that began at `begun`.
+    /// Adds an exchange with a sender's clock, in the trial that began at `begun`.
     fn relate(&self, _begun: u64, _related: &Related<'_>) {}
 
-    /// Whether reports tell where receiving took its time.
+    /// Whether reports include a profile of receiving.
     fn profiles(&self) -> bool {
         false
     }
@@ -83,16 +81,16 @@ pub trait Counts: Send + Sync + 'static {
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report;
 }
 
-/// How a sender's clock is related to ours.
+/// The relation of a sender's clock to this host's.
 #[derive(Debug, Clone, Copy)]
 pub struct Related<'r> {
     /// Its streams' tags.
     pub tags: &'r [u16],
-    /// By how much ours is ahead, of clocks that count from the hosts' start.
+    /// How far this host's clock is ahead; both count from their host's boot.
     pub uptime_ahead_ns: i64,
-    /// The same of the wall clocks.
+    /// The same for the wall clocks.
     pub wall_ahead_ns: i64,
-    /// What all exchanges so far show.
+    /// The result of all exchanges so far.
     pub comparison: &'r ClockComparison,
 }
 
@@ -103,6 +101,6 @@ pub struct Joining<'j> {
     pub peer: SocketAddr,
     /// Its streams' tags.
     pub tags: &'j [u16],
-    /// Whether it wants its packets to be counted at the driver.
+    /// Whether it requests a count of its packets at the driver.
     pub witness: bool,
 }

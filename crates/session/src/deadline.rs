@@ -1,4 +1,4 @@
-//! Reading and writing sockets with one deadline for all of it: a peer that goes byte by byte gets no more time.
+//! Reads and writes with one deadline in total: a peer that sends byte by byte gets no more time.
 
 use std::{
     io::{self, Read, Write},
@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A socket whose calls can be timed.
+/// A socket with timeouts.
 pub(crate) trait Timed {
     fn time_reads(&self, at_most: Duration) -> io::Result<()>;
     fn time_writes(&self, at_most: Duration) -> io::Result<()>;
 }
 
-/// A socket until a moment; then every call is refused with [`io::ErrorKind::TimedOut`].
+/// A socket with a deadline, after which every call fails with [`io::ErrorKind::TimedOut`].
 pub(crate) struct Within<'s, S> {
     socket: &'s S,
     until: Instant,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_read_costs_the_time_and_no_more() {
+    fn a_peer_that_does_not_read_gets_no_more_time() {
         let (ours, peer) = UnixStream::pair().unwrap();
         let error = Within::of(&ours, AT_MOST).write_all(&vec![0; 16 << 20]).unwrap_err();
         assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");

@@ -1,12 +1,12 @@
-//! Text from other machines: what it contains must not act in a terminal, nor fill one.
+//! Text from other machines: it must not control a terminal, nor fill it.
 
 use serde_json::Value;
 
-/// Characters of a text that are kept.
+/// Most characters of a text.
 pub(crate) const MOST_CHARACTERS: usize = 1000;
 
-/// Makes all texts of a message harmless, names included: control characters and those that reorder or hide text become
-/// visible escapes, and long texts are cut.
+/// Makes all texts of a message harmless, including keys: characters that control the terminal, or reorder or hide text,
+/// become visible escapes, and long texts are cut.
 pub(crate) fn harmless(value: Value) -> Value {
     match value {
         Value::String(raw) => Value::String(text(&raw)),
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_of_a_message_acts_in_a_terminal() {
+    fn no_text_of_a_message_controls_a_terminal() {
         let raw =
             json!({"reason": "\x1b]0;owned\x07", "a\x1bb": [1, {"c": "d\u{202e}e\nf"}, null], "é →": 0.5});
         let safe = json!({

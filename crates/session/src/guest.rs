@@ -1,4 +1,4 @@
-//! The sender's end: asks for consent, hears of progress, and fetches the receiver's report.
+//! The sender's end: requests consent, follows progress, and fetches the receiver's report.
 
 use std::{
     io,
@@ -19,30 +19,30 @@ use crate::{
     secure::{Key, Knock},
 };
 
-/// A receiver says something at least this often, or counts as gone.
+/// A receiver that is silent for longer counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// And so much longer until it answers an offer.
+/// Additional time for the answer to an offer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
-/// A report waits for packets in flight.
+/// Time for a report, which waits for packets in flight.
 const REPORT_PATIENCE: Duration = Duration::from_secs(15);
-/// An answer about the clock is waited for.
+/// Time for an answer about the clock.
 const CLOCK_PATIENCE: Duration = Duration::from_millis(500);
-/// What the receiver said last is read within this time after a write failed.
+/// Time to read the receiver's last message after a write failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A session with a receiver that agreed.
+/// A session with a consenting receiver.
 pub struct Guest {
     peer: SocketAddr,
     writer: Writer,
     heard: Arc<Ears>,
     report: mpsc::Receiver<Report>,
-    /// Where the receiver times packets.
+    /// Present if the receiver times packets.
     clock: Option<Arc<dyn HostClock>>,
-    /// The last question's time, until its answer came.
+    /// When the last question left, until its answer arrives.
     asked_ns: Option<u64>,
 }
 
-/// What the listener hears.
+/// What the listening thread received.
 #[derive(Default)]
 struct Ears {
     heard: Mutex<Heard>,
@@ -53,23 +53,23 @@ struct Ears {
 struct Heard {
     progress: Progress,
     gone: Option<Arc<LineError>>,
-    /// The last answered question about the clock: when it left, and when its answer came.
+    /// The last answered question about the clock: when it left, and when its answer arrived.
     answer: Option<(u64, u64)>,
 }
 
-/// What a receiver agreed to.
+/// A receiver's consent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// Stream tags, one a sending thread.
+    /// Stream tags, one per sending thread.
     pub streams: Vec<u16>,
     /// Where to send.
     pub data: SocketAddr,
 }
 
-/// Why there is no session, or no longer.
+/// Why there is no session, or why it ended.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// Nobody answers the control connection.
+    /// No receiver accepts the control connection.
     #[error("no receiver answers at {peer}")]
     Unreachable {
         /// The receiver's address.
@@ -77,7 +77,7 @@ pub enum SessionError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The receiver did not agree.
+    /// The receiver refused.
     #[error("the receiver at {peer} refused: {reason}")]
     Refused {
         /// The receiver's address.
@@ -85,7 +85,7 @@ pub enum SessionError {
         /// Its reason.
         reason: String,
     },
-    /// The receiver agreed, but sends nothing back.
+    /// The receiver consented, but returns no packets.
     #[error("the receiver at {peer} sends no packets back")]
     NoReflector {
         /// The receiver's address.
@@ -97,32 +97,32 @@ pub enum SessionError {
         /// The receiver's address.
         peer: SocketAddr,
     },
-    /// The conversation broke.
+    /// The connection broke.
     #[error("lost the receiver at {peer}")]
     Lost {
         /// The receiver's address.
         peer: SocketAddr,
-        /// How.
+        /// The cause.
         source: LineError,
     },
-    /// Something else than linerate, or another version.
-    #[error("{peer} does not answer as a linerate receiver does")]
+    /// Not a linerate receiver, or another version.
+    #[error("{peer} is not a linerate receiver")]
     NotAReceiver {
         /// The address.
         peer: SocketAddr,
     },
-    /// The receiver went away while packets were sent.
+    /// The receiver ended the session during the trial.
     #[error("the receiver at {peer} went away")]
     Gone {
         /// The receiver's address.
         peer: SocketAddr,
-        /// How.
+        /// The cause.
         source: Arc<LineError>,
     },
 }
 
 impl Guest {
-    /// Asks the receiver at `peer` for its consent to `offer`.
+    /// Requests consent to `offer` from the receiver at `peer`.
     ///
     /// # Errors
     /// Every [`SessionError`] but [`SessionError::Gone`].
@@ -130,7 +130,8 @@ impl Guest {
         Self::join_with(peer, offer, None)
     }
 
-    /// The same as [`Guest::join_with`] for packets that this clock stamps: a receiver that times them compares it with its own.
+    /// Like [`Guest::join_with`], for packets with timestamps of this clock: a receiver that times them compares it with
+    /// its own.
     ///
     /// # Errors
     /// As [`Guest::join_with`].
@@ -145,7 +146,8 @@ impl Guest {
         Ok((guest, accepted))
     }
 
-    /// The same with a secret that the receiver has, too: nothing is said before both have proved it, and all of it is encrypted.
+    /// Like [`Guest::join`], with a secret shared with the receiver: both prove it before anything else, and the
+    /// connection is encrypted.
     ///
     /// # Errors
     /// As [`Guest::join`], and [`SessionError::OtherKey`].
@@ -170,7 +172,7 @@ impl Guest {
             prove(&mut lines, key, peer)?;
         }
         lines.send(&Message::Offer(offer.clone())).map_err(lost)?;
-        // A receiver may first change its engine and load programs, which takes a busy one seconds.
+        // A receiver may first change its engine and load programs, which takes seconds on a busy machine.
         let mut answer = lines.receive();
         let mut patience = ANSWER_PATIENCE;
         while matches!(answer, Err(LineError::Silent(_))) && patience > Duration::ZERO {
@@ -182,7 +184,7 @@ impl Guest {
             Ok(Message::Accept { reflects: false, .. }) if offer.reflect => {
                 return Err(SessionError::NoReflector { peer });
             }
-            // Packets go where the handshake went: no receiver can name another port or host.
+            // Packets go to the peer of the handshake: no receiver can name another port or host.
             Ok(Message::Accept { streams, times, .. }) if streams.len() == usize::from(offer.streams) => {
                 is_timed = times;
                 Accepted { streams, data: peer }
@@ -208,10 +210,10 @@ impl Guest {
         Ok((Self { peer, writer, heard, report, clock, asked_ns: None }, accepted))
     }
 
-    /// Our address as the receiver knows it: the one that it sends packets back to.
+    /// This end's address as the receiver sees it, to which it returns packets.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn local_ip(&self) -> io::Result<IpAddr> {
         self.writer.stream().local_addr().map(|address| address.ip().to_canonical())
     }
@@ -221,7 +223,7 @@ impl Guest {
         self.peer
     }
 
-    /// What the receiver last said it received.
+    /// The packets that the receiver last reported.
     pub fn progress(&self) -> Progress {
         self.heard().progress
     }
@@ -230,15 +232,15 @@ impl Guest {
         self.heard.heard.lock().expect("the listener does not panic")
     }
 
-    /// Asks for the receiver's clock while packets are sent, where it times them; nobody waits for the answer.
+    /// Sends a clock question during the trial, if the receiver times packets; does not wait for the answer.
     ///
     /// # Errors
-    /// [`SessionError::Gone`] once the receiver went away.
+    /// [`SessionError::Gone`] if the receiver has gone.
     pub fn look_at_clocks(&mut self) -> Result<(), SessionError> {
         self.ask_clock(ClockStage::During)
     }
 
-    /// Sends the arrival time of the last answer with the next question.
+    /// The next question, with the arrival time of the last answer.
     fn ask_clock(&mut self, stage: ClockStage) -> Result<(), SessionError> {
         let Some(clock) = self.clock.clone() else { return Ok(()) };
         let answer = self.heard().answer.take();
@@ -251,7 +253,7 @@ impl Guest {
         self.writer.send(&Message::ClockQuestion(question)).map_err(|error| self.reason(error))
     }
 
-    /// Questions and answers, one after another; a question of the next stage takes the last answer's time along.
+    /// Exchanges questions and answers; the next stage's first question carries the last answer's arrival time.
     fn compare_clocks(&mut self, stage: ClockStage) -> Result<(), SessionError> {
         let mut asking = Asking::begin();
         while self.clock.is_some() && asking.goes_on() {
@@ -265,7 +267,7 @@ impl Guest {
         } else {
             self.ask_clock(stage)?
         }
-        // So that what the first packets need is known there when they come.
+        // The receiver then knows its result before the first packet arrives.
         self.await_answer();
         Ok(())
     }
@@ -282,19 +284,19 @@ impl Guest {
         !timeout.timed_out() && heard.gone.is_none()
     }
 
-    /// Tells the receiver how much was sent; it needs to hear something every few seconds.
+    /// Reports to the receiver how much was sent; it expects a message every few seconds.
     ///
     /// # Errors
-    /// [`SessionError::Gone`] once the receiver went away.
+    /// [`SessionError::Gone`] if the receiver has gone.
     pub fn tell(&mut self, progress: Progress) -> Result<(), SessionError> {
         self.check()?;
         self.writer.send(&Message::Progress(progress)).map_err(|error| self.reason(error))
     }
 
-    /// Whether the receiver is still there.
+    /// Checks that the receiver is still there.
     ///
     /// # Errors
-    /// [`SessionError::Gone`] once it is not.
+    /// [`SessionError::Gone`] if it is not.
     pub fn check(&self) -> Result<(), SessionError> {
         match &self.heard().gone {
             Some(source) => Err(SessionError::Gone { peer: self.peer, source: source.clone() }),
@@ -302,10 +304,10 @@ impl Guest {
         }
     }
 
-    /// Says that all is sent, and waits for the receiver's report.
+    /// Reports that everything is sent, and waits for the receiver's report.
     ///
     /// # Errors
-    /// [`SessionError::Gone`] when the receiver goes away first.
+    /// [`SessionError::Gone`] if the receiver goes away first.
     pub fn finish(&mut self, sent: u64) -> Result<Report, SessionError> {
         self.compare_clocks(ClockStage::After)?;
         self.writer.send(&Message::Done { sent }).map_err(|error| self.reason(error))?;
@@ -315,14 +317,14 @@ impl Guest {
         })
     }
 
-    /// Gives the receiver the finished trial of what was sent to it, to show. A receiver that left meanwhile misses it, no more.
+    /// Sends the receiver the finished trial to show. A receiver that has gone only misses it.
     pub fn summarise(mut self, trial: &Trial) {
         self.writer.send(&Message::Summary(Box::new(trial.clone()))).ok();
     }
 
-    /// Why nothing can be written any more: what the receiver said before it closed the connection, or else `error`.
+    /// Why writing failed: the receiver's last message before it closed the connection, or else `error`.
     fn reason(&self, error: LineError) -> SessionError {
-        // It ends at once when the listener has read to the end.
+        // Returns at once when the listener has read to the end.
         self.report.recv_timeout(LAST_WORDS).ok();
         self.check().err().unwrap_or_else(|| self.gone(error))
     }
@@ -332,8 +334,8 @@ impl Guest {
     }
 }
 
-/// Asks the host at `peer` to send to a receiver at our address, and waits until it has; returns how much it sent. `go_on` is
-/// asked now and then.
+/// Requests that the host at `peer` sends to a receiver at this end's address, waits until it has, and returns how much it
+/// sent. Calls `go_on` from time to time.
 ///
 /// # Errors
 /// Every [`SessionError`] that [`Guest::join_with`] has.
@@ -365,7 +367,7 @@ pub fn request(
     }
 }
 
-/// Proves to the receiver that this end has the secret, and lets it prove the same.
+/// Proves to the receiver that this end has the secret, and checks the receiver's proof.
 fn prove(lines: &mut Lines, key: &Key, peer: SocketAddr) -> Result<(), SessionError> {
     let lost = |source| SessionError::Lost { peer, source };
     let other = || SessionError::OtherKey { peer };
@@ -386,7 +388,7 @@ fn prove(lines: &mut Lines, key: &Key, peer: SocketAddr) -> Result<(), SessionEr
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Only the writing half: the other end still reads what was written, and the listener its farewell.
+        // Only the writing half: the other end can still read what was written, and the listener its last message.
         self.writer.stream().shutdown(std::net::Shutdown::Write).ok();
     }
 }
@@ -409,7 +411,7 @@ fn listen(
                 ears.answered.notify_all();
             }
             Ok(Message::Report(report)) => {
-                // Nobody waiting any more is no reason to stop listening for the end.
+                // Without a waiting thread the listener still has to notice the end.
                 reports.try_send(*report).ok();
             }
             Ok(Message::Refuse { reason }) => break LineError::Ended { reason },

@@ -1,4 +1,4 @@
-//! The receiver's end: accepts senders, tells them apart, and reports to each what arrived.
+//! The receiver's end: accepts senders, distinguishes them, and reports to each what arrived.
 
 use std::{
     collections::VecDeque,
@@ -28,32 +28,32 @@ use crate::{
     secure::{Key, open},
 };
 
-/// Bytes of every message that a sender sends but its summary.
+/// Most bytes of each message of a sender, except its summary.
 const MOST_WORDS_BYTES: usize = 4096;
 /// The shortest payload that carries a stream tag.
 const TAGGED_PAYLOAD_BYTES: u32 = 18;
-/// How often each side says something.
+/// How often each side sends a message.
 const BEAT: Duration = Duration::from_millis(500);
-/// Beats without a word until a peer counts as gone.
+/// Silent beats after which a peer counts as gone.
 const MOST_SILENT_BEATS: u32 = 20;
-/// Beats that whoever connects may take for the first word: on a busy machine it waits for a CPU.
+/// Beats until a new connection must send its first message: on a busy machine it may be waiting for a CPU.
 const FIRST_BEATS: u32 = 3;
-/// Packets in flight are waited for no longer than this.
+/// Most time to wait for packets in flight.
 const LONGEST_DRAIN: Duration = Duration::from_secs(10);
-/// How long a refused connection may take to read why, and how many do at once.
+/// How long a refused connection may take to read the reason, and how many may do so at once.
 const FAREWELL: Duration = Duration::from_secs(1);
 const MOST_FAREWELLS: usize = 256;
-/// A sender with a number of packets sends no fewer a second than this, or than it asked for.
+/// A sender of a number of packets must send at least this many per second, or its requested rate if lower.
 const SLOWEST_PPS: f64 = 1000.0;
 
-/// Serves senders until it is dropped.
+/// Serves senders until dropped.
 pub struct Host {
     stop: Arc<AtomicBool>,
     address: SocketAddr,
     acceptor: Option<thread::JoinHandle<()>>,
 }
 
-/// What the receiver's user may want to see.
+/// Events for the receiver's user.
 #[derive(Debug)]
 pub enum HostEvent {
     /// A sender was accepted.
@@ -67,60 +67,60 @@ pub enum HostEvent {
     Refused {
         /// Its address.
         peer: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A sender finished; its own summary when it sent one.
+    /// A sender finished, with its own summary if it sent one.
     Finished {
         /// Its address.
         peer: SocketAddr,
         /// The trial as the sender shows it.
         trial: Option<Box<Trial>>,
     },
-    /// It was asked to send, and has sent.
+    /// This host was asked to send, and has sent.
     Sent {
-        /// The address that asked.
+        /// The address that requested it.
         peer: SocketAddr,
         /// The trial.
         trial: Box<Trial>,
     },
-    /// A sender finished with a summary that contradicts what was counted here, or itself.
+    /// A sender finished, but its summary contradicts itself or what was counted here.
     Disputed {
         /// Its address.
         peer: SocketAddr,
-        /// How.
+        /// The contradiction.
         error: ClaimError,
     },
-    /// A sender's connection ended before its trial did.
+    /// A sender's connection ended before its trial.
     Lost {
         /// Its address.
         peer: SocketAddr,
-        /// How.
+        /// The cause.
         error: LineError,
     },
 }
 
-/// On which terms senders are served.
+/// The terms on which senders are served.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Who may send.
+    /// Which addresses may send.
     pub admission: Admission,
-    /// How much longer than it offered a sender may take.
+    /// How much longer than offered a sender may take.
     pub overtime: Duration,
     /// The secret that senders must have; with it, connections are encrypted.
     pub key: Option<Key>,
-    /// The highest rate that senders may ask for, in packets per second; `None` is any.
+    /// The highest rate that senders may request, in packets per second; `None` for any.
     pub most_pps: Option<f64>,
 }
 
 impl Default for Terms {
-    /// For senders from near addresses; a busy machine gets 15 s more than it offered.
+    /// For senders from near addresses, with 15 s more than offered for a busy machine.
     fn default() -> Self {
         Self { admission: Admission::default(), overtime: Duration::from_secs(15), key: None, most_pps: None }
     }
 }
 
-/// The control connection could not be offered.
+/// The control connection cannot be offered.
 #[derive(Debug, Error)]
 #[error("cannot listen on TCP {address}")]
 pub struct HostError {
@@ -130,7 +130,7 @@ pub struct HostError {
     pub source: io::Error,
 }
 
-/// A place to connect to, which nobody serves yet.
+/// A bound address without a server yet.
 #[derive(Debug)]
 pub struct HostListener {
     listener: TcpListener,
@@ -146,7 +146,7 @@ struct Shared {
 }
 
 impl HostListener {
-    /// Takes TCP `address`.
+    /// Binds TCP `address`.
     ///
     /// # Errors
     /// [`HostError`] when the address is taken or not ours.
@@ -160,10 +160,10 @@ impl HostListener {
 }
 
 impl Host {
-    /// Serves those who connect.
+    /// Serves all connections.
     ///
     /// # Errors
-    /// [`HostError`]: there is no room for another thread.
+    /// [`HostError`] if no thread can be started.
     pub fn serve(
         HostListener { listener, address }: HostListener,
         terms: Terms,
@@ -217,7 +217,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                     }
                 }
             }
-            // Nobody there, or out of descriptors: both pass.
+            // Nobody connected, or no descriptor is free: both are temporary.
             Err(_) => thread::sleep(LOOK),
         }
     }
@@ -226,8 +226,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Connections that were refused at once and may still read why: closed before the peer's offer came, they would be reset
-/// under the answer.
+/// Refused connections that may still read the reason: if they were closed before the peer's offer arrived, a reset would
+/// discard the answer.
 #[derive(Default)]
 struct Farewells {
     waiting: VecDeque<(TcpStream, Instant)>,
@@ -270,7 +270,7 @@ fn serve(stream: TcpStream, peer: SocketAddr, place: &Admitted, shared: &Shared)
         Err(Ended::Disputed(error)) => HostEvent::Disputed { peer, error },
         Err(Ended::Lost(error)) => HostEvent::Lost { peer, error },
     };
-    // A receiver that no longer listens to events is on its way out.
+    // A receiver that no longer listens to events is shutting down.
     shared.events.send(event).ok();
 }
 
@@ -347,7 +347,7 @@ fn converse(
     let sender = (peer.ip().to_canonical().to_string(), offer.kept.as_ref());
     let mut comparing = Comparing::over(&*shared.counts, begin, sender);
     let since_consent = Instant::now();
-    // One tag a thread; short payloads share tag 0.
+    // One tag per thread; short payloads share tag 0.
     let streams = tags.iter().copied().cycle().take(offer.streams.into()).collect();
     shared.events.send(HostEvent::Joined { peer, offer }).ok();
     let times = comparing.is_some();
@@ -376,7 +376,7 @@ fn converse(
     trial.map(|trial| Finished::Received(Some(Box::new(trial)))).map_err(Ended::Disputed)
 }
 
-/// A trial's begin, which ends with its report or without.
+/// The start of a trial; it ends with a report or abandoned.
 struct Begun<'c> {
     counts: &'c dyn Counts,
     number: Option<u64>,
@@ -388,7 +388,7 @@ impl<'c> Begun<'c> {
     }
 
     fn report(mut self, delivered: u64, senders: u32) -> Report {
-        let number = self.number.take().expect("it is taken here and when this is dropped");
+        let number = self.number.take().expect("taken once, here or in drop");
         self.counts.report(number, delivered, senders)
     }
 }
@@ -401,7 +401,7 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// The offer, behind a proof that the sender has the secret where there is one.
+/// The offer; with a key, after the sender's proof that it has the secret.
 fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
     let refused = |reason: &str| Err(Ended::Refused(reason.into()));
     let first = hear(lines, shared, FIRST_BEATS);
@@ -433,7 +433,7 @@ fn first_words(lines: &mut Lines, shared: &Shared) -> Result<First, Ended> {
     }
 }
 
-/// Sends to the address that asks, which must agree as any receiver does; tells it now and then that this goes on.
+/// Sends to the requesting address, which must consent as any receiver; reports from time to time that this continues.
 fn send_back(
     lines: &mut Lines,
     peer: SocketAddr,
@@ -470,16 +470,16 @@ fn other_protocol(theirs: u32, version: &str) -> String {
     )
 }
 
-/// What the sender makes of the trial, for which it may first wait for packets that come back.
+/// The sender's result of the trial; the sender may first wait for returned packets.
 fn summary(lines: &mut Lines, shared: &Shared) -> Option<Box<Trial>> {
     match hear(lines, shared, MOST_SILENT_BEATS) {
         Ok(Message::Summary(trial)) => Some(trial),
-        // A sender that keeps its summary to itself has finished all the same.
+        // A sender that sends no summary has finished, too.
         _ => None,
     }
 }
 
-/// The next message, which comes after no more than so many beats without a word.
+/// The next message; fails after this many silent beats.
 fn hear(lines: &mut Lines, shared: &Shared, mut beats: u32) -> Result<Message, LineError> {
     loop {
         match lines.receive() {
@@ -489,8 +489,8 @@ fn hear(lines: &mut Lines, shared: &Shared, mut beats: u32) -> Result<Message, L
     }
 }
 
-/// Tells the sender of progress until it says that all is sent; returns how much that was. Sending takes `longest` at
-/// most.
+/// Reports progress to the sender until it has sent everything; returns how much that was. Sending may take at most
+/// `longest`.
 fn until_done(
     lines: &mut Lines,
     shared: &Shared,
@@ -527,7 +527,7 @@ fn until_done(
     }
 }
 
-/// While it lives, the receiver keeps its engine.
+/// Keeps the receiver's engine until dropped.
 struct Leased<'c>(&'c dyn Counts);
 
 impl<'c> Leased<'c> {
@@ -543,7 +543,7 @@ impl Drop for Leased<'_> {
     }
 }
 
-/// While it lives, packets go back to the sender.
+/// Returns packets to the sender until dropped.
 struct Returning<'c> {
     sender: IpAddr,
     counts: &'c dyn Counts,
@@ -563,23 +563,21 @@ impl Drop for Returning<'_> {
 }
 
 impl Shared {
-    /// Whether an offer makes sense; how long its sending takes at most, where that is known.
+    /// Checks an offer; returns how long its sending may take, if known.
     fn judge(&self, offer: &Offer) -> Result<Option<Duration>, String> {
         if offer.streams == 0 || offer.streams > MOST_STREAMS {
-            return Err(format!("{} sending threads: from 1 to {MOST_STREAMS} are possible", offer.streams));
+            return Err(format!("{} sending threads: must be 1 to {MOST_STREAMS}", offer.streams));
         }
         if offer.profile && !self.counts.profiles() {
-            return Err("it does not look at its CPUs: start it with --profile".into());
+            return Err("it does not profile its CPUs: start it with --profile".into());
         }
         if let Some(pps) = offer.rate_pps.filter(|pps| pps.is_nan() || *pps <= 0.0) {
-            return Err(format!("a rate of {pps} packets per second"));
+            return Err(format!("impossible rate of {pps} packets per second"));
         }
         if let Some(most) = self.terms.most_pps
             && offer.rate_pps.is_none_or(|pps| pps > most)
         {
-            return Err(format!(
-                "this receiver takes at most {most} packets per second: ask for a rate up to that"
-            ));
+            return Err(format!("this receiver allows at most {most} packets per second: lower --rate"));
         }
         let seconds = match (offer.duration_s, offer.count) {
             (Some(seconds), _) => seconds,
@@ -589,9 +587,9 @@ impl Shared {
             (None, None) => return Err("the offer has neither a duration nor a number of packets".into()),
         };
         if seconds.is_nan() || seconds < 0.0 {
-            return Err(format!("a duration of {seconds} seconds"));
+            return Err(format!("impossible duration of {seconds} seconds"));
         }
-        // A longer time than a `Duration` holds never ends.
+        // A `Duration` cannot hold more: sending never ends.
         Ok(Duration::try_from_secs_f64(seconds).ok())
     }
 }

@@ -1,16 +1,16 @@
-//! A host's clock, as both ends of a session use it.
+//! A host's clock, as both ends of a session read it.
 
 use crate::message::KeptClock;
 
 /// A host's clock.
 pub trait HostClock: Send + Sync {
-    /// Nanoseconds since its start, as probe packets have them.
+    /// Nanoseconds since the host's boot, as in probe packets.
     fn now_ns(&self) -> u64;
 
-    /// By how much its wall clock is ahead of that.
+    /// How far its wall clock is ahead of that.
     fn wall_ahead_ns(&self) -> u64;
 
-    /// What a daemon that keeps it says, if one does.
+    /// The state of the daemon that synchronises it, if one does.
     fn kept(&self) -> Option<KeptClock> {
         None
     }

@@ -1,11 +1,11 @@
-//! The control connection between a sender and a receiver: consent, progress, and one summary on both ends; and
-//! the local socket of a running command. [`drain`] waits for packets in flight, for both ends of a
-//! connection and for trials on one machine.
+//! The control connection between a sender and a receiver (consent, progress, and one summary on both ends), and the local
+//! socket of a running command. [`drain`] waits for packets in flight, for both ends of a connection and for trials on one
+//! machine.
 //!
-//! One TCP connection a sender, one JSON object a line. The receiver's user started it, so its accepting an
-//! offer is the consent without which linerate sends to nobody. A malformed or hostile peer costs its
-//! connection, never the process: lines, waiting times and what one address may have of the connections and streams
-//! are bounded, and what it says of a trial must agree with what the receiver counted.
+//! One TCP connection per sender, one JSON object per line. The receiver's user started the receiver, so its acceptance of
+//! an offer is the consent that linerate needs before it sends. A malformed or hostile peer costs its connection, never the
+//! process: lines, waiting times and each address's share of connections and streams are bounded, and its summary of a
+//! trial must agree with what the receiver counted.
 #![forbid(unsafe_code)]
 
 mod arrivals;

@@ -1,4 +1,4 @@
-//! JSON objects, one a line, over a connection that nobody trusts.
+//! JSON objects, one per line, over a connection that nobody trusts.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -15,9 +15,9 @@ use crate::{
     secure::{Seal, longest_sealed},
 };
 
-/// The longest line that is read: a report or a summary.
+/// The longest line to read: a report or a summary.
 pub const MOST_LINE_BYTES: usize = 64 * 1024;
-/// A message is written within this time.
+/// Time limit for writing a message.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Messages over a TCP connection.
@@ -30,41 +30,41 @@ pub struct Lines {
     patience: Duration,
 }
 
-/// The writing half of a connection. Only one is used at a time: sealed lines are counted.
+/// The writing half of a connection. Only one may be in use: sealed lines are numbered.
 pub(crate) struct Writer {
     stream: TcpStream,
     seal: Option<Seal>,
 }
 
-/// Why no message could be read or written.
+/// Why a message could not be read or written.
 #[derive(Debug, Error)]
 pub enum LineError {
     /// The peer closed the connection.
     #[error("the peer closed the control connection")]
     Closed,
-    /// Nothing came in time.
-    #[error("the peer said nothing for {0:?}")]
+    /// Nothing arrived in time.
+    #[error("the peer was silent for {0:?}")]
     Silent(Duration),
-    /// A line that never ends.
+    /// A line without an end.
     #[error("the peer sent a line of more than {0} bytes")]
     TooLong(usize),
-    /// A line that is no message.
-    #[error("the peer sent something that is no message of this protocol")]
+    /// A line that is not a message.
+    #[error("the peer sent a line that is not a message of this protocol")]
     Malformed {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// A line that the connection's keys do not open.
-    #[error("the peer sent something that is not sealed with this connection's keys")]
+    /// A line that was not sealed with the connection's keys.
+    #[error("the peer sent a line that is not sealed with this connection's keys")]
     Forged,
-    /// A message that does not belong here.
-    #[error("the peer said something out of turn")]
+    /// A message that is not expected here.
+    #[error("the peer sent an unexpected message")]
     OutOfTurn,
     /// The other end's user ended it.
     #[error("the receiver was stopped")]
     Stopped,
-    /// A sender that does not end when it said it would.
-    #[error("it offered to send for {0:?} and went on")]
+    /// A sender that does not end at the offered time.
+    #[error("it offered to send for {0:?} but continued")]
     Overtime(Duration),
     /// The receiver ended it.
     #[error("the receiver ended the session: {reason}")]
@@ -81,10 +81,10 @@ pub enum LineError {
 }
 
 impl Lines {
-    /// Speaks over `stream`; the peer may be silent for `patience` at most.
+    /// Messages over `stream`; the peer may be silent for at most `patience`.
     ///
     /// # Errors
-    /// [`LineError::Broken`] when the connection cannot be set up so.
+    /// [`LineError::Broken`] if timeouts cannot be set.
     pub fn over(stream: TcpStream, patience: Duration) -> Result<Self, LineError> {
         let broken = |source| LineError::Broken { source };
         stream.set_read_timeout(Some(patience)).map_err(broken)?;
@@ -94,21 +94,21 @@ impl Lines {
         Ok(Self { reader, writer, unseal: None, line: Vec::new(), longest: MOST_LINE_BYTES, patience })
     }
 
-    /// From now on every line is sealed, and none that is not is read.
+    /// Seals every line from now on, and accepts only sealed ones.
     pub(crate) fn seal(&mut self, seal: Seal) {
         self.writer.seal = Some(seal.clone());
         self.unseal = Some(seal);
     }
 
-    /// From now on a line has so many bytes at most.
+    /// Limits the length of a line from now on.
     pub(crate) fn limit(&mut self, bytes: usize) {
         self.longest = bytes;
     }
 
-    /// The writing half, for another thread; the reading half stays, and writes no more.
+    /// The writing half, for another thread; the reading half then writes no more.
     ///
     /// # Errors
-    /// [`LineError::Broken`] when no descriptor is left.
+    /// [`LineError::Broken`] if no descriptor is free.
     pub(crate) fn writer(&self) -> Result<Writer, LineError> {
         let stream = self.writer.stream.try_clone().map_err(|source| LineError::Broken { source })?;
         Ok(Writer { stream, seal: self.writer.seal.clone() })
@@ -122,11 +122,11 @@ impl Lines {
         self.writer.send(message)
     }
 
-    /// Waits for a message, a whole line of it: a peer that sends it byte by byte gets no more time. After a
-    /// timeout the part of a line that came is kept for the next call.
+    /// Waits for a whole line: a peer that sends it byte by byte gets no more time. After a timeout the incomplete line is
+    /// kept for the next call.
     ///
     /// # Errors
-    /// Every [`LineError`]; all but [`LineError::Silent`] end the conversation.
+    /// Every [`LineError`]; all except [`LineError::Silent`] end the conversation.
     pub fn receive(&mut self) -> Result<Message, LineError> {
         let since = Instant::now();
         loop {
@@ -165,7 +165,7 @@ impl Lines {
 }
 
 impl Writer {
-    /// For words before a connection has keys.
+    /// For messages before a connection has keys.
     pub(crate) fn over(stream: TcpStream) -> Self {
         Self { stream, seal: None }
     }
@@ -200,7 +200,7 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Message {
-    /// Reads one line. Nothing of its text acts in a terminal, whatever the peer wrote; nor does the error's.
+    /// Parses one line. Neither its texts nor the error's can control a terminal.
     ///
     /// # Errors
     /// [`LineError::Malformed`].
@@ -248,19 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_refused_in_words() {
+    fn rubbish_is_refused_with_the_reason() {
         for rubbish in
             ["\n", "{}\n", "[1]\n", "GET / HTTP/1.1\n", "{\"type\":\"done\",\"sent\":-1}\n", "\u{0}\n"]
         {
             let (mut peer, mut lines) = pair();
             peer.write_all(rubbish.as_bytes()).unwrap();
             let error = lines.receive().unwrap_err();
-            assert!(error.to_string().contains("no message of this protocol"), "{rubbish:?}: {error}");
+            assert!(error.to_string().contains("not a message of this protocol"), "{rubbish:?}: {error}");
         }
     }
 
     #[test]
-    fn a_closed_connection_is_said_to_be_closed() {
+    fn a_closed_connection_is_reported_as_closed() {
         let (peer, mut lines) = pair();
         drop(peer);
         assert!(matches!(lines.receive(), Err(LineError::Closed)));

@@ -1,5 +1,5 @@
-//! What a running command offers to the same user's other terminals: a Unix socket in the runtime directory,
-//! one JSON line each way. Only its user can reach it: the directory has mode 0700, the socket 0600.
+//! The control socket of a running command for the same user's other terminals: a Unix socket in the runtime directory, one
+//! JSON line each way. Only the user can reach it: the directory has mode 0700, the socket 0600.
 
 use std::{
     env, fs,
@@ -23,9 +23,9 @@ use thiserror::Error;
 
 use crate::{deadline::Within, lines::MOST_LINE_BYTES};
 
-/// A visitor says what it wants within this time, and takes the answer within as much.
+/// Time limit for a client's request, and for reading the answer.
 const VISITOR_PATIENCE: Duration = Duration::from_secs(1);
-/// A command answers between two ticks; one that does not within this time hangs.
+/// A command answers between two ticks; one that takes longer than this hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket of a running command; removed when dropped.
@@ -36,17 +36,17 @@ pub struct ControlSocket {
     acceptor: Option<thread::JoinHandle<()>>,
 }
 
-/// What somebody asked of this process.
+/// A request to this process.
 pub struct ControlRequest {
-    /// The request as it came.
+    /// The request as received.
     pub body: Value,
     visitor: UnixStream,
 }
 
-/// A running command that can be asked.
+/// A running command that accepts requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its process.
+    /// Its process ID.
     pub pid: u32,
     /// Its socket.
     pub path: PathBuf,
@@ -55,7 +55,7 @@ pub struct Running {
 /// The local control socket cannot be used.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// The runtime directory cannot be made.
+    /// The runtime directory cannot be created.
     #[error("cannot use the runtime directory {}", path.display())]
     Folder {
         /// The directory.
@@ -63,13 +63,13 @@ pub enum ControlError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The runtime directory belongs to somebody else or is open to others.
-    #[error("the runtime directory {} is not this user's alone", path.display())]
+    /// The runtime directory belongs to another user, or is open to others.
+    #[error("the runtime directory {} is not private to this user", path.display())]
     NotOurs {
         /// The directory.
         path: PathBuf,
     },
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on {}", path.display())]
     Listen {
         /// The socket.
@@ -80,23 +80,23 @@ pub enum ControlError {
     /// The process does not answer.
     #[error("process {pid} does not answer")]
     Silent {
-        /// Its process.
+        /// Its process ID.
         pid: u32,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The process answers with something else than JSON.
-    #[error("process {pid} answers with something that is no JSON")]
+    /// The process answers with something other than JSON.
+    #[error("process {pid} does not answer with JSON")]
     Malformed {
-        /// Its process.
+        /// Its process ID.
         pid: u32,
-        /// What is wrong with it.
+        /// The parser's reason.
         source: serde_json::Error,
     },
 }
 
-/// Where control sockets are: `$XDG_RUNTIME_DIR/linerate`; without one, `/run/linerate` for root and a directory
-/// of the user's own below the temporary directory for others.
+/// The folder of control sockets: `$XDG_RUNTIME_DIR/linerate`; without that variable, `/run/linerate` for root and a
+/// private directory below the temporary directory for other users.
 #[must_use]
 pub fn runtime_folder() -> PathBuf {
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -108,7 +108,7 @@ pub fn runtime_folder() -> PathBuf {
     }
 }
 
-/// The commands called `name` that run now and can be asked, by process; sockets that dead ones left are removed.
+/// The running commands called `name`, with their process IDs; removes sockets of dead ones.
 #[must_use]
 pub fn running(folder: &Path, name: &str) -> Vec<Running> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -133,7 +133,7 @@ pub fn running(folder: &Path, name: &str) -> Vec<Running> {
 }
 
 impl Running {
-    /// Asks, and waits up to 10 s for the answer.
+    /// Sends a request, and waits up to 10 s for the answer.
     ///
     /// # Errors
     /// [`ControlError::Silent`] and [`ControlError::Malformed`].
@@ -152,7 +152,7 @@ impl Running {
 }
 
 impl ControlSocket {
-    /// Offers `name` of this process in `folder`, which is made when absent.
+    /// Listens for requests as `name` of this process in `folder`, which is created if missing.
     ///
     /// # Errors
     /// [`ControlError::Folder`], [`ControlError::NotOurs`] and [`ControlError::Listen`].
@@ -160,7 +160,7 @@ impl ControlSocket {
         make_private(folder)?;
         let path = folder.join(format!("{name}-{}.sock", std::process::id()));
         let cannot = |source| ControlError::Listen { path: path.clone(), source };
-        // Only a dead process with our number can have left it.
+        // Only a dead process with this process's ID can have left it.
         fs::remove_file(&path).ok();
         let listener = UnixListener::bind(&path).map_err(cannot)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(cannot)?;
@@ -174,7 +174,7 @@ impl ControlSocket {
                     if stopping.load(Relaxed) {
                         return;
                     }
-                    // A visitor that says nothing, or no JSON, costs its own connection.
+                    // A client that sends nothing, or no JSON, loses only its own connection.
                     let request = visitor.ok().and_then(|visitor| read_request(visitor).ok());
                     if request.is_some_and(|request| sender.send(request).is_err()) {
                         return;
@@ -185,12 +185,12 @@ impl ControlSocket {
         Ok(Self { path, requests, stop, acceptor: Some(acceptor) })
     }
 
-    /// What was asked since the last call; never waits.
+    /// Requests since the last call; never waits.
     pub fn requests(&self) -> impl Iterator<Item = ControlRequest> + '_ {
         self.requests.try_iter()
     }
 
-    /// Where it is.
+    /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -200,7 +200,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // Wakes the acceptor, which then sees `stop`.
+        // Wakes the accepting thread, which then sees `stop`.
         UnixStream::connect(&self.path).ok();
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.join().ok();
@@ -210,7 +210,7 @@ impl Drop for ControlSocket {
 }
 
 impl ControlRequest {
-    /// Answers; a visitor that has gone is no error.
+    /// Answers; a client that has gone is not an error.
     pub fn answer(self, answer: &Value) {
         write_line(&mut Within::of(&self.visitor, VISITOR_PATIENCE), answer).ok();
     }
@@ -229,7 +229,7 @@ fn write_line(stream: &mut impl Write, value: &Value) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Makes a directory that only this user can enter, or checks that it is one.
+/// Creates a directory that only this user can enter, or checks an existing one.
 fn make_private(folder: &Path) -> Result<(), ControlError> {
     let cannot = |source| ControlError::Folder { path: folder.into(), source };
     match fs::DirBuilder::new().mode(0o700).create(folder) {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn visitors_that_talk_nonsense_cost_their_connection_only() {
+    fn clients_that_send_nonsense_lose_only_their_connection() {
         let folder = folder("nonsense");
         let socket = ControlSocket::open(&folder, "recv").unwrap();
         for nonsense in [&b""[..], b"\n", b"{", b"\xff\xff\n", &[b'x'; 70_000]] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn sockets_of_killed_processes_are_removed() {
         let folder = folder("left");
         make_private(&folder).unwrap();
         let left = folder.join("recv-4000000.sock");
@@ -327,7 +327,7 @@ mod tests {
         drop(socket);
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         let refused = ControlSocket::open(&folder, "recv").err().unwrap();
-        assert!(refused.to_string().ends_with("is not this user's alone"), "{refused}");
+        assert!(refused.to_string().ends_with("is not private to this user"), "{refused}");
         fs::remove_dir(&folder).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What the two ends say to each other.
+//! The messages between the two ends.
 
 use measure::{ClockComparison, ClockStage, Cost, CpuShare, Endpoint, LedgerLine, Profile, Trial};
 use serde::{Deserialize, Serialize};
@@ -11,66 +11,66 @@ pub const PROTOCOL: u32 = 4;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Message {
-    /// Both, before anything else where they have a secret: Noise's words, in hex.
+    /// Both, before anything else if they have a secret: Noise's handshake message, in hex.
     Handshake {
-        /// As `NNpsk0` has them.
+        /// In the form of `NNpsk0`.
         noise: String,
     },
-    /// Sender: what it would like to send.
+    /// Sender: what it wants to send.
     Offer(Offer),
-    /// In place of an offer: the other end is to send, to the address that asks and nowhere else.
+    /// Instead of an offer: the other end should send, only to the requesting address.
     Request(Box<Request>),
-    /// Receiver: agreed; the stream tags to use, one a sending thread. Packets go to the UDP port whose TCP port this
-    /// conversation goes to.
+    /// Receiver: consent, with the stream tags to use, one per sending thread. Packets go to the UDP port with the number of
+    /// this connection's TCP port.
     Accept {
         /// Stream tags.
         streams: Vec<u16>,
-        /// Whether packets come back to the address that this conversation comes from.
+        /// Whether packets return to the address at the other end of this connection.
         #[serde(default)]
         reflects: bool,
-        /// Whether packets are timed: then the sender asks for the receiver's clock before, while and after it sends.
+        /// Whether packets are timed: then the sender sends clock questions before, during and after the trial.
         #[serde(default)]
         times: bool,
     },
-    /// Sender: what the receiver's clock is.
+    /// Sender: a question about the receiver's clock.
     ClockQuestion(ClockQuestion),
-    /// Receiver: its clock, in nanoseconds since its host's start.
+    /// Receiver: its clock, in nanoseconds since its host's boot.
     ClockAnswer {
-        /// When the question left, as it says.
+        /// When the question left, copied from it.
         asked_ns: u64,
-        /// When it came.
+        /// When it arrived.
         heard_ns: u64,
         /// When this answer left.
         answered_ns: u64,
     },
-    /// Receiver: not agreed, or no longer.
+    /// Receiver: refusal, or withdrawal of its consent.
     Refuse {
-        /// Why, for a person.
+        /// The reason, for a person.
         reason: String,
     },
-    /// Both: what happened so far; also the sign of life.
+    /// Both: counters so far; also the heartbeat.
     Progress(Progress),
-    /// Sender: all is sent.
+    /// Sender: everything is sent.
     Done {
-        /// Packets that the sender's kernel took.
+        /// Packets that the sender's kernel accepted.
         sent: u64,
     },
-    /// Receiver: what arrived, after what was in flight came or got lost.
+    /// Receiver: what arrived, after packets in flight arrived or were lost.
     Report(Box<Report>),
-    /// Sender: the trial of what it sent to this receiver, as both ends will show it.
+    /// Sender: the trial that it sent to this receiver, as both ends will show it.
     Summary(Box<Trial>),
-    /// The first words of another version's sender, of which no more is read.
+    /// The first message of another version's sender; its other fields are not read.
     #[serde(skip)]
     OtherVersion {
-        /// Its protocol.
+        /// Its protocol version.
         protocol: u32,
-        /// Its linerate's version.
+        /// Its linerate version.
         version: String,
     },
 }
 
 impl Message {
-    /// First words say who speaks; what else they say may be in another form by then.
+    // The first message identifies the version; its other fields may have another form in that version.
     pub(crate) fn of_other_version(value: &Value) -> Option<Self> {
         let is_first = matches!(value["type"].as_str(), Some("offer" | "request"));
         let protocol = u32::try_from(value["protocol"].as_u64()?).ok()?;
@@ -81,36 +81,36 @@ impl Message {
     }
 }
 
-/// What a sender asks to be allowed.
+/// What a sender requests permission for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// [`PROTOCOL`].
     pub protocol: u32,
     /// linerate's version.
     pub version: String,
-    /// Sending threads.
+    /// Number of sending threads.
     pub streams: u16,
     /// The smallest UDP payload in bytes.
     pub payload_bytes: u32,
-    /// Packets per second asked for, `None` for the maximum.
+    /// Requested packets per second, `None` for the maximum.
     pub rate_pps: Option<f64>,
-    /// Seconds it will send; this or `count` is there.
+    /// Seconds to send; either this or `count` is present.
     pub duration_s: Option<f64>,
-    /// Packets it will send.
+    /// Packets to send.
     pub count: Option<u64>,
-    /// Whether it wants its packets back.
+    /// Whether it requests its packets back.
     #[serde(default)]
     pub reflect: bool,
-    /// Whether it wants to know where receiving takes its time.
+    /// Whether it requests a profile of receiving.
     #[serde(default)]
     pub profile: bool,
-    /// What it would like to be received by; `None` takes what the receiver was started with.
+    /// The requested receiving engine; `None` accepts the one that the receiver was started with.
     #[serde(default)]
     pub receiver: Option<Wanted>,
-    /// Whether it wants its packets to be counted at the receiving driver, beside all others.
+    /// Whether it requests a count of its packets at the receiving driver.
     #[serde(default)]
     pub witness: bool,
-    /// What PTP says of its clock.
+    /// PTP's state of its clock.
     #[serde(default)]
     pub kept: Option<KeptClock>,
 }
@@ -120,46 +120,46 @@ pub struct Offer {
 pub struct ClockQuestion {
     /// When in the trial.
     pub stage: ClockStage,
-    /// When this left, in nanoseconds since the sender's host's start.
+    /// When this left, in nanoseconds since boot of the sender's host.
     pub asked_ns: u64,
-    /// By how much the sender's wall clock is ahead of that.
+    /// How far the sender's wall clock is ahead of that.
     pub wall_ahead_ns: u64,
-    /// When the answer before came, where one did.
+    /// When the previous answer arrived, if there was one.
     pub returned_ns: Option<u64>,
 }
 
-/// What a daemon that keeps a host's wall clock says of it.
+/// The state of a host's wall clock, from the daemon that synchronises it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptClock {
-    /// The clock that all follow.
+    /// The reference clock.
     pub reference: String,
-    /// By how much the wall clock is ahead of it.
+    /// How far the wall clock is ahead of it.
     pub ahead_ns: i64,
-    /// By how much that may be wrong.
+    /// The uncertainty of that.
     pub bound_ns: u64,
-    /// By how much the wall clock is ahead of the time since the host's start.
+    /// How far the wall clock is ahead of the time since the host's boot.
     pub wall_ahead_ns: u64,
 }
 
-/// What the other end is asked to send.
+/// What the other end should send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// [`PROTOCOL`].
     pub protocol: u32,
     /// linerate's version.
     pub version: String,
-    /// The port of a receiver at the address that asks: it must agree as any receiver does.
+    /// The port of a receiver at the requesting address, which must consent as any receiver.
     pub port: u16,
-    /// What to send, as the trial's own plan has it.
+    /// What to send, in the form of a trial's plan.
     pub plan: Value,
 }
 
-/// A receiving engine that a sender asks for.
+/// A receiving engine that a sender requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// The engine with its switches: `udp+reuseport`.
     pub engine: String,
-    /// Receiving threads, where the engine leaves the choice.
+    /// Number of receiving threads, if the engine permits a choice.
     pub threads: u16,
 }
 
@@ -170,7 +170,7 @@ pub struct Progress {
     pub packets: u64,
     /// UDP payload bytes of those packets.
     pub payload_bytes: u64,
-    /// Packets that the receiver's sockets dropped, all senders' together.
+    /// Packets that the receiver's sockets dropped, of all senders together.
     pub dropped: u64,
 }
 
@@ -183,33 +183,33 @@ pub struct Report {
     pub lines: Vec<LedgerLine>,
     /// The receiving side.
     pub rx: Endpoint,
-    /// What receiving cost, all senders' together.
+    /// The cost of receiving, for all senders together.
     pub cost: Cost,
     /// The receiver's CPUs.
     pub cpus: Vec<CpuShare>,
-    /// Senders that shared the receiver at some time during the trial, this one included.
+    /// Senders that shared the receiver at some time during the trial, including this one.
     pub senders: u32,
-    /// Where receiving took its time, without stacks, which no line has room for; `None` where nobody looked.
+    /// Profile of receiving, without stacks, which do not fit into a line; `None` if not measured.
     #[serde(default)]
     pub profile: Option<Profile>,
-    /// What its driver saw of this sender's packets; `None` where that was not asked for, or nobody looked.
+    /// What its driver counted of this sender's packets; `None` if not requested or not measured.
     #[serde(default)]
     pub wire: Option<WireReport>,
-    /// How the two hosts' clocks were related, where packets were timed.
+    /// The relation of the two hosts' clocks, if packets were timed.
     #[serde(default)]
     pub clocks: Option<ClockComparison>,
 }
 
-/// What the receiving host's driver saw of a sender's packets.
+/// What the receiving host's driver counted of a sender's packets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WireReport {
-    /// Packets that it handed on; `None` where nobody counted them.
+    /// Packets that it passed on; `None` if not counted.
     pub seen: Option<u64>,
-    /// What `seen` was read from.
+    /// The source of `seen`.
     pub source: String,
-    /// Losses in front of that by counters of all traffic.
+    /// Losses before that point, by counters of all traffic.
     pub of_all_traffic: Vec<LedgerLine>,
-    /// CPU time of the counting program, a packet.
+    /// CPU time of the counting program, per packet.
     pub cost_ns: Option<f64>,
     /// What is uncertain, and why.
     pub doubts: Vec<String>,

@@ -13,7 +13,7 @@ pub struct Network {
     prefix_len: u8,
 }
 
-/// A text that names no network.
+/// A text that is not a network.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{text}' is not a network: expected for example 192.0.2.0/24 or 2001:db8::/32")]
 pub struct NetworkError {
@@ -21,33 +21,31 @@ pub struct NetworkError {
     pub text: String,
 }
 
-/// The senders that a receiver serves: by default loopback, private, link-local and benchmarking addresses; with networks named,
-/// only those and loopback.
+/// The senders that a receiver serves: by default loopback, private, link-local and benchmarking addresses; if networks are
+/// named, only those and loopback.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Admission {
     named: Vec<Network>,
 }
 
 impl Admission {
-    /// Only these networks and loopback; the default when there is none.
+    /// Only these networks and loopback; the default if there are none.
     #[must_use]
     pub fn of(named: Vec<Network>) -> Self {
         Self { named }
     }
 
-    /// Whether a sender may come; the error is the reason, for both ends.
+    /// Checks whether a sender is served; the error is the reason, for both ends.
     ///
     /// # Errors
-    /// The sender is outside.
+    /// The sender is not in the allowed networks.
     pub fn check(&self, sender: IpAddr) -> Result<(), String> {
         let sender = sender.to_canonical();
         if sender.is_loopback() || self.named.iter().any(|network| network.contains(sender)) {
             return Ok(());
         }
         if !self.named.is_empty() {
-            return Err(format!(
-                "{sender} is in none of the networks that it allows: add --allow {sender} there"
-            ));
+            return Err(format!("it does not allow the network of {sender}: start it with --allow {sender}"));
         }
         if is_ours(sender) {
             return Ok(());
@@ -59,7 +57,7 @@ impl Admission {
 }
 
 impl Network {
-    /// Whether an address is in it; IPv4 in IPv6 counts as IPv4.
+    /// Whether it contains an address; IPv4 in IPv6 counts as IPv4.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let shift = u32::from(self.width() - self.prefix_len);
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_holds_the_addresses_that_share_its_prefix() {
+    fn a_network_contains_the_addresses_that_share_its_prefix() {
         for (text, inside, outside) in [
             ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
             ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused_with_an_example() {
+    fn an_invalid_network_is_refused_with_an_example() {
         for text in ["", "lan", "192.0.2.0/33", "::/129", "192.0.2.0/", "192.0.2.0/-1", "/8"] {
             let error = text.parse::<Network>().unwrap_err();
             assert_eq!(
@@ -154,7 +152,7 @@ mod tests {
         assert_eq!(named.check(ip("::1")), Ok(()));
         assert_eq!(
             named.check(ip("10.0.0.1")).unwrap_err(),
-            "10.0.0.1 is in none of the networks that it allows: add --allow 10.0.0.1 there"
+            "it does not allow the network of 10.0.0.1: start it with --allow 10.0.0.1"
         );
     }
 }

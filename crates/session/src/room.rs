@@ -1,6 +1,6 @@
-//! How many connections and streams there are, and how many of them one address may have.
+//! Connections and streams in use, and each address's share of them.
 //!
-//! No address has more than half of what the others leave: whatever one takes, the next finds room.
+//! No address may have more than half of what the others leave: whatever one takes, the next still finds room.
 
 use std::{
     collections::BTreeMap,
@@ -22,19 +22,19 @@ pub(crate) struct Room {
 
 #[derive(Default)]
 struct Inside {
-    /// In the order they came.
+    /// In the order of arrival.
     connections: Vec<Connection>,
     streams: BTreeMap<u16, Holder>,
     next: u64,
     senders: u32,
-    /// Grows with every sender that joins; a trial that saw it grow was not alone.
+    /// Counts the senders that joined; a trial during which it grew was not alone.
     joined: u32,
 }
 
 struct Connection {
     number: u64,
     holder: Holder,
-    /// To end it.
+    /// For closing the connection.
     stream: TcpStream,
     is_sender: bool,
 }
@@ -43,14 +43,14 @@ struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder(IpAddr);
 
-/// A connection's place; free again when dropped.
+/// A place for a connection; freed when dropped.
 pub(crate) struct Admitted {
     room: Arc<Room>,
     number: u64,
     holder: Holder,
 }
 
-/// A sender's streams; free again when dropped.
+/// A sender's streams; freed when dropped.
 pub(crate) struct Seat<'r> {
     room: &'r Room,
     pub(crate) streams: Vec<u16>,
@@ -70,13 +70,13 @@ impl Holder {
     }
 }
 
-/// How many of `most` an address may have while others have so many.
+/// The share of `most` that an address may have while others hold this many.
 fn share(most: usize, of_others: usize) -> usize {
     most.saturating_sub(of_others).div_ceil(2)
 }
 
 impl Room {
-    /// A place for a connection. Where none is free, the oldest connection without an offer ends in favour of the new one.
+    /// Takes a place for a connection. If none is free, the oldest connection without an offer is closed.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, stream: &TcpStream) -> Result<Admitted, String> {
         let holder = Holder::of(peer);
         let stream =
@@ -89,9 +89,7 @@ impl Room {
                 |connection: &Connection| !connection.is_sender && (own == 0 || connection.holder == holder);
             let Some(oldest) = inside.connections.iter().position(may_go) else {
                 let peer = peer.to_canonical();
-                return Err(format!(
-                    "{own} connections from {peer} and {others} from others leave no room for another"
-                ));
+                return Err(format!("too many connections: {own} from {peer} and {others} from others"));
             };
             let gone = inside.connections.remove(oldest);
             gone.stream.shutdown(Shutdown::Both).ok();
@@ -109,7 +107,7 @@ impl Room {
 }
 
 impl Admitted {
-    /// So many streams for this connection, drawn; stream 0 for payloads that carry no tag.
+    /// Takes this many random streams for this connection; stream 0 for payloads that carry no tag.
     pub(crate) fn seat(&self, wanted: u16, is_tagged: bool) -> Result<Seat<'_>, String> {
         let mut inside = self.room.inside();
         let streams: Vec<u16> = if is_tagged {
@@ -121,7 +119,7 @@ impl Admitted {
             let share = share(MOST_STREAMS.into(), others);
             if own + usize::from(wanted) > share {
                 return Err(format!(
-                    "{wanted} more streams are too many: an address may have {share} while others have {others}, and this one has {own}"
+                    "{wanted} more streams are too many: an address may have {share} while others have {others}; this one has {own}"
                 ));
             }
             let order = RandomState::new();
@@ -132,7 +130,7 @@ impl Admitted {
             free
         } else if inside.streams.contains_key(&0) {
             return Err(
-                "another sender uses payloads below 18 bytes, which cannot be told apart: use a larger payload".into()
+                "another sender uses payloads below 18 bytes, which cannot be distinguished: use a larger payload".into()
             );
         } else {
             vec![0]
@@ -158,7 +156,7 @@ impl Drop for Admitted {
 }
 
 impl Seat<'_> {
-    /// Senders that were there at some time since this one joined, itself included.
+    /// Senders that were present at some time since this one joined, including itself.
     pub(crate) fn company(&self) -> u32 {
         self.met + (self.room.inside().joined - self.joined_at)
     }

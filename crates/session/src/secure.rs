@@ -1,7 +1,7 @@
-//! Authentication and encryption of the control connection by a secret that both ends have: Noise NNpsk0 (the crate `snow`).
+//! Authentication and encryption of the control connection with a shared secret: Noise NNpsk0 (the crate `snow`).
 //!
-//! Both ends prove that they have the secret before anything else is said; a connection has keys of its own, so that what was
-//! recorded cannot be read or said again. <https://noiseprotocol.org/noise.html>
+//! Both ends prove that they have the secret before anything else. Each connection has its own keys, so that a recording
+//! cannot be read or replayed. <https://noiseprotocol.org/noise.html>
 
 use std::{
     fmt, fs, io,
@@ -14,22 +14,22 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use thiserror::Error;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Of this use of the pattern: other protocols with the same secret are not understood.
+/// Binds keys to this protocol: other protocols with the same secret do not interoperate.
 const PROLOGUE: &[u8] = b"linerate control 3";
-/// Bytes of the tag behind each sealed part.
+/// Bytes of the tag after each sealed part.
 const TAG_BYTES: usize = 16;
-/// Bytes of a part before it is sealed; a Noise message has at most 65535 with its tag.
+/// Most bytes of a part before it is sealed; a Noise message has at most 65535 with its tag.
 const PART_BYTES: usize = 32 * 1024;
-/// The least that a file with a secret holds.
+/// Fewest bytes of a file with a secret.
 const LEAST_BYTES: usize = 16;
-/// And the most that is read of it.
+/// Most bytes of a file with a secret.
 const MOST_BYTES: u64 = 4096;
 
 /// A secret that both ends have.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
-/// Why a file has no secret to use.
+/// Why a file holds no usable secret.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file.
@@ -40,18 +40,18 @@ pub enum KeyError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Others can read it.
-    #[error("the key {path} can be read by others")]
+    /// Other users can read it.
+    #[error("the key {path} can be read by other users")]
     NotSecret {
         /// The file.
         path: PathBuf,
     },
-    /// Too little to be a secret, or too much to be one.
-    #[error("the key {path} has {bytes} bytes: from {LEAST_BYTES} to {MOST_BYTES} are possible")]
+    /// Too short or too long.
+    #[error("the key {path} has {bytes} bytes: must be {LEAST_BYTES} to {MOST_BYTES}")]
     Length {
         /// The file.
         path: PathBuf,
-        /// Its length without blanks at its end.
+        /// Its length without trailing white space.
         bytes: u64,
     },
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// The secret in a file, which nobody but its owner may read. Blanks and newlines at its end do not count.
+    /// The secret from a file that only its owner can read, without trailing white space.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -85,7 +85,7 @@ impl Key {
         Ok(Self::of(secret))
     }
 
-    /// The secret made of any bytes.
+    /// The secret from any bytes.
     #[must_use]
     pub fn of(secret: &[u8]) -> Self {
         use blake2::{Blake2s256, Digest};
@@ -102,7 +102,7 @@ impl Key {
 pub(crate) struct Knock(HandshakeState);
 
 impl Knock {
-    /// The first words, and what the answer is read with.
+    /// Returns the first message, and the state that reads the answer.
     pub(crate) fn with(key: &Key) -> Option<(String, Self)> {
         let mut state = key.handshake(true)?;
         let mut words = vec![0; 256];
@@ -110,14 +110,14 @@ impl Knock {
         Some((to_hex(&words[..length]), Self(state)))
     }
 
-    /// The connection's keys, when the other end has the same secret.
+    /// The connection's keys, if the other end has the same secret.
     pub(crate) fn opened(mut self, answer: &str) -> Option<Seal> {
         self.0.read_message(&from_hex(answer)?, &mut [0; 256]).ok()?;
         Seal::of(self.0)
     }
 }
 
-/// Answers whoever knocks with the same secret: the answer, and the connection's keys.
+/// Answers a handshake with the same secret: returns the answer, and the connection's keys.
 pub(crate) fn open(key: &Key, knock: &str) -> Option<(String, Seal)> {
     let mut state = key.handshake(false)?;
     state.read_message(&from_hex(knock)?, &mut [0; 256]).ok()?;
@@ -126,7 +126,7 @@ pub(crate) fn open(key: &Key, knock: &str) -> Option<(String, Seal)> {
     Some((to_hex(&words[..length]), Seal::of(state)?))
 }
 
-/// One direction's keys and how much was said there. Copies share the keys; each counts for itself.
+/// One direction's keys and the number of its messages. Copies share the keys; each counts for itself.
 #[derive(Clone)]
 pub(crate) struct Seal {
     state: Arc<StatelessTransportState>,
@@ -151,7 +151,7 @@ impl Seal {
         Some(parts.join(".").into_bytes())
     }
 
-    /// What was sealed, in the order it was said; `None` of anything else.
+    /// The unsealed bytes, in order of sending; `None` for anything else.
     pub(crate) fn unseal(&mut self, line: &[u8]) -> Option<Vec<u8>> {
         let mut whole = Vec::new();
         for part in std::str::from_utf8(line).ok()?.trim_ascii_end().split('.') {
@@ -165,7 +165,7 @@ impl Seal {
     }
 }
 
-/// The longest line that seals one of so many bytes.
+/// The longest sealed line for this many bytes.
 pub(crate) fn longest_sealed(bytes: usize) -> usize {
     2 * bytes + (bytes / PART_BYTES + 1) * (2 * TAG_BYTES + 1) + 1
 }
@@ -173,7 +173,7 @@ pub(crate) fn longest_sealed(bytes: usize) -> usize {
 fn to_hex(bytes: &[u8]) -> String {
     use fmt::Write;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes all");
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
     })
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_with_one_secret_understand_each_other_and_nobody_else() {
+    fn both_ends_with_one_secret_understand_only_each_other() {
         let key = Key::of(b"correct horse battery");
         let (mut guest, mut host) = pair(&key, &key).unwrap();
         for words in [&b"{}"[..], &[b'x'; 3 * PART_BYTES + 7]] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_repeated_or_left_out_is_not_understood() {
+    fn changed_repeated_or_missing_lines_are_refused() {
         let key = Key::of(b"correct horse battery");
         let (mut guest, mut host) = pair(&key, &key).unwrap();
         let (first, second) = (guest.seal(b"one").unwrap(), guest.seal(b"two").unwrap());
@@ -227,7 +227,7 @@ mod tests {
         changed[0] ^= 1;
         assert_eq!(host.unseal(&changed), None);
         assert_eq!(host.unseal(&first).unwrap(), b"one");
-        assert_eq!(host.unseal(&first), None, "said again");
+        assert_eq!(host.unseal(&first), None, "repeated");
         for rubbish in [&b""[..], b"zz", b"abc", b"00", b"{\"type\":\"done\"}", &[0xff; 40]] {
             assert_eq!(host.unseal(rubbish), None);
             assert!(open(&key, &String::from_utf8_lossy(rubbish)).is_none());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_file_that_only_its_owner_reads() {
+    fn a_key_is_a_file_that_only_its_owner_can_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let write = |content: &[u8], mode: u32| {
@@ -246,10 +246,13 @@ mod tests {
         };
         assert_eq!(write(b"sixteen bytes ok\n", 0o600).unwrap(), Key::of(b"sixteen bytes ok"));
         assert!(
-            write(b"sixteen bytes ok", 0o640).unwrap_err().to_string().ends_with("key can be read by others")
+            write(b"sixteen bytes ok", 0o640)
+                .unwrap_err()
+                .to_string()
+                .ends_with("key can be read by other users")
         );
         let short = write(b"short\n\n", 0o600).unwrap_err().to_string();
-        assert!(short.ends_with("has 5 bytes: from 16 to 4096 are possible"), "{short}");
+        assert!(short.ends_with("has 5 bytes: must be 16 to 4096"), "{short}");
         assert!(write(&[b'x'; 5000], 0o600).unwrap_err().to_string().contains("has 5000 bytes"));
         let missing = Key::read(&folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read the key ") && missing.ends_with("none"), "{missing}");

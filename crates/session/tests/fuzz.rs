@@ -51,7 +51,7 @@ fn messages() -> impl Strategy<Value = Message> {
             dropped: 0
         })),
         any::<u64>().prop_map(|sent| Message::Done { sent }),
-        // Others are escaped, which is tested where it is done.
+        // Other characters are escaped, which has its own test.
         "[ -~é→]{0,200}".prop_map(|reason| Message::Refuse { reason }),
     ]
 }

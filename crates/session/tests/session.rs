@@ -1,4 +1,4 @@
-//! Both ends of a session over loopback, with counters made up by the test.
+//! Both ends of a session over loopback, with the test's own counters.
 
 use std::{
     error::Error,
@@ -30,7 +30,7 @@ struct Invented {
     related: Mutex<Vec<(i64, i64)>>,
 }
 
-/// A clock that is ahead of the test's own by so many nanoseconds.
+/// A clock that is this many nanoseconds ahead of the test's own.
 #[derive(Default)]
 struct Skewed(u64);
 
@@ -127,7 +127,7 @@ fn receiver_at(address: &str, terms: Terms) -> Receiver {
     Receiver { host, counts, events }
 }
 
-/// A receiver that two addresses can reach, and these.
+/// A receiver that can be reached at two addresses.
 fn receiver_of_two() -> (Receiver, [SocketAddr; 2]) {
     let receiver = receiver_at("[::]:0", Terms::default());
     let port = receiver.host.address().port();
@@ -152,13 +152,13 @@ fn offer(streams: u16) -> Offer {
 }
 
 fn next(events: &mpsc::Receiver<HostEvent>) -> HostEvent {
-    events.recv_timeout(Duration::from_secs(10)).expect("an event within ten seconds")
+    events.recv_timeout(Duration::from_secs(10)).expect("no event within ten seconds")
 }
 
 fn until(condition: impl Fn() -> bool) {
     let since = Instant::now();
     while !condition() {
-        assert!(since.elapsed() < Duration::from_secs(10), "waited ten seconds in vain");
+        assert!(since.elapsed() < Duration::from_secs(10), "waited more than ten seconds");
         std::thread::yield_now();
     }
 }
@@ -191,13 +191,13 @@ fn a_sender_may_take_longer_than_a_beat_for_its_summary() {
     assert!(matches!(next(&receiver.events), HostEvent::Joined { .. }));
     guest.finish(0).unwrap();
     let told = receiver.events.recv_timeout(Duration::from_millis(1200));
-    assert!(told.is_err(), "it waits for the summary");
+    assert!(told.is_err(), "the receiver waits for the summary");
     guest.summarise(&trial());
     assert!(matches!(next(&receiver.events), HostEvent::Finished { trial: Some(_), .. }));
 }
 
 #[test]
-fn senders_at_once_get_streams_of_their_own_and_give_them_back() {
+fn concurrent_senders_get_streams_of_their_own_and_release_them() {
     let receiver = receiver();
     let (first, a) = Guest::join(receiver.host.address(), &offer(3)).unwrap();
     let (mut second, b) = Guest::join(receiver.host.address(), &offer(2)).unwrap();
@@ -208,11 +208,11 @@ fn senders_at_once_get_streams_of_their_own_and_give_them_back() {
     let (_third, c) = Guest::join(receiver.host.address(), &offer(3)).unwrap();
     assert_eq!(c.streams.len(), 3);
     assert!(c.streams.iter().all(|tag| !b.streams.contains(tag)));
-    assert_eq!(second.finish(0).unwrap().senders, 3, "it met the first and the third");
+    assert_eq!(second.finish(0).unwrap().senders, 3, "the first, the third and itself");
 }
 
 #[test]
-fn what_cannot_be_told_apart_or_given_is_refused() {
+fn offers_that_cannot_be_served_are_refused() {
     let receiver = receiver();
     let untagged = Offer { payload_bytes: 16, ..offer(2) };
     let (_first, accepted) = Guest::join(receiver.host.address(), &untagged).unwrap();
@@ -226,7 +226,7 @@ fn what_cannot_be_told_apart_or_given_is_refused() {
     assert!(error.to_string().contains("speaks protocol 4, the sender test and speaks 99"), "{error}");
     let curious = Offer { profile: true, ..offer(1) };
     let error = Guest::join(receiver.host.address(), &curious).unwrap_err();
-    assert!(error.to_string().contains("does not look at its CPUs: start it with --profile"), "{error}");
+    assert!(error.to_string().contains("does not profile its CPUs: start it with --profile"), "{error}");
 }
 
 #[test]
@@ -254,9 +254,7 @@ fn held_sessions_of_one_address_leave_room_for_others() {
     let refused = Guest::join(hog, &offer(1)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!(
-            "the receiver at {hog} refused: 32 connections from 127.0.0.1 and 0 from others leave no room for another"
-        )
+        format!("the receiver at {hog} refused: too many connections: 32 from 127.0.0.1 and 0 from others")
     );
     let (mut guest, _) = Guest::join(other, &offer(1)).unwrap();
     assert_eq!(guest.finish(0).unwrap().delivered, 0);
@@ -264,7 +262,7 @@ fn held_sessions_of_one_address_leave_room_for_others() {
 }
 
 #[test]
-fn a_sender_that_goes_on_after_its_time_is_ended_and_its_streams_are_free() {
+fn a_sender_that_continues_after_its_time_is_stopped_and_its_streams_are_freed() {
     let terms = Terms { overtime: Duration::from_millis(100), ..Terms::default() };
     let receiver = receiver_at("127.0.0.1:0", terms);
     let address = receiver.host.address();
@@ -272,14 +270,14 @@ fn a_sender_that_goes_on_after_its_time_is_ended_and_its_streams_are_free() {
     let (mut guest, _) = Guest::join(address, &short).unwrap();
     let since = Instant::now();
     let refused = loop {
-        assert!(since.elapsed() < Duration::from_secs(10), "it went on");
+        assert!(since.elapsed() < Duration::from_secs(10), "it continued");
         match guest.tell(Progress::default()) {
             Ok(()) => std::thread::yield_now(),
             Err(error) => break error,
         }
     };
     let SessionError::Gone { source, .. } = refused else { panic!("{refused}") };
-    let said = "the receiver ended the session: it offered to send for 200ms and went on";
+    let said = "the receiver ended the session: it offered to send for 200ms but continued";
     // What was written to a closed connection may have been answered first.
     assert!(
         [said, "the peer closed the control connection"].contains(&source.to_string().as_str()),
@@ -288,17 +286,17 @@ fn a_sender_that_goes_on_after_its_time_is_ended_and_its_streams_are_free() {
     until(|| receiver.counts.abandoned.load(Relaxed) == 1);
     until(|| Guest::join(address, &offer(128)).is_ok());
     assert!(receiver.events.try_iter().any(
-        |event| matches!(event, HostEvent::Lost { error, .. } if error.to_string().contains("went on"))
+        |event| matches!(event, HostEvent::Lost { error, .. } if error.to_string().contains("but continued"))
     ));
 }
 
 #[test]
-fn an_offer_says_how_long_it_takes_in_numbers_that_make_sense() {
+fn an_offer_needs_a_possible_duration_and_rate() {
     let receiver = receiver();
     for (bad, said) in [
         (Offer { duration_s: None, ..offer(1) }, "neither a duration nor a number of packets"),
-        (Offer { duration_s: Some(-1.0), ..offer(1) }, "a duration of -1 seconds"),
-        (Offer { rate_pps: Some(0.0), ..offer(1) }, "a rate of 0 packets per second"),
+        (Offer { duration_s: Some(-1.0), ..offer(1) }, "impossible duration of -1 seconds"),
+        (Offer { rate_pps: Some(0.0), ..offer(1) }, "impossible rate of 0 packets per second"),
     ] {
         let refused = Guest::join(receiver.host.address(), &bad).unwrap_err();
         assert!(refused.to_string().contains(said), "{refused}");
@@ -310,28 +308,30 @@ fn an_offer_says_how_long_it_takes_in_numbers_that_make_sense() {
 }
 
 #[test]
-fn a_summary_that_contradicts_what_was_counted_is_no_trial() {
+fn a_summary_that_contradicts_the_counters_is_refused() {
     let receiver = receiver();
     let (mut guest, _) = Guest::join(receiver.host.address(), &offer(1)).unwrap();
     assert!(matches!(next(&receiver.events), HostEvent::Joined { .. }));
     receiver.counts.delivered.store(50, Relaxed);
     assert_eq!(guest.finish(50).unwrap().delivered, 50);
     guest.summarise(&Trial { sent: 10u64.pow(15), ..trial() });
-    let HostEvent::Disputed { error, .. } = next(&receiver.events) else { panic!("it is believed") };
-    assert_eq!(error.to_string(), "it claims 1000000000000000 packets sent, and 50 are known");
+    let HostEvent::Disputed { error, .. } = next(&receiver.events) else {
+        panic!("the summary was accepted")
+    };
+    assert_eq!(error.to_string(), "it claims 1000000000000000 packets sent, but the session has 50");
 }
 
 #[test]
-fn strangers_are_refused_with_the_option_that_lets_them_in() {
+fn strangers_are_refused_with_the_option_that_admits_them() {
     let admission = Admission::of(vec!["10.0.0.0/8".parse().unwrap()]);
     assert!(admission.check("192.168.0.1".parse().unwrap()).unwrap_err().contains("--allow 192.168.0.1"));
     let receiver = receiver_at("127.0.0.1:0", Terms { admission, ..Terms::default() });
-    // This host may always.
+    // This host is always served.
     Guest::join(receiver.host.address(), &offer(1)).unwrap();
 }
 
 #[test]
-fn nothing_that_a_peer_says_acts_in_the_terminal() {
+fn no_text_of_a_peer_controls_the_terminal() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let hostile = std::thread::spawn(move || {
@@ -346,17 +346,17 @@ fn nothing_that_a_peer_says_acts_in_the_terminal() {
     let receiver = receiver();
     let mut peer = TcpStream::connect(receiver.host.address()).unwrap();
     peer.write_all(b"{\"type\":\"\\u001b[31m\"}\n").unwrap();
-    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("it is no message") };
+    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("the line was accepted") };
     let cause = error.source().unwrap().to_string();
     assert!(cause.contains("[31m") && !cause.contains('\u{1b}'), "{cause}");
 }
 
 #[test]
-fn a_sender_that_has_no_summary_to_give_says_little() {
+fn only_a_summary_may_be_a_long_line() {
     let receiver = receiver();
     let mut peer = TcpStream::connect(receiver.host.address()).unwrap();
     peer.write_all(&[b' '; 5000]).unwrap();
-    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("it is no message") };
+    let HostEvent::Lost { error, .. } = next(&receiver.events) else { panic!("the line was accepted") };
     assert_eq!(error.to_string(), "the peer sent a line of more than 4096 bytes");
 }
 
@@ -370,11 +370,11 @@ fn a_stopped_receiver_is_noticed_by_its_senders() {
 }
 
 #[test]
-fn a_receiver_that_times_packets_compares_both_clocks_before_while_and_after_they_are_sent() {
+fn a_receiver_that_times_packets_compares_both_clocks_before_during_and_after_the_trial() {
     let (keyed, key) = keyed();
     for (receiver, key) in [(receiver(), None), (keyed, Some(key))] {
         receiver.counts.times.store(true, Relaxed);
-        // The sender's host started an hour before.
+        // The sender's host booted an hour earlier.
         const HOUR: u64 = 3_600_000_000_000;
         let clock: Arc<dyn HostClock> = Arc::new(Skewed(HOUR));
         let (mut guest, _) =
@@ -395,7 +395,7 @@ fn a_receiver_that_times_packets_compares_both_clocks_before_while_and_after_the
         );
         assert!(related.iter().all(|(uptime_ns, wall_ns)| wall_ns - uptime_ns == HOUR as i64), "{related:?}");
     }
-    // One that times nothing is not asked.
+    // A receiver that times nothing gets no questions.
     let untimed = receiver();
     let clock: Arc<dyn HostClock> = Arc::new(Skewed(0));
     let (mut guest, _) = Guest::join_by(untimed.host.address(), &offer(1), None, &clock).unwrap();
@@ -404,7 +404,7 @@ fn a_receiver_that_times_packets_compares_both_clocks_before_while_and_after_the
 }
 
 #[test]
-fn impossible_clocks_and_questions_out_of_turn_cost_their_sender_alone() {
+fn impossible_clocks_and_unexpected_questions_end_only_their_sender() {
     let receiver = receiver();
     receiver.counts.times.store(true, Relaxed);
     let clock: Arc<dyn HostClock> = Arc::new(Skewed(5));
@@ -448,7 +448,7 @@ fn thousands_of_connections_end_no_session() {
     let receiver = receiver();
     let address = receiver.host.address();
     let (mut guest, _) = Guest::join(address, &offer(1)).unwrap();
-    // Half open, slow, and gone at once, from one address; so many at a time as a process may have.
+    // Half open, slow, and closed at once, from one address; at most as many at a time as a process may have.
     let mut held = std::collections::VecDeque::new();
     for number in 0..2000 {
         let Ok(mut peer) = TcpStream::connect(address) else { continue };
@@ -472,7 +472,7 @@ fn thousands_of_connections_end_no_session() {
 }
 
 #[test]
-fn peers_of_other_versions_are_refused_and_both_versions_are_named() {
+fn peers_of_other_versions_are_refused_with_both_versions() {
     let (keyed, key) = keyed();
     let plain = receiver();
     let refusal = |receiver: &Receiver, words: &str| {
@@ -484,7 +484,7 @@ fn peers_of_other_versions_are_refused_and_both_versions_are_named() {
     };
     let ours = env!("CARGO_PKG_VERSION");
     for (theirs, protocol, words) in [
-        // As the first of all versions offered, and as one may that is to come.
+        // In the form that all versions used so far, and in a possible future form.
         ("0.0.1", 1, r#"{"type":"offer","protocol":1,"version":"0.0.1","streams":1}"#),
         (
             "9.9.9",
@@ -511,7 +511,7 @@ fn peers_of_other_versions_are_refused_and_both_versions_are_named() {
 }
 
 #[test]
-fn a_hostile_peer_costs_its_connection_and_nothing_else() {
+fn a_hostile_peer_loses_its_connection_and_nothing_else() {
     let receiver = receiver();
     let address = receiver.host.address();
     let rubbish: [&[u8]; 6] = [
@@ -533,7 +533,7 @@ fn a_hostile_peer_costs_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn connections_that_say_nothing_do_not_shut_others_out() {
+fn silent_connections_do_not_shut_others_out() {
     let receiver = receiver();
     let silent: Vec<TcpStream> =
         (0..80).map(|_| TcpStream::connect(receiver.host.address()).unwrap()).collect();
@@ -543,7 +543,7 @@ fn connections_that_say_nothing_do_not_shut_others_out() {
 }
 
 #[test]
-fn something_else_than_a_receiver_is_not_sent_to() {
+fn a_server_that_is_not_a_receiver_is_not_sent_to() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -552,12 +552,12 @@ fn something_else_than_a_receiver_is_not_sent_to() {
         peer.read_to_end(&mut Vec::new()).ok();
     });
     let error = Guest::join(address, &offer(1)).unwrap_err();
-    assert_eq!(error.to_string(), format!("{address} does not answer as a linerate receiver does"));
+    assert_eq!(error.to_string(), format!("{address} is not a linerate receiver"));
     server.join().unwrap();
 }
 
 #[test]
-fn nobody_listening_is_said_with_the_address() {
+fn an_unreachable_receiver_is_reported_with_its_address() {
     let free: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = Guest::join(free, &offer(1)).unwrap_err();
     assert_eq!(error.to_string(), format!("no receiver answers at {free}"));
@@ -565,7 +565,7 @@ fn nobody_listening_is_said_with_the_address() {
 }
 
 #[test]
-fn packets_come_back_while_a_session_lasts_that_asked_for_it() {
+fn packets_return_during_a_session_that_requested_it() {
     let receiver = receiver();
     let wanted = Offer { reflect: true, ..offer(1) };
     let refused = Guest::join(receiver.host.address(), &wanted).unwrap_err();
@@ -586,7 +586,7 @@ fn keyed() -> (Receiver, Key) {
 }
 
 #[test]
-fn with_a_key_a_session_is_the_same_and_nothing_of_it_can_be_read() {
+fn a_session_with_a_key_is_the_same_but_unreadable_on_the_wire() {
     let (receiver, key) = keyed();
     let (mut guest, accepted) = Guest::join_with(receiver.host.address(), &offer(2), Some(&key)).unwrap();
     assert_eq!(accepted.streams.len(), 2);
@@ -596,7 +596,7 @@ fn with_a_key_a_session_is_the_same_and_nothing_of_it_can_be_read() {
 }
 
 #[test]
-fn without_the_key_or_with_another_nobody_gets_further_than_the_first_words() {
+fn without_the_key_nobody_gets_past_the_handshake() {
     let (receiver, _) = keyed();
     let address = receiver.host.address();
     let refused = |error: SessionError| error.to_string();
@@ -625,7 +625,7 @@ fn without_the_key_or_with_another_nobody_gets_further_than_the_first_words() {
 }
 
 #[test]
-fn a_request_is_answered_by_a_host_that_sends() {
+fn a_host_that_sends_answers_a_request() {
     let receiver = receiver();
     let request =
         Request { protocol: PROTOCOL, version: "test".into(), port: 9, plan: serde_json::json!({"n": 3}) };

@@ -1,21 +1,21 @@
-//! The ledger of a trial between two hosts: what the sending host's driver took, less what the receiving host's handed on, was
-//! lost between them. That is measured, not what remains.
+//! The ledger of a trial between two hosts: packets that the sending host's driver took and the receiving host's driver did
+//! not see were lost between them. This is measured, not a remainder.
 
 use measure::{HostSide, LedgerLine, Place, Wire};
 use session::WireReport;
 
 use crate::stream_watch::StreamSeen;
 
-/// What the sending host counted.
+/// The sending host's counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SenderSide {
     /// Packets handed over.
     pub(crate) sent: u64,
-    /// Frames that the interface or its queueing discipline refused and took later: their drops are none.
+    /// Frames that the interface or its queueing discipline refused at first and took later: their drops are not losses.
     pub(crate) refused: u64,
     /// Whether the engine hands packets to the driver itself, past tc.
     pub(crate) is_at_driver: bool,
-    /// What was seen of the streams.
+    /// Observations of the streams.
     pub(crate) seen: StreamSeen,
 }
 
@@ -23,8 +23,8 @@ pub(crate) struct SenderSide {
 const BEHIND_TC: [Place; 6] =
     [Place::Qdisc, Place::DriverTx, Place::PeerMtu, Place::PeerRing, Place::XdpRedirect, Place::XdpTx];
 
-/// The sending host's lines and those of the way between the hosts, and what both drivers saw. `receivers` are the reports of
-/// all receivers; `None` of those that watched nothing.
+/// The lines of the sending host and of the path between the hosts, and what both drivers saw. `receivers` are the reports
+/// of all receivers; `None` for those that watched nothing.
 pub(crate) fn across(sender: &SenderSide, receivers: &[Option<&WireReport>]) -> (Vec<LedgerLine>, Wire) {
     let mut lines = without_refused(sender);
     let is_behind = |line: &LedgerLine| line.place.known().is_some_and(|place| BEHIND_TC.contains(&place));
@@ -35,7 +35,7 @@ pub(crate) fn across(sender: &SenderSide, receivers: &[Option<&WireReport>]) -> 
     let (entered, source) = if sender.is_at_driver {
         (Some(sender.sent), "the engine hands packets to the driver itself".to_owned())
     } else {
-        // Each try of a frame passes tc.
+        // Each attempt to send a frame passes tc.
         let passed = sender.seen.packets.map(|packets| packets.saturating_sub(sender.refused));
         (passed, sender.seen.source.clone())
     };
@@ -60,7 +60,7 @@ pub(crate) fn across(sender: &SenderSide, receivers: &[Option<&WireReport>]) -> 
         for line in reports.iter().flat_map(|report| &report.of_all_traffic) {
             let packets = missing.min(line.packets);
             missing -= packets;
-            let source = format!("{} +{}, those of all traffic", line.source, line.packets);
+            let source = format!("{} +{}, for all traffic", line.source, line.packets);
             lines.push(LedgerLine { packets, source, ..line.clone() }.on(HostSide::Receiver));
         }
         lines.push(LedgerLine::at(Place::BetweenHosts, missing, "left one driver, not seen by the other"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_one_driver_and_was_not_seen_by_the_other_was_lost_between() {
+    fn packets_that_left_one_driver_and_were_not_seen_by_the_other_were_lost_between() {
         let sender = sender(100, Some(90), &[(Place::Neighbour, 10), (Place::Qdisc, 20)]);
         let (lines, wire) = across(&sender, &[Some(&report(Some(65), &[]))]);
         let told: Vec<_> = lines.iter().map(|line| (line.whereabouts(), line.packets)).collect();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remainder_in_front_of_the_first_program_is_not_called_lost_between() {
+    fn a_remainder_before_the_first_program_is_not_lost_between() {
         let sender = sender(100, Some(90), &[]);
         assert_eq!(lost(&sender, &report(Some(90), &[])), [], "10 stay unexplained");
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_sent_later_are_no_loss() {
+    fn frames_that_were_sent_later_are_not_lost() {
         let mut bypass = sender(100, None, &[(Place::DriverTx, 30)]);
         (bypass.is_at_driver, bypass.refused) = (true, 25);
         let (lines, wire) = across(&bypass, &[Some(&report(Some(95), &[]))]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_tried_again_passed_tc_as_often() {
+    fn each_attempt_to_send_a_frame_passed_tc() {
         let mut by_qdisc = sender(100, Some(125), &[(Place::Qdisc, 30)]);
         by_qdisc.refused = 25;
         let (lines, wire) = across(&by_qdisc, &[Some(&report(Some(95), &[]))]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_program_nothing_is_said_of_the_way_between() {
+    fn without_a_program_the_path_between_has_no_ledger() {
         for (sender, seen) in [
             (sender(100, None, &[]), report(Some(80), &[])),
             (sender(100, Some(100), &[]), report(None, &[(Place::NicMissed, 4)])),

@@ -1,4 +1,4 @@
-//! Sending on request: to the host that asks, within what the user of this one allows.
+//! Sending on request, to the host that requested it, within the limits of this host's user.
 
 use std::net::SocketAddr;
 
@@ -15,12 +15,12 @@ use crate::{
     plan::{any_like, workers_towards},
 };
 
-/// Bounds of what another host may ask for.
+/// Limits of another host's request.
 const MOST_THREADS: usize = 64;
 const MOST_FLOWS: usize = 65_535;
 const MOST_SECONDS: u64 = 3600;
 
-/// What the other host is to send.
+/// The request to the other host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackPlan {
@@ -28,7 +28,7 @@ pub struct BackPlan {
     pub engine: TxSpec,
     /// Sending threads.
     pub threads: usize,
-    /// Flows in all.
+    /// Total flows.
     pub flows: usize,
     /// The packets; addresses and MACs are those of the path.
     pub frames: FrameSpec,
@@ -38,9 +38,9 @@ pub struct BackPlan {
     pub departures: Departures,
     /// Nanoseconds.
     pub duration_ns: u64,
-    /// Packets a call, at most.
+    /// Packets per call, at most.
     pub batch_size: usize,
-    /// Seed of all that is random.
+    /// Seed of everything random.
     pub seed: u64,
     /// Mean frame size.
     pub frame_size_bytes: u32,
@@ -54,12 +54,12 @@ pub struct BackPlan {
     pub witness: bool,
 }
 
-/// On which terms a receiver sends when it is asked to.
+/// The terms on which a receiver sends on request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SendingTerms {
     /// The highest rate.
     pub(crate) most_pps: Option<f64>,
-    /// Names of engines that it may send by; `None` is every one.
+    /// Names of the engines that it may use; `None` is every one.
     pub(crate) allowed: Option<Vec<String>>,
     /// The interface to send from.
     pub(crate) interface: Option<String>,
@@ -69,10 +69,10 @@ pub(crate) struct SendingTerms {
     pub(crate) key: Option<Key>,
 }
 
-/// Sends what was asked to `to`, which must agree.
+/// Sends the requested packets to `to`, which must agree.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, as text.
 pub(crate) fn send_back(
     to: SocketAddr,
     plan: &serde_json::Value,
@@ -80,7 +80,7 @@ pub(crate) fn send_back(
     go_on: impl Fn() -> bool,
 ) -> Result<Box<Trial>, String> {
     let plan: BackPlan =
-        serde_json::from_value(plan.clone()).map_err(|error| format!("its plan: {error}"))?;
+        serde_json::from_value(plan.clone()).map_err(|error| format!("invalid plan: {error}"))?;
     let plan = plan.within(to, terms)?;
     let run = run_host_trial(&plan, 1, go_on, |_, _| ()).map_err(|error| in_words(&error))?;
     match run.error {
@@ -90,30 +90,34 @@ pub(crate) fn send_back(
 }
 
 impl BackPlan {
-    /// The whole plan, to that address alone, within what the receiver's user allows.
+    /// The complete plan, only towards that address, within the limits of the receiver's user.
     pub(crate) fn within(self, to: SocketAddr, terms: &SendingTerms) -> Result<HostPlan, String> {
         let name = self.engine.name();
         if terms.allowed.as_ref().is_some_and(|allowed| allowed.iter().all(|other| other != name)) {
             return Err(format!("this receiver does not allow the engine {name} (recv --allow-engines)"));
         }
         if self.engine.facts().message_bytes.is_some() {
-            return Err(format!("the engine {name} sends in the lab alone"));
+            return Err(format!("the engine {name} sends only in the lab"));
         }
         if let Some(most) = terms.most_pps
             && self.rate_pps.is_none_or(|pps| pps > most)
         {
             return Err(format!(
-                "this receiver sends at most {most} packets per second: ask for a rate up to that"
+                "this receiver sends at most {most} packets per second: request at most this rate"
             ));
         }
         if self.rate_pps.is_some_and(|pps| pps.is_nan() || pps <= 0.0) {
-            return Err("a rate is greater than zero".into());
+            return Err("a rate must be greater than zero".into());
         }
         if !(1..=MOST_THREADS).contains(&self.threads) || !(self.threads..=MOST_FLOWS).contains(&self.flows) {
-            return Err(format!("from 1 to {MOST_THREADS} threads and {MOST_FLOWS} flows are possible"));
+            return Err(format!(
+                "a request must have 1 to {MOST_THREADS} threads and at most {MOST_FLOWS} flows"
+            ));
         }
         if self.duration_ns > MOST_SECONDS * 1_000_000_000 || !(1..=16_384).contains(&self.batch_size) {
-            return Err(format!("at most {MOST_SECONDS} seconds and 16384 packets a call are possible"));
+            return Err(format!(
+                "a request must be at most {MOST_SECONDS} seconds with at most 16384 packets per call"
+            ));
         }
         if let Some(problem) = self.frames.problems().first() {
             return Err(problem.to_string());
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_address_that_asked_is_sent_to() {
+    fn packets_go_only_to_the_address_that_requested_them() {
         let to = "192.0.2.7:4321".parse().unwrap();
         let mut asked = plan();
         asked.frames.dst_addr = wire::Values::Fixed("203.0.113.1".parse().unwrap());
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_the_terms_is_refused_in_words() {
+    fn a_request_beyond_the_terms_is_refused_with_the_reason() {
         let terms = SendingTerms {
             most_pps: Some(2e6),
             allowed: Some(vec!["udp".into()]),
@@ -207,14 +211,14 @@ mod tests {
         let beyond: [(Change, &str); 7] = [
             (|plan| plan.rate_pps = None, "this receiver sends at most 2000000 packets per second"),
             (|plan| plan.rate_pps = Some(3e6), "this receiver sends at most 2000000 packets per second"),
-            (|plan| plan.rate_pps = Some(-1.0), "a rate is greater than zero"),
+            (|plan| plan.rate_pps = Some(-1.0), "a rate must be greater than zero"),
             (
                 |plan| plan.engine = "xdp".parse().unwrap(),
                 "does not allow the engine xdp (recv --allow-engines)",
             ),
-            (|plan| plan.threads = 65, "from 1 to 64 threads"),
+            (|plan| plan.threads = 65, "must have 1 to 64 threads"),
             (|plan| plan.duration_ns = u64::MAX, "at most 3600 seconds"),
-            (|plan| plan.batch_size = 0, "16384 packets a call are possible"),
+            (|plan| plan.batch_size = 0, "at most 16384 packets per call"),
         ];
         for (change, said) in beyond {
             let mut plan = plan();
@@ -223,6 +227,6 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
         let error = send_back(to, &serde_json::json!({"engine": "udp"}), &terms, || true).unwrap_err();
-        assert!(error.starts_with("its plan: missing field"), "{error}");
+        assert!(error.starts_with("invalid plan: missing field"), "{error}");
     }
 }

@@ -14,9 +14,9 @@ use crate::{
     reception::{EngineChoice, Policy, Reception, ReceptionError},
 };
 
-/// How often events of the receiver are looked at.
+/// Interval of the receiver's event loop.
 const LOOK: Duration = Duration::from_millis(20);
-/// The summary of a trial comes this soon after its sender has said that it is done.
+/// The summary of a trial must arrive within this time after its sender has finished.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Why the other host did not send.
@@ -28,17 +28,17 @@ pub enum BackError {
     /// The other host.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// It sent, and the trial did not end as one.
+    /// It sent, but the trial did not finish.
     #[error("{peer} sent, and its trial is missing: {reason}")]
     NoTrial {
         /// The host.
         peer: SocketAddr,
-        /// What became of it.
+        /// What happened to it.
         reason: String,
     },
 }
 
-/// Receives one trial that the host at `peer` sends; the receiver here serves nobody else.
+/// Receives one trial that the host at `peer` sends; the receiver here serves no other host.
 ///
 /// # Errors
 /// [`BackError`].
@@ -88,6 +88,6 @@ pub fn run_back_trial(
     asked?;
     received.map(|trial| *trial).ok_or_else(|| BackError::NoTrial {
         peer,
-        reason: reason.unwrap_or_else(|| "nothing was heard of it".into()),
+        reason: reason.unwrap_or_else(|| "no result was received".into()),
     })
 }

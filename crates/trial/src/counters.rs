@@ -1,4 +1,4 @@
-//! What the kernel counts at the two ends of a trial while it runs.
+//! The kernel's counters at both ends of a trial while it runs.
 
 use ledger::{Drivers, DropReading, DropScope, DropWatch, HostCounters, LabGrowth, Received, lab_lines};
 use measure::{LedgerLine, QueueUse};
@@ -18,19 +18,19 @@ pub struct CounterWatch {
     queues: QueueReading,
 }
 
-/// What both ends counted.
+/// The counts of both ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// The sending end.
     pub tx: HostCounters,
     /// The receiving end.
     pub rx: HostCounters,
-    /// The kernel's drop reasons, where they could be read: the sending end is namespace 0.
+    /// The kernel's drop reasons, if they could be read: the sending end is namespace 0.
     pub drops: Option<DropReading>,
 }
 
 impl CounterWatch {
-    /// Reads all counters. The kernel's drop reasons are read within `scope`, where this process may read them.
+    /// Reads all counters. The kernel's drop reasons are read within `scope`, if this process may read them.
     ///
     /// # Errors
     /// Counters that cannot be read.
@@ -42,7 +42,7 @@ impl CounterWatch {
         Ok(Self { at, drivers: Drivers::built_in(), drops, before, queues })
     }
 
-    /// What was counted since.
+    /// The growth since.
     ///
     /// # Errors
     /// Counters that cannot be read.

@@ -9,13 +9,13 @@ use sys::{
     procfs::{self, CpuTimes, Interrupt, ProcError, SoftirqThreads, Softirqs, SoftnetStat, Stat},
 };
 
-/// Sources of interrupts that a CPU's record names.
+/// The most sources of interrupts in a CPU's record.
 const MOST_INTERRUPTS: usize = 12;
 
 /// Readings at a trial's begin.
 pub(crate) struct CpuWatch {
     threads: SoftirqThreads,
-    /// Counts polls of devices, where the trial has a diagnosis.
+    /// Counts polls of devices, if the trial has a diagnosis.
     napi: Option<Arc<SoftirqWatch>>,
     accounting: InterruptAccounting,
     before: Reading,
@@ -43,7 +43,7 @@ impl CpuWatch {
         Ok(Self { threads, napi, accounting: interrupt_accounting(), before })
     }
 
-    /// What each CPU did since.
+    /// The activity of each CPU since.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -56,14 +56,14 @@ impl CpuWatch {
     }
 }
 
-/// The same look by look, for a screen: since the look before, and since the first.
+/// The same for a screen: since the previous reading, and since the first.
 pub struct CpuLooks {
     watch: CpuWatch,
     last: Option<Reading>,
 }
 
 impl CpuLooks {
-    /// Reads the counters; polls of devices are counted where this process may load BPF programs.
+    /// Reads the counters; polls of devices are counted if this process may load BPF programs.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -72,7 +72,7 @@ impl CpuLooks {
         Ok(Self { watch: CpuWatch::start(napi)?, last: None })
     }
 
-    /// What each CPU did since the last look, and since the start.
+    /// The activity of each CPU since the last reading, and since the start.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -84,13 +84,13 @@ impl CpuLooks {
         Ok(both)
     }
 
-    /// How this kernel accounts time in interrupts.
+    /// How this kernel accounts for time in interrupts.
     pub fn accounting(&self) -> InterruptAccounting {
         self.watch.accounting
     }
 }
 
-/// How this kernel accounts time in interrupts.
+/// How this kernel accounts for time in interrupts.
 pub fn interrupt_accounting() -> InterruptAccounting {
     match accounting::InterruptAccounting::of_this_kernel() {
         accounting::InterruptAccounting::Precise => InterruptAccounting::Precise,
@@ -153,7 +153,7 @@ fn grown(before: &[(u32, u64)], after: &[(u32, u64)], cpu: u32) -> Option<u64> {
     Some(of(after)?.saturating_sub(of(before)?))
 }
 
-/// What a share of interrupts is known to: the tick's looks are a sample, and the counters have a resolution.
+/// The uncertainty of a share of interrupts: ticks are samples, and the counters have a resolution.
 fn margin(share: f64, elapsed_ns: f64, accounting: InterruptAccounting) -> Option<f64> {
     let resolution = accounting::stat_unit_ns() as f64 / elapsed_ns;
     match accounting {
@@ -167,7 +167,7 @@ fn margin(share: f64, elapsed_ns: f64, accounting: InterruptAccounting) -> Optio
 }
 
 fn interrupt_rates(before: &[Interrupt], after: &[Interrupt], cpu: u32, seconds: f64) -> Vec<InterruptRate> {
-    // Several sources may bear one name: the queues of a disk.
+    // Several sources may have one name: the queues of a disk.
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for to in after {
         let from = before.iter().find(|from| from.irq == to.irq);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_of_the_time_since_the_last_and_since_the_first() {
+    fn readings_cover_the_time_since_the_last_and_since_the_first() {
         let mut looks = CpuLooks::start().unwrap();
         looks.look().unwrap();
         let mut total = BTreeMap::new();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_time_between_the_readings() {
+    fn shares_cover_the_time_between_the_readings() {
         let before = reading(0, vec![(0, times(10, 0, 100)), (1, times(0, 0, 0))]);
         let after = reading(400_000_000, vec![(0, times(20, 20, 110))]);
         let shares = before.until(&after, InterruptAccounting::Ticks);
@@ -294,10 +294,6 @@ mod tests {
         let rates = interrupt_rates(&before, &after, 0, 0.5);
         let named: Vec<_> = rates.iter().map(|rate| (rate.name.as_str(), rate.rate_per_s)).collect();
         assert_eq!(named, [("eth0-rx-0", 1000.0), ("Local timer interrupts", 100.0)]);
-        assert_eq!(
-            interrupt_rates(&before, &after, 1, 0.5).len(),
-            1,
-            "what was not there before has no rate"
-        );
+        assert_eq!(interrupt_rates(&before, &after, 1, 0.5).len(), 1, "a new interrupt had no count before");
     }
 }

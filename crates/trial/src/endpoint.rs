@@ -1,4 +1,4 @@
-//! Both sides of a trial as its record names them: engine, label, and every setting.
+//! Both sides of a trial in its record: engine, label, and every setting.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The two ends of a trial as the loop that runs it sees them.
+//! The two ends of a trial for the loop that runs it.
 
 use std::{error::Error, time::Duration};
 
@@ -11,17 +11,17 @@ use crate::{
     watch::Look,
 };
 
-/// A sending and a receiving end, prepared: nothing is sent before [`Ends::begin`]. The loop calls the methods in this
+/// A sending and a receiving end, prepared: no packet is sent before [`Ends::begin`]. The loop calls the methods in this
 /// order; those between [`Ends::look`] and [`Ends::stop`] while packets are sent.
 pub trait Ends {
-    /// Why a trial between them cannot go on.
+    /// Why a trial between them failed.
     type Error: Error + From<ProcError>;
     /// Counters that change while packets are in flight.
     type Seen: PartialEq;
 
-    /// Time between two looks.
+    /// Time between two readings.
     const LOOK: Duration;
-    /// Packets in flight are waited for no longer than this.
+    /// The drain takes at most this long.
     const LONGEST_DRAIN: Duration;
 
     /// Reads all counters, from which the ledger starts.
@@ -30,10 +30,10 @@ pub trait Ends {
     /// Counters that cannot be read.
     fn read_counters(&mut self) -> Result<(), Self::Error>;
 
-    /// Sends what is in the ledger and not in the rates.
+    /// Sends warm-up packets, which are in the ledger but not in the rates.
     ///
     /// # Errors
-    /// What cannot be started.
+    /// Ports or workers that cannot be started.
     fn warm_up(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -41,16 +41,16 @@ pub trait Ends {
     /// Starts to send; returns the moment in monotonic nanoseconds.
     ///
     /// # Errors
-    /// What cannot be started.
+    /// Ports or workers that cannot be started.
     fn begin(&mut self) -> Result<u64, Self::Error>;
 
-    /// Counters so far. What has to be done while the trial runs is done here.
+    /// Counters so far. Regular work during the trial is done here.
     ///
     /// # Errors
-    /// Counters that cannot be read; the trial is lost then.
+    /// Counters that cannot be read; then the trial is lost.
     fn look(&mut self) -> Result<Look, Self::Error>;
 
-    /// Whether all has been sent, or the sender's path broke.
+    /// Whether everything has been sent, or the sender's path broke.
     fn is_finished(&self) -> bool;
 
     /// Whether the receiver ended before the sender.
@@ -58,10 +58,10 @@ pub trait Ends {
         false
     }
 
-    /// Asks the sender to stop, without waiting.
+    /// Requests the sender to stop, without waiting.
     fn stop(&mut self);
 
-    /// Waits for the sender's end; a receiver elsewhere learns of it.
+    /// Waits for the sender's end and reports it to a remote receiver.
     ///
     /// # Errors
     /// A sender without a result.
@@ -70,7 +70,7 @@ pub trait Ends {
     /// Packets delivered so far.
     fn delivered(&mut self) -> Result<u64, Self::Error>;
 
-    /// What is still missing of the packets that were sent.
+    /// The packets still in flight.
     ///
     /// # Errors
     /// Counters that cannot be read.
@@ -82,7 +82,7 @@ pub trait Ends {
     /// Counters that cannot be read.
     fn close(&mut self) -> Result<Outcome<Self::Error>, Self::Error>;
 
-    /// The trial is complete: a receiver elsewhere gets it, too.
+    /// The trial is complete: a remote receiver gets it, too.
     fn conclude(self, _trial: &Trial)
     where
         Self: Sized,
@@ -90,15 +90,15 @@ pub trait Ends {
     }
 }
 
-/// What both ends counted.
+/// The counts of both ends.
 #[derive(Debug)]
 pub struct Outcome<E> {
-    /// What the record repeats.
+    /// The settings for the record.
     pub settings: TrialSettings,
     /// The sender's half.
     pub tx: TxOutcome,
     /// The receiver's half, with the places of loss on both sides.
     pub rx: RxOutcome,
-    /// What ended a worker early.
+    /// The cause of a worker's early end.
     pub error: Option<E>,
 }

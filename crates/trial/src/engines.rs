@@ -30,17 +30,17 @@ use crate::{
     watch::{Look, Tick, WatchPlan},
 };
 
-/// Packets in flight are waited for until nothing moved for so long: a busy machine may leave a softirq thread
-/// without a CPU for a second. A ledger that closes is not waited for.
+/// The drain ends when nothing has moved for this long: a busy machine may leave a softirq thread
+/// without a CPU for a second. It also ends when the ledger closes.
 pub(crate) const QUIET: Duration = Duration::from_secs(2);
-/// And no longer than this.
+/// The drain takes at most this long.
 pub(crate) const LONGEST_DRAIN: Duration = Duration::from_secs(15);
 
-/// Runs one trial in a lab of its own, after the plan's warm-up in the same lab; `tick` gets every look and returns
+/// Runs one trial in a lab of its own, after the plan's warm-up in the same lab; `tick` gets every reading and returns
 /// whether to go on.
 ///
 /// # Errors
-/// What kept it from starting; a path that breaks later ends the trial early, with what was measured.
+/// Why it could not start; a path that breaks later ends the trial early, with the measurements until then.
 pub fn run_lab_trial(
     plan: &TrialPlan,
     pair: &Pair,
@@ -95,7 +95,7 @@ fn run_in(
     run_trial(ends, watch, diagnosis, |now, _| tick(now))
 }
 
-/// A side of a lab as plans of senders need it; `port` is the receiver's.
+/// A side of a lab for plans of senders; `port` is the receiver's.
 pub(crate) fn lab_end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     LabEnd {
         interface: side.interface().into(),
@@ -108,18 +108,18 @@ pub(crate) fn lab_end(side: &Side, ipv6: bool, port: u16) -> LabEnd {
     }
 }
 
-/// What does not depend on the receiver's port.
+/// The parts that do not depend on the receiver's port.
 #[derive(Debug, Clone)]
 pub struct EngineSetup {
-    /// What the record repeats.
+    /// The settings for the record.
     pub settings: TrialSettings,
-    /// The receiving side as the record names it.
+    /// The receiving side in the record.
     pub rx: Endpoint,
     /// The receiver.
     pub receiver: ReceiverPlan,
     /// CPUs of both sides' workers.
     pub cpus: CpuPlan,
-    /// Where the ends are.
+    /// The location of both ends.
     pub at: Locations,
 }
 
@@ -140,7 +140,7 @@ impl EngineEnds {
     /// Starts the receiver, then prepares the sender, whose plan may depend on the receiver's port.
     ///
     /// # Errors
-    /// The first port or worker that could not be made; then nothing is left open.
+    /// The first port or worker that could not be made; then all others are closed.
     pub fn prepare(setup: EngineSetup, sender: impl FnOnce(u16) -> SenderPlan) -> Result<Self, TrialError> {
         let EngineSetup { settings, rx: endpoint, receiver: plan, cpus, at } = setup;
         let receiver = plan.start(&at.rx.placement(&cpus.rx))?;
@@ -179,7 +179,7 @@ impl EngineEnds {
         self.counters.as_ref().expect("read_counters comes first")
     }
 
-    /// TCP sends again what is lost on the way: streams lose no messages to any place.
+    /// TCP retransmits lost segments: streams lose no messages at any place.
     fn lines(&self, growth: &Growth, received: &Received) -> Vec<LedgerLine> {
         if self.is_stream() {
             return Vec::new();
@@ -192,13 +192,13 @@ impl EngineEnds {
         self.facts.0.message_bytes.is_some()
     }
 
-    /// Frames that the sending interface refused, counted as drops, and took later, where the sender can tell.
+    /// Frames that the sending interface first refused, counted as drops, and took later, if the sender knows.
     fn refused(&self) -> u64 {
         let turned_away = self.sent.as_ref().map_or(0, |sent| sent.tally.turned_away);
         if self.facts.0.retries_interface_drops { turned_away } else { 0 }
     }
 
-    /// What streams moved, by the applications' and the interfaces' counts.
+    /// The traffic of streams, by the applications' and the interfaces' counts.
     fn moved(&self, sent: &TxOutcome, received: RxSnapshot, growth: &Growth) -> Option<Stream> {
         let message_bytes = self.facts.0.message_bytes?;
         let bits = received.payload_bytes as f64 * 8.0;
@@ -288,7 +288,7 @@ impl Ends for EngineEnds {
             on_wire: (!self.is_stream() && self.at.tx.counted().is_some())
                 .then_some(growth.tx.link.tx_packets),
             stream: self.moved(&tx, tally, &growth),
-            // Both ends are of this machine, and so are their clocks.
+            // Both ends are on this machine, and so are their clocks.
             statistics: Some(result.readings())
                 .filter(|readings| !readings.is_empty())
                 .map(|readings| timed_reception(&readings, ClockClaim::SameHost, ClockSources::default())),
@@ -302,7 +302,7 @@ impl Ends for EngineEnds {
     }
 }
 
-/// What the receiving engine itself counted; by place once it has stopped.
+/// The receiving engine's own counts; by place once it has stopped.
 pub(crate) fn received(facts: RxFacts, tally: RxSnapshot, stopped: Option<&ReceiverResult>) -> Received {
     Received {
         is_unseen: false,
@@ -318,7 +318,7 @@ pub(crate) fn received(facts: RxFacts, tally: RxSnapshot, stopped: Option<&Recei
     }
 }
 
-/// How many datagrams the received buffers held.
+/// The number of datagrams in the received buffers.
 pub(crate) fn joined(tally: &RxSnapshot) -> Option<JoinedDatagrams> {
     let Joined { buffers, most, .. } = tally.joined;
     (buffers > 0).then_some(JoinedDatagrams { most })
@@ -328,7 +328,7 @@ fn line_of(loss: &Loss) -> LedgerLine {
     LedgerLine::new(loss.place, loss.packets, loss.source).with_remedy(loss.remedy)
 }
 
-/// Which of the kernel's drops belong to a trial between these engines; `None` where drop reasons do not help.
+/// The kernel's drops that belong to a trial between these engines; `None` if drop reasons do not help.
 pub(crate) fn drop_scope((tx, rx): (TxFacts, RxFacts)) -> Option<DropScope> {
     if tx.frees_look_like_drops {
         return None;
@@ -340,10 +340,10 @@ pub(crate) fn drop_scope((tx, rx): (TxFacts, RxFacts)) -> Option<DropScope> {
     Some(DropScope { only_udp: true, ignored, ..DropScope::default() })
 }
 
-/// The reason by which packets are dropped that such a receiver counted.
+/// The drop reason of packets that such a receiver counted.
 pub(crate) fn ignored_reason(reads: RxLayer) -> Option<&'static str> {
     match reads {
-        // The program drops what it counted, and the socket beside packet sockets what they copied.
+        // The program drops the packets that it counted, and the socket next to packet sockets drops those they copied.
         RxLayer::XdpProgram => Some("XDP"),
         RxLayer::Copies => Some("SOCKET_FILTER"),
         RxLayer::Socket | RxLayer::XdpSocket | RxLayer::Stream | RxLayer::Card => None,

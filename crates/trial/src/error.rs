@@ -1,4 +1,4 @@
-//! Why a trial in a lab could not be run.
+//! Why a trial in a lab could not run.
 
 use std::{io, process::ExitStatus, time::Duration};
 
@@ -10,7 +10,7 @@ use traffic::EngineError;
 
 use crate::profile::ProfileError;
 
-/// Why a trial could not be run.
+/// Why a trial could not run.
 #[derive(Debug, Error)]
 pub enum TrialError {
     /// The lab.
@@ -19,8 +19,8 @@ pub enum TrialError {
     /// A worker or its port.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The socket that takes the packets of which a packet socket gets copies.
-    #[error("cannot open a socket that drops all")]
+    /// The socket that takes the originals of the packets that a packet socket copies.
+    #[error("cannot open the socket that drops the originals of copied packets")]
     Sink(#[source] io::Error),
     /// The network namespace of one end.
     #[error("cannot use the network namespace of {interface}")]
@@ -61,7 +61,7 @@ pub enum PeerError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// It ended with an error of its own.
+    /// It ended with its own error.
     #[error("{peer} failed ({status}): {words}")]
     Failed {
         /// The peer's name.
@@ -72,7 +72,7 @@ pub enum PeerError {
         words: String,
     },
     /// Its receiver never listened.
-    #[error("{peer}'s receiver does not listen after {after:?}")]
+    #[error("{peer}'s receiver did not listen within {after:?}")]
     NotListening {
         /// The peer's name.
         peer: &'static str,
@@ -88,11 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_says_what_failed_and_on_what() {
+    fn every_message_names_the_failure_and_its_object() {
         let cause = || io::Error::from_raw_os_error(2);
         let peer = "iperf3";
         let errors: [(Box<dyn Error>, &str); 5] = [
-            (Box::new(TrialError::Sink(cause())), "cannot open a socket that drops all"),
+            (
+                Box::new(TrialError::Sink(cause())),
+                "cannot open the socket that drops the originals of copied packets",
+            ),
             (
                 Box::new(TrialError::Namespace { interface: "lab-rx".into(), source: cause() }),
                 "cannot use the network namespace of lab-rx",
@@ -111,7 +114,7 @@ mod tests {
             ),
             (
                 Box::new(PeerError::NotListening { peer, after: Duration::from_secs(15) }),
-                "iperf3's receiver does not listen after 15s",
+                "iperf3's receiver did not listen within 15s",
             ),
         ];
         for (error, message) in errors {

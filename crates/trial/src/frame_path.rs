@@ -1,8 +1,8 @@
-//! How whole frames get to a receiver on another host: the interface, both hardware addresses and the tags, by the kernel's
-//! own routes and neighbours.
+//! The path of whole frames to a receiver on another host: the interface, both hardware addresses and the tags, from the
+//! kernel's own routes and neighbours.
 //!
-//! The kernel resolves and confirms neighbours; this side only asks for it, and reads what it found. Frames of a VLAN
-//! interface leave by the interface below with the tag in the frame, and those of a bond by the port it sends with.
+//! The kernel resolves and confirms neighbours; this module only triggers that and reads the result. Frames of a VLAN
+//! interface leave through the interface below with the tag in the frame, and those of a bond through its active port.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,14 +18,14 @@ use thiserror::Error;
 use traffic::TxTraffic;
 use wire::{MacAddr, Template, VlanProtocol, VlanTag};
 
-/// How long the kernel may ask for a neighbour: it asks three times, a second apart, and does not always begin at once.
+/// The longest time for a neighbour: the kernel sends three requests, a second apart, and may start late.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// VLAN on bond on VLAN: no machine has more.
+/// VLAN on bond on VLAN: no machine has more levels.
 const MOST_LAYERS: usize = 8;
 /// Bytes of the frame in front of the IP header, without tags.
 const ETHERNET_BYTES: usize = 14;
 
-/// Hardware addresses that the user gave; the kernel is asked for the others.
+/// Hardware addresses from the user; the kernel resolves the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GivenMacs {
     /// The source.
@@ -36,14 +36,14 @@ pub struct GivenMacs {
     pub dst: Option<MacAddr>,
 }
 
-/// The way of frames to a receiver.
+/// The path of frames to a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FramePath {
     /// The interface whose driver gets the frames.
     pub interface: String,
     /// The interface's number.
     pub index: u32,
-    /// The interface that the route names; another one for VLANs and bonds.
+    /// The interface of the route; for VLANs and bonds it differs.
     pub route_interface: String,
     /// The source MAC address.
     pub src_mac: MacAddr,
@@ -59,7 +59,7 @@ pub struct FramePath {
     pub mtu: u32,
 }
 
-/// Why frames cannot get to a receiver.
+/// Why frames cannot reach a receiver.
 #[derive(Debug, Error)]
 pub enum FramePathError {
     /// The kernel has no route.
@@ -67,23 +67,23 @@ pub enum FramePathError {
     NoRoute {
         /// The receiver.
         target: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         interface: Option<String>,
     },
     /// The receiver is this host.
-    #[error("{target} is an address of this host, and whole frames leave by an interface")]
+    #[error("{target} is an address of this host, but whole frames need another host")]
     Local {
         /// The receiver.
         target: IpAddr,
     },
     /// A group of hosts.
-    #[error("{target} is a broadcast or multicast address: frames go to one receiver")]
+    #[error("{target} is a broadcast or multicast address, but frames need a single receiver")]
     Many {
         /// The receiver.
         target: IpAddr,
     },
     /// A tunnel, a point-to-point link or the like.
-    #[error("the route to {target} leaves by {interface}, which has no Ethernet header")]
+    #[error("the route to {target} uses {interface}, which has no Ethernet header")]
     NotEthernet {
         /// The receiver.
         target: IpAddr,
@@ -91,14 +91,14 @@ pub enum FramePathError {
         interface: String,
     },
     /// No source address fits.
-    #[error("{interface} has no address to send to {target} from")]
+    #[error("{interface} has no source address for {target}")]
     NoSource {
         /// The receiver.
         target: IpAddr,
         /// The route's interface.
         interface: String,
     },
-    /// Nobody answered ARP or neighbour discovery.
+    /// ARP or neighbour discovery got no reply.
     #[error("{next_hop} does not answer on {interface}: its MAC address is unknown")]
     NoNeighbour {
         /// The receiver or the router.
@@ -107,12 +107,12 @@ pub enum FramePathError {
         interface: String,
     },
     /// The tag of a VLAN interface.
-    #[error("frames by {interface} would need more than two VLAN tags")]
+    #[error("frames through {interface} would need more than two VLAN tags")]
     TooManyTags {
         /// The route's interface.
         interface: String,
     },
-    /// A packet that the path does not take.
+    /// A packet larger than the path's MTU.
     #[error("IP packets of {bytes} bytes are larger than the MTU {mtu} of the path to {target}")]
     TooLarge {
         /// The receiver.
@@ -122,8 +122,8 @@ pub enum FramePathError {
         /// The path's MTU.
         mtu: u32,
     },
-    /// One sender, two ways.
-    #[error("frames to {first} and {second} take different paths, and a sender has one")]
+    /// One sender, two paths.
+    #[error("frames to {first} and {second} take different paths, but a sender must have one path")]
     SeveralPaths {
         /// A receiver.
         first: IpAddr,
@@ -133,17 +133,17 @@ pub enum FramePathError {
     /// The packets' description.
     #[error(transparent)]
     Frames(#[from] wire::SpecError),
-    /// The kernel was asked in vain.
+    /// A query to the kernel failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }
 
 fn by(interface: Option<&str>) -> String {
-    interface.map(|interface| format!(" by {interface}")).unwrap_or_default()
+    interface.map(|interface| format!(" through {interface}")).unwrap_or_default()
 }
 
 impl FramePath {
-    /// The way to `target` in the calling thread's network namespace.
+    /// The path to `target` in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`FramePathError`].
@@ -206,10 +206,10 @@ impl FramePath {
         })
     }
 
-    /// Puts the way into what a sender sends. Payloads stay as they are: tags make frames larger.
+    /// Puts the path into a sender's frames. Payloads do not change: tags make frames larger.
     ///
     /// # Errors
-    /// [`FramePathError::TooLarge`], and tags beside those of the user's own.
+    /// [`FramePathError::TooLarge`], and tags in addition to the user's own.
     pub fn apply(&self, traffic: &mut TxTraffic) -> Result<(), FramePathError> {
         let own_tags = !traffic.frames.vlan.is_empty();
         if !self.vlan.is_empty() {
@@ -235,7 +235,7 @@ impl FramePath {
     }
 }
 
-/// Finds the way of frames to the workers' targets, and puts it into what they send.
+/// Finds the path of frames to the workers' targets, and puts it into their frames.
 ///
 /// # Errors
 /// [`FramePathError`].
@@ -260,7 +260,7 @@ pub(crate) fn give_way(
     Ok(path)
 }
 
-/// The next hop's hardware address, for which the kernel asks. One that it has not confirmed for a while is used and
+/// The next hop's hardware address, resolved by the kernel. A stale one is used and
 /// confirmed again, as for the kernel's own packets.
 fn resolve(kernel: &mut RouteSocket, link: &Link, next_hop: IpAddr) -> Result<MacAddr, FramePathError> {
     let index = link.index;
@@ -271,7 +271,7 @@ fn resolve(kernel: &mut RouteSocket, link: &Link, next_hop: IpAddr) -> Result<Ma
     valid.and_then(|neighbour| neighbour.mac).map(MacAddr).ok_or_else(missing)
 }
 
-/// The interface whose driver sends what `link` sends, and the tags that are put in front on the way there.
+/// The interface whose driver sends the packets of `link`, and the tags that are added on the way.
 fn port_below(kernel: &mut RouteSocket, link: Link) -> Result<(Link, Vec<VlanTag>), NetlinkError> {
     let mut at = link;
     let mut tags = Vec::new();

@@ -43,11 +43,11 @@ pub struct HostPlan {
     /// The sender. With consent, targets are the receivers' control addresses, and stream tags and data ports
     /// come from them.
     pub sender: SenderPlan,
-    /// Ask the receivers for consent first.
+    /// Request the receivers' consent first.
     pub handshake: bool,
     /// CPUs of the workers.
     pub cpus: Vec<u32>,
-    /// The sending side as the record names it.
+    /// The sending side in the record.
     pub endpoint: Endpoint,
     /// Mean frame size, Ethernet header to FCS.
     pub frame_size_bytes: u32,
@@ -57,24 +57,24 @@ pub struct HostPlan {
     pub smallest_payload_bytes: u32,
     /// Nanoseconds between recorded intervals.
     pub interval_ns: u64,
-    /// Ask the receivers where receiving takes its time.
+    /// Request a profile of receiving from the receivers.
     #[serde(default)]
     pub profile: bool,
-    /// Hardware addresses for engines that make whole frames; the kernel is asked for those that are not given.
+    /// Hardware addresses for engines that make whole frames; the kernel resolves those that are not given.
     #[serde(default)]
     pub macs: GivenMacs,
-    /// The engine that receivers are asked for; `None` takes what they were started with.
+    /// The requested receiving engine; `None` is the receiver's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<Wanted>,
     /// Count these packets alone at both hosts' drivers.
     #[serde(default)]
     pub witness: bool,
-    /// The secret that receivers must have; no record has it.
+    /// The secret that receivers must have; it is in no record.
     #[serde(skip)]
     pub key: Option<Key>,
 }
 
-/// Why a trial towards other hosts could not be run.
+/// Why a trial towards other hosts could not run.
 #[derive(Debug, Error)]
 pub enum HostTrialError {
     /// A receiver.
@@ -83,17 +83,17 @@ pub enum HostTrialError {
     /// A worker or its port.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Packets would leave from another address than the one that they come back to.
-    #[error("{receiver} sends packets back to {known}, and they would leave from {bound}")]
+    /// Packets would leave from another address than the one to which they return.
+    #[error("{receiver} returns packets to {known}, but they would leave from {bound}")]
     OtherWayBack {
         /// The receiver.
         receiver: SocketAddr,
-        /// The address that shook hands.
+        /// The source address of the handshake.
         known: IpAddr,
-        /// The address that packets leave from.
+        /// The source address of the packets.
         bound: IpAddr,
     },
-    /// The way of whole frames to a receiver.
+    /// The path of whole frames to a receiver.
     #[error(transparent)]
     Path(#[from] FramePathError),
     /// The machine's counters.
@@ -101,13 +101,14 @@ pub enum HostTrialError {
     Counters(#[from] procfs::ProcError),
 }
 
-/// A finished trial, and what cut it short: a path that broke, or a receiver that went away.
+/// A finished trial, and the cause of an early end: a path that broke, or a receiver that disappeared.
 pub type HostTrial = TrialRun<HostTrialError>;
 
-/// Runs one trial; `number` is its number from 1, `each` gets every look and the interval that it ends, and `go_on` says whether to go on.
+/// Runs one trial; `number` counts from 1, `each` gets every reading and the interval that it ends, and `go_on` returns
+/// whether to go on.
 ///
 /// # Errors
-/// What kept it from starting. What breaks later ends the trial early, with what was measured.
+/// Why it could not start. A later failure ends the trial early, with the measurements until then.
 pub fn run_host_trial(
     plan: &HostPlan,
     number: u32,
@@ -118,7 +119,7 @@ pub fn run_host_trial(
     run_host_trial_by(&clock, plan, number, go_on, each)
 }
 
-/// The same by a clock that receivers are told about in place of this machine's.
+/// The same with another clock in place of this machine's, for receivers.
 fn run_host_trial_by(
     clock: &Arc<dyn HostClock>,
     plan: &HostPlan,
@@ -129,22 +130,22 @@ fn run_host_trial_by(
     ArmedHostTrial::prepare_by(clock, plan, number)?.run(None, go_on, each).map(|(trial, _)| trial)
 }
 
-/// A trial whose receivers have agreed and whose ports are open: nothing is sent before [`ArmedHostTrial::run`].
+/// A trial whose receivers have agreed and whose ports are open: no packet is sent before [`ArmedHostTrial::run`].
 pub struct ArmedHostTrial<'p> {
     ends: HostEnds<'p>,
 }
 
 impl<'p> ArmedHostTrial<'p> {
-    /// Opens the ports and asks the receivers.
+    /// Opens the ports and requests the receivers' consent.
     ///
     /// # Errors
-    /// What keeps it from starting.
+    /// Why it could not start.
     pub fn prepare(plan: &'p HostPlan, number: u32) -> Result<Self, HostTrialError> {
         let clock: Arc<dyn HostClock> = Arc::new(MachineClock::kept_by(None));
         Self::prepare_by(&clock, plan, number)
     }
 
-    /// The same by a clock that receivers are told about in place of this machine's.
+    /// The same with another clock in place of this machine's, for receivers.
     fn prepare_by(
         clock: &Arc<dyn HostClock>,
         plan: &'p HostPlan,
@@ -153,16 +154,16 @@ impl<'p> ArmedHostTrial<'p> {
         HostEnds::prepare(plan, number, clock).map(|ends| Self { ends })
     }
 
-    /// Tells the receivers that the trial is still to come; they need to hear something every few seconds.
+    /// Keeps the receivers waiting for the trial; they need to hear something every few seconds.
     ///
     /// # Errors
-    /// A receiver that went away.
+    /// A receiver that disappeared.
     pub fn keep_alive(&mut self) -> Result<(), HostTrialError> {
         let snapshots = self.ends.sender().snapshots();
         Ok(report_progress(&mut self.ends.guests, &snapshots)?)
     }
 
-    /// Runs the trial, from `start_at_ns` of the monotonic clock on where that is given; returns when it really started, too.
+    /// Runs the trial, from `start_at_ns` of the monotonic clock on if given; also returns the actual start.
     ///
     /// # Errors
     /// As [`run_host_trial`].
@@ -195,16 +196,16 @@ struct HostEnds<'p> {
     sender: Option<Sender>,
     returns: Option<Receiver>,
     beat: Instant,
-    /// A receiver that went away.
+    /// A receiver that disappeared.
     gone: Option<SessionError>,
     sent: Option<(TxOutcome, RxOutcome)>,
-    /// What each worker was due and handed over.
+    /// Packets due and handed over, by worker.
     workers: Vec<Handed>,
-    /// What each receiver reported, in the order of `guests`.
+    /// Reports of the receivers, in the order of `guests`.
     reports: Vec<Option<Report>>,
-    /// What this host sees of the streams.
+    /// This host's observations of the streams.
     watch: Option<StreamWatch>,
-    /// When to start, by the monotonic clock; at once where that is past.
+    /// When to start, by the monotonic clock; immediately if that is past.
     start_at_ns: Option<u64>,
     began_ns: Rc<Cell<u64>>,
 }
@@ -221,7 +222,7 @@ impl<'p> HostEnds<'p> {
         let mut sender_plan = plan.sender.clone();
         let makes_frames = plan.sender.engine.facts().makes_frames;
         if makes_frames {
-            // Before anybody is asked: a receiver that cannot be reached need not agree.
+            // Before the handshake: an unreachable receiver need not agree.
             give_way(&mut sender_plan.traffic.clone(), plan.sender.traffic.interface.as_deref(), plan.macs)?;
         }
         let guests = if plan.handshake { join(&mut sender_plan, plan, clock)? } else { Vec::new() };
@@ -324,7 +325,7 @@ impl Ends for HostEnds<'_> {
         let rx = if self.plan.handshake {
             let (mut reports, failed) = finish(&mut self.guests, &per_worker);
             self.gone = self.gone.take().or(failed);
-            // That of the first receiver, as its endpoint and cost are.
+            // Those of the first receiver, as its endpoint and cost are.
             let first = reports.iter_mut().flatten().next();
             let profile = first.and_then(|report| report.profile.take()).filter(|_| self.plan.profile);
             let clocks = reports.iter().flatten().find_map(|report| report.clocks.clone());
@@ -342,7 +343,7 @@ impl Ends for HostEnds<'_> {
         Ok(self.sent().1.delivered)
     }
 
-    /// The receivers have drained before they report: what may still come are the probes that they return.
+    /// The receivers have drained before they report: only the returned probes may still arrive.
     fn in_flight(&mut self) -> Result<InFlight<u64>, HostTrialError> {
         let delivered = self.sent().1.delivered;
         let Some(returns) = &self.returns else {
@@ -368,7 +369,7 @@ impl Ends for HostEnds<'_> {
                 .map(|report| report.as_ref().and_then(|report| report.wire.as_ref()))
                 .collect();
             let (mut lines, wire) = across(&sender, &wires);
-            // What this host lost need not be observed by a receiver.
+            // Losses on this host need no receiver to observe them.
             let lost_here = lines.iter().fold(0u64, |sum, line| sum.saturating_add(line.packets));
             for line in rx.lines.iter_mut().filter(|line| line.place == LossPlace::Unobserved) {
                 line.packets = line.packets.saturating_sub(lost_here);
@@ -414,7 +415,7 @@ struct Joined {
     workers: Vec<usize>,
 }
 
-/// Asks every receiver, and puts the stream tags and ports it gave into the plan.
+/// Requests consent from every receiver, and puts the assigned stream tags and ports into the plan.
 fn join(
     sender: &mut SenderPlan,
     plan: &HostPlan,
@@ -457,7 +458,7 @@ fn join(
     Ok(joined)
 }
 
-/// A watch over the streams of a sender where they leave this host; `None` where they do not leave it.
+/// A watch over the streams of a sender where they leave this host; `None` if they do not leave it.
 fn watch(plan: &SenderPlan) -> Option<StreamWatch> {
     let workers = &plan.traffic.workers;
     let target = workers.first()?.target;
@@ -479,13 +480,13 @@ fn watch(plan: &SenderPlan) -> Option<StreamWatch> {
 }
 
 impl HostPlan {
-    /// Whether packets are to come back.
+    /// Whether packets return.
     fn reflects(&self) -> bool {
         self.sender.engine.facts().returns
     }
 }
 
-/// Packets come back to the address that shook hands: they must leave from it.
+/// Packets return to the source address of the handshake: they must leave from it.
 fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> {
     let bound = plan.sender.traffic.workers[0].local.ip();
     match guest.local_ip() {
@@ -496,7 +497,7 @@ fn check_way_back(plan: &HostPlan, guest: &Guest) -> Result<(), HostTrialError> 
     }
 }
 
-/// What came back, of the probes that were sent.
+/// The returned probes.
 fn round_trips(returns: Receiver, sent: u64) -> RoundTrips {
     let result = returns.stop();
     let statistics = timed_reception(&result.readings(), ClockClaim::SameHost, ClockSources::default());
@@ -518,7 +519,7 @@ fn round_trips(returns: Receiver, sent: u64) -> RoundTrips {
     }
 }
 
-/// Sends every receiver how much was sent to it.
+/// Sends every receiver the number of packets sent to it.
 fn report_progress(guests: &mut [Joined], snapshots: &[TxSnapshot]) -> Result<(), SessionError> {
     for Joined { guest, workers } in guests {
         let sent =
@@ -529,7 +530,7 @@ fn report_progress(guests: &mut [Joined], snapshots: &[TxSnapshot]) -> Result<()
     Ok(())
 }
 
-/// One of several receivers' part of a trial: of what was due and sent to it, of so much of the load.
+/// The part of one of several receivers in a trial: the packets due and sent to it, and its share of the load.
 fn part(trial: &Trial, (scheduled, sent, share): (u64, u64, f64), report: &Report) -> Trial {
     let seconds = trial.duration_s;
     let per_second = |packets: u64| if seconds > 0.0 { packets as f64 / seconds } else { 0.0 };
@@ -557,7 +558,7 @@ fn part(trial: &Trial, (scheduled, sent, share): (u64, u64, f64), report: &Repor
     }
 }
 
-/// The reports of all receivers; `None` of those that were lost, and how the last of them was.
+/// The reports of all receivers; `None` for those that were lost, and how the last of them was lost.
 fn finish(guests: &mut [Joined], sent: &[u64]) -> (Vec<Option<Report>>, Option<SessionError>) {
     let mut reports = Vec::new();
     let mut failed = None;
@@ -573,7 +574,7 @@ fn finish(guests: &mut [Joined], sent: &[u64]) -> (Vec<Option<Report>>, Option<S
     (reports, failed)
 }
 
-/// All receivers as one; what a lost receiver got is unknown.
+/// All receivers as one; the packets of a lost receiver are unknown.
 fn merge(reports: &[Option<Report>], sent: &[u64], lost_one: bool) -> RxOutcome {
     let why = if reports.len() == 1 { "the receiver was lost" } else { "a receiver was lost" };
     let reports: Vec<&Report> = reports.iter().flatten().collect();

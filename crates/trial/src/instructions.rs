@@ -14,11 +14,11 @@ use thiserror::Error;
 
 use crate::stages::stage_of;
 
-/// Functions and stacks below so many instructions per packet are left out or joined.
+/// Functions and stacks with fewer instructions per packet are left out or joined.
 const RARE: f64 = 0.05;
-/// Functions that a record names.
+/// The most functions in a record.
 const MOST_FUNCTIONS: usize = 400;
-/// Stacks that a record keeps.
+/// The most stacks in a record.
 const MOST_STACKS: usize = 400;
 
 /// Why a count cannot be read.
@@ -26,11 +26,11 @@ const MOST_STACKS: usize = 400;
 #[non_exhaustive]
 pub enum CountError {
     /// A line of another form.
-    #[error("line {line} of the counter's file is not of its format: {text}")]
+    #[error("line {line} of the counter's file has an unknown format: {text}")]
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         text: String,
     },
     /// The guest's kernel hides its functions.
@@ -41,10 +41,10 @@ pub enum CountError {
     Program(#[source] io::Error),
 }
 
-/// What the counter saw of one trial.
+/// The counts of one trial.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrialCounts {
-    /// The first three are the threads that code runs for: others, senders, receivers.
+    /// The first three are the threads on whose behalf code runs: others, senders, receivers.
     nodes: Vec<Node>,
     blocks: Vec<Block>,
 }
@@ -53,7 +53,7 @@ pub struct TrialCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Node {
     parent: usize,
-    /// Behind the call; 0 where the kernel was entered from user space.
+    /// The address behind the call; 0 if the kernel was entered from user space.
     caller: u64,
     target: u64,
 }
@@ -79,15 +79,15 @@ pub struct CountNames {
     program: OwnSymbols,
 }
 
-/// Where the kernel maps a program without randomisation (`norandmaps`): two thirds of the address space
+/// The address at which the kernel maps a program without randomisation (`norandmaps`): two thirds of the address space
 /// (`ELF_ET_DYN_BASE`, arch/x86/include/asm/elf.h), rounded down to a page.
 const PROGRAM_BASE: u64 = 0x5555_5555_4000;
 
 impl CountNames {
-    /// From the text of the guest's `/proc/kallsyms` and the file of the program that the guest ran, which is this one.
+    /// From the text of the guest's `/proc/kallsyms` and the file of the program that ran in the guest, which is this one.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// Files that cannot be read.
     pub fn of(kallsyms: &str, program: &Path) -> Result<Self, CountError> {
         let kernel = KernelSymbols::of_text(kallsyms).ok_or(CountError::Hidden)?;
         let end = PROGRAM_BASE + std::fs::metadata(program).map_err(CountError::Program)?.len();
@@ -103,7 +103,7 @@ impl CountNames {
     }
 }
 
-/// A function as its source names it: compilers add suffixes, and since Linux 6.10 allocators have a twin without
+/// A function's name in its source: compilers add suffixes, and since Linux 6.10 allocators have a twin without
 /// profiling of allocations.
 fn source_name(symbol: &str) -> &str {
     let name = symbol.split('.').next().unwrap_or(symbol);
@@ -117,7 +117,7 @@ fn is_user(address: u64) -> bool {
 /// Every complete count of the counter's file, in order.
 ///
 /// # Errors
-/// A line that is not of the format. A count that was cut short is left out.
+/// A line of an unknown format. An incomplete count is left out.
 pub fn read_counts(text: &str) -> Result<Vec<TrialCounts>, CountError> {
     let mut complete = Vec::new();
     let mut open: Option<TrialCounts> = None;
@@ -134,7 +134,7 @@ pub fn read_counts(text: &str) -> Result<Vec<TrialCounts>, CountError> {
             }
             ("node", [id, parent, caller, target], Some(counts)) => {
                 let (id, parent) = (decimal(id)? as usize, decimal(parent)? as usize);
-                // A call follows the one that it is part of.
+                // A call comes after the call that contains it.
                 if id != counts.nodes.len() || parent >= id {
                     return Err(wrong());
                 }
@@ -180,7 +180,7 @@ fn is_interrupt(name: &str) -> bool {
 /// A function's instructions, and those of its stages.
 type OfFunction = (Sum, BTreeMap<Stage, u64>);
 
-/// What is added up for a stage or a function.
+/// The sums for a stage or a function.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     instructions: u64,
@@ -195,7 +195,7 @@ impl Sum {
 }
 
 impl TrialCounts {
-    /// All instructions of senders' threads, with softirqs and interrupts on their back.
+    /// All instructions of senders' threads, including softirqs and interrupts on top of them.
     pub fn of_senders(&self) -> u64 {
         self.of_role(SENDERS)
     }
@@ -205,7 +205,7 @@ impl TrialCounts {
         self.of_role(RECEIVERS)
     }
 
-    /// The nanoseconds that the emulator's clock advances by in senders' threads: one an instruction, and one for each
+    /// The nanoseconds by which the emulator's clock advances in senders' threads: one per instruction, and one per
     /// repetition of a string instruction.
     pub fn ns_of_senders(&self) -> u64 {
         self.sum_of(SENDERS, |block| block.instructions + block.again)
@@ -254,7 +254,7 @@ impl TrialCounts {
         paths
     }
 
-    /// By side, stage, function and stack, per packet of those sent, on the receiving side of those delivered.
+    /// By side, stage, function and stack, per packet sent, on the receiving side per packet delivered.
     pub fn fold(&self, names: &CountNames, sent: u64, delivered: u64) -> Instructions {
         let (roles, paths) = (self.roles(), self.paths(names));
         let mut sides: BTreeMap<(Side, bool), Sum> = BTreeMap::new();
@@ -332,7 +332,7 @@ impl TrialCounts {
     }
 }
 
-/// On whose behalf code runs: the innermost softirq or interrupt decides, else the thread.
+/// On whose behalf code runs: the innermost softirq or interrupt decides, otherwise the thread.
 fn side(role: usize, path: &[&str], function: &str) -> Side {
     let inwards = std::iter::once(function).chain(path.iter().rev().copied());
     for name in inwards {
@@ -350,7 +350,7 @@ fn side(role: usize, path: &[&str], function: &str) -> Side {
     }
 }
 
-/// The stacks that many instructions ran in as they are; all others are one of each side.
+/// The stacks with many instructions unchanged; all others joined into one per side.
 fn keep(stacks: HashMap<(Side, usize, &str), u64>, paths: &[Vec<&str>], sent: u64) -> Vec<StackInstructions> {
     let mut by_frames: HashMap<String, (Side, u64)> = HashMap::new();
     for ((side, node, function), instructions) in stacks {

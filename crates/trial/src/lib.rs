@@ -1,6 +1,6 @@
 //! Trials: one loop that starts, watches, stops and drains, reads the counters and closes the ledger, over *ends*:
 //! our engines in a lab or on two interfaces, another program's ([`run_peer_trial`]), receivers on other hosts
-//! ([`run_host_trial`]). What to try next and what it all means is the crate `bench`.
+//! ([`run_host_trial`]). The crate `bench` decides what to try next and what the results mean.
 //!
 //! ```no_run
 //! use lab::LabPlan;
@@ -46,6 +46,7 @@ mod back_trial;
 mod counters;
 mod cpu_time;
 mod cpus;
+mod drivers_below;
 mod endpoint;
 mod ends;
 mod engines;
@@ -88,9 +89,9 @@ pub use profile::{Diagnosis, ProfileError};
 pub use reception::{EngineChoice, Policy, Reception, ReceptionError, ReceptionMark};
 pub use record::{RxOutcome, TrialSettings, TxOutcome, receive_cost};
 pub use run::{TrialRun, run_trial};
-/// Packets that are on their way, as [`Ends::in_flight`] sees them.
+/// Packets in flight, for [`Ends::in_flight`].
 pub use session::InFlight;
-/// An engine that a receiver is asked for, and what one reports.
+/// A receiving engine that a sender requests, and a receiver's report.
 pub use session::{Report, Wanted};
 pub use timing::{ClockClaim, ClockSources, timed_reception};
 pub use watch::{Look, Tick, WatchPlan};

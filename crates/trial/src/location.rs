@@ -1,4 +1,4 @@
-//! Where the two ends of a trial are.
+//! The locations of the two ends of a trial.
 
 use std::{io, sync::Arc};
 
@@ -8,7 +8,7 @@ use traffic::Placement;
 
 use crate::error::TrialError;
 
-/// Where an end is: an interface in a network namespace.
+/// The location of an end: an interface in a network namespace.
 #[derive(Debug, Clone)]
 pub struct Location {
     namespace: Arc<NetNs>,
@@ -17,7 +17,7 @@ pub struct Location {
     is_taken: bool,
 }
 
-/// Where both ends are.
+/// The locations of both ends.
 #[derive(Debug, Clone)]
 pub struct Locations {
     /// The sending end.
@@ -27,7 +27,7 @@ pub struct Locations {
 }
 
 impl Location {
-    /// An interface in a namespace of ours.
+    /// An interface in a namespace that linerate made.
     pub fn new(namespace: Arc<NetNs>, interface: &str) -> Self {
         Self { namespace, interface: interface.into(), is_taken: false }
     }
@@ -55,7 +55,7 @@ impl Location {
         &self.interface
     }
 
-    /// The interface, where the kernel has one to count at.
+    /// The interface, if the kernel has one with counters.
     pub fn counted(&self) -> Option<&str> {
         (!self.is_taken).then_some(&*self.interface)
     }
@@ -66,7 +66,7 @@ impl Location {
         Placement { enter: Some(Arc::new(move || namespace.enter())), cpus: cpus.to_vec() }
     }
 
-    /// Runs `work` on a thread of its own in this end's namespace.
+    /// Runs `work` on a new thread in this end's namespace.
     ///
     /// # Errors
     /// [`TrialError::Namespace`].

@@ -1,4 +1,4 @@
-//! This host's clock as sessions compare it, and what PTP's daemon says of it.
+//! This host's clock for comparisons in sessions, and the state that PTP's daemon reports.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use sys::{
 /// The clock that stamps probe packets.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineClock {
-    /// The socket of linuxptp's daemon, where one may run.
+    /// The default socket of linuxptp's daemon.
     ptp4l: Option<PathBuf>,
 }
 
 impl MachineClock {
-    /// With the daemon behind this socket, or behind the usual one where that is there.
+    /// With the daemon behind this socket, or behind the default one if that exists.
     pub(crate) fn kept_by(ptp4l: Option<&Path>) -> Self {
         let usual = || Some(PathBuf::from(PTP4L_SOCKET)).filter(|socket| socket.exists());
         Self { ptp4l: ptp4l.map(Path::to_owned).or_else(usual) }
@@ -38,9 +38,9 @@ impl HostClock for MachineClock {
     }
 }
 
-/// How far the wall clock is ahead of what PTP follows, and by how much that may be wrong: the two ways of PTP's messages
-/// may differ, up to their mean, and a card's clock is only as near as it was just seen. `None` where the daemon does not
-/// follow steadily, or nobody knows which card's clock it keeps.
+/// Offset of the wall clock from the clock that PTP follows, and its largest error: the paths of PTP's messages may be
+/// asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if the
+/// daemon does not follow steadily, or the clock that it controls is unknown.
 pub(crate) fn ahead_of_reference(following: &Following, cards: &[PtpClock]) -> Option<(i64, u64)> {
     let &Following { ahead_ns, path_delay_ns, is_card, .. } = following;
     let (card_ahead_ns, seen_within_ns) = match (is_card, cards) {
@@ -51,7 +51,7 @@ pub(crate) fn ahead_of_reference(following: &Following, cards: &[PtpClock]) -> O
     Some((ahead_ns.saturating_sub(card_ahead_ns), path_delay_ns.saturating_add(seen_within_ns)))
 }
 
-/// A clock that follows steadily, or the one that all follow.
+/// A clock that follows steadily, or the grandmaster.
 fn kept(following: &Following, cards: &[PtpClock], wall: clock::WallOffset) -> Option<KeptClock> {
     let is_reference = following.port == PortState::Master && following.steps == 0;
     let follows = following.port == PortState::Slave && following.steps > 0;
@@ -63,7 +63,7 @@ fn kept(following: &Following, cards: &[PtpClock], wall: clock::WallOffset) -> O
     Some(KeptClock {
         reference: following.reference?.to_string(),
         ahead_ns,
-        // The last offset is what the daemon is about to correct: the clock may be anywhere on the way.
+        // The daemon is about to correct the last offset: the clock may be anywhere within it.
         bound_ns: bound_ns.saturating_add(ahead_ns.unsigned_abs()).saturating_add(wall.within_ns),
         wall_ahead_ns: wall.ahead_ns,
     })
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clock_that_follows_steadily_or_leads_is_kept() {
+    fn only_a_clock_that_follows_steadily_or_is_the_grandmaster_is_used() {
         let slave = Following {
             steps: 1,
             ahead_ns: -200,

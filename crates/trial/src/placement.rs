@@ -1,20 +1,20 @@
-//! Which CPUs the two sides of a trial run on: pure, from the machine's topology and what the sides need.
+//! Chooses the CPUs of both sides of a trial: pure, from the machine's topology and the needs of the sides.
 //!
-//! Workers get a core each as far as there are any, near the card first, CPUs that serve its interrupts after others, and
+//! Workers get a core each as long as cores are left, near the card first, CPUs that serve its interrupts last, and
 //! siblings (SMT) only when cores run out. A receiver whose work is done in softirq of the sending CPUs needs no CPU, and
-//! keeps none from the sender. Where both sides need CPUs and there are too few, each gets a share, at least one. What is
-//! left belongs to the receiving side's packet processing (threaded NAPI), which shares the readers' CPUs where none is.
+//! takes none from the sender. If both sides need CPUs and there are too few, each gets a share, at least one. The rest
+//! belongs to the receiving side's packet processing (threaded NAPI), which shares the readers' CPUs if none is left.
 
 use sys::topology::CpuPlace;
 
 use crate::cpus::CpuPlan;
 
-/// Where the cards of a run are: on no node and without interrupts in the embedded lab.
+/// The location of a run's cards: no node and no interrupts in the embedded lab.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cards {
-    /// The NUMA node of the card that decides.
+    /// The NUMA node of the deciding card.
     pub node: Option<u32>,
-    /// CPUs that serve the cards' interrupts: a reader beside softirq gets what that leaves.
+    /// CPUs that serve the cards' interrupts: a reader on them gets only the time that softirqs leave.
     pub interrupt_cpus: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ pub fn in_order(places: &[CpuPlace], cards: &Cards) -> Vec<u32> {
     ranked.into_iter().map(|(.., cpu)| cpu).collect()
 }
 
-/// The CPUs of a trial's workers, of these in order. One CPU, or none to choose from, is left to the scheduler.
+/// The CPUs of a trial's workers, taken in order. With one CPU or none, the scheduler decides.
 pub fn place(order: &[u32], tx: usize, rx: usize) -> CpuPlan {
     let (sending, receiving) = share(order, tx, rx);
     let (alone, _) = share(order, tx, 0);
@@ -45,8 +45,8 @@ pub fn place(order: &[u32], tx: usize, rx: usize) -> CpuPlan {
     CpuPlan { tx: sending, rx: receiving, tx_alone: alone, napi }
 }
 
-/// The same where one side's CPUs, or both sides', are given: the other side takes of those that are left, and shares the
-/// given ones only where none is.
+/// The same if the CPUs of one or both sides are given: the other side takes from the rest, and shares the
+/// given ones only if none is left.
 pub fn place_beside(
     order: &[u32],
     (tx, rx): (usize, usize),
@@ -79,7 +79,7 @@ fn split(mut cpus: Vec<u32>, at_most: usize) -> (Vec<u32>, Vec<u32>) {
     (cpus, rest)
 }
 
-/// CPUs of so many sending workers, and of so many receiving ones that need CPUs.
+/// CPUs for these numbers of sending workers, and of receiving workers that need CPUs.
 fn share(order: &[u32], tx: usize, rx: usize) -> (Vec<u32>, Vec<u32>) {
     let cpus = order.len();
     if cpus < 2 {
@@ -89,7 +89,7 @@ fn share(order: &[u32], tx: usize, rx: usize) -> (Vec<u32>, Vec<u32>) {
         (tx, 0) => tx.min(cpus),
         (0, _) => 0,
         (tx, rx) if tx + rx <= cpus => tx,
-        // Rounded to the nearest; at least one is left for each.
+        // Rounded to the nearest; each side keeps at least one.
         (tx, rx) => ((cpus * tx * 2 + tx + rx) / (2 * (tx + rx))).clamp(1, cpus - 1),
     };
     let (sending, rest) = order.split_at(sending);
@@ -100,7 +100,7 @@ fn share(order: &[u32], tx: usize, rx: usize) -> (Vec<u32>, Vec<u32>) {
 mod tests {
     use super::*;
 
-    /// `nodes` nodes of `cores` cores of `threads` threads, numbered as Linux does on most machines: first one thread of
+    /// `nodes` nodes of `cores` cores of `threads` threads, numbered as on most machines under Linux: first one thread of
     /// every core, then the siblings.
     fn machine(nodes: u32, cores: u32, threads: u32) -> Vec<CpuPlace> {
         let number = |thread, node, core| thread * nodes * cores + node * cores + core;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_serve_a_card_s_interrupts_come_after_others_of_their_node() {
+    fn cpus_with_a_card_s_interrupts_come_last_on_their_node() {
         let two_nodes = machine(2, 4, 1);
         let one_queue = Cards { interrupt_cpus: vec![4], ..on_node(1) };
         assert_eq!(in_order(&two_nodes, &one_queue), [5, 6, 7, 4, 0, 1, 2, 3]);
@@ -142,24 +142,24 @@ mod tests {
     }
 
     #[test]
-    fn packet_processing_has_cpus_of_its_own_where_any_are_left() {
-        assert_eq!(place(&[0, 1], 1, 1).napi, [1], "beside the reader");
+    fn packet_processing_has_its_own_cpus_if_any_are_left() {
+        assert_eq!(place(&[0, 1], 1, 1).napi, [1], "shared with the reader");
         assert_eq!(place(&[0, 1, 2, 3], 1, 1).napi, [2, 3]);
-        assert_eq!(place(&[0, 1, 2, 3], 2, 2).napi, [2, 3], "beside the readers");
-        assert_eq!(place(&[0, 1, 2, 3], 1, 0).napi, [0u32; 0], "no reader, no CPUs of the receiver's");
+        assert_eq!(place(&[0, 1, 2, 3], 2, 2).napi, [2, 3], "shared with the readers");
+        assert_eq!(place(&[0, 1, 2, 3], 1, 0).napi, [0u32; 0], "no reader, no receiving CPUs");
         assert_eq!(place(&[0], 1, 1).napi, [0u32; 0]);
     }
 
     #[test]
-    fn cpus_that_are_offline_or_not_allowed_are_not_there() {
+    fn offline_and_forbidden_cpus_are_not_used() {
         let mut places = machine(1, 4, 2);
         places.retain(|place| ![0, 5].contains(&place.cpu));
-        // CPU 4 is a sibling of CPU 0, which is gone: it has its core alone.
+        // CPU 4 is a sibling of CPU 0, which is offline: CPU 4 has its core alone.
         assert_eq!(in_order(&places, &Cards::default()), [1, 2, 3, 4, 6, 7]);
     }
 
     #[test]
-    fn a_receiver_without_need_keeps_no_cpu_from_the_sender() {
+    fn a_receiver_that_needs_no_cpu_takes_none_from_the_sender() {
         assert_eq!(share(&[0, 1], 2, 0), (vec![0, 1], vec![]));
         assert_eq!(share(&[0, 1], 1, 0), (vec![0], vec![]));
         assert_eq!(share(&[0, 1], 4, 0).0, [0, 1]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn given_cpus_are_taken_and_the_other_side_keeps_away_from_them() {
+    fn given_cpus_are_used_and_the_other_side_avoids_them() {
         let order = [0, 1, 2, 3];
         let sending = place_beside(&order, (1, 1), (Some(&[1]), None));
         assert_eq!((sending.tx, sending.rx, sending.napi), (vec![1], vec![0], vec![2, 3]));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_their_own_cpus_while_there_are_two() {
+    fn both_sides_have_their_own_cpus_if_there_are_two() {
         assert_eq!(share(&[0, 1], 4, 4), (vec![0], vec![1]));
         assert_eq!(share(&[2, 3, 5, 7, 8], 1, 2), (vec![2], vec![3, 5]));
         assert_eq!(share(&[0, 1, 2, 3], 3, 1), (vec![0, 1, 2], vec![3]));

@@ -1,4 +1,4 @@
-//! What one trial needs to know: complete, valid and printable.
+//! The plan of one trial: complete, valid and printable.
 
 use lab::{Interfaces, LabError, LabPlan, Side, Taken};
 use measure::Endpoint;
@@ -23,12 +23,12 @@ use crate::{
 /// A trial in the lab, whatever its engines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialPlan {
-    /// Nanoseconds a trial.
+    /// Nanoseconds per trial.
     pub duration_ns: u64,
-    /// Packets a trial, all threads together; `None` sends until the time is over.
+    /// Packets per trial, all threads together; `None` sends until the time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Nanoseconds of traffic through the same lab before a trial, of which nothing is counted.
+    /// Nanoseconds of uncounted traffic through the same lab before a trial.
     #[serde(default)]
     pub omit_ns: u64,
     /// Packets per second, all threads together; `None` is the maximum.
@@ -39,7 +39,7 @@ pub struct TrialPlan {
     pub frame_size_bytes: u32,
     /// Mean UDP payload.
     pub payload_bytes: u32,
-    /// Whether every payload has room for a stream tag; without, all threads are one stream.
+    /// Whether every payload has room for a stream tag; otherwise all threads are one stream.
     pub tagged: bool,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
@@ -47,21 +47,21 @@ pub struct TrialPlan {
     pub tx_threads: usize,
     /// Receiving threads.
     pub rx_threads: usize,
-    /// Flows in all.
+    /// Total flows.
     pub flows: usize,
-    /// Packets a sending call, at most.
+    /// Packets per sending call, at most.
     pub tx_batch_size: usize,
-    /// Packets a receiving call, at most.
+    /// Packets per receiving call, at most.
     pub rx_batch_size: usize,
     /// Receivers spin instead of sleeping.
     pub spin: bool,
-    /// Nanoseconds that each packet keeps its reader busy, in place of an application.
+    /// Nanoseconds of work per packet in the reader, to imitate an application.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub work_ns: u32,
-    /// Where workers run.
+    /// The workers' CPUs.
     pub cpus: CpuPlan,
-    /// Process the receiving side's packets on its own CPUs, by kernel threads (threaded NAPI) on these, where sender and
-    /// receiver can have CPUs of their own: the embedded pair models two machines. Without CPUs the scheduler places the
+    /// Process the receiving side's packets on its own CPUs, by kernel threads (threaded NAPI) on these, if sender and
+    /// receiver can have separate CPUs: the embedded pair models two machines. Without CPUs the scheduler places the
     /// threads. `None` processes them in the sender's system calls, unless the lab's plan says otherwise.
     #[serde(default)]
     pub separate_softirq: Option<Vec<u32>>,
@@ -71,11 +71,11 @@ pub struct TrialPlan {
     pub frames: FrameSpec,
     /// Nanoseconds between recorded intervals.
     pub interval_ns: u64,
-    /// Seed of all that is random.
+    /// Seed of everything random.
     pub seed: u64,
-    /// Whether CPUs are sampled, to see where receiving takes its time.
+    /// Whether CPUs are sampled, for a profile of receiving.
     pub profile: bool,
-    /// What receivers measure besides their counters; `None` is nothing.
+    /// Measurements of receivers in addition to their counters; `None` is nothing.
     #[serde(default)]
     pub statistics: Option<StatisticsPlan>,
 }
@@ -93,7 +93,7 @@ pub struct Pair {
     pub rx: RxSpec,
 }
 
-/// What a trial needs to know of a lab's end.
+/// A lab's end for a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabEnd {
     /// Its interface.
@@ -104,7 +104,7 @@ pub struct LabEnd {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// An XDP program works in softirq alone.
+/// An XDP program works only in softirq.
 fn counts_in_softirq(pair: &Pair) -> bool {
     pair.rx.facts().reads == RxLayer::XdpProgram
 }
@@ -140,13 +140,13 @@ fn share_of_flows(flows: usize, workers: usize, worker: usize) -> usize {
 pub(crate) const LAB_PORT: u16 = 4321;
 
 impl Pair {
-    /// Whether it moves streams; its packets are messages then.
+    /// Whether it moves streams; then its packets are messages.
     pub fn is_stream(&self) -> bool {
         self.tx.facts().message_bytes.is_some()
     }
 
-    /// Whether the receiver takes a message of many packets for one, where the interface is to cut it (TSO): a veth does
-    /// not, and a packet socket sees what passes.
+    /// Whether the receiver takes a message of many packets for one, if the interface is to cut it (TSO): a veth does
+    /// not cut, and a packet socket sees what passes.
     pub fn takes_messages_for_packets(&self) -> bool {
         self.tx.facts().hands_over_many && self.rx.facts().reads == RxLayer::Copies
     }
@@ -182,7 +182,7 @@ impl TrialPlan {
         }
     }
 
-    /// The same plan with the receiving side's queues as they turned out to be.
+    /// The same plan with the actual number of receive queues.
     pub(crate) fn with_queues_of(&self, rx: &Side) -> Result<Self, LabError> {
         let mut plan = self.clone();
         if plan.lab.interfaces.is_some() {
@@ -247,13 +247,13 @@ impl TrialPlan {
         }
     }
 
-    /// The sending side as the record names it.
+    /// The sending side in the record.
     pub fn tx_endpoint(&self, pair: &Pair) -> Endpoint {
         tx_endpoint(&pair.tx, self.tx_threads, &self.cpus_for(pair).tx, self.tx_batch_size, self.flows)
     }
 
     /// The CPUs of a pair's workers. An XDP program counts in softirq of the CPUs that send into a veth, unless NAPI has
-    /// threads of its own, and keeps no CPU from the sender.
+    /// threads of its own, and takes no CPU from the sender.
     pub fn cpus_for(&self, pair: &Pair) -> CpuPlan {
         let in_sender_s =
             counts_in_softirq(pair) && !self.lab_for(pair).threaded_napi && self.lab.interfaces.is_none();
@@ -261,13 +261,13 @@ impl TrialPlan {
     }
 
     /// Whether both sides of a pair have CPUs of their own, softirq included. A receiver that needs none in the sender's
-    /// softirq takes none that a sending thread could have. NAPI's threads need GRO, which would join a stream's segments.
+    /// softirq takes none that a sending thread could have. NAPI's threads need GRO, which would merge a stream's segments.
     fn is_apart(&self, pair: &Pair) -> bool {
         let takes_from_sender = self.cpus.tx.len() < self.cpus.sending(false).len();
         self.cpus.is_apart() && !pair.is_stream() && !(counts_in_softirq(pair) && takes_from_sender)
     }
 
-    /// The receiving side as the record names it.
+    /// The receiving side in the record.
     pub fn rx_endpoint(&self, pair: &Pair) -> Endpoint {
         let traffic = self.receiver(pair, "").traffic;
         let mut endpoint = rx_endpoint(&pair.rx, &traffic, &self.cpus.rx);
@@ -279,7 +279,7 @@ impl TrialPlan {
         endpoint
     }
 
-    /// What the record of a pair's trial repeats of this plan.
+    /// The settings of this plan for the record of a pair's trial.
     pub(crate) fn settings(&self, pair: &Pair, number: u32) -> TrialSettings {
         TrialSettings {
             trial: number,

@@ -1,4 +1,4 @@
-//! Where the receiving CPUs' time goes: samples folded into the stages of the receive path.
+//! Where the receiving CPUs' time goes: samples by stage of the receive path.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,27 +16,27 @@ use thiserror::Error;
 
 use crate::stages::{Activity, Role, activity};
 
-/// Nanoseconds between two looks at a CPU: a prime number, so that looks do not fall into step with timers of whole
+/// Nanoseconds between two samples of a CPU: a prime number, so that samples do not synchronise with timers of whole
 /// milliseconds.
 const PERIOD_NS: u64 = 249_989;
-/// More CPUs are looked at less often, so that looking stays cheap.
+/// With more CPUs each is sampled less often, so that sampling stays cheap.
 const MOST_CPUS_AT_FULL_RATE: u64 = 16;
-/// Stacks that a record keeps; smaller ones are joined.
+/// The most stacks in a record; the smallest ones are joined.
 const MOST_STACKS: usize = 300;
-/// Functions that a record names.
+/// The most functions in a record.
 const MOST_FUNCTIONS: usize = 25;
 
-/// Why CPUs cannot be looked at.
+/// Why CPUs cannot be sampled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The kernel refuses samples.
-    #[error("cannot sample what the CPUs do")]
+    /// The kernel refuses to sample.
+    #[error("cannot sample the CPUs")]
     Sample(#[source] io::Error),
     /// The table of the kernel's functions cannot be read.
     #[error("cannot read the kernel's function names")]
     Symbols(#[source] io::Error),
-    /// The kernel hides where its functions are.
+    /// The kernel hides the addresses of its functions.
     #[error("the kernel hides the addresses of its functions (kernel.kptr_restrict, CAP_SYSLOG)")]
     Hidden,
     /// The machine's CPUs.
@@ -44,10 +44,10 @@ pub enum ProfileError {
     Cpus(#[from] ProcError),
 }
 
-/// All that `--profile` adds to a trial: where receiving takes its time, and the polls of devices.
+/// Everything that `--profile` adds to a trial: the profile of receiving, and the polls of devices.
 pub struct Diagnosis {
     profiler: Profiler,
-    /// Absent where BPF is.
+    /// `None` without BPF.
     napi: Option<Arc<SoftirqWatch>>,
 }
 
@@ -55,14 +55,14 @@ impl Diagnosis {
     /// Begins to sample every CPU of the machine.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Refusals of the kernel.
     pub fn start() -> Result<Self, ProfileError> {
         let napi = SoftirqWatch::start().ok().map(Arc::new);
         let cpus = procfs::stat()?.cpus.into_iter().map(|(cpu, _)| cpu).collect();
         Ok(Self { profiler: Profiler::start(cpus)?, napi })
     }
 
-    /// The same beside another generator, whose threads' names begin with one of these; with `receives` it sends and
+    /// The same for another generator, whose threads' names begin with one of these; with `receives` it sends and
     /// receives, and its system calls decide which.
     pub(crate) fn beside(names: &'static [&'static str], receives: bool) -> Result<Self, ProfileError> {
         let mut diagnosis = Self::start()?;
@@ -70,7 +70,7 @@ impl Diagnosis {
         Ok(diagnosis)
     }
 
-    /// Reads the tables of functions now, where the first profile must not be late; sampling begins afterwards.
+    /// Reads the tables of functions now, if the first profile must not be late; sampling begins afterwards.
     pub(crate) fn read_names(&mut self) {
         self.profiler.names.get_or_insert_with(Names::read);
         self.profiler.sampler.take();
@@ -81,25 +81,25 @@ impl Diagnosis {
         self.profiler.sampler.drain();
     }
 
-    /// The polls of devices, where they are counted.
+    /// The polls of devices, if they are counted.
     pub(crate) fn napi(&self) -> Option<Arc<SoftirqWatch>> {
         self.napi.clone()
     }
 
-    /// What was seen since the start or the last call, while `packets` were delivered.
+    /// The profile since the start or the last call, during which `packets` were delivered.
     pub fn take(&mut self, packets: u64) -> Profile {
         let samples = self.profiler.sampler.take();
         self.profiler.fold(&samples, packets)
     }
 }
 
-/// Looks at CPUs, from its making on.
+/// Samples CPUs from its creation on.
 struct Profiler {
     sampler: Sampler,
     period_ns: u64,
     cpus: Vec<u32>,
     names: Option<Names>,
-    /// Another generator's threads and what they do.
+    /// Another generator's threads and their role.
     peer: Option<(&'static [&'static str], Role)>,
 }
 
@@ -110,10 +110,10 @@ struct Names {
 }
 
 impl Profiler {
-    /// Begins to look at all of `cpus`.
+    /// Begins to sample `cpus`.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Refusals of the kernel.
     fn start(cpus: Vec<u32>) -> Result<Self, ProfileError> {
         if !KernelSymbols::are_shown().map_err(ProfileError::Symbols)? {
             return Err(ProfileError::Hidden);
@@ -183,13 +183,13 @@ impl Profiler {
 }
 
 impl Names {
-    /// Without names all time still shows, as the kernel's or the program's.
+    /// Without names all time is still shown, as the kernel's or the program's.
     fn read() -> Self {
         let kernel = KernelSymbols::read().ok().flatten().unwrap_or_default();
         Self { kernel, own: OwnSymbols::read().unwrap_or_default() }
     }
 
-    /// From the function that ran to its outermost caller.
+    /// From the running function to its outermost caller.
     fn of(&self, stack: &Stack) -> Vec<String> {
         if let Some(address) = stack.user {
             let name = match stack.task {
@@ -199,7 +199,7 @@ impl Names {
             return vec![name.to_owned()];
         }
         let name = |(depth, address): (usize, &u64)| {
-            // A caller's address is that of the instruction behind its call, which may be another function's first.
+            // A caller's address is that of the instruction after its call, which may be the first of another function.
             let address = address.saturating_sub(u64::from(depth > 0));
             self.kernel.name(address).map_or("bpf_prog", without_suffix).to_owned()
         };
@@ -207,7 +207,7 @@ impl Names {
     }
 }
 
-/// What compilers add to a function's name when they copy, split or narrow it.
+/// Suffixes that compilers add to a function's name when they copy, split or narrow it.
 fn without_suffix(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
@@ -241,7 +241,7 @@ fn of_function(function: String, by_stage: &BTreeMap<Stage, u64>) -> Option<Func
     Some(FunctionShare { function, stage: *stage, samples, share_ratio: 0.0 })
 }
 
-/// The most frequent stacks as they are; all others are cut off behind the thread.
+/// The most frequent stacks unchanged; all others are cut off after the thread.
 fn keep(stacks: HashMap<String, u64>) -> Vec<FoldedStack> {
     let mut stacks: Vec<(String, u64)> = stacks.into_iter().collect();
     stacks.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -279,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn names_lose_what_compilers_add() {
+    fn names_lose_the_compiler_s_suffixes() {
         assert_eq!(without_suffix("veth_xdp_rcv.constprop.0"), "veth_xdp_rcv");
         assert_eq!(without_suffix("ip_rcv"), "ip_rcv");
     }
 
     #[test]
-    fn what_a_worker_does_in_the_kernel_is_folded_by_name() {
+    fn a_worker_s_work_in_the_kernel_is_folded_by_name() {
         let Some((kernel, recvmmsg)) = profiler("__sys_recvmmsg") else {
             testing::skip("the kernel hides its functions");
             return;

@@ -5,14 +5,14 @@ use nic::{Card, QueueCounts};
 
 use crate::location::{Location, Locations};
 
-/// What the queues of both sides have counted so far.
+/// The counts of both sides' queues so far.
 pub(crate) struct QueueReading {
     tx: QueueCounts,
     rx: QueueCounts,
 }
 
 impl QueueReading {
-    /// An interface without counters by queue has no queues here: a trial does not fail because of that.
+    /// An interface without counters by queue has no queues here: a trial must not fail because of that.
     pub(crate) fn of(at: &Locations) -> Self {
         let read = |at: &Location| {
             let counts =
@@ -22,7 +22,7 @@ impl QueueReading {
         Self { tx: read(&at.tx), rx: read(&at.rx) }
     }
 
-    /// How far the counters grew since an earlier reading; `None` where no queue counted a packet.
+    /// The growth of the counters since an earlier reading; `None` if no queue counted a packet.
     pub(crate) fn since(&self, earlier: &Self) -> Option<QueueUse> {
         let queues =
             QueueUse { tx: grown(&earlier.tx.tx, &self.tx.tx), rx: grown(&earlier.rx.rx, &self.rx.rx) };
@@ -33,7 +33,7 @@ impl QueueReading {
 
 type Counts = std::collections::BTreeMap<u32, nic::QueueCount>;
 
-/// Growth of each queue; a side on which no queue moved has none.
+/// Growth of each queue; a side without growth has none.
 fn grown(earlier: &Counts, later: &Counts) -> Vec<QueueGrowth> {
     let growth = later.iter().map(|(queue, now)| {
         let before = earlier.get(queue).copied().unwrap_or_default();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_grow_each_for_itself_and_a_side_that_did_not_move_has_none() {
+    fn queues_grow_separately_and_a_side_without_growth_has_none() {
         let earlier = QueueReading { tx: QueueCounts::default(), rx: counts(&[(0, 5, 1), (1, 7, 0)]) };
         let later = QueueReading { tx: QueueCounts::default(), rx: counts(&[(0, 5, 1), (1, 17, 2)]) };
         let grown = later.since(&earlier).unwrap();

@@ -34,25 +34,25 @@ pub struct Reception {
     start_ns: u64,
 }
 
-/// A receiver's counters at some time.
+/// A receiver's counters at a moment.
 #[derive(Debug)]
 pub struct ReceptionMark {
     number: u64,
     packets: u64,
 }
 
-/// Whom a receiver serves, and with what.
+/// The senders that a receiver serves, and what they may request.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// Who may send.
+    /// The admitted senders.
     pub admission: Admission,
-    /// The highest rate that a sender may ask for, in packets per second; `None` is any.
+    /// The highest rate that a sender may request, in packets per second; `None` is any.
     pub most_pps: Option<f64>,
-    /// Which engines a sender may ask for.
+    /// The engines that a sender may request.
     pub engines: EngineChoice,
     /// The secret that senders must have.
     pub key: Option<Key>,
-    /// The socket of linuxptp's daemon; `None` is the usual one, where that is there.
+    /// The socket of linuxptp's daemon; `None` is the default one, if that exists.
     pub ptp4l: Option<PathBuf>,
 }
 
@@ -68,21 +68,21 @@ pub enum ReceptionError {
 }
 
 impl Reception {
-    /// Opens the port, starts the workers, and serves handshakes on TCP at the same address and port, of senders that are
-    /// admitted. With a diagnosis the reports of trials have the polls of devices and a profile, too.
+    /// Opens the port, starts the workers, and serves handshakes of admitted senders on TCP at the same address and port.
+    /// With a diagnosis the reports of trials also have the polls of devices and a profile.
     ///
     /// # Errors
-    /// [`ReceptionError`]; then nothing is left open.
+    /// [`ReceptionError`]; then everything is closed.
     pub fn start(
         plan: &ReceiverPlan,
         cpus: &[u32],
         mut diagnosis: Option<Diagnosis>,
         policy: Policy,
     ) -> Result<Self, ReceptionError> {
-        // A sender does not wait for its report as long as that takes.
+        // Reading them takes longer than a sender waits for its report.
         diagnosis.iter_mut().for_each(Diagnosis::read_names);
         let placement = Placement { enter: None, cpus: cpus.to_vec() };
-        // From the kernel's random numbers, so that nobody guesses which packets count as a sender's.
+        // Unpredictable, so that no other host can guess the tag of a sender's packets.
         let tags = StreamTags::drawn(RandomState::new().hash_one(plan.traffic.local));
         let (receiver, listener) = open(plan, &placement, tags)?;
         let Policy { admission, most_pps, key, engines, ptp4l } = policy;
@@ -108,7 +108,7 @@ impl Reception {
         Ok(Self { counting, host: Some(host), events, last, start_ns })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.host.as_ref().map(Host::address)
     }
@@ -120,13 +120,13 @@ impl Reception {
         ReceptionMark { number, packets: self.counting.snapshot().packets }
     }
 
-    /// What was received since the mark, and where this host lost packets: of all senders together.
+    /// The packets received since the mark, and this host's losses: of all senders together.
     pub fn report_since(&self, mark: ReceptionMark) -> Report {
         let delivered = self.counting.snapshot().packets.saturating_sub(mark.packets);
         self.counting.report(mark.number, delivered, 1)
     }
 
-    /// What happened on control connections since the last call.
+    /// The events of control connections since the last call.
     pub fn events(&self) -> Vec<HostEvent> {
         self.events.try_iter().collect()
     }
@@ -151,9 +151,9 @@ impl Reception {
         self.counting.snapshot()
     }
 
-    /// What each reader has measured so far, and what then; `None` when nothing is measured.
+    /// The measurements of each reader so far, with their time; `None` when nothing is measured.
     pub fn readings(&self, then: AfterReading) -> Option<Vec<Readings>> {
-        // Workers are waited for: sessions must get at their counters meanwhile.
+        // This waits for the workers: sessions must have access to the counters meanwhile.
         let statistics = self.counting.with(|receiver| receiver.statistics().clone());
         let readings = statistics.and_then(|statistics| statistics.read(then));
         if then == AfterReading::Reset {
@@ -162,22 +162,22 @@ impl Reception {
         readings
     }
 
-    /// What sessions found out about senders' clocks.
+    /// The comparisons of senders' clocks in their sessions.
     pub fn comparisons(&self) -> Vec<ClockComparison> {
         self.counting.comparisons()
     }
 
-    /// Takes samples of the CPUs out of the kernel's rings, where a diagnosis samples them; ten times a second at least.
+    /// Takes samples of the CPUs out of the kernel's rings, if a diagnosis samples them; ten times a second at least.
     pub fn tick(&self) {
         self.counting.tick();
     }
 
-    /// The whole profile of the last trial, once.
+    /// The whole profile of the last trial; `None` when called again.
     pub fn take_profile(&self) -> Option<Profile> {
         self.counting.take_profile()
     }
 
-    /// Senders whose probes are returned, and how many were; `None` for a receiver that returns none.
+    /// The senders whose probes are returned, with their numbers; `None` for a receiver that returns none.
     pub fn returns(&self) -> Option<Arc<ReturnList>> {
         self.counting.with(|receiver| receiver.returns().cloned()).flatten()
     }
@@ -187,14 +187,14 @@ impl Reception {
         self.counting.is_broken()
     }
 
-    /// Ends sessions, then counts what already arrived.
+    /// Ends sessions, then counts the packets that already arrived.
     pub fn stop(mut self) -> Option<ReceiverResult> {
         self.host = None;
         self.counting.stop()
     }
 }
 
-/// The workers, and a place for handshakes on TCP at the same address and port. Where the kernel chooses the port, one that
+/// The workers, and a listener for handshakes on TCP at the same address and port. If the kernel chooses the port, one that
 /// is free for both.
 fn open(
     plan: &ReceiverPlan,
@@ -224,8 +224,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_the_kernel_chooses_is_free_for_handshakes_too() {
-        let why = "the range of ports is root's to set";
+    fn a_port_that_the_kernel_chooses_is_also_free_for_handshakes() {
+        let why = "only root may set the range of ports";
         let Some(lab) = testing::root_lab(&LabPlan::default(), why) else { return };
         let address = IpAddr::from(lab.rx().ipv4()[0]);
         let plan = ReceiverPlan {
@@ -233,7 +233,7 @@ mod tests {
             traffic: RxTraffic { batch_size: 64, ..RxTraffic::at((address, 0).into()) },
         };
         let ports = lab.rx().run(|| {
-            // Two ports to choose from, and one is taken, for TCP only.
+            // Two ports to choose from, of which one is taken, for TCP only.
             std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40001").unwrap();
             let _taken = TcpListener::bind((address, 40_000)).unwrap();
             (0..8)

@@ -7,7 +7,7 @@ use measure::{
 use sys::cycles::HardwareCounts;
 use traffic::{EngineError, ReceiverResult, RxSnapshot, SenderResult, TxSnapshot, WorkerCost};
 
-/// What all sending workers did together.
+/// The sums over all sending workers.
 #[derive(Debug)]
 pub struct TxOutcome {
     /// Packets and bytes.
@@ -20,13 +20,13 @@ pub struct TxOutcome {
     pub cost: WorkerCost,
     /// Lateness of all packets.
     pub lateness: Histogram,
-    /// The longest time any worker handed nothing over.
+    /// The longest time in which any worker handed nothing over.
     pub largest_gap_ns: u64,
     /// The first error that ended a worker.
     pub error: Option<EngineError>,
 }
 
-/// The settings of a trial that its record repeats.
+/// The settings of a trial for its record.
 #[derive(Debug, Clone)]
 pub struct TrialSettings {
     /// Number of the trial among those of its pair, from 1.
@@ -48,29 +48,29 @@ pub struct RxOutcome {
     pub endpoint: Endpoint,
     /// Packets delivered.
     pub delivered: u64,
-    /// What receiving cost.
+    /// The cost of receiving.
     pub cost: Cost,
-    /// Where packets were lost, both sides' places.
+    /// Places of loss, of both sides.
     pub lines: Vec<LedgerLine>,
-    /// How the machine's CPUs spent the trial.
+    /// The CPUs' time during the trial.
     pub cpus: Vec<CpuShare>,
-    /// Frames that left by the sending interface's own counter.
+    /// Frames that left, by the sending interface's own counter.
     pub on_wire: Option<u64>,
-    /// What the receiver measured.
+    /// The receiver's measurements.
     pub statistics: Option<ReceptionStatistics>,
-    /// What came back to the sender.
+    /// The packets that returned to the sender.
     pub round_trips: Option<RoundTrips>,
-    /// What streams moved.
+    /// The traffic of streams.
     pub stream: Option<Stream>,
     /// Packets by queue of both interfaces.
     pub queues: Option<QueueUse>,
-    /// Where receiving took its time.
+    /// The profile of receiving.
     pub profile: Option<Profile>,
-    /// What both hosts' drivers saw.
+    /// The counts of both hosts' drivers.
     pub wire: Option<Wire>,
-    /// How both hosts' clocks were related.
+    /// The relation of both hosts' clocks.
     pub clocks: Option<ClockComparison>,
-    /// How the receiver used a ring that it drove itself.
+    /// The receiver's own ring, if it drove one.
     pub ring: Option<RingUse>,
 }
 
@@ -114,7 +114,7 @@ impl TxOutcome {
         }
     }
 
-    /// The finished trial; `interrupted` says whether a signal or a lost peer cut it short.
+    /// The finished trial; `interrupted` is whether a signal or a lost peer cut it short.
     pub(crate) fn into_trial(self, settings: TrialSettings, rx: RxOutcome, interrupted: bool) -> Trial {
         let sent = self.tally.packets;
         let per_second = |packets: u64| if self.seconds > 0.0 { packets as f64 / self.seconds } else { 0.0 };
@@ -156,7 +156,7 @@ impl TxOutcome {
     }
 }
 
-/// What a receiver's workers cost, per packet delivered.
+/// The cost of a receiver's workers, per packet delivered.
 pub fn receive_cost(result: &ReceiverResult) -> Cost {
     let RxSnapshot { packets, foreign, .. } = result.tally();
     cost_per_packet(total_cost(result.workers.iter().map(|worker| worker.cost)), packets + foreign)

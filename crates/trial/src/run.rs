@@ -24,16 +24,16 @@ pub struct TrialRun<E = TrialError> {
     pub trial: Trial,
     /// Its intervals; `trial` in each is 0 until the run numbers them.
     pub intervals: Vec<Interval>,
-    /// What ended a worker early.
+    /// The cause of a worker's early end.
     pub error: Option<E>,
 }
 
-/// Runs one trial between two ends. `tick` gets every look, with the interval that it ends, and returns whether to go
-/// on; a trial that it ends early is drained and closed like any other. With a diagnosis the trial has the polls of
-/// devices and a profile, too.
+/// Runs one trial between two ends. `tick` gets every reading, with the interval that it ends, and returns whether to go
+/// on; a trial that it ends early is drained and closed like any other. With a diagnosis the trial also has the polls of
+/// devices and a profile.
 ///
 /// # Errors
-/// What kept it from running. A path that breaks later ends the trial early, with what was measured.
+/// Why it could not run. A path that breaks later ends the trial early, with the measurements until then.
 pub fn run_trial<E: Ends>(
     mut ends: E,
     plan: WatchPlan,
@@ -64,7 +64,7 @@ pub fn run_trial<E: Ends>(
     ends.end_sending()?;
     let delivered = ends.delivered()?;
     if delivered == sent {
-        // Nothing is on its way: what follows is bookkeeping, and a receiver that looks at intervals.
+        // Nothing is in flight: the rest is bookkeeping, and a receiver that updates at intervals.
         mark(Mark::End);
     }
     let profile = diagnosis.map(|mut diagnosis| diagnosis.take(delivered));

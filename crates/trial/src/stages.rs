@@ -1,38 +1,38 @@
-//! Which stage of the receive path a sample belongs to, from the names on its stack; of an instruction, likewise.
+//! Assigns a sample, or an instruction, to a stage of the receive path by the names on its stack.
 
 use std::{collections::HashMap, sync::LazyLock};
 
 use measure::Stage;
 
-/// What a sample found.
+/// The activity that a sample hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Receiving, in this stage.
     Receiving(Stage),
     /// Sending.
     Sending,
-    /// Nothing to do.
+    /// Idle.
     Idle,
     /// Anything else.
     Other,
 }
 
-/// Whose thread a sample interrupted.
+/// The thread that a sample interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A receiving worker.
     Receiver,
     /// A sending worker.
     Sender,
-    /// Another generator, of which only its system calls show whether it sends or receives.
+    /// Another generator: only its system calls show whether it sends or receives.
     Peer,
-    /// Nobody.
+    /// The idle thread.
     Idle,
     /// Any other.
     Other,
 }
 
-/// Calls in which a thread receives; what they call to wait or to answer is receiving, too.
+/// Calls that receive; functions that they call to wait or to answer are receiving, too.
 const RECEIVING: [&str; 14] = [
     "net_rx_action",
     "__napi_poll",
@@ -60,7 +60,7 @@ const SENDING: [&str; 7] = [
     "net_tx_action",
 ];
 
-/// Through these a softirq runs in the context of an unrelated task, or in a thread of its own.
+/// Functions that run a softirq in the context of an unrelated task, or in its own thread.
 const INTERRUPTED: [&str; 6] = [
     "irq_exit_rcu",
     "__irq_exit_rcu",
@@ -70,7 +70,7 @@ const INTERRUPTED: [&str; 6] = [
     "napi_threaded_poll_loop",
 ];
 
-/// What a stack means; `names` go from the function that ran to its outermost caller, `in_user` says that it ran in
+/// The meaning of a stack; `names` go from the running function to its outermost caller, `in_user` is whether it ran in
 /// user space.
 pub(crate) fn activity<'n>(
     names: impl Iterator<Item = &'n str> + Clone,
@@ -82,7 +82,7 @@ pub(crate) fn activity<'n>(
         (receives || SENDING.contains(&name)).then_some(receives)
     });
     // The innermost such call decides: a softirq that runs in a sender's call is receiving. In another program's call
-    // it is that program's own affair.
+    // it belongs to that program.
     match (calls, role) {
         (Some(_), Role::Other) if !names.clone().any(|name| INTERRUPTED.contains(&name)) => {
             return Activity::Other;
@@ -99,7 +99,7 @@ pub(crate) fn activity<'n>(
     Activity::Receiving(known.unwrap_or(Stage::Other))
 }
 
-/// A function's stage, where the table names it.
+/// A function's stage, if the table has it.
 pub(crate) fn stage_of(function: &str) -> Option<Stage> {
     static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("stages.txt")));
     TABLE.stage(function)
@@ -183,7 +183,7 @@ mod tests {
     fn the_innermost_known_function_decides() {
         let udp = "_raw_spin_lock __udp_enqueue_schedule_skb udp_queue_rcv_skb ip_local_deliver process_backlog \
                    net_rx_action do_softirq __dev_queue_xmit udp_sendmsg __sys_sendmmsg";
-        assert_eq!(of(udp, Role::Sender), Activity::Receiving(Stage::Udp), "a softirq on the sender's back");
+        assert_eq!(of(udp, Role::Sender), Activity::Receiving(Stage::Udp), "a softirq on top of the sender");
         let wake =
             "try_to_wake_up sock_def_readable udp_queue_rcv_skb process_backlog net_rx_action run_ksoftirqd";
         assert_eq!(of(wake, Role::Other), Activity::Receiving(Stage::WakeUp));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_receive_sends_idles_or_does_something_else() {
+    fn a_thread_that_does_not_receive_sends_idles_or_does_other_work() {
         assert_eq!(of("__dev_queue_xmit udp_sendmsg __sys_sendmmsg", Role::Sender), Activity::Sending);
         assert_eq!(of("default_idle do_idle", Role::Idle), Activity::Idle);
         assert_eq!(of("kdamond_fn kthread", Role::Other), Activity::Other);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_s_calls_tell_whether_it_sends_or_receives() {
+    fn a_peer_s_calls_show_whether_it_sends_or_receives() {
         assert_eq!(
             of("udp_recvmsg __sys_recvfrom do_syscall_64", Role::Peer),
             Activity::Receiving(Stage::Udp)
@@ -220,11 +220,15 @@ mod tests {
         assert_eq!(of("udp_sendmsg __sys_sendto do_syscall_64", Role::Peer), Activity::Sending);
         let softirq = "udp_rcv process_backlog net_rx_action do_softirq udp_sendmsg __sys_sendto";
         assert_eq!(of(softirq, Role::Peer), Activity::Receiving(Stage::Udp));
-        assert_eq!(activity([].into_iter(), true, Role::Peer), Activity::Other, "its own time is its own");
+        assert_eq!(
+            activity([].into_iter(), true, Role::Peer),
+            Activity::Other,
+            "a peer's user space is not counted"
+        );
     }
 
     #[test]
-    fn of_two_lines_that_fit_the_first_decides() {
+    fn the_first_matching_line_decides() {
         let table = Table::parse("a* udp\nab ip # both fit\n*c* copy\n");
         assert_eq!(table.stage("ab"), Some(Stage::Udp));
         assert_eq!((table.stage("xcx"), table.stage("x")), (Some(Stage::Copy), None));

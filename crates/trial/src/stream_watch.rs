@@ -1,5 +1,5 @@
-//! What one host sees of a sender's streams, whatever else goes by: a program at tc counts their packets, and another one
-//! names what the kernel drops of them. Where a program may not be attached, the reason is kept in words.
+//! One host's observations of a sender's streams, separate from all other traffic: a program at tc counts their packets, and
+//! another one names the kernel's drops of them. If a program cannot be attached, the reason is kept as text.
 
 use std::net::SocketAddr;
 
@@ -13,22 +13,22 @@ use sys::{
 use traffic::RxLayer;
 use wire::{FrameSpec, Template, Values};
 
-use crate::engines::ignored_reason;
+use crate::{drivers_below::drivers_below, engines::ignored_reason};
 
-/// Where and what is watched.
+/// The subject of a watch.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamScope {
-    /// The interface that packets leave or come by.
+    /// The interface through which packets leave or arrive.
     pub(crate) interface: String,
     /// The streams.
     pub(crate) streams: Streams,
-    /// Which of the two hosts this is.
+    /// The host of this watch.
     pub(crate) host: HostSide,
-    /// Whether packets pass tc here; engines at the driver go past it.
+    /// Whether packets pass tc here; engines at the driver bypass it.
     pub(crate) passes_tc: bool,
-    /// Whether the kernel's drops are named; some engines' packets look dropped when they were sent.
+    /// Whether the kernel's drops are named; packets of some engines look dropped when they were sent.
     pub(crate) names_drops: bool,
-    /// Where the receiving engine reads: what it drops itself is no loss.
+    /// Where the receiving engine reads: its own drops are not losses.
     pub(crate) reads: Option<RxLayer>,
 }
 
@@ -38,31 +38,33 @@ pub(crate) struct StreamWatch {
     witness: Option<(Witness, Witnessed)>,
     drops: Option<(DropWatch, DropReading)>,
     counters: Option<HostCounters>,
+    /// Those of the drivers below: the interface may be a VLAN or a bond.
+    drivers: Vec<(String, HostCounters)>,
     cost_ns: Option<f64>,
     doubts: Vec<String>,
 }
 
-/// What was seen of streams.
+/// The observations of streams.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct StreamSeen {
     /// Packets at tc; `None` without the program.
     pub(crate) packets: Option<u64>,
-    /// What `packets` was read from.
+    /// The source of `packets`.
     pub(crate) source: String,
-    /// What the kernel dropped of the streams, a line a place.
+    /// The kernel's drops of the streams, one line per place.
     pub(crate) named: Vec<LedgerLine>,
     /// Whether the kernel names its drops here.
     pub(crate) names_drops: bool,
-    /// Losses in front of tc by counters of the interface: those of all traffic.
+    /// Losses before tc by counters of the interface, for all traffic.
     pub(crate) of_all_traffic: Vec<LedgerLine>,
-    /// CPU time of the counting program, a packet.
+    /// CPU time of the counting program per packet.
     pub(crate) cost_ns: Option<f64>,
-    /// What is uncertain, and why.
+    /// Uncertainties, with their causes.
     pub(crate) doubts: Vec<String>,
 }
 
 /// The interface by which packets leave to a host, in the calling thread's namespace; `None` for this host's own addresses and
-/// where there is no route.
+/// without a route.
 pub(crate) fn interface_towards(host: SocketAddr) -> Option<String> {
     let mut kernel = RouteSocket::open().ok()?;
     let scope = if let SocketAddr::V6(v6) = host { Some(v6.scope_id()) } else { None };
@@ -78,10 +80,10 @@ impl StreamWatch {
         let mut doubts = Vec::new();
         let host = scope.host.as_str();
         let mut doubt = |what: &str, error: &dyn std::error::Error| {
-            doubts.push(format!("the {host} does not {what}: {}", with_causes(error)));
+            doubts.push(format!("the {host} cannot {what}: {}", with_causes(error)));
         };
         let witness = if scope.passes_tc {
-            attach(&scope).map_err(|error| doubt("count these packets alone", &error)).ok()
+            attach(&scope).map_err(|error| doubt("count only these packets", &error)).ok()
         } else {
             None
         };
@@ -92,10 +94,18 @@ impl StreamWatch {
             None
         };
         let counters = HostCounters::read(Some(&scope.interface)).ok();
-        Self { scope, witness, drops, counters, cost_ns, doubts }
+        let drivers = match scope.host {
+            HostSide::Sender => Vec::new(),
+            HostSide::Receiver => drivers_below(&scope.interface),
+        };
+        let drivers = drivers.into_iter().filter_map(|name| {
+            let counters = HostCounters::read(Some(&name)).ok()?;
+            Some((name, counters))
+        });
+        Self { scope, witness, drops, counters, drivers: drivers.collect(), cost_ns, doubts }
     }
 
-    /// What was seen since.
+    /// The observations since.
     pub(crate) fn seen(&self) -> StreamSeen {
         let mut doubts = self.doubts.clone();
         let host = self.scope.host.as_str();
@@ -115,12 +125,12 @@ impl StreamWatch {
                 HostSide::Receiver => (link.rx_packets, "in"),
             };
             doubts.push(format!(
-                "{interface} of the {host} counted {packets} packets {way}, those of all traffic: what was lost between the hosts stays unexplained"
+                "{interface} of the {host} counted {packets} packets {way}, for all traffic: losses between the hosts stay unexplained"
             ));
         }
         let drops = self.drops.as_ref().and_then(|(watch, before)| Some(watch.read().ok()?.since(before)));
         if let Some(lost) = drops.as_ref().map(|drops| drops.lost).filter(|lost| *lost > 0) {
-            doubts.push(format!("the {host} had no room to name {lost} drops"));
+            doubts.push(format!("the {host} ran out of space for {lost} drop reasons"));
         }
         let hook = match self.scope.host {
             HostSide::Sender => "egress",
@@ -131,7 +141,7 @@ impl StreamWatch {
             source: format!("tc {hook} of {interface}, by stream tag"),
             named: drops.as_ref().map(|drops| self.named(&drops.places)).unwrap_or_default(),
             names_drops: drops.is_some(),
-            of_all_traffic: growth.map(|growth| self.in_front(&growth)).unwrap_or_default(),
+            of_all_traffic: self.in_front(),
             cost_ns: self.cost_ns,
             doubts,
         }
@@ -142,25 +152,27 @@ impl StreamWatch {
         Some(now.since(self.counters.as_ref()?, &Drivers::built_in()))
     }
 
-    /// The receiving interface's own losses, in front of tc.
-    fn in_front(&self, growth: &HostCounters) -> Vec<LedgerLine> {
-        if self.scope.host == HostSide::Sender {
-            return Vec::new();
-        }
+    /// The receiving drivers' own losses, before tc.
+    fn in_front(&self) -> Vec<LedgerLine> {
         let in_front = Place::NicMissed..Place::Backlog;
         let own = match self.scope.reads {
-            // The program drops what it counted.
+            // The program drops the packets that it counted.
             Some(RxLayer::XdpProgram) => Place::XdpDrop..Place::XdpAborted,
-            // The socket counts what it had no room for.
+            // The socket counts the packets that did not fit.
             Some(RxLayer::XdpSocket) => Place::XdpRedirect..Place::Backlog,
             _ => Place::NicMissed..Place::NicMissed,
         };
         let is_in_front = |place: Place| in_front.contains(&place) && !own.contains(&place);
-        let lines = ledger::interface_lines(&self.scope.interface, growth, &Drivers::built_in());
-        lines.into_iter().filter(|line| line.place.known().is_some_and(is_in_front)).collect()
+        let built_in = Drivers::built_in();
+        let lines = self.drivers.iter().flat_map(|(name, before)| {
+            let now = HostCounters::read(Some(name)).ok();
+            let growth = now.map(|now| now.since(before, &built_in));
+            growth.map(|growth| ledger::interface_lines(name, &growth, &built_in)).unwrap_or_default()
+        });
+        lines.filter(|line| line.place.known().is_some_and(is_in_front)).collect()
     }
 
-    /// A line a place and reason. Below a packet socket or a program in XDP the kernel drops originals that were delivered.
+    /// One line per place and reason. Below a packet socket or a program in XDP the kernel drops originals of delivered packets.
     fn named(&self, drops: &[Dropped]) -> Vec<LedgerLine> {
         let takes_all = matches!(self.scope.reads, None | Some(RxLayer::Socket));
         let mut lines: Vec<LedgerLine> = Vec::new();
@@ -170,7 +182,7 @@ impl StreamWatch {
             if self.scope.host == HostSide::Receiver && !takes_all && is_past {
                 continue;
             }
-            // The program drops what it counted.
+            // The program drops the packets that it counted.
             if self.scope.reads == Some(RxLayer::XdpProgram) && place == Some(Place::XdpDrop) {
                 continue;
             }

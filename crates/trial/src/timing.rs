@@ -1,4 +1,4 @@
-//! How a sender's clock relates to ours, and which statements about latency that allows.
+//! The relation of a sender's clock to ours, and the latency figures that it allows.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use traffic::{LatencyMeans, Readings, TimeSource, reception};
 
 use crate::machine_clock::ahead_of_reference;
 
-/// What the user knows about senders' clocks.
+/// The user's knowledge of senders' clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockClaim {
@@ -25,28 +25,28 @@ pub enum ClockClaim {
     Auto,
     /// They are ours.
     SameHost,
-    /// They are kept together with ours by PTP or NTP.
+    /// PTP or NTP synchronises them with ours.
     Synchronised,
     /// The same, with a bound that the user gives.
     Within {
-        /// Nanoseconds that the two clocks are apart, at most.
+        /// The largest difference of the two clocks in nanoseconds.
         bound_ns: u64,
     },
-    /// They have nothing to do with ours.
+    /// They are unrelated to ours.
     None,
 }
 
-/// Who may know how clocks are related.
+/// Sources that may know the relation of clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClockSources<'s> {
-    /// The socket of linuxptp's daemon, asked about clocks that are synchronised.
+    /// The socket of linuxptp's daemon, for synchronised clocks.
     pub ptp4l: Option<&'s Path>,
-    /// What sessions found out about senders' clocks.
+    /// The comparisons of senders' clocks in their sessions.
     pub comparisons: &'s [ClockComparison],
 }
 
-/// All readers' statistics, with latency where the clocks allow it: where they are one, or where what may be wrong because of
-/// them is less than a tenth of it.
+/// All readers' statistics, with latency if the clocks allow it: if they are the same clock, or if the possible error is
+/// less than a tenth of the latency.
 pub fn timed_reception(
     readings: &[Readings],
     claim: ClockClaim,
@@ -93,21 +93,21 @@ pub fn timed_reception(
     statistics
 }
 
-/// Why latency is not shown: the clocks have nothing to do with each other, or are not known well enough.
+/// Why latency is not shown: the clocks are unrelated, or their relation is not known precisely enough.
 fn refusal(relation: &Relation, median_ns: Option<u64>) -> Option<String> {
     match (relation.clocks, relation.bound_ns, median_ns) {
         (ClockRelation::None, ..) => Some(format!("the clocks are not related: {}", relation.known_by)),
         (ClockRelation::SameHost, ..) | (_, _, None) => None,
-        (_, None, _) => Some("nobody knows how far the clocks are apart".into()),
+        (_, None, _) => Some("the difference between the clocks is unknown".into()),
         (_, Some(bound_ns), Some(median_ns)) => (!bound_allows(bound_ns, median_ns)).then(|| {
             format!(
-                "the clocks may be {bound_ns} ns apart, which is not below a tenth of the median latency, {median_ns} ns"
+                "the clocks may differ by {bound_ns} ns, which is not below a tenth of the median latency, {median_ns} ns"
             )
         }),
     }
 }
 
-/// How two clocks relate, and how that is known.
+/// The relation of two clocks, and its source.
 #[derive(Debug, PartialEq)]
 struct Relation {
     clocks: ClockRelation,
@@ -122,7 +122,7 @@ impl Relation {
     }
 }
 
-/// What is known here of how this host's clocks are kept.
+/// The known state of this host's clock synchronisation.
 #[derive(Debug, Default)]
 struct Kept {
     /// The kernel's knowledge of its clock, when a daemon disciplines it.
@@ -140,8 +140,8 @@ impl Kept {
         }
     }
 
-    /// How far the wall clock is ahead of what PTP follows, and by how much that may be wrong: the two ways of PTP's messages
-    /// may differ, up to their mean, and a card's clock is only as near as it was just seen. `None` where none is known.
+    /// Offset of the wall clock from the clock that PTP follows, and its largest error: the paths of PTP's messages may be
+    /// asymmetric, up to their mean delay, and the offset of a card's clock is as accurate as its reading. `None` if unknown.
     fn by_ptp(&self) -> Option<(i64, u64)> {
         let Some(Ok(following)) = &self.ptp4l else { return None };
         ahead_of_reference(following, &self.hardware).filter(|_| following.steps > 0)
@@ -150,12 +150,12 @@ impl Kept {
     fn in_words(&self) -> String {
         let ptp4l = match &self.ptp4l {
             None => String::new(),
-            Some(Err(error)) => format!("; ptp4l was asked and said nothing ({error})"),
+            Some(Err(error)) => format!("; ptp4l does not answer ({error})"),
             Some(Ok(Following { steps: 0, .. })) => "; ptp4l follows no other clock".into(),
             Some(Ok(Following { ahead_ns, path_delay_ns, is_card, .. })) => {
                 let whose = if *is_card { "a card's clock" } else { "the wall clock" };
                 format!(
-                    "; ptp4l says {whose} is {ahead_ns} ns ahead of the one it follows, give or take {path_delay_ns} ns"
+                    "; according to ptp4l, {whose} is {ahead_ns} ns ahead of its master, ± {path_delay_ns} ns"
                 )
             }
         };
@@ -175,16 +175,16 @@ fn relation(
         return Relation::of(Unrelated, "packets are stamped by the card's own clock");
     }
     match claim {
-        ClockClaim::SameHost => Relation::of(SameHost, "said so with --clocks same-host"),
-        ClockClaim::None => Relation::of(Unrelated, "said so with --clocks none"),
-        ClockClaim::Auto if senders().next().is_none() => Relation::of(Unrelated, "nobody has sent"),
+        ClockClaim::SameHost => Relation::of(SameHost, "--clocks same-host"),
+        ClockClaim::None => Relation::of(Unrelated, "--clocks none"),
+        ClockClaim::Auto if senders().next().is_none() => Relation::of(Unrelated, "no packets from a sender"),
         ClockClaim::Auto if senders().all(is_ours) => {
-            Relation::of(SameHost, "every sender's address is this host's own")
+            Relation::of(SameHost, "all senders have addresses of this host")
         }
         ClockClaim::Auto if !comparisons.is_empty() => measured(readings, comparisons),
         ClockClaim::Auto => Relation::of(
             Unrelated,
-            "nobody says how: give --clocks same-host or synchronised where you know; --reflect needs none",
+            "unknown: give --clocks same-host or synchronised if you know; --reflect needs neither",
         ),
         ClockClaim::Synchronised | ClockClaim::Within { .. } => {
             let tell_uptime = readings.iter().any(|readings| readings.sent_by_uptime() > 0);
@@ -197,7 +197,7 @@ fn relation(
     }
 }
 
-/// What sessions found out, where it is of all packets.
+/// The sessions' comparisons, if they cover all packets.
 fn measured(readings: &[Readings], comparisons: &[ClockComparison]) -> Relation {
     let [timed, related] = readings
         .iter()
@@ -206,12 +206,12 @@ fn measured(readings: &[Readings], comparisons: &[ClockComparison]) -> Relation 
     if related < timed {
         let missing = timed - related;
         let why = format!(
-            "{missing} of {timed} packets came from senders whose clocks no session compared: they sent without a handshake"
+            "{missing} of {timed} packets came from senders without a handshake, whose clocks were not compared"
         );
         return Relation::of(ClockRelation::None, &why);
     }
     let widest = comparisons.iter().max_by_key(|one| one.bound_ns.unwrap_or(u64::MAX));
-    let Some(widest) = widest else { return Relation::of(ClockRelation::None, "nobody has sent") };
+    let Some(widest) = widest else { return Relation::of(ClockRelation::None, "no packets from a sender") };
     let known_by = match comparisons {
         [one] => format!("{}, {} exchanges with {}", one.known_by, one.exchanges, one.sender),
         many => format!("the widest of {} sessions, with {}: {}", many.len(), widest.sender, widest.known_by),
@@ -223,48 +223,46 @@ fn measured(readings: &[Readings], comparisons: &[ClockComparison]) -> Relation 
     Relation { offset_ns, bound_ns: widest.bound_ns, ..Relation::of(ClockRelation::Measured, &known_by) }
 }
 
-/// Wall clocks can be kept together; clocks that count from a host's start cannot be compared.
+/// Wall clocks can be synchronised; clocks that count from a host's start cannot be compared.
 fn synchronised(tell_uptime: bool, claim: ClockClaim, kept: &Kept) -> Relation {
     if tell_uptime {
         let why = "senders write the time since their host's start: send with --probe-clock micros";
         return Relation::of(ClockRelation::None, why);
     }
     let by_ptp = kept.by_ptp().map(|(ahead_ns, give_or_take_ns)| {
-        (ahead_ns, ahead_ns.unsigned_abs().saturating_add(give_or_take_ns), "ptp4l says so too")
+        (ahead_ns, ahead_ns.unsigned_abs().saturating_add(give_or_take_ns), "ptp4l confirms it")
     });
     let by_kernel = || {
         kept.kernel.map(|Discipline { offset_ns, most_error_ns, .. }| {
-            (offset_ns, most_error_ns, "the kernel's clock says so too")
+            (offset_ns, most_error_ns, "the kernel's clock state confirms it")
         })
     };
     let known = by_ptp.or_else(by_kernel);
     let offset_ns = known.map(|(offset_ns, ..)| offset_ns);
     let (bound_ns, how_well) = match (claim, known) {
-        (ClockClaim::Within { bound_ns }, _) => {
-            (Some(bound_ns), "the bound was said with --clock-bound".into())
-        }
+        (ClockClaim::Within { bound_ns }, _) => (Some(bound_ns), "bound from --clock-bound".into()),
         (_, Some((_, bound_ns, who))) => (Some(bound_ns), format!("{who}, with this bound on our side")),
-        _ => (None, "the kernel's clock is not told how well: the bound is not known".into()),
+        _ => (None, "the kernel does not know its clock's error: no bound".into()),
     };
-    let known_by = format!("said so with --clocks synchronised; {how_well}{}", kept.in_words());
+    let known_by = format!("--clocks synchronised; {how_well}{}", kept.in_words());
     Relation { offset_ns, bound_ns, ..Relation::of(ClockRelation::Synchronised, &known_by) }
 }
 
-/// Where PTP keeps a card's clock, the wall clock should be near it.
+/// PTP's hardware clocks: the wall clock should be near them.
 fn hardware_clocks(clocks: &[PtpClock]) -> String {
     if clocks.is_empty() {
-        return "; this host has no hardware clock for PTP that can be read (/dev/ptp*)".into();
+        return "; this host has no readable hardware clock for PTP (/dev/ptp*)".into();
     }
     let words = clocks.iter().map(|PtpClock { device, name, ahead_ns, within_ns }| {
         format!(
-            "; {device} ({name}) is {ahead_ns} ns ahead of the wall clock, give or take {} ns",
+            "; {device} ({name}) is {ahead_ns} ns ahead of the wall clock, ± {} ns",
             within_ns.div_ceil(2)
         )
     });
     words.collect()
 }
 
-/// Whether this host has the address: only then can it be bound.
+/// Whether this host has the address: only then can a socket bind it.
 fn is_ours(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
@@ -281,11 +279,11 @@ fn stamp_name(stamp: TimeSource) -> &'static str {
 
 fn stamp_means(stamp: TimeSource) -> &'static str {
     match stamp {
-        TimeSource::Loop => "by the reading loop's clock, once a batch: gaps within a batch are 0",
+        TimeSource::Loop => "by the reading loop's clock, once per batch: gaps within a batch are 0",
         TimeSource::Kernel => "by the kernel, when the driver handed the packet over",
         TimeSource::Program => "by a program in XDP, before the kernel's buffers",
         TimeSource::Poll => {
-            "by a program in XDP, once a poll of the device: gaps within a poll, of up to 64 packets, are 0"
+            "by a program in XDP, once per poll of the device: gaps within a poll, of up to 64 packets, are 0"
         }
         TimeSource::Card => "by the card's own clock",
     }
@@ -311,7 +309,7 @@ mod tests {
     };
 
     #[test]
-    fn synchronised_clocks_have_an_offset_and_a_bound_where_somebody_says_so() {
+    fn synchronised_clocks_have_an_offset_and_a_bound_if_a_source_confirms_it() {
         let told = |claim, kept: &Kept| {
             let Relation { clocks, offset_ns, bound_ns, .. } = synchronised(false, claim, kept);
             assert_eq!(clocks, ClockRelation::Synchronised);
@@ -334,26 +332,25 @@ mod tests {
     }
 
     #[test]
-    fn a_cards_clock_is_as_near_as_it_was_seen() {
+    fn the_bound_of_a_cards_clock_includes_its_reading() {
         let card =
             PtpClock { device: "/dev/ptp0".into(), name: "igb".into(), ahead_ns: 1000, within_ns: 901 };
         let on_card = Following { is_card: true, ..FOLLOWING };
         let one = Kept { hardware: vec![card.clone()], ..kept(None, Some(on_card)) };
         assert_eq!(one.by_ptp(), Some((-1253, 2427 + 451)));
         let two = Kept { hardware: vec![card.clone(), card], ..kept(None, Some(on_card)) };
-        assert_eq!((two.by_ptp(), kept(None, Some(on_card)).by_ptp()), (None, None), "which, nobody says");
+        assert_eq!((two.by_ptp(), kept(None, Some(on_card)).by_ptp()), (None, None), "which one is unknown");
     }
 
     #[test]
-    fn what_ptp4l_says_is_said() {
+    fn the_answer_of_ptp4l_is_shown() {
         let says = |ptp4l| Kept { ptp4l: Some(ptp4l), ..Kept::default() }.in_words();
-        let ahead =
-            "; ptp4l says the wall clock is -253 ns ahead of the one it follows, give or take 2427 ns";
+        let ahead = "; according to ptp4l, the wall clock is -253 ns ahead of its master, ± 2427 ns";
         assert!(says(Ok(FOLLOWING)).starts_with(ahead), "{}", says(Ok(FOLLOWING)));
         assert!(says(Ok(Following { is_card: true, ..FOLLOWING })).contains("a card's clock is -253 ns"));
         assert!(says(Ok(Following { steps: 0, ..FOLLOWING })).contains("ptp4l follows no other clock"));
         let silent = says(Err(io::ErrorKind::TimedOut.into()));
-        assert!(silent.contains("ptp4l was asked and said nothing (timed out)"), "{silent}");
+        assert!(silent.contains("ptp4l does not answer (timed out)"), "{silent}");
         assert!(!Kept::default().in_words().contains("ptp4l"));
     }
 
@@ -361,14 +358,16 @@ mod tests {
     fn hardware_clocks_are_shown_with_their_offset_and_its_bound() {
         let clock =
             PtpClock { device: "/dev/ptp0".into(), name: "igb".into(), ahead_ns: -120, within_ns: 901 };
-        let words = "; /dev/ptp0 (igb) is -120 ns ahead of the wall clock, give or take 451 ns";
+        let words = "; /dev/ptp0 (igb) is -120 ns ahead of the wall clock, ± 451 ns";
         assert_eq!(hardware_clocks(&[clock]), words);
-        assert!(hardware_clocks(&[]).contains("no hardware clock for PTP"));
+        assert!(hardware_clocks(&[]).contains("no readable hardware clock for PTP"));
     }
 
     #[test]
-    fn unrelated_clocks_are_the_rule_without_senders_or_without_a_word() {
-        for (claim, why) in [(ClockClaim::Auto, "nobody has sent"), (ClockClaim::None, "--clocks none")] {
+    fn clocks_are_unrelated_without_senders_or_a_claim() {
+        for (claim, why) in
+            [(ClockClaim::Auto, "no packets from a sender"), (ClockClaim::None, "--clocks none")]
+        {
             let Relation { clocks, known_by, .. } = relation(&[], claim, (&Kept::default(), &[]));
             assert_eq!(clocks, ClockRelation::None);
             assert!(known_by.contains(why), "{known_by}");

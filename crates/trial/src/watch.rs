@@ -1,11 +1,11 @@
-//! From looks at a running trial to what a screen shows and what the record keeps. Pure: looks come with their time.
+//! From readings of a running trial to the screen and the record. Pure: readings come with their time.
 
 use measure::Interval;
 
-/// How a trial is watched.
+/// The intervals of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchPlan {
-    /// Nanoseconds that the trial is expected to take.
+    /// The expected duration of the trial in nanoseconds.
     pub duration_ns: u64,
     /// Nanoseconds between recorded intervals; `None` records none.
     pub interval_ns: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Look {
     pub sent: u64,
     /// Packets delivered; `None` when no receiver reports.
     pub delivered: Option<u64>,
-    /// Payload bytes that a recorded interval shows.
+    /// Payload bytes for a recorded interval.
     pub payload_bytes: u64,
     /// Packets that the receiving sockets or rings have dropped.
     pub rx_dropped: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Look {
     pub load_s: Option<f64>,
 }
 
-/// What a running trial shows.
+/// A running trial on a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tick {
     /// Share of the trial's time that is over, 0..=1.
@@ -35,11 +35,11 @@ pub struct Tick {
     pub sent_pps: f64,
     /// Packets per second delivered since the last tick.
     pub delivered_pps: f64,
-    /// The counters that it comes from.
+    /// The counters behind it.
     pub look: Look,
 }
 
-/// Turns looks into ticks and recorded intervals.
+/// Turns readings into ticks and recorded intervals.
 pub(crate) struct Watch {
     plan: WatchPlan,
     start_ns: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Intervals kept in the record; a trial that lasts longer keeps its first ones.
+    /// The most intervals in the record; a trial that lasts longer keeps its first ones.
     const MOST_INTERVALS: usize = 100_000;
 
     pub(crate) fn new(plan: WatchPlan, start_ns: u64) -> Self {
@@ -57,7 +57,7 @@ impl Watch {
         Self { plan, start_ns, ticked: nothing, recorded: nothing, intervals: Vec::new() }
     }
 
-    /// A look at this moment: its tick, and the interval that it ends.
+    /// A reading at this moment: its tick, and the interval that it ends.
     pub(crate) fn look(&mut self, at_ns: u64, look: Look) -> (Tick, Option<&Interval>) {
         let before = std::mem::replace(&mut self.ticked, (at_ns, look));
         let seconds = at_ns.saturating_sub(before.0).max(1) as f64 / 1e9;
@@ -91,7 +91,7 @@ impl Watch {
         self.intervals.last()
     }
 
-    /// All that was recorded.
+    /// All recorded intervals.
     pub(crate) fn into_intervals(self) -> Vec<Interval> {
         self.intervals
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_show_rates_since_the_last_look_and_intervals_those_since_the_last_interval() {
+    fn ticks_cover_the_time_since_the_last_reading_and_intervals_that_since_the_last_interval() {
         let plan = WatchPlan { duration_ns: 4 * SECOND, interval_ns: Some(2 * SECOND) };
         let mut watch = Watch::new(plan, SECOND);
         let (tick, interval) = watch.look(2 * SECOND, look(100, 90));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_report_intervals_do_not_say_what_arrived() {
+    fn without_a_report_intervals_do_not_have_delivered_packets() {
         let mut watch = Watch::new(WatchPlan { duration_ns: 1, interval_ns: Some(1) }, 0);
         let alone = Look { sent: 5, load_s: Some(0.0), ..Look::default() };
         let (tick, interval) = watch.look(SECOND, alone);

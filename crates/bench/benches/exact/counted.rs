@@ -1,4 +1,4 @@
-//! What a loop is counted by.
+//! The parts of a count that make up a loop's cost.
 
 use std::error::Error;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 pub(super) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What of a count is a loop's cost.
+/// The part of a count that is a loop's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Part {
     /// This program's own code, which is the same on every kernel.
     Own,
-    /// The same where the kernel decides how much a call moves.
+    /// The same, if the kernel decides how much a call moves.
     OwnOfKernel,
-    /// Everything that the thread executes, in the kernel and with softirqs on its back.
+    /// Everything that the thread executes, in the kernel and including softirqs on top of it.
     Thread,
-    /// What the kernel's trace points start.
+    /// Code that the kernel's trace points start.
     Traced,
 }
 
-/// A loop that was counted, in the order of the counts.
+/// A counted loop, in the order of the counts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) name: String,
@@ -27,5 +27,5 @@ pub(super) struct Counted {
     pub(super) rounds: u32,
 }
 
-/// Counts a loop: its name, what of it counts, the smaller number of rounds, and what executes so many.
+/// Counts a loop: its name, its counted part, the smaller number of rounds, and a function that executes a number of rounds.
 pub(super) type Count<'l> = dyn FnMut(&str, Part, u32, &mut dyn FnMut(u32)) + 'l;

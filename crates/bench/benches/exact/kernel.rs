@@ -1,9 +1,9 @@
-//! Programs in the kernel, as `BPF_PROG_RUN` executes them, and bare loops around the ports whose workers the ladder counts.
+//! Programs in the kernel, executed by `BPF_PROG_RUN`, and bare loops around the ports whose workers the ladder counts.
 
 use std::time::Duration;
 
 use bpf::{Streams, Way, Witness};
-use divert::{Card, DivertPlan, Exclusions, FilterAt, Sets};
+use divert::{Card, DivertPlan, FilterAt};
 use lab::{Lab, LabPlan};
 use ledger::{DropScope, DropWatch};
 use port::{
@@ -19,7 +19,7 @@ use super::{
 
 const PORT: u16 = 4321;
 const STREAM: u16 = 7;
-/// As the ladder's workers have it.
+/// As in the ladder's workers.
 const BATCH: usize = 1024;
 
 pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
@@ -27,7 +27,7 @@ pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
     witnesses(&lab, count)?;
     diversions(&lab, count)?;
     drops(&lab, count)?;
-    // In the build of the tests this crate is not optimised, and the workers' is: the two cannot be compared.
+    // In the build of the tests this crate is not optimised, but the workers' crate is: the two cannot be compared.
     if cfg!(debug_assertions) { Ok(()) } else { bare_loops(&lab, count) }
 }
 
@@ -45,7 +45,7 @@ fn spec(lab: &Lab) -> FrameSpec {
     }
 }
 
-/// What counts on both hosts' cards.
+/// The counting programs on both hosts' cards.
 fn witnesses(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     const RUNS: u32 = 200;
     let frame = |spec: &FrameSpec| -> Outcome<Vec<u8>> {
@@ -70,7 +70,7 @@ fn witnesses(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// A packet that no rule takes, as it comes on a queue that is diverted.
+/// A packet that matches no rule, on a diverted queue.
 fn diversions(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     const RUNS: u32 = 200;
     let side = lab.rx();
@@ -78,21 +78,8 @@ fn diversions(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     for (kind, rule, numbers) in RULES {
         for rules in *numbers {
             let plan = DivertPlan {
-                interface: side.interface().into(),
-                queues: vec![0],
-                place: FilterAt::Xdp,
-                selection: None,
                 rules: diverting(rule, *rules)?,
-                sets: Sets::default(),
-                exclusions: Exclusions::default(),
-                reinject: false,
-                cpus: Vec::new(),
-                spin: false,
-                sample_one_in: 0,
-                sample_file: None,
-                keep_file: None,
-                steering: None,
-                shadow: false,
+                ..DivertPlan::bare(side.interface(), [0], FilterAt::Xdp)
             };
             let loaded = side.run(|| plan.loaded_program(&card))?;
             let mut program = loaded.map_err(|errors| {
@@ -114,7 +101,7 @@ fn diversions(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// What the ledger's program takes for a packet that the kernel drops.
+/// The cost of the ledger's program for a packet that the kernel drops.
 fn drops(lab: &Lab, count: &mut Count<'_>) -> Outcome<()> {
     const PACKETS: u32 = 256;
     const A_CALL: u32 = 64;

@@ -94,7 +94,7 @@ pub(super) fn count_all(count: &mut Count<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Rules that no packet of these loops meets: what they are called, one of them up to its port, and how many. Some are looked
+/// Rules that match no packet of these loops: their name, one of them up to its port, and how many. Some are looked
 /// up in a table, the others are compiled into code. A slow build takes seconds to read a thousand.
 pub(super) const RULES: &[(&str, &str, &[u16])] = if cfg!(debug_assertions) {
     &[

@@ -1,10 +1,10 @@
-//! `make exact`: what linerate itself executes per packet, counted, against the values of `benches/exact.toml`.
+//! `make exact`: counts what linerate itself executes per packet, and compares it with the values of `benches/exact.toml`.
 //!
 //! Three kinds of values: hot functions, each in a loop in an emulated machine (`loops.rs`); programs in the kernel and bare
 //! loops around ports, likewise (`kernel.rs`); and workers, as the user-space instructions of the ladder's threads by engine
 //! and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
-//! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values are of another compiler or
-//! kernel; 4: a machine was lost. The build that tests use has values of its own: `scripts/test-exact`.
+//! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values belong to another compiler or
+//! kernel; 4: a machine was lost. The build that tests use has its own values: `scripts/test-exact`.
 
 mod counted;
 mod kernel;
@@ -32,14 +32,14 @@ use trial::{CountNames, read_counts};
 /// In the environment of this program in the machine.
 const INSIDE: &str = "LINERATE_EXACT_LOOPS";
 
-/// Exit statuses beside 0 and 1.
+/// Exit statuses other than 0 and 1.
 const NOT_COMPARABLE: u8 = 3;
 const NOT_COUNTED: u8 = 4;
 
-/// The table of the file for how this program was built.
+/// The table of the file for the build of this program.
 const BUILD: &str = if cfg!(debug_assertions) { "tests" } else { "release" };
 
-/// Each loop is counted at its number of rounds and at twice that, so often each.
+/// Each loop is counted at its number of rounds and at twice that, this many times each.
 const REPEATS: usize = 3;
 
 /// In the folder that the machine shares: the loops in the order of the counts.
@@ -100,7 +100,7 @@ fn run() -> Outcome<ExitCode> {
     })
 }
 
-/// Which compiler built this: cargo's own choice, asked again.
+/// The compiler of this build: cargo's own choice, queried again.
 fn compiler() -> Outcome<String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output()?;
@@ -115,7 +115,7 @@ fn executed(work: impl FnOnce()) {
     mark(Mark::End);
 }
 
-/// Runs the loops in a machine; what one round of each takes: the same on every kernel, and not.
+/// Runs the loops in a machine; returns the cost of one round of each: values that are the same on every kernel, and others.
 fn counted_loops() -> Outcome<[BTreeMap<String, f64>; 2]> {
     let share = tempfile::tempdir()?;
     let plan = VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, ..VmPlan::counting(share.path()) };
@@ -138,7 +138,7 @@ fn counted_loops() -> Outcome<[BTreeMap<String, f64>; 2]> {
     }
     let mut tables = [BTreeMap::new(), BTreeMap::new()];
     for (Counted { name, part, rounds }, counts) in list.into_iter().zip(counts.chunks(2 * REPEATS)) {
-        // Whatever comes between, an exception or a tick, adds instructions: the least of the repeats is the work.
+        // Exceptions and ticks add instructions: the least of the repeats is the work.
         let least = |counts: &[trial::TrialCounts]| {
             let found = counts.iter().map(|counts| of_part(part, &counts.fold(&names, 1, 1)));
             found.fold(f64::INFINITY, f64::min)
@@ -164,7 +164,7 @@ fn of_part(part: Part, counts: &Instructions) -> f64 {
     }
 }
 
-/// How long a machine may take where the host has other work.
+/// The longest time for a machine on a busy host.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Ladders of one machine: senders where the receiver is in XDP, then receivers.
@@ -179,9 +179,9 @@ const LADDERS: &[&str] = if cfg!(debug_assertions) {
     ]
 };
 
-/// Runs the ladders in a machine; what each worker's own code takes.
+/// Runs the ladders in a machine; returns the cost of each worker's own code.
 fn counted_workers() -> Outcome<ExactTable> {
-    // Beside the folder that this program is in.
+    // Next to the folder of this program.
     let this = env::current_exe()?;
     let built: PathBuf = this.parent().and_then(Path::parent).ok_or("no folder of builds")?.join("linerate");
     let ladder = |words: &&str| words_inside(&words.split(' ').map(Into::into).collect::<Vec<_>>());

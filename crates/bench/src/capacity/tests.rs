@@ -36,7 +36,7 @@ fn of<'c>(all: &'c [Capacity], side: CapacitySide, label: &str) -> &'c Capacity 
 }
 
 #[test]
-fn senders_are_measured_towards_what_drops_and_receivers_by_the_most_and_under_the_fastest() {
+fn senders_are_measured_towards_xdp_drop_and_receivers_by_the_most_and_under_the_fastest() {
     let plan = plan(&[("udp", "udp"), ("udp", "xdp"), ("packet", "udp"), ("packet", "xdp")]);
     let trials = [
         trial("udp", "udp", 400.0, 390.0),
@@ -57,7 +57,7 @@ fn senders_are_measured_towards_what_drops_and_receivers_by_the_most_and_under_t
 }
 
 #[test]
-fn without_a_receiver_that_drops_a_sender_is_measured_where_it_sent_the_most() {
+fn without_xdp_drop_a_sender_is_measured_at_its_highest_rate() {
     let plan = plan(&[("udp", "udp"), ("udp", "packet")]);
     let trials = [trial("udp", "udp", 400.0, 390.0), trial("udp", "packet", 300.0, 300.0)];
     let found = capacities(&plan, &trials, &[]);
@@ -65,7 +65,7 @@ fn without_a_receiver_that_drops_a_sender_is_measured_where_it_sent_the_most() {
 }
 
 #[test]
-fn a_core_is_a_cpu_that_the_side_kept_busy_and_never_less_than_one() {
+fn a_core_is_a_cpu_that_the_side_kept_busy_and_at_least_one() {
     let mut both = trial("udp", "udp", 400.0, 390.0);
     both.rx.options.insert("napi_cpus".into(), json!([2, 3]));
     both.cpus = [0.0, 0.0, 0.5, 1.0]

@@ -1,4 +1,4 @@
-//! The CPU time that the counted instructions take on this machine, beside them.
+//! CPU time on this machine next to counted instructions.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ pub enum BesideError {
     /// The program could not be started.
     #[error("cannot start {program}")]
     Start {
-        /// Which.
+        /// The program.
         program: PathBuf,
         /// The cause.
         source: io::Error,
@@ -31,8 +31,8 @@ pub enum BesideError {
         /// What it wrote to standard error.
         words: String,
     },
-    /// It wrote no run.
-    #[error("linerate bench on this machine wrote no run")]
+    /// It did not write a run.
+    #[error("linerate bench on this machine did not write a run")]
     NoRun(#[source] serde_json::Error),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn measure(program: &Path, words: &[String]) -> Result<Run, BesideErr
     command.arg("bench").args(words).stdin(Stdio::null());
     tie(&mut command, Ties::default());
     let output = command.output().map_err(|source| BesideError::Start { program: program.into(), source })?;
-    // 1: a goal was missed, which is for the whole run to say.
+    // 1: a goal was missed, which the whole run reports.
     if !matches!(output.status.code(), Some(0 | 1)) {
         let words = String::from_utf8_lossy(&output.stderr).trim().into();
         return Err(BesideError::Failed { status: output.status.code().unwrap_or(-1), words });
@@ -50,8 +50,8 @@ pub(super) fn measure(program: &Path, words: &[String]) -> Result<Run, BesideErr
     serde_json::from_slice(&output.stdout).map_err(BesideError::NoRun)
 }
 
-/// Puts the median CPU time per packet of each pair of `measured`, a ladder on this machine, beside the instructions of the
-/// same pair in `counted`, with the ratio of both; adds what a reader has to know about it.
+/// Adds the median CPU time per packet of each pair of `measured`, a ladder on this machine, to the instructions of the
+/// same pair in `counted`, with the ratio of both; also adds notes for the reader.
 pub(super) fn put_beside(counted: &mut Run, measured: &Run) {
     let mut missing = Vec::new();
     for trial in &mut counted.end.trials {
@@ -66,18 +66,18 @@ pub(super) fn put_beside(counted: &mut Run, measured: &Run) {
     let (here, there) = (&measured.start.machine.kernel, &counted.start.machine.kernel);
     let notes = &mut counted.end.notes;
     notes.push(format!(
-        "ns beside: CPU time of the threads on this machine (Linux {here}, all on one CPU). ins/ns is a hint of stalls and of \
-         the CPU's clock, not a figure of the code."
+        "ns beside: CPU time of the threads on this machine (Linux {here}, all on one CPU). ins/ns hints at stalls and the \
+         CPU's clock; it is not a property of the code."
     ));
     if !there.split(", ").any(|kernel| kernel == here) {
         notes.push(format!(
-            "The instructions are those of Linux {there}, the ns those of Linux {here}: part of what differs between pairs is \
-             the kernels'."
+            "The instructions are from Linux {there}, the ns from Linux {here}: some differences between pairs are differences \
+             between kernels."
         ));
     }
     missing.dedup();
     if !missing.is_empty() {
-        notes.push(format!("Without ns beside, not measured on this machine: {}.", missing.join(", ")));
+        notes.push(format!("No ns beside (not measured on this machine): {}.", missing.join(", ")));
     }
 }
 
@@ -110,11 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_which_ladder_failed() {
+    fn errors_name_the_ladder_that_failed() {
         let failed = BesideError::Failed { status: 3, words: "error: no".into() };
         assert_eq!(failed.to_string(), "linerate bench on this machine ended with status 3: error: no");
         let source = serde_json::from_str::<Run>("").unwrap_err();
-        assert_eq!(BesideError::NoRun(source).to_string(), "linerate bench on this machine wrote no run");
+        assert_eq!(
+            BesideError::NoRun(source).to_string(),
+            "linerate bench on this machine did not write a run"
+        );
         let source = io::Error::from(io::ErrorKind::NotFound);
         let unstarted = BesideError::Start { program: "/a".into(), source };
         assert_eq!(unstarted.to_string(), "cannot start /a");
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!((cost.beside_ns_per_packet, cost.instructions_per_ns), (Some(3000.0), Some(3.0)));
         assert_eq!(counted.end.trials[1].tx_cost.beside_ns_per_packet, None);
         let notes = counted.end.notes.join("\n");
-        assert!(notes.contains("of Linux 7.3, the ns those of Linux 6.18"), "{notes}");
-        assert!(notes.contains("not measured on this machine: udp → xdp."), "{notes}");
+        assert!(notes.contains("from Linux 7.3, the ns from Linux 6.18"), "{notes}");
+        assert!(notes.contains("(not measured on this machine): udp → xdp."), "{notes}");
     }
 }

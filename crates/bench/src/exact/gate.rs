@@ -1,4 +1,4 @@
-//! Counted instructions against committed ones: `make exact` and the file `benches/exact.toml`.
+//! Counted instructions compared with committed ones: `make exact` and the file `benches/exact.toml`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,40 +7,40 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A larger share is a growth.
+/// A larger relative change is a regression.
 const MOST_GROWTH_RATIO: f64 = 0.01;
-/// Fewer instructions per packet are none: a block more or less of a whole trial.
+/// A smaller change in instructions per packet is ignored: one block more or less in a whole trial.
 const LEAST_GROWTH: f64 = 0.5;
 
-/// What one build executes per packet, by the name of the work.
+/// The instructions per packet of one build, by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ExactTable {
-    /// The compiler, as `rustc --version` prints it: another one makes other code of the same source.
+    /// The compiler, as `rustc --version` prints it: another one generates different code.
     pub compiler: String,
-    /// The guest's kernel: by its scheduling a worker moves few or many packets at a time.
+    /// The guest's kernel: its scheduling determines how many packets a worker moves at a time.
     pub kernel: String,
-    /// Instructions per packet, the same on every kernel.
+    /// Instructions per packet that are the same on every kernel.
     pub values: BTreeMap<String, f64>,
-    /// The same of workers, on that kernel.
+    /// Instructions per packet of workers, on that kernel.
     pub of_kernel: BTreeMap<String, f64>,
 }
 
-/// The tables of a file, by the build that they are of.
+/// The tables of a file, by build.
 pub type ExactTables = BTreeMap<String, ExactTable>;
 
-/// What a comparison comes to.
+/// The conclusion of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExactVerdict {
     /// Nothing grew, and both have the same names.
     Passed,
     /// A value grew by more than 1 %, is not committed, or was not counted.
     Failed,
-    /// No value that can be compared grew, and some are of another compiler or kernel.
+    /// No comparable value grew, and some belong to another compiler or kernel.
     NotComparable,
 }
 
-/// Compares what was counted with what is committed, and writes a row a value.
+/// Compares counted with committed values, and writes one row per value.
 ///
 /// # Errors
 /// Those of `out`.
@@ -79,7 +79,7 @@ pub fn judge_exact(
         }
     }
     if failed {
-        writeln!(out, "make bless-exact accepts the counted values; say why in the commit's message")?;
+        writeln!(out, "make bless-exact accepts the counted values; give the reason in the commit message")?;
         return Ok(ExactVerdict::Failed);
     }
     let mut verdict = ExactVerdict::Passed;
@@ -91,7 +91,7 @@ pub fn judge_exact(
             verdict = ExactVerdict::NotComparable;
             writeln!(
                 out,
-                "the committed values are of {what} {before}, these of {after}: make bless-exact accepts them"
+                "the committed values are for {what} {before}, these for {after}: make bless-exact accepts them"
             )?;
         }
     }
@@ -102,13 +102,13 @@ fn grew(before: f64, after: f64) -> bool {
     after > before * (1.0 + MOST_GROWTH_RATIO) && after - before > LEAST_GROWTH
 }
 
-/// The file's text, one value a line.
+/// The file's text, one value per line.
 pub fn write_exact_tables(tables: &ExactTables, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "# Instructions per packet that linerate itself executes: make exact compares, make bless-exact rewrites.\n\
-         # Hot functions are counted in a loop; workers are threads' own code in the ladder of an emulated machine.\n\
-         # \"release\" is of make build, \"tests\" of the build that the tests use."
+         # Hot functions are counted in a loop; workers are the own code of threads in the ladder of an emulated machine.\n\
+         # \"release\" is the build of make build, \"tests\" the build that the tests use."
     )?;
     for (build, table) in tables {
         let [compiler, kernel] = [&table.compiler, &table.kernel].map(|text| quoted(text));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_only_one_side_has_fails() {
+    fn a_value_on_one_side_only_fails() {
         let (one, two) = (table(&[("read", 85.0)]), table(&[("read", 85.0), ("stamp", 54.0)]));
         let (verdict, text) = judged(&one, &two);
         assert_eq!(verdict, ExactVerdict::Failed);
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_compiler_or_kernel_judge_what_does_not_depend_on_it() {
+    fn with_another_compiler_or_kernel_only_comparable_values_count() {
         let committed = table(&[("read", 85.0)]);
         let counted = ExactTable { compiler: "rustc 1.99.0".into(), ..table(&[("read", 99.0)]) };
         let (verdict, text) = judged(&committed, &counted);
         assert_eq!(verdict, ExactVerdict::NotComparable);
-        assert!(text.contains("are of compiler rustc 1.95.0, these of rustc 1.99.0"), "{text}");
+        assert!(text.contains("are for compiler rustc 1.95.0, these for rustc 1.99.0"), "{text}");
         let of_kernel = of(&[("worker", 400.0)]);
         let other = ExactTable { kernel: "7.4.1".into(), of_kernel, ..committed.clone() };
         let (verdict, text) = judged(&committed, &other);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_as_it_was_written() {
+    fn the_file_reads_back_as_written() {
         let tables = ExactTables::from([("tests".to_owned(), table(&[("classify: 1 rule", 167.0)]))]);
         let mut text = Vec::new();
         write_exact_tables(&tables, &mut text).unwrap();

@@ -1,13 +1,13 @@
-//! The words of `linerate bench --exact` for the ladders that it starts.
+//! The arguments that `linerate bench --exact` passes to the ladders that it starts.
 
 use std::ffi::OsString;
 
-/// The words of `linerate bench` for the machine: those of the host's command line without what is the host's.
+/// The arguments of `linerate bench` for the machine: those of the host's command line without the host's own options.
 pub fn words_inside(words: &[OsString]) -> Vec<String> {
     without_ours(&["--duration", "100ms", "--trials", "1"], words)
 }
 
-/// The words of `linerate bench` for the same ladder on this machine: as in the emulated one, senders, receivers and
+/// The arguments of `linerate bench` for the same ladder on this machine: as in the emulated one, senders, receivers and
 /// softirqs share a CPU.
 pub fn words_beside(words: &[OsString], cpu: u32) -> Vec<String> {
     let cpu = cpu.to_string();
@@ -15,7 +15,7 @@ pub fn words_beside(words: &[OsString], cpu: u32) -> Vec<String> {
     without_ours(&[&defaults[..], &["--tx-cpus", &cpu, "--rx-cpus", &cpu]].concat(), words)
 }
 
-/// The defaults are given first, so that the user's own words override them.
+/// The defaults come first, so that the user's own options override them.
 fn without_ours(defaults: &[&str], words: &[OsString]) -> Vec<String> {
     /// Options of the host, and whether a value follows.
     const OURS: [(&str, bool); 13] = [
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ladder_has_the_user_s_options_without_those_of_the_count() {
+    fn a_ladder_gets_the_user_s_options_without_those_of_the_count() {
         let words = "--exact --beside-ns --tx udp --kernel 6.1,latest --save=x.json --json --trials 2 --interval 1s \
                      --rx xdp";
         let words: Vec<OsString> = words.split_ascii_whitespace().map(OsString::from).collect();

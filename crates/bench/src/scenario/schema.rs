@@ -14,13 +14,13 @@ pub fn scenario_schema(programs: &[Program]) -> Value {
     let one_of: Vec<Value> = programs.iter().map(|program| json!({ "required": [program.name] })).collect();
     let mut step = Map::from_iter([
         ("name".to_owned(), text("The step's name in points")),
-        ("title".to_owned(), text("What it measures")),
+        ("title".to_owned(), text("Subject of the step")),
     ]);
     step.extend(tables.clone());
     let mut file = Map::from_iter([
         ("scenario".to_owned(), json!({ "const": 1, "description": "Version of the form" })),
-        ("title".to_owned(), text("What it is about, in a few words")),
-        ("description".to_owned(), text("What it shows")),
+        ("title".to_owned(), text("Subject, in a few words")),
+        ("description".to_owned(), text("Purpose, in a sentence or two")),
         ("document".to_owned(), text("The published work that it repeats")),
         (
             "step".to_owned(),
@@ -83,14 +83,14 @@ fn published() -> Value {
         "anyOf": [{ "required": ["id"] }, { "required": ["figure", "value", "unit", "metric"] }],
         "additionalProperties": false,
         "properties": {
-            "id": text("Its name in scenarios/published.toml, from which figure, value, unit and conditions are taken"),
-            "over": { "type": "object", "description": "Parameters of a second point, by whose value the first's is divided" },
-            "figure": text("What it is a figure of"),
+            "id": text("Name in scenarios/published.toml, which has figure, value, unit and conditions"),
+            "over": { "type": "object", "description": "Parameters of a second point; the first point's value is divided by the second's" },
+            "figure": text("The quantity"),
             "value": { "type": "number" },
             "unit": text("Unit of the value and of the metric"),
-            "place": text("Where the work says so"),
+            "place": text("Place in the published work"),
             "step": text("The step that measures it"),
-            "metric": text("The name of the points' result"),
+            "metric": text("Name of the result in the points"),
             "when": { "type": "object", "description": "Parameters that a point must have" },
         },
     })

@@ -1,4 +1,4 @@
-//! The scenarios that are part of the program, so that they run from anywhere.
+//! The scenarios that are part of the program, available from any folder.
 
 /// A scenario that ships: a file of `scenarios/` in the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Shipped {
     pub text: &'static str,
 }
 
-/// One line a file.
+/// One line per file.
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
         &[$(Shipped { name: $name, text: include_str!(concat!("../../../../scenarios/", $name, ".toml")) }),*]
@@ -34,7 +34,7 @@ mod tests {
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let mut names: Vec<String> =
             files.map(|file| file.file_stem().unwrap().to_string_lossy().into_owned()).collect();
-        // the figures that scenarios are set beside are no scenario; `measure` has them
+        // the published figures are not a scenario; `measure` has them
         names.retain(|name| name != "published");
         names.sort();
         assert_eq!(names, SHIPPED.iter().map(|shipped| shipped.name).collect::<Vec<_>>());

@@ -1,14 +1,14 @@
-//! What a diversion of a row took.
+//! The diversion of a row.
 
 use serde::Serialize;
 
-/// Which queues a diversion took, and how packets came to it.
+/// The diverted queues, and the path of their packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DivertedQueues {
     /// The queues' numbers.
     pub queues: Vec<u32>,
-    /// `zero-copy` or `copy` where AF_XDP takes the packets; `None` where the program decides.
+    /// `zero-copy` or `copy` if AF_XDP takes the packets; `None` if the program decides.
     pub copy_mode: Option<String>,
-    /// Rules of the card that bring packets there; without any the program picks them.
+    /// Rules of the card that steer packets there; without rules the program selects them.
     pub card_rules: usize,
 }

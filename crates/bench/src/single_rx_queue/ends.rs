@@ -1,9 +1,9 @@
 //! A row's two ends: on one side the valid packets, the flood and the transfer's writer; on the other the filter, the
-//! service, and the transfer's reader. The ledger is of the valid packets and the flood together.
+//! service, and the transfer's reader. The ledger covers the valid packets and the flood together.
 //!
-//! sent = got by the service + dropped by the filter + lost on the way + unexplained. The filter's own counters say what it
-//! dropped; all other places are a lab's. Packets of the transfer are not in it. On a veth none is lost, as fewer are in
-//! flight than a ring has slots; a card's counters do not distinguish them, so what it drops of them is a negative
+//! sent = received by the service + dropped by the filter + lost on the way + unexplained. The filter's own counters report
+//! its drops; all other places are a lab's. Packets of the transfer are not in it. On a veth none is lost, as fewer are in
+//! flight than a ring has slots; a card's counters do not distinguish them, so that their drops become a negative
 //! `unexplained`.
 
 use std::{
@@ -30,7 +30,7 @@ use super::{
     service::{Service, Transfer},
 };
 
-/// What a row is made of.
+/// The parts of a row.
 #[derive(Clone, Copy)]
 pub(super) struct FloodSetup<'p> {
     pub(super) plan: &'p SingleRxQueuePlan,
@@ -39,7 +39,7 @@ pub(super) struct FloodSetup<'p> {
     pub(super) asked_pps: Option<f64>,
 }
 
-/// What a row shows beside its trial: of the time in which valid packets were sent.
+/// The results of a row in addition to its trial, from the time in which valid packets were sent.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) flood_pps: f64,
@@ -62,16 +62,16 @@ pub(super) struct FloodEnds<'p> {
     service: Service,
     filter: Filter,
     counters: Option<CounterWatch>,
-    /// What the filter had dropped when the counters were read.
+    /// The filter's drops when the counters were read.
     filtered_before: u64,
     window: Option<(Instant, Counts)>,
-    /// Whether the interface counts a frame as dropped that the sender of valid packets, and of the flood, sends later.
+    /// Whether the interface counts a frame as dropped that the sender (of valid packets, of the flood) sends later.
     retries: [bool; 2],
     refused: u64,
     sent: Option<TxOutcome>,
 }
 
-/// What makes the rates of a row.
+/// The counters behind the rates of a row.
 #[derive(Clone, Copy)]
 struct Counts {
     flooded: u64,
@@ -81,11 +81,11 @@ struct Counts {
 
 /// The first packets find cold caches, and the transfer starts slowly.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Time between two looks; a diversion must hear from its process ten times a second.
+/// Time between two readings; a diversion must hear from its process ten times a second.
 const TICK: Duration = Duration::from_millis(10);
-/// Packets in flight are waited for until nothing moved for so long.
+/// The drain ends when nothing has moved for so long.
 const QUIET: Duration = Duration::from_millis(500);
-/// The place of what the filter dropped.
+/// The place of the filter's drops.
 const FILTERED: &str = "dropped by the filter";
 
 impl<'p> FloodEnds<'p> {
@@ -158,7 +158,7 @@ impl<'p> FloodEnds<'p> {
         })
     }
 
-    /// Every place where packets of the senders were lost, the filter last.
+    /// All places where packets of the senders were lost, the filter last.
     fn lines(&self, growth: &Growth) -> Result<Vec<LedgerLine>, SingleRxQueueError> {
         let received = Received {
             delivered: self.served(),
@@ -287,7 +287,7 @@ impl Ends for FloodEnds<'_> {
         Ok(self.served())
     }
 
-    /// What the transfer moves is not looked at: it goes on.
+    /// The transfer does not count: it goes on.
     fn in_flight(&mut self) -> Result<InFlight<(u64, u64)>, SingleRxQueueError> {
         self.filter.beat_for(Duration::ZERO)?;
         let sent = self.sent.as_ref().map_or(0, |sent| sent.tally.packets);

@@ -23,23 +23,23 @@ pub enum SingleRxQueueError {
     /// A row's trial.
     #[error(transparent)]
     Trial(#[from] TrialError),
-    /// A diversion that ran.
+    /// A running diversion.
     #[error(transparent)]
     Divert(#[from] DivertError),
     /// Sockets of the service and the transfer.
     #[error("cannot {what}")]
     Socket {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
     },
     /// Counters of a filter.
-    #[error("cannot read what {filter} threw away")]
+    #[error("cannot read the drop counter of {filter}")]
     Counter {
         /// The filter.
         filter: FloodFilter,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The machine's CPU times.

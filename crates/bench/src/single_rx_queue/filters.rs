@@ -1,4 +1,4 @@
-//! Ways to throw a flood away, each undone when its value goes.
+//! Ways to drop a flood, each undone when its value is dropped.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use bpf::{DropFlood, Mode};
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, Fate, FilterAt, Rule, RuleVerdict};
+use divert::{BEAT, Diversion, DivertPlan, Fate, FilterAt, Rule, RuleVerdict};
 use lab::{Lab, Side};
 use ledger::Place;
 use measure::LedgerLine;
@@ -33,7 +33,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Starts it; the text says why it does not work here.
+    /// Starts it; the error says why it is unavailable.
     pub(super) fn start(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Result<Self, String> {
         let flooder = lab.tx().ipv4()[1];
         let side = lab.rx();
@@ -84,7 +84,7 @@ impl Filter {
         }
     }
 
-    /// Packets of the flood that it has thrown away so far; `served` of them came to the service.
+    /// Packets of the flood that it has dropped so far; `served` of them came to the service.
     pub(super) fn filtered(&self, lab: &Lab, served: u64) -> Result<u64, SingleRxQueueError> {
         let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
             filter: self.which(),
@@ -104,7 +104,7 @@ impl Filter {
         }
     }
 
-    /// Packets to the flooded port from elsewhere that have come to it so far; `None` where it does not count them.
+    /// Packets to the flooded port from elsewhere that have reached it so far; `None` if it does not count them.
     pub(super) fn valid(&self, lab: &Lab) -> Result<Option<u64>, SingleRxQueueError> {
         let counter = |source: Box<dyn Error + Send + Sync>| SingleRxQueueError::Counter {
             filter: self.which(),
@@ -128,7 +128,7 @@ impl Filter {
         matches!(self, Self::XdpDrop(_) | Self::Divert(..))
     }
 
-    /// The places by which other counters know the packets that the filter dropped or lost.
+    /// The places under which other counters report the packets that the filter dropped or lost.
     pub(super) fn seen_as(&self) -> &'static [Place] {
         match self {
             Self::Service | Self::Nft(_) => &[],
@@ -138,7 +138,7 @@ impl Filter {
         }
     }
 
-    /// What it diverts; `None` of a filter that does not.
+    /// The diversion; `None` if the filter is not one.
     pub(super) fn diverted(&self) -> Result<Option<DivertedQueues>, SingleRxQueueError> {
         let Self::Divert(_, diversion, _) = self else { return Ok(None) };
         let status = diversion.status()?;
@@ -182,7 +182,7 @@ impl Filter {
     }
 }
 
-/// The rule of a diversion that valid packets meet; the first is the flood's.
+/// The rule of a diversion that matches valid packets; the first one matches the flood.
 const VALID_RULE: usize = 1;
 
 /// An error with its causes.
@@ -206,25 +206,13 @@ fn divert_plan(which: FloodFilter, plan: &SingleRxQueuePlan, lab: &Lab) -> Resul
         Ok(Rule::new(verdict, text.parse().map_err(|error| words(&error))?))
     };
     Ok(DivertPlan {
-        interface: side.interface().into(),
         cpus: plan.filter_cpu().map_or_else(Vec::new, |cpu| vec![cpu; queues.len()]),
-        queues,
-        place,
-        selection: None,
         rules: vec![rule(RuleVerdict::Drop, &flood)?, rule(RuleVerdict::Pass, &valid)?],
-        sets: divert::Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: true,
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(side.interface(), queues, place)
     })
 }
 
-/// A table of nftables in the receiving namespace, which takes it along when it ends.
+/// A table of nftables in the receiving namespace, which disappears with the namespace.
 pub(super) struct NftTable {
     namespace: sys::netns::NetNs,
 }
@@ -253,7 +241,9 @@ impl NftTable {
         let text = side.run(list).map_err(|error| error.to_string())??;
         let words: Vec<&str> = text.split_whitespace().collect();
         let after = words.iter().position(|word| *word == "packets").and_then(|at| words.get(at + 1));
-        after.and_then(|packets| packets.parse().ok()).ok_or_else(|| format!("nft said {text:?}"))
+        after
+            .and_then(|packets| packets.parse().ok())
+            .ok_or_else(|| format!("unexpected output of nft: {text:?}"))
     }
 }
 
@@ -264,7 +254,7 @@ impl Drop for NftTable {
     }
 }
 
-/// Runs `nft` in this thread's namespace; its output, or its complaint.
+/// Runs `nft` in this thread's namespace; its output, or its error message.
 fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
     let mut child = Command::new("nft")
         .args(arguments)
@@ -279,6 +269,6 @@ fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
     match fed {
         Some(Err(error)) if output.status.success() => Err(format!("cannot write to nft: {error}")),
         _ if output.status.success() => Ok(text(&output.stdout)),
-        _ => Err(format!("nft refused: {}", text(&output.stderr))),
+        _ => Err(format!("nft failed: {}", text(&output.stderr))),
     }
 }

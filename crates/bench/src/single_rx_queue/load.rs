@@ -1,32 +1,32 @@
-//! What the rows are: how much is flooded, and what drops the flood.
+//! The rows: the size of the flood, and the filter that drops it.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How much is flooded.
+/// The flood of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FloodLoad {
     /// Nothing.
     None,
-    /// As fast as the sender can.
+    /// The sender's maximum rate.
     Full,
-    /// [`FLOOD_FACTOR`] times what the kernel's path to a socket takes.
+    /// [`FLOOD_FACTOR`] times the rate of the kernel's path to a socket.
     TenTimes,
 }
 
-/// What throws the flood away.
+/// The filter of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FloodFilter {
-    /// The service itself, after its socket has taken everything.
+    /// The service itself, after its socket has received everything.
     Service,
     /// A classic BPF program on the service's socket.
     SocketFilter,
     /// A rule of nftables where the interface hands packets to the kernel (`netdev` `ingress`).
     Nft,
-    /// An XDP program that does nothing else.
+    /// An XDP program that only drops.
     XdpDrop,
     /// `linerate divert --where xdp`.
     DivertXdp,
@@ -35,7 +35,7 @@ pub enum FloodFilter {
 }
 
 impl FloodFilter {
-    /// Whether `linerate divert` throws the flood away.
+    /// Whether `linerate divert` drops the flood.
     pub fn is_diversion(self) -> bool {
         matches!(self, Self::DivertXdp | Self::DivertUser)
     }
@@ -54,11 +54,11 @@ impl fmt::Display for FloodFilter {
     }
 }
 
-/// The paced flood, in multiples of what the service's socket took of the full one.
+/// The paced flood, in multiples of the service's rate under the full one.
 pub const FLOOD_FACTOR: f64 = 10.0;
-/// What must be delivered of the valid packets under it.
+/// The share of valid packets that must arrive under it.
 pub const VALID_SHARE: f64 = 0.999;
-/// Every row, in this order: first what the transfer does alone, then each filter under both floods.
+/// All rows in their order: first the transfer alone, then each filter under both floods.
 pub const SINGLE_RX_QUEUE: [(FloodLoad, FloodFilter); 15] = {
     use FloodFilter::{DivertUser, DivertXdp, Nft, Service, SocketFilter, XdpDrop};
     use FloodLoad::{Full, None, TenTimes};

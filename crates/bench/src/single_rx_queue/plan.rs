@@ -1,4 +1,4 @@
-//! What is sent from where, and which queues and CPUs take it.
+//! The traffic of each sender, and the queues and CPUs that receive it.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -18,12 +18,12 @@ use super::{
     load::FloodFilter,
 };
 
-/// What is sent, where, and for how long.
+/// The traffic, its interfaces, and its duration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SingleRxQueuePlan {
     /// Two real interfaces; `None`: a veth pair.
     pub interfaces: Option<Interfaces>,
-    /// What makes the flood and the valid packets.
+    /// The engine of the flood and the valid packets.
     pub tx: TxSpec,
     /// Valid packets per second.
     pub valid_pps: f64,
@@ -31,27 +31,27 @@ pub struct SingleRxQueuePlan {
     pub transfer_bps: f64,
     /// Length of each row.
     pub row_ns: u64,
-    /// The CPUs of the two sides: the first of the receiving one is the filter's, the second the rest's; where there is
-    /// no second one, the sending CPU has the rest.
+    /// The CPUs of the two sides: the first receiving CPU is the filter's, the second one for the rest; without
+    /// a second one, the rest runs on the sending CPU.
     pub cpus: CpuPlan,
 }
 
-/// Tells valid packets from the flood: the stream tags of both.
+/// The stream tags of valid packets and of the flood.
 pub(super) const VALID_STREAM: u16 = 1;
 pub(super) const FLOOD_STREAM: u16 = 2;
 pub(super) const PORT: u16 = 4321;
-/// Valid packets leave so many at a time: a sender of single ones would have to watch the clock all the time.
+/// Valid packets leave in groups of this size: sending single ones would mean watching the clock all the time.
 const VALID_BURST: u32 = 8;
-/// Packets of the flood in one call, at most.
+/// The most flood packets per call.
 pub(super) const FLOOD_BATCH: usize = 256;
 
 impl SingleRxQueuePlan {
-    /// Receive queues of the lab: the flooded one, and the others'.
+    /// Receive queues of the lab: the flooded one, and that of the others.
     const QUEUES: u32 = 2;
 
-    /// The lab that is measured on.
+    /// The lab of the measurement.
     pub fn lab(&self) -> LabPlan {
-        // a card's interrupts are where its owner put them
+        // the owner of a card decides about its interrupts
         let threaded_napi = self.interfaces.is_none() && !self.cpus.rx.is_empty();
         LabPlan {
             queues: Self::QUEUES,
@@ -63,17 +63,17 @@ impl SingleRxQueuePlan {
         }
     }
 
-    /// The CPU of the flooded queue and of what throws the flood away; `None`: any.
+    /// The CPU of the flooded queue and of the filter; `None`: any.
     pub(super) fn filter_cpu(&self) -> Option<u32> {
         self.cpus.rx.first().copied()
     }
 
-    /// The CPU of everything else that receives.
+    /// The CPU of all other receiving work.
     pub(super) fn other_cpu(&self) -> Option<u32> {
         self.cpus.rx.get(1).or(self.cpus.tx.first()).copied()
     }
 
-    /// The CPU of the service. One that discards the flood itself is on the flooded queue's CPU, and shares it with that.
+    /// The CPU of the service. A service that discards the flood itself is on the flooded queue's CPU, and shares it.
     pub(super) fn service_cpu(&self, filter: FloodFilter) -> Option<u32> {
         if filter == FloodFilter::Service { self.filter_cpu() } else { self.other_cpu() }
     }
@@ -86,13 +86,13 @@ impl SingleRxQueuePlan {
         (0..Self::QUEUES).map(cpu).collect()
     }
 
-    /// The queue that frames which XDP sends from the sending CPU arrive on; `None` where a card decides.
+    /// The queue for frames that XDP sends from the sending CPU; `None` if a card decides.
     pub(super) fn flooded_queue(&self) -> Option<u32> {
         let cpu = self.cpus.tx.first().copied().unwrap_or(0);
         self.interfaces.is_none().then_some(cpu % Self::QUEUES)
     }
 
-    /// Lets what sockets of the sending side send arrive on another queue than the flood. Without, the transfer shares
+    /// Makes packets from the sending side's sockets arrive on another queue than the flood. Otherwise the transfer shares
     /// the flooded queue in half of the rows.
     pub(super) fn choose_queues(&self, lab: &Lab) {
         let Some(flooded) = self.flooded_queue() else { return };
@@ -104,8 +104,8 @@ impl SingleRxQueuePlan {
         debug_assert!(written.is_ok(), "{file}: {written:?}");
     }
 
-    /// Lets the packet processing of the other queues go before the sender of the flood, with which it shares a CPU
-    /// where there are two: else that waits milliseconds for its turn, and their rings of 256 packets run over.
+    /// Lets the packet processing of the other queues outrank the sender of the flood. On a machine with two CPUs they
+    /// share one: without this, it waits milliseconds for its turn, and the rings of 256 packets overflow.
     pub(super) fn prefer_other_queues(&self, lab: &Lab) -> Result<(), SingleRxQueueError> {
         let cpus = self.napi_cpus();
         if cpus.is_empty() || !self.lab().threaded_napi {
@@ -113,13 +113,13 @@ impl SingleRxQueuePlan {
         }
         for (napi, cpu) in lab.rx().napis()?.iter().zip(cpus) {
             if let Some(thread) = napi.thread.filter(|_| Some(cpu) != self.filter_cpu()) {
-                cpu::go_first(thread).map_err(socket_error("let packet processing go first"))?;
+                cpu::go_first(thread).map_err(socket_error("raise the priority of packet processing"))?;
             }
         }
         Ok(())
     }
 
-    /// Where a sender lives. The flood takes what the others on its CPU leave: those need little, and at once.
+    /// The CPU of a sender. The flood gets the time that the others on its CPU leave: those need little, but at once.
     pub(super) fn sending(&self, lab: &Lab, stream: u16) -> Result<Placement, SingleRxQueueError> {
         let namespace = hold(lab.tx().namespace())?;
         let enter = move || {
@@ -145,7 +145,7 @@ impl SingleRxQueuePlan {
         let (tx, rx) = (lab.tx(), lab.rx());
         let is_flood = stream == FLOOD_STREAM;
         let local = if is_flood { tx.ipv4()[1] } else { tx.ipv4()[0] };
-        // A run of live frames costs as much as a hundred packets: for a few, a socket of the flooded queue is cheaper.
+        // A run of live frames costs as much as a hundred packets: for a few packets, a socket of the flooded queue is cheaper.
         let engine = match self.flooded_queue() {
             Some(0) if !is_flood => "xsk".parse().expect("an engine of the registry"),
             _ => self.tx.clone(),
@@ -176,7 +176,7 @@ impl SingleRxQueuePlan {
 }
 
 pub(super) fn hold(namespace: &NetNs) -> Result<NetNs, SingleRxQueueError> {
-    namespace.try_clone().map_err(socket_error("hold the lab's network namespace"))
+    namespace.try_clone().map_err(socket_error("duplicate the handle of the lab's network namespace"))
 }
 
 /// Any address of this family, with the service's port.

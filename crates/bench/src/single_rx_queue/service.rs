@@ -1,4 +1,4 @@
-//! What the flood is aimed at, and what has nothing to do with it.
+//! The target of the flood, and the unrelated transfer.
 
 use std::{
     io::{self, Read, Write},
@@ -24,21 +24,21 @@ use super::{
     plan::{SingleRxQueuePlan, VALID_STREAM, hold, service_address},
 };
 
-/// How long a thread may take to notice that it must end.
+/// The longest time for a thread to notice that it must end.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Datagrams a call, as udpreceiver has it.
+/// Datagrams per call, as in udpreceiver.
 const BATCH: usize = 512;
-/// Time that the transfer may be behind its rate.
+/// The longest delay of the transfer behind its rate.
 const MADE_UP: Duration = Duration::from_millis(100);
 /// A send buffer with which the transfer has fewer packets in flight than the 256 slots of a veth's ring: a full-sized
 /// packet takes 2,304 bytes of it, and the kernel doubles it.
 const FEWER_THAN_A_RING_BYTES: usize = 200 << 10;
-/// Bytes that the transfer hands over at once.
+/// Bytes per write of the transfer.
 const BLOCK_BYTES: usize = 16 << 10;
 /// The stream tag follows the probe header.
 const TAG_AT: usize = 16;
 
-/// A service on the flooded port that looks at every datagram that its socket gets.
+/// A service on the flooded port that inspects every datagram of its socket.
 pub(super) struct Service {
     counts: Arc<Counts>,
     _thread: Joined,
@@ -49,7 +49,7 @@ struct Counts {
     stop: AtomicBool,
     valid: AtomicU64,
     flood: AtomicU64,
-    /// What ended the thread early.
+    /// The cause of an early end of the thread.
     error: Mutex<Option<io::Error>>,
 }
 
@@ -103,7 +103,7 @@ impl Service {
         Ok(Self { counts, _thread: thread })
     }
 
-    /// Valid packets that it has got.
+    /// Valid packets received so far.
     pub(super) fn valid(&self) -> u64 {
         self.counts.valid.load(Relaxed)
     }
@@ -113,22 +113,22 @@ impl Service {
         self.counts.error.lock().expect("no holder panics").is_some()
     }
 
-    /// Why its socket failed, once.
+    /// The failure of its socket, once.
     pub(super) fn error(&self) -> Option<SingleRxQueueError> {
         let error = self.counts.error.lock().expect("no holder panics").take();
         error.map(socket_error("read the service's socket"))
     }
 
-    /// Packets of the flood that it has got.
+    /// Flood packets received so far.
     pub(super) fn flood(&self) -> u64 {
         self.counts.flood.load(Relaxed)
     }
 }
 
-/// A TCP transfer from the sending side to the receiving one, at a given rate or as near as it gets.
+/// A TCP transfer from the sending side to the receiving one, at a given rate or close to it.
 pub(super) struct Transfer {
     received: Arc<AtomicU64>,
-    // The writer first: its end is the reader's.
+    // The writer first: its end makes the reader end.
     _writer: Joined,
     _reader: Joined,
 }
@@ -150,7 +150,7 @@ impl Transfer {
             far.set_read_timeout(Some(PATIENCE))?;
             Ok((near, far))
         };
-        // Which thread connects does not matter, its namespace does.
+        // The thread that connects does not matter, its namespace does.
         let namespace = hold(lab.tx().namespace())?;
         let connected = namespace.run(open).map_err(socket_error("enter the lab"))?;
         let (mut near, mut far) = connected.map_err(socket_error("connect the transfer"))?;
@@ -179,7 +179,7 @@ impl Transfer {
             while !stopped.load(Relaxed) {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 match near.write(&bytes) {
-                    // A thread that the flood keeps from its CPU makes up for it; a transfer that stalled does not.
+                    // A transfer kept from its CPU by the flood catches up; one that stalled does not.
                     Ok(written) => {
                         due = due.max(Instant::now() - MADE_UP)
                             + block_time.mul_f64(written as f64 / BLOCK_BYTES as f64);
@@ -196,7 +196,7 @@ impl Transfer {
         Ok(Self { received, _writer: Joined::new(writer, stops()), _reader: Joined::new(reader, stops()) })
     }
 
-    /// Bytes that the reader has got.
+    /// Bytes that the reader received so far.
     pub(super) fn received_bytes(&self) -> u64 {
         self.received.load(Relaxed)
     }
@@ -206,12 +206,12 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Where there is one CPU too few, the scheduler decides.
+/// With too few CPUs, the scheduler decides.
 fn pin(cpu: Option<u32>) {
     cpu.map(cpu::pin_to);
 }
 
-/// Where this is refused it is one among many, as it was.
+/// Without the right to do this, the thread keeps its normal priority.
 fn goes_first() {
     cpu::go_first(0).ok();
 }

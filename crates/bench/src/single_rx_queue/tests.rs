@@ -32,7 +32,7 @@ fn a_row_is_a_point_with_its_share_of_valid_packets() {
 }
 
 #[test]
-fn published_figures_stand_beside_the_full_floods() {
+fn published_figures_are_next_to_the_full_floods() {
     let rows = [
         row(FloodLoad::TenTimes, FloodFilter::DivertXdp, 1e6),
         row(FloodLoad::Full, FloodFilter::DivertXdp, 6.5e6),
@@ -44,12 +44,12 @@ fn published_figures_stand_beside_the_full_floods() {
 }
 
 #[test]
-fn every_message_is_told() {
+fn every_error_has_a_message() {
     let source = || io::Error::from_raw_os_error(libc_enoent());
     let error = SingleRxQueueError::Socket { what: "open the service's socket", source: source() };
     assert_eq!(error.to_string(), "cannot open the service's socket");
     let error = SingleRxQueueError::Counter { filter: FloodFilter::Nft, source: Box::new(source()) };
-    assert_eq!(error.to_string(), "cannot read what nft at ingress threw away");
+    assert_eq!(error.to_string(), "cannot read the drop counter of nft at ingress");
 }
 
 fn libc_enoent() -> i32 {

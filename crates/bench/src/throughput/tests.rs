@@ -23,7 +23,7 @@ fn trial(scheduled: u64, sent: u64, lines: Vec<LedgerLine>) -> Trial {
 }
 
 #[test]
-fn shortfall_receive_loss_and_socket_loss_are_three_things() {
+fn shortfall_receive_loss_and_socket_loss_are_distinct() {
     let lines = vec![
         LedgerLine::new("receive backlog full", 10, "lab-rx rx_dropped"),
         LedgerLine::new("receive buffer full", 30, "socket SK_MEMINFO_DROPS"),
@@ -37,7 +37,7 @@ fn shortfall_receive_loss_and_socket_loss_are_three_things() {
 }
 
 #[test]
-fn the_line_that_lost_the_most_sets_the_bound() {
+fn the_line_with_the_largest_loss_sets_the_bound() {
     let line = |place: &str, packets| LedgerLine::new(place, packets, "x").with_remedy("y");
     let first = trial(100, 100, vec![line("a", 5), line("b", 4)]);
     let second = trial(100, 100, vec![line("b", 11)]);

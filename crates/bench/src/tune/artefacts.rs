@@ -1,4 +1,4 @@
-//! What was found as something to use: a plan for the card, a scenario, lines for an application.
+//! The result for use: a plan for the card, a scenario, lines for an application.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(super) fn of(plan: &TunePlan, values: &[usize]) -> TuneArtefacts {
     }
 }
 
-/// Settings of the interface and of the machine that differ from how they were.
+/// Changed settings of the interface and of the machine.
 fn settings(plan: &TunePlan, values: &[usize]) -> Vec<Setting> {
     let nothing = vec![0; values.len()];
     let [before, after] = [&nothing[..], values].map(|values| {
@@ -49,7 +49,8 @@ fn scenario(plan: &TunePlan, values: &[usize]) -> String {
     let mut text =
         format!("scenario = 1\ntitle = \"Settings found by linerate tune --goal {}\"\n", plan.goal.name());
     if !settings(plan, values).is_empty() {
-        text += "# The card's and the machine's settings are in the plan for linerate nic apply: apply that first.\n";
+        text +=
+            "# The settings of card and machine are in the plan for linerate nic apply: apply that first.\n";
     }
     let _memory_takes_everything = write!(text, "\n[bench]\ntx = {tx:?}\n");
     if plan.place != super::knob::TunePlace::Peer {

@@ -1,4 +1,4 @@
-//! Where a combination of settings is tried: a lab, two interfaces, or whatever implements [`Bed`].
+//! The place where a combination of settings is tried: a lab, two interfaces, or another [`Bed`].
 
 use std::{error::Error, path::PathBuf};
 
@@ -10,33 +10,33 @@ use trial::{Tick, TrialError, TrialPlan, TrialRun, run_trial_in};
 use super::combination::Combination;
 use crate::{plan::BenchPlan, recorder::in_words};
 
-/// What one trial is asked.
+/// The request for one trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ask {
     /// Nanoseconds.
     pub duration_ns: u64,
     /// Packets per second; `None` is the maximum.
     pub rate_pps: Option<f64>,
-    /// What receivers measure besides their counters.
+    /// What receivers measure in addition to their counters.
     pub statistics: Option<StatisticsPlan>,
     /// Whether CPUs are sampled.
     pub profile: bool,
-    /// Number of the trial among those of these settings, from 1.
+    /// Number of the trial among those of the same settings, from 1.
     pub number: u32,
 }
 
 /// Why a trial did not run.
 #[derive(Debug)]
 pub enum Refusal<E> {
-    /// These settings do not run here; others may.
+    /// These settings are unavailable; others may be available.
     Unusable(String),
-    /// Nothing does any more.
+    /// No settings work any more.
     Broken(E),
 }
 
-/// Where combinations are tried. Dropped, it leaves everything as it was.
+/// The place where combinations are tried. Dropped, it restores everything.
 pub trait Bed {
-    /// Why nothing runs any more.
+    /// Why no settings work any more.
     type Error: Error;
 
     /// Runs one trial.
@@ -50,38 +50,38 @@ pub trait Bed {
         tick: &mut dyn FnMut(Tick) -> bool,
     ) -> Result<TrialRun<Self::Error>, Refusal<Self::Error>>;
 
-    /// Leaves the settings of the last trial as they are, for `linerate nic restore` to undo.
+    /// Leaves the settings of the last trial in effect, for `linerate nic restore` to undo.
     ///
     /// # Errors
-    /// When the journal cannot be written; then they are put back.
+    /// When the journal cannot be written; then the settings are restored.
     fn keep(&mut self) -> Result<(), Self::Error>;
 }
 
-/// From a combination to the plan of its trial, or why there is none.
+/// From a combination to the plan of its trial, or the reason why there is none.
 pub type Planner<'p> = dyn Fn(&Combination) -> Result<BenchPlan, String> + 'p;
 
-/// Our engines at both ends on this machine: in a lab of each trial's own, or between two interfaces.
+/// Our engines at both ends on this machine: in one lab per trial, or between two interfaces.
 pub struct LocalBed<'p> {
     plan: &'p Planner<'p>,
     state: PathBuf,
-    /// Two real interfaces, which take seconds to come up. Dropped before the session, which needs them back in their
-    /// namespace to put their settings back.
+    /// Two real interfaces, which take seconds to come up. Dropped before the session, which restores their settings in
+    /// their own namespace.
     lent: Option<(LabPlan, Lab)>,
-    /// The settings that outlive a trial: of the receiving interface, or of the machine alone.
+    /// The settings that outlive a trial: of the receiving interface, or only of the machine.
     session: Option<Session>,
     applied: Vec<Setting>,
 }
 
-/// The interface whose journal holds the machine's settings where no real one is used.
+/// The interface whose journal holds the machine's settings if no real one is used.
 pub const LOOPBACK: &str = "lo";
 
 impl<'p> LocalBed<'p> {
-    /// Trials of these plans; journals go below `state`.
+    /// Trials of these plans; journals are below `state`.
     pub fn new(plan: &'p Planner<'p>, state: PathBuf) -> Self {
         Self { plan, state, session: None, applied: Vec::new(), lent: None }
     }
 
-    /// Changes what outlives a trial; the interfaces are returned before.
+    /// Changes the settings that outlive a trial; returns the interfaces first.
     fn apply(&mut self, interface: &str, wanted: Vec<Setting>) -> Result<(), Refusal<TrialError>> {
         if wanted == self.applied {
             return Ok(());
@@ -97,7 +97,7 @@ impl<'p> LocalBed<'p> {
                 Ok(())
             }
             Err(error @ (SessionError::Problems { .. } | SessionError::RolledBack { .. })) => {
-                // What was applied before may be gone, too.
+                // Settings applied before may be lost, too.
                 self.applied.clear();
                 Err(Refusal::Unusable(in_words(&error)))
             }
@@ -105,10 +105,10 @@ impl<'p> LocalBed<'p> {
         }
     }
 
-    /// Two real interfaces, lent as long as nothing of them changes.
+    /// Two real interfaces, borrowed as long as their settings do not change.
     fn lend(&mut self, plan: &TrialPlan) -> Result<&Lab, TrialError> {
         if self.lent.as_ref().is_none_or(|(lent, _)| *lent != plan.lab) {
-            // They are returned before they are borrowed again.
+            // They must be returned before they are borrowed again.
             self.lent = None;
         }
         let (_, lab) = match self.lent.take() {
@@ -119,7 +119,7 @@ impl<'p> LocalBed<'p> {
     }
 }
 
-/// Whether a setting is of a queue that exists, or of none.
+/// Whether a setting is of an existing queue, or of no queue.
 fn is_there(setting: &str, queues: u32) -> bool {
     let queue = setting
         .split('.')
@@ -133,7 +133,7 @@ fn broken(error: SessionError) -> Refusal<TrialError> {
     Refusal::Broken(TrialError::Settings(error))
 }
 
-/// What an engine cannot do is known only when it is opened.
+/// An engine's limits are known only when it is opened.
 fn refusal(error: TrialError) -> Refusal<TrialError> {
     match error {
         TrialError::Engine(error) => Refusal::Unusable(in_words(&error)),

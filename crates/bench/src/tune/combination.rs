@@ -1,4 +1,4 @@
-//! A value of every knob, as what has to be done for it.
+//! A value of every knob, and the actions that set them.
 
 use nic::Setting;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub enum Assignment {
     TxSwitch(String),
     /// A switch of the receiving engine.
     RxSwitch(String),
-    /// An option of `linerate bench`, with its value where it takes one.
+    /// An option of `linerate bench`, with its value if it takes one.
     Option(String, Option<String>),
     /// A setting of the receiving interface.
     Interface(Setting),
@@ -28,14 +28,14 @@ pub struct Combination {
     pub rx_switches: Vec<String>,
     /// Options of `linerate bench`.
     pub options: Vec<(String, Option<String>)>,
-    /// Settings of the receiving interface; present ones are named, too, so that each can be reached from any other.
+    /// Settings of the receiving interface; the original ones are named, too, so that each can be reached from any other.
     pub interface: Vec<Setting>,
     /// Settings of the machine, likewise.
     pub machine: Vec<Setting>,
 }
 
 impl Combination {
-    /// All that these assignments set.
+    /// Everything that these assignments set.
     pub fn of<'a>(assignments: impl IntoIterator<Item = &'a Assignment>) -> Self {
         let mut all = Self::default();
         let add = |list: &mut Vec<String>, name: &String| {

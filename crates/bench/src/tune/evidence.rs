@@ -1,14 +1,14 @@
-//! What else changed between two settings, and what keeps settings from more: counters, CPUs and profiles of their trials.
+//! Other changes between two settings, and the limit of the current ones: counters, CPUs and profiles of their trials.
 
 use std::collections::BTreeMap;
 
 use measure::{Stage, Trial, median};
 
-/// Shares of the packets sent below which a place of loss is not worth a word.
+/// A place of loss below this share of the packets sent is not mentioned.
 const LEAST_LOST: f64 = 0.005;
-/// A place vanished when less than this share of what it lost is left.
+/// A place vanished when less than this share of its loss remains.
 const VANISHED: f64 = 0.1;
-/// CPU time of a stage has to shrink by this share.
+/// CPU time of a stage must shrink by this share to be mentioned.
 const SHRANK: f64 = 0.2;
 /// A CPU is busy when it idles less than this.
 const BUSY: f64 = 0.05;
@@ -37,7 +37,7 @@ impl Group<'_> {
         median(&self.plain.iter().filter_map(|trial| of(trial)).collect::<Vec<_>>())
     }
 
-    /// Nanoseconds of CPU time a packet, by stage of the receive path.
+    /// Nanoseconds of CPU time per packet, by stage of the receive path.
     fn stages(&self) -> BTreeMap<Stage, f64> {
         let profile = self.profiled.and_then(|trial| trial.profile.as_ref());
         let stages = profile.into_iter().flat_map(|profile| &profile.stages);
@@ -45,7 +45,7 @@ impl Group<'_> {
     }
 }
 
-/// What changed from one group to the other, in words.
+/// The changes from one group to the other, in words.
 pub(super) fn changes(before: &Group<'_>, after: &Group<'_>) -> Vec<String> {
     let mut words = Vec::new();
     let (had, has) = (before.losses(), after.losses());
@@ -69,7 +69,7 @@ pub(super) fn changes(before: &Group<'_>, after: &Group<'_>) -> Vec<String> {
         .filter_map(|(stage, was)| {
             let is = is.get(stage).copied().unwrap_or(0.0);
             let shrank = was - is;
-            let words = format!("profile: {} {was:.0} → {is:.0} ns a packet", stage.name());
+            let words = format!("profile: {} {was:.0} → {is:.0} ns per packet", stage.name());
             (shrank > was * SHRANK && shrank > 5.0).then_some((shrank, words))
         })
         .collect();
@@ -83,13 +83,13 @@ pub(super) fn changes(before: &Group<'_>, after: &Group<'_>) -> Vec<String> {
         if let [Some(was), Some(is)] = cost
             && (was - is) > was * SHRANK
         {
-            words.push(format!("{side} threads: {was:.0} → {is:.0} ns of CPU a packet"));
+            words.push(format!("{side} threads: {was:.0} → {is:.0} ns of CPU per packet"));
         }
     }
     words
 }
 
-/// What limits settings now, in words.
+/// The limit of the current settings, in words.
 pub(super) fn limits(group: &Group<'_>) -> Vec<String> {
     let mut words = Vec::new();
     let losses = group.losses();
@@ -103,7 +103,7 @@ pub(super) fn limits(group: &Group<'_>) -> Vec<String> {
         let remedy = remedy.map_or_else(String::new, |remedy| format!("; {remedy}"));
         words.push(format!("the receiver: {:.1} % of the packets are lost at {place}{remedy}", lost * 100.0));
     } else if !group.plain.is_empty() {
-        words.push("the sender: next to nothing is lost, the receiver takes all that comes".into());
+        words.push("the sender: almost no loss, the receiver keeps up".into());
     }
     let mut cpus: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for cpu in group.plain.iter().flat_map(|trial| &trial.cpus) {
@@ -113,7 +113,7 @@ pub(super) fn limits(group: &Group<'_>) -> Vec<String> {
         cpus.into_iter().filter_map(|(cpu, shares)| Some((cpu, median(&shares)?))).collect();
     let busy = idle.iter().filter(|(_, idle)| *idle < BUSY).count();
     if busy > 0 {
-        words.push(format!("{busy} of {} CPUs have no time left", idle.len()));
+        words.push(format!("{busy} of {} CPUs are fully busy", idle.len()));
     }
     if let Some((cpu, share)) =
         idle.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, idle)| *idle > IDLE)
@@ -128,7 +128,7 @@ pub(super) fn limits(group: &Group<'_>) -> Vec<String> {
     if let Some((stage, ns)) = stages.iter().max_by(|a, b| a.1.total_cmp(b.1)) {
         let share = ns / all.max(1e-9) * 100.0;
         words.push(format!(
-            "receiving spends the most on {}: {ns:.0} ns a packet, {share:.0} % of it",
+            "the most expensive stage of receiving is {}: {ns:.0} ns per packet, {share:.0} % of the total",
             stage.name()
         ));
     }
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_vanished_and_a_stage_that_shrank_are_named() {
+    fn a_vanished_loss_and_a_shrunk_stage_are_named() {
         let (before, after) = (trial(200, [0.0, 0.0], 400.0), trial(1, [0.0, 0.9], 100.0));
         let group = |trial| Group { plain: vec![trial], profiled: Some(trial) };
         assert_eq!(
             changes(&group(&before), &group(&after)),
             [
                 "loss vanished: receive buffer (UdpRcvbufErrors), 20.0 % of the packets before",
-                "profile: system call 400 → 100 ns a packet",
+                "profile: system call 400 → 100 ns per packet",
             ]
         );
         let back = changes(&group(&after), &group(&before));
@@ -177,21 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn what_limits_is_a_place_of_loss_or_the_sender_and_a_cpu_that_idles_is_named() {
+    fn the_limit_is_a_place_of_loss_or_the_sender_and_an_idle_cpu_is_named() {
         let (lossy, lossless) = (trial(200, [0.0, 0.01], 50.0), trial(0, [0.0, 0.9], 50.0));
         let of = |trial| limits(&Group { plain: vec![trial], profiled: None });
         assert_eq!(
             of(&lossy),
             [
                 "the receiver: 20.0 % of the packets are lost at receive buffer (UdpRcvbufErrors)",
-                "2 of 2 CPUs have no time left",
+                "2 of 2 CPUs are fully busy",
             ]
         );
         assert_eq!(
             of(&lossless),
             [
-                "the sender: next to nothing is lost, the receiver takes all that comes",
-                "1 of 2 CPUs have no time left",
+                "the sender: almost no loss, the receiver keeps up",
+                "1 of 2 CPUs are fully busy",
                 "CPU 1 idles 90 % of the time: more threads or queues could use it",
             ]
         );

@@ -1,4 +1,4 @@
-//! A knob: something that can be set, with its values, its risk, and how it is undone.
+//! A knob: something to set, with its values, its risk, and how to undo it.
 
 use measure::TuneKnob;
 use nic::{Page, Setting};
@@ -7,7 +7,7 @@ use trial::Pair;
 
 use super::combination::Assignment;
 
-/// What a search is for.
+/// The goal of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneGoal {
@@ -38,11 +38,11 @@ impl TuneGoal {
     }
 }
 
-/// Where packets go.
+/// The path of the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TunePlace {
-    /// A veth pair of the run's own.
+    /// A veth pair that the run makes.
     Lab,
     /// Two interfaces of this machine.
     Interfaces,
@@ -50,86 +50,85 @@ pub enum TunePlace {
     Peer,
 }
 
-/// What the space depends on.
+/// The surroundings that determine the space.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
-    /// What is searched for.
+    /// The goal.
     pub goal: TuneGoal,
-    /// Where.
+    /// The place.
     pub place: TunePlace,
-    /// The engines, with the switches that were given.
+    /// The engines, with the given switches.
     pub pair: &'a Pair,
-    /// Names of options on the command line: those stay as they were given.
+    /// Names of options on the command line: those are not changed.
     pub given: &'a [String],
     /// Sending and receiving threads.
     pub threads: (usize, usize),
-    /// Flows in all.
+    /// Total flows.
     pub flows: usize,
     /// CPUs in the order in which workers take them.
     pub cpus: &'a [u32],
     /// CPUs of receiving workers.
     pub rx_cpus: &'a [u32],
-    /// The receiving interface; `None` where it is another host's.
+    /// The receiving interface; `None` if it is another host's.
     pub interface: Option<&'a Page>,
-    /// The machine's settings; `None` where this process may not change them.
+    /// The machine's settings; `None` if this process may not change them.
     pub machine: Option<&'a Page>,
 }
 
 /// One value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnobValue {
-    /// As it is shown.
+    /// Its text.
     pub shown: String,
-    /// What it sets; nothing where things stay as they are.
+    /// What it sets; empty for the original state.
     pub sets: Vec<Assignment>,
 }
 
-/// Something that can be set here.
+/// Something to set here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knob {
-    /// Its name: of an engine's switch `tx+gso`, of a setting as `linerate nic` has it.
+    /// Its name: of an engine's switch `tx+gso`, of a setting that of `linerate nic`.
     pub name: String,
-    /// What it does.
+    /// Its effect.
     pub about: String,
-    /// Its values within the safe range, the present one first.
+    /// Its values within the safe range, the original one first.
     pub values: Vec<KnobValue>,
-    /// What may go wrong.
+    /// Possible harm.
     pub risk: String,
-    /// How it is undone.
+    /// How to undo it.
     pub undone: String,
-    /// What an application does for it, `{}` being the value; nothing where it is no application's.
+    /// What an application has to do, with `{}` for the value; empty if an application cannot.
     pub application: String,
 }
 
-/// A row of the registry: one knob, wherever it exists.
+/// A row of the registry: one knob, in all surroundings.
 pub(super) struct Row {
     /// Its name.
     pub(super) name: &'static str,
-    /// What it does.
+    /// Its effect.
     pub(super) about: &'static str,
-    /// What may go wrong.
+    /// Possible harm.
     pub(super) risk: &'static str,
-    /// How it is undone.
+    /// How to undo it.
     pub(super) undone: &'static str,
-    /// What an application does for it, `{}` being the value; nothing where it is no application's.
+    /// What an application has to do, with `{}` for the value; empty if an application cannot.
     pub(super) application: &'static str,
-    /// Its values here, the present one first; or why it does not belong here.
+    /// Its values here, the original one first; or why it is left out.
     pub(super) values: fn(&Surroundings<'_>) -> Result<Vec<KnobValue>, &'static str>,
 }
 
-/// What belongs to a process ends with it.
-pub(super) const ENDS_WITH_THE_RUN: &str =
-    "it belongs to the run's own sockets, threads or lab, and ends with them";
-/// What is journaled is put back.
-pub(super) const JOURNALED: &str = "put back at the end; after a kill by linerate nic restore";
+/// For knobs of the process.
+pub(super) const ENDS_WITH_THE_RUN: &str = "part of the run's own sockets, threads or lab: it ends with them";
+/// For knobs with a journal.
+pub(super) const JOURNALED: &str = "restored at the end; after a kill by linerate nic restore";
 
-/// Why a receiver's knob is none.
+/// Why a receiver's knob is left out.
 pub(super) const SENDING: &str = "the goal is sending";
-/// Why a knob that was given is none.
+/// Why a knob on the command line is left out.
 pub(super) const GIVEN: &str = "given on the command line";
 
 impl KnobValue {
-    /// Things stay as they are.
+    /// The original state.
     pub(super) fn as_is(shown: impl Into<String>) -> Self {
         Self { shown: shown.into(), sets: Vec::new() }
     }
@@ -157,7 +156,7 @@ impl KnobValue {
 }
 
 impl Surroundings<'_> {
-    /// Whether the command line decides about an option.
+    /// Whether the command line has an option.
     pub(super) fn is_given(&self, option: &str) -> bool {
         self.given.iter().any(|given| given == option)
     }
@@ -175,14 +174,14 @@ impl Knob {
         }
     }
 
-    /// Whether a word of `--only` or `--never` means it: its name, the part before a dot or behind a plus sign.
+    /// Whether a word of `--only` or `--never` matches: its name, the part before a dot or behind a plus sign.
     pub fn is_meant_by(&self, word: &str) -> bool {
         let kind = self.name.split(['.', '+']).next();
         let switch = self.name.split_once('+').map(|(_, switch)| switch);
         self.name == word || kind == Some(word) || switch == Some(word)
     }
 
-    /// As the record has it.
+    /// In the form of the record.
     pub fn recorded(&self) -> TuneKnob {
         TuneKnob {
             name: self.name.clone(),

@@ -1,4 +1,4 @@
-//! Every knob, in the order in which they are shown: a file for each kind, one row for each knob.
+//! All knobs in the order of display: one file per kind, one row per knob.
 
 mod card;
 mod engine;
@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 
 use super::knob::{Knob, Row, Surroundings};
 
-/// All rows but those that the registry of engines makes.
+/// All rows except those that the registry of engines makes.
 fn rows() -> impl Iterator<Item = &'static Row> {
     workers::ROWS.iter().chain(sockets::ROWS).chain(card::ROWS).chain(machine::ROWS)
 }
 
-/// What can be set, and what cannot, with the reason.
+/// The knobs, and those left out with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TuneSpace {
     /// The knobs with more than one value.
     pub knobs: Vec<Knob>,
-    /// Knobs that do not belong here, by name, with the reason.
+    /// Knobs left out, by name, with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 
@@ -41,7 +41,7 @@ impl TuneSpace {
                     if values.len() > 1 {
                         space.knobs.push(Knob::of(row, values));
                     } else {
-                        space.left_out.insert(row.name.into(), "it has one value here".into());
+                        space.left_out.insert(row.name.into(), "only one value is available".into());
                     }
                 }
                 Err(reason) => {
@@ -52,10 +52,10 @@ impl TuneSpace {
         space
     }
 
-    /// Leaves only what one of the words means, where there are any.
+    /// Keeps only the knobs that one of the words matches, if any words are given.
     ///
     /// # Errors
-    /// The first word that means nothing.
+    /// The first word that matches nothing.
     pub fn only(&mut self, words: &[String]) -> Result<(), String> {
         if words.is_empty() {
             return Ok(());
@@ -63,12 +63,12 @@ impl TuneSpace {
         self.choose(words, true, "not among --only")
     }
 
-    /// Leaves out what one of the words means.
+    /// Removes the knobs that one of the words matches.
     ///
     /// # Errors
-    /// The first word that means nothing.
+    /// The first word that matches nothing.
     pub fn never(&mut self, words: &[String]) -> Result<(), String> {
-        self.choose(words, false, "named by --never")
+        self.choose(words, false, "excluded by --never")
     }
 
     fn choose(&mut self, words: &[String], keep: bool, reason: &str) -> Result<(), String> {
@@ -88,7 +88,7 @@ impl TuneSpace {
         Ok(())
     }
 
-    /// Combinations of all values.
+    /// The number of combinations.
     pub fn combinations(&self) -> f64 {
         self.knobs.iter().map(|knob| knob.values.len() as f64).product()
     }

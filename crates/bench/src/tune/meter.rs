@@ -1,4 +1,4 @@
-//! What a combination is worth: one measurement of the goal's figure, of one trial or of several.
+//! The figure of a combination: one measurement of the goal's figure, from one trial or several.
 
 use measure::{StatisticsLevel, Trial};
 use search::{Goal, Measured, Search, SearchPlan, Step};
@@ -21,11 +21,11 @@ pub(super) struct Meter {
     found_pps: Option<f64>,
 }
 
-/// Latency is measured at this share of what the settings as they are deliver.
+/// Latency is measured at this share of the rate with the original settings.
 const LOAD: f64 = 0.5;
-/// Beyond this lost share a latency is that of the packets that were lucky.
+/// With more loss than this, latency describes only the packets that got through.
 const MOST_LOST: f64 = 0.01;
-/// How close the bounds of a rate without loss come.
+/// The width of the final bounds of a rate without loss.
 const WIDTH: f64 = 0.03;
 /// Trials of one search for a rate without loss.
 const MOST_TRIALS: u32 = 12;
@@ -35,7 +35,7 @@ impl Meter {
         Self { goal, trial_ns, load_pps: None, found_pps: None }
     }
 
-    /// Trials that one measurement takes, for the first estimate of what a budget is good for.
+    /// Trials per measurement, for the first estimate of how many measurements fit the budget.
     pub(super) fn trials(&self) -> f64 {
         if self.goal == TuneGoal::Ndr { 8.0 } else { 1.0 }
     }
@@ -44,7 +44,7 @@ impl Meter {
         Ask { duration_ns: self.trial_ns, rate_pps: None, statistics: None, profile: false, number }
     }
 
-    /// Runs the trials of one measurement; what was measured before an error is in `done` all the same.
+    /// Runs the trials of one measurement; trials before an error are in `done`.
     pub(super) fn measure<B: Bed>(
         &mut self,
         bed: &mut B,
@@ -78,7 +78,7 @@ impl Meter {
         }
     }
 
-    /// The highest rate without loss, from the rate that was found last.
+    /// The highest rate without loss, starting from the previous result.
     fn search<B: Bed>(
         &mut self,
         bed: &mut B,
@@ -146,12 +146,12 @@ impl Meter {
         }
     }
 
-    /// The figure as the search has it: more is better.
+    /// The figure in the form of the search: more is better.
     pub(super) fn score(&self, figure: f64) -> f64 {
         if self.goal == TuneGoal::Latency { 1e9 / figure.max(1.0) } else { figure }
     }
 
-    /// A share as the search has it, in the figure's own direction.
+    /// A share in the form of the search, back in the figure's own direction.
     pub(super) fn share(&self, ratio: f64) -> f64 {
         if self.goal == TuneGoal::Latency { 1.0 / (1.0 + ratio) - 1.0 } else { ratio }
     }

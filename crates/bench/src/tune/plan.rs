@@ -1,4 +1,4 @@
-//! What a search for the best settings does: complete and printable.
+//! The plan of a search for the best settings: complete and printable.
 
 use search::TuningPlan;
 use serde::{Deserialize, Serialize};
@@ -13,44 +13,44 @@ use super::{
 /// A search for the best settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunePlan {
-    /// What is searched for.
+    /// The goal.
     pub goal: TuneGoal,
-    /// Where packets go.
+    /// The path of the packets.
     pub place: TunePlace,
-    /// The engines as they were asked for.
+    /// The engines as requested.
     pub pair: Pair,
-    /// Nanoseconds that it may take.
+    /// Time budget in nanoseconds.
     pub budget_ns: u64,
     /// Nanoseconds of a trial.
     pub trial_ns: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// What can be set.
+    /// The knobs.
     pub knobs: Vec<Knob>,
-    /// What cannot, with the reason.
+    /// Knobs left out, with the reason.
     pub left_out: std::collections::BTreeMap<String, String>,
-    /// Leave the machine and the interface as found best.
+    /// Leave the best settings of machine and interface in effect.
     pub keep: bool,
-    /// The options that every trial has, as `linerate bench` takes them.
+    /// The options of every trial, as `linerate bench` takes them.
     pub options: Vec<(String, Option<String>)>,
-    /// The receiving interface, where it is a real one.
+    /// The receiving interface, if it is a real one.
     pub interface: Option<String>,
-    /// The command line, from which a run that was cut short goes on.
+    /// The command line, with which `--resume` continues a run that was cut short.
     pub words: Vec<String>,
 }
 
-/// What a trial of the lab scatters by as a rule.
+/// The typical variation between trials in the lab.
 const NOISE_RATIO: f64 = 0.04;
-/// A gain below this is not worth a setting.
+/// A smaller gain does not justify a setting.
 const GAIN_RATIO: f64 = 0.02;
 
 impl TunePlan {
-    /// What can be set, and what cannot.
+    /// The knobs, and those left out.
     pub fn space(&self) -> TuneSpace {
         TuneSpace { knobs: self.knobs.clone(), left_out: self.left_out.clone() }
     }
 
-    /// The search, with so many trials.
+    /// The search, with this number of trials.
     pub(super) fn search(&self, most_trials: u32) -> TuningPlan {
         TuningPlan {
             values: self.knobs.iter().map(|knob| knob.values.len()).collect(),
@@ -61,7 +61,7 @@ impl TunePlan {
         }
     }
 
-    /// What values by number stand for.
+    /// The names and texts of values by number.
     pub fn combination(&self, values: &[usize]) -> Combination {
         Combination::of(self.chosen(values).flat_map(|(_, sets)| sets))
     }

@@ -1,4 +1,4 @@
-//! The search run on a bed: trials into one record, and what the record says in the end.
+//! The search run on a bed: trials into one record, and the conclusions of the record.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -22,24 +22,24 @@ use crate::{
     row::Row,
 };
 
-/// Time that a trial takes beside its own, before the first has been timed.
+/// Overhead of a trial, before the first one has been timed.
 const BESIDE_NS: u64 = 200_000_000;
-/// Trials that are kept back for profiles of the steps.
+/// Trials reserved for profiles of the steps.
 const FOR_PROFILES: f64 = 6.0;
-/// But no more than this share of the budget.
+/// At most this share of the budget.
 const MOST_FOR_PROFILES: f64 = 0.1;
-/// Measurements that are made whatever they take.
+/// Measurements that run however long they take.
 const FEWEST: u32 = 8;
 /// Confidence of every interval.
 const CONFIDENCE: f64 = 0.95;
-/// Phases as trials' parameters have them.
+/// Phases in the parameters of trials.
 const PROFILE: &str = "profile";
 
-/// Runs the search. What was measured before an error or an interruption is in the record all the same, with what it
-/// says; what `earlier` measured with the same plan is not measured again.
+/// Runs the search. Trials before an error or an interruption remain in the record, with its
+/// conclusions; trials of `earlier`, a run of the same plan, are not repeated.
 ///
 /// # Errors
-/// What kept trials from running, with the record so far.
+/// Why trials could not run, with the record so far.
 pub fn run_tune<B: Bed>(
     plan: &TunePlan,
     bed: &mut B,
@@ -99,7 +99,7 @@ struct Tuner<'t, B, W> {
 }
 
 impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
-    /// Takes over what an earlier run measured.
+    /// Takes over the measurements of an earlier run.
     fn replay(&mut self, earlier: Run) {
         let trials = earlier.end.trials.iter().take_while(|trial| !trial.interrupted);
         let trials: Vec<&Trial> = trials.filter(|trial| phase_of(trial) != PROFILE).collect();
@@ -127,7 +127,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         (self.plan.budget_ns as f64 / 1e9 - self.spent_before_s - self.began.elapsed().as_secs_f64()).max(0.0)
     }
 
-    /// Measurements that the rest of the budget is good for.
+    /// Measurements that fit into the rest of the budget.
     fn affordable(&self) -> u32 {
         let first = (self.plan.trial_ns + BESIDE_NS) as f64 / 1e9 * self.meter.trials();
         let each = match self.measured {
@@ -137,7 +137,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         let profiles = FOR_PROFILES * (self.plan.trial_ns + BESIDE_NS) as f64 / 1e9;
         let profiles = profiles.min(MOST_FOR_PROFILES * self.plan.budget_ns as f64 / 1e9);
         let affordable = ((self.left_s() - profiles).max(0.0) / each) as u32;
-        // A machine that stalls at first is measured all the same.
+        // A machine that stalls at first is still measured.
         affordable.max(FEWEST.saturating_sub(self.measured))
     }
 
@@ -232,7 +232,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         })
     }
 
-    /// What is tried, the best so far, and the budget left.
+    /// The current values, the best so far, and the budget left.
     fn status(&self, settings: &[usize], phase: &str, best: &[usize]) -> String {
         let known = words::changed(&self.plan.knobs, best);
         let of_best = self.history.iter().filter(|attempt| attempt.settings == known);
@@ -250,7 +250,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         format!("{phase}: {tried} | {best} | {}:{:02} left", left as u64 / 60, left as u64 % 60)
     }
 
-    /// One trial with a profile of each combination on the way: evidence, and no part of any rate.
+    /// One trial with a profile of each combination on the way: evidence, not part of any rate.
     fn profile(&mut self, found: &TuningOutcome) -> Result<(), B::Error> {
         if found.steps.is_empty() || self.run.end.interrupted || trial::Diagnosis::start().is_err() {
             return Ok(());
@@ -275,7 +275,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         Ok(())
     }
 
-    /// Leaves the best settings; they are those of one more trial.
+    /// Leaves the best settings in effect; they are those of one more trial.
     fn keep(&mut self, found: &TuningOutcome) -> Result<bool, B::Error> {
         if found.steps.is_empty() {
             return Ok(false);
@@ -295,7 +295,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         Ok(true)
     }
 
-    /// The trials of these settings that were run in turns; all of them where none were.
+    /// The interleaved trials of these settings; all of them if none were interleaved.
     fn group<'r>(&'r self, settings: &[usize]) -> Group<'r> {
         let changed = words::changed(&self.plan.knobs, settings);
         let is_of = |trial: &&Trial| {
@@ -314,7 +314,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         Group { plain, profiled }
     }
 
-    /// The goal's figures of these settings, of those measurements that were run in turns where there are any.
+    /// The goal's figures of these settings, of the interleaved measurements if there are any.
     fn figures(&self, settings: &[usize]) -> Vec<f64> {
         let changed = words::changed(&self.plan.knobs, settings);
         let of = |in_turns: bool| -> Vec<f64> {
@@ -394,16 +394,16 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
             setting: knob.name.clone(),
             reason: match refused.why {
                 Why::Worse => "it makes things worse".into(),
-                Why::TooLittle => "it gains too little to be worth a setting".into(),
-                Why::NotProven => "the trials do not prove that it helps".into(),
-                Why::Failed => failure().unwrap_or_else(|| "no trial had it".into()),
+                Why::TooLittle => "the gain is too small to justify a setting".into(),
+                Why::NotProven => "the trials do not prove a gain".into(),
+                Why::Failed => failure().unwrap_or_else(|| "no trial ran with it".into()),
             },
             value,
             effect: refused.gain.as_ref().map(|gain| self.effect(gain)),
         }
     }
 
-    /// The record with what it says.
+    /// The record with its conclusions.
     fn finish(mut self, found: TuningOutcome) -> Run {
         let nothing = vec![0; self.plan.knobs.len()];
         let end = TuneSearch {
@@ -429,7 +429,7 @@ impl<B: Bed, W: Watcher> Tuner<'_, B, W> {
         let steps: Vec<TuneStep> = found.steps.iter().map(|step| self.step(step)).collect();
         let rejected: Vec<TuneRejected> =
             found.refused.iter().map(|refused| self.rejected(refused)).collect();
-        // A table of every combination that was tried would hide what was found.
+        // A table of every combination tried would bury the result.
         let way: Vec<BTreeMap<String, serde_json::Value>> = std::iter::once(&nothing)
             .chain(found.steps.iter().map(|step| &step.to))
             .map(|settings| words::parameters(&self.plan.knobs, settings, PROVE))

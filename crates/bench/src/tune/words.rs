@@ -12,7 +12,7 @@ pub(super) fn all(knobs: &[Knob], values: &[usize]) -> BTreeMap<String, String> 
     named.map(|(knob, value)| (knob.name.clone(), knob.values[*value].shown.clone())).collect()
 }
 
-/// Those that differ from how things were.
+/// The values that differ from the original ones.
 pub(super) fn changed(knobs: &[Knob], values: &[usize]) -> BTreeMap<String, String> {
     let named = knobs.iter().zip(values).filter(|(_, value)| **value > 0);
     named.map(|(knob, value)| (knob.name.clone(), knob.values[*value].shown.clone())).collect()
@@ -22,7 +22,7 @@ pub(super) fn changed(knobs: &[Knob], values: &[usize]) -> BTreeMap<String, Stri
 pub(super) fn in_words(knobs: &[Knob], values: &[usize]) -> String {
     let words: Vec<String> =
         changed(knobs, values).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    if words.is_empty() { "as it is".into() } else { words.join(" ") }
+    if words.is_empty() { "the original settings".into() } else { words.join(" ") }
 }
 
 /// A trial's parameters.
@@ -32,7 +32,7 @@ pub(super) fn parameters(knobs: &[Knob], values: &[usize], phase: &str) -> BTree
     changed.chain(phase).collect()
 }
 
-/// The parameter that says what a trial was for; a proof's have none, because they are what is compared.
+/// The parameter with the purpose of a trial; trials of a proof have none, because they are compared with each other.
 pub(super) const PHASE: &str = "phase";
 /// The phase of the proof.
 pub(super) const PROVE: &str = "prove";

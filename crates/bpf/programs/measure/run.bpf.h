@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Runs: packets that differ in nothing but their numbers, and how they are told. */
+/* Runs: packets that differ in nothing but their numbers, and how they are recognised. */
 #ifndef MEASURE_RUN_H
 #define MEASURE_RUN_H
 
 #include "linerate.bpf.h"
 
-const volatile __u32 is_scripted = 0; /* for tests: the time of arrival stands behind the tag */
+const volatile __u32 is_scripted = 0; /* for tests: the time of arrival follows the tag */
 
 struct ends {
 	__u64 source[2];
@@ -51,8 +51,8 @@ struct {
 } runs SEC(".maps");
 
 /*
- * A frame with plain headers (IPv4 without tags and options) from its EtherType to the end of the stream tag: all that tells
- * packets of a run apart from others but their numbers, and all that must be looked at. As wire::Likeness in user space:
+ * A frame with plain headers (IPv4 without tags and options) from its EtherType to the end of the stream tag: all that the
+ * packets of a run share except their numbers, and all that must be read. As wire::Likeness in user space:
  * without the type of service, the identification, the TTL and the checksums.
  */
 #define WORDS_AT 12

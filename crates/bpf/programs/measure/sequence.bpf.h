@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The numbers of one sender's packets, as measure::SequenceTracker tells lost, late and doubled ones apart.
+ * The numbers of one sender's packets, as measure::SequenceTracker distinguishes lost, late and duplicate ones.
  *
- * Functions that are not static are verified once, by themselves: the hot path alone is little for the verifier.
+ * Functions that are not static are verified once, separately: the hot path alone is small for the verifier.
  */
 #ifndef MEASURE_SEQUENCE_H
 #define MEASURE_SEQUENCE_H

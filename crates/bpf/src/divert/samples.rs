@@ -1,4 +1,4 @@
-//! Packets that the program shows before they are dropped.
+//! Samples of dropped packets.
 
 use aya::maps::{MapData, RingBuf};
 
@@ -19,12 +19,12 @@ pub struct DropShown<'r> {
 
 /// Room for those that were not read yet: some 2,000.
 pub(super) const RING_BYTES: u32 = 4 << 20;
-/// A ring that nothing is put into: a page.
+/// A ring that stays empty: a page.
 pub(super) const NO_RING_BYTES: u32 = 4096;
 /// Where `bytes` begin in `struct sample` of `divert.bpf.c`.
 const HEADER: usize = 24;
 
-/// Hands over all that are there.
+/// Returns all that are in the ring.
 pub(super) fn read(ring: &mut RingBuf<MapData>, mut each: impl FnMut(DropShown<'_>)) {
     while let Some(item) = ring.next() {
         let word = |at: usize| u32::from_ne_bytes(item[at..at + 4].try_into().expect("four bytes"));

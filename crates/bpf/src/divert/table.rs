@@ -11,7 +11,7 @@ pub enum PacketSide {
     Destination,
 }
 
-/// Packets without VLAN tag that a rule takes; what is `None` does not matter.
+/// Packets without VLAN tag that a rule takes; `None` matches anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableEntry {
     /// The rule, from 0.
@@ -36,7 +36,7 @@ pub(super) const BUCKET_BYTES: usize = 64;
 /// `KEYS` of `divert.bpf.c`.
 const BUCKET_KEYS: usize = 5;
 
-/// The table as the program reads it. What stands first takes the packet, so a key that is there stays.
+/// The table as the program reads it. The first rule takes the packet, so an existing key stays.
 #[derive(Default)]
 pub(super) struct Table {
     shapes4: Vec<Shape>,
@@ -64,7 +64,7 @@ impl Table {
                     key[..4].copy_from_slice(&masked::<4>(address.octets(), prefix_len));
                 }
                 key[4..].copy_from_slice(&entry.tail(shape));
-                // Bytes as they lie in a packet, so that the program has nothing to swap.
+                // In network order, so that the program swaps nothing.
                 table.entries4.entry(u64::from_le_bytes(key)).or_insert(entry.rule + 1);
             } else {
                 let shape = number(&mut table.shapes6, entry.shape());
@@ -159,7 +159,7 @@ pub(super) type Bucket = Vec<(u64, u32)>;
 /// The entries in buckets of at most [`BUCKET_KEYS`], and the factor by which a key's bucket is found.
 fn bucketed(entries: &Places<u64, u32>) -> (Vec<Bucket>, u64) {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    // Half full at first; a fuller bucket than fits asks for another factor, then for more buckets.
+    // Half full at first; a bucket that overflows leads to another factor, then to more buckets.
     let least = (entries.len() * 2 / BUCKET_KEYS).max(1).next_power_of_two();
     let tries = (0u32..).map(|attempt| (least << (attempt / 4), GOLDEN.rotate_left(attempt * 7) | 1));
     tries

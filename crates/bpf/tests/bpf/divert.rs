@@ -6,8 +6,8 @@ use std::{
 };
 
 use bpf::{
-    Divert, DivertOptions, Fate, Instruction, Mode, PacketSide, Passed, Per, RuleAction, RuleCount,
-    TableEntry, TokenBucket,
+    Divert, DivertOptions, Fate, Instruction, Mode, PacketSide, Passed, Per, RuleAction, RuleCount, SetLevel,
+    SetMember, TableEntry, TcpSession, TokenBucket,
 };
 use lab::{Lab, LabPlan};
 use testing::wait_for;
@@ -82,7 +82,7 @@ fn seen(lab: &Lab) -> u64 {
     statistics.iter().filter(|(name, _)| name.ends_with("_xdp_packets")).map(|(_, count)| count).sum()
 }
 
-/// Waits until so many datagrams came to the other side's stack, where nobody listens.
+/// Waits until this many datagrams have reached the other side's stack, without a listener.
 fn assert_delivered(lab: &Lab, count: u64) {
     let delivered = || lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap();
     wait_for("the stack", || delivered() >= count);
@@ -153,7 +153,7 @@ fn a_bucket_lets_its_tokens_through_and_no_more() {
         let limit = TokenBucket { per, packet_cost_ns: hour, kilobyte_cost_ns: 0, burst_ns: 10 * hour };
         let rule = RuleAction { fate: Fate::GiveBack, limit: Some(limit) };
         let divert = divert(&lab, &DivertOptions { code: PORT_9.to_vec(), ..options(vec![rule]) });
-        // Two flows, which have everything but the source port in common.
+        // Two flows that differ only in the source port.
         send(&lab, 9, 25);
         send(&lab, 9, 25);
         let expected = RuleCount { limited, limited_bytes: limited * 60, ..counted(50) };
@@ -179,4 +179,53 @@ fn a_replacement_takes_over_without_a_gap() {
     send(&lab, 9, 5);
     assert_eq!(second.rule_counts().unwrap(), [counted(4)]);
     assert_eq!(second.passed().unwrap().unmatched, 5);
+}
+
+/// A set of one IPv4 and one IPv6 network in a level of one line each.
+fn one_network(side: PacketSide, line: u32) -> SetMember {
+    let level = vec![SetLevel { first_line: line, bounds: 2 }];
+    SetMember { side, levels4: level.clone(), levels6: level }
+}
+
+#[test]
+fn sets_are_looked_up_beside_everything_else_that_the_program_can_do() {
+    /// Rule 1 takes what is in the set of the last member.
+    const LAST_MEMBER: [Instruction; 3] = [
+        [0xbf, 0x30, 0, 0, 0, 0, 0, 0], // r0 = r3
+        [0x77, 0, 0, 0, 15, 0, 0, 0],   // r0 >>= 15
+        [0x95, 0, 0, 0, 0, 0, 0, 0],    // exit
+    ];
+    let Some(lab) = lab(&LabPlan::default()) else { return };
+    let sender = lab.tx().ipv4()[0].to_bits();
+    let first6 = 0x2001_0db8_u128 << 96;
+    let lines4 = |from: u32| {
+        let mut lines = vec![[u32::MAX; 16]; 2];
+        lines[1][..2].copy_from_slice(&[from, from + 1]);
+        lines
+    };
+    let mut lines6 = vec![[u128::MAX; 8]; 2];
+    lines6[1][..2].copy_from_slice(&[first6, first6 + (1 << 80)]);
+    let mut members = vec![one_network(PacketSide::Destination, 0); DivertOptions::MOST_MEMBERS - 1];
+    members.push(one_network(PacketSide::Source, 1));
+    // With a set that the sender is in, and with its neighbour.
+    for (from, taken) in [(sender, 30), (sender + 1, 0)] {
+        let limit = TokenBucket { per: Per::Flow, packet_cost_ns: 1, kilobyte_cost_ns: 0, burst_ns: 1 << 40 };
+        let options = DivertOptions {
+            code: LAST_MEMBER.to_vec(),
+            members: members.clone(),
+            lines4: lines4(from),
+            lines6: lines6.clone(),
+            table: vec![to_port(2, 7), TableEntry { ipv4: false, ..to_port(2, 7) }],
+            sample_every: 10,
+            networks: vec![("198.51.100.0".parse().unwrap(), 24)],
+            sessions: vec![TcpSession { peer: "198.51.100.1:9".parse().unwrap(), local_port: 9 }],
+            ..options(vec![DROP, RuleAction { fate: Fate::GiveBack, limit: Some(limit) }])
+        };
+        let mut divert = divert(&lab, &options);
+        send(&lab, 9, 30);
+        assert_eq!(divert.rule_counts().unwrap(), [counted(taken), RuleCount::default()]);
+        let mut shown = 0;
+        divert.drops_shown(|_| shown += 1);
+        assert_eq!(shown > 0, taken > 0);
+    }
 }

@@ -31,20 +31,20 @@ fn packets_to_nobody_are_counted_exactly_in_their_namespace_and_only_there() {
     let Some(lab) = lab(&LabPlan::default()) else { return };
     let namespaces = watched(&[lab.tx(), lab.rx()]);
     let drops = Drops::attach(&DropOptions { namespaces, only_udp: true, ..DropOptions::default() }).unwrap();
-    // Nobody watches here.
+    // Not watched.
     let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
     outside.send_to(b"x", "127.0.0.1:9").unwrap();
     let to = (lab.rx().ipv4()[0], 9);
     lab.tx()
         .run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            // Not connected: refusals of earlier packets do not come back.
+            // Not connected: refusals of earlier packets are not reported.
             for _ in 0..100 {
                 socket.send_to(b"x", to).unwrap();
             }
         })
         .unwrap();
-    // TCP finds nobody for the same reason, elsewhere.
+    // TCP drops for the same reason at another place.
     for _ in 0..3 {
         lab.tx().run(|| std::net::TcpStream::connect(to).unwrap_err()).unwrap();
     }

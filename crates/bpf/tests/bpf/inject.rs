@@ -1,4 +1,4 @@
-//! Frames that are given back arrive as if they had come from the wire.
+//! Re-injected frames arrive as if they had come from the wire.
 
 use std::{net::UdpSocket, time::Duration};
 
@@ -66,7 +66,7 @@ fn a_wrong_checksum_stays_wrong() {
         inject.flush().unwrap()
     });
     assert_eq!(given.unwrap(), 1);
-    // Nobody listens, so nothing but the checksum can be what is wrong.
+    // Without a listener, only the checksum can be wrong.
     assert_eq!(side.net_counters().unwrap().value("UdpInCsumErrors"), Some(1));
 }
 

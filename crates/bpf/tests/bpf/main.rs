@@ -1,4 +1,4 @@
-//! What the programs promise, on the lab. As root; else skipped loudly.
+//! What the programs promise, on the lab. As root; otherwise skipped with a message.
 
 mod attach;
 mod divert;

@@ -48,7 +48,7 @@ fn a_run_goes_on_behind_the_last_number_and_every_cycle_starts_again_there() {
         assert_eq!(ProbeHeader::read(&payload[..len]).unwrap().sequence, sequence);
         assert_eq!(u32::from(from.port()), 1000 + 3 * (sequence % 3), "packet {sequence}");
     }
-    // None behind the last number, and all of them.
+    // None after the last number, and all of them.
     assert_eq!(tx.run(|| sender.send(u32::MAX, 1, 2, 0)).unwrap().unwrap(), 1);
     assert_eq!(tx.run(|| sender.send(0, 0, 2, 0)).unwrap().unwrap(), 0);
 }

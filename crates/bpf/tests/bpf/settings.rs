@@ -1,4 +1,4 @@
-//! Programs load whatever is set: what is switched off is no part of what the kernel verifies, so each setting makes
+//! Programs load with every setting: the kernel does not verify disabled code, so each setting makes
 //! another program of the same code.
 
 use bpf::{
@@ -66,7 +66,7 @@ fn a_card_s_stamps_are_told_where_kernel_and_driver_know_how() {
     match KernelTypes::read().unwrap().function("bpf_xdp_metadata_rx_timestamp") {
         Some(_) => {
             drop(of_veth.unwrap());
-            // Behind the driver nobody tells them.
+            // After the driver they are unknown.
             let generic = attach(side.index(), Mode::Generic).unwrap_err();
             assert_eq!(generic.to_string(), "cannot attach XDP to lab-rx (generic)");
             assert_eq!(told, "telling a program in XDP the card's stamps is not supported by lo");

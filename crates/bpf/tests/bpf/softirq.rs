@@ -30,7 +30,7 @@ fn every_packet_of_the_lab_is_polled_and_its_time_counted() {
         .run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             for _ in 0..PACKETS {
-                // Answered by a refusal, as nobody listens.
+                // Refused, because there is no listener.
                 socket.send_to(&[0; 18], (to, 9)).ok();
             }
         })

@@ -1,8 +1,8 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 
 use lab::{Lab, LabPlan};
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a message; a failure where everything is required.
 pub(crate) fn lab(plan: &LabPlan) -> Option<Lab> {
     testing::root_lab(plan, "BPF programs need root")
 }

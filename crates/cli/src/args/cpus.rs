@@ -7,14 +7,17 @@ use crate::failure::{Failure, Status};
 pub(crate) struct CpuList(pub(crate) Vec<u32>);
 
 impl CpuList {
-    /// What is wrong with it on this machine.
+    /// Why this process cannot use these CPUs.
     pub(crate) fn problem(&self, allowed: &[u32]) -> Option<Failure> {
         let absent = self.0.iter().find(|cpu| !allowed.contains(cpu))?;
         let first_and_last = allowed.first().zip(allowed.last());
         let range = first_and_last.map(|(first, last)| format!("{first} to {last}")).unwrap_or_default();
         Some(
-            Failure::new(Status::Refused, format!("CPU {absent} is absent or not allowed here"))
-                .hint(format!("this process may use CPUs {range}")),
+            Failure::new(
+                Status::Refused,
+                format!("CPU {absent} does not exist, or this process may not use it"),
+            )
+            .hint(format!("this process may use CPUs {range}")),
         )
     }
 }

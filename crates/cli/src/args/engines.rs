@@ -1,22 +1,22 @@
-//! Help about engines, from their registry.
+//! Help texts about engines, made from the registry.
 
 use traffic::{Engine, RxFacts, RxLayer, RxSpec, TimeSource, TxSpec, engines};
 
 /// `a`, `a and b`, `a, b and c`.
-fn listed(names: &[&str], and: &str) -> String {
-    match names {
+pub(crate) fn listed<S: AsRef<str>>(names: &[S], and: &str) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match &names[..] {
         [] => String::new(),
         [name] => (*name).into(),
         [names @ .., last] => format!("{} {and} {last}", names.join(", ")),
     }
 }
 
-/// The names of sending engines.
 fn senders() -> impl Iterator<Item = &'static str> {
     engines().iter().filter(|engine| engine.tx.is_some()).map(|engine| engine.name)
 }
 
-/// Receiving engines with what they are like.
+/// Receiving engines, each with its description.
 fn receivers() -> impl Iterator<Item = (&'static str, RxFacts)> {
     let facts = |engine: &'static Engine| {
         engine.rx.as_ref()?;
@@ -27,13 +27,10 @@ fn receivers() -> impl Iterator<Item = (&'static str, RxFacts)> {
 
 /// Help for the senders of a ladder.
 pub(crate) fn senders_of_a_ladder() -> String {
-    format!(
-        "Sending engines: {} [default: every one that works here]",
-        senders().collect::<Vec<_>>().join(", ")
-    )
+    format!("Sending engines: {} [default: all that are available]", senders().collect::<Vec<_>>().join(", "))
 }
 
-/// Whether an engine sends packets to other hosts: streams and cards without a driver stay in the lab.
+/// Whether an engine can send packets to other hosts; streams and cards without a driver work only in the lab.
 pub(crate) fn sends_packets(engine: &TxSpec) -> bool {
     let facts = engine.facts();
     facts.message_bytes.is_none() && !facts.takes_device
@@ -44,24 +41,24 @@ pub(crate) fn packet_senders() -> Vec<&'static str> {
     senders().filter(|name| name.parse().is_ok_and(|engine| sends_packets(&engine))).collect()
 }
 
-/// Engines that make whole frames, and leave the interface to the kernel.
+/// Engines that build whole frames, and leave the interface to the kernel.
 pub(crate) fn frame_senders() -> String {
     let is_one = |engine: TxSpec| engine.facts().makes_frames && !engine.facts().takes_device;
     let names: Vec<&str> = senders().filter(|name| name.parse().is_ok_and(is_one)).collect();
     listed(&names, "or")
 }
 
-/// Engines that receive the probes that their targets return.
+/// Engines that receive the probes that receivers reflect.
 pub(crate) fn returning_senders() -> String {
     let is_one = |name: &&str| name.parse().is_ok_and(|engine: TxSpec| engine.options().contains(&"reflect"));
     let names: Vec<&str> = senders().filter(is_one).collect();
     listed(&names, "or")
 }
 
-/// Help for the engine of a sender of its own.
+/// Help for `send --engine`.
 pub(crate) fn sender() -> String {
     format!(
-        "Sending engine: {}; those that make whole frames find the way by the kernel's routes and neighbours",
+        "Sending engine: {}; those that build whole frames use the kernel's routes and neighbours",
         packet_senders().join(", ")
     )
 }
@@ -69,20 +66,20 @@ pub(crate) fn sender() -> String {
 /// Help for the receivers of a ladder.
 pub(crate) fn receivers_of_a_ladder() -> String {
     let names: Vec<&str> = receivers().map(|(name, _)| name).collect();
-    format!("Receiving engines: {} [default: every one that works here]", names.join(", "))
+    format!("Receiving engines: {} [default: all that are available]", names.join(", "))
 }
 
-/// Help for the engine of a receiver of its own.
+/// Help for `recv --engine`.
 pub(crate) fn receiver() -> String {
     let packets = receivers().filter(|(_, facts)| !matches!(facts.reads, RxLayer::Stream | RxLayer::Card));
     let names: Vec<&str> = packets.map(|(name, _)| name).collect();
     format!(
-        "Receiving engine: {}; those below the sockets take probe packets to any port and address, and need --device",
+        "Receiving engine: {}; those below the sockets count probe packets to any port and address, and need --device",
         names.join(", ")
     )
 }
 
-/// Which source of timestamps engines have as long as none is asked for.
+/// The default timestamp source of each engine.
 fn default_stamps() -> String {
     let by = |stamp: TimeSource| {
         let names: Vec<&str> = receivers()
@@ -93,23 +90,23 @@ fn default_stamps() -> String {
     };
     let words = [
         (TimeSource::Kernel, "the kernel"),
-        (TimeSource::Poll, "a program once a poll"),
-        (TimeSource::Program, "a program once a packet"),
+        (TimeSource::Poll, "a program, once per poll"),
+        (TimeSource::Program, "a program, once per packet"),
         (TimeSource::Card, "the card"),
-        (TimeSource::Loop, "the reading loop"),
+        (TimeSource::Loop, "the receiving loop"),
     ];
     let each = words.into_iter().filter_map(|(stamp, words)| Some(format!("{words} for {}", by(stamp)?)));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Help for the source of timestamps of a receiver.
+/// Help for `recv --stamp`.
 pub(crate) fn stamp() -> String {
-    format!("Who says when a packet came [default: {}]", default_stamps())
+    format!("Timestamp source of received packets [default: {}]", default_stamps())
 }
 
-/// Help for the source of timestamps of a ladder's receivers.
+/// Help for `bench --stamp`.
 pub(crate) fn stamp_of_a_ladder() -> String {
-    format!("Who says when a packet came, at receivers that can do so [default: {}]", default_stamps())
+    format!("Timestamp source of receivers that support it [default: {}]", default_stamps())
 }
 
 #[cfg(test)]
@@ -127,7 +124,7 @@ mod tests {
         assert_eq!(packet_senders().first(), Some(&"udp"));
         assert!(packet_senders().contains(&"packet") && !packet_senders().contains(&"tcp"), "{}", sender());
         assert!(receiver().contains("udp, ") && !receiver().contains("tcp"), "{}", receiver());
-        assert!(stamp().ends_with("a program once a poll for xsk and xdp]"), "{}", stamp());
+        assert!(stamp().ends_with("a program, once per poll for xsk and xdp]"), "{}", stamp());
         assert_eq!(listed(&["a", "b", "c"], "and"), "a, b and c");
     }
 

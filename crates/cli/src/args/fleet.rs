@@ -8,30 +8,30 @@ use wire::Rate;
 
 use super::output::OutputArgs;
 
-/// The NATS server, and what lets a client in.
+/// The NATS server and the credentials for it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// The NATS server: nats://HOST:PORT or tls://HOST:PORT; several with commas [default: the environment's
-    /// LINERATE_NATS, else nats://127.0.0.1:4222]
+    /// NATS server: nats://HOST:PORT or tls://HOST:PORT; several separated by commas [default: LINERATE_NATS from the
+    /// environment, else nats://127.0.0.1:4222]
     #[arg(long, value_name = "URL")]
     pub(crate) nats: Option<String>,
-    /// A file with credentials, as nsc makes them
+    /// Credentials file, as nsc writes it
     #[arg(long, value_name = "FILE", conflicts_with = "nkey")]
     pub(crate) creds: Option<PathBuf>,
-    /// A file with the seed of an nkey
+    /// File with the seed of an nkey
     #[arg(long, value_name = "FILE")]
     pub(crate) nkey: Option<PathBuf>,
-    /// A file with the certificates of the authority that signed the server's
+    /// File with the certificates of the authority that signed the server's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// A certificate, where the server wants to see one
+    /// Client certificate, if the server requires one
     #[arg(long, value_name = "FILE", requires = "cert_key")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its key
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) cert_key: Option<PathBuf>,
-    /// Begin TLS before the server says anything (handshake_first in its configuration)
+    /// Start TLS before the server's first message (handshake_first in the server's configuration)
     #[arg(long)]
     pub(crate) tls_first: bool,
 }
@@ -40,41 +40,41 @@ pub(crate) struct ServerArgs {
 #[command(
     after_help = "Examples:\n  linerate agent --label role=sender --max-rate 2Mpps --allow-to 10.0.0.0/8\n  linerate agent \
                   --nats tls://n1:4222 --creds agent.creds --limits /etc/linerate/agent.toml\n\nThe limits are the \
-                  owner's: no coordinator can raise them. --max-rate and --allow-to outrank the file of --limits. An \
-                  agent connects out, opens no port before a run, and stops sending within two seconds when it loses \
+                  owner's: no coordinator can raise them. --max-rate and --allow-to override the --limits file. An \
+                  agent opens no port before a run, and stops sending within two seconds if it loses \
                   the server."
 )]
 pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Its name, which no other agent has [default: the host's name]
+    /// Name of this agent, unique in the fleet [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A label that plans select by; may be repeated
+    /// A label for plans to select agents by; repeatable
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// The address that its packets leave from and come to [default: the one that leads out]
+    /// Address that its packets leave from and arrive at [default: that of the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Option<IpAddr>,
-    /// The network namespace that its packets use: /run/netns/NAME or /proc/PID/ns/net
+    /// Network namespace for its packets: /run/netns/NAME or /proc/PID/ns/net
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
-    /// A file with the owner's limits: max-rate, allow-to, allow-from, max-duration, commands, allow-attach
+    /// File with the owner's limits: max-rate, allow-to, allow-from, max-duration, commands, allow-attach
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     pub(crate) limits: Option<PathBuf>,
-    /// The highest rate that it sends at
+    /// Highest rate that it may send at
     #[arg(long, value_name = "RATE", help_heading = "Limits")]
     pub(crate) max_rate: Option<Rate>,
-    /// A network that it sends to; may be repeated [default: loopback, private, link-local and benchmarking addresses]
+    /// Network that it may send to; repeatable [default: loopback, private, link-local and benchmarking addresses]
     #[arg(long, value_name = "NETWORK", help_heading = "Limits")]
     pub(crate) allow_to: Vec<Network>,
-    /// A network that it receives from; may be repeated [default: the same]
+    /// Network that it may receive from; repeatable [default: the same]
     #[arg(long, value_name = "NETWORK", help_heading = "Limits")]
     pub(crate) allow_from: Vec<Network>,
-    /// Let a coordinator divert packets on this interface (linerate fleet divert), and on no other [default: on none]
+    /// The only interface on which a coordinator may divert packets (linerate fleet divert) [default: none]
     #[arg(long, value_name = "IF", help_heading = "Limits")]
     pub(crate) divert: Option<String>,
-    /// A clock that is wrong on purpose: TIME ahead, and so many ppm fast
+    /// For tests, a wrong clock: TIME ahead, and PPM fast
     #[arg(long, value_name = "TIME,PPM", hide = true)]
     pub(crate) clock_skew: Option<fleet::Skew>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct AgentArgs {
 fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err(format!("'{text}' is no label: write NAME=VALUE, for example role=sender")),
+        _ => Err(format!("'{text}' is not a label: write NAME=VALUE, for example role=sender")),
     }
 }
 
@@ -94,23 +94,23 @@ pub(crate) struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
-    /// Make a trial fleet on this machine: a server, and agents in namespaces, until Ctrl-C
+    /// Start a trial fleet on this machine: a server, and agents in namespaces, until Ctrl-C
     Up(FleetUpArgs),
-    /// Show which agents are there: machine, interface, clock, limits
+    /// Show the connected agents: machine, interface, clock, limits
     Status(FleetStatusArgs),
     /// Run a plan with all agents that it selects
     Run(Box<FleetRunArgs>),
-    /// Make the record of a run whose coordinator died, from what the server has stored
+    /// Recover the record of a run from the server, after its coordinator died
     Collect(FleetCollectArgs),
     /// Give many agents the same rules for diverting packets, in waves; show them; undo them
     Divert(FleetDivertArgs),
-    /// Make an nkey: the seed goes to a new file, the public key, for the server's configuration, is printed
+    /// Generate an nkey: write the seed to a new file, and print the public key for the server's configuration
     NewKey {
-        /// The file
+        /// The new file
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Install nats-server: by its Go module, or as Debian's package
+    /// Install nats-server: as a Go module, or from Debian's package
     GetServer,
 }
 
@@ -120,16 +120,16 @@ pub(crate) enum FleetCommand {
                   and so on: the first ones have the label role=sender, the last ones role=receiver."
 )]
 pub(crate) struct FleetUpArgs {
-    /// How many agents, all on this machine
+    /// Number of agents, all on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) here: u32,
-    /// How many of them receive [default: a quarter of them, one at least]
+    /// Number of receiving agents [default: a quarter, at least one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     pub(crate) receivers: Option<u32>,
-    /// The server's port on loopback; 0 is any free one
+    /// The server's port on loopback; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 4222)]
     pub(crate) port: u16,
-    /// More words for each agent, behind --
+    /// More arguments for each agent, after --
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) arguments: Vec<String>,
 }
@@ -154,13 +154,13 @@ pub(crate) struct FleetStatusArgs {
                   \"udp\"\n\ndocs/fleet.md has all of it."
 )]
 pub(crate) struct FleetRunArgs {
-    /// What to do
+    /// The plan
     #[arg(value_name = "PLAN.toml")]
     pub(crate) plan: PathBuf,
-    /// Agents that may be without a result: sums lack them, and loss has bounds
+    /// Number of agents that may return no result: totals then lack them, and loss is given as a range
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tolerate: u32,
-    /// The run's name [default: the time and a number]
+    /// Name of the run [default: the time and a number]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
@@ -171,7 +171,7 @@ pub(crate) struct FleetRunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetCollectArgs {
-    /// The run's name, as fleet run said it
+    /// Name of the run, as fleet run printed it
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     #[command(flatten)]
@@ -210,7 +210,7 @@ pub(crate) struct FleetDivertApplyArgs {
     /// The rules
     #[arg(value_name = "RULES.toml")]
     pub(crate) rules: PathBuf,
-    /// A label that an agent must have; may be repeated [default: all agents]
+    /// Label that an agent must have; repeatable [default: all agents]
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) to: Vec<(String, String)>,
     /// Agents that get the rules first
@@ -222,7 +222,7 @@ pub(crate) struct FleetDivertApplyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetDivertUndoArgs {
-    /// A label that an agent must have; may be repeated [default: all agents]
+    /// Label that an agent must have; repeatable [default: all agents]
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) to: Vec<(String, String)>,
     #[command(flatten)]
@@ -231,7 +231,7 @@ pub(crate) struct FleetDivertUndoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetDivertStatusArgs {
-    /// A label that an agent must have; may be repeated [default: all agents]
+    /// Label that an agent must have; repeatable [default: all agents]
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) to: Vec<(String, String)>,
     /// Print JSON instead of a table

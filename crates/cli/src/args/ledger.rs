@@ -11,25 +11,26 @@ use super::{
 
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
-    /// The interface to watch [default: all of them but loopback]
+    /// The interface to watch [default: all except loopback]
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
-    /// Time between views
+    /// Time between updates
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Duration,
-    /// End after this time [default: at Ctrl-C]
+    /// Stop after this time [default: at Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
-    /// Only drops of packets that match this, in tcpdump's language; counters, which know no flows, are left out
+    /// Show only drops of packets that match this expression in tcpdump's filter language; counters, which know no flows,
+    /// are hidden
     #[arg(long, value_name = "EXPR")]
     pub(crate) flow: Option<String>,
-    /// Also use this file of drivers' counters (TOML, see docs/ledger.md)
+    /// Also use this file of driver counters (TOML, see docs/ledger.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) drivers: Option<PathBuf>,
     /// Print one JSON document at the end (schema linerate.ledger/1)
     #[arg(long, conflicts_with = "json_stream")]
     pub(crate) json: bool,
-    /// Print one JSON document a line for every interval, and the whole time's as the last
+    /// Print one JSON document per line and interval, and the totals as the last line
     #[arg(long)]
     pub(crate) json_stream: bool,
     #[command(flatten)]

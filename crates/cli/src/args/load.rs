@@ -1,31 +1,31 @@
-//! How fast, and what loss is too much.
+//! Rates, and the loss that is too much.
 
 use clap::Args;
 use traffic::Departures;
 use wire::Rate;
 
-/// How fast and how long.
+/// Rate and acceptable loss.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
-    /// Rate of all threads together: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
+    /// Total rate of all threads: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
     #[arg(long, default_value = "max", value_name = "RATE")]
     pub(crate) rate: Rate,
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
-    /// Largest lost share of the packets sent before the exit status is 1, for example 0.001 or 0.1%
+    /// Exit with status 1 if a larger share of the sent packets is lost, for example 0.001 or 0.1%
     #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
     pub(crate) max_loss: Option<f64>,
 }
 
-/// How packets leave, whatever the rate.
+/// How packets leave, at any rate.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct PatternArgs {
-    /// Pattern of departures: constant, poisson or burst:N
+    /// Departure pattern: constant, poisson or burst:N
     #[arg(long, default_value_t = Departures::Constant, value_name = "PATTERN")]
     pub(crate) departures: Departures,
-    /// Packets a system call, at most
+    /// Most packets per system call
     #[arg(long, hide_short_help = true, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) batch_size: u32,
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_a_number_or_per_cent() {
+    fn a_share_is_a_number_or_a_percentage() {
         assert_eq!(parse_ratio("0.1%"), Ok(0.001));
         assert_eq!(parse_ratio("1"), Ok(1.0));
         assert!(parse_ratio("2").is_err() && parse_ratio("-1%").is_err() && parse_ratio("x").is_err());

@@ -24,13 +24,13 @@ pub(crate) struct ModelArgs {
     /// Compute every value of a parameter; several sweeps make every combination
     #[arg(long, value_name = "NAME=A,B,...")]
     pub(crate) sweep: Vec<String>,
-    /// Take the machine from a measured run, and predict rate and loss
+    /// Fit the machine to a measured run, and predict rate and loss
     #[arg(long, value_name = "RUN", conflicts_with_all = ["sweep", "set"])]
     pub(crate) from: Option<PathBuf>,
     /// Offered loads to predict, in pps, or as a multiple of the predicted loss-free rate: 100kpps, 1.5x
     #[arg(long, value_name = "LOADS", value_delimiter = ',', default_value = "0.5x,1x,1.5x,2x", value_parser = parse_load)]
     pub(crate) load: Vec<model::Load>,
-    /// Lost share up to which a rate counts as loss-free, with --from
+    /// With --from: a rate counts as loss-free up to this lost share
     #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = parse_ratio)]
     pub(crate) loss_ratio: f64,
     #[command(flatten)]
@@ -39,24 +39,24 @@ pub(crate) struct ModelArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// How many machines, queues and cores a flood needs
+    /// Compute how many machines, queues and cores a flood needs
     Plan(PlanArgs),
-    /// The RDR paper's experiment: published figures beside the model's
+    /// Repeat the RDR paper's experiment: published figures beside the model's
     Rdr(RdrArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Packets per second of the flood, for example 300Mpps
+    /// Rate of the flood, for example 300Mpps
     #[arg(long, value_name = "RATE")]
     pub(crate) flood: Option<Rate>,
     /// Frame size in bytes, Ethernet header to FCS
     #[arg(long, value_name = "BYTES")]
     pub(crate) frame_size: Option<wire::FrameSize>,
-    /// Take a queue's capacity from this machine of the model (linerate model --list)
+    /// Take a queue's capacity from this preset (linerate model --list)
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     pub(crate) preset: Option<String>,
-    /// Take a queue's capacity from a measured run: what its fastest receiver takes on one CPU
+    /// Take a queue's capacity from a measured run: the rate of its fastest receiver on one CPU
     #[arg(long, value_name = "RUN")]
     pub(crate) from: Option<PathBuf>,
     /// Set another parameter of the fleet: queue_pps, queues, cores, link_bps, flows, heavy_flows, machines, ...
@@ -74,7 +74,7 @@ pub(crate) struct RdrArgs {
     /// Receiving ports, 1 or 2
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) ports: Vec<u32>,
-    /// What becomes of buffers [default: both]
+    /// How buffers are managed [default: both]
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<PolicyArg>,
     /// Simulate this many telephone calls instead: 50 packets/s each
@@ -104,7 +104,7 @@ fn parse_load(text: &str) -> Result<model::Load, String> {
             factor.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
         return factor
             .map(model::Load::OfLossFree)
-            .ok_or_else(|| format!("'{text}' is no multiple: write for example 1.5x"));
+            .ok_or_else(|| format!("'{text}' is not a multiple: write for example 1.5x"));
     }
     match text.parse::<Rate>().map_err(|error| error.to_string())? {
         Rate::Pps(pps) => Ok(model::Load::Pps(pps)),

@@ -18,23 +18,23 @@ pub(crate) struct NicArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NicCommand {
-    /// One page about a card's receive path; changes nothing
+    /// Show a card's receive path on one page; changes nothing
     Show(ShowArgs),
-    /// Which queue, interrupt and CPU a flow's packets go to, and why
+    /// Show which queue, interrupt and CPU handle a flow's packets, and why
     Flow(FlowArgs),
-    /// Flows that cover all queues evenly, or the change that spreads given flows
+    /// Find flows that cover all queues evenly, or the change that spreads given flows
     Spread(SpreadArgs),
-    /// Rates by queue, live: packets, interrupts, drops, CPU time in softirq
+    /// Show rates by queue, live: packets, interrupts, drops, CPU time in softirq
     Watch(WatchArgs),
-    /// What holds the packet rate back, why, and what to change; changes nothing
+    /// Show what limits the packet rate, why, and what to change; changes nothing
     Advise(AdviseArgs),
-    /// Change settings, read back what became of them, and keep a journal to undo them from
+    /// Change settings, read back the results, and keep a journal for undoing them
     Apply(ApplyArgs),
-    /// Undo what killed commands left, or what apply changed
+    /// Undo what killed commands left behind, or what apply changed
     ///
-    /// With an INTERFACE, everything that is saved for it is undone: what a killed command left (divert, bench), and what
-    /// apply changed before that. Without one, only what killed commands left, on every interface; where no command was
-    /// killed, what apply changed. Each command is named, newest first. A command that still runs undoes its own changes.
+    /// With an INTERFACE, undoes everything saved for it: what a killed command left behind (divert, bench), and what apply
+    /// changed before that. Without one, undoes what killed commands left behind, on every interface; if no command was
+    /// killed, what apply changed. Names each command, newest first. A command that still runs undoes its own changes.
     Restore(RestoreArgs),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ShowArgs {
     /// The interface
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
-    /// Watch the counters for so long, to tell which of them move
+    /// Watch the counters for this long, to see which of them move
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
     /// Print JSON
@@ -53,34 +53,34 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowArgs {
-    /// The interface that receives; without one, --key, --table and --fields say how to choose
+    /// The receiving interface; without one, --key, --table and --fields describe the hash
     #[arg(value_name = "INTERFACE", conflicts_with_all = ["key", "table", "fields"])]
     pub(crate) interface: Option<String>,
-    /// Where the packets are from: an address, or an address and a port (10.0.0.1:9 for example)
+    /// Source of the packets: an address, or an address and a port, for example 10.0.0.1:9
     #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
     pub(crate) src: End,
-    /// Where they go
+    /// Destination of the packets, in the same form
     #[arg(long, value_name = "ADDRESS", value_parser = parse_end)]
     pub(crate) dst: End,
-    /// What they are
+    /// Their protocol
     #[arg(long, value_enum, default_value_t = Protocol::Udp)]
     pub(crate) proto: Protocol,
-    /// The hash key: 40 or 52 bytes in hex, as ethtool -x prints it
+    /// Hash key: 40 or 52 bytes in hex, as ethtool -x prints it
     #[arg(long, value_name = "HEX", requires_all = ["table", "fields"], required_unless_present = "interface")]
     pub(crate) key: Option<RssKey>,
-    /// How the table spreads: equal:4, weights:6,2 or queues:0,0,1,1
+    /// Spread of the table: equal:4, weights:6,2 or queues:0,0,1,1
     #[arg(long, value_name = "SPREAD", requires = "key")]
     pub(crate) table: Option<Spread>,
     /// Buckets of the table: a power of two
     #[arg(long, value_name = "COUNT", default_value_t = 128, conflicts_with = "interface")]
     pub(crate) buckets: usize,
-    /// Send marked packets and report the queue they really took; --via says from where
+    /// Send marked packets and report the queue they took; --via names the sending interface
     #[arg(long, requires_all = ["interface", "via"])]
     pub(crate) verify: bool,
     /// The interface at the other end of the cable, on this host
     #[arg(long, value_name = "INTERFACE", requires = "verify")]
     pub(crate) via: Option<String>,
-    /// What is hashed: sd for addresses, sdfn for addresses and ports
+    /// Hashed fields: sd for addresses, sdfn for addresses and ports
     #[arg(long, value_name = "LETTERS", requires = "key")]
     pub(crate) fields: Option<HashFields>,
     /// Print JSON
@@ -90,28 +90,28 @@ pub(crate) struct FlowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SpreadArgs {
-    /// The interface that receives
+    /// The receiving interface
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
-    /// How many flows
+    /// Number of flows
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) flows: u32,
-    /// Addresses that they may be from: one, or a range like 198.18.0.1-198.18.0.254
+    /// Source addresses to choose from: one, or a range like 198.18.0.1-198.18.0.254
     #[arg(long, value_name = "ADDRESSES", default_value = "198.18.0.1")]
     pub(crate) src_addr: Values<IpAddr>,
-    /// Addresses that they may go to
+    /// Destination addresses to choose from
     #[arg(long, value_name = "ADDRESSES", default_value = "198.19.0.1")]
     pub(crate) dst_addr: Values<IpAddr>,
-    /// Ports that they may be from
+    /// Source ports to choose from
     #[arg(long, value_name = "PORTS", default_value = "1024-65535")]
     pub(crate) src_port: Values<u16>,
-    /// Ports that they may go to
+    /// Destination ports to choose from
     #[arg(long, value_name = "PORTS", default_value = "9")]
     pub(crate) dst_port: Values<u16>,
     /// Take the first flows of these ranges as given, and find the table, key or fields that spread them
     #[arg(long)]
     pub(crate) given: bool,
-    /// What they are
+    /// Their protocol
     #[arg(long, value_enum, default_value_t = Protocol::Udp)]
     pub(crate) proto: Protocol,
     /// Print JSON
@@ -124,13 +124,13 @@ pub(crate) struct WatchArgs {
     /// The interface
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
-    /// Time between two looks
+    /// Time between updates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
-    /// Stop after so many looks [default: when interrupted]
+    /// Stop after this many updates [default: when interrupted]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json_stream: bool,
     #[command(flatten)]
@@ -142,10 +142,10 @@ pub(crate) struct AdviseArgs {
     /// The interface
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
-    /// What the card shall be good at
+    /// What to optimize the card for
     #[arg(long, value_enum, default_value_t = GoalArg::Pps)]
     pub(crate) goal: GoalArg,
-    /// How long to watch the counters
+    /// Watch the counters for this long
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: std::time::Duration,
     /// Print JSON
@@ -157,9 +157,9 @@ pub(crate) struct AdviseArgs {
 pub(crate) enum GoalArg {
     /// Most packets per second
     Pps,
-    /// Least time from wire to program
+    /// Least latency from the wire to the program
     Latency,
-    /// One queue for a program that takes its packets past the kernel
+    /// One queue for a program that bypasses the kernel
     Bypass,
 }
 
@@ -174,16 +174,16 @@ pub(crate) struct ApplyArgs {
     /// Settings in a TOML file
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Watch the packets received before and after, and keep the change only if they became more
+    /// Measure the rate of received packets before and after, and keep the change only if it rose
     #[arg(long)]
     pub(crate) measure: bool,
-    /// How long to watch each time, with --measure
+    /// With --measure: duration of each measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period, requires = "measure")]
     pub(crate) duration: std::time::Duration,
-    /// Do it even if that cuts connections through this interface
+    /// Go ahead even if that cuts connections through this interface
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Print what would change and stop
+    /// Print what would change and exit
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -193,14 +193,14 @@ pub(crate) struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The interface, with all that is saved for it [default: every interface that a killed command left changed; where
-    /// there is none, every one that apply changed]
+    /// The interface to restore, with everything saved for it [default: every interface that a killed command left
+    /// changed; if none, every one that apply changed]
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: Option<String>,
-    /// Undo only what killed commands left
+    /// Undo only what killed commands left behind
     #[arg(long)]
     pub(crate) killed: bool,
-    /// Print what would be undone and stop
+    /// Print what would be undone and exit
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -208,7 +208,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) json: bool,
 }
 
-/// An address, with a port where one was given.
+/// An address, with a port if one was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) address: IpAddr,

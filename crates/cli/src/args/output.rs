@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Print the run as one JSON document instead of tables: linerate's (schema linerate.run/1), or an object a
-    /// trial in the shape of iperf3 --json
+    /// Print the run as one JSON document instead of tables: linerate's own (schema linerate.run/1), or one object per
+    /// trial in the format of iperf3 --json
     #[arg(
         long,
         value_enum,
@@ -20,22 +20,22 @@ pub(crate) struct OutputArgs {
         conflicts_with = "json_stream"
     )]
     pub(crate) json: Option<JsonArg>,
-    /// Print one JSON object a line while it runs
+    /// Print one JSON object per line during the run
     #[arg(long)]
     pub(crate) json_stream: bool,
-    /// Show every pair's ledger and every figure, not only what needs attention
+    /// Show every pair's ledger and all figures, not only those that need attention
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Save the run here [default: runs/TIME-COMMAND.json in linerate's state directory]
+    /// File to save the run to [default: runs/TIME-COMMAND.json in linerate's state directory]
     #[arg(long, value_name = "FILE", conflicts_with = "no_save")]
     pub(crate) save: Option<PathBuf>,
     /// Do not save the run
     #[arg(long)]
     pub(crate) no_save: bool,
-    /// Print the plan and stop
+    /// Print the plan and exit
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Seconds between progress lines and recorded intervals
+    /// Time between progress lines and recorded intervals
     #[arg(long, value_name = "TIME", value_parser = super::interval::parse_interval)]
     pub(crate) interval: Option<Duration>,
     #[command(flatten)]
@@ -46,6 +46,6 @@ pub(crate) struct OutputArgs {
 pub(crate) enum JsonArg {
     /// The run as it is saved
     Run,
-    /// What scripts written for iperf3 read
+    /// For scripts that read iperf3's output
     Iperf3,
 }

@@ -15,29 +15,29 @@ use super::{CpuList, LevelArg, Listen, OutputArgs, cpus::parse_cpus, engines, in
 pub(crate) struct RecvArgs {
     #[command(subcommand)]
     pub(crate) command: Option<RecvCommand>,
-    /// Where to listen, UDP for packets and TCP for senders' handshakes: ADDRESS, ADDRESS:PORT or PORT
+    /// Address to listen on, UDP for packets and TCP for senders' handshakes: ADDRESS, ADDRESS:PORT or PORT
     #[arg(default_value = "4321", value_name = "LISTEN")]
     pub(crate) listen: Listen,
     /// Receiving threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: u16,
-    /// A socket a thread on the same port instead of one that all share
+    /// One socket per thread on the same port instead of one shared by all
     #[arg(long)]
     pub(crate) reuseport: bool,
-    /// Let the kernel join datagrams of a flow (UDP GRO); each is still counted
+    /// Let the kernel join datagrams of a flow (UDP GRO); each datagram is still counted
     #[arg(long)]
     pub(crate) gro: bool,
     /// SO_RCVBUF in bytes
     #[arg(long, value_name = "BYTES")]
     pub(crate) receive_buffer: Option<usize>,
-    /// Messages a system call, at most
+    /// Most messages per system call
     #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) batch_size: u32,
-    /// Look again at once instead of sleeping until a packet comes
+    /// Poll without sleeping
     #[arg(long)]
     pub(crate) spin: bool,
-    /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
-    /// the engine xdp that is the program in the kernel, for 10us at most
+    /// Keep the receiver busy for this long per packet, as an application that processes it would; the engine xdp does so
+    /// in its XDP program, for at most 10us
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
     /// CPUs of the workers, for example 0,2-3
@@ -49,30 +49,30 @@ pub(crate) struct RecvArgs {
     /// Stop when the first sender has finished
     #[arg(long)]
     pub(crate) once: bool,
-    /// Serve senders of this network, for example 203.0.113.0/24, and of no others but this host; repeatable [default:
-    /// private, link-local, loopback and benchmarking addresses]
+    /// Serve only senders of this network, for example 203.0.113.0/24, and of this host; repeatable [default: private,
+    /// link-local, loopback and benchmarking addresses]
     #[arg(long, value_name = "NET", visible_alias = "allow-from")]
     pub(crate) allow: Vec<Network>,
-    /// Engines that senders may ask for, by name, beside the one of --engine [default: all]
+    /// Engines that senders may request, by name, besides that of --engine [default: all]
     #[arg(long, value_name = "ENGINES", value_delimiter = ',')]
     pub(crate) allow_engines: Option<Vec<String>>,
-    /// Let senders ask for engines that attach a program to the interface (XDP, AF_XDP)
+    /// Let senders request engines that attach a program to the interface (XDP, AF_XDP)
     #[arg(long)]
     pub(crate) allow_attach: bool,
-    /// Refuse senders that ask for more than this rate, for example 1Mpps, or for the maximum
+    /// Refuse senders that request a higher rate than this, for example 1Mpps, or the maximum rate
     #[arg(long, value_name = "RATE")]
     pub(crate) max_rate: Option<Rate>,
-    /// Serve only senders that have the secret in this file, too (send --key), and encrypt control connections
+    /// Serve only senders with the same secret in their --key file, and encrypt control connections
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Read these options from a TOML file, for a unit file for example: allow-from, allow-engines, allow-attach,
-    /// max-rate and key; options on the command line outrank it
+    /// Read these options from a TOML file, for example for a systemd unit: allow-from, allow-engines, allow-attach,
+    /// max-rate and key; options on the command line override it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Send probe packets back to senders that ask for it (linerate send --reflect), and to nobody else
+    /// Return probe packets, only to senders that request it (linerate send --reflect)
     #[arg(long)]
     pub(crate) reflect: bool,
-    /// Sample what the CPUs do: where receiving takes its time, by stage
+    /// Profile the CPUs: where receiving spends its time, by stage
     #[arg(long)]
     pub(crate) profile: bool,
     #[command(flatten)]
@@ -87,53 +87,53 @@ pub(crate) struct RecvArgs {
 pub(crate) struct MeasureArgs {
     #[arg(long, default_value = "udp", value_name = "ENGINE", help = engines::receiver())]
     pub(crate) engine: RxSpec,
-    /// Only what comes in at this interface
+    /// Receive only on this interface
     #[arg(long, value_name = "IF")]
     pub(crate) device: Option<String>,
     /// What to measure
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) stats: Option<LevelArg>,
-    /// How statistics are printed at the end
+    /// Format of the statistics at the end
     #[arg(long, value_enum, default_value_t = Display::Human, value_name = "FORM")]
     pub(crate) display: Display,
-    /// How senders write the time
+    /// Format of the time in senders' probe headers
     #[arg(long, value_enum, default_value_t = ProbeClockArg::Auto, value_name = "CLOCK")]
     pub(crate) probe_clock: ProbeClockArg,
-    /// How senders' clocks and this host's belong together; one-way latency is shown when what may be wrong because of them
-    /// is less than a tenth of it
+    /// Relation of the senders' clocks to this host's; one-way latency is shown if the clocks' uncertainty is less than a
+    /// tenth of it
     #[arg(long, value_enum, default_value_t = ClocksArg::Auto, value_name = "RELATION")]
     pub(crate) clocks: ClocksArg,
-    /// With --clocks synchronised: how far the two clocks are apart at most, for example 500us, where you know
+    /// With --clocks synchronised: the largest difference between the two clocks, for example 500us, if you know it
     #[arg(long, value_name = "TIME", value_parser = wire::parse_duration, requires = "clocks")]
     pub(crate) clock_bound: Option<Duration>,
-    /// The socket of linuxptp's ptp4l, which is asked how this host's clock is kept [default: /var/run/ptp4l where that is
-    /// there]
+    /// Socket of linuxptp's ptp4l, which reports how well this host's clock is synchronised [default: /var/run/ptp4l if it
+    /// exists]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) ptp4l: Option<PathBuf>,
-    #[arg(long, value_enum, value_name = "WHO", help = engines::stamp())]
+    #[arg(long, value_enum, value_name = "SOURCE", help = engines::stamp())]
     pub(crate) stamp: Option<StampArg>,
-    /// Also write one HTML page with the histograms and the rate over time
+    /// Also write an HTML page with the histograms and the rate over time
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What a receiver that runs can be told from another terminal.
+/// Requests to a running receiver from another terminal.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecvCommand {
-    /// Show what a running receiver has measured so far
+    /// Show the results of a running receiver so far
     Status(AskArgs),
-    /// Show it, and let the receiver begin anew
+    /// Show the results so far, and reset the receiver's counters
     Reset(AskArgs),
-    /// Let it stop, and show what it has measured
+    /// Stop a running receiver, and show its results
     Stop(AskArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// Its process, when several run
+    /// Its process, when several receivers run
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
-    /// How statistics are printed
+    /// Format of the statistics
     #[arg(long, value_enum, default_value_t = Display::Human, value_name = "FORM")]
     pub(crate) display: Display,
     /// Print them as JSON
@@ -143,29 +143,29 @@ pub(crate) struct AskArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Display {
-    /// For a person, laid out as the pktgen receiver did
+    /// For a person, in the layout of the pktgen receiver
     Human,
-    /// A line a reader in fixed columns under a header
+    /// One line per reader, in fixed columns under a header
     Script,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ProbeClockArg {
-    /// Told by the numbers
+    /// Detect it from the numbers
     Auto,
     /// Seconds and microseconds of the wall clock, as mainline pktgen writes them
     Micros,
-    /// 64 bits of nanoseconds since the host's start
+    /// 64 bits of nanoseconds since the host's boot
     Nanos,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ClocksArg {
-    /// The same when all senders' addresses are this host's own, else as the control connections compare them
+    /// Like same-host if all senders' addresses are this host's own, else compared over the control connections
     Auto,
-    /// One host: in another namespace, say
+    /// One host: for example, the sender is in another namespace
     SameHost,
-    /// Kept together by PTP or NTP; senders write the wall clock's time
+    /// Synchronised by PTP or NTP; senders write wall-clock time
     Synchronised,
     /// Not related
     None,
@@ -173,15 +173,16 @@ pub(crate) enum ClocksArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum StampArg {
-    /// The card, when it has been told to stamp packets
+    /// The card, if its hardware timestamps are on
     Card,
-    /// The kernel, when the driver hands a packet over
+    /// The kernel, when the driver passes it a packet
     Kernel,
-    /// A program in XDP, once a packet
+    /// An XDP program, once per packet
     Program,
-    /// The same, once a poll of the device: packets of a poll share a time, and the clock costs next to nothing
+    /// An XDP program, once per poll of the device: packets of a poll share a time, and reading the clock costs next to
+    /// nothing
     Poll,
-    /// The reading loop, once a batch
+    /// The receiving loop, once per batch
     Loop,
 }
 

@@ -8,14 +8,14 @@ use super::ViewArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  linerate replay run.json                on the terminal's screen, as fast as it was
+  linerate replay run.json                on the terminal's screen, at the original speed
   linerate replay run.json --speed 10     ten times as fast
   linerate replay run.json --web          in a browser")]
 pub(crate) struct ReplayArgs {
     /// The run: a file that a command saved
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// So many times as fast as it was
+    /// Speed, as a multiple of the original
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
     #[command(flatten)]
@@ -26,6 +26,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     const RANGE: std::ops::RangeInclusive<f64> = 0.01..=1e6;
     let speed = text.parse().ok().filter(|speed| RANGE.contains(speed));
     speed.ok_or_else(|| {
-        format!("'{text}' is no speed: expected a number from 0.01 to 1000000, 1 is as it was")
+        format!("'{text}' is not a speed: expected a number from 0.01 to 1000000; 1 is the original")
     })
 }

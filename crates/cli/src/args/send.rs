@@ -12,17 +12,17 @@ use super::{
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Receivers as ADDRESS or ADDRESS:PORT (an IPv6 address before a port in brackets), a thread each; the port is
-    /// 4321 if none is given
+    /// Receivers as ADDRESS or ADDRESS:PORT (an IPv6 address before a port in brackets), one thread each; the default port
+    /// is 4321
     #[arg(required_unless_present = "write_pcap", value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
-    /// Sending threads, spread over the targets [default: one a target]
+    /// Sending threads, spread over the targets [default: one per target]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(crate) threads: Option<u16>,
-    /// Seconds to send [default: 10s unless --count is given]
+    /// Time to send [default: 10s unless --count is given]
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub(crate) duration: Option<Duration>,
-    /// Packets to send, all threads together
+    /// Packets to send, by all threads together
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct SendArgs {
     pub(crate) load: LoadArgs,
     #[arg(long, default_value = "udp", value_name = "ENGINE", help = engines::sender())]
     pub(crate) engine: TxSpec,
-    /// Hand the kernel up to 64 datagrams as one message (UDP GSO)
+    /// Pass the kernel up to 64 datagrams as one message (UDP GSO)
     #[arg(long)]
     pub(crate) gso: bool,
     /// SO_SNDBUF in bytes
@@ -42,32 +42,32 @@ pub(crate) struct SendArgs {
     /// CPUs of the workers, for example 0,2-3
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) cpus: Option<CpuList>,
-    /// Interface to send from, whatever the routes say
+    /// Interface to send from, regardless of the routes
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
     /// Local address to send from
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,
-    /// Send without asking; only to loopback, private, link-local and benchmarking addresses
+    /// Send without a handshake; only to loopback, private, link-local and benchmarking addresses
     #[arg(long)]
     pub(crate) no_handshake: bool,
-    /// Send without asking to any address: only where you are allowed to
+    /// Send without a handshake to any address: only where you are allowed to
     #[arg(long, requires = "no_handshake")]
     pub(crate) i_am_allowed_to_send_there: bool,
-    /// Let packets come back and measure round trips, which needs one clock alone; the receiver runs with --reflect, too
+    /// Measure round trips of packets that the receiver (recv --reflect) returns; needs no synchronised clocks
     #[arg(long, conflicts_with_all = ["no_handshake", "write_pcap"])]
     pub(crate) reflect: bool,
-    /// Ask the receiver to receive by this engine, for example xdp or udp+reuseport [default: the one it was started with]
+    /// Request that the receiver uses this engine, for example xdp or udp+reuseport [default: the one it was started with]
     #[arg(long, value_name = "ENGINE", conflicts_with = "no_handshake")]
     pub(crate) rx: Option<RxSpec>,
-    /// Receiving threads to ask for, with --rx
+    /// Number of receiving threads to request, with --rx
     #[arg(long, default_value_t = 1, value_name = "N", requires = "rx", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) rx_threads: u16,
-    /// Ask only receivers that have the secret in this file, too (recv --key), and encrypt the control connection
+    /// Send only to receivers with the same secret in their --key file, and encrypt the control connection
     #[arg(long, value_name = "FILE", conflicts_with = "no_handshake")]
     pub(crate) key: Option<PathBuf>,
-    /// Do not count these packets alone at both hosts' drivers: no programs are attached, and what is lost between the hosts
-    /// stays unexplained
+    /// Do not attach the programs that count these packets at both hosts' drivers; losses between the hosts then stay
+    /// unexplained
     #[arg(long)]
     pub(crate) no_witness: bool,
     /// Write the frames to a pcap file instead of sending them; needs --count

@@ -7,9 +7,9 @@ use measure::StatisticsLevel;
 pub(crate) enum LevelArg {
     /// Packets and bytes
     Counter,
-    /// And work time, rates, loss, reordering, duplicates
+    /// Also work time, rates, loss, reordering, duplicates
     Basic,
-    /// And inter-arrival times, jitter, latency
+    /// Also inter-arrival times, jitter, latency
     Time,
 }
 

@@ -8,18 +8,18 @@ use std::{
 
 use sys::rtnetlink::RouteSocket;
 
-/// The port when none is given, as udpreceiver has it.
+/// The default port, the same as udpreceiver's.
 const PORT: u16 = 4321;
 
 /// A receiver's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target(pub(crate) SocketAddr);
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,
-    /// Whether the user named the address, or any will do.
+    /// Whether the user named the address; otherwise any will do.
     pub(crate) any: bool,
 }
 
@@ -39,13 +39,14 @@ impl FromStr for Target {
         let named = if text.contains(':') { text.to_owned() } else { format!("{text}:{PORT}") };
         let found = named.to_socket_addrs().ok().and_then(|mut all| all.next());
         found.map(Self).ok_or_else(|| {
-            format!("'{text}' is no address and no known host: write ADDRESS, ADDRESS:PORT or [V6]:PORT")
+            format!(
+                "'{text}' is neither an address nor a known host: write ADDRESS, ADDRESS:PORT or [V6]:PORT"
+            )
         })
     }
 }
 
-/// An IPv6 address with the interface that it belongs to, by name or number: `fe80::1%eth0`, `[fe80::1%2]:53`. `None` for
-/// a text that is none.
+/// An IPv6 address with its interface, by name or number: `fe80::1%eth0`, `[fe80::1%2]:53`. `None` for other texts.
 fn link_local(text: &str) -> Option<Result<SocketAddr, String>> {
     let (bare, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -66,7 +67,7 @@ fn link_local(text: &str) -> Option<Result<SocketAddr, String>> {
     });
     Some(match scope {
         Some(scope) => Ok(SocketAddrV6::new(address, port, 0, scope).into()),
-        None => Err(format!("'{text}' names the interface '{interface}', which this host does not have")),
+        None => Err(format!("'{text}' names the interface '{interface}', which does not exist")),
     })
 }
 
@@ -81,7 +82,7 @@ impl FromStr for Listen {
             return Ok(Self { address, any: false });
         }
         let address: IpAddr = text.trim_matches(['[', ']']).parse().map_err(|_| {
-            format!("'{text}' is no address to listen on: write ADDRESS:PORT, [V6]:PORT, ADDRESS or PORT")
+            format!("'{text}' is not an address to listen on: write ADDRESS:PORT, [V6]:PORT, ADDRESS or PORT")
         })?;
         Ok(Self { address: (address, PORT).into(), any: false })
     }
@@ -130,10 +131,10 @@ mod tests {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), address);
         }
         let missing = "fe80::1%nowhere".parse::<Target>().unwrap_err();
-        assert!(missing.contains("the interface 'nowhere', which this host does not have"), "{missing}");
+        assert!(missing.contains("the interface 'nowhere', which does not exist"), "{missing}");
         assert!("[fe80::1%lo]:0".parse::<Target>().unwrap_err().contains("port 0"));
         assert!("192.0.2.1:0".parse::<Target>().unwrap_err().contains("port 0"));
-        assert!("192.0.2.999".parse::<Target>().unwrap_err().contains("no address"));
+        assert!("192.0.2.999".parse::<Target>().unwrap_err().contains("neither an address"));
     }
 
     #[test]
@@ -142,6 +143,6 @@ mod tests {
         assert!(listen.any && listen.address.port() == 53 && listen.ipv4().to_string() == "0.0.0.0:53");
         assert_eq!("10.0.0.1".parse::<Listen>().unwrap().to_string(), "10.0.0.1:4321");
         assert_eq!("[::1]:9".parse::<Listen>().unwrap().to_string(), "[::1]:9");
-        assert!("nowhere".parse::<Listen>().unwrap_err().contains("no address to listen on"));
+        assert!("nowhere".parse::<Listen>().unwrap_err().contains("not an address to listen on"));
     }
 }

@@ -1,4 +1,4 @@
-//! What every experiment in the lab is asked: engines, sweeps, sockets and workers, the lab itself.
+//! Options that every experiment in the lab has: engines, sweeps, sockets and workers, the lab itself.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     engines,
 };
 
-/// What sends and what receives.
+/// Sending and receiving engines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engines")]
 pub(crate) struct PathArgs {
@@ -18,14 +18,14 @@ pub(crate) struct PathArgs {
     pub(crate) tx: Vec<TxSpec>,
     #[arg(long, value_name = "ENGINE", value_delimiter = ',', help = engines::receivers_of_a_ladder())]
     pub(crate) rx: Vec<RxSpec>,
-    /// Bytes a message of a tcp engine: of one call to send
+    /// Bytes per message of a tcp engine, which is one call to send
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub(crate) send_size: u32,
-    /// Frames that the engine pktgen hands over before the driver tells the card (xmit_more); they are one packet, sent so
-    /// often [default: 1]
+    /// Frames that the engine pktgen queues before the driver notifies the card (xmit_more); they are copies of one packet
+    /// [default: 1]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) burst: Option<u32>,
-    /// How often the engine pktgen sends each packet again before it makes the next (clone_skb) [default: 0]
+    /// Times that the engine pktgen sends each packet again before it builds the next (clone_skb) [default: 0]
     #[arg(long = "clone", hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) clones: Option<u32>,
     /// Sending threads
@@ -39,14 +39,14 @@ pub(crate) struct PathArgs {
     pub(crate) ipv6: bool,
 }
 
-/// The same at several settings.
+/// The same measurement with several settings.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Trials")]
 pub(crate) struct SweepArgs {
     /// Measure at every value of another option, in random order; several sweeps make every combination
     #[arg(long, value_name = "OPTION=A,B,...")]
     pub(crate) sweep: Vec<String>,
-    /// The command line, from which each point's is made.
+    /// The command line that each point's is made from.
     #[arg(skip)]
     pub(crate) raw: Vec<OsString>,
 }
@@ -61,27 +61,30 @@ pub(crate) struct SocketArgs {
     /// SO_RCVBUF in bytes
     #[arg(long, hide_short_help = true, value_name = "BYTES")]
     pub(crate) receive_buffer: Option<usize>,
-    /// CPUs of the sending workers, for example 0,2-3 [default: a core each, near the card first; all of
-    /// them where the receiver needs none]
+    /// CPUs of the sending workers, for example 0,2-3 [default: one core each, those near the card first; all of them if the
+    /// receiver needs none]
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) tx_cpus: Option<CpuList>,
-    /// CPUs of the receiving workers [default: a core each of those that are left]
+    /// CPUs of the receiving workers [default: one core each of the remaining ones]
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub(crate) rx_cpus: Option<CpuList>,
-    /// Leave workers to the scheduler
+    /// Let the scheduler place workers
     #[arg(long, hide_short_help = true, conflicts_with_all = ["tx_cpus", "rx_cpus"])]
     pub(crate) no_pin: bool,
-    /// SO_BUSY_POLL of receiving UDP sockets: a call that would wait polls the card itself for so long first
+    /// SO_BUSY_POLL of receiving UDP sockets: how long a call polls the card itself before it waits
     #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) busy_poll: Option<u32>,
-    /// Receivers look again at once instead of sleeping until a packet comes
+    /// Receivers poll without sleeping
     #[arg(long, hide_short_help = true)]
     pub(crate) spin: bool,
-    /// Each packet keeps its receiver busy for so long, as an application would that has something to do with it; at
-    /// the engine xdp that is the program in the kernel, for 10us at most
+    /// Keep each receiver busy for this long per packet, as an application that processes it would; the engine xdp does so
+    /// in its XDP program, for at most 10us
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
 }
+
+/// Options that bring cards: their settings need one of them.
+pub(crate) const CARDS: &str = "cards";
 
 /// The embedded lab.
 #[derive(Debug, Args)]
@@ -93,36 +96,36 @@ pub(crate) struct SettingArgs {
     /// MTU of the lab [default: 1500, or as large as the packets need]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub(crate) mtu: Option<u32>,
-    /// What the lab's interfaces take over from the kernel
+    /// Offloads of the lab's interfaces
     #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
     pub(crate) offload: OffloadArg,
-    /// Process received packets in kernel threads on the receiver's CPUs (on), or within the sender's system calls
-    /// (off), as a veth does by itself
+    /// Process received packets in kernel threads on the receiver's CPUs (on), or within the sender's system calls (off), as
+    /// veth does by default
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = NapiArg::Auto, default_missing_value = "on", value_name = "WHEN")]
     pub(crate) threaded_napi: NapiArg,
-    /// Send from this real interface to the one of --rx-interface, which its card is wired to. Both have to be down,
-    /// and are lent to namespaces of the run's own until its end
+    /// Send from this real interface, which is wired to that of --rx-interface. Both must be down; the run moves them to
+    /// namespaces of its own until it ends
     #[arg(long, value_name = "IF", requires = "rx_interface")]
     pub(crate) tx_interface: Option<String>,
     /// Receive on this real interface
-    #[arg(long, value_name = "IF", requires = "tx_interface")]
+    #[arg(long, value_name = "IF", requires = "tx_interface", group = CARDS)]
     pub(crate) rx_interface: Option<String>,
-    /// Interrupt moderation of the sending interface in microseconds, put back afterwards: its rx-usecs, the interrupt that on
-    /// most cards also frees the packets sent
-    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "tx_interface")]
+    /// Interrupt moderation of the sending interface in microseconds, restored afterwards: its rx-usecs, because on most
+    /// cards that interrupt also frees sent packets
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = CARDS)]
     pub(crate) tx_usecs: Option<u32>,
-    /// Transmit descriptors of the sending interface, put back afterwards
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "tx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Transmit descriptors of the sending interface, restored afterwards
+    #[arg(long, hide_short_help = true, value_name = "N", requires = CARDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tx_ring: Option<u32>,
-    /// Interrupt moderation of the receiving interface in microseconds, put back afterwards
-    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = "rx_interface")]
+    /// Interrupt moderation of the receiving interface in microseconds, restored afterwards
+    #[arg(long, hide_short_help = true, value_name = "MICROSECONDS", requires = CARDS)]
     pub(crate) rx_usecs: Option<u32>,
-    /// Receive descriptors of the receiving interface, put back afterwards
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "rx_interface", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Receive descriptors of the receiving interface, restored afterwards
+    #[arg(long, hide_short_help = true, value_name = "N", requires = CARDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_ring: Option<u32>,
-    /// The longest frame that the receiving interface's driver copies into a small buffer, so that the card keeps the large
-    /// one (parameter copybreak of its module), put back afterwards
-    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = "rx_interface")]
+    /// The longest frame that the receiving driver copies into a small buffer so that the card keeps the large one
+    /// (copybreak of its module), restored afterwards
+    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = CARDS)]
     pub(crate) copybreak: Option<u32>,
     #[command(flatten)]
     pub(crate) rings: RingArgs,
@@ -132,33 +135,33 @@ pub(crate) struct SettingArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rings of the engine pci")]
 pub(crate) struct RingArgs {
-    /// Allow taking the card from its kernel driver for the time of a trial; the driver is bound again afterwards, also
-    /// after a kill
-    #[arg(long, hide_short_help = true, requires = "rx_interface")]
+    /// Allow detaching the card from its kernel driver during a trial; the driver is bound again afterwards, even after a
+    /// kill
+    #[arg(long, hide_short_help = true, requires = CARDS)]
     pub(crate) take_device: bool,
-    /// Descriptors of a ring: a multiple of 8, 16 to 4096 [default: 256]
+    /// Descriptors per ring: a multiple of 8, 16 to 4096 [default: 256]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
     pub(crate) ring_slots: Option<u32>,
-    /// Descriptors handed to the card by one write of its tail register [default: 16]
+    /// Descriptors passed to the card per write of its tail register [default: 16]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(1..=2048))]
     pub(crate) tail_batch: Option<u32>,
-    /// What becomes of a received frame's buffer: freed and allocated anew (realloc), handed back as it is (recycle), or
+    /// What happens to a received frame's buffer: freed and allocated anew (realloc), returned to the ring (recycle), or
     /// exchanged with one of a cache (pool) [default: recycle]
     #[arg(long, hide_short_help = true, value_name = "POLICY", requires = "take_device")]
     pub(crate) buffers: Option<Buffers>,
-    /// Descriptors ahead whose frames the CPU is asked to load early [default: 0]
+    /// Prefetch the frames of this many descriptors ahead [default: 0]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(0..=2048))]
     pub(crate) prefetch: Option<u32>,
-    /// Write head, tail and missed frames of the receiving ring to this file (CSV), a line a poll that found a change, and
-    /// draw them in the report; two registers more are read at each poll
+    /// Write head, tail and missed frames of the receiving ring to this CSV file, one line per poll that found a change, and
+    /// plot them in the report; each poll then reads two more registers
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "take_device")]
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// Where packets are received that cross the lab's veth pair.
+/// Where packets that cross the lab's veth pair are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NapiArg {
-    /// On where both sides get CPUs of their own, as between two machines; off for TCP, whose segments it would join
+    /// On if both sides have CPUs of their own, as between two machines; off for TCP, whose segments it would join
     Auto,
     /// In kernel threads, with the receiver's CPUs
     On,
@@ -168,9 +171,9 @@ pub(crate) enum NapiArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OffloadArg {
-    /// Nothing, nor packets in pieces (scatter-gather): the kernel copies each into one piece
+    /// None, not even packets in pieces (scatter-gather): the kernel copies each packet into one piece
     NoSg,
-    /// Nothing: every frame as it would be on a wire
+    /// None: every frame is as it would be on a wire
     None,
     /// Checksums, which a veth never computes
     Checksum,

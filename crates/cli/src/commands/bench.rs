@@ -1,4 +1,4 @@
-//! `linerate bench`: the ladder, sweeps, and the experiments that are more than that.
+//! `linerate bench`: the ladder, sweeps, and the other experiments.
 
 mod apu4d4;
 mod exact;
@@ -33,12 +33,12 @@ use experiment::Experiment;
 pub(crate) use experiment::{explain, origin};
 pub(crate) use plan::{cpu_order, interfaces_of};
 
-/// The plan of one setting in the lab, or everything that is wrong with it.
+/// The plan of one setting in the lab, or all its problems.
 pub(crate) fn lab_plan(args: &BenchArgs, access: Access) -> Result<BenchPlan, Failure> {
     plan::plan(&args.asked(), access)
 }
 
-/// A plan each sending engine towards a receiver on another host, or everything that is wrong with them.
+/// One plan per sending engine towards a receiver on another host, or all their problems.
 pub(crate) fn host_plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
     hosts::plans(args)
 }
@@ -91,6 +91,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     })
 }
 
-/// Of a ladder that is shorter than elsewhere.
-const EMULATED: &str = "This machine is emulated (QEMU without KVM), where a trial takes seconds: one trial a pair, and neither \
-                        scaling nor the search for the rate without loss. --trials 3 runs all of it.";
+/// The note of a ladder that is shortened here.
+const EMULATED: &str = "This machine is emulated (QEMU without KVM) and a trial takes seconds: one trial per pair, without \
+                        scaling and without the search for the rate without loss. --trials 3 runs everything.";

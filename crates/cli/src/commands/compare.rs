@@ -12,7 +12,7 @@ use crate::{
     output::{printed, style},
 };
 
-/// Shares from which a change matters.
+/// The smallest relative changes that matter.
 const RATES_MATTER: f64 = 0.02;
 const INSTRUCTIONS_MATTER: f64 = 0.005;
 
@@ -20,9 +20,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
     if !(0.5..=0.9999).contains(&args.confidence) {
         return Err(Failure::new(
             Status::Usage,
-            format!("confidence {} is out of range: from 0.5 to 0.9999", args.confidence),
+            format!("--confidence must be from 0.5 to 0.9999, not {}", args.confidence),
         )
-        .hint("0.95 is the common choice"));
+        .hint("the usual choice is 0.95"));
     }
     let options =
         CompareOptions { confidence: args.confidence, matters_ratio: args.matters.unwrap_or(RATES_MATTER) };
@@ -31,16 +31,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, Failure> {
             let mut paths = newest_first(folder);
             paths.reverse();
             if paths.is_empty() {
-                return Err(Failure::new(
-                    Status::Refused,
-                    format!("there is no run in {}", folder.display()),
-                )
-                .hint("give the directory that --save files are in"));
+                return Err(Failure::new(Status::Refused, format!("no run in {}", folder.display()))
+                    .hint("name the directory of the saved runs"));
             }
             history(&paths, options, args.format)
         }
-        None if args.runs.len() < 2 => Err(Failure::new(Status::Usage, "one run alone cannot be compared")
-            .hint("give a baseline and another run")),
+        None if args.runs.len() < 2 => Err(Failure::new(Status::Usage, "cannot compare a single run")
+            .hint("name a baseline and another run")),
         None if args.metric == CompareMetric::InstructionsPerPacket => {
             compare_instructions(&args.runs, args.matters.unwrap_or(INSTRUCTIONS_MATTER), args.format)
         }

@@ -1,4 +1,4 @@
-//! `linerate divert`: chosen packets leave the kernel, are filtered, and the valid ones go back.
+//! `linerate divert`: takes chosen packets off the kernel's receive path, filters them, and re-injects the valid ones.
 
 use std::{env, io};
 
@@ -58,16 +58,14 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
     let diversion = Diversion::start(&plan).map_err(|error| explain(&error))?;
     let begun = diversion.status().map_err(|error| explain(&error))?;
     eprintln!(
-        "diverting {} of {} in {} XDP; Ctrl-C ends and undoes it",
+        "diverting {} of {} in {} XDP; Ctrl-C stops and undoes it",
         report::diversion_queues(&begun),
         plan.interface,
         diversion.mode()
     );
     eprint!("{}", report::diversion_steering(&begun));
     if plan.place == FilterAt::User && !plan.reinject && plan.keep_file.is_none() {
-        eprintln!(
-            "packets that pass are counted and go no further; --reinject gives them back to the kernel"
-        );
+        eprintln!("passed packets are counted and kept from the kernel; --reinject returns them to it");
     }
     let is_json = args.json;
     let service = Service { args, config, control, views, manager: ServiceManager::of_environment() };
@@ -82,7 +80,7 @@ fn carry_out(args: DivertArgs, config: Option<ConfigFile>) -> Result<bool, Failu
     if is_gone {
         return Err(Failure::new(
             failure::Status::Refused,
-            format!("{} is gone, and the diversion with it", plan.interface),
+            format!("{} disappeared, which ended the diversion", plan.interface),
         ));
     }
     Ok(last.ledger.unexplained == 0)
@@ -103,19 +101,13 @@ fn plan(args: &DivertArgs) -> Result<(DivertPlan, Card), Failure> {
         ];
         for (flag, _) in only_user.into_iter().filter(|(_, given)| *given) {
             problems.push(
-                Failure::new(
-                    failure::Status::Usage,
-                    format!("{flag} is for packets that come to this process"),
-                )
-                .hint("add --where user"),
+                Failure::new(failure::Status::Usage, format!("{flag} needs packets in this process"))
+                    .hint("add --where user"),
             );
         }
     }
     if args.per.is_some() && args.limit.is_none() {
-        problems.push(
-            Failure::new(failure::Status::Usage, "--per says whose packets share the rate of --limit")
-                .hint("add --limit RATE"),
-        );
+        problems.push(Failure::new(failure::Status::Usage, "--per needs --limit").hint("add --limit RATE"));
     }
     let Ruleset { selection, rules, sets } = ruleset(args).unwrap_or_else(|failure| {
         problems.push(failure);

@@ -33,9 +33,10 @@ pub(super) fn run(args: &FleetArgs) -> Result<bool, Failure> {
             Ok(true)
         }
         FleetCommand::GetServer => {
-            let found = get_server(&server_folder(), |step| eprintln!("{step}"))
-                .map_err(|error| Failure::of(Status::Refused, &error).hint("docs.nats.io says how else"))?;
-            eprintln!("nats-server is {}", found.display());
+            let found = get_server(&server_folder(), |step| eprintln!("{step}")).map_err(|error| {
+                Failure::of(Status::Refused, &error).hint("docs.nats.io describes other ways")
+            })?;
+            eprintln!("installed nats-server as {}", found.display());
             Ok(true)
         }
     }

@@ -18,10 +18,10 @@ use crate::{
     output::{printed, state_folder},
 };
 
-/// As of timeout(1).
+/// The exit status of timeout(1).
 const TIMED_OUT: u8 = 124;
 const LOST: u8 = 125;
-/// As a shell says that SIGINT ended a command.
+/// The exit status that a shell reports after SIGINT.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: &LabArgs) -> Result<bool, Failure> {
@@ -42,7 +42,7 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     if args.get {
         let store = VmStore::of_user().map_err(|error| explain(&error, args))?;
         store.get(args.kernel, |step| eprintln!("{step}")).map_err(|error| explain(&error, args))?;
-        eprintln!("Linux {} is in {}", args.kernel, store.path().display());
+        eprintln!("Linux {} is installed in {}", args.kernel, store.path().display());
     }
     if args.command.is_empty() {
         return Ok(true);
@@ -51,7 +51,7 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
         return run_hosts(args, &plan, other);
     }
     let vm = Vm::prepare(&plan).map_err(|error| explain(&error, args))?;
-    // The files are found by the rights of the user who asked, so before becoming somebody else.
+    // The machine's files are opened with the rights of the calling user, before entering a user namespace.
     gain_access()?;
     let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
     let streams = VmStreams { stdout: &mut stdout, stderr: &mut stderr };
@@ -63,7 +63,7 @@ fn run_vm(args: &VmArgs) -> Result<bool, Failure> {
     exit(status)
 }
 
-/// The commands of both machines at once; the exit status is the first one's, or the second one's when the first one's is 0.
+/// Runs the commands of both machines. Returns the first one's exit status, or the second one's if the first one's is 0.
 fn run_hosts(args: &VmArgs, plan: &VmPlan, other: &str) -> Result<bool, Failure> {
     let hosts = VmHosts::prepare(plan, &args.wires).map_err(|error| explain(&error, args))?;
     gain_access()?;
@@ -92,28 +92,30 @@ fn run_hosts(args: &VmArgs, plan: &VmPlan, other: &str) -> Result<bool, Failure>
     }
 }
 
-/// What a user of one or two machines has to change.
+/// What the user must change in options for one or two machines.
 fn hosts_problem(args: &VmArgs) -> Option<&'static str> {
     let is_pair = args.hosts == 2;
     match (is_pair, args.wires.is_empty(), args.other.is_none()) {
         _ if args.command.is_empty() => None,
         (false, true, true) => None,
-        (false, ..) => Some("--wire and --other are for two machines: --hosts 2"),
-        (true, true, _) => Some("two machines need a cable between them, for example --wire igb"),
-        (true, _, true) => Some("two machines need the second one's command: --other LINE"),
-        (true, ..) if args.wires.len() > VmHosts::MAX_CABLES => Some("two machines have at most 8 cables"),
-        (true, ..) if args.accel == Accel::Counting => Some("a machine that counts instructions runs alone"),
+        (false, ..) => Some("--wire and --other need two machines: --hosts 2"),
+        (true, true, _) => Some("two machines need a cable, for example --wire igb"),
+        (true, _, true) => Some("two machines need a command for the second one: --other LINE"),
+        (true, ..) if args.wires.len() > VmHosts::MAX_CABLES => {
+            Some("two machines can have at most 8 cables")
+        }
+        (true, ..) if args.accel == Accel::Counting => Some("--accel counting needs a single machine"),
         (true, ..) => None,
     }
 }
 
-/// The command's own status, whatever it means, in the words of a shell.
+/// The command's own exit status, whatever it means.
 fn exit_status(status: VmStatus, machine: &str, args: &VmArgs) -> u8 {
     match status {
         VmStatus::Exited(status) => status,
         VmStatus::TimedOut(words) => {
             eprint!("{words}");
-            eprintln!("{machine} was ended after {:?} (--timeout)", time_limit(args));
+            eprintln!("{machine} was stopped after {:?} (--timeout)", time_limit(args));
             TIMED_OUT
         }
         VmStatus::Stopped if signal::caught() == 0 => {
@@ -136,13 +138,12 @@ fn not_run(error: VmError, args: &VmArgs) -> Result<bool, Failure> {
     }
 }
 
-/// Nothing is left to undo here.
 fn exit(status: u8) -> ! {
     io::stdout().flush().ok();
     std::process::exit(status.into())
 }
 
-/// Whether the guest runs linerate itself, by its name.
+/// Whether the guest's command is linerate.
 fn runs_linerate(args: &VmArgs) -> bool {
     args.command.first().is_some_and(|program| program == "linerate")
 }
@@ -165,32 +166,33 @@ fn explain(error: &VmError, args: &VmArgs) -> Failure {
     let kernel = args.kernel;
     match error {
         VmError::NotThere { .. } => Failure::of(Status::Missing, error)
-            .hint(format!("linerate lab vm --kernel {kernel} --get downloads it (up to 170 MB, once)")),
+            .hint(format!("download it once (up to 170 MB) with linerate lab vm --kernel {kernel} --get")),
         VmError::NoArchive { .. } => {
-            Failure::of(Status::Missing, error).hint("the packages can be fetched on Debian on x86-64 only")
+            Failure::of(Status::Missing, error).hint("--get works only on Debian on x86-64")
         }
-        VmError::Wire { .. } | VmError::Bridge { .. } => Failure::of(Status::Missing, error)
-            .hint("a virtio card with one queue needs neither: --pair virtio"),
+        VmError::Wire { .. } | VmError::Bridge { .. } => {
+            Failure::of(Status::Missing, error).hint("use a virtio card with one queue: --pair virtio")
+        }
         _ => Failure::of(Status::Refused, error),
     }
 }
 
-/// How long the machine may run. A ladder takes minutes where everything is emulated.
+/// The machine's time limit. A ladder takes minutes in full emulation.
 fn time_limit(args: &VmArgs) -> Duration {
     const OF_LINERATE: Duration = Duration::from_secs(30 * 60);
     const OF_OTHERS: Duration = Duration::from_secs(2 * 60);
     args.timeout.unwrap_or(if runs_linerate(args) { OF_LINERATE } else { OF_OTHERS })
 }
 
-/// Makes the folder of saved runs, which the guest shares: what it saves is this host's, also when it is cut off.
+/// Creates the folder of saved runs and shares it with the guest: its runs are saved on this host even if it is cut off.
 fn runs_folder() -> PathBuf {
     let folder = state_folder().join("runs");
-    // Without the folder the plan says what is wrong.
+    // Without the folder the plan reports the problem.
     std::fs::create_dir_all(&folder).ok();
     folder
 }
 
-/// The guest's script: this very program under its name, and what it saves in this host's folder of runs.
+/// The guest's script: links this program under its name, and binds this host's folder of runs.
 fn script(args: &VmArgs, command: &str) -> String {
     let mut lines = String::new();
     if let Ok(program) = env::current_exe() {

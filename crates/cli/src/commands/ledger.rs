@@ -1,4 +1,4 @@
-//! `linerate ledger`: where packets are lost on a machine at work.
+//! `linerate ledger`: where packets are lost on a machine in operation.
 
 use std::{
     fs, thread,
@@ -32,10 +32,10 @@ use crate::{
 };
 use document::{About, Owners, document, with_cpus};
 
-/// How often headers of dropped packets are fetched and signals looked for.
+/// How often the loop fetches headers of dropped packets and checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is watched and how it is told.
+/// What is watched and how it is printed.
 struct Watch<'a> {
     args: &'a LedgerArgs,
     interfaces: Vec<String>,
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<bool, Failure> {
         if let Some(screen) = &mut screen {
             screen.draw(&view::screen(&interval, &total, screen.columns()))?;
         } else if is_text && (args.view.plain || over) {
-            // What a screen showed goes with it; the last of it stays.
+            // Leaving the screen clears it; the last block is printed again.
             drop(over.then(|| std::mem::replace(&mut views, Views::none())));
             print_line(&view::screen(&interval, &total, None))?;
         }
@@ -111,7 +111,7 @@ impl<'a> Watch<'a> {
             })?;
             drivers.extend(&text).map_err(|error| {
                 Failure::new(Status::Usage, format!("{}: {}", path.display(), in_words(&error)))
-                    .hint("docs/ledger.md lists the places and tells the format")
+                    .hint("docs/ledger.md lists the places and describes the format")
             })?;
         }
         let filter = args.flow.as_deref().map(compile).transpose()?;
@@ -123,10 +123,13 @@ impl<'a> Watch<'a> {
             Err(error) if filter.is_some() => {
                 return Err(Failure::of(Status::Missing, &error)
                     .with_status(Status::Missing)
-                    .hint("only the kernel's own words tell flows apart: run as root, or without --flow"));
+                    .hint("only the kernel's drop reasons distinguish flows: run as root, or omit --flow"));
             }
             Err(error) => {
-                eprintln!("no drop reasons, counters alone tell: {}", in_words(&error));
+                match Failure::of(Status::Refused, &error).status {
+                    Status::Missing => eprintln!("drop reasons need root; showing counters only"),
+                    _ => eprintln!("no drop reasons; showing counters only: {}", in_words(&error)),
+                }
                 None
             }
         };
@@ -137,7 +140,7 @@ impl<'a> Watch<'a> {
         Ok(Self { args, interfaces, drivers, drops, flow, cpus, hardware, owners: Owners::default() })
     }
 
-    /// Waits for the end of the interval, of the time, or for a signal; whether it is over.
+    /// Waits for the end of the interval, the end of the time, or a signal; returns whether to stop.
     fn wait(&mut self, began: Instant) -> bool {
         let interval = Instant::now();
         loop {
@@ -206,18 +209,18 @@ fn compile(expression: &str) -> Result<Filter, Failure> {
     if expression.trim().is_empty() {
         return Err(Failure::new(
             Status::Usage,
-            "--flow: the expression is empty, which every packet matches",
+            "--flow: the expression is empty and would match every packet",
         )
-        .hint("name packets, for example --flow 'udp dst port 53', or leave --flow out"));
+        .hint("try --flow 'udp dst port 53', or omit --flow"));
     }
     Filter::compile(expression).map_err(|error| {
         let marked = error.marked(expression).replace('\n', "\n       ");
         Failure::new(Status::Usage, format!("--flow: {}\n       {marked}", in_words(&error)))
-            .hint("expressions are tcpdump's: --flow 'udp dst port 53 and net 10.0.0.0/8'")
+            .hint("use tcpdump's filter language: --flow 'udp dst port 53 and net 10.0.0.0/8'")
     })
 }
 
-/// The interfaces to watch by name, and the number of the one that was chosen.
+/// The names of the interfaces to watch, and the index of the chosen one.
 fn interfaces(chosen: Option<&str>) -> Result<(Vec<String>, u32), Failure> {
     let refused = |error: sys::NetlinkError| {
         Failure::of(Status::Refused, &error).hint("ip link lists the interfaces of this host")

@@ -21,7 +21,7 @@ pub(crate) fn write_completions(shell: clap_complete::Shell) -> Result<bool, Fai
     print(&script)
 }
 
-/// The page of linerate, then a section for each command.
+/// The page of linerate, then a section per command.
 fn render(page: &mut Vec<u8>) -> io::Result<()> {
     let mut command = Cli::command();
     command.build();
@@ -48,7 +48,7 @@ fn print(bytes: &[u8]) -> Result<bool, Failure> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_manual_tells_every_command_and_the_exit_statuses() {
+    fn the_manual_lists_every_command_and_the_exit_statuses() {
         let mut page = Vec::new();
         super::render(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<bool, Failure> {
     finish(&scenario.assemble(start, results), pipeline, None)
 }
 
-/// The RDR paper's experiment, every point, with the published figures beside the model's.
+/// The RDR paper's experiment: every point, with the published figures beside the model's.
 pub(crate) fn run_rdr(args: &RdrArgs) -> Result<bool, Failure> {
     Pipeline::refuse_views(&args.output)?;
     if let Some(calls) = args.calls {
@@ -155,7 +155,7 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut d
     }
     writeln!(
         out,
-        "derived: computed from the paper's slope (0.004 Gb/s per byte) and -40 %; given, fitted: the model was set by it"
+        "derived: computed from the paper's slope (0.004 Gb/s per byte) and -40 %; given, fitted: a parameter of the model"
     )?;
     writeln!(out, "\nThroughput against payload, Mb/s of frames a port (Figures 3, 4 and 9)")?;
     writeln!(
@@ -200,7 +200,7 @@ fn write_rdr(run: &Run, figures: &[model::Figure], trace: &BusTrace, out: &mut d
     Ok(())
 }
 
-/// Predicts rate and loss of the machine of a measured run.
+/// Predicts rate and loss for the machine of a measured run.
 fn predict(args: &ModelArgs, path: &Path) -> Result<bool, Failure> {
     let calibration = calibrated(path)?;
     let asked = serde_json::json!({
@@ -233,7 +233,7 @@ fn plain(value: f64) -> String {
     if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// Computes independent points on all CPUs, and keeps their order.
+/// Computes independent points on all CPUs, in order.
 fn in_parallel<P: Send, R: Send>(points: Vec<P>, compute: impl Fn(P) -> R + Sync) -> Vec<R> {
     let count = points.len();
     let waiting = Mutex::new(points.into_iter().enumerate());

@@ -1,4 +1,4 @@
-//! `linerate probe`: which engines work here, found by trying, and what each missing one needs.
+//! `linerate probe`: which engines are available, found by trying, and what each missing one needs.
 
 use std::io::{self, Write};
 
@@ -14,12 +14,12 @@ use crate::{
     quiet,
 };
 
-/// One engine, or a part of it, and whether it works.
+/// One engine or part of it, and whether it works.
 #[derive(Debug, Serialize)]
 struct Finding {
     engine: &'static str,
     works: bool,
-    /// What it got, or what it needs.
+    /// What it provides, or what it needs.
     detail: String,
 }
 
@@ -44,9 +44,9 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<bool, Failure> {
         Some(interface) if !args.try_it => {
             return Err(Failure::new(
                 Status::Usage,
-                format!("probing attaches XDP programs to {interface} for a moment, and some cards reset their link then"),
+                format!("probing attaches XDP programs to {interface} for a moment, and some cards then reset their link"),
             )
-            .hint("add --try if that may happen; without an interface a lab is probed"));
+            .hint("add --try to allow that, or omit the interface to probe a lab"));
         }
         Some(interface) => (interface.clone(), findings(interface)),
     };

@@ -36,17 +36,17 @@ use crate::{
     work::work_ns,
 };
 
-/// How often events and signals are looked at.
+/// How often the loop checks for events and signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// Intervals kept in the record; a receiver that runs for days keeps its first ones.
+/// Most intervals in the record; a receiver that runs for days keeps its first ones.
 const MOST_INTERVALS: usize = 100_000;
-/// Trials kept in the record: senders can make as many as they like.
+/// Most trials in the record: senders can start any number.
 const MOST_TRIALS: usize = 256;
 
-/// Trials that views show.
+/// Most trials that views show.
 const MOST_ROWS: usize = 20;
 
-/// What a receiver was asked.
+/// The plan of a receiver.
 #[derive(Debug, Clone, Serialize)]
 struct RecvPlan {
     receiver: ReceiverPlan,
@@ -55,7 +55,7 @@ struct RecvPlan {
     cpus: Vec<u32>,
     duration_s: Option<f64>,
     once: bool,
-    /// Whom it serves, and with what.
+    /// Which senders it serves, and with which engines.
     #[serde(flatten)]
     policy: PolicyPlan,
     interval_s: f64,
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     let control = ControlSocket::open(&runtime_folder(), CONTROL)
         .inspect_err(|error| {
-            eprintln!("recv status, reset and stop will not find this one: {}", in_words(error))
+            eprintln!("recv status, reset and stop cannot reach this receiver: {}", in_words(error))
         })
         .ok();
     let mut start = opening("recv", Origin::Hosts, &plan);
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
         }
         let tally = result.tally();
         run.end.notes.push(format!(
-            "{} packets received in all, {} of them not linerate's or pktgen's; {} dropped by the sockets.",
+            "{} packets received in total, {} of them not from linerate or pktgen; {} dropped by the sockets.",
             tally.packets + tally.foreign,
             tally.foreign,
             tally.lost
@@ -141,13 +141,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     let text = |run: &Run, out: &mut dyn Write| write_end(run, args.measure.display, out);
     // A page that cannot be written must not cost the record.
     let plotted = plot.map_or(Ok(()), |plot| output::write_page(&run, plot));
-    // A receiver asks for no rate: what its senders missed is theirs to report.
+    // A receiver requests no rate: a rate that was not held is its senders' to report.
     pipeline.conclude(&run, Ending { text: Some(&text), ..Ending::default() })?;
     plotted?;
     Ok(true)
 }
 
-/// Every trial was printed when it ended.
+/// Prints the end; every trial was printed when it ended.
 fn write_end(run: &Run, display: Display, out: &mut dyn Write) -> io::Result<()> {
     if let Some(statistics) = &run.end.statistics {
         output::write_reception(statistics, display, out)?;
@@ -158,7 +158,7 @@ fn write_end(run: &Run, display: Display, out: &mut dyn Write) -> io::Result<()>
     Ok(())
 }
 
-/// What the user sees and says while a receiver runs.
+/// Input and output while a receiver runs.
 struct Terminal {
     form: Form,
     control: Option<ControlSocket>,
@@ -184,7 +184,7 @@ impl Terminal {
         self.live.show();
     }
 
-    /// A sender's trial is done: a row of it.
+    /// Adds a row for a sender's finished trial.
     fn add(&mut self, trial: &measure::Trial) {
         self.live.story.adds(trial);
         let count = report::words::count;
@@ -209,7 +209,7 @@ impl Terminal {
         });
     }
 
-    /// Answers those who ask from other terminals; returns whether one of them wants it to stop.
+    /// Answers requests from other terminals; returns whether one of them wants the receiver to stop.
     fn answer(&self, reception: &Reception, plan: &RecvPlan) -> bool {
         let mut shall_stop = false;
         for request in self.control.iter().flat_map(ControlSocket::requests) {
@@ -221,7 +221,7 @@ impl Terminal {
                     AfterReading::Continue
                 }
                 _ => {
-                    request.answer(&json!({ "error": "ask for status, reset or stop" }));
+                    request.answer(&json!({ "error": "unknown request: expected status, reset or stop" }));
                     continue;
                 }
             };
@@ -243,7 +243,7 @@ impl Terminal {
     }
 }
 
-/// Until the time is over, the first sender has finished, or a signal comes.
+/// Runs until the time is over, the first sender has finished, or a signal arrives.
 fn serve(
     reception: &mut Reception,
     plan: &RecvPlan,
@@ -306,14 +306,14 @@ fn serve(
     terminal.live.end();
     run.end.duration_s = began.elapsed().as_secs_f64();
     if left_out > 0 {
-        run.end
-            .notes
-            .push(format!("The record has the first {MOST_TRIALS} trials; {left_out} more are left out."));
+        run.end.notes.push(format!(
+            "The record holds the first {MOST_TRIALS} trials; {left_out} later ones are not in it."
+        ));
     }
     Ok(())
 }
 
-/// Tells the user what happened on a control connection; returns a finished trial.
+/// Prints what happened on a control connection; returns a finished trial.
 fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Failure> {
     match event {
         HostEvent::Joined { peer, offer } => {
@@ -321,7 +321,7 @@ fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Fai
             eprintln!("{peer} joins: {} threads at {rate}", offer.streams);
         }
         HostEvent::Sent { peer, trial } => {
-            eprintln!("{peer} asked for packets and has got them");
+            eprintln!("{peer} requested packets and received them");
             match form {
                 Form::Text => output::print_trial(&trial)?,
                 Form::JsonStream => output::print_event(report::Event::Trial(&trial))?,
@@ -330,7 +330,7 @@ fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Fai
             return Ok(Some(trial));
         }
         HostEvent::Disputed { peer, error } => {
-            eprintln!("{peer} finished; its summary is refused: {error}");
+            eprintln!("{peer} finished; its summary is invalid: {error}");
         }
         HostEvent::Refused { peer, reason } => eprintln!("{peer} refused: {reason}"),
         HostEvent::Lost { peer, error } => eprintln!("{peer} lost: {}", in_words(&error)),
@@ -361,17 +361,17 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let mut problems = Vec::new();
     if engine.facts().reads == RxLayer::Card {
         let said = format!(
-            "the engine {} receives in the lab alone: it takes the card from the kernel",
+            "the engine {} receives only in the lab: it takes the card from the kernel",
             engine.name()
         );
         return Err(Failure::new(Status::Usage, said)
-            .hint("linerate bench --rx pci --take-device with --tx-interface and --rx-interface"));
+            .hint("use linerate bench --rx pci --take-device with --tx-interface and --rx-interface"));
     }
     if engine.facts().reads == RxLayer::Stream {
-        // What else is missing or too much does not matter for it.
+        // Its other problems do not matter then.
         return Err(Failure::new(
             Status::Usage,
-            "the engine tcp receives in the lab alone: senders offer packets",
+            "the engine tcp receives only in the lab: linerate send sends packets",
         )
         .hint("linerate bench --tx tcp --rx tcp measures streams"));
     }
@@ -398,36 +398,36 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
             ("--receive-buffer", args.receive_buffer.is_some()),
         ];
         problems.extend(for_sockets.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| {
-            Failure::new(Status::Usage, format!("{option} is for the engine udp, not for {name}"))
+            Failure::new(Status::Usage, format!("{option} works only with the engine udp, not {name}"))
         }));
         if args.listen.address.port() == 0 {
             problems.push(
-                Failure::new(Status::Usage, format!("the engine {name} cannot choose a port by itself"))
-                    .hint("give one, or leave it out: 4321"),
+                Failure::new(Status::Usage, format!("the engine {name} needs a port"))
+                    .hint("name one, or omit it for 4321"),
             );
         }
     }
     if args.reflect && !engine.facts().reflects {
-        let said = format!("the engine {} sends nothing back", measure.engine);
-        // The same without its switches, or any.
+        let said = format!("the engine {} cannot return packets", measure.engine);
+        // The same engine without its switches, or any other.
         let able = [engine.name()].into_iter().chain(traffic::engines().iter().map(|engine| engine.name));
         let mut able = able.filter(|name| name.parse().is_ok_and(|it: RxSpec| it.facts().reflects));
         let failure = Failure::new(Status::Usage, said);
         problems.push(match able.next() {
-            Some(name) => failure.hint(format!("--engine {name} does")),
+            Some(name) => failure.hint(format!("use --engine {name}")),
             None => failure,
         });
     }
     if measure.clock_bound.is_some() && !matches!(measure.clocks, ClocksArg::Synchronised) {
         problems.push(
-            Failure::new(Status::Usage, "--clock-bound is about clocks that are kept together")
-                .hint("--clocks synchronised"),
+            Failure::new(Status::Usage, "--clock-bound needs synchronised clocks")
+                .hint("add --clocks synchronised"),
         );
     }
     if measure.ptp4l.is_some() && !matches!(measure.clocks, ClocksArg::Auto | ClocksArg::Synchronised) {
         problems.push(
-            Failure::new(Status::Usage, "--ptp4l is about clocks that are kept together")
-                .hint("--clocks auto or synchronised"),
+            Failure::new(Status::Usage, "--ptp4l needs synchronised clocks")
+                .hint("use --clocks auto or synchronised"),
         );
     }
     problems.extend(measure.stamp_problem());
@@ -479,24 +479,21 @@ impl MeasureArgs {
         }
     }
 
-    /// The daemon's socket: the one that was named, else the usual one where there is one.
+    /// The daemon's socket: the named one, else the default one if it exists.
     fn ptp4l(&self) -> Option<PathBuf> {
         let usual = || Some(PathBuf::from(sys::ptp::PTP4L_SOCKET)).filter(|socket| socket.exists());
         self.ptp4l.clone().or_else(usual)
     }
 
-    /// A clock that the engine does not have.
+    /// Refuses a timestamp source that the engine does not have.
     fn stamp_problem(&self) -> Option<Failure> {
         let stamp = TimeSource::from(self.stamp?);
         let known = self.engine.facts().stamps;
         let names: Vec<String> = known.iter().map(|stamp| format!("{stamp:?}").to_lowercase()).collect();
         let engine = self.engine.name();
         (!known.contains(&stamp)).then(|| {
-            Failure::new(
-                Status::Usage,
-                format!("with the engine {engine}, packets are not stamped like that"),
-            )
-            .hint(format!("--stamp {}", names.join(" or ")))
+            Failure::new(Status::Usage, format!("the engine {engine} does not have this timestamp source"))
+                .hint(format!("use --stamp {}", names.join(" or ")))
         })
     }
 }
@@ -508,16 +505,16 @@ fn explain(error: &ReceptionError, args: &RecvArgs) -> Failure {
         ReceptionError::Engine(EngineError::Port(PortError::Bpf(BpfError::Unsupported { .. })))
     );
     if is_unsupported && matches!(args.measure.stamp, Some(StampArg::Card)) {
-        return failure.hint("--stamp poll: a program in XDP looks at the kernel's clock");
+        return failure.hint("use --stamp poll: the XDP program reads the kernel's clock");
     }
     if is_unsupported && args.measure.engine.facts().brings_ring {
         return failure.hint(
-            "this driver has no XDP of its own; --engine xdp+generic works on every interface, at a higher cost a packet",
+            "this driver does not support XDP; --engine xdp+generic works on every interface, at a higher cost per packet",
         );
     }
     match os_error(error) {
         Some(libc::EADDRINUSE) => failure.hint(format!(
-            "another program uses that port: give another one, for example linerate recv {}",
+            "another program uses that port; choose another one, for example linerate recv {}",
             u32::from(args.listen.address.port()) % 65_535 + 1
         )),
         Some(libc::EADDRNOTAVAIL) => failure.hint("listen on an address of this host, or on a port alone"),

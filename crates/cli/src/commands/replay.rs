@@ -1,4 +1,4 @@
-//! `linerate replay`: a recorded run through the live views.
+//! `linerate replay`: a recorded run in the live views.
 
 use std::{
     fs, thread,
@@ -15,22 +15,21 @@ use crate::{
     output::{Form, print_line},
 };
 
-/// How often signals are looked at and snapshots shown.
+/// How often signals are checked and snapshots shown.
 const LOOK: Duration = Duration::from_millis(20);
-/// Without a screen, a line so often.
+/// Interval of lines without a screen.
 const LINE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<bool, Failure> {
     let name = args.run.display();
     let refused = |words: String| Failure::new(Status::Refused, words);
-    let text = fs::read_to_string(&args.run).map_err(|error| {
-        refused(format!("cannot read {name}: {error}")).hint("linerate bench saves its runs")
-    })?;
+    let text = fs::read_to_string(&args.run)
+        .map_err(|error| refused(format!("cannot read {name}: {error}")).hint("linerate bench saves runs"))?;
     let run = report::read_json(&text).map_err(|error| refused(format!("{name}: {}", in_words(&error))))?;
     let moments = moments(&run);
     if moments.is_empty() {
-        return Err(refused(format!("{name}: this run has no trial to play"))
-            .hint("linerate report shows what it has"));
+        return Err(refused(format!("{name}: this run has no trial to replay"))
+            .hint("linerate report shows its contents"));
     }
     let mut live = Live::open(&args.view, Form::Text, &run.start)?;
     let began = Instant::now();
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<bool, Failure> {
     live.story.ends(if is_stopped { String::new() } else { report::verdict(&run) });
     let last = live.story.snapshot(if is_stopped { played_s() } else { end_s });
     live.play(end_s, true);
-    // Browsers and the terminal keep the end until the reader has seen it.
+    // The end stays in the browser and on the terminal until the reader has seen it.
     while live.views.has_screen() && signal::caught() == 0 {
         thread::sleep(LOOK);
     }

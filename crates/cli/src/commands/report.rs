@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
     if args.chart.is_some() && args.format != ReportForm::Svg {
-        return Err(Failure::new(Status::Usage, "--chart is for --format svg"));
+        return Err(Failure::new(Status::Usage, "--chart needs --format svg"));
     }
     let output = args.output.as_deref().map(|path| Output::prepare(path, "--output")).transpose()?;
     let path = match &args.run {
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
         ReportForm::Svg => chart(&run, args.chart.as_deref())?,
         _ => String::new(),
     };
-    // A file has no lines to fit, and is read from its top.
+    // A file has no width to fit, and is read from its top.
     let to_file = Style { width: style().width, ..Style::default() };
     let style = Style { verbose: args.verbose, ..if output.is_some() { to_file } else { style() } };
     let write = |out: &mut dyn Write| match args.format {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<bool, Failure> {
         None => printed(write(&mut io::stdout().lock()))?,
         Some(output) => {
             let mut content = Vec::new();
-            write(&mut content).expect("memory takes everything");
+            write(&mut content).expect("writing to memory cannot fail");
             output.write(&content)?;
         }
     }
@@ -54,7 +54,7 @@ fn chart(run: &Run, name: Option<&str>) -> Result<String, Failure> {
     found.map(|drawing| drawing.svg.clone()).ok_or_else(|| {
         let names: Vec<&str> = drawings.iter().map(|drawing| drawing.name.as_str()).collect();
         let what = name
-            .map_or_else(|| "that run has no chart".into(), |name| format!("that run has no chart '{name}'"));
+            .map_or_else(|| "that run has no chart".into(), |name| format!("this run has no chart '{name}'"));
         let failure = Failure::new(Status::Usage, what);
         if names.is_empty() { failure } else { failure.hint(format!("it has {}", names.join(", "))) }
     })
@@ -63,7 +63,7 @@ fn chart(run: &Run, name: Option<&str>) -> Result<String, Failure> {
 fn write(run: &Run, (form, style): (ReportForm, Style), mut out: &mut dyn Write) -> io::Result<()> {
     let out = &mut out;
     match form {
-        // Drawn before anything is opened.
+        // Drawn before the output file is opened.
         ReportForm::Svg => Ok(()),
         ReportForm::Text => report::write_text(run, style, out),
         ReportForm::Html => report::write_html(run, out),
@@ -80,7 +80,7 @@ fn write(run: &Run, (form, style): (ReportForm, Style), mut out: &mut dyn Write)
 pub(crate) fn read_run(path: &Path) -> Result<Run, Failure> {
     let refused = |error: io::Error| {
         Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display()))
-            .hint("give a run that linerate saved; its path is printed at the end of each command")
+            .hint("name a run that linerate saved; each command prints its path at the end")
     };
     let mut text = String::new();
     if path == Path::new("-") {
@@ -97,12 +97,12 @@ pub(crate) fn read_run(path: &Path) -> Result<Run, Failure> {
 fn newest_run() -> Result<PathBuf, Failure> {
     let folder = runs_folder();
     newest_first(&folder).into_iter().next().ok_or_else(|| {
-        Failure::new(Status::Refused, format!("there is no saved run in {}", folder.display()))
-            .hint("linerate bench makes one")
+        Failure::new(Status::Refused, format!("no saved run in {}", folder.display()))
+            .hint("create one with linerate bench")
     })
 }
 
-/// The runs of a folder, newest first; their names begin with the time.
+/// The runs of a folder, newest first; their names start with the time.
 pub(crate) fn newest_first(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut runs: Vec<PathBuf> = entries

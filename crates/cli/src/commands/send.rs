@@ -1,4 +1,4 @@
-//! `linerate send`: packets to receivers that agreed, or frames to a file.
+//! `linerate send`: packets to receivers that consent, or frames to a file.
 
 use std::{
     io::BufWriter,
@@ -24,9 +24,9 @@ use crate::{
     start::opening,
 };
 
-/// Seconds to send when neither time nor count is given.
+/// Default time to send, without --duration and --count.
 const DURATION_NS: u64 = 10_000_000_000;
-/// Flows whose packets can come back: a thread listens to each.
+/// Most flows whose packets can return: a thread receives for each.
 const MOST_RETURNING_FLOWS: usize = 64;
 /// Time between the frames of a preview at the maximum rate.
 const PREVIEW_GAP_NS: f64 = 1000.0;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
         |tick, interval| {
             live.story.looks(sent_so_far(tick, args.count), live.now_s());
             live.show_when_due();
-            // On a screen, the record has them.
+            // The record has them; lines would disturb the screen.
             if let Some(interval) = interval.filter(|_| !live.views.has_screen()) {
                 broken_output = broken_output.take().or(pipeline.interval(interval).err());
             }
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
     )
 }
 
-/// The one trial as views show it.
+/// The single trial as views show it.
 fn ahead(args: &SendArgs, plan: &HostPlan) -> Ahead {
     let targets: Vec<String> = args.targets.iter().map(|target| target.0.to_string()).collect();
     Ahead {
@@ -96,7 +96,7 @@ fn ahead(args: &SendArgs, plan: &HostPlan) -> Ahead {
     }
 }
 
-/// With a count, the count is what is done.
+/// With a count, progress is measured in packets.
 fn sent_so_far(tick: Tick, count: Option<u64>) -> Seen {
     let seen = seen(tick);
     match count {
@@ -105,7 +105,7 @@ fn sent_so_far(tick: Tick, count: Option<u64>) -> Seen {
     }
 }
 
-/// Everything that can be wrong with the arguments, at once.
+/// All problems of the arguments at once.
 fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     let mut problems = Vec::new();
     let targets: Vec<SocketAddr> = args.targets.iter().map(|target| target.0).collect();
@@ -113,7 +113,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         problems.extend(targets.iter().filter_map(|target| {
             let error = may_send_without_handshake(target.ip()).err()?;
             Some(Failure::new(Status::Refused, error).hint(
-                "run linerate recv there and leave out --no-handshake; where you may send all the same, \
+                "run linerate recv there and omit --no-handshake; if you are allowed to send there anyway, \
                  add --i-am-allowed-to-send-there",
             ))
         }));
@@ -122,9 +122,9 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         problems.push(
             Failure::new(
                 Status::Usage,
-                "--max-loss needs a receiver that counts, and --no-handshake sends without one",
+                "--max-loss needs a receiver that counts, but --no-handshake sends without one",
             )
-            .hint("leave out --no-handshake, or leave out --max-loss"),
+            .hint("omit --no-handshake or --max-loss"),
         );
     }
     let mut engine = args.engine.clone();
@@ -133,9 +133,9 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         problems.push(
             Failure::new(
                 Status::Usage,
-                format!("the engine {} sends in the lab alone: receivers take packets", engine.name()),
+                format!("the engine {} sends only in the lab: linerate recv receives packets", engine.name()),
             )
-            .hint(format!("--engine {}", packet_senders().join(" or "))),
+            .hint(format!("use --engine {}", packet_senders().join(" or "))),
         );
     }
     if args.gso {
@@ -146,8 +146,11 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     }
     if args.reflect && !engine.options().contains(&"reflect") {
         problems.push(
-            Failure::new(Status::Usage, format!("the engine {} takes no packets back", engine.name()))
-                .hint(format!("--engine {} does", returning_senders())),
+            Failure::new(
+                Status::Usage,
+                format!("the engine {} cannot receive returned packets", engine.name()),
+            )
+            .hint(format!("use --engine {}", returning_senders())),
         );
     }
     let local = args.bind.unwrap_or_else(|| any_like(targets[0].ip()));
@@ -162,7 +165,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     if engine.facts().hands_over_many && !packets.is_one_size {
         problems.push(
             Failure::new(Status::Usage, "--gso needs payloads of one size")
-                .hint("give one --frame-size, or leave out --gso"),
+                .hint("use one --frame-size, or omit --gso"),
         );
     }
     let threads = usize::from(args.threads.unwrap_or(targets.len() as u16));
@@ -170,9 +173,9 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
         problems.push(
             Failure::new(
                 Status::Usage,
-                format!("{} targets need as many threads, not {threads}", targets.len()),
+                format!("{} targets need at least as many threads, not {threads}", targets.len()),
             )
-            .hint("raise --threads, or leave it out"),
+            .hint("raise --threads, or omit it"),
         );
     }
     if let Some(cpus) = &args.cpus {
@@ -187,9 +190,9 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     if args.reflect && flows > MOST_RETURNING_FLOWS {
         return Err(Failure::new(
             Status::Usage,
-            format!("--reflect listens to at most {MOST_RETURNING_FLOWS} flows, not {flows}"),
+            format!("--reflect supports at most {MOST_RETURNING_FLOWS} flows, not {flows}"),
         )
-        .hint("fewer --flows, or fewer --threads"));
+        .hint("lower --flows or --threads"));
     }
     let spec = engine.configured(&TxOptions {
         send_buffer_bytes: args.send_buffer,
@@ -268,8 +271,8 @@ impl FrameArgs {
         }
     }
 
-    /// Options that an engine cannot follow: sockets make their headers themselves, and whole frames go to the receiver
-    /// that agreed, from an address of this host.
+    /// Options that an engine cannot apply: sockets build their headers themselves, and whole frames go to the consenting
+    /// receiver, from an address of this host.
     fn not_for(&self, engine: &TxSpec) -> Option<Failure> {
         let makes_frames = engine.facts().makes_frames;
         let given = [
@@ -286,9 +289,9 @@ impl FrameArgs {
             return None;
         }
         let why = if makes_frames {
-            "packets go from this host to the receiver that agreed"
+            "packets go from this host to the receiver that consented"
         } else {
-            "the kernel makes its headers"
+            "the kernel builds its headers"
         };
         let name = engine.name();
         Some(

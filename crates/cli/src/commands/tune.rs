@@ -1,4 +1,4 @@
-//! `linerate tune`: finds the settings with which a path is fastest, and proves them.
+//! `linerate tune`: finds the fastest settings for a path, and verifies them.
 
 mod peer;
 mod space;
@@ -41,8 +41,8 @@ fn begin(args: &TuneArgs, earlier: Option<Run>) -> Result<bool, Failure> {
     }
     quiet::warn();
     if plan.knobs.is_empty() {
-        return Err(Failure::new(Status::Usage, "there is nothing to set")
-            .hint("linerate tune --dry-run lists what is left out, and why"));
+        return Err(Failure::new(Status::Usage, "no setting to search")
+            .hint("linerate tune --dry-run lists the excluded settings, and why"));
     }
     if is_peer {
         let mut start = opening("tune", Origin::Hosts, &plan);
@@ -62,7 +62,7 @@ fn begin(args: &TuneArgs, earlier: Option<Run>) -> Result<bool, Failure> {
 
 fn warn_of_user_namespace(access: Access) {
     if access == Access::UserNamespace {
-        eprintln!("note: without root the machine's settings and engines that need BPF are left out");
+        eprintln!("note: without root, the machine's settings and engines that need BPF are excluded");
     }
 }
 
@@ -79,7 +79,7 @@ fn conclude<B: Bed>(
     pipeline.begin(&start)?;
     let mut progress = pipeline.progress(&start, earlier.as_ref())?;
     let outcome = run_tune(plan, &mut bed, start, earlier, &mut progress);
-    // Before anything is printed, which may end the process.
+    // Before printing, which may end the process.
     drop(bed);
     let broken_output = progress.finish().err();
     let (run, failure) = match outcome {
@@ -93,28 +93,28 @@ fn conclude<B: Bed>(
     }
 }
 
-/// The rest of a search that ended before its time, after what a killed one left has been put back.
+/// The rest of an interrupted search, after restoring what a killed one left behind.
 fn resume(args: &TuneArgs) -> Result<bool, Failure> {
     let Some(file) = &args.resume else { return Ok(true) };
     let name = file.display();
     let refused = |words: String| Failure::new(Status::Refused, words);
     let text = fs::read_to_string(file).map_err(|error| {
-        refused(format!("cannot read {name}: {error}")).hint("a search that was killed leaves FILE.partial")
+        refused(format!("cannot read {name}: {error}")).hint("a killed search leaves FILE.partial")
     })?;
     let run = report::read_json(&text).map_err(|error| refused(format!("{name}: {}", in_words(&error))))?;
     let asked = serde_json::Value::Object(run.start.asked.clone().into_iter().collect());
-    let plan: TunePlan =
-        (run.start.command == "tune").then(|| serde_json::from_value(asked).ok()).flatten().ok_or_else(
-            || refused(format!("{name}: not a run of linerate tune, so there is nothing to go on with")),
-        )?;
+    let plan: TunePlan = (run.start.command == "tune")
+        .then(|| serde_json::from_value(asked).ok())
+        .flatten()
+        .ok_or_else(|| refused(format!("{name}: cannot resume: not a run of linerate tune")))?;
     if !run.end.interrupted {
         return Err(refused(format!("{name}: that search is complete"))
-            .hint("linerate report shows it; leave --resume out to search again"));
+            .hint("linerate report shows it; omit --resume to search again"));
     }
     let (now, then) = (bench::read_machine(), &run.start.machine);
     if (&now.kernel, &now.cpu_model, now.cpus) != (&then.kernel, &then.cpu_model, then.cpus) {
-        return Err(refused(format!("{name}: that search began on another machine or kernel"))
-            .hint("one record is of one machine: search again"));
+        return Err(refused(format!("{name}: that search started on another machine or kernel"))
+            .hint("a record covers one machine: search again"));
     }
     let mut then = words::parse(&plan.words)?;
     undo_killed(plan.interface.as_deref())?;
@@ -127,7 +127,7 @@ fn resume(args: &TuneArgs) -> Result<bool, Failure> {
     begin(&then, Some(run))
 }
 
-/// Puts back what a killed search left of the interface, or of the machine.
+/// Restores what a killed search left changed on the interface, or on the machine.
 fn undo_killed(interface: Option<&str>) -> Result<(), Failure> {
     let interface = interface.unwrap_or(bench::LOOPBACK);
     let journals = Journal::all(&state_folder()).map_err(|error| super::nic::session_failure(&error))?;
@@ -137,7 +137,7 @@ fn undo_killed(interface: Option<&str>) -> Result<(), Failure> {
     if journals.iter().any(is_left) {
         let restored = nic::restore_killed(interface, &state_folder())
             .map_err(|error| super::nic::session_failure(&error))?;
-        restored.changes.iter().for_each(|change| eprintln!("put back {interface} {change}"));
+        restored.changes.iter().for_each(|change| eprintln!("restored {interface} {change}"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Asking a receiver for its status again and again during traffic changes nothing about a trial.
+//! Repeated status requests to a receiver during traffic change nothing about a trial.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,13 +11,13 @@ use std::{
 use crate::support::{is_root, linerate, skip, words};
 use serde_json::Value;
 
-/// Packets of a trial: a second and a half at [`RATE`].
+/// Packets of a trial that lasts a second and a half at [`RATE`].
 const COUNT: u64 = 3000;
 const RATE: &str = "2kpps";
-/// Less than workers that do not answer would be waited for.
+/// Below the timeout for workers that do not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// A receiver of an engine in a namespace, and a sender at the other end of a veth; says `ready` and `sent`.
+/// A receiver with this engine in a namespace, and a sender at the other end of a veth pair; prints `ready` and `sent`.
 const SCRIPT: &str = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
     while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
     trap 'kill $far' EXIT; ip link add near type veth peer name far; ip link set far netns $far; \
@@ -31,7 +31,7 @@ const SCRIPT: &str = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unsh
     $0 send 10.9.0.2:5432 --count $count --rate $rate --no-save --json >$folder/send.json || true; \
     echo sent; cat <&7 >&2; wait $recv";
 
-/// What both ends said, and how many packets the statistics counted before each time that they began anew.
+/// What both ends printed, and the packets that the statistics counted before each reset.
 struct Seen {
     sent: Value,
     received: Value,

@@ -27,7 +27,7 @@ fn carried(args: &[&str]) -> Value {
     let (_, run) = json(&[args, &["--no-save", "--json"]].concat());
     for trial in trials(&run) {
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
-        // veth refuses the frames for which its peer's ring has no room.
+        // A veth pair refuses frames that do not fit into its peer's ring.
         let lines = trial["ledger"]["lines"].as_array().unwrap().iter();
         let refused = lines.filter(|line| line["source"] == "lab-tx tx_dropped");
         let refused: u64 = refused.map(|line| line["packets"].as_u64().unwrap()).sum();
@@ -37,8 +37,8 @@ fn carried(args: &[&str]) -> Value {
     run
 }
 
-/// Asserts that every trial of every pair sends and delivers. A pair of which one end got no CPU time in a trial's window
-/// is measured once more, with all its trials.
+/// Asserts that every trial of every pair sends and delivers. A pair with an end that got no CPU time in a trial's window is
+/// measured once more, with all its trials.
 fn every_trial_carries(run: &Value, options: &[&str]) {
     let label = |trial: &Value, side: &str| trial[side]["label"].as_str().unwrap().to_owned();
     let pair = |trial: &Value| (label(trial, "tx"), label(trial, "rx"));
@@ -62,7 +62,7 @@ fn every_trial_carries(run: &Value, options: &[&str]) {
 }
 
 #[test]
-fn busy_polling_and_shared_memory_carry_as_other_sockets_do() {
+fn busy_polling_and_shared_memory_deliver_as_other_sockets_do() {
     if !is_root() {
         return skip("AF_XDP needs root");
     }
@@ -74,7 +74,7 @@ fn busy_polling_and_shared_memory_carry_as_other_sockets_do() {
 }
 
 #[test]
-fn overload_of_every_kind_is_explained_to_the_packet() {
+fn every_kind_of_overload_is_explained_to_the_packet() {
     for args in [
         &["--threads", "3", "--rx-threads", "1", "--receive-buffer", "4096"][..],
         &["--threads", "2", "--rx", "udp+reuseport,udp+gro+reuseport", "--flows", "16"],
@@ -97,7 +97,7 @@ fn overload_of_every_kind_is_explained_to_the_packet() {
 }
 
 #[test]
-fn receiving_is_on_the_receiver_s_cpus_and_the_record_says_where() {
+fn receiving_is_on_the_receiver_s_cpus_and_the_record_names_them() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip("two sides need two CPUs");
     }
@@ -122,7 +122,7 @@ fn receiving_is_on_the_receiver_s_cpus_and_the_record_says_where() {
 }
 
 #[test]
-fn a_receiver_that_needs_no_cpu_leaves_all_to_the_senders() {
+fn a_receiver_that_needs_no_cpu_leaves_all_cpus_to_the_senders() {
     if !is_root() {
         return skip("a receiver in XDP needs root");
     }
@@ -170,7 +170,7 @@ fn the_best_pairs_run_over_all_cpus_and_are_saved_as_points() {
 }
 
 #[test]
-fn an_engine_that_is_missing_is_no_success() {
+fn an_unavailable_engine_is_a_failure() {
     let (status, _, err) = run(&["bench", "--tx", "pktgen", "--rx", "udp", "--trials", "1", "--no-save"]);
     if std::path::Path::new("/proc/net/pktgen").exists() {
         return skip("this kernel has pktgen");
@@ -180,7 +180,7 @@ fn an_engine_that_is_missing_is_no_success() {
 }
 
 #[test]
-fn a_rate_that_can_be_held_is_held_and_one_that_cannot_is_owned_up_to() {
+fn a_rate_is_held_or_reported_as_not_held() {
     let base = ["bench", "--tx", "udp", "--rx", "udp", "--trials", "1", "--no-save", "--json"];
     let with = |args: &[&str]| json(&[&base, args].concat());
     let (_, run) = with(&["--rate", "5kpps", "--duration", "1s"]);
@@ -204,7 +204,7 @@ fn a_plan_is_printed_and_nothing_else_done() {
 }
 
 #[test]
-fn a_plan_holds_every_option_of_its_engines() {
+fn a_plan_contains_every_option_of_its_engines() {
     let args = ["bench", "--dry-run", "--tx", "udp+gso,tcp", "--rx", "udp,tcp", "--send-buffer", "70001"];
     let more = ["--receive-buffer", "70002", "--busy-poll", "33", "--send-size", "4000"];
     let (status, plan) = json(&[&args[..], &more[..]].concat());
@@ -231,7 +231,7 @@ fn a_plan_holds_every_option_of_its_engines() {
 }
 
 #[test]
-fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
+fn the_command_line_overrides_a_scenario() {
     let path = own_folder().join("scenario.toml");
     std::fs::write(&path, "scenario = 1\n[bench]\ntx = \"udp\"\nrate = \"5kpps\"\nthreads = 2\n").unwrap();
     let (_, plan) = json(&["bench", path.to_str().unwrap(), "--rate", "7kpps", "--dry-run"]);
@@ -239,11 +239,11 @@ fn a_scenario_holds_options_and_the_command_line_has_the_last_word() {
     std::fs::write(&path, "scenario = 1\n[bench]\nthread = 2\n").unwrap();
     let (status, _, err) = run(&["bench", path.to_str().unwrap()]);
     assert_eq!(status, 2);
-    assert!(err.contains("[bench] has no 'thread': did you mean 'threads'?"), "{err}");
+    assert!(err.contains("[bench]: unknown key 'thread': did you mean 'threads'?"), "{err}");
 }
 
 #[test]
-fn a_scenario_that_ships_runs_by_name_and_options_given_take_the_place_of_its_own() {
+fn a_built_in_scenario_runs_by_name_with_options_overridden() {
     let (status, plan) = json(&["bench", "pacing", "--dry-run", "--tx=xdp", "--rate", "5kpps"]);
     assert_eq!(status, 0);
     assert_eq!((&plan["trials"], &plan["rate_pps"]), (&Value::from(3), &Value::from(5000.0)));
@@ -253,7 +253,7 @@ fn a_scenario_that_ships_runs_by_name_and_options_given_take_the_place_of_its_ow
 }
 
 #[test]
-fn the_scenarios_that_ship_are_described() {
+fn the_built_in_scenarios_are_described() {
     let (status, out, _) = run(&["bench", "list"]);
     assert_eq!(status, 0);
     assert!(out.contains("pacing: Pacing") && out.contains("rdr: Receive descriptor recycling"), "{out}");
@@ -262,7 +262,7 @@ fn the_scenarios_that_ship_are_described() {
 }
 
 #[test]
-fn a_stream_is_one_object_a_line_and_its_end_is_the_run_s() {
+fn a_stream_has_one_object_per_line_and_ends_as_the_run() {
     let args = [
         "bench",
         "--duration=150ms",
@@ -330,7 +330,7 @@ fn a_second_interrupt_ends_it_at_once() {
 #[test]
 fn without_root_the_ladder_runs_in_a_user_namespace() {
     if !is_root() {
-        return skip("needs root to become somebody else");
+        return skip("needs root to change its user");
     }
     let args = ["bench", "--duration", "100ms", "--trials", "1", "--json", "--no-save"];
     let (_, out, err) = words(as_nobody(linerate(&args)).output().unwrap());
@@ -369,7 +369,7 @@ fn a_kill_at_any_moment_leaves_no_namespace_behind() {
             std::thread::yield_now();
         }
     }
-    assert!(seen > 0, "some kills met a lab at work");
+    assert!(seen > 0, "some kills hit a running lab");
     let names = std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.file_name());
     assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("lab-")).count(), 0);
 }
@@ -385,7 +385,7 @@ fn all_namespaces() -> BTreeSet<PathBuf> {
 }
 
 #[test]
-fn two_at_once_do_not_disturb_each_other_s_count() {
+fn concurrent_runs_do_not_change_each_other_s_counts() {
     let start = || {
         let args =
             ["bench", "--duration=300ms", "--trials=1", "--no-scale", "--no-lossless", "--json", "--no-save"];
@@ -400,14 +400,14 @@ fn two_at_once_do_not_disturb_each_other_s_count() {
 }
 
 #[test]
-fn the_single_rx_queue_scenario_measures_every_filter_that_works_here_under_both_floods() {
+fn the_single_rx_queue_scenario_measures_every_available_filter_under_both_floods() {
     if !is_root() {
-        return skip("programs in XDP need root");
+        return skip("XDP programs need root");
     }
     testing::repeat("a flood, a service and a filter need CPU time in the same window", |_| {
         let args = ["bench", "single-rx-queue", "--duration", "200ms", "--no-save", "--json"];
         let (status, run) = json(&args);
-        // A paced flood that the sender could not make is the sender's shortfall, and the status says so.
+        // The exit status reports a flood that the sender could not pace.
         let kept_up = trials(&run).iter().all(|trial| trial["receipt"]["kept_up"] == true);
         assert_eq!(status, i32::from(!kept_up), "{:#}", run["end"]["notes"]);
         check_rows(&run)
@@ -436,13 +436,13 @@ fn check_ledgers(points: &[Value], trials: &Value) {
     }
 }
 
-/// Asserts what holds of every row, and says what had no traffic: every flood sends, every service is served without a
-/// flood, and every filter drops of one flood or the other.
+/// Asserts what is true of every row, and returns those without traffic: every flood sends, every service is served without
+/// a flood, and every filter drops packets of one flood or the other.
 fn check_rows(run: &Value) -> Result<(), String> {
     let (mut starved, mut idle, mut dropping) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let skipped: Vec<&Value> =
         run["end"]["skipped"].as_array().unwrap().iter().map(|skipped| &skipped["engine"]).collect();
-    // The kernel may have no nftables, and the machine no nft.
+    // The kernel may lack nftables, and the machine nft.
     assert!(skipped.iter().all(|engine| *engine == "nft at ingress"), "{skipped:?}");
     let points = run["end"]["points"].as_array().unwrap();
     assert_eq!(points.len(), 15 - 2 * skipped.len());
@@ -469,7 +469,7 @@ fn check_rows(run: &Value) -> Result<(), String> {
         assert!((0.0..=1.0).contains(&number("valid_delivered_ratio")), "{point}");
         assert_eq!(point["flood_of_path_ratio"].is_null(), !flooded, "{point}");
         assert!(point["lost_packets_by_place"].is_object() && number("transfer_bps") >= 0.0, "{point}");
-        // Where the filter counts valid packets, no more get through than came and no more come than were sent.
+        // If the filter counts valid packets, no more pass than arrived, and no more arrived than were sent.
         let counts = !["none, the service reads all", "socket filter"].contains(&filter);
         assert_eq!(point["valid_arrived_packets"].is_u64(), counts, "{point}");
         if counts {
@@ -491,7 +491,7 @@ fn check_rows(run: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn what_large_packets_keep_from_running_is_left_out_and_the_rest_runs() {
+fn engines_that_cannot_send_large_packets_are_skipped_and_the_rest_runs() {
     if !is_root() {
         return skip("XDP needs root");
     }
@@ -507,7 +507,7 @@ fn what_large_packets_keep_from_running_is_left_out_and_the_rest_runs() {
 }
 
 #[test]
-fn messages_that_nobody_cuts_are_not_sent_to_who_counts_frames() {
+fn unsegmented_messages_are_not_sent_to_receivers_that_count_frames() {
     let pairs = ["bench", "--tx=udp+gso", "--rx=udp,packet", "--offload=tso", "--dry-run"];
     let (_, plan) = json(&pairs);
     assert_eq!(plan["pairs"].as_array().unwrap().len(), 1, "{plan:#}");

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FLOODED: u16 = 9;
 const VALID: u16 = 10;
 
-/// A lab, and a folder of the test's own where running commands are found.
+/// A lab, and a private folder for the sockets of running commands.
 fn lab(test: &str) -> Option<(Lab, PathBuf)> {
     if !is_root() {
         skip("diverting needs root");
@@ -43,16 +43,16 @@ fn lab(test: &str) -> Option<(Lab, PathBuf)> {
     Some((lab, folder))
 }
 
-/// A diversion that runs in the lab's receiving namespace; killed when dropped.
+/// A running diversion in the lab's receiving namespace; killed when dropped.
 struct Running {
     child: Child,
     folder: PathBuf,
-    /// What it has written to stderr since it diverts.
+    /// What it has written to stderr since it started diverting.
     complaints: Arc<Mutex<String>>,
 }
 
 impl Running {
-    /// Starts it, and returns when it diverts.
+    /// Starts it, and returns once it diverts.
     fn start(lab: &Lab, folder: PathBuf, args: &[&str], environment: &[(&str, String)]) -> Self {
         let mut command = linerate(&["divert", lab.rx().interface()]);
         command.args(args).args(["--interval", "100ms", "--for", "10m"]);
@@ -62,13 +62,13 @@ impl Running {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         stderr.read_line(&mut said).unwrap();
-        // Where metrics are served is known before anything is diverted.
+        // Metrics are served before anything is diverted.
         if said.starts_with("metrics at ") {
             said.clear();
             stderr.read_line(&mut said).unwrap();
         }
         assert!(said.starts_with("diverting queue"), "{said}");
-        // Whoever does not read lets the other end wait.
+        // The pipe must be drained, or the diversion blocks.
         let complaints = Arc::new(Mutex::new(String::new()));
         let heard = complaints.clone();
         thread::spawn(move || {
@@ -79,7 +79,7 @@ impl Running {
         Self { child, folder, complaints }
     }
 
-    /// What it complained about, once these words are among it.
+    /// Its messages, once these words are among them.
     fn complains(&self, words: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -87,7 +87,7 @@ impl Running {
             if said.contains(words) {
                 return said;
             }
-            assert!(Instant::now() < deadline, "in vain for {words}: {said}");
+            assert!(Instant::now() < deadline, "no {words} in: {said}");
             thread::yield_now();
         }
     }
@@ -97,7 +97,7 @@ impl Running {
         words(command.args(args).env("XDG_RUNTIME_DIR", &self.folder).output().unwrap())
     }
 
-    /// Asks until the status is as wanted.
+    /// Requests the status until it is as expected.
     fn status(&self, wanted: &str, met: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -107,17 +107,17 @@ impl Running {
             if met(&found[0]) {
                 return found[0].clone();
             }
-            assert!(Instant::now() < deadline, "in vain for {wanted}: {found:#}");
+            assert!(Instant::now() < deadline, "status is not {wanted}: {found:#}");
         }
     }
 
-    /// Interrupts it; what it printed.
+    /// Interrupts it; returns its output.
     fn end(self) -> String {
         signal(&self.child, "INT");
         self.ended()
     }
 
-    /// What it printed until it ended well.
+    /// Its output, after it ended successfully.
     fn ended(mut self) -> String {
         let mut out = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -143,12 +143,12 @@ fn send(lab: &Lab, port: u16, count: usize) {
     lab.tx().run(send).unwrap();
 }
 
-/// Datagrams that came to the stack, where nobody listens.
+/// Datagrams that reached the stack, where no socket listens.
 fn delivered(lab: &Lab) -> u64 {
     lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
 }
 
-/// The metrics, once they have these words.
+/// The metrics, once they contain these words.
 fn page(lab: &Lab, address: SocketAddr, words: &str) -> String {
     let read = || {
         let mut connection = TcpStream::connect(address).unwrap();
@@ -163,18 +163,18 @@ fn page(lab: &Lab, address: SocketAddr, words: &str) -> String {
         if page.contains(words) {
             return page;
         }
-        assert!(Instant::now() < deadline, "in vain for {words}: {page}");
+        assert!(Instant::now() < deadline, "no {words} in: {page}");
     }
 }
 
-/// Packets that passed while a busy machine gave the command no time to put the deadline off.
+/// Packets that passed while a busy machine did not let the command renew its deadline.
 fn stale(status: &Value) -> u64 {
     let mut lines = status["ledger"]["lines"].as_array().unwrap().iter();
-    let stale = lines.find(|line| line["place"] == "came while nobody put the deadline off");
+    let stale = lines.find(|line| line["place"] == "came after the queue's deadline");
     stale.map_or(0, |line| line["packets"].as_u64().unwrap())
 }
 
-/// Asserts that a rule dropped a flood and all else came to the stack, but for what passed without a deadline.
+/// Asserts that a rule dropped a flood and all else reached the stack, except what passed without a deadline.
 fn drops_all_but_stale(lab: &Lab, status: &Value, flood: u64, valid: u64) {
     let passed = flood - packets(status, 0);
     assert!(passed <= stale(status), "{passed} packets of the flood passed: {status:#}");
@@ -187,7 +187,7 @@ fn packets(status: &Value, rule: usize) -> u64 {
 }
 
 #[test]
-fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
+fn rules_reload_without_a_gap_and_queues_change_while_it_runs() {
     let Some((lab, folder)) = lab("divert-rules") else { return };
     let rules = folder.join("rules.txt");
     let both = format!("drop udp dst port {FLOODED}\n");
@@ -205,7 +205,7 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
     drops_all_but_stale(&lab, &status, 300, 200);
     assert_eq!(status["schema"], "linerate.divert/1");
 
-    // Every rule set drops the flood, so whichever holds none of it may come to the stack.
+    // Every rule set drops the flood, so none of it may reach the stack.
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let flooding = scope.spawn(|| {
@@ -215,7 +215,7 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
             }
         });
         for round in 1..=3 {
-            // Another file takes its place at once: a file that is being written is no rule set.
+            // The file is replaced atomically: a half-written file is not a rule set.
             let next = rules.with_extension("next");
             fs::write(&next, format!("{both}drop udp dst port {}\n", 1000 + round)).unwrap();
             fs::rename(&next, &rules).unwrap();
@@ -242,25 +242,28 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
     let page = page(&lab, metrics, "linerate_divert_arrived_packets_total{run=");
     assert!(page.contains("number=\"1\",rule=\"drop udp dst port 9\""), "{page}");
 
-    // A wrong file is told with its line, and changes nothing.
+    // A mistake is reported with its line, and changes nothing.
     let next = rules.with_extension("next");
     fs::write(&next, format!("{both}drop dst prot 7\n")).unwrap();
     fs::rename(&next, &rules).unwrap();
-    let told = running.complains("the rules stay as they were");
+    let told = running.complains("kept the old rules");
     assert!(told.contains(": line 2: cannot use the expression 'dst prot 7'"), "{told}");
     assert!(told.contains("did you mean 'port'?"), "{told}");
     let status = running.status("the old rules", |status| status["reloads"] == 3);
     assert_eq!(status["rules"][1]["rule"], "drop udp dst port 1003");
 
-    // Another one has no place here, and a plan says so before anything is tried.
+    // A second diversion is refused, and its plan reports that before anything changes.
     let mut second =
         linerate(&["divert", lab.rx().interface(), "--match", "tcp", "--drop", "all", "--dry-run"]);
     let (status, _, err) = words(lab.rx().run(|| second.output()).unwrap().unwrap());
     assert_eq!(status, 4, "{err}");
     assert!(err.contains("carries the XDP program 'divert'"), "{err}");
-    assert!(err.contains("hint:  it is a diversion's: linerate divert stop lab-rx"), "{err}");
+    assert!(
+        err.contains("hint:  a diversion attached it; stop one of your own with linerate divert stop lab-rx"),
+        "{err}"
+    );
 
-    // Without its last queue it diverts nothing; then it ends, and all is undone when that is told.
+    // Without its last queue it diverts nothing; it then ends, and answers once everything is undone.
     for queue in ["0", "1"] {
         assert_eq!(running.ask(&["remove-queue", queue]).0, 0);
     }
@@ -275,7 +278,7 @@ fn rules_are_read_again_without_a_gap_and_queues_come_and_go_while_it_runs() {
 }
 
 #[test]
-fn the_ssh_session_that_started_it_goes_on_and_no_other_does() {
+fn only_the_ssh_session_that_started_it_is_exempt() {
     let Some((lab, folder)) = lab("divert-ssh") else { return };
     let listener = lab.rx().run(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
     let target = SocketAddr::new(lab.rx().ipv4()[0].into(), listener.local_addr().unwrap().port());
@@ -304,7 +307,7 @@ fn the_ssh_session_that_started_it_goes_on_and_no_other_does() {
 }
 
 #[test]
-fn a_plan_says_what_leads_other_packets_to_the_threads_cpu_and_what_the_program_costs() {
+fn a_plan_shows_what_steers_other_packets_to_the_threads_cpu_and_the_program_s_cost() {
     let Some((lab, folder)) = lab("plan") else { return };
     let interface = lab.rx().interface();
     let told = |args: &[&str]| -> (String, Value) {
@@ -338,13 +341,13 @@ fn a_plan_says_what_leads_other_packets_to_the_threads_cpu_and_what_the_program_
 }
 
 #[test]
-fn a_diversion_ends_with_its_interface_and_says_so() {
+fn a_diversion_ends_with_its_interface_and_reports_it() {
     let Some((lab, folder)) = lab("divert-gone") else { return };
     let mut running =
         Running::start(&lab, folder, &["--match", "udp", "--drop", "all", "--where", "user"], &[]);
     lab.rx().run(|| RouteSocket::open().unwrap().delete_link(lab.rx().index()).unwrap()).unwrap();
     assert_eq!(wait(&mut running.child).code(), Some(4));
-    running.complains("lab-rx is gone, and the diversion with it");
+    running.complains("lab-rx disappeared, which ended the diversion");
 }
 
 #[test]
@@ -373,10 +376,10 @@ fn a_recording_shows_which_rule_each_packet_meets() {
     assert_eq!(
         out,
         "        1  rule 1: drop udp and dst port 9\n        2  rule 2: pass udp\n        \
-         3  ARP or neighbour discovery: never diverted\n        4  no rule: the kernel's\n        \
+         3  ARP or neighbour discovery: never diverted\n        4  no rule: left to the kernel\n        \
          5  rule 1: drop udp and dst port 9\n         packets              bytes  rule\n               \
          2                120  drop udp and dst port 9\n               1                 60  pass udp\n               \
-         1                     no rule takes them: the kernel's\n               \
+         1                     no rule matches: left to the kernel\n               \
          1                     ARP or neighbour discovery: never diverted\n"
     );
     let (_, out, _) = run(&["--match", "port 10", "--json"]);
@@ -418,7 +421,7 @@ fn a_shadow_counts_what_it_would_drop_and_the_kernel_gets_it() {
     assert!(delivered(&lab) - before >= 100);
 }
 
-/// What a service manager hears of the command.
+/// Notifications of the command to a service manager.
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
@@ -433,7 +436,7 @@ impl Manager {
         Self { socket, path, heard: Vec::new() }
     }
 
-    /// Listens until it hears these words; the message with them.
+    /// Waits for a notification with these words, and returns it.
     fn hears(&mut self, words: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
@@ -451,7 +454,7 @@ impl Manager {
 }
 
 #[test]
-fn a_service_reads_its_file_again_at_sighup_and_keeps_the_old_rules_when_it_is_wrong() {
+fn a_service_reloads_its_file_at_sighup_and_keeps_the_old_rules_after_a_mistake() {
     let Some((lab, folder)) = lab("divert-service") else { return };
     let config = folder.join("divert.toml");
     let write = |extra: &str, second: &str| {
@@ -479,12 +482,12 @@ fn a_service_reads_its_file_again_at_sighup_and_keeps_the_old_rules_when_it_is_w
     signal(&running.child, "HUP");
     let reloading = manager.hears("RELOADING=1");
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
-    manager.hears("READY=1\nSTATUS=rules read again from");
+    manager.hears("READY=1\nSTATUS=reloaded rules from");
     send(&lab, VALID, 50);
     let status = running.status("the new rule", |status| packets(status, 1) + stale(status) >= 50);
     assert_eq!((status["reloads"].as_u64(), status["rejected_reloads"].as_u64()), (Some(1), Some(0)));
 
-    // A mistake, what cannot change, and a file that is gone: the rules stay, and the manager hears why.
+    // After a mistake, a fixed option that changed, or a missing file, the rules stay, and the manager receives the reason.
     let mistakes = [
         ("queue = \"0-1\"\n", "\"drop dst prot 7\"", "rule 'drop dst prot 7': cannot use the expression"),
         ("queue = \"0\"\n", "\"pass all\"", "cannot change 'queue' of a running diversion"),
@@ -494,17 +497,17 @@ fn a_service_reads_its_file_again_at_sighup_and_keeps_the_old_rules_when_it_is_w
         signal(&running.child, "HUP");
         manager.hears("RELOADING=1");
         let told = manager.hears("READY=1");
-        assert!(told.contains("STATUS=the rules stay as they were: ") && told.contains(why), "{told}");
+        assert!(told.contains("STATUS=kept the old rules: ") && told.contains(why), "{told}");
     }
     fs::remove_file(&config).unwrap();
     signal(&running.child, "HUP");
-    manager.hears("STATUS=the rules stay as they were: cannot read");
+    manager.hears("STATUS=kept the old rules: cannot read");
     send(&lab, VALID, 50);
     let status = running.status("the old rules", |status| packets(status, 1) + stale(status) >= 100);
     assert_eq!((status["reloads"].as_u64(), status["rejected_reloads"].as_u64()), (Some(1), Some(3)));
     assert_eq!(status["rules"][1]["rule"], format!("drop udp and dst port {VALID}"));
 
-    // The old rules go on; what comes after the end is the kernel's.
+    // The old rules still apply; after the end, packets go to the kernel.
     signal(&running.child, "TERM");
     manager.hears("STOPPING=1");
     let last: Value = serde_json::from_str(&running.ended()).unwrap();

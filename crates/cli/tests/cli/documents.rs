@@ -1,4 +1,4 @@
-//! Each command of the documents, run as written: on host A, which has the documents' interfaces and addresses.
+//! Runs each command of the documents as written, on host A, which has the documents' interfaces and addresses.
 
 use std::{
     fs,
@@ -15,55 +15,56 @@ use crate::{
     support::{in_folder, signal, wait},
 };
 
-/// Commands that are not run here, by how they begin, and why. A command of the documents begins with none of them, or is run.
+/// Commands that are not run here, by their first words, and why.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("make ", "make test is what runs this; make build makes a release build"),
-    ("linerate lab vm", "an emulated machine: crates/cli/tests/vm"),
-    ("linerate bench\0", "a minute: bench::whole_ladder"),
-    ("linerate bench --tx udp,uring,uring+sqpoll", "a minute: bench::"),
-    ("linerate bench 10gbe", "minutes"),
-    ("linerate bench ndr", "minutes: search::"),
-    ("linerate bench rdr", "a minute of simulation"),
-    ("linerate bench single-rx-queue", "minutes: divert::"),
-    ("linerate bench apu4d4", "a card with several queues: crates/cli/tests/vm"),
-    ("linerate bench --tx-interface", "two cards"),
-    ("linerate bench --peer ", "minutes: hosts::"),
-    ("linerate tune\0", "minutes: tune::"),
-    ("linerate tune --goal", "minutes: tune::"),
-    ("linerate tune --tx", "minutes: tune::"),
-    ("linerate tune --peer", "minutes: tune::"),
-    ("linerate report 10gbe.json", "of a run that takes minutes"),
-    ("linerate report rdr.json", "of a run that takes minutes"),
-    ("linerate report ndr-udp.json", "of a run that takes minutes"),
-    ("linerate report apu4d4.json", "of a run that takes minutes"),
-    ("linerate nic apply", "a veth has neither rings nor RSS: nic::, crates/nic/tests/vm"),
-    ("linerate nic restore", "of settings that were changed: nic::"),
-    ("linerate nic spread", "a veth has no RSS: nic::"),
-    ("linerate send 192.0.2.7 --reflect", "a receiver that returns packets: stats::"),
-    ("linerate recv status", "of a receiver that runs meanwhile: stats::"),
-    ("linerate recv --engine xdp", "run as a test of its own: stats::"),
-    ("linerate divert eth0 --match 'udp and dst port 53' --queue 3", "a card with four queues: steer"),
-    ("linerate divert status", "of a diversion that runs meanwhile: divert::"),
-    ("linerate divert stop", "of a diversion that runs meanwhile: divert::"),
-    ("kill ", "a diversion that runs meanwhile: divert::"),
-    ("linerate fleet ", "a server and agents: crates/cli/tests/fleet"),
-    ("linerate agent ", "a server and a coordinator: crates/cli/tests/fleet"),
+    ("make ", "make test runs this test; make build builds a release"),
+    ("linerate lab vm", "needs an emulated machine: crates/cli/tests/vm"),
+    ("linerate bench --exact", "needs an emulated machine: crates/cli/tests/vm"),
+    ("linerate bench\0", "takes a minute: bench::the_whole_ladder"),
+    ("linerate bench --tx udp,uring,uring+sqpoll", "takes a minute: bench::"),
+    ("linerate bench 10gbe", "takes minutes"),
+    ("linerate bench ndr", "takes minutes: search::"),
+    ("linerate bench rdr", "simulates for a minute"),
+    ("linerate bench single-rx-queue", "takes minutes: divert::"),
+    ("linerate bench apu4d4", "needs a card with several queues: crates/cli/tests/vm"),
+    ("linerate bench --tx-interface", "needs two cards"),
+    ("linerate bench --peer ", "takes minutes: hosts::"),
+    ("linerate tune\0", "takes minutes: tune::"),
+    ("linerate tune --goal", "takes minutes: tune::"),
+    ("linerate tune --tx", "takes minutes: tune::"),
+    ("linerate tune --peer", "takes minutes: tune::"),
+    ("linerate report 10gbe.json", "needs a run that takes minutes"),
+    ("linerate report rdr.json", "needs a run that takes minutes"),
+    ("linerate report ndr-udp.json", "needs a run that takes minutes"),
+    ("linerate report tune.json", "needs a run that takes minutes"),
+    ("linerate report apu4d4.json", "needs a run that takes minutes"),
+    ("linerate nic apply", "a veth pair has neither rings nor RSS: nic::, crates/nic/tests/vm"),
+    ("linerate nic restore", "needs changed settings: nic::"),
+    ("linerate nic spread", "a veth pair has no RSS: nic::"),
+    ("linerate send 192.0.2.7 --reflect", "needs a receiver that returns packets: stats::"),
+    ("linerate recv status", "needs a running receiver: stats::"),
+    ("linerate recv --engine xdp", "has a test of its own: stats::"),
+    ("linerate divert eth0 --match 'udp and dst port 53' --queue 3", "needs a card with four queues: steer"),
+    ("linerate divert status", "needs a running diversion: divert::"),
+    ("linerate divert stop", "needs a running diversion: divert::"),
+    ("kill ", "needs a running diversion: divert::"),
+    ("linerate fleet ", "needs a server and agents: crates/cli/tests/fleet"),
+    ("linerate agent ", "needs a server and a coordinator: crates/cli/tests/fleet"),
     ("sudo ", "needs a user who may become root"),
 ];
 
-/// Commands that go on until they are interrupted, or for ten seconds.
+/// Commands that run until they are interrupted, or for ten seconds.
 const ENDLESS: [&str; 5] =
     ["linerate recv", "linerate nic watch", "linerate ledger", "linerate divert eth0", "linerate send 192"];
 
 fn begins(command: &str, with: &str) -> bool {
     match with.strip_suffix('\0') {
-        // The whole command.
         Some(whole) => command.split('#').next().unwrap_or_default().trim_end() == whole,
         None => command.starts_with(with),
     }
 }
 
-/// What the documents' commands need: files in the working folder, interfaces, and receivers that answer.
+/// The environment of the documents' commands: files in the working folder, interfaces, and receivers.
 fn prepare(hosts: &Hosts) {
     let folder = own_folder();
     symlink(repository().join("packaging"), folder.join("packaging")).unwrap();
@@ -108,7 +109,7 @@ fn shell(hosts: &Hosts, command: &str) -> Command {
     shell
 }
 
-/// Runs a command to its end; an endless one is interrupted once it had time to start.
+/// Runs a command to its end; an endless one is interrupted after it had time to start.
 fn run(hosts: &Hosts, command: &str) -> (Option<i32>, String) {
     let mut shell = shell(hosts, command);
     let log = own_folder().join("log");

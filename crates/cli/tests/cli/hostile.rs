@@ -1,4 +1,4 @@
-//! What strangers can do to a receiver: nothing but their own trials.
+//! Strangers can affect only their own trials at a receiver.
 
 use std::{
     collections::BTreeMap,
@@ -74,7 +74,7 @@ fn a_forged_summary_does_not_end_a_receiver_that_waits_for_one_trial() {
     assert_eq!(guest.finish(0).unwrap().delivered, 0);
     guest.summarise(&Trial { sent: 10u64.pow(15), ..nothing_sent() });
     let said = receiver.wait_for("summary is refused");
-    assert!(said.contains("it claims 1000000000000000 packets sent, and 0 are known"), "{said}");
+    assert!(said.contains("it claims 1000000000000000 packets sent, but the session has 0"), "{said}");
     let target = receiver.address.to_string();
     let (_, run) = json(&["send", &target, "--count", "200", "--rate", "5kpps", "--no-save", "--json"]);
     assert_eq!(run["end"]["trials"][0]["delivered"], 200);
@@ -86,7 +86,7 @@ fn a_forged_summary_does_not_end_a_receiver_that_waits_for_one_trial() {
 }
 
 #[test]
-fn the_record_keeps_no_more_trials_than_it_has_room_for() {
+fn the_record_keeps_a_limited_number_of_trials() {
     const TRIALS: u32 = 300;
     let receiver = Recv::start(&["--json"]);
     let next = AtomicU32::new(0);
@@ -101,7 +101,7 @@ fn the_record_keeps_no_more_trials_than_it_has_room_for() {
             });
         }
     });
-    // A last one, of which the receiver speaks behind all others.
+    // The receiver reports this last trial after all others.
     signal(&receiver.child, "INT");
     let (status, out, err) = receiver.finish();
     assert!(status.success(), "{err}");
@@ -109,7 +109,7 @@ fn the_record_keeps_no_more_trials_than_it_has_room_for() {
     assert_eq!(err.matches(" finished").count(), TRIALS as usize);
     assert_eq!(end["trials"].as_array().unwrap().len(), 256);
     let notes = end["notes"].to_string();
-    assert!(notes.contains("The record has the first 256 trials; 44 more are left out."), "{notes}");
+    assert!(notes.contains("The record holds the first 256 trials; 44 later ones are not in it."), "{notes}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn datagrams_with_guessed_tags_are_foreign() {
             let mut payload = [0; 18];
             let mut forged = 0u64;
             while !is_over.load(Relaxed) {
-                // Once 1 to 255 were the only tags, and the first sender had the first.
+                // Guesses 1 to 255: tags used to be only those, and the first sender had the first.
                 for stream in 1..=4 {
                     ProbeHeader { sequence: 0, raw_time: 0, stream }.write(&mut payload);
                     stranger.send_to(&payload, receiver.address).unwrap();
@@ -143,16 +143,16 @@ fn datagrams_with_guessed_tags_are_foreign() {
     let (_, out, err) = receiver.finish();
     let notes = serde_json::from_str::<Value>(&out).unwrap()["end"]["notes"].to_string();
     let said =
-        format!("{} packets received in all, {forged} of them not linerate's or pktgen's", forged + 2000);
+        format!("{} packets received in total, {forged} of them not from linerate or pktgen", forged + 2000);
     assert!(notes.contains(&said), "{notes} {forged} {err}");
 }
 
 #[test]
-fn senders_from_elsewhere_need_to_be_allowed() {
+fn senders_from_elsewhere_need_permission() {
     if !is_root() {
         return skip("namespaces need root");
     }
-    // 203.0.113.0/24 is nobody's, and no private network either.
+    // 203.0.113.0/24 is reserved for documentation, and not a private network.
     const SCRIPT: &str = "set -e; ip link set lo up; ip addr add 203.0.113.7/32 dev lo; folder=$(mktemp -d); \
         mkfifo $folder/said; $0 recv 0.0.0.0:5432 --duration 60s --no-save \"$@\" 2>$folder/said >/dev/null & recv=$!; \
         exec 7<$folder/said; rm -r $folder; read -r line <&7; status=0; \
@@ -173,7 +173,7 @@ fn senders_from_elsewhere_need_to_be_allowed() {
     let (status, _, err) = sent(&["--allow", "10.0.0.0/8"]);
     assert_eq!(status, 4, "{err}");
     assert!(
-        err.contains("203.0.113.7 is in none of the networks that it allows: add --allow 203.0.113.7 there"),
+        err.contains("it does not allow the network of 203.0.113.7: start it with --allow 203.0.113.7"),
         "{err}"
     );
     let (status, out, err) = sent(&["--allow", "10.0.0.0/8", "--allow", "203.0.113.0/24"]);

@@ -1,4 +1,4 @@
-//! A secret that sender and receiver share: who has it is served, over an encrypted connection.
+//! Keys: senders with the receiver's secret are served over an encrypted connection.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -22,7 +22,7 @@ fn only_senders_with_the_receivers_secret_are_served() {
     };
     let (_, record) = send(&["--key", &ours]);
     assert_eq!(record["end"]["trials"][0]["delivered"], 100, "{record}");
-    assert!(!record.to_string().contains("correct horse"), "no record has the secret");
+    assert!(!record.to_string().contains("correct horse"), "no record contains the secret");
     for (args, said) in [
         (vec![], "refused: it serves only senders with its key (--key FILE)"),
         (vec!["--key", other.as_str()], "refused: it has another key"),
@@ -45,9 +45,9 @@ fn a_key_that_others_can_read_or_that_is_short_is_refused() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let (status, _, err) = run(&["send", "127.0.0.1:1", "--key", &path]);
     assert_eq!(status, 4, "{err}");
-    assert!(err.contains("loose can be read by others") && err.contains("hint:  chmod 600"), "{err}");
+    assert!(err.contains("loose can be read by other users") && err.contains("hint:  chmod 600"), "{err}");
     let short = key("short", "12345");
     let (status, _, err) = run(&["recv", "127.0.0.1:0", "--key", &short]);
     assert_eq!(status, 4, "{err}");
-    assert!(err.contains("has 5 bytes: from 16 to 4096 are possible"), "{err}");
+    assert!(err.contains("has 5 bytes: must be 16 to 4096"), "{err}");
 }

@@ -1,9 +1,9 @@
-//! `linerate lab`: what it says before any virtual machine is started.
+//! `linerate lab`: messages before any virtual machine starts.
 
 use crate::support::{linerate, words};
 
 #[test]
-fn packages_that_are_not_there_are_named_with_the_command_that_gets_them() {
+fn missing_packages_are_reported_with_the_command_that_gets_them() {
     let mut command = linerate(&["lab", "vm", "--kernel", "6.12", "--", "true"]);
     command.env("XDG_CACHE_HOME", "/nowhere");
     let (status, out, err) = words(command.output().unwrap());

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{as_nobody, is_root, json, linerate, run, signal, skip, wait, words};
 
-/// Why a document is not as published, if so.
+/// Why a document does not match its published schema, if it does not.
 fn fault(document: &Value) -> Option<String> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/linerate.ledger.1.schema.json");
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
@@ -23,7 +23,7 @@ fn line<'d>(document: &'d Value, id: &str) -> Option<&'d Value> {
     document["lines"].as_array().unwrap().iter().find(|line| line["id"] == id)
 }
 
-/// Reads intervals until what was awaited has been in them: packets may arrive after the call that sent them.
+/// Reads intervals until they contained what is expected: packets may arrive after the call that sent them.
 fn intervals(lines: &mut impl Iterator<Item = io::Result<String>>, mut met: impl FnMut(&Value) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     for text in lines {
@@ -31,12 +31,12 @@ fn intervals(lines: &mut impl Iterator<Item = io::Result<String>>, mut met: impl
         if met(&document["interval"]) {
             return;
         }
-        assert!(Instant::now() < deadline, "in vain, up to {document:#}");
+        assert!(Instant::now() < deadline, "not found, last document: {document:#}");
     }
-    panic!("it ended before");
+    panic!("the command ended early");
 }
 
-/// Reads intervals until a line has had so many packets in them.
+/// Reads intervals until a line contained this many packets.
 fn until_told(lines: &mut impl Iterator<Item = io::Result<String>>, id: &str, packets: u64) {
     let mut told = 0;
     intervals(lines, |interval| {
@@ -46,14 +46,14 @@ fn until_told(lines: &mut impl Iterator<Item = io::Result<String>>, id: &str, pa
 }
 
 #[test]
-fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
+fn packets_to_a_closed_port_are_shown_with_reason_meaning_and_remedy() {
     if !is_root() {
         return skip("drop reasons need root");
     }
     let mut watch = linerate(&["ledger", "lo", "--json-stream", "--interval", "50ms"]);
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The first interval is over: it watches.
+    // The first interval is over, so it is watching.
     lines.next().unwrap().unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for _ in 0..500 {
@@ -66,14 +66,14 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     let document: Value = serde_json::from_str(&last).unwrap();
     let document = &document["end"];
     let no_socket = line(document, "no-socket").unwrap_or_else(|| panic!("{document:#}"));
-    // Other programs of this machine may send to nobody, too.
+    // Other programs on this machine may also send to closed ports.
     assert!(no_socket["packets"].as_u64().unwrap() >= 500, "{no_socket}");
     assert!(no_socket["meaning"].as_str().unwrap().contains("No socket is bound"));
     assert!(no_socket["remedy"].as_str().unwrap().contains("ss -lunp"));
     let reasons = document["reasons"].as_array().unwrap();
     let reason = reasons.iter().find(|reason| reason["reason"] == "NO_SOCKET").unwrap();
     assert!(reason["function"].as_str().unwrap().contains("udp"), "{reason}");
-    // One flow stands for a reason: of those programs, perhaps.
+    // Each reason shows one flow, perhaps of those programs.
     let flow = reason["flow"].as_str().unwrap();
     assert!(flow.contains(" → 127.0.0.1:") && flow.ends_with(" UDP"), "{reason}");
     assert_eq!(document["cost"]["events_lost"], 0);
@@ -82,7 +82,7 @@ fn packets_to_nobody_on_loopback_are_named_with_reason_meaning_and_remedy() {
     let mut other = document.clone();
     other["schema"] = "linerate.ledger/2".into();
     assert!(fault(&other).is_some());
-    // Cycles for each packet, or the reason in words.
+    // Cycles per packet, or why they are missing.
     let why_not = &document["no_hardware_counters"];
     assert_ne!(
         document["hardware"].is_object(),
@@ -102,7 +102,7 @@ fn a_socket_that_nobody_reads_is_named_with_its_process() {
     let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
-    // More than its buffer holds, and no more than the queue of a CPU.
+    // More than its buffer holds, but not more than the backlog of a CPU.
     const SENT: u64 = 1000;
     for _ in 0..SENT {
         socket.send_to(&[0; 500], to).unwrap();
@@ -133,7 +133,7 @@ fn a_socket_that_nobody_reads_is_named_with_its_process() {
 }
 
 #[test]
-fn only_the_flow_that_was_asked_for_is_counted() {
+fn only_the_requested_flow_is_counted() {
     if !is_root() {
         return skip("drop reasons need root");
     }
@@ -166,38 +166,38 @@ fn metrics_are_served_on_loopback() {
     let mut said = String::new();
     while !said.contains("metrics at ") {
         said.clear();
-        assert!(stderr.read_line(&mut said).unwrap() > 0, "it says where the metrics are");
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "the address of the metrics is printed");
     }
     let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    // Published before the interval's line.
+    // Published before the interval's line is printed.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("linerate_received_packets_total{run="), "{answer}");
-    assert!(!answer.contains("# EOF"), "it did not ask for OpenMetrics: {answer}");
+    assert!(!answer.contains("# EOF"), "OpenMetrics was not requested: {answer}");
     drop(child.stdout.take());
     signal(&child, "TERM");
     wait(&mut child);
 }
 
 #[test]
-fn without_rights_the_counters_alone_tell() {
+fn without_privilege_only_counters_are_shown() {
     if !is_root() {
-        return skip("becoming nobody needs root");
+        return skip("changing to nobody needs root");
     }
     let command = linerate(&["ledger", "lo", "--json", "--duration", "30ms", "--interval", "10ms"]);
     let (status, out, err) = words(as_nobody(command).output().unwrap());
     assert_eq!(status, 0, "{err}");
-    assert!(err.contains("no drop reasons, counters alone tell"), "{err}");
+    assert!(err.contains("drop reasons need root; showing counters only"), "{err}");
     let document: Value = serde_json::from_str(&out).unwrap();
     assert!(document["reasons"].is_null() && document["rx_packets"].is_u64(), "{document}");
 }
 
 #[test]
-fn a_screen_without_terminal_is_blocks_of_text() {
+fn without_a_terminal_the_screen_is_blocks_of_text() {
     let (status, out, _) = run(&["ledger", "--duration", "30ms", "--interval", "10ms"]);
     assert_eq!(status, 0);
     assert!(out.contains("all interfaces") && out.contains("watching costs"), "{out}");

@@ -1,4 +1,4 @@
-//! The live views of commands that run, and the replay of what they recorded.
+//! The live views of running commands, and the replay of their records.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,12 +13,12 @@ use crate::support::{Recv, linerate, own_folder, run};
 
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// The next address after these words on standard error: where it is served, and the token.
+/// The next address on standard error after these words, with its token.
 fn served(stderr: &mut BufReader<ChildStderr>, words: &str) -> (SocketAddr, String) {
     let mut line = String::new();
     while !line.contains(words) {
         line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "it says where '{words}' is");
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "'{words}' is printed with its address");
     }
     let url = line.trim().split("http://").nth(1).unwrap();
     let (address, rest) = url.split_once('/').unwrap();
@@ -34,7 +34,7 @@ fn get(address: SocketAddr, target: &str) -> String {
     answer
 }
 
-/// All snapshots of a stream until it says that it ends.
+/// All snapshots of a stream until the last one.
 fn stream(address: SocketAddr, token: &str) -> Vec<Value> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENT)).unwrap();
@@ -51,7 +51,7 @@ fn start(args: &[&str]) -> (Child, BufReader<ChildStderr>) {
 }
 
 #[test]
-fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
+fn a_browser_sees_a_run_to_its_end_and_the_record_replays_it() {
     let recv = Recv::start(&[]);
     let target = recv.address.to_string();
     let saved = own_folder().join("run.json");
@@ -73,7 +73,7 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
     let (page, token) = served(&mut stderr, "live page at");
     let (metrics, none) = served(&mut stderr, "metrics at");
     assert!(token.len() == 32 && none.is_empty());
-    // One that never reads, and one that leaves.
+    // One browser that never reads, and one that disconnects.
     let mut stalled = TcpStream::connect(page).unwrap();
     stalled.write_all(format!("GET /events?token={token} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
     drop(TcpStream::connect(page).unwrap());
@@ -92,7 +92,7 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
         (&0.into(), &false.into())
     );
     assert!(last["waterfall"]["from"][1].as_u64().unwrap() > 0);
-    assert!(snapshots.iter().any(|one| one["waterfall"]["provisional"] == true), "it ran meanwhile");
+    assert!(snapshots.iter().any(|one| one["waterfall"]["provisional"] == true), "it was still running");
     assert!(child.wait().unwrap().success());
     drop(stalled);
 
@@ -110,7 +110,7 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_plays_it_again() {
 }
 
 #[test]
-fn what_cannot_be_served_or_played_is_refused_before_anything_runs() {
+fn views_that_cannot_be_shown_are_refused_before_anything_runs() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (status, _, err) =
@@ -121,5 +121,5 @@ fn what_cannot_be_served_or_played_is_refused_before_anything_runs() {
     let (status, _, err) = run(&["replay", "/nonexistent.json"]);
     assert!(status == 4 && err.contains("cannot read /nonexistent.json"), "{err}");
     let (status, _, err) = run(&["replay", "x", "--speed", "0"]);
-    assert!(status == 2 && err.contains("'0' is no speed"), "{err}");
+    assert!(status == 2 && err.contains("'0' is not a speed"), "{err}");
 }

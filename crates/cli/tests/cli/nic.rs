@@ -7,7 +7,7 @@ use crate::support::{as_nobody, in_folder, is_root, json, linerate, own_folder, 
 const KEY: &str = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
 
 #[test]
-fn flows_go_where_microsofts_vectors_say() {
+fn flows_go_to_the_queues_of_microsofts_test_vectors() {
     for (src, dst, fields, hash) in [
         ("66.9.149.187:2794", "161.142.100.80:1766", "sdfn", 0x51cc_c178_u32),
         ("66.9.149.187", "161.142.100.80", "sd", 0x323e_8fc2),
@@ -29,10 +29,11 @@ fn flows_go_where_microsofts_vectors_say() {
 }
 
 #[test]
-fn the_page_of_the_loopback_says_what_it_does_not_have() {
+fn the_page_of_loopback_shows_what_it_lacks() {
     let (status, text, err) = run(&["nic", "show", "lo", "--interval", "1ms"]);
     assert_eq!((status, err.as_str()), (0, ""));
     assert!(text.contains("ring            not supported by this driver"), "{text}");
+    assert!(!text.contains("driver , version"), "{text}");
     let (status, value) = json(&["nic", "show", "lo", "--interval", "1ms", "--json"]);
     assert_eq!(status, 0);
     for kind in ["ring", "rss", "context", "rule"] {
@@ -42,9 +43,9 @@ fn the_page_of_the_loopback_says_what_it_does_not_have() {
 }
 
 #[test]
-fn a_user_without_rights_may_look_and_not_change() {
+fn a_user_without_privilege_may_look_but_not_change() {
     if !is_root() {
-        return skip("only root becomes somebody else");
+        return skip("only root can change its user");
     }
     let look = as_nobody(linerate(&["nic", "show", "lo", "--interval", "1ms"])).output().unwrap();
     assert_eq!(words(look).0, 0);
@@ -83,7 +84,7 @@ fn a_change_is_shown_read_back_and_undone() {
     let diff = "near:\n  link.mtu: 1500 -> 1400\n  feature.rx-gro: off -> on\n";
     assert_eq!(out.matches(diff).count(), 2, "{out}");
     assert!(out.contains("done; linerate nic restore near undoes it"), "{out}");
-    assert!(out.contains("near is as asked already"), "{out}");
+    assert!(out.contains("near already has these settings"), "{out}");
     let mtus: Vec<&str> =
         out.lines().filter_map(|line| line.split(" mtu ").nth(1)?.split(' ').next()).collect();
     assert_eq!(mtus, ["1500", "1400", "1500"], "{out}");
@@ -91,7 +92,7 @@ fn a_change_is_shown_read_back_and_undone() {
 }
 
 #[test]
-fn what_a_killed_command_left_is_undone_without_what_apply_changed() {
+fn restore_undoes_a_killed_command_but_not_what_apply_changed() {
     let script = "ip link set near up; ip link set far up; \
                   $L nic apply near --set link.tx-queue-len=77; \
                   $L divert near --match udp --drop all --card link.mtu=1400 > /dev/null & divert=$!; \
@@ -121,15 +122,15 @@ fn what_a_killed_command_left_is_undone_without_what_apply_changed() {
     for text in [
         "ended without undoing its changes of near\nhint:  linerate nic restore near --killed undoes them",
         "near: being changed by linerate divert near --match udp --drop all --card link.mtu=1400 (process ",
-        "near: the changes of linerate nic apply near --set link.tx-queue-len=77 (process ",
-        "stay; linerate nic restore near undoes them",
+        "near: kept the changes of linerate nic apply near --set link.tx-queue-len=77 (process ",
+        "); undo them with linerate nic restore near",
     ] {
         assert!(err.contains(text), "{text}\n{out}{err}");
     }
 }
 
 #[test]
-fn an_interface_by_name_is_restored_with_all_that_is_saved_for_it() {
+fn a_named_interface_is_restored_completely() {
     let script = "for mtu in 1400 1300; do $L nic apply near --set link.mtu=$mtu > /dev/null; done; \
                   ip link set near up; ip link set far up; \
                   $L divert near --match udp --drop all --card link.tx-queue-len=77 > /dev/null & divert=$!; \
@@ -148,8 +149,8 @@ fn an_interface_by_name_is_restored_with_all_that_is_saved_for_it() {
 }
 
 #[test]
-fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
-    // Frames larger than the receiving end's MTU are dropped on a veth: the rate follows the MTU.
+fn a_measured_change_stays_only_if_more_packets_arrive() {
+    // A veth pair drops frames larger than the receiving end's MTU: the rate follows the MTU.
     let script = "ip link set near address 02:00:00:00:00:01 mtu 1000; ip link set near up; ip link set far up; \
                   ip addr add 198.18.0.1/24 dev far; ip neigh replace 198.18.0.2 lladdr 02:00:00:00:00:01 dev far; \
                   $L send 198.18.0.2:9 --interface far --no-handshake --rate 2kpps --frame-size 1200 --duration 10m \
@@ -177,14 +178,14 @@ fn a_measured_change_stays_only_if_more_packets_arrive_and_json_says_which() {
     assert_eq!(worse["taken_back"]["changes"][0]["to"], "1500", "{worse}");
     assert_eq!(worse["outcomes"][0]["verdict"], "done", "{worse}");
     let rest = parts.collect::<Vec<_>>().join("\n\n");
-    assert!(rest.contains("not more with 95 % confidence\ntaken back: everything is as it was\n"), "{out}");
+    assert!(rest.contains("no increase with 95 % confidence\nreverted: everything is as it was\n"), "{out}");
     assert!(rest.contains(" mtu 1500 ") && rest.contains(" qlen 1000"), "{out}");
-    assert!(rest.contains("no packets came, before or after: --measure needs a card under load"), "{out}");
+    assert!(rest.contains("no packets arrived before or after: --measure needs a card under load"), "{out}");
     assert_eq!(out.matches("status 1").count(), 3, "{out}{err}");
 }
 
 #[test]
-fn an_interrupted_measurement_takes_the_change_back() {
+fn an_interrupted_measurement_reverts_the_change() {
     let script = "ip link set near up; ip link set far up; \
                   $L nic apply near --set link.mtu=1400 --measure --duration 1s & apply=$!; \
                   looks=0; until ip -o link show near | grep -q 'mtu 1400'; do looks=$((looks + 1)); [ $looks -lt 1500 ]; sleep 0.02; done; \
@@ -193,14 +194,14 @@ fn an_interrupted_measurement_takes_the_change_back() {
     let Some(mut command) = in_namespace(script) else { return };
     let (_, out, err) = words(command.output().unwrap());
     assert!(err.contains("near is being changed by process"), "{out}{err}");
-    assert!(err.contains("hint:  wait until it has ended"), "{out}{err}");
-    assert!(err.contains("interrupted while measuring; nothing stays changed"), "{out}{err}");
+    assert!(err.contains("hint:  wait until it ends"), "{out}{err}");
+    assert!(err.contains("interrupted while measuring; all changes are undone"), "{out}{err}");
     assert!(out.contains("second 4\n") && out.contains("first 1\n"), "{out}{err}");
     assert!(out.contains(" mtu 1500 ") && out.ends_with("nothing to restore\n"), "{out}{err}");
 }
 
 #[test]
-fn every_document_is_json_and_an_interface_may_be_renamed_or_gone() {
+fn every_document_is_json_also_after_an_interface_is_renamed_or_removed() {
     let script = "ip link set near up; ip link set far up; \
                   for sub in 'show near --interval 1ms' 'advise near --interval 1ms' 'apply near --set link.mtu=1400'; do \
                   $L nic $sub --json; echo; done; \
@@ -226,7 +227,7 @@ fn every_document_is_json_and_an_interface_may_be_renamed_or_gone() {
 }
 
 #[test]
-fn a_page_keeps_to_the_width_of_a_narrow_terminal() {
+fn a_page_fits_a_narrow_terminal() {
     let Some(mut command) = in_namespace(
         "command -v script > /dev/null || { echo no script; exit 0; }; \
          COLUMNS=40 script -qec \"$L nic show near --interval 1ms\" /dev/null",
@@ -242,7 +243,7 @@ fn a_page_keeps_to_the_width_of_a_narrow_terminal() {
     let too_long: Vec<&str> = out
         .lines()
         .map(|line| line.trim_end_matches('\r'))
-        // One entry that is longer than the room cannot be parted.
+        // A single entry that is too long is not wrapped.
         .filter(|line| {
             line.chars().count() > 40 && line.trim_start().contains("  ") && line.starts_with("   ")
         })

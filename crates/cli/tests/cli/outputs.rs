@@ -1,4 +1,4 @@
-//! Files that users name for output: devices, pipes, links, folders, full disks; for every option that names one.
+//! Files that users name for output: devices, pipes, links, folders, full disks, for every option that names one.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ impl Scratch {
         names
     }
 
-    /// Each command with an option that names an output, and how what it writes begins.
+    /// Each command with an option that names an output file, and the first characters that it writes there.
     fn commands(&self, to: &Path) -> [(Vec<String>, &'static [u8]); 4] {
         let to = to.to_str().unwrap();
         let command = |text: &str| -> Vec<String> {
@@ -60,7 +60,7 @@ fn begins(content: &[u8], start: &[u8]) -> bool {
 }
 
 #[test]
-fn devices_are_written_to_and_stay() {
+fn devices_are_written_to_and_not_replaced() {
     let scratch = Scratch::new();
     let nodes = [("null", "3"), ("full", "7")].map(|(name, minor)| {
         let path = scratch.path(name);
@@ -104,7 +104,7 @@ fn links_are_followed() {
 }
 
 #[test]
-fn the_reader_of_a_pipe_gets_everything() {
+fn the_reader_of_a_pipe_gets_all_output() {
     let scratch = Scratch::new();
     let pipe = scratch.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -112,7 +112,7 @@ fn the_reader_of_a_pipe_gets_everything() {
         let (status, _, err) = output(&args);
         assert_eq!(status, 4, "{args:?}: {err}");
         assert!(err.contains("no process reads this pipe"), "{args:?}: {err}");
-        // Both ends: there is a reader before the command begins.
+        // Opened for both directions: a reader exists before the command starts.
         let held = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         let got = tempfile::NamedTempFile::new().unwrap();
         let mut reader = Command::new("cat");
@@ -132,7 +132,7 @@ fn the_reader_of_a_pipe_gets_everything() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_is_done() {
+fn an_unwritable_file_is_refused_before_anything_is_done() {
     let scratch = Scratch::new();
     for (to, words) in [
         (scratch.folder.path(), "is a directory"),
@@ -144,7 +144,7 @@ fn what_cannot_be_written_is_refused_before_anything_is_done() {
             assert_eq!((status, out.as_str()), (4, ""), "{args:?}: {err}");
             let first = format!("error: cannot write {}: {words}", to.display());
             assert!(err.starts_with(&first), "{args:?} says nothing before: {err}");
-            assert!(err.contains("hint:  give another file with --"), "{args:?}: {err}");
+            assert!(err.contains("hint:  choose another file with --"), "{args:?}: {err}");
         }
     }
     assert_eq!(scratch.names(), ["run.json"]);
@@ -172,7 +172,7 @@ fn a_full_disk_leaves_the_old_file() {
 }
 
 #[test]
-fn a_journal_that_no_run_can_go_on_from_is_removed_by_the_next_start() {
+fn a_journal_that_no_run_can_resume_is_removed_at_the_next_start() {
     let scratch = Scratch::new();
     let runs = scratch.path("linerate/runs");
     fs::create_dir_all(&runs).unwrap();
@@ -180,7 +180,7 @@ fn a_journal_that_no_run_can_go_on_from_is_removed_by_the_next_start() {
     fs::write(runs.join("empty.json.partial"), start).unwrap();
     fs::write(runs.join("measured.json.partial"), [start, trial].concat()).unwrap();
     fs::write(runs.join("running.json.partial"), start).unwrap();
-    // A name of linerate's, of a process that started at another time.
+    // Named as linerate names them, for a process ID whose start time differs.
     let left = format!(".linerate-{}-1-abc", std::process::id());
     fs::write(runs.join(&left), "").unwrap();
     let running = fs::File::open(runs.join("running.json.partial")).unwrap();

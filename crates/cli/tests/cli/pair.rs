@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use crate::support::{Recv, json, linerate, own_folder, run, signal, wait};
 use serde_json::Value;
 
-/// Room for all packets of a test, however seldom the receiver gets a CPU.
+/// A buffer for all packets of a test, however rarely the receiver gets a CPU.
 const ROOM: [&str; 2] = ["--receive-buffer", "32000000"];
 
 fn send(receiver: &Recv, args: &[&str]) -> (i32, Value) {
@@ -16,7 +16,7 @@ fn send(receiver: &Recv, args: &[&str]) -> (i32, Value) {
 }
 
 #[test]
-fn both_ends_tell_the_same_counts() {
+fn both_ends_report_the_same_counts() {
     let receiver = Recv::start(&["--once", "--json", ROOM[0], ROOM[1]]);
     let (status, run) = send(&receiver, &["--count", "5000", "--rate", "20kpps"]);
     assert!(status <= 1, "a busy machine may be late, no more: {run}");
@@ -75,7 +75,7 @@ fn several_targets_have_a_thread_each_and_one_ledger() {
 }
 
 #[test]
-fn a_receiver_serves_senders_at_once_and_one_after_another() {
+fn a_receiver_serves_senders_concurrently_and_in_sequence() {
     let receiver = Recv::start(&ROOM);
     std::thread::scope(|scope| {
         let runs: Vec<_> = (0..4)
@@ -93,7 +93,7 @@ fn a_receiver_serves_senders_at_once_and_one_after_another() {
 }
 
 #[test]
-fn a_receiver_that_does_not_agree_is_not_sent_to() {
+fn a_receiver_that_refuses_is_not_sent_to() {
     let mut receiver = Recv::start(&[]);
     let target = receiver.address.to_string();
     let args = ["send", &target, "--payload", "16", "--duration", "60s", "--rate", "1kpps", "--no-save"];
@@ -110,7 +110,7 @@ fn a_receiver_that_does_not_agree_is_not_sent_to() {
 }
 
 #[test]
-fn a_receiver_gone_in_mid_run_stops_the_sender_with_what_was_measured() {
+fn losing_the_receiver_stops_the_sender_with_partial_results() {
     let mut receiver = Recv::start(&[]);
     let target = receiver.address.to_string();
     let args = ["send", &target, "--duration", "60s", "--rate", "1kpps", "--no-save", "--json"];
@@ -126,16 +126,16 @@ fn a_receiver_gone_in_mid_run_stops_the_sender_with_what_was_measured() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(status.code(), Some(1), "{err}");
     assert!(err.contains("went away: the peer closed the control connection"), "{err}");
-    assert!(err.contains("hint:  what was measured until then is shown above"), "{err}");
+    assert!(err.contains("hint:  results up to that point are shown above"), "{err}");
     let run: Value = serde_json::from_slice(&output.stdout).unwrap();
     let trial = &run["end"]["trials"][0];
     assert_eq!(trial["interrupted"], true);
-    assert_eq!(trial["ledger"]["unexplained"], 0, "what nobody reported on is unobserved: {trial}");
+    assert_eq!(trial["ledger"]["unexplained"], 0, "what was not reported is unobserved: {trial}");
     assert_eq!((&trial["delivered"], &trial["loss_ratio"]), (&Value::Null, &Value::Null), "{trial}");
 }
 
 #[test]
-fn a_sender_interrupted_once_reports() {
+fn an_interrupted_sender_reports() {
     let mut receiver = Recv::start(&["--once", ROOM[0], ROOM[1]]);
     let target = receiver.address.to_string();
     let args = ["send", &target, "--duration", "60s", "--rate", "1kpps", "--no-save", "--json"];
@@ -149,7 +149,7 @@ fn a_sender_interrupted_once_reports() {
 }
 
 #[test]
-fn without_handshake_nobody_knows_what_was_delivered() {
+fn without_a_handshake_delivery_is_unknown() {
     let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = sink.local_addr().unwrap().to_string();
     let (status, run) = json(&["send", &target, "--no-handshake", "-n", "10", "--json", "--no-save"]);
@@ -174,7 +174,7 @@ fn max_loss_decides_the_exit_status() {
 }
 
 #[test]
-fn a_preview_holds_the_frames_that_were_asked_for() {
+fn a_preview_contains_the_requested_frames() {
     let path = own_folder().join("preview.pcap");
     let file = path.to_str().unwrap();
     let (status, _, err) = run(&[

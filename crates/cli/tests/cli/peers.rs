@@ -1,4 +1,4 @@
-//! `linerate bench --peers`: generators that other people wrote, in our table and under our ledger.
+//! `linerate bench --peers`: third-party generators in linerate's table and ledger.
 
 use std::{
     process::{Command, Stdio},
@@ -57,20 +57,20 @@ fn every_packet_of_a_peer_is_accounted_for() {
 }
 
 #[test]
-fn a_peer_that_is_not_installed_is_a_row_left_out_with_its_package() {
+fn a_missing_peer_is_skipped_and_its_package_named() {
     let (_, plan) = json(&["bench", "--peers=netperf", "--dry-run"]);
     let missing = Command::new("netperf").arg("-V").output().is_err();
     let left_out = plan["skipped"].as_array().unwrap().iter().any(|skipped| {
         skipped["engine"] == "netperf (tx)"
             && skipped["reason"].as_str().is_some_and(|reason| {
-                reason.ends_with("is not installed: Debian has it in netperf (section non-free)")
+                reason.ends_with("is not installed (Debian: netperf, section non-free)")
             })
     });
     assert_eq!(left_out, missing, "{plan:#}");
 }
 
 #[test]
-fn a_killed_bench_takes_its_peers_along() {
+fn a_killed_bench_takes_its_peers_down() {
     if !is_root() || !are_installed() {
         return skip("needs root, iperf3, sockperf and trafgen");
     }
@@ -82,7 +82,7 @@ fn a_killed_bench_takes_its_peers_along() {
         .spawn()
         .unwrap();
     let trafgens = || descendants(bench.id()).into_iter().filter(|pid| name(*pid) == "trafgen").collect();
-    // trafgen sends from a process that it forks.
+    // trafgen sends from a child process.
     let both: Vec<u32> = within_a_minute(|| Some(trafgens()).filter(|found: &Vec<u32>| found.len() == 2));
     bench.kill().unwrap();
     bench.wait().unwrap();
@@ -95,12 +95,12 @@ fn within_a_minute<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "it never came to that");
+        assert!(Instant::now() < deadline, "the deadline passed");
         std::thread::yield_now();
     }
 }
 
-/// The name of a process, empty once it is gone.
+/// The name of a process, empty after its end.
 fn name(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().into()
 }

@@ -1,4 +1,4 @@
-//! A flood of the lab calibrates the model, and its predictions stand beside measurements: counts, not speeds.
+//! A flood in the lab calibrates the model, and its predictions are compared with measurements: counts, not speeds.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
     let (status, _, words) = run(&[&bench[..], &["--save", &flood]].concat());
     assert!(status <= 1, "{words}");
 
-    // a veth counts the packets of queues that NAPI polls, as it does for frames of XDP
+    // A veth pair counts packets by queue if NAPI polls them, as with frames for XDP.
     let flooded: Value = serde_json::from_slice(&std::fs::read(&flood).unwrap()).unwrap();
     for trial in each(&flooded, "trials").iter().filter(|trial| trial["rx"]["engine"] != "xdp") {
         let queued: u64 =
@@ -101,15 +101,15 @@ fn a_flood_of_the_lab_calibrates_predictions_that_compare_takes() {
     assert!(status <= 1, "{words}");
     let (status, _, words) = run(&["model", "plan", "--from", &only_xdp]);
     assert_eq!(status, 4, "{words}");
-    assert!(words.contains("no receiver of that run tells what it takes"), "{words}");
+    assert!(words.contains("no receiver of that run shows a queue's rate"), "{words}");
 }
 
 #[test]
-fn a_receiver_that_works_for_each_packet_has_no_time_for_more() {
+fn a_receiver_with_work_per_packet_receives_fewer() {
     if !is_root() {
         return skip("the program of xdp needs root");
     }
-    // 1 s of work for what arrives in 200 ms; the program works on the sender's CPU, so that less is sent
+    // 1 s of work for what arrives in 200 ms; the XDP program runs on the sender's CPU, so that less is sent.
     for (engine, rate, work, seconds) in [
         ("udp", "50kpps", "100us", 100e-6),
         ("packet", "50kpps", "100us", 100e-6),

@@ -1,4 +1,4 @@
-//! `--profile`: where receiving takes its time.
+//! `--profile`: where receiving spends its time.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ fn stages(trial: &Value) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_trial_s_samples_are_conserved_and_fall_into_the_stages_of_its_path() {
+fn a_trial_s_samples_are_conserved_and_belong_to_the_stages_of_its_path() {
     if !is_root() {
         return skip("sampling CPUs needs root");
     }
-    // A starved machine takes few samples, and a stage of the path may not be among them.
+    // A machine short of CPU time takes few samples, which may miss a stage of the path.
     for (tx, rx, expected) in [
         ("udp", "udp", &[][..]),
         ("udp", "xdp", &["xdp"]),
@@ -31,7 +31,7 @@ fn a_trial_s_samples_are_conserved_and_fall_into_the_stages_of_its_path() {
     }
 }
 
-/// Whether there are samples in each of these stages.
+/// Whether each of these stages has samples.
 fn has_stages(trial: &Value, expected: &[&str]) -> Result<(), String> {
     let seen = stages(trial);
     let sum: u64 = seen.iter().map(|(_, samples)| samples).sum();
@@ -58,9 +58,9 @@ fn conserves_samples(trial: &Value) {
 }
 
 #[test]
-fn without_the_right_to_look_it_says_so_before_it_begins() {
+fn without_permission_it_fails_before_it_begins() {
     if !is_root() {
-        return skip("becoming nobody needs root");
+        return skip("changing to nobody needs root");
     }
     let (status, out, err) =
         words(as_nobody(linerate(&["bench", "--profile", "--no-save"])).output().unwrap());
@@ -70,7 +70,7 @@ fn without_the_right_to_look_it_says_so_before_it_begins() {
 }
 
 #[test]
-fn a_receiver_on_another_host_tells_where_receiving_takes_its_time() {
+fn a_receiver_on_another_host_reports_its_profile() {
     if !is_root() {
         return skip("sampling CPUs needs root");
     }
@@ -82,7 +82,7 @@ fn a_receiver_on_another_host_tells_where_receiving_takes_its_time() {
     let blind = Recv::start(&[]);
     let (status, _, err) = bench(&blind);
     assert_eq!(status, 4, "{err}");
-    assert!(err.contains("refused: it does not look at its CPUs: start it with --profile"), "{err}");
+    assert!(err.contains("refused: it does not profile its CPUs: start it with --profile"), "{err}");
 
     testing::repeat(NEEDS_TIME, |_| {
         let receiver = Recv::start(&["--once", "--json", "--profile"]);
@@ -92,15 +92,15 @@ fn a_receiver_on_another_host_tells_where_receiving_takes_its_time() {
         let [sent, received]: [Value; 2] = [out, received]
             .map(|text| serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
         let [ours, theirs] = [&sent["end"]["trials"][0], &received["end"]["trials"][0]];
-        assert_eq!(stages(ours), stages(theirs), "both tell the same trial");
+        assert_eq!(stages(ours), stages(theirs), "both report the same trial");
         let stacks = |trial: &Value| trial["profile"]["stacks"].as_array().unwrap().len();
-        assert_eq!(stacks(ours), 0, "stacks stay where they were seen");
+        assert_eq!(stacks(ours), 0, "stacks stay on the host that sampled them");
         assert!(stacks(theirs) > 0 || theirs["profile"]["receiving_samples"] == 0, "{theirs:#}");
         has_stages(ours, &["udp"])
     });
 }
 
-/// A starved receiver takes few samples, and the kernel's UDP may not be among them.
+/// A receiver short of CPU time takes few samples, which may miss the kernel's UDP.
 const NEEDS_TIME: &str = "a sample in UDP needs CPU time";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A record is saved whatever becomes of what is printed.
+//! A record is saved even if its output cannot be printed.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,7 +18,7 @@ fn saved(path: &Path) -> Value {
 }
 
 #[test]
-fn a_reader_that_closes_the_pipe_loses_no_record() {
+fn a_closed_pipe_loses_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     let (reader, writer) = io::pipe().unwrap();
@@ -31,7 +31,7 @@ fn a_reader_that_closes_the_pipe_loses_no_record() {
 }
 
 #[test]
-fn a_full_disk_behind_standard_output_is_an_error_and_loses_no_record() {
+fn a_full_disk_behind_standard_output_is_an_error_but_loses_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -57,7 +57,7 @@ fn a_dry_run_prints_the_plan_and_saves_nothing() {
 }
 
 #[test]
-fn a_model_s_stream_has_its_trials_between_start_and_end() {
+fn the_stream_of_a_model_has_its_trials_between_start_and_end() {
     let (status, out, err) = run(&[&MODEL[..], &["--json-stream", "--no-save"]].concat());
     assert_eq!(status, 0, "{err}");
     let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What each command refuses: one file a command, one row a refusal.
+//! What each command refuses: one file per command, one row per refusal.
 
 use crate::support::run;
 
@@ -17,7 +17,7 @@ mod report;
 mod send;
 mod tune;
 
-/// Arguments, exit status, and what standard error must say.
+/// Arguments, exit status, and what standard error must contain.
 type Refused = (&'static [&'static str], i32, &'static [&'static str]);
 
 const TABLES: &[&[Refused]] = &[
@@ -38,7 +38,7 @@ const TABLES: &[&[Refused]] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_a_hint_and_the_right_status() {
+fn refusals_have_the_right_message_hint_and_status() {
     let mut wrong = String::new();
     for (args, status, texts) in TABLES.iter().copied().flatten() {
         let (got, out, err) = run(args);

@@ -1,4 +1,4 @@
-//! `linerate bench ndr`, sweeps, and runs that go on where they were killed.
+//! `linerate bench ndr`, sweeps, and resumed runs.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ const SHORT: [&str; 6] = [
 ];
 
 #[test]
-fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
+fn a_search_reports_bounds_and_limits_and_every_ledger_closes() {
     let args = [
         "bench",
         "ndr",
@@ -62,7 +62,7 @@ fn a_search_names_bounds_and_what_limits_them_and_every_ledger_closes() {
 }
 
 #[test]
-fn each_side_s_cpu_time_is_told_where_its_workers_have_cpus_of_their_own() {
+fn each_side_s_cpu_time_is_reported_if_its_workers_have_cpus_of_their_own() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip("needs two CPUs");
     }
@@ -145,7 +145,7 @@ fn a_sweep_has_every_combination_as_a_point_in_random_order() {
     assert_ne!(order[..6], order[6..], "each round has an order of its own");
 }
 
-/// Starts a sweep, kills it once its journal holds `trials` of them, and returns what the journal says.
+/// Starts a sweep, kills it once its journal holds `trials` of them, and returns the journal.
 fn killed_after(trials: usize, args: &[&str], saved: &Path) -> Value {
     let mut all = args.to_vec();
     all.extend(["--save", saved.to_str().unwrap()]);
@@ -153,13 +153,13 @@ fn killed_after(trials: usize, args: &[&str], saved: &Path) -> Value {
     let stderr = BufReader::new(child.stderr.take().unwrap());
     // The next trial is announced after the last one is in the journal.
     let mut announced = stderr.lines().map_while(Result::ok).filter(|line| line.starts_with("trial "));
-    assert!(announced.nth(trials).is_some(), "it gets that far");
+    assert!(announced.nth(trials).is_some(), "the sweep gets that far");
     child.kill().unwrap();
     let unfinished = format!(".linerate-{}-", child.id());
     wait(&mut child);
     let folder = fs::read_dir(saved.parent().unwrap()).unwrap().flatten();
     let mut names = folder.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    assert!(!names.any(|name| name.starts_with(&unfinished)), "nothing but the journal is left");
+    assert!(!names.any(|name| name.starts_with(&unfinished)), "only the journal is left");
     assert!(!saved.exists(), "a run is complete or absent");
     let partial = fs::read_to_string(saved.with_extension("json.partial")).unwrap();
     serde_json::to_value(report::read_json(&partial).unwrap()).unwrap()
@@ -179,7 +179,7 @@ fn goes_on(args: &[&str], name: &str, trials: usize) -> Value {
     );
     assert_eq!(after["start"]["asked"], before["start"]["asked"]);
     assert_eq!(after["end"]["interrupted"], false);
-    assert!(!partial.exists() && saved.exists(), "the journal goes when the run is saved");
+    assert!(!partial.exists() && saved.exists(), "the journal is removed when the run is saved");
     let (status, _, err) = run(&["bench", "--resume", saved.to_str().unwrap(), "--no-save"]);
     assert_eq!(status, 4);
     assert!(err.contains("that run is complete"), "{err}");
@@ -187,7 +187,7 @@ fn goes_on(args: &[&str], name: &str, trials: usize) -> Value {
 }
 
 #[test]
-fn a_sweep_that_was_killed_goes_on_where_it_was() {
+fn a_killed_sweep_resumes_where_it_stopped() {
     let args = [
         "bench",
         "--tx=udp",
@@ -203,20 +203,20 @@ fn a_sweep_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_search_that_was_killed_goes_on_where_it_was() {
+fn a_killed_search_resumes_where_it_stopped() {
     let args = ["bench", "ndr", "--tx=udp", "--rx=udp", "--max-load=20kpps", "--min-load=10kpps"];
     let run = goes_on(&[&args[..], &SHORT].concat(), "killed-search.json", 3);
     assert_eq!(run["end"]["throughput"][0]["goals"].as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn a_scenario_of_steps_that_was_killed_goes_on_where_it_was() {
+fn a_killed_scenario_of_steps_resumes_where_it_stopped() {
     let scenario = file("killed-steps.toml");
     let step = |name: &str, what: &str| {
         format!("[[step]]\nname = \"{name}\"\n[step.{what}\ntx = \"udp\"\nrx = \"udp\"\n")
     };
     let figure = "[[published]]\nfigure = \"f\"\nvalue = 1\nunit = \"pps\"\nmetric = \"delivered_pps\"\nstep = \"z\"\n";
-    // Neither in the order of their names nor of one kind.
+    // Neither in alphabetical order nor of one kind.
     let text = [
         "scenario = 1\n".to_owned(),
         step("z", "bench]\ntrials = 3"),
@@ -243,7 +243,7 @@ fn a_scenario_of_steps_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn options_of_one_s_own_go_to_the_steps_that_have_them() {
+fn options_of_the_command_line_go_to_the_steps_that_have_them() {
     let plan = |own: &[&str]| json(&[&["bench", "pktgen-rx", "--dry-run"][..], own].concat()).1;
     let asked = plan(&["--trials", "7", "--width=9%", "--sweep", "duration=1s,2s"]);
     let steps = asked["steps"].as_array().unwrap();
@@ -251,7 +251,7 @@ fn options_of_one_s_own_go_to_the_steps_that_have_them() {
     assert_eq!((&of("table")["trials"], &of("cpus")["trials"]), (&value!(7), &value!(7)));
     assert_eq!(of("latency")["goals"][0]["width_ratio"], 0.09);
     assert_eq!(of("table")["points"].as_array().unwrap().len(), 2);
-    // What is given is not swept any more.
+    // An option on the command line replaces its sweep.
     let asked = plan(&["--threads=2", "--frame-size=128"]);
     assert!(
         asked["steps"].as_array().unwrap().iter().all(|step| step["plan"]["points"]
@@ -271,11 +271,11 @@ fn what_cannot_be_resumed_is_refused() {
     assert_eq!(status, 4, "{err}");
     let (status, _, err) = run(&["bench", "--resume", "/nonexistent.json"]);
     assert_eq!(status, 4);
-    assert!(err.contains("hint:  a run that was killed leaves FILE.partial"), "{err}");
+    assert!(err.contains("hint:  a killed run leaves FILE.partial"), "{err}");
 }
 
 #[test]
-fn streams_conserve_bytes_whichever_way_they_are_sent_and_received() {
+fn streams_conserve_bytes_with_every_way_of_sending_and_receiving() {
     let args =
         ["bench", "--tx=tcp,tcp+sendfile,tcp+zerocopy,tcp+file", "--rx=tcp,tcp+trunc", "--no-save", "--json"];
     let rest =
@@ -287,7 +287,7 @@ fn streams_conserve_bytes_whichever_way_they_are_sent_and_received() {
         let stream = &trial["stream"];
         let (sent, delivered) =
             (stream["sent_bytes"].as_u64().unwrap(), stream["delivered_bytes"].as_u64().unwrap());
-        // A message that the end of the trial cut short is not counted as sent.
+        // A message cut short by the end of the trial does not count as sent.
         assert!(sent > 0 && delivered >= sent && delivered - sent < 2 * 20_000, "{trial:#}");
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
         assert_eq!((&trial["sent"], &trial["loss_ratio"]), (&trial["delivered"], &value!(0.0)), "{trial:#}");
@@ -296,7 +296,7 @@ fn streams_conserve_bytes_whichever_way_they_are_sent_and_received() {
 }
 
 #[test]
-fn steps_are_one_record_with_the_published_figures_beside() {
+fn steps_make_one_record_with_the_published_figures() {
     let path = file("steps.toml");
     let text = "scenario = 1\n[[step]]\nname = \"udp\"\n[step.bench]\ntx = \"udp\"\nrx = \"udp\"\nsweep = \"mtu=1500,9000\"\npayload = 2000\n\
                 [[step]]\nname = \"tcp\"\n[step.bench]\ntx = \"tcp\"\nrx = \"tcp\"\n\
@@ -321,5 +321,5 @@ fn steps_are_one_record_with_the_published_figures_beside() {
     }
     let figure = &end["figures"][0];
     assert_eq!((&figure["published"], &figure["measured_at"]), (&value!(1e3), &value!("udp, udp, udp")));
-    assert_eq!(figure["measured"], end["points"][1]["delivered_pps"], "the point that the figure is about");
+    assert_eq!(figure["measured"], end["points"][1]["delivered_pps"], "the figure's point");
 }

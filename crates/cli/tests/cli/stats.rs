@@ -24,8 +24,8 @@ fn trial_of(command: Command) -> Value {
     run["end"]["trials"][0].clone()
 }
 
-/// Packets that seem to arrive before they were sent: where the clock is read once a NAPI poll, those sent after the poll
-/// began that takes them, and elsewhere none.
+/// Packets that seem to arrive before they were sent. If the clock is read once per NAPI poll, those sent after the start of
+/// the poll that takes them do; otherwise none.
 fn before_sent(rx: &str, total: &Value) -> u64 {
     let before_sent = total["before_sent"].as_u64().unwrap();
     let by_poll = rx.starts_with("xdp") || rx.starts_with("xsk");
@@ -44,7 +44,7 @@ fn every_engine_measures_every_packet() {
     }
     for rx in receivers {
         for args in [&["--ipv6"][..], &["--probe-clock", "micros", "--threads", "2", "--flows", "4"]] {
-            // No more packets than the smallest ring holds, however seldom its reader gets a CPU.
+            // At most what the smallest ring holds, however rarely its reader gets a CPU.
             let mut all = vec!["--rate", "5kpps", "--duration", "200ms"];
             all.extend(args);
             let trial = trial("udp", rx, &all);
@@ -61,7 +61,7 @@ fn every_engine_measures_every_packet() {
             );
             assert_eq!(sequence["received"], delivered);
             let latency = &total["latency"];
-            // Microseconds are cut: a packet seems to have left a little earlier, never later.
+            // Microseconds are truncated: a packet seems to have left a little earlier, never later.
             let before_sent = before_sent(rx, total);
             assert_eq!(latency["samples"], delivered - before_sent, "{rx} {args:?} {total:#}");
             let samples = |name: &str| total[name]["samples"].as_u64().unwrap();
@@ -72,7 +72,7 @@ fn every_engine_measures_every_packet() {
             let p99 = latency["p99_ns"].as_u64().unwrap();
             assert!((1..2_000_000_000).contains(&p99), "{rx} {args:?}: {p99}");
             let timing = &statistics["timing"];
-            // Of a program that nobody optimised and that others disturb; what nobody tried would be 0.
+            // A debug build on a busy machine; 0 would mean that the cost was not measured.
             for cost in ["clock_read_ns", "measuring_ns", "measuring_together_ns"] {
                 let ns = timing[cost].as_f64().unwrap_or_else(|| panic!("{rx} {cost}: {timing:#}"));
                 assert!((0.5..100_000.0).contains(&ns), "{rx} {cost}: {timing:#}");
@@ -83,7 +83,7 @@ fn every_engine_measures_every_packet() {
     }
 }
 
-/// A receiver with a runtime directory of the test's own, and what a command with the same says.
+/// A receiver with its own runtime directory, and the output of commands that use it.
 struct Asked {
     receiver: Option<Recv>,
     runtime: PathBuf,
@@ -147,11 +147,11 @@ fn a_running_receiver_is_asked_reset_and_stopped() {
     let stopped = status("stop");
     assert_eq!((&stopped["packets"], &stopped["dropped"]), (&Value::from(3500), &Value::from(0)));
     let (_, _, err) = asked.ask(&["recv", "status", "--pid", "1"]);
-    assert!(err.contains("process 1 is no receiver of this user"), "{err}");
+    assert!(err.contains("process 1 is not a receiver of this user"), "{err}");
 }
 
 #[test]
-fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
+fn latency_is_shown_only_if_the_clocks_are_related() {
     for (clocks, expected) in
         [("auto", "same-host"), ("same-host", "same-host"), ("none", "none"), ("synchronised", "measured")]
     {
@@ -160,7 +160,7 @@ fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
         let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
         let answer: Value = serde_json::from_str(&out).unwrap();
         let statistics = &answer["statistics"];
-        // What a session measured is shown where it is exact enough.
+        // The result of a session is shown if it is precise enough.
         let refused = statistics["timing"]["latency_refused"].is_string();
         let is_shown = expected == "same-host" || expected == "measured" && !refused;
         assert_eq!(statistics["total"]["latency"].is_object(), is_shown, "{clocks}: {statistics:#}");
@@ -172,8 +172,8 @@ fn latency_is_shown_where_the_clocks_are_related_and_refused_where_not() {
 }
 
 #[test]
-fn clocks_kept_together_show_their_bound_with_the_latency_unless_it_is_a_tenth_of_it() {
-    // A slow reader, whose own clock stamps: most packets wait for milliseconds.
+fn synchronised_clocks_show_latency_only_if_their_bound_is_below_a_tenth_of_it() {
+    // A slow reader with its own timestamps: most packets wait for milliseconds.
     let slow = ["--stamp", "loop", "--work", "500us"];
     let related = ["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1us"];
     let args = [&slow[..], &related].concat();
@@ -188,25 +188,22 @@ fn clocks_kept_together_show_their_bound_with_the_latency_unless_it_is_a_tenth_o
     );
     assert_eq!(statistics["total"]["latency"]["samples"], 200, "{statistics:#}");
     let (_, human, _) = asked.ask(&["recv", "status"]);
-    assert!(human.contains("\n    May be wrong by 1000 ns because of the clocks\n"), "{human}");
+    assert!(human.contains("\n    Clock error: up to 1000 ns\n"), "{human}");
     assert_eq!(timing["latency_refused"], Value::Null);
-    // An hour is no tenth of any latency here.
+    // An hour is more than a tenth of any latency here.
     let asked = Asked::start("wide", &["--stats", "time", "--clocks", "synchronised", "--clock-bound", "1h"]);
     asked.send("200", &["--probe-clock", "micros"]);
     let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
     let statistics = &serde_json::from_str::<Value>(&out).unwrap()["statistics"];
     assert_eq!(statistics["total"]["latency"], Value::Null, "{statistics:#}");
     let (_, human, _) = asked.ask(&["recv", "status"]);
-    assert!(
-        human.contains("One-way latency is refused: the clocks may be 3600000000000 ns apart"),
-        "{human}"
-    );
+    assert!(human.contains("No one-way latency: the clocks may differ by 3600000000000 ns"), "{human}");
 }
 
-/// Two ends of a veth, one following the other, both of this host's one clock and setting it never: what is read as its
-/// offset is PTP's own error. The receiver listens where the follower is.
+/// Two ends of a veth pair. One follows the other's clock; both are this host's one clock, which PTP never sets here, so the
+/// offset that it reports is its own error. The receiver listens at the follower's end.
 #[test]
-fn a_ptp_daemon_tells_the_offset_and_its_bound() {
+fn a_ptp_daemon_reports_the_offset_and_its_bound() {
     if !is_root() {
         return skip("namespaces need root");
     }
@@ -238,12 +235,12 @@ fn a_ptp_daemon_tells_the_offset_and_its_bound() {
     let statistics = &run["end"]["statistics"];
     let timing = &statistics["timing"];
     let known_by = timing["clocks_known_by"].as_str().unwrap();
-    assert!(known_by.contains("ptp4l says the wall clock is "), "{known_by}");
+    assert!(known_by.contains("according to ptp4l, the wall clock is "), "{known_by}");
     assert_eq!(timing["clocks"], "synchronised");
     let offset_ns = timing["clock_offset_ns"].as_i64().unwrap_or_else(|| panic!("{timing:#}"));
     let bound_ns = timing["clock_bound_ns"].as_u64().unwrap();
     assert!(bound_ns > offset_ns.unsigned_abs(), "the delay is part of it: {timing:#}");
-    // As many as a socket's buffer holds: none is lost to a receiver that is kept waiting.
+    // At most what a socket's buffer holds: a receiver that is short of CPU time loses none.
     let latency = &statistics["total"]["latency"];
     let refused = timing["latency_refused"].as_str();
     assert!(refused.is_some() || latency["samples"] == 200, "{statistics:#}");
@@ -265,7 +262,7 @@ fn a_stopped_receiver_prints_saves_and_plots_what_it_measured() {
     assert!(std::fs::read_to_string(&page).unwrap().contains("Latency"), "the page shows it");
 }
 
-/// The round trips that a sender measured of as many packets as its socket holds, and what the receiver said at the end.
+/// The round trips that a sender measured, with as many packets as its socket holds, and the receiver's final output.
 fn reflected(receiver: Recv, send: &[&str]) -> (Value, Value) {
     let target = receiver.address.to_string();
     let mut all =
@@ -308,7 +305,7 @@ fn round_trips_need_no_related_clocks() {
 }
 
 #[test]
-fn a_receiver_without_reflect_says_so() {
+fn a_receiver_without_reflect_refuses_and_names_the_option() {
     let receiver = Recv::start(&[]);
     let target = receiver.address.to_string();
     let (status, _, err) = words(linerate(&["send", &target, "--reflect", "--count", "1"]).output().unwrap());
@@ -316,8 +313,8 @@ fn a_receiver_without_reflect_says_so() {
     assert!(err.contains("refused: this receiver sends no packets back: start it with --reflect"), "{err}");
 }
 
-/// A receiver of this engine in a namespace of its own sends 200 probes back over a veth; what both ends said, and what
-/// else they wrote.
+/// A receiver with this engine in a namespace returns 200 probes over a veth pair; returns what both ends reported, and
+/// their messages.
 fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), String>, String) {
     let script = "set -e; export XDG_RUNTIME_DIR=$1; ip link set lo up; unshare -n sleep 300 & far=$!; \
         while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ]; do :; done; \
@@ -345,7 +342,7 @@ fn reflected_over_a_veth(engine: &str, gro: &str) -> (Result<(Value, Value), Str
 }
 
 #[test]
-fn engines_below_the_sockets_send_back_too() {
+fn engines_below_the_sockets_return_packets_too() {
     if !is_root() {
         return skip("XDP and namespaces need root");
     }
@@ -373,7 +370,7 @@ fn engines_below_the_sockets_send_back_too() {
 }
 
 #[test]
-fn a_veth_whose_other_end_takes_nothing_from_xdp_is_told() {
+fn a_veth_whose_other_end_takes_nothing_from_xdp_is_reported() {
     if !is_root() {
         return skip("XDP and namespaces need root");
     }
@@ -397,7 +394,7 @@ fn counters_alone_have_a_statistics_block_on_every_engine() {
     }
 }
 
-/// Asserts the counters of a trial, and returns how many packets they are about.
+/// Asserts the counters of a trial, and returns their number of packets.
 fn counted(rx: &str) -> u64 {
     let args =
         ["bench", "--tx", "udp", "--rx", rx, "--trials", "1", "--stats", "counter", "--no-save", "--json"];
@@ -419,11 +416,11 @@ fn counted(rx: &str) -> u64 {
 }
 
 #[test]
-fn every_way_to_stamp_measures_every_packet_and_says_so() {
+fn every_timestamp_source_measures_every_packet_and_is_reported() {
     if !is_root() {
         return skip("XDP needs root");
     }
-    // A flood, in which most packets leave and arrive together, and packets one by one.
+    // A flood, in which most packets leave and arrive together, and single packets.
     for (tx, load) in
         [("xdp", &["--duration", "100ms"][..]), ("udp", &["--rate", "20kpps", "--duration", "200ms"])]
     {
@@ -431,7 +428,7 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
             [("xdp", "poll"), ("xdp", "program"), ("xsk", "poll"), ("xsk", "program"), ("xsk", "loop")]
         {
             let mut args = load.to_vec();
-            // What nobody asks for is the poll's.
+            // The default timestamp source is the poll.
             args.extend(["--stamp", stamp].iter().filter(|_| stamp != "poll"));
             testing::repeat(&format!("{tx} → {rx} --stamp {stamp} needs CPU time"), |_| {
                 let packets = stamped(tx, rx, stamp, &args);
@@ -441,7 +438,7 @@ fn every_way_to_stamp_measures_every_packet_and_says_so() {
     }
 }
 
-/// The lab has no card: every packet is without its stamp, and that is said, on each engine that asks for it.
+/// The lab has no card, so no packet has its timestamp: each engine that requests it reports that.
 #[test]
 fn packets_that_no_card_stamped_are_counted_as_such() {
     if !is_root() {
@@ -462,7 +459,7 @@ fn packets_that_no_card_stamped_are_counted_as_such() {
     }
 }
 
-/// Asserts the statistics of a trial, and returns how many packets they are about.
+/// Asserts the statistics of a trial, and returns their number of packets.
 fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
     let trial = trial(tx, rx, args);
     let (statistics, delivered) = (&trial["statistics"], trial["delivered"].as_u64().unwrap());
@@ -482,11 +479,11 @@ fn stamped(tx: &str, rx: &str, stamp: &str, args: &[&str]) -> u64 {
     delivered
 }
 
-/// How far percentiles may be off: the median by so much of the mean gap, the 90th percentile by so much of itself, the
-/// 99th by twice as much.
+/// The tolerance of percentiles: for the median a share of the mean gap, for the 90th percentile a share of itself, for the
+/// 99th twice as much.
 const BOUND: f64 = 0.3;
 
-/// A schedule's gaps, as they must arrive.
+/// The expected gaps of a schedule.
 struct Pattern {
     departures: &'static str,
     /// Percentiles as multiples of the mean gap.
@@ -496,18 +493,18 @@ struct Pattern {
 }
 
 #[test]
-fn a_known_schedule_arrives_as_it_was_made() {
+fn a_known_schedule_arrives_unchanged() {
     if !is_root() {
         return skip("XDP needs root");
     }
-    // Exponential gaps: the p-th is -ln(1 - p) of the mean. Of 4 packets at once, three gaps are next to nothing.
+    // Exponential gaps: the p-th percentile is -ln(1 - p) of the mean. In bursts of 4, three gaps are nearly zero.
     let patterns = [
         Pattern { departures: "constant", p50: 1.0, p90: 1.0, p99: 1.0 },
         Pattern { departures: "poisson", p50: 0.693, p90: 2.303, p99: 4.605 },
         Pattern { departures: "burst:4", p50: 0.0, p90: 4.0, p99: 4.0 },
     ];
     for Pattern { departures, p50, p90, p99 } in patterns {
-        // 500 packets a second: 2 ms apart, so that a wakeup is little beside it. A hypervisor disturbs some gaps.
+        // 500 packets per second: 2 ms apart, far more than a wakeup takes. A hypervisor disturbs some gaps.
         let args =
             ["--rate", "500pps", "--duration", "600ms", "--departures", departures, "--batch-size", "1"];
         let args = if departures == "burst:4" { &args[..6] } else { &args[..] };
@@ -516,7 +513,7 @@ fn a_known_schedule_arrives_as_it_was_made() {
             let gaps = &trial["statistics"]["total"]["inter_arrival"];
             let mean = gaps["mean_ns"].as_f64().unwrap();
             let packets = trial["delivered"].as_f64().unwrap();
-            // The mean is the work time over the gaps, whatever the scheduler did between.
+            // The mean is the work time over the number of gaps, regardless of the scheduler.
             let work = trial["statistics"]["total"]["work_time_ns"].as_f64().unwrap();
             assert!((mean * (packets - 1.0) / work - 1.0).abs() < 1e-6, "{departures} {gaps:#}");
             let off = |name: &str, expected: f64| (gaps[name].as_f64().unwrap() / 2e6 - expected).abs();
@@ -530,7 +527,7 @@ fn a_known_schedule_arrives_as_it_was_made() {
 }
 
 #[test]
-fn a_driver_that_hands_no_stamps_over_is_told_with_the_way_out() {
+fn a_driver_without_timestamps_is_reported_with_a_remedy() {
     if !is_root() {
         return skip("XDP needs root");
     }
@@ -539,14 +536,14 @@ fn a_driver_that_hands_no_stamps_over_is_told_with_the_way_out() {
     let (status, out, err) = words(linerate(&[&args[..], &stamps].concat()).output().unwrap());
     assert_eq!((status, out.as_str()), (4, ""), "{err}");
     assert!(
-        err.contains("error: telling a program in XDP the card's stamps is not supported by lo"),
+        err.contains("error: passing the card's timestamps to an XDP program is not supported by lo"),
         "{err}"
     );
-    assert!(err.contains("hint:  --stamp poll"), "{err}");
+    assert!(err.contains("hint:  use --stamp poll"), "{err}");
 }
 
 #[test]
-fn a_driver_without_xdp_of_its_own_is_told_with_the_way_out() {
+fn a_driver_without_xdp_is_reported_with_a_remedy() {
     if !is_root() {
         return skip("XDP needs root");
     }
@@ -554,5 +551,5 @@ fn a_driver_without_xdp_of_its_own_is_told_with_the_way_out() {
     let (status, _, err) = words(linerate(&args).output().unwrap());
     assert_eq!(status, 4, "{err}");
     assert!(err.contains("native XDP is not supported by lo"), "{err}");
-    assert!(err.contains("hint:  this driver has no XDP of its own; --engine xdp+generic works"), "{err}");
+    assert!(err.contains("hint:  this driver does not support XDP; --engine xdp+generic works"), "{err}");
 }

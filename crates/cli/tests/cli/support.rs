@@ -13,16 +13,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 thread_local! {
-    /// As [`own_folder`], of a user without rights.
+    /// Like [`own_folder`], for a user without privilege.
     static OF_NOBODY: TempDir = tempfile::tempdir().unwrap();
 }
 
-/// A command that runs linerate; its state, sockets and temporary files are in the test's own folder.
+/// A linerate command with its state, sockets and temporary files in the test's own folder.
 pub(crate) fn linerate(args: &[&str]) -> Command {
     started(Command::new(env!("CARGO_BIN_EXE_linerate")), args)
 }
 
-/// The same ahead of all other processes (`SCHED_FIFO`): what is timed must not wait for the tests beside it.
+/// The same at real-time priority (`SCHED_FIFO`): timed commands must not wait for other tests.
 pub(crate) fn linerate_first(args: &[&str]) -> Command {
     let mut first = Command::new("chrt");
     first.args(["--fifo", "1", env!("CARGO_BIN_EXE_linerate")]);
@@ -35,9 +35,8 @@ fn started(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-/// Gives a command a folder for its state, sockets and temporary files.
 pub(crate) fn in_folder(command: &mut Command, folder: PathBuf) -> &mut Command {
-    // Sockets need a folder that nobody else may read.
+    // Sockets need a folder that only its owner can read.
     let runtime = folder.join("run");
     std::fs::create_dir_all(&runtime).expect("a folder for sockets");
     command.env("XDG_STATE_HOME", &folder).env("TMPDIR", &folder).env("XDG_RUNTIME_DIR", runtime)
@@ -84,18 +83,18 @@ impl Recv {
         Self::listening(command)
     }
 
-    /// Starts a receiver and waits until it says where it listens.
+    /// Starts a receiver and waits until it prints where it listens.
     pub(crate) fn listening(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on UDP ").and_then(|rest| rest.split(',').next());
-        let address = address.unwrap_or_else(|| panic!("the receiver says where it listens: {line}"));
+        let address = address.unwrap_or_else(|| panic!("the receiver prints where it listens: {line}"));
         Self { child, address: address.parse().unwrap(), stderr }
     }
 
-    /// Its status, output and the rest of its messages, once it ended by itself.
+    /// Its status, output and remaining messages, after it ended on its own.
     pub(crate) fn finish(mut self) -> (ExitStatus, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -108,7 +107,7 @@ impl Recv {
         let mut line = String::new();
         while !line.contains(text) {
             line.clear();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "ended without saying '{text}'");
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "ended without printing '{text}'");
         }
         line
     }
@@ -121,7 +120,7 @@ impl Drop for Recv {
     }
 }
 
-/// Waits for a process to end, no longer than a minute.
+/// Waits for a process to end, for at most a minute.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let since = Instant::now();
     loop {
@@ -137,7 +136,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// What each thread of a process is doing: name, state, and where it is in the kernel (root only).
+/// The state of each thread of a process: name, state, and its place in the kernel (root only).
 fn threads(child: &Child) -> String {
     let mut all = String::new();
     for thread in std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten().flatten() {
@@ -154,7 +153,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// The same command as a user without any right.
+/// The same command as a user without privilege.
 pub(crate) fn as_nobody(mut command: Command) -> Command {
     let folder = OF_NOBODY.with(|folder| folder.path().to_owned());
     std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();

@@ -1,4 +1,4 @@
-//! `linerate tune`: what it prints and records, and that it leaves the machine as it was however it ends.
+//! `linerate tune`: its output and record, and that it restores the machine however it ends.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::support::{is_root, json, linerate, own_folder, run, signal, skip, wai
 
 const SHORT: [&str; 4] = ["tune", "--duration=50ms", "--budget=8s", "--no-pin"];
 
-/// The machine's settings are one, and so is the journal of its loopback interface.
+/// Serialises tests: the machine's settings and the journal of its loopback interface are shared.
 static MACHINE: Mutex<()> = Mutex::new(());
 const BUDGET: &str = "/proc/sys/net/core/netdev_budget";
 
@@ -22,7 +22,7 @@ fn budget() -> String {
     fs::read_to_string(BUDGET).unwrap().trim().to_owned()
 }
 
-/// A search of one setting of the machine alone, once it has changed it.
+/// A running search of one setting of the machine, after it has changed that setting.
 fn changing(file: &str) -> Option<(Child, String)> {
     if !is_root() || fs::OpenOptions::new().write(true).open(BUDGET).is_err() {
         skip("needs root, in the machine's own network namespace");
@@ -35,7 +35,7 @@ fn changing(file: &str) -> Option<(Child, String)> {
     let since = Instant::now();
     while budget() == before {
         assert!(since.elapsed() < Duration::from_secs(60), "no trial changed {BUDGET}");
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it changed {BUDGET}");
+        assert!(child.try_wait().unwrap().is_none(), "the command ended before it changed {BUDGET}");
         thread::sleep(Duration::from_millis(1));
     }
     Some((child, before))
@@ -49,10 +49,10 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
         "udp → udp: ",
         "tx+gso: off | on\n    send up to 64 datagrams",
         "    risk: ",
-        "    undone: it belongs to the run's own sockets",
+        "    undone: part of the run's own sockets",
         "\nLeft out\n",
-        "ring.rx: the interface does not have it",
-        "sysctl.netdev-max-backlog: named by --never",
+        "ring.rx: the interface does not support it",
+        "sysctl.netdev-max-backlog: excluded by --never",
     ] {
         assert!(out.contains(text) || !is_root() && text.contains("sysctl"), "'{text}' is missing: {out}");
     }
@@ -62,7 +62,7 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
 }
 
 #[test]
-fn a_search_records_baseline_best_steps_and_what_did_not_help() {
+fn a_search_records_the_baseline_the_best_steps_and_what_did_not_help() {
     let args = [&SHORT[..], &["--only=gso,gro,batch-size", "--no-save", "--json"]].concat();
     let (status, run) = json(&args);
     assert_eq!(status, 0, "{:#}", run["end"]["notes"]);
@@ -98,7 +98,7 @@ fn a_search_records_baseline_best_steps_and_what_did_not_help() {
     let scenario = end["tuning"]["artefacts"]["scenario"].as_str().unwrap();
     let label = if end["best"]["settings"]["tx+gso"] == "on" { "tx = \"udp+gso\"" } else { "tx = \"udp\"" };
     assert!(scenario.contains(label), "{scenario}");
-    // It repeats what it says.
+    // It measures the best settings again.
     let file = own_folder().join("found.toml");
     fs::write(&file, scenario).unwrap();
     let again = ["bench", file.to_str().unwrap(), "--trials=1", "--duration=50ms", "--no-save", "--json"];
@@ -107,7 +107,7 @@ fn a_search_records_baseline_best_steps_and_what_did_not_help() {
 }
 
 #[test]
-fn a_search_that_is_interrupted_puts_everything_back_and_goes_on_later() {
+fn an_interrupted_search_restores_everything_and_can_be_resumed() {
     let _alone = MACHINE.lock();
     let file = own_folder().join("stopped.json");
     let Some((mut child, before)) = changing(file.to_str().unwrap()) else { return };
@@ -126,7 +126,7 @@ fn a_search_that_is_interrupted_puts_everything_back_and_goes_on_later() {
 }
 
 #[test]
-fn what_a_killed_search_left_is_put_back_by_restore_or_by_going_on() {
+fn the_changes_of_a_killed_search_are_undone_by_restore_or_resume() {
     let _alone = MACHINE.lock();
     let file = own_folder().join("killed.json");
     let Some((mut child, before)) = changing(file.to_str().unwrap()) else { return };
@@ -153,7 +153,7 @@ fn what_a_killed_search_left_is_put_back_by_restore_or_by_going_on() {
     let (status, out, err) = run(&["tune", "--resume", &partial, "--json"]);
     assert_eq!(status, 0, "{err}");
     assert!(
-        err.contains("put back lo sysctl.net.core.netdev_budget") && err.contains("resuming after"),
+        err.contains("restored lo sysctl.net.core.netdev_budget") && err.contains("resuming after"),
         "{err}"
     );
     assert!(out.contains("\"history\""));

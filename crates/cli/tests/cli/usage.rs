@@ -1,4 +1,4 @@
-//! Wrong usage and a refusing environment: the error, the hint, the exit status; nothing half started.
+//! Usage errors and a refusing environment: the error, the hint, the exit status, and nothing half started.
 
 use std::{
     net::{TcpListener, UdpSocket},
@@ -8,21 +8,21 @@ use std::{
 use crate::support::{Recv, is_root, linerate, run, signal, skip, wait, words};
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let (status, _, err) = run(&["bench", "--frame-size", "63", "--duration", "0s", "--tx-cpus", "999"]);
     assert_eq!(status, 2);
-    for text in ["frame size 63", "a trial of no time", "CPU 999"] {
+    for text in ["frame size 63", "--duration must be above zero", "CPU 999"] {
         assert!(err.contains(text), "{text}: {err}");
     }
 }
 
 #[test]
-fn a_port_in_use_is_refused_whoever_has_it() {
+fn a_port_in_use_is_refused() {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (status, _, err) = run(&["recv", &udp.local_addr().unwrap().to_string()]);
     assert_eq!(status, 4);
     assert!(err.contains("cannot bind UDP") && err.contains("Address already in use"), "{err}");
-    assert!(err.contains("hint:  another program uses that port: give another one"), "{err}");
+    assert!(err.contains("hint:  another program uses that port; choose another one"), "{err}");
 
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let (status, _, err) = run(&["recv", &tcp.local_addr().unwrap().to_string()]);
@@ -31,7 +31,7 @@ fn a_port_in_use_is_refused_whoever_has_it() {
 }
 
 #[test]
-fn something_that_is_no_receiver_is_not_sent_to() {
+fn a_server_that_is_not_a_receiver_is_not_sent_to() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {
@@ -41,14 +41,14 @@ fn something_that_is_no_receiver_is_not_sent_to() {
     });
     let (status, _, err) = run(&["send", &address, "--no-save"]);
     assert_eq!(status, 4);
-    assert!(err.contains("does not answer as a linerate receiver does"), "{err}");
+    assert!(err.contains("is not a linerate receiver"), "{err}");
     server.join().unwrap();
 }
 
 #[test]
-fn without_the_right_to_make_a_lab_it_says_what_is_missing() {
+fn without_permission_to_make_a_lab_the_missing_privilege_is_named() {
     if !is_root() {
-        return skip("needs root to give rights up");
+        return skip("needs root to drop privileges");
     }
     let output = std::process::Command::new("unshare")
         .args(["-U", env!("CARGO_BIN_EXE_linerate"), "bench", "--no-save"])
@@ -61,7 +61,7 @@ fn without_the_right_to_make_a_lab_it_says_what_is_missing() {
 }
 
 #[test]
-fn a_probe_says_of_every_path_whether_it_works() {
+fn a_probe_reports_for_every_path_whether_it_works() {
     if !is_root() {
         return skip("needs root for BPF");
     }
@@ -76,7 +76,7 @@ fn a_probe_says_of_every_path_whether_it_works() {
 }
 
 #[test]
-fn a_full_disk_costs_the_file_not_the_results() {
+fn a_full_disk_loses_the_file_but_not_the_results() {
     if !is_root() {
         return skip("needs root to mount a small file system");
     }
@@ -88,7 +88,7 @@ fn a_full_disk_costs_the_file_not_the_results() {
     let (status, out, err) = words(output);
     assert_eq!(status, 4, "{err}");
     assert!(err.contains("cannot write /mnt/run.json: No space left on device"), "{err}");
-    assert!(out.contains("delivered"), "what was measured is printed all the same: {out}");
+    assert!(out.contains("delivered"), "the results are printed anyway: {out}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn help_manual_and_completions_come_from_one_source() {
 }
 
 #[test]
-fn a_rate_that_nothing_reaches_ends_with_its_time_and_with_a_signal() {
+fn a_rate_too_low_for_any_packet_ends_with_its_time_or_a_signal() {
     let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = sink.local_addr().unwrap().to_string();
     let args = ["send", &target, "--no-handshake", "--rate", "100Gpps", "--no-save"];

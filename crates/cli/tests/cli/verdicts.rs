@@ -9,7 +9,7 @@ use measure::{End, Machine, Origin, Run, Start, Trial};
 
 use crate::support::{in_folder, json, json_of, linerate, own_folder, run, words};
 
-/// A run of three trials, each of which delivered what is said, saved under a name.
+/// A saved run of three trials with these delivered rates.
 fn saved(folder: &Path, name: &str, measured: &Run, delivered_pps: &[f64]) -> String {
     let mut run = measured.clone();
     run.end.trials.truncate(delivered_pps.len());
@@ -36,7 +36,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_exit_status_says_whether_anything_got_worse_and_the_words_what_is_missing() {
+fn the_exit_status_shows_whether_anything_got_worse_and_the_text_what_is_missing() {
     let (folder, measured) = (folder("compared"), measured());
     let of = |name: &str, pps: &[f64]| saved(&folder, name, &measured, pps);
     let before = of("before.json", &[1000.0, 1002.0, 1001.0]);
@@ -50,13 +50,13 @@ fn the_exit_status_says_whether_anything_got_worse_and_the_words_what_is_missing
     assert_eq!(status, 0, "{out}");
     assert!(out.contains("better"), "{out}");
     let (status, out, _) = run(&["compare", &before, &of("one.json", &[1000.0])]);
-    assert_eq!(status, 1, "what is not decided passes no gate: {out}");
+    assert_eq!(status, 1, "an undecided comparison fails the gate: {out}");
     assert!(out.contains("needs 2 more trials"), "{out}");
     let (status, comparison) = json(&["compare", &before, &same, "--format=json"]);
     assert_eq!((status, &comparison["gate"]), (0, &"passed".into()));
 }
 
-/// A counted run: one pair with a trial each, saved under a name.
+/// A saved run of counted instructions: pairs with one trial each.
 fn counted(folder: &Path, name: &str, kernel: &str, sender: &[f64]) -> String {
     let trial = |instructions: &f64| {
         let mut trial =
@@ -86,7 +86,7 @@ fn counted(folder: &Path, name: &str, kernel: &str, sender: &[f64]) -> String {
 }
 
 #[test]
-fn counted_runs_fail_from_half_a_percent_more_instructions_on() {
+fn counted_runs_fail_at_half_a_percent_more_instructions() {
     let folder = folder("instructions");
     let of = |name: &str, sender: &[f64]| counted(&folder, name, "7.3.4", sender);
     let before = of("before.json", &[6800.0, 6790.0, 6810.0]);
@@ -107,7 +107,7 @@ fn counted_runs_fail_from_half_a_percent_more_instructions_on() {
         assert!(out.contains(if status == 1 { words } else { other }), "{out}");
     }
     let more = of("more.json", &[6834.0]);
-    assert_eq!(compare(&more, &["--matters", "0.01"]).0, 0, "another bound is the user's");
+    assert_eq!(compare(&more, &["--matters", "0.01"]).0, 0, "the user may choose another bound");
     let words = ["compare", &before, &more, "--metric=instructions-per-packet", "--format=json"];
     let (status, comparison) = json(&words);
     assert_eq!((status, &comparison["gate"]), (1, &"regressed".into()));
@@ -116,12 +116,12 @@ fn counted_runs_fail_from_half_a_percent_more_instructions_on() {
         (&"sender".into(), &true.into())
     );
     let (status, out, _) = compare(&saved(&folder, "rates.json", &measured(), &[1000.0]), &[]);
-    assert_eq!(status, 1, "nothing compared is not passed: {out}");
+    assert_eq!(status, 1, "no comparison is not a pass: {out}");
     assert!(out.contains("Nothing could be compared"), "{out}");
 }
 
 #[test]
-fn a_chart_is_an_image_of_its_own_and_one_that_is_not_there_is_refused_with_those_that_are() {
+fn a_chart_is_an_image_and_an_unknown_one_is_refused_with_the_known_ones() {
     let (folder, measured) = (folder("charts"), measured());
     let file = saved(&folder, "run.json", &measured, &[1000.0, 1002.0, 1001.0]);
     let (status, svg, _) = run(&["report", &file, "--format=svg", "--chart=ladder"]);
@@ -129,7 +129,7 @@ fn a_chart_is_an_image_of_its_own_and_one_that_is_not_there_is_refused_with_thos
     assert!(svg.starts_with("<svg xmlns=") && svg.contains("udp → udp"));
     let (status, _, err) = run(&["report", &file, "--format=svg", "--chart=pie"]);
     assert_eq!(status, 2);
-    assert!(err.contains("that run has no chart 'pie'") && err.contains("hint:  it has ladder"), "{err}");
+    assert!(err.contains("this run has no chart 'pie'") && err.contains("hint:  it has ladder"), "{err}");
 }
 
 #[test]
@@ -155,12 +155,12 @@ fn a_history_names_the_run_at_which_the_level_changed() {
         saved(&folder, &format!("202605{day}.json"), &measured, &[1000.0 + f64::from(day); 3]);
     }
     let (status, out, _) = run(&history);
-    assert_eq!(status, 0, "what got better again passes: {out}");
+    assert_eq!(status, 0, "an improvement after a regression passes: {out}");
     assert!(out.starts_with("2 changes of level"), "{out}");
 }
 
 #[test]
-fn a_run_is_printed_in_the_shape_of_iperf3() {
+fn a_run_is_printed_in_the_format_of_iperf3() {
     let args = ["bench", "--tx=udp", "--rx=udp", "--trials=1", "--duration=40ms", "--no-save", "--no-pin"];
     let (_, test) = json(&[&args[..], &["--json=iperf3"]].concat());
     assert_eq!(test["start"]["test_start"]["protocol"], "UDP");
@@ -168,7 +168,7 @@ fn a_run_is_printed_in_the_shape_of_iperf3() {
 }
 
 #[test]
-fn a_look_at_how_quiet_the_machine_is_is_in_the_records_that_follow() {
+fn the_result_of_probe_quiet_is_in_later_records() {
     let folder = folder("quiet");
     let command = |args: &[&str]| {
         let mut command = linerate(args);
@@ -185,9 +185,13 @@ fn a_look_at_how_quiet_the_machine_is_is_in_the_records_that_follow() {
     assert_eq!(run["start"]["machine"]["quiet"], reading);
     let (status, words, _) = words(command(&["probe", "--quiet", "--duration=200ms"]).output().unwrap());
     assert!(matches!(status, 0 | 1));
-    for part in
-        ["fit to measure on", "steal", "spread of equal work", "smallest difference", "trials on each side"]
-    {
+    for part in [
+        "quiet enough for measurements",
+        "steal",
+        "spread of equal work",
+        "smallest detectable difference",
+        "trials per side",
+    ] {
         assert!(words.contains(part), "{part}: {words}");
     }
 }

@@ -1,4 +1,5 @@
-//! The ledger of a trial between two hosts: each end counts this trial's packets alone, and losses are named where they happen.
+//! The ledger of a trial between two hosts: each end counts only this trial's packets, and losses are named where they
+//! happen.
 
 use std::{
     io::{BufRead, BufReader},
@@ -87,7 +88,7 @@ fn losses_are_named_at_the_right_host() {
     }
 }
 
-/// A sender on host A that ends with this value.
+/// Starts a sender on host A whose ledger has this value at its end.
 struct Foreign(Child);
 
 impl Foreign {
@@ -126,7 +127,7 @@ fn foreign_traffic_at_ten_times_the_rate_is_in_no_line() {
     };
     let (_, run) = send(&hosts, &slow);
     assert_eq!(lines(&exact(&run, 1000, 1000)), []);
-    // Every fourth packet to the port is dropped, of all traffic; the line has this trial's.
+    // Every fourth packet to the port is dropped, of all traffic; the line holds only this trial's.
     for words in [
         "add table inet loss",
         "add chain inet loss input { type filter hook input priority 0; }",
@@ -139,7 +140,7 @@ fn foreign_traffic_at_ten_times_the_rate_is_in_no_line() {
     let trial = exact(&run, 1000, 1000);
     let lost = 1000 - trial["delivered"].as_u64().unwrap();
     assert_eq!(lines(&trial), [is("firewall", "receiver", lost)], "{trial:#}");
-    // And so on the way between the hosts.
+    // The same on the way between the hosts.
     for words in [
         "add table netdev loss",
         "add chain netdev loss here { type filter hook ingress device sa priority 0; }",
@@ -155,7 +156,7 @@ fn foreign_traffic_at_ten_times_the_rate_is_in_no_line() {
 }
 
 #[test]
-fn without_a_witness_nothing_is_attached_and_nothing_is_said_of_the_way() {
+fn without_a_witness_nothing_is_attached_and_the_way_is_unknown() {
     let Some(hosts) = Hosts::join() else { return };
     let _receiver = receiver(&hosts, &ROOM);
     let trial = trial(&hosts, &["--no-witness"]);
@@ -183,7 +184,7 @@ fn losses_of_protocols_and_sockets_and_of_a_smaller_mtu_are_named_too() {
     assert_eq!(blocked["wire"]["seen"], 2000);
     // The far end of the sender's veth is narrower than the near one.
     hosts.ip(&hosts.switch, "link set sa mtu 1400");
-    // The control connection gets through.
+    // The control connection still works.
     for (host, dev, last) in [(&hosts.a, "va", 1), (&hosts.b, "vb", 2)] {
         hosts.ip(host, &format!("route replace 198.18.0.0/24 dev {dev} src 198.18.0.{last} advmss 1200"));
     }
@@ -220,7 +221,7 @@ fn engines_at_the_driver_have_the_same_ledger() {
     }
 }
 
-/// Reads what a child writes to standard error until a line begins so.
+/// Reads a child's standard error until a line begins with this.
 fn until_it_says(child: &mut Child, begin: &str) -> BufReader<ChildStderr> {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
@@ -231,7 +232,7 @@ fn until_it_says(child: &mut Child, begin: &str) -> BufReader<ChildStderr> {
 }
 
 #[test]
-fn what_somebody_elses_program_in_xdp_drops_is_named_at_the_receiver() {
+fn drops_of_another_xdp_program_are_named_at_the_receiver() {
     let Some(hosts) = Hosts::join() else { return };
     let folder = own_folder();
     let _receiver = receiver(&hosts, &ROOM);
@@ -246,8 +247,8 @@ fn what_somebody_elses_program_in_xdp_drops_is_named_at_the_receiver() {
     assert_eq!((&trial["delivered"], &trial["ledger"]["unexplained"]), (&0.into(), &0.into()), "{trial:#}");
 }
 
-/// The switch's port towards host A is polled by a thread that gets a CPU only when nobody else wants it; `None` where this
-/// kernel does not tell or take that.
+/// Polls the switch's port towards host A from a thread at idle priority, so that its ring overflows; `None` if this kernel
+/// does not show or accept that.
 fn starve_switch(hosts: &Hosts) -> Option<()> {
     hosts.give_switch_rings();
     let thread = hosts.switch.run(|| {
@@ -275,7 +276,7 @@ fn starve_switch(hosts: &Hosts) -> Option<()> {
 }
 
 #[test]
-fn what_the_senders_ring_has_no_room_for_is_named_at_the_sender() {
+fn overflows_of_the_senders_ring_are_named_at_the_sender() {
     let Some(hosts) = Hosts::join() else { return };
     if starve_switch(&hosts).is_none() {
         return skip("NAPI threads by netlink need Linux 6.17");
@@ -294,7 +295,7 @@ fn what_the_senders_ring_has_no_room_for_is_named_at_the_sender() {
         if refused == 0 {
             return Err("every packet found room".into());
         }
-        // A starved switch may lose some of the others.
+        // A switch short of CPU time may also lose some of the others.
         let at_the_sender = lines(trial).into_iter().filter(|(_, host, _)| host == "sender");
         let expected = [is("XDP redirect failed", "sender", refused)];
         assert_eq!(at_the_sender.collect::<Vec<_>>(), expected, "{trial:#}");

@@ -1,4 +1,4 @@
-//! Who may say what: the server's configuration that ships, tried.
+//! Access rights: the shipped server configuration under test.
 
 use std::{fs, path::Path, process::Command};
 
@@ -34,7 +34,7 @@ fn new_key(name: &str) -> (String, String) {
     (file, public.trim().to_owned())
 }
 
-/// The configuration that ships, with two agents, keys and certificates of this test.
+/// The shipped configuration, with two agents, keys and certificates of this test.
 struct Shipped {
     nats: Nats,
     ca: String,
@@ -46,7 +46,7 @@ impl Shipped {
         let (crt, key) = certificate(&testing::own_folder())?;
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/fleet/nats-server.conf");
         let text = fs::read_to_string(shipped).unwrap();
-        // What the test's own server has of its own.
+        // Settings of the test's own server.
         let own = |line: &&str| !line.starts_with("listen:");
         let text = text.lines().filter(own).collect::<Vec<_>>().join("\n");
         let (before, behind) = text.split_once("jetstream {").unwrap();
@@ -75,7 +75,7 @@ impl Shipped {
 }
 
 #[test]
-fn the_configuration_that_ships_lets_in_whom_it_names_and_nobody_speaks_for_another() {
+fn the_shipped_configuration_admits_only_named_users_under_their_own_names() {
     let (coordinator, coordinator_key) = new_key("coordinator");
     let (one, one_key) = new_key("one");
     let (two, two_key) = new_key("two");
@@ -100,18 +100,18 @@ fn the_configuration_that_ships_lets_in_whom_it_names_and_nobody_speaks_for_anot
     assert_eq!(status, 4, "{err}");
     assert!(err.contains("cannot reach the NATS server") && err.contains("uthorization"), "{err}");
     let (status, _, err) = run_with(&one);
-    assert_eq!(status, 4, "an agent is no coordinator: {err}");
+    assert_eq!(status, 4, "an agent may not act as a coordinator: {err}");
     let (status, _, err) = run(&["fleet", "status", "--nats", &url, "--ca", &shipped.ca]);
     assert_eq!(status, 4, "{err}");
     // An authority that did not sign the server's certificate.
     let (status, _, err) = run(&["fleet", "status", "--nats", &url, "--nkey", &coordinator]);
     assert_eq!(status, 4, "{err}");
-    // An agent with another one's name may not hear what that one is asked.
+    // An agent under another one's name does not receive that one's requests.
     let mut impostor = shipped.agent("edge-2", "sender", &one);
     impostor.wait_for("ermissions");
 }
 
-/// A JSON web token as NATS has them, signed by `issuer`.
+/// A JSON web token in NATS's form, signed by `issuer`.
 fn token(issuer: &KeyPair, subject: &str, expires: Option<u64>, nats: &Value) -> String {
     let encode = |text: String| BASE64_URL_SAFE_NO_PAD.encode(text);
     let mut claims = json!({
@@ -131,7 +131,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn credentials_are_good_until_they_expire() {
+fn credentials_are_valid_until_they_expire() {
     let (operator, account, user) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_user());
     let any = json!(-1);
     let limits = json!({

@@ -1,4 +1,4 @@
-//! What goes wrong: agents, the coordinator, the server and clocks.
+//! Faults: of agents, the coordinator, the server and clocks.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{Nats, Process, Up, agent, fleet_run, linerate, plan, run, signal, whole};
 
 #[test]
-fn an_agent_that_freezes_voids_the_trial_which_is_repeated() {
+fn a_frozen_agent_voids_the_trial_which_is_repeated() {
     let Some(mut up) = Up::start(3, &["--receivers", "1"]) else { return };
     let file = plan("rate = \"2kpps\"\nduration = \"4s\"\n");
     let mut command = linerate(&["fleet", "run", &file, "--nats", &up.url, "--save"]);
@@ -44,11 +44,11 @@ fn a_killed_agent_is_named_and_can_be_tolerated() {
     let record: Value = serde_json::from_str(&std::fs::read_to_string(&saved).unwrap()).unwrap();
     let part = &record["end"]["fleet"]["trials"][0];
     assert_eq!(part["missing"], serde_json::json!(["a3"]), "{words}");
-    // Those of two of three senders.
+    // The results of two of three senders.
     whole(&record["end"]["trials"][0], 8000, &words);
     let bounds = part["loss_ratio_bounds"].as_array().unwrap();
     assert!(bounds[0].as_f64() <= bounds[1].as_f64(), "{bounds:?}");
-    // Without it nobody is the third sender: a run that needs it says so.
+    // The third sender is missing: a run that needs it fails and names it.
     let (status, _, err) = fleet_run(&up.url, "rate = \"1kpps\"\nduration = \"500ms\"", &[]);
     assert!(status <= 1, "{err}");
 }
@@ -67,7 +67,7 @@ fn until_it_sends(up: &mut Up, name: &str) {
 }
 
 #[test]
-fn a_dead_coordinator_costs_no_result() {
+fn a_dead_coordinator_loses_no_result() {
     let Some(nats) = Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);
     let mut sender = agent(&nats.url(), "s", "sender", &[]);
@@ -95,7 +95,7 @@ fn a_dead_coordinator_costs_no_result() {
 }
 
 #[test]
-fn with_a_lease_of_its_own_a_dead_coordinator_ends_the_sending() {
+fn without_its_coordinator_a_sender_stops_when_the_lease_ends() {
     let Some(nats) = Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);
     let mut sender = agent(&nats.url(), "s", "sender", &[]);
@@ -108,11 +108,11 @@ fn with_a_lease_of_its_own_a_dead_coordinator_ends_the_sending() {
     let dead = Instant::now();
     let line = sender.wait_for("ended early");
     assert!(line.contains("the coordinator's lease ended"), "{line}");
-    assert!(dead.elapsed() < Duration::from_secs(50), "that is no end of the trial: {:?}", dead.elapsed());
+    assert!(dead.elapsed() < Duration::from_secs(50), "the trial did not end: {:?}", dead.elapsed());
 }
 
 #[test]
-fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is_back() {
+fn a_sender_stops_within_two_seconds_of_losing_the_server_and_recovers() {
     let Some(mut nats) = Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);
     let mut sender = agent(&nats.url(), "s", "sender", &[]);
@@ -127,7 +127,7 @@ fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is
     let lost = Instant::now();
     let line = sender.wait_for("ended early");
     assert!(line.contains("heard nothing from the server"), "{line}");
-    // The rest is the way from a stopped sender to its last word; a busy machine takes its time for that.
+    // The rest is the delay from a stopped sender to its last message, which a busy machine prolongs.
     assert!(lost.elapsed() < Duration::from_secs(20), "{:?}", lost.elapsed());
     nats.again();
     coordinator.wait_for("void:");
@@ -138,7 +138,7 @@ fn a_sender_stops_within_two_seconds_of_losing_the_server_and_goes_on_when_it_is
 }
 
 #[test]
-fn clocks_that_are_wrong_by_seconds_and_drift_start_together() {
+fn agents_with_wrong_and_drifting_clocks_start_together() {
     let Some(nats) = Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);
     let _right = agent(&nats.url(), "s1", "sender", &[]);
@@ -151,14 +151,14 @@ fn clocks_that_are_wrong_by_seconds_and_drift_start_together() {
     let ahead: Vec<i64> =
         part["hosts"].as_array().unwrap().iter().filter_map(|host| host["clock_ahead_ns"].as_i64()).collect();
     let bound = part["start_bound_ns"].as_u64().unwrap();
-    // One machine, one clock: apart by what was put between them, and 50 ppm of the time since it was started.
+    // One machine, one clock: the difference is the configured one, plus 50 ppm of the time since the start.
     let apart = (ahead[1] - ahead[0]).unsigned_abs();
     assert!(apart > 10_000_000_000 - bound, "{ahead:?}");
     assert!(part["start_spread_ns"].as_u64().unwrap() < 1_000_000_000, "{part:#}");
 }
 
 #[test]
-fn a_name_is_one_agents_only() {
+fn a_name_belongs_to_one_agent() {
     let Some(nats) = Nats::start("") else { return };
     let _first = agent(&nats.url(), "twin", "sender", &[]);
     let (status, _, err) = run(&["agent", "--nats", &nats.url(), "--name", "twin", "--address", "127.0.0.1"]);

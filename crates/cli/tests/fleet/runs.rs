@@ -1,14 +1,18 @@
-//! Runs that go well: numbers add up, records have one shape, nothing is left.
+//! Successful runs: totals add up, records have one schema, nothing is left behind.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+};
 
 use serde_json::Value;
 
-use crate::support::{Up, agent, fleet_run, linerate, run, server_program, whole};
+use crate::support::{Process, Up, agent, fleet_run, linerate, run, server_program, whole};
 
 const SMALL: &str = "rate = \"3kpps\"\nduration = \"1s\"\n";
 
-/// The names in an object, and those inside its objects.
+/// All names in an object, including nested objects.
 fn names(value: &Value, above: &str, all: &mut BTreeSet<String>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let path = format!("{above}.{name}");
@@ -26,7 +30,7 @@ fn a_fleet_of_one_gives_the_record_that_bench_peer_gives() {
     whole(trial, 3000, &err);
     let fleet = &record["end"]["fleet"];
     assert_eq!(fleet["trials"][0]["hosts"][0]["trial"], *trial);
-    // The same by bench --peer, without a fleet.
+    // The same with bench --peer, without a fleet.
     let receiver = Peer::start();
     let target = receiver.address.clone();
     let args =
@@ -41,7 +45,7 @@ fn a_fleet_of_one_gives_the_record_that_bench_peer_gives() {
         names(&record["start"]["machine"], "machine", all);
         all.extend(record["end"]["trials"][0].as_object().unwrap().keys().cloned());
     }
-    // Loopback has no driver to watch at.
+    // Loopback has no driver to count at.
     ours.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
     theirs.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
     assert_eq!(ours, theirs);
@@ -89,7 +93,7 @@ fn many_senders_add_up_and_every_ledger_closes() {
     let mut schemas = boon::Schemas::new();
     let run_schema = boon::Compiler::new().compile(schema.to_str().unwrap(), &mut schemas).unwrap();
     schemas.validate(&record, run_schema).unwrap_or_else(|error| panic!("{error}"));
-    // What is stored is the record.
+    // The stored results give the same record.
     let name = fleet["run"].as_str().unwrap();
     let (_, out, err) = run(&["fleet", "collect", name, "--nats", &up.url, "--json", "--no-save"]);
     let collected: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
@@ -99,7 +103,7 @@ fn many_senders_add_up_and_every_ledger_closes() {
 }
 
 #[test]
-fn status_shows_who_is_there_and_ctrl_c_leaves_nothing() {
+fn status_shows_the_agents_and_ctrl_c_leaves_nothing() {
     let Some(up) = Up::start(3, &[]) else { return };
     let (status, out, err) = run(&["fleet", "status", "--nats", &up.url, "--json", "--wait", "3s"]);
     assert_eq!(status, 0, "{err}");
@@ -124,7 +128,7 @@ fn status_shows_who_is_there_and_ctrl_c_leaves_nothing() {
 }
 
 #[test]
-fn nothing_starts_where_one_row_of_the_table_is_red() {
+fn nothing_starts_if_a_row_of_the_table_is_red() {
     let Some(nats) = crate::support::Nats::start("") else { return };
     let _receiver = agent(&nats.url(), "r", "receiver", &[]);
     let mut sender = agent(&nats.url(), "s", "sender", &["--max-rate", "1kpps"]);
@@ -141,6 +145,30 @@ fn nothing_starts_where_one_row_of_the_table_is_red() {
     let (status, _, err) = fleet_run(&nats.url(), "rate = \"500pps\"\nduration = \"500ms\"", &[]);
     assert!(status <= 1, "{err}");
     sender.wait_for("sent ");
+}
+
+#[test]
+fn nothing_starts_where_a_path_is_too_narrow_for_the_packets() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let Some(hosts) = testing::Hosts::join() else { return };
+    hosts.ip(&hosts.a, "route replace 198.18.0.0/24 dev va mtu lock 1280");
+    let agent = |name: &str, role: &str, address: &str, host: &sys::netns::NetNs| {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), host.as_fd().as_raw_fd());
+        let (label, url) = (format!("role={role}"), nats.url());
+        let args = ["agent", "--nats", &url, "--name", name, "--label", &label, "--netns", &path];
+        let mut process = Process::start(linerate(&[&args[..], &["--address", address]].concat()));
+        process.wait_for("is ready");
+        process
+    };
+    let _receiver = agent("r", "receiver", "198.18.0.2", &hosts.b);
+    let _sender = agent("s", "sender", "198.18.0.1", &hosts.a);
+    let plan = |frame: u32| format!("rate = \"500pps\"\nduration = \"300ms\"\nframe-size = {frame}\n");
+    let (status, record, err) = fleet_run(&nats.url(), &plan(1299), &[]);
+    assert_eq!((status, record), (4, Value::Null), "{err}");
+    let row = err.lines().find(|line| line.contains("path to r")).unwrap_or_else(|| panic!("{err}"));
+    assert!(row.contains("RED") && row.contains("1280 bytes by va"), "{row}");
+    let (status, _, err) = fleet_run(&nats.url(), &plan(1298), &[]);
+    assert!(status <= 1, "{err}");
 }
 
 #[test]

@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use crate::support::{Nats, Process, agent, linerate, plan, run, whole};
 
-/// Longer than any run takes with all its attempts, on a busy machine too.
+/// Longer than any run takes with all its attempts, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(240);
 const TRIAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     None,
-    /// An agent stands still for so many milliseconds.
+    /// Stops an agent for this many milliseconds.
     Freeze(u64),
-    /// An agent is killed, and started again.
+    /// Kills an agent, and starts it again.
     Restart,
-    /// The server is killed, and started again after so many milliseconds.
+    /// Kills the server, and starts it again after this many milliseconds.
     Server(u64),
-    /// The coordinator is killed.
+    /// Kills the coordinator.
     Coordinator,
 }
 
@@ -87,7 +87,7 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
             fs::read_to_string(&saved).ok().map(|text| serde_json::from_str(&text).unwrap());
         match (&record, fault) {
             (Some(record), _) => check(record, &words),
-            // What was finished before it died is on the server, or nothing is.
+            // The server holds the trials that finished before it died, or none.
             (None, Fault::Coordinator) => {
                 wait_until_idle(&url);
                 let (_, out, err) = run(&["fleet", "collect", &name, "--nats", &url, "--json", "--no-save"]);
@@ -102,14 +102,14 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
     }
 }
 
-/// Whatever counts is whole: all that was due was sent, and all of it is accounted for.
+/// Every valid trial is complete: everything due was sent, and every packet sent is accounted for.
 fn check(record: &Value, words: &str) {
     for trial in record["end"]["trials"].as_array().unwrap() {
         whole(trial, 4000, words);
     }
 }
 
-/// No agent is still busy with a run that nobody waits for.
+/// Waits until no agent is busy with a run that has no coordinator.
 fn wait_until_idle(url: &str) {
     let began = Instant::now();
     loop {

@@ -14,10 +14,10 @@ use std::{
 use serde_json::Value;
 use testing::{own_folder, skip};
 
-/// Longer than anything takes on a busy machine.
+/// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A command that runs linerate with its files in the test's own folder.
+/// A linerate command with its files in the test's own folder.
 pub(crate) fn linerate(args: &[&str]) -> Command {
     let folder = own_folder();
     let runtime = folder.join("run");
@@ -45,7 +45,7 @@ pub(crate) fn server_program() -> Option<PathBuf> {
     found
 }
 
-/// A process that is killed when this ends, with the lines that it says.
+/// A process that is killed on drop, with its lines of output.
 pub(crate) struct Process {
     pub(crate) child: Child,
     lines: Receiver<String>,
@@ -67,7 +67,7 @@ impl Process {
         Self { child, lines, said: Vec::new() }
     }
 
-    /// Waits until it says something with `text`.
+    /// Waits until it prints a line with `text`.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
@@ -79,7 +79,7 @@ impl Process {
                         return line;
                     }
                 }
-                Err(error) => panic!("it never says '{text}' ({error}): {:#?}", self.said),
+                Err(error) => panic!("it never printed '{text}' ({error}): {:#?}", self.said),
             }
         }
     }
@@ -88,7 +88,7 @@ impl Process {
         signal(self.child.id(), name);
     }
 
-    /// Waits for its end; returns its status and all that it said.
+    /// Waits for its end; returns its status and all its output.
     pub(crate) fn finish(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap().code().unwrap_or(-1);
         self.said.extend(self.lines.iter());
@@ -108,7 +108,7 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(status.success());
 }
 
-/// `fleet up`, ended with its Ctrl-C.
+/// `fleet up`, ended by Ctrl-C.
 pub(crate) struct Up {
     pub(crate) process: Process,
     pub(crate) url: String,
@@ -164,12 +164,12 @@ impl Nats {
     #[track_caller]
     pub(crate) fn start(config: &str) -> Option<Self> {
         let program = server_program()?;
-        // Free a moment ago: a server that is started again needs the same.
+        // This port was free a moment ago; a server that is started again needs the same one.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = own_folder();
         let file = folder.join("nats.conf");
         let store = folder.join("store");
-        // With an operator, a server that stores wants a system account, too.
+        // With an operator, a server with storage also requires a system account.
         let has_store = !config.contains("operator:");
         let stores = has_store.then(|| format!("jetstream {{ store_dir: \"{}\" }}", store.display()));
         let text = format!("listen: \"127.0.0.1:{port}\"\n{}\n{config}\n", stores.unwrap_or_default());
@@ -229,7 +229,7 @@ pub(crate) fn plan(text: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// A run's status, record and words.
+/// A run's status, record and messages.
 pub(crate) fn fleet_run(url: &str, text: &str, more: &[&str]) -> (i32, Value, String) {
     let file = plan(text);
     let mut args = vec!["fleet", "run", &file, "--nats", url, "--json", "--no-save"];
@@ -238,8 +238,8 @@ pub(crate) fn fleet_run(url: &str, text: &str, more: &[&str]) -> (i32, Value, St
     (status, serde_json::from_str(&out).unwrap_or(Value::Null), err)
 }
 
-/// So many packets were due, and each of them was sent or is the generator's shortfall; each that was sent was delivered or is
-/// on a line of the ledger. A busy machine may send or read too late, which is no mistake of the fleet.
+/// Asserts that each due packet was sent or is the generator's shortfall, and that each sent packet was delivered or is on a
+/// line of the ledger. Sending or reading too late on a busy machine is not a fault of the fleet.
 #[track_caller]
 pub(crate) fn whole(trial: &Value, due: u64, words: &str) {
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number in {trial:#}\n{words}"));

@@ -12,13 +12,13 @@ fn trial<'r>(run: &'r Value, tx: &str, rx: &str) -> &'r Value {
     found.unwrap_or_else(|| panic!("no {tx} → {rx} in {}", run["end"]))
 }
 
-/// Lost by place, in packets; the rest is delivered or unexplained.
+/// Lost packets by place; the rest is delivered or unexplained.
 fn lost(trial: &Value) -> u64 {
     trial["ledger"]["lines"].as_array().unwrap().iter().map(|line| line["packets"].as_u64().unwrap()).sum()
 }
 
 #[test]
-fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_they_were() {
+fn packets_between_two_cards_are_all_accounted_for_and_the_cards_are_restored() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb, NicModel::E1000]) else { return };
     let done = guest.run(
         "set -e
@@ -31,7 +31,7 @@ fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_th
         for card in pair1a pair1b pair2a pair2b; do settings $card; done > /share/after",
     );
     let igb = done.json("igb.json");
-    assert_eq!(igb["end"]["skipped"].as_array().unwrap(), &[] as &[Value], "igb does all of it");
+    assert_eq!(igb["end"]["skipped"].as_array().unwrap(), &[] as &[Value], "igb supports all of it");
     for tx in ["packet", "xsk", "xdp"] {
         let trial = trial(&igb, tx, "xdp");
         let count = |name: &str| trial[name].as_u64().unwrap();
@@ -51,7 +51,7 @@ fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_th
     assert_eq!(copied["sent"].as_u64().unwrap(), copied["delivered"].as_u64().unwrap() + lost(copied));
     let skipped = e1000["end"]["skipped"][0]["reason"].as_str().unwrap();
     assert!(skipped.contains("native XDP is not supported by pair2b"), "{skipped}");
-    // Settings that a sweep made are put back as well.
+    // Settings changed by a sweep are restored as well.
     let rings = done.json("rings.json");
     let slots: Vec<&Value> =
         rings["end"]["points"].as_array().unwrap().iter().map(|point| &point["rx_ring"]).collect();
@@ -61,7 +61,7 @@ fn packets_between_two_cards_are_all_accounted_for_and_the_cards_come_back_as_th
 }
 
 #[test]
-fn interfaces_that_somebody_uses_are_refused_by_name_and_a_killed_run_gives_its_interfaces_back() {
+fn interfaces_in_use_are_refused_and_a_killed_run_returns_its_interfaces() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let seed = fastrand::u64(..);
     eprintln!("LINERATE_SEED={seed}");
@@ -79,7 +79,7 @@ fn interfaces_that_somebody_uses_are_refused_by_name_and_a_killed_run_gives_its_
         refused loopback --tx-interface pair1a --rx-interface lo
         refused large --tx-interface pair1a --rx-interface pair1b --payload 4000
 
-        # Somebody else's program stays, and its name and number are told.
+        # Another process's program stays, and its name and ID are shown.
         inside hold-xdp pair1b /share/let-go > /share/holder &
         until grep -q holding /share/holder; do sleep 0.1; done
         linerate bench --no-save --trials 1 --tx udp --rx xdp --tx-interface pair1a --rx-interface pair1b > /share/foreign
@@ -115,7 +115,7 @@ fn interfaces_that_somebody_uses_are_refused_by_name_and_a_killed_run_gives_its_
 }
 
 #[test]
-fn a_flooded_card_is_filtered_in_every_way_and_comes_back_as_it_was() {
+fn a_flooded_card_is_filtered_in_every_way_and_restored() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(
         "set -e
@@ -158,8 +158,8 @@ fn the_rows_of_apu4d4_are_trials_with_ledgers() {
         assert_eq!(trial["parameters"]["row"], point["row"]);
         assert!(number(&trial["delivered"]) > 0, "{trial:#}");
         assert_eq!(trial["receipt"]["handed"], trial["sent"], "{trial:#}");
-        // The emulated card does not count a frame that finds its ring full. Nothing else is unexplained, up to frames
-        // that are not of the load.
+        // The emulated card does not count a frame that finds its ring full. Nothing else is unexplained, except for
+        // frames that are not part of the load.
         let on_wire = number(&trial["receipt"]["on_wire"]);
         let received = trial["queues"]["rx"].as_array().unwrap().iter();
         let between = on_wire - received.map(|queue| number(&queue["packets"])).sum::<i64>();

@@ -1,11 +1,11 @@
-//! `linerate divert` on a card with several queues, zero-copy, whose table is changed meanwhile.
+//! `linerate divert` on a card with several queues, zero-copy, with changes to its table.
 
 use lab::{Kernel, NicModel};
 
 use crate::support::Guest;
 
 #[test]
-fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
+fn a_card_is_steered_and_after_a_kill_passes_packets_until_restored() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(
         r#"set -e
@@ -24,7 +24,7 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
         divert="$LINERATE divert pair1b --queue 1 --drop all"
         table > /share/before
 
-        # The card has no rules of this kind: its table stays as it was, and the program picks the packets. Tags stay in them.
+        # The card has no rules of this kind: its table stays as it was, and the program selects the packets. Tags stay in them.
         tags() { linerate nic show pair1b --json | grep -o '"feature.rx-vlan-hw-parse": *"[^"]*"'; }
         tags > /share/tags.before
         $divert --match 'udp and dst port 9' --steer --for 100s > /share/steer.out 2> /share/steer.err &
@@ -75,8 +75,7 @@ fn a_card_is_told_meanwhile_and_a_kill_leaves_it_open_and_to_be_restored() {
         table > /share/after"#,
     );
     let told = done.text("steer.err");
-    let refused =
-        "picked by the program on every queue: udp and dst port 9: igb takes rules of Ethernet types and MAC";
+    let refused = "selected by the program on every queue: udp and dst port 9 (igb takes rules of Ethernet types and MAC";
     assert!(told.contains(refused), "{told}");
     assert!(told.contains("diverting queue 1, 0"), "{told}");
     assert_eq!(done.text("past").trim(), "0", "packets that no queue caught");

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::support::LINERATE;
 
-/// Three drivers, igb both ways, then a cable that is pulled for half a second under traffic, then a receiver's machine that
-/// is reset under traffic.
+/// Three drivers, igb in both directions, then a cable that is pulled for half a second under traffic, then a receiver's
+/// machine that is reset under traffic.
 const SENDER: &str = r#"
 for wire in 1 2 3; do
     until [ "$(cat /sys/class/net/wire$wire/carrier)" = 1 ]; do sleep 0.1; done
@@ -41,23 +41,69 @@ echo b >/proc/sysrq-trigger
 sleep 60
 "#;
 
-fn both(hosts: &VmHosts, share: &TempDir) -> Result<[VmOutcome; 2], String> {
-    for file in fs::read_dir(share.path()).unwrap() {
-        fs::remove_file(file.unwrap().path()).unwrap();
+/// Two machines and the folder that both write to.
+pub(crate) struct TwoHosts {
+    pub(crate) hosts: VmHosts,
+    pub(crate) share: TempDir,
+}
+
+impl TwoHosts {
+    /// Runs a script in each, in which `linerate` is the built command; again when the first machine stalls or is lost.
+    pub(crate) fn run(&self, scripts: [&str; 2]) -> [VmOutcome; 2] {
+        testing::repeat("a virtual machine may stall or be lost", |_| self.once(scripts))
     }
-    let prologue = format!(
-        "export HOME=/root XDG_STATE_HOME=/run XDG_RUNTIME_DIR=/run TMPDIR=/run\nlinerate() {{ {LINERATE} \"$@\"; }}\n"
-    );
-    let [sender, receiver] = [SENDER, RECEIVER].map(|script| format!("{prologue}{script}"));
-    let outcomes = hosts.outcomes([&sender, &receiver]).expect("two machines start");
-    match &outcomes[0].status {
-        VmStatus::Exited(_) => Ok(outcomes),
-        status => Err(format!("{status:?}")),
+
+    fn once(&self, scripts: [&str; 2]) -> Result<[VmOutcome; 2], String> {
+        for file in fs::read_dir(self.share.path()).unwrap() {
+            fs::remove_file(file.unwrap().path()).unwrap();
+        }
+        let prologue = format!(
+            "export HOME=/root XDG_STATE_HOME=/run XDG_RUNTIME_DIR=/run TMPDIR=/run\nlinerate() {{ {LINERATE} \"$@\"; }}\n"
+        );
+        let [sender, receiver] = scripts.map(|script| format!("{prologue}{script}"));
+        let outcomes = self.hosts.outcomes([&sender, &receiver]).expect("two machines start");
+        match &outcomes[0].status {
+            VmStatus::Exited(_) => Ok(outcomes),
+            status => Err(format!("{status:?} {outcomes:?}")),
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        let path = self.share.path().join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The trials of a record.
+    pub(crate) fn trials(&self, name: &str) -> Vec<Value> {
+        let text = self.text(&format!("{name}.json"));
+        let run: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"));
+        run["end"]["trials"].as_array().unwrap_or_else(|| panic!("{name}: {run:#}")).clone()
     }
 }
 
+/// A ledger's lines: place, host and packets.
+pub(crate) fn lines(trial: &Value) -> Vec<(String, String, u64)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let lines = trial["ledger"]["lines"].as_array().unwrap();
+    lines
+        .iter()
+        .map(|line| (text(&line["place"]), text(&line["host"]), line["packets"].as_u64().unwrap()))
+        .collect()
+}
+
+/// Packets arrived, and every lost one is in a line; nothing is uncertain.
+pub(crate) fn assert_closed(trial: &Value) {
+    let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{trial:#}"));
+    let lost: u64 = lines(trial).iter().map(|(_, _, packets)| packets).sum();
+    assert!(count(&trial["sent"]) > 0 && count(&trial["delivered"]) > 0, "{trial:#}");
+    assert_eq!(count(&trial["sent"]), count(&trial["delivered"]) + lost, "{trial:#}");
+    assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    assert!(trial["wire"]["doubts"].is_null(), "{trial:#}");
+}
+
 #[test]
-fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_receiver() {
+fn ledgers_close_between_two_machines_also_after_faults_of_cable_and_receiver() {
     let share = tempfile::tempdir().unwrap();
     let plan = VmPlan {
         cpus: 2,
@@ -68,9 +114,9 @@ fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_rece
     if testing::machine(&plan).is_none() {
         return;
     }
-    let hosts = VmHosts::prepare(&plan, &[NicModel::Igb, NicModel::E1000e, NicModel::Virtio]).unwrap();
-    let [sender, receiver] =
-        testing::repeat("a virtual machine may stall or be lost", |_| both(&hosts, &share));
+    let cards = [NicModel::Igb, NicModel::E1000e, NicModel::Virtio];
+    let hosts = TwoHosts { hosts: VmHosts::prepare(&plan, &cards).unwrap(), share };
+    let [sender, receiver] = hosts.run([SENDER, RECEIVER]);
     assert_eq!(
         sender.status,
         VmStatus::Exited(0),
@@ -79,41 +125,26 @@ fn ledgers_close_between_two_machines_whatever_happens_to_the_cable_and_the_rece
         sender.stderr,
         receiver.stderr
     );
-    let text = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
-    let trials = |name: &str| -> Vec<Value> {
-        let run: Value = serde_json::from_str(&text(name)).unwrap();
-        run["end"]["trials"].as_array().unwrap_or_else(|| panic!("{name}: {run:#}")).clone()
-    };
-    let packets = |trial: &Value| -> u64 {
-        let lines = trial["ledger"]["lines"].as_array().unwrap();
-        lines.iter().map(|line| line["packets"].as_u64().unwrap()).sum()
-    };
-    let closes = |trial: &Value| {
-        let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{trial:#}"));
-        assert!(count(&trial["sent"]) > 0 && count(&trial["delivered"]) > 0, "{trial:#}");
-        assert_eq!(count(&trial["sent"]), count(&trial["delivered"]) + packets(trial), "{trial:#}");
-        assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
-        assert!(trial["wire"]["doubts"].is_null(), "{trial:#}");
-    };
-    // Of each engine; over igb either way alone, and both at once.
+    // For each engine; over igb in either direction alone, and both at once.
     for (wire, expected) in [(1, 8), (2, 2), (3, 2)] {
-        let trials = trials(&format!("wire{wire}.json"));
+        let trials = hosts.trials(&format!("wire{wire}"));
         assert_eq!(trials.len(), expected, "{trials:#?}");
-        trials.iter().for_each(closes);
+        trials.iter().for_each(assert_closed);
     }
 
-    assert_eq!(text("carrier"), "0\n");
-    trials("flap.json").iter().for_each(closes);
+    assert_eq!(hosts.text("carrier"), "0\n");
+    hosts.trials("flap").iter().for_each(assert_closed);
 
     assert!(matches!(receiver.status, VmStatus::Lost(_)), "{receiver:?}");
-    assert_eq!(text("lost.status"), "1\n");
-    assert!(text("lost.err").contains("the receiver at 198.18.2.2:4321 went away"), "{}", text("lost.err"));
-    let [lost] = &trials("lost.json")[..] else { panic!("one trial") };
+    assert_eq!(hosts.text("lost.status"), "1\n");
+    let error = hosts.text("lost.err");
+    assert!(error.contains("the receiver at 198.18.2.2:4321 went away"), "{error}");
+    let [lost] = &hosts.trials("lost")[..] else { panic!("one trial") };
     for member in ["delivered", "delivered_pps", "loss_ratio"] {
         assert!(lost[member].is_null(), "{member}: {lost:#}");
     }
     assert!(lost["sent"].as_u64().unwrap() > 0);
-    let words = text("lost.txt");
+    let words = hosts.text("lost.txt");
     assert!(
         words.contains("the receiver was lost") && !words.contains("every packet is accounted for"),
         "{words}"

@@ -1,4 +1,4 @@
-//! What the tests' scripts call inside the guest.
+//! Functions that the tests' scripts call inside the guest.
 
 use std::{env, fs, os::fd::AsFd};
 
@@ -13,7 +13,7 @@ use sys::{
     rtnetlink::RouteSocket,
 };
 
-/// Does what the variable INSIDE says; nothing outside of a guest.
+/// Calls the function that the variable INSIDE names; does nothing outside a guest.
 #[test]
 fn called() {
     let Ok(words) = env::var("INSIDE") else { return };
@@ -25,7 +25,7 @@ fn called() {
             frames(from, to, count.parse().unwrap(), bytes.parse().unwrap())
         }
         ["known"] => known(),
-        other => panic!("nothing of this name: {other:?}"),
+        other => panic!("no function with this name: {other:?}"),
     }
 }
 
@@ -55,7 +55,7 @@ fn settings(interface: &str) -> String {
     )
 }
 
-/// Keeps a program of another process on the interface until the file is there.
+/// Keeps another process's XDP program on the interface until the file exists.
 fn hold_xdp(interface: &str, file: &str) {
     let index = RouteSocket::open().unwrap().link_by_name(interface).unwrap().index;
     let options = CountOptions { streams: 1, verdict: ProbeAction::Pass, ..CountOptions::default() };
@@ -66,14 +66,14 @@ fn hold_xdp(interface: &str, file: &str) {
     }
 }
 
-/// The driver and its counters, in one line.
+/// The driver and its counters, on one line.
 fn counters(interface: &str) -> String {
     let read = HostCounters::read(Some(interface)).unwrap();
     json!({ "driver": read.driver, "counters": read.driver_counters, "rx_packets": read.link.rx_packets })
         .to_string()
 }
 
-/// Work whose instructions are known, each a count of the machine's own: see `exact.rs`.
+/// Work with known instruction counts, each a call of its own: see `exact.rs`.
 fn known() {
     let counted = |work: &mut dyn FnMut()| {
         mark(Mark::Sender);
@@ -95,14 +95,14 @@ fn known() {
     }
 }
 
-/// How often each piece of known work is counted.
+/// Repeats of each piece of known work.
 pub(crate) const REPEATS: usize = 5;
 /// Bytes of a string instruction.
 pub(crate) const FILLED_BYTES: usize = 96;
-/// Instructions by which the longer of two XDP programs is longer.
+/// The difference of two XDP programs in instructions.
 pub(crate) const XDP_MORE: usize = 64;
 
-/// Sends frames of a kind that nobody wants.
+/// Sends frames of an unused EtherType.
 fn frames(from: &str, to: &str, count: usize, bytes: usize) {
     const EXPERIMENTS: [u8; 2] = [0x88, 0xb5]; // ETH_P_802_EX1
     let mut route = RouteSocket::open().unwrap();

@@ -1,4 +1,4 @@
-//! `linerate lab vm` as a newcomer types it.
+//! `linerate lab vm` as a new user types it.
 
 use std::{fs, process::Command};
 
@@ -22,7 +22,7 @@ fn a_guest_knows_linerate_by_name_and_its_runs_are_saved_on_the_host() {
             command.args(words.split_whitespace()).env("XDG_STATE_HOME", state.path()).output().unwrap();
         match output.status.code() {
             Some(124 | 125) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-            // 1: an emulated machine does not hold each rate.
+            // 1: an emulated machine does not hold every rate.
             Some(0 | 1) => Ok(()),
             _ => panic!("{output:?}"),
         }

@@ -1,4 +1,4 @@
-//! The counters of drivers that `drivers.toml` speaks of, in the drivers themselves.
+//! The driver counters that `drivers.toml` names, on the real drivers.
 
 use lab::{Kernel, NicModel};
 use ledger::{CounterKind, Drivers, Place};
@@ -9,8 +9,8 @@ use crate::support::Guest;
 const CARDS: [NicModel; 5] =
     [NicModel::Igb, NicModel::E1000, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Virtio];
 const LONG: u64 = 100;
-/// Counters that other kernels and devices have: virtio's are named otherwise since Linux 6.13, and only some devices
-/// tell what they dropped.
+/// Counters that only other kernels and devices have: virtio renamed its counters in Linux 6.13, and only some devices count
+/// what they dropped.
 const IS_ELSEWHERE: [(&str, &str); 5] = [
     ("virtio_net", "rx_queue_#_drops"),
     ("virtio_net", "rx_queue_#_xdp_drops"),
@@ -18,12 +18,12 @@ const IS_ELSEWHERE: [(&str, &str); 5] = [
     ("virtio_net", "rx#_hw_drop_overruns"),
     ("virtio_net", "tx#_hw_drops"),
 ];
-/// What each driver says of frames that are too long: the emulated 82576 drops them without a word; vmxnet3 and virtio
-/// take them.
+/// Each driver's counter for frames that are too long. The emulated 82576 drops them silently; vmxnet3 and virtio accept
+/// them.
 const EXPECTED: [(&str, u64); 5] =
     [("igb", 0), ("e1000", LONG), ("e1000e", LONG), ("vmxnet3", 0), ("virtio_net", 0)];
 
-/// Sends frames longer than the receiving end of each pair takes, and short ones, between two readings.
+/// Sends frames longer than the receiving end of each pair accepts, and short ones, between two readings.
 fn script() -> String {
     let pairs = (1..=CARDS.len()).map(|pair| {
         let (a, b) = (format!("pair{pair}a"), format!("pair{pair}b"));
@@ -41,9 +41,9 @@ fn script() -> String {
     pairs.chain(["sleep 3\n".to_owned()]).chain(read).chain(FLOODS.iter().map(flood)).collect()
 }
 
-/// More than a ring takes. Of the emulated cards vmxnet3 and the 82540 count what they had no descriptor for: the others
-/// stop the sender, or say nothing (82576). The 82540's register goes on where a card's starts anew, and the driver adds
-/// it up each time that it looks: a second trial would show the first one's losses many times.
+/// More than a ring holds. Of the emulated cards, vmxnet3 and the 82540 count frames without a descriptor; the others stop
+/// the sender, or count nothing (82576). The 82540's register continues where a real card's restarts at 0, and the driver
+/// adds it at each reading: a second trial would show the first one's losses many times.
 const FLOODS: [(u32, &str); 2] = [(2, "--rx-ring 80"), (4, "--rx-ring 32")];
 
 fn flood((pair, ring): &(u32, &str)) -> String {
@@ -60,7 +60,7 @@ fn counters(reading: &Value) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn counters_of_drivers_are_there_and_move_as_the_file_says() {
+fn counters_of_drivers_exist_and_move_as_the_file_describes() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &CARDS) else { return };
     let done = guest.run(&script());
     let drivers = Drivers::built_in();

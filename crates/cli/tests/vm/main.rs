@@ -1,4 +1,4 @@
-//! linerate on real network drivers: each test boots a virtual machine and does as much as it can in it.
+//! linerate on real network drivers: each test boots a virtual machine and does as much as possible in it.
 
 mod bench;
 mod divert;
@@ -7,6 +7,7 @@ mod hosts;
 mod inside;
 mod lab_vm;
 mod ledger;
+mod links;
 mod nic;
 mod pci;
 mod probe;

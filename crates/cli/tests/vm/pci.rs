@@ -1,4 +1,4 @@
-//! The engine `pci` on an emulated 82540EM: exact counts, refusals, and the kernel's driver back afterwards and after a kill.
+//! The engine `pci` on an emulated 82540EM: exact counts, refusals, and the kernel's driver bound again, even after a kill.
 
 use lab::{Kernel, NicModel};
 
@@ -54,7 +54,7 @@ fn a_ring_driver_counts_exactly_and_returns_the_card_also_after_a_kill() {
     assert_eq!(trial["rx"]["options"]["buffers"], "pool", "{trial:#}");
     let count = |name: &str| trial["ring"][name].as_u64().unwrap();
     assert!(count("refills") >= trial["delivered"].as_u64().unwrap(), "{trial:#}");
-    // QEMU counts a frame that finds no descriptor as both.
+    // QEMU counts a frame without a descriptor in both counters.
     let missed = ring["missed_ratio"].as_f64().unwrap() * trial["sent"].as_f64().unwrap();
     assert_eq!(count("without_descriptor"), missed.round() as u64, "{trial:#}");
     assert!(ring["refill_ns"].as_f64().is_some(), "{ring:#}");

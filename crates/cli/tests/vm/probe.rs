@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::support::Guest;
 
-/// What is said of a path.
+/// The line about a path.
 fn finding<'f>(findings: &'f Value, path: &str) -> &'f Value {
     findings.as_array().unwrap().iter().find(|finding| finding["engine"] == path).unwrap()
 }
@@ -21,7 +21,7 @@ fn script(pairs: usize) -> String {
 }
 
 #[test]
-fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
+fn each_driver_is_tried_and_what_it_lacks_is_reported() {
     let cards = [NicModel::Igb, NicModel::Virtio, NicModel::Vmxnet3, NicModel::E1000];
     let Some(guest) = Guest::prepare(Kernel::Latest, &cards) else { return };
     let bench = |rest: &str, file: &str| {
@@ -59,14 +59,14 @@ fn each_driver_is_tried_and_what_it_cannot_do_is_told() {
         assert_eq!(detail(pair, "pktgen"), (true, "the kernel's generator".into()));
         assert!(detail(pair, "xdp generic").0);
     }
-    // Its packets are recognised by a socket and by a program, and none is lost from sight.
+    // A socket and an XDP program recognise its packets, and none is lost uncounted.
     let run = done.json("pktgen.json");
     for trial in run["end"]["trials"].as_array().unwrap() {
         assert!(trial["delivered"].as_u64().unwrap() > 0, "{trial}");
         assert_eq!(trial["ledger"]["unexplained"], 0, "{trial}");
     }
     assert_eq!(run["end"]["trials"].as_array().unwrap().len(), 2, "{run}");
-    // A burst may be more than the emulated card takes at once, which it does not count.
+    // A burst may exceed what the emulated card takes at once, which it does not count.
     let trial = &done.json("bursts.json")["end"]["trials"][0];
     let options = &trial["tx"]["options"];
     assert_eq!((&options["burst"], &options["clones"]), (&4.into(), &10.into()), "{trial}");

@@ -78,7 +78,7 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         let run = done.json(&format!("{name}.json"));
         let statistics = &run["end"]["statistics"];
         let total = &statistics["total"];
-        // An emulated card loses a packet now and then, where the emulator was not scheduled in time.
+        // An emulated card loses a packet now and then, when the emulator is not scheduled in time.
         let packets = total["packets"].as_u64().unwrap();
         let lost = statistics["sequence"]["lost"].as_u64().unwrap();
         assert_eq!(packets + lost, 1000, "{name}: {statistics:#}\n{}", done.stdout);
@@ -87,7 +87,7 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         assert_eq!(statistics["senders"][0]["address"], "10.9.0.1");
         assert_eq!(statistics["timing"]["rx_stamp"], stamp, "{name}");
         assert_eq!(statistics["timing"]["unstamped"], 0, "{name}");
-        // By queue, where no reader has one of its own: what a socket gets, the card's driver wrote down.
+        // By queue, even if readers share a queue: a socket gets the queue that the card's driver recorded.
         let by_queue = ["queues", "readers"].map(|of| statistics[of].as_array().into_iter().flatten());
         let own = |count: &&Value| !count["queue"].is_null();
         let of_queues: u64 =
@@ -99,9 +99,9 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         };
         let told = if is_tagged { 0 } else { packets };
         assert_eq!((of_queues, &statistics["queues_unknown"]), (told, &unknown), "{name}: {statistics:#}");
-        // Its seconds and microseconds were read: another clock would tell years.
+        // Its seconds and microseconds were parsed: with another clock the latency would be years.
         let latency = &total["latency"];
-        // With one reading of the clock for a whole poll, packets that come during the poll come before they were sent.
+        // With one clock reading per poll, packets that arrive during the poll seem to arrive before they were sent.
         let before_sent = total["before_sent"].as_u64().unwrap();
         assert!(before_sent == 0 || stamp == "poll", "{name}: {total:#}");
         assert_eq!(latency["samples"], packets - before_sent, "{name}: {total:#}");
@@ -113,7 +113,7 @@ fn kernel_pktgen_is_measured_by_every_engine() {
         // A sender that was stopped for a while catches up.
         assert!(gap > 100_000.0, "{name}: pktgen left 200 us between packets, {gap} ns arrived");
     }
-    // A card that nobody told to stamp packets stamps none: that is said, and the reading loop's clock stands in.
+    // Without hardware timestamps a card stamps no packet: that is reported, and the receiving loop's clock is used.
     for name in ["card.json", "tap.json"] {
         let card = done.json(name);
         let statistics = &card["end"]["statistics"];

@@ -9,20 +9,20 @@ use tempfile::TempDir;
 /// The built command, at the same path in the guest.
 pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A machine and the folder that both sides write to.
+/// A machine and the folder that host and guest share.
 pub(crate) struct Guest {
     vm: Vm,
     share: TempDir,
 }
 
-/// What a script left behind.
+/// Files that a script wrote.
 pub(crate) struct Done {
     pub(crate) stdout: String,
     share: TempDir,
 }
 
 impl Guest {
-    /// A machine with four CPUs and these cards, or `None` with a loud word where its packages are missing.
+    /// A machine with four CPUs and these cards, or `None` with a loud skip if its packages are missing.
     pub(crate) fn prepare(kernel: Kernel, cards: &[NicModel]) -> Option<Self> {
         let share = tempfile::tempdir().unwrap();
         let plan = VmPlan {
@@ -37,8 +37,8 @@ impl Guest {
         testing::machine(&plan).map(|vm| Self { vm, share })
     }
 
-    /// Runs a script in which `linerate` is the built command and `inside NAME [INTERFACE]` one of the functions of
-    /// `inside.rs`. It has to end with status 0.
+    /// Runs a script in which `linerate` is the built command and `inside NAME [INTERFACE]` calls a function of
+    /// `inside.rs`. It must exit with status 0.
     pub(crate) fn run(self, script: &str) -> Done {
         let this = env::current_exe().unwrap();
         let script = format!(

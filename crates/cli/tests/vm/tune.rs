@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::Guest;
 
 #[test]
-fn a_card_is_as_it_was_after_a_search_and_after_a_killed_one_was_undone() {
+fn a_card_is_restored_after_a_search_and_after_a_killed_one() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(
         "set -e

@@ -1,11 +1,11 @@
-//! io_uring on older kernels: what they lack is found by asking, and the rest works.
+//! io_uring on older kernels: missing features are detected by trying, and the rest works.
 
 use lab::Kernel;
 
 use crate::support::Guest;
 
 #[test]
-fn rings_carry_packets_on_every_kernel() {
+fn rings_deliver_packets_on_every_kernel() {
     for kernel in Kernel::ALL {
         let Some(guest) = Guest::prepare(kernel, &[]) else { return };
         let done = guest.run(
@@ -25,7 +25,7 @@ fn rings_carry_packets_on_every_kernel() {
             let finding = findings.as_array().unwrap().iter().find(|finding| finding["engine"] == part);
             let finding = finding.unwrap();
             assert_eq!(finding["works"], true, "{kernel:?}: {finding}");
-            // Bundles came with Linux 6.10.
+            // Bundles exist since Linux 6.10.
             let has_bundles = finding["detail"].as_str().unwrap().contains("bundles");
             assert_eq!(
                 has_bundles,

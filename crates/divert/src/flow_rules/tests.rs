@@ -1,6 +1,9 @@
+use wire::{HashFields, RssKey};
+
 use super::*;
 use crate::{
     FilterAt,
+    buckets::Hashed,
     error::DivertError,
     rules::{Rule, RuleVerdict},
 };
@@ -15,6 +18,7 @@ fn card(driver: &str, queues: u32) -> Card {
         rules_are_off: false,
         rules: Vec::new(),
         has_table: true,
+        hashing: None,
         hands_on: Vec::new(),
         program: None,
         index: 0,
@@ -23,21 +27,9 @@ fn card(driver: &str, queues: u32) -> Card {
 
 fn plan(expression: &str, queues: Vec<u32>) -> DivertPlan {
     DivertPlan {
-        interface: "eth7".into(),
-        queues,
-        place: FilterAt::Xdp,
         selection: Some(expression.parse().unwrap()),
         rules: vec![Rule::new(RuleVerdict::Drop, Expression::all())],
-        sets: crate::sets::Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: false,
-        cpus: Vec::new(),
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare("eth7", queues, FilterAt::Xdp)
     }
 }
 
@@ -126,8 +118,8 @@ fn a_card_without_ipv6_takes_the_rest_and_the_program_picks_on_every_queue() {
     assert_eq!(plan.queues, [2, 0, 1, 3], "what stays with the program comes anywhere");
     let steps: Vec<String> = plan.steps(&card).into_iter().map(|step| step.does).collect();
     assert!(steps[0].contains("which ends the card's automatic flow director (ATR) meanwhile"), "{steps:#?}");
-    assert!(steps[3].starts_with("the program picks udp6 packets of"), "{steps:#?}");
-    assert!(steps[4].contains("the card brings some of them to its queue, the others come anywhere"));
+    assert!(steps[3].starts_with("the program selects udp6 packets of"), "{steps:#?}");
+    assert!(steps[4].contains("the card steers some of them to its queue, the others arrive on any"));
 }
 
 #[test]
@@ -139,7 +131,75 @@ fn a_card_that_takes_no_rules_leaves_all_to_the_program() {
     assert_eq!(left(steering), ["udp: igb takes rules of Ethernet types and MAC addresses only"]);
     assert_eq!(plan.queues, [1, 0, 2, 3]);
     let steps = plan.steps(&card);
-    assert!(!steps.iter().any(|step| step.does.contains("the card brings")), "{steps:#?}");
+    assert!(!steps.iter().any(|step| step.does.contains("the card steers")), "{steps:#?}");
+}
+
+/// As igb hashes: both addresses of UDP, and the ports of TCP, too.
+fn hashing() -> Hashing {
+    let of = |v6, protocol, fields| Hashed { v6, protocol, fields };
+    Hashing {
+        table: (0..128).map(|bucket| bucket / 32).collect(),
+        key: RssKey::microsoft(),
+        fields: vec![
+            of(false, 17, HashFields::Addresses),
+            of(true, 17, HashFields::Addresses),
+            of(false, 6, HashFields::AddressesAndPorts),
+        ],
+    }
+}
+
+#[test]
+fn a_card_without_rules_brings_flows_by_the_bucket_of_their_hash() {
+    let card = Card { hashing: Some(hashing()), has_table: true, ..card("igb", 4) };
+    // The first example of Microsoft's "Verifying the RSS Hash Calculation": its hash of the addresses is 0x323e8fc2.
+    let flow = "udp and src host 66.9.149.187 and dst host 161.142.100.80";
+    let plan = plan(flow, vec![1]).steered(&card, Steer::ToQueues, PathBuf::new());
+    let steering = plan.steering.as_ref().unwrap();
+    assert_eq!(left(steering), [""; 0]);
+    assert_eq!(plan.queues, [1], "every other queue is the kernel's");
+    let number = 0x323e_8fc2 % 128;
+    let bucket = Bucket { number, of: 128, queue: 1, packets: flow.into() };
+    assert_eq!(steering.buckets, [bucket]);
+    let asks = asks(steering);
+    let table: Vec<u32> = asks[0]
+        .strip_prefix("rss.table=queues:")
+        .unwrap()
+        .split(',')
+        .map(|queue| queue.parse().unwrap())
+        .collect();
+    let expected = |(at, old): (usize, &u32)| match (at, old) {
+        (at, _) if at == number => 1,
+        (at, 1) => [0, 2, 3][(at - 32) % 3],
+        (_, old) => *old,
+    };
+    assert_eq!(table, hashing().table.iter().enumerate().map(expected).collect::<Vec<u32>>());
+    let steps: Vec<String> = plan.steps(&card).into_iter().map(|step| step.does).collect();
+    assert!(
+        steps[1].starts_with(&format!(
+            "bucket {number} of 128 in that table brings {flow} to queue 1, and besides"
+        )),
+        "{steps:#?}"
+    );
+    assert!(steps[2].contains("the card's table brings them there, and a few others"), "{steps:#?}");
+
+    // The same flow's ports, where they are hashed, too: 0x51ccc178.
+    let tcp = "tcp and src host 66.9.149.187 and dst host 161.142.100.80 and src port 2794 and dst port 1766";
+    let steering = planned(&self::plan(tcp, vec![1]), &card, Steer::ToQueues);
+    assert_eq!(steering.buckets[0].number, 0x51cc_c178 % 128);
+}
+
+#[test]
+fn a_flow_whose_hash_is_not_known_stays_with_the_program() {
+    let card = Card { hashing: Some(hashing()), has_table: true, ..card("igb", 4) };
+    for (flow, why) in [
+        ("udp and dst host 161.142.100.80", "both addresses"),
+        ("tcp and src host 66.9.149.187 and dst host 161.142.100.80", "both ports"),
+        ("icmp and src host 66.9.149.187 and dst host 161.142.100.80", "known of UDP or TCP flows only"),
+    ] {
+        let steering = planned(&plan(flow, vec![1]), &card, Steer::ToQueues);
+        assert_eq!((asks(&steering).len(), steering.left.len()), (0, 1), "{flow}: {steering:#?}");
+        assert!(steering.left[0].why.contains(why), "{flow}: {steering:#?}");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Rules that compare a few fields with fixed values: a hash table finds one of thousands of them as fast as one of
+//! Rules that compare a few fields with fixed values: a hash table finds one of thousands as fast as one of
 //! ten.
 
 use bpf::{PacketSide, TableEntry};
 use filter::{Filter, Prefix, TupleRule};
 
-/// The table's entries of which one must fit for a filter to be true; `None` for one that has to be compiled.
+/// The table's entries, one of which must match for a filter to be true; `None` for a filter that must be compiled.
 pub(crate) fn table_entries(rule: u32, filter: &Filter) -> Option<Vec<TableEntry>> {
     filter.tuple_rules()?.iter().map(|tuple| entry(rule, tuple)).collect()
 }

@@ -1,9 +1,9 @@
-//! What drivers are known to take of flow rules, from their sources. Of others nothing is known: they are asked.
+//! Which flow rules drivers accept, from their sources. Other drivers are sent every rule.
 
-/// What a driver takes.
+/// What a driver accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Why none of addresses and ports, where it takes none.
+    /// Why it accepts no rules of addresses and ports, if so.
     pub(crate) none: Option<&'static str>,
     /// Rules for IPv6.
     pub(crate) v6: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     pub(crate) one_mask: OneMask,
     /// Further tables of receive side scaling, to which rules can lead.
     pub(crate) contexts: bool,
-    /// What ends when rules are switched on.
+    /// What enabling rules disables.
     pub(crate) switch_ends: Option<&'static str>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum OneMask {
     OfKind,
 }
 
-/// As far as anybody knows.
+/// For unknown drivers.
 const UNKNOWN: Limits = Limits {
     none: None,
     v6: true,

@@ -1,4 +1,4 @@
-//! What is given back looks as if it had come from the wire: VLAN tags, bytes and time stamps.
+//! Re-injected packets look as if they had come from the wire: VLAN tags, bytes and time stamps.
 
 use std::{
     fs::File,
@@ -41,7 +41,7 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     let file = testing::own_folder().join("arrival.pcap");
     let templates = templates(&lab);
     let mut capture = Command::new("tcpdump");
-    // Incoming ones only: the host answers that nobody listens.
+    // Incoming ones only: the host answers with a refusal.
     capture.args([
         "-i",
         lab.rx().interface(),
@@ -99,7 +99,7 @@ fn packets_that_were_given_back_are_captured_as_those_from_the_wire() {
     let lens: Vec<usize> = direct.iter().map(|(_, bytes)| bytes.len()).collect();
     assert_eq!(lens, [96, 296, 996], "without FCS");
     assert_eq!(direct[1].1[12..16], [0x81, 0, 0, 7]);
-    // Stamped when they came: after they were sent, and in order.
+    // Stamped on arrival: after they were sent, and in order.
     assert!(given_back.is_sorted_by_key(|(time_ns, _)| *time_ns));
     assert!(given_back[0].0 >= began_ns && given_back[2].0 <= end_ns, "{began_ns} {end_ns}");
 }

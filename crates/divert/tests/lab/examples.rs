@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! The examples work.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use sys::rtnetlink::RouteSocket;
 
 use crate::support::{FLOODED, PATIENCE, lab};
 
-/// So long an example is kept busy, of the four seconds that it runs.
+/// How long an example is kept busy, of the four seconds that it runs.
 const FLOOD: Duration = Duration::from_secs(3);
 
 /// Starts an example that cargo built beside this test, and returns once it diverts.
@@ -32,7 +32,7 @@ fn example(side: &Side, name: &str, args: &[&str]) -> Child {
     child
 }
 
-/// What it printed until its time was over.
+/// Its output.
 fn printed(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -56,7 +56,7 @@ fn arp_icmp_lets_pings_through_drops_the_rest_and_tells_its_rate() {
     let target = IpAddr::from(lab.rx().ipv4()[0]);
     let child = example(lab.rx(), "arp_icmp", &["0", "4"]);
     let flood = || {
-        // So many that some of them are hashed to the diverted queue.
+        // Enough that some are hashed to the diverted queue.
         let sockets: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
         let (began, mut answered) = (Instant::now(), 0);
         while began.elapsed() < FLOOD {

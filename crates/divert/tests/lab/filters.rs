@@ -1,4 +1,4 @@
-//! Own filters: verdicts, answers, samples.
+//! Filters in Rust: verdicts, answers, samples.
 
 use std::{
     fs::File,
@@ -53,7 +53,7 @@ fn an_answer_leaves_on_the_queue_where_the_question_came() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut answer = [0; 64];
         for number in 0..200u32 {
-            // Long enough that no padding stands where the answer grows.
+            // Long enough that no padding lies where the answer grows.
             let question = [number.to_be_bytes(); 8].concat();
             socket.send_to(&question, target).unwrap();
             let (len, from) = socket.recv_from(&mut answer).unwrap();
@@ -101,7 +101,7 @@ fn policy(thread: &str) -> u32 {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == thread)
     };
     let stat = std::fs::read_to_string({ tasks }.find(of_name).unwrap().join("stat")).unwrap();
-    // Behind the name, which may hold anything, stands field 3.
+    // Field 3 follows the name, which may hold anything.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[41 - 3].parse().unwrap()
 }
@@ -120,17 +120,17 @@ fn a_thread_with_a_cpu_goes_before_ordinary_ones_there_unless_it_spins() {
         let plan = DivertPlan { cpus, spin, ..plan.clone() };
         let mut diversion = start(&lab, &plan);
         assert_eq!(policy(&format!("divert-{QUEUE}")) == SCHED_FIFO, goes_first, "{plan:?}");
-        // It gives back what passes all the same, and lets packet processing come to its turn meanwhile.
+        // It still re-injects passed packets, and lets packet processing run meanwhile.
         send(&lab, &mut diversion, VALID, 200);
         let status = diversion.finish().unwrap();
         assert_eq!((status.ledger.of(Fate::Lost), status.ledger.unexplained), (0, 0), "{status:#?}");
     }
 }
 
-/// What the queue of a thread that hangs is the kernel's again in.
+/// Time until the queue of a hanging thread returns to the kernel.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// A filter whose thread hangs while told so.
+/// A filter whose thread hangs on request.
 struct Hangs<'h>(&'h AtomicBool);
 
 impl Verdicts for Hangs<'_> {
@@ -144,7 +144,7 @@ impl Verdicts for Hangs<'_> {
 
 #[test]
 fn a_thread_that_hangs_loses_its_queue_and_gets_it_back() {
-    // A machine that others keep busy looks late at times.
+    // A busy machine may check late.
     let mut times = Vec::new();
     while times.last().is_none_or(|took| *took >= OPEN_WITHIN) {
         assert!(times.len() < 5, "closed for {times:?}");
@@ -158,7 +158,7 @@ fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
     HANGS.store(true, Relaxed);
     let plan = plan(lab, FilterAt::User, &["drop all"]);
     let mut diversion = lab.rx().run(|| Diversion::start_with(&plan, |_| Hangs(&HANGS))).unwrap().unwrap();
-    // More than its rings hold: the kernel finds no empty frame or no room. Within a second everything is its own again.
+    // More than its rings hold: the kernel finds no empty frame or no room. Within a second it has everything again.
     send(lab, &mut diversion, FLOODED, 5000);
     let flooded = std::time::Instant::now();
     let mut beat_until = |wanted: &str, met: &dyn Fn(&divert::Status) -> bool| {
@@ -169,13 +169,13 @@ fn until_open_while_a_thread_hangs(lab: &Lab) -> Duration {
             if met(&status) {
                 return;
             }
-            assert!(std::time::Instant::now() < deadline, "in vain for {wanted}: {status:#?}");
-            // Longer than a thread's turn: one that goes round is seen to.
+            assert!(std::time::Instant::now() < deadline, "without result for {wanted}: {status:#?}");
+            // Longer than a thread's turn: a running thread is noticed.
             thread::sleep(BEAT);
         }
     };
     let passes = |status: &divert::Status| {
-        status.ledger.lines.iter().any(|line| line.line.place == "came while nobody put the deadline off")
+        status.ledger.lines.iter().any(|line| line.line.place == "came after the queue's deadline")
     };
     beat_until("packets to reach the kernel", &passes);
     let open_after = flooded.elapsed();

@@ -1,4 +1,4 @@
-//! Whoever is killed leaves everything to the kernel, whatever it was doing; and nobody else notices a diversion.
+//! A killed process leaves all packets to the kernel, at any moment; other traffic is not affected by a diversion.
 //!
 //! The test starts its own executable again, which diverts until it is killed.
 
@@ -19,14 +19,14 @@ use sys::rtnetlink::RouteSocket;
 use crate::support::{FLOODED, PATIENCE, VALID, lab, plan, send, settle, start};
 
 const ROLE: &str = "DIVERT_TEST_PLACE";
-/// Kills in all, LINERATE_KILLS asks for another number.
+/// Number of kills; LINERATE_KILLS sets another number.
 const KILLS: usize = 200;
 /// About as long as the other process takes for a few changes. Half of the kills count it from its start, the others
 /// from when it diverts.
 const LATEST_KILL: Duration = Duration::from_millis(60);
-/// What the issue promises, where somebody has a CPU to look.
+/// The promised time, if a CPU is free to check it.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
-/// One kill in so many may be seen later: a machine that others keep busy looks late.
+/// One kill in this many may be seen later, because a busy machine checks late.
 const ONE_LATE_IN: usize = 20;
 
 /// The other process; nothing when the harness runs it. Diverts, and changes queues and rules all the time.
@@ -56,7 +56,7 @@ fn in_another_process() {
     }
 }
 
-/// Starts the other process and waits until it says so.
+/// Starts the other process and waits for its message.
 fn begin(side: &Side, place: &str, said: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "killed::in_another_process", "--nocapture"]);
@@ -71,13 +71,13 @@ fn programs(side: &Side) -> Vec<u32> {
     side.run(|| RouteSocket::open().unwrap().xdp_programs(side.index()).unwrap()).unwrap()
 }
 
-/// Floods until told to stop.
+/// Floods until it is stopped.
 fn flood(lab: &Lab, stop: &AtomicBool) {
     let target = (IpAddr::from(lab.rx().ipv4()[0]), FLOODED);
     let flood = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         while !stop.load(Relaxed) {
-            // Where nobody listens a datagram may be refused, which is told to the next.
+            // Without a listener a datagram may be refused; the next send reports it.
             (0..64).for_each(|_| drop(socket.send_to(&[0; 18], target)));
         }
     };
@@ -96,7 +96,7 @@ fn after_a_kill_at_any_moment_under_flood_everything_flows_again_within_a_second
     let (mut attached, mut late, mut slowest) = (0, 0, Duration::ZERO);
     thread::scope(|scope| {
         let flooding = scope.spawn(|| flood(&lab, &stop));
-        // Whatever a check below says, the flood ends.
+        // The flood ends even if a check below fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for round in 0..kills {
                 let (place, said) = (["xdp", "user"][round % 2], ["starts", "diverts"][round / 2 % 2]);
@@ -106,7 +106,7 @@ fn after_a_kill_at_any_moment_under_flood_everything_flows_again_within_a_second
                 child.kill().unwrap();
                 let killed = Instant::now();
                 child.wait().unwrap();
-                // The flood itself comes to the stack again, where nobody listens.
+                // The flood reaches the stack again, which has no listener.
                 let before = lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap();
                 while lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap() == before
                     || !programs(lab.rx()).is_empty()
@@ -145,7 +145,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
                 connection.read_to_end(&mut bytes).unwrap();
                 bytes
             });
-            // Whatever a check below says, the others end.
+            // The others end even if a check below fails.
             let _stopped = Stops(&stop);
             let rule = format!("drop udp dst port {FLOODED}");
             for _ in 0..3 {
@@ -164,7 +164,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
             let bytes = streamed.join().unwrap();
             assert_eq!(received.join().unwrap().len(), bytes, "{place:?}");
         });
-        // A sender that hears nothing for a while, as on a busy machine, sends its last segment again; the receiver then tells
+        // A sender without an answer for a while, as on a busy machine, sends its last segment again; the receiver then reports
         // that it had it already (RFC 2883).
         let counters = lab.tx().net_counters().unwrap();
         let count = |name: &str| counters.value(name).unwrap();
@@ -176,7 +176,7 @@ fn nothing_else_is_lost_while_a_diversion_begins_changes_and_ends() {
     }
 }
 
-/// Says stop when it is dropped.
+/// Stops the others when dropped.
 struct Stops<'s>(&'s AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -185,7 +185,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Sends numbered datagrams one after the other, each when the last has arrived; says how many.
+/// Sends numbered datagrams, each after the arrival of the last; returns how many.
 fn number(lab: &Lab, arriving: &UdpSocket, stop: &AtomicBool) -> u64 {
     let target = (IpAddr::from(lab.rx().ipv4()[0]), VALID);
     let send = || {
@@ -204,7 +204,7 @@ fn number(lab: &Lab, arriving: &UdpSocket, stop: &AtomicBool) -> u64 {
     lab.tx().run(send).unwrap()
 }
 
-/// Sends bytes over TCP until told to stop; says how many.
+/// Sends bytes over TCP until it is stopped; returns how many.
 fn stream(lab: &Lab, to: (IpAddr, u16), stop: &AtomicBool) -> usize {
     let send = || {
         let mut connection = TcpStream::connect(to).unwrap();
@@ -221,7 +221,7 @@ fn stream(lab: &Lab, to: (IpAddr, u16), stop: &AtomicBool) -> usize {
 
 #[test]
 fn a_diversion_without_a_beat_is_over_within_its_deadline() {
-    // A machine that others keep busy looks late at times.
+    // A busy machine may check late.
     let mut times = Vec::new();
     while times.last().is_none_or(|took| *took >= OPEN_WITHIN) {
         assert!(times.len() < 5, "closed for {times:?}");

@@ -1,5 +1,5 @@
-//! Diversions in the lab: every packet is accounted for, and what is not diverted does not notice. As root; else
-//! skipped loudly.
+//! Diversions in the lab: every packet is accounted for, and other traffic is not affected. As root; otherwise
+//! skipped with a message.
 
 mod arrival;
 mod examples;

@@ -28,7 +28,7 @@ fn in_xdp_rules_drop_and_pass_and_everything_is_accounted_for() {
 fn in_user_space_what_passes_arrives_as_if_nothing_had_happened() {
     let Some(lab) = lab() else { return };
     arrives_through_user_space(&lab);
-    // Between namespaces a sender leaves checksums to a card that is not there.
+    // Between namespaces a sender leaves checksums to a card that does not exist.
     let plan = LabPlan { gro: true, tx_checksum: true, ..LabPlan::default() };
     arrives_through_user_space(&Lab::create(&plan).unwrap());
 }
@@ -116,7 +116,7 @@ fn queues_join_and_leave_under_load_and_the_ledger_closes_over_each_change() {
                 changes += 1;
             }
             sent += (2 * BURSTS * BURST) as u64;
-            // Whatever was lost is in a line; nothing is unexplained.
+            // Every loss is in a line; nothing is unexplained.
             let status = settle(&mut diversion, sent);
             let ledger = &status.ledger;
             let (dropped, lost) = (ledger.of(Fate::Dropped), ledger.of(Fate::Lost));
@@ -140,7 +140,7 @@ const FRAMES: [(&[&str], u8, u16); 7] = [
     (&["7", "5"], 4, FLOODED),
 ];
 
-/// What `--match` and a dropping rule say, and how many of [`FRAMES`] the rule takes.
+/// `--match`, a dropping rule, and how many of [`FRAMES`] the rule takes.
 const BOTH_SAY: [(&str, &str, u64); 6] = [
     ("all", "udp", 3),
     ("udp dst port 9", "ip6", 1),
@@ -191,7 +191,7 @@ pub(crate) fn after_frames(lab: &Lab, plan: &DivertPlan, senders: &mut [XdpTx]) 
             }
         });
         let status = settle(&mut diversion, senders.len() as u64);
-        let stale = "came while nobody put the deadline off";
+        let stale = "came after the queue's deadline";
         if !status.ledger.lines.iter().any(|entry| entry.line.place == stale) {
             return status;
         }

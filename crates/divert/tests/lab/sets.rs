@@ -1,8 +1,13 @@
 //! Rules that name sets of networks, samples of what they drop, and limits that forget.
 
-use std::{fs, net::IpAddr, path::Path, thread};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::Path,
+    thread,
+};
 
-use divert::{BEAT, DivertPlan, Fate, FilterAt, Met, NetworkSet, RuleFinder, Ruleset, Sets};
+use divert::{BEAT, DivertPlan, Fate, FilterAt, Met, Network, NetworkSet, RuleFinder, Ruleset, Sets};
 use lab::Lab;
 use port::{XdpTx, XdpTxOptions};
 use wire::{FrameSpec, MacAddr, Sizes, Template, Values};
@@ -46,7 +51,7 @@ const SOURCES: [(&str, &[&str], bool); 8] = [
     ("2001:db8:7:ffff:ffff:ffff:ffff:ffff", &["7", "5"], true),
 ];
 
-/// Enough networks for three levels of bounds, those of [`SOURCES`] among them.
+/// Enough networks for three levels of bounds, including those of [`SOURCES`].
 fn sets(lab: &Lab) -> Sets {
     let v4 = (0..3000u32).map(|at| format!("172.{}.{}.0/25\n", 16 + at / 256, at % 256));
     let v6 = (0..600u32).map(|at| format!("2001:db9:{at:x}::/49\n"));
@@ -62,7 +67,7 @@ fn sets(lab: &Lab) -> Sets {
 }
 
 #[test]
-fn rules_name_sets_and_mean_the_same_in_user_space_and_on_a_recording() {
+fn rules_name_sets_and_mean_the_same_in_both_places_and_on_a_recording() {
     let Some(lab) = lab() else { return };
     let mut templates: Vec<Template> = SOURCES
         .iter()
@@ -96,11 +101,6 @@ fn rules_name_sets_and_mean_the_same_in_user_space_and_on_a_recording() {
         for place in [FilterAt::Xdp, FilterAt::User] {
             let Ruleset { selection: matching, rules, sets } = ruleset.clone();
             let plan = DivertPlan { selection: matching, rules, sets, ..plan(&lab, place, &[]) };
-            if place == FilterAt::Xdp || selection.contains("set") {
-                let refused = lab.rx().run(|| divert::Diversion::start(&plan).err()).unwrap().unwrap();
-                assert!(refused.to_string().contains("cannot look up sets"), "{refused}");
-                continue;
-            }
             let status = after_frames(&lab, &plan, &mut senders);
             assert_eq!(status.rules[0].packets, taken, "{place:?}, {selection}, {rule}: {status:#?}");
         }
@@ -108,6 +108,70 @@ fn rules_name_sets_and_mean_the_same_in_user_space_and_on_a_recording() {
     let unknown = DivertPlan { sets: Sets::default(), ..plan(&lab, FilterAt::User, &["drop src set worse"]) };
     let refused = lab.rx().run(|| divert::Diversion::start(&unknown).err()).unwrap().unwrap();
     assert_eq!(refused.to_string(), "unknown set 'worse'");
+}
+
+/// A million IPv4 and 300,000 IPv6 networks that do not meet: addresses of which each second one is in.
+fn million(is_odd: bool) -> Sets {
+    let first = u32::from(is_odd);
+    let v4 = (0..1_000_000).map(|at| (IpAddr::from(Ipv4Addr::from_bits((10 << 24) + 2 * at + first)), 32));
+    let v6 = (0..300_000).map(|at| {
+        let network = 0x2001_0db8 << 96 | u128::from(2 * at + first) << 64;
+        (IpAddr::from(Ipv6Addr::from_bits(network)), 64)
+    });
+    let networks = v4.chain(v6).map(|(address, prefix_len)| Network { address, prefix_len });
+    let mut sets = Sets::default();
+    sets.insert("bad", NetworkSet::new(networks).unwrap());
+    sets
+}
+
+#[test]
+fn a_million_networks_in_the_kernel_are_replaced_by_another_million() {
+    /// The first, some in the middle and the last of each family; what is before and behind all.
+    const ASKED: [(&str, &[&str], [u64; 2]); 10] = [
+        ("9.255.255.255", &[], [0, 0]),
+        ("10.0.0.0", &[], [1, 0]),
+        ("10.0.0.1", &["5"], [0, 1]),
+        ("10.15.66.64", &[], [1, 0]),
+        ("10.30.132.127", &[], [0, 1]),
+        ("10.30.132.128", &[], [0, 0]),
+        ("2001:db8::7", &[], [1, 0]),
+        ("2001:db8:0:1::", &["7", "5"], [0, 1]),
+        ("2001:db8:9:27bf:ffff:ffff:ffff:ffff", &[], [0, 1]),
+        ("2001:db8:9:27c0::", &[], [0, 0]),
+    ];
+    let Some(lab) = lab() else { return };
+    let mut senders: Vec<XdpTx> = ASKED
+        .iter()
+        .map(|(src, tags, _)| sender(&lab, &frames(&lab, Values::Fixed(src.parse().unwrap()), tags)))
+        .collect();
+    let rules = ["drop src set bad", "pass all"];
+    let plan = DivertPlan { sets: million(false), ..plan(&lab, FilterAt::Xdp, &rules) };
+    let mut diversion = start(&lab, &plan);
+    let mut arrived = 0;
+    let mut dropped = vec![0];
+    for is_odd in [false, true] {
+        if is_odd {
+            let preparation = diversion.preparation();
+            let ruleset = Ruleset { sets: million(true), ..plan.ruleset() };
+            let preparing = thread::spawn(move || preparation.prepare(ruleset).unwrap());
+            while !preparing.is_finished() {
+                diversion.beat().unwrap();
+                thread::sleep(BEAT / 20);
+            }
+            diversion.take(preparing.join().unwrap()).unwrap();
+        }
+        for (sender, (src, ..)) in senders.iter_mut().zip(ASKED) {
+            diversion.beat().unwrap();
+            assert_eq!(lab.tx().run(|| sender.send(1, 0).unwrap().taken).unwrap(), 1, "{src}");
+            arrived += 1;
+            let status = settle(&mut diversion, arrived);
+            dropped.push(status.ledger.of(Fate::Dropped));
+        }
+    }
+    let found: Vec<u64> = dropped.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let expected: Vec<u64> =
+        [0, 1].iter().flat_map(|round| ASKED.iter().map(|(.., is_in)| is_in[*round])).collect();
+    assert_eq!(found, expected);
 }
 
 /// The comments of a pcapng file's packets.

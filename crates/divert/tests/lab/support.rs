@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 
 use std::{
     net::{IpAddr, UdpSocket},
@@ -6,17 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use divert::{BEAT, Diversion, DivertPlan, Exclusions, FilterAt, Sets, Status, Verdicts};
+use divert::{BEAT, Diversion, DivertPlan, FilterAt, Status, Verdicts};
 use lab::{Lab, LabPlan};
 
 /// How long a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Flooded, and a rule's.
+/// Flooded, and taken by a rule.
 pub(crate) const FLOODED: u16 = 9;
-/// Flooded too, and what passes.
+/// Flooded too, and passed.
 pub(crate) const VALID: u16 = 10;
 
-/// A lab as root, or `None` with a loud word; a failure where everything is required.
+/// A lab as root, or `None` with a message; a failure where everything is required.
 pub(crate) fn lab() -> Option<Lab> {
     lab_with(LabPlan::default().queues)
 }
@@ -28,21 +28,8 @@ pub(crate) fn lab_with(queues: u32) -> Option<Lab> {
 
 pub(crate) fn plan(lab: &Lab, place: FilterAt, rules: &[&str]) -> DivertPlan {
     DivertPlan {
-        interface: lab.rx().interface().into(),
-        queues: vec![0, 1],
-        place,
-        selection: None,
         rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
-        sets: Sets::default(),
-        exclusions: Exclusions::default(),
-        reinject: true,
-        cpus: Vec::new(),
-        spin: false,
-        sample_one_in: 0,
-        sample_file: None,
-        keep_file: None,
-        steering: None,
-        shadow: false,
+        ..DivertPlan::bare(lab.rx().interface(), [0, 1], place)
     }
 }
 
@@ -66,7 +53,7 @@ pub(crate) fn send<V: Verdicts>(lab: &Lab, diversion: &mut Diversion<V>, port: u
     });
 }
 
-/// Datagrams that came to the other side's stack; nobody listens there.
+/// Datagrams that reached the other side's stack; it has no listener.
 pub(crate) fn delivered(lab: &Lab) -> u64 {
     lab.rx().net_counters().unwrap().value("UdpNoPorts").unwrap()
 }

@@ -1,12 +1,13 @@
-//! Steering on cards that are not there, which answer byte by byte as their drivers do; and the same on a real one:
-//! `make test-steer IF=eth1` tells that card what a diversion would, looks at what it has then, and undoes it.
+//! Steering on fake cards, which answer byte by byte as their drivers do; and the same on a real one:
+//! `make test-steer IF=eth1` sets that card as a diversion would, reads it back, and undoes it.
 
 use std::{env, path::Path, sync::Arc};
 
-use divert::{Card, DivertPlan, Exclusions, Expression, FilterAt, Rule, RuleVerdict, Steer, Steered};
+use divert::{Card, DivertPlan, Expression, FilterAt, Hashed, Hashing, Rule, RuleVerdict, Steer, Steered};
 use nic::{Session, Settings};
 use sys::{ethtool::EthtoolSocket, netns::NetNs};
 use testing::{FakeCard, FakeDriver};
+use wire::{HashFields, RssKey};
 
 /// A card under test: one in memory, or the interface of this name.
 #[derive(Clone)]
@@ -18,7 +19,7 @@ enum Bed {
 impl Bed {
     fn interface(&self) -> &str {
         match self {
-            // Whatever has no answer of its own is the loopback's, which has no queues or interrupts.
+            // Other requests go to loopback, which has no queues or interrupts.
             Self::Fake(_) => "lo",
             Self::Real(name) => name,
         }
@@ -55,24 +56,11 @@ impl Bed {
 
     fn plan(&self, rules: &[&str], queues: &[u32], steer: Steer, state: &Path) -> DivertPlan {
         let plan = DivertPlan {
-            interface: self.interface().into(),
-            queues: queues.to_vec(),
-            place: FilterAt::Xdp,
-            selection: None,
             rules: rules
                 .iter()
                 .map(|text| Rule::new(RuleVerdict::Drop, text.parse::<Expression>().unwrap()))
                 .collect(),
-            sets: divert::Sets::default(),
-            exclusions: Exclusions::default(),
-            reinject: false,
-            cpus: Vec::new(),
-            spin: false,
-            sample_one_in: 0,
-            sample_file: None,
-            keep_file: None,
-            steering: None,
-            shadow: false,
+            ..DivertPlan::bare(self.interface(), queues.iter().copied(), FilterAt::Xdp)
         };
         plan.steered(&self.card(), steer, state.to_owned())
     }
@@ -92,7 +80,7 @@ fn on_each(test: impl Fn(FakeDriver, &Arc<FakeCard>, &Bed) + Sync) {
     }
 }
 
-/// What holds of any card: all that was asked for is steered or left with a reason, the card has what is said to be
+/// What holds for any card: every request is steered or left with a reason, the card has what is said to be
 /// steered, and everything is undone.
 fn keeps_its_word(bed: &Bed, rules: &[&str], queues: &[u32], steer: Steer) -> Vec<String> {
     let state = tempfile::tempdir().unwrap();
@@ -305,7 +293,7 @@ fn a_card_with_one_mask_refuses_another_and_says_so() {
         .unwrap();
 }
 
-/// The card of `make test-steer`; its packets are steered for the time of the test.
+/// The card of `make test-steer`; its packets are steered during the test.
 #[test]
 fn a_real_card_keeps_its_word() {
     let Ok(name) = env::var("LINERATE_STEER_IF") else { return };
@@ -313,7 +301,7 @@ fn a_real_card_keeps_its_word() {
     let card = bed.card();
     println!("{} ({}), {} queues, rules: {}", bed.interface(), card.driver, card.queues, card.flow_rules);
     let last = card.queues - 1;
-    // Discard's port: nothing that anybody waits for.
+    // The discard port, which no service uses.
     let discard = "udp and dst port 9";
     for (rules, queues, steer) in [
         (&[discard][..], vec![last], Steer::ToQueues),
@@ -325,4 +313,42 @@ fn a_real_card_keeps_its_word() {
         let found = keeps_its_word(&bed, rules, &queues, steer);
         println!("{steer:?} of {rules:?} on {queues:?}: {found:?}");
     }
+}
+
+#[test]
+fn a_card_without_rules_gets_a_table_that_is_repaired_and_undone() {
+    on_each(|driver, card, bed| {
+        if driver != FakeDriver::Igb {
+            return;
+        }
+        let state = tempfile::tempdir().unwrap();
+        let before = bed.settings();
+        let fields = Hashed { v6: false, protocol: 17, fields: HashFields::Addresses };
+        let hashing = Hashing { table: card.table(), key: RssKey::microsoft(), fields: vec![fields] };
+        let flow = "udp and src host 66.9.149.187 and dst host 161.142.100.80";
+        let plan = DivertPlan {
+            rules: vec![Rule::new(RuleVerdict::Drop, flow.parse::<Expression>().unwrap())],
+            ..DivertPlan::bare(bed.interface(), [2], FilterAt::Xdp)
+        };
+        let mut told = bed.card();
+        told.hashing = Some(hashing);
+        let plan = plan.steered(&told, Steer::ToQueues, state.path().to_owned());
+        let mut steered = bed.apply(&plan, state.path());
+        let number = 0x323e_8fc2 % card.table().len();
+        assert_eq!(
+            steered.rules,
+            [format!("rss.table bucket {number} of {} to queue 2", card.table().len())]
+        );
+        let only_it = || {
+            let table = card.table();
+            let leading: Vec<usize> = (0..table.len()).filter(|at| table[*at] == 2).collect();
+            assert_eq!(leading, [number]);
+        };
+        only_it();
+        card.reset();
+        steered.repair().unwrap();
+        only_it();
+        drop(steered);
+        assert_eq!(bed.settings(), before, "undone");
+    });
 }

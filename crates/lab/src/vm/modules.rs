@@ -15,6 +15,7 @@ const MORE: &[&str] = &[
     "veth",
     "bridge",
     "8021q",
+    "bonding",
     "dummy",
     "macvlan",
     "igbvf",

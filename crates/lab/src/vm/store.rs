@@ -38,7 +38,7 @@ pub(crate) struct Parts {
 
 /// Written last, into a complete folder; holds the version. Change the number after a change to what a folder
 /// has to contain.
-const COMPLETE: &str = "complete-1";
+const COMPLETE: &str = "complete-2";
 
 const TOOLS: &str = "tools";
 

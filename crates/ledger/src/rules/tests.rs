@@ -211,6 +211,53 @@ fn what_cards_lost_is_named_by_their_own_counters() {
 }
 
 #[test]
+fn what_virtio_counts_as_xdp_s_drops_and_as_its_own_is_counted_once() {
+    let card = |drops, of_xdp, rx_dropped| {
+        let counters = [("rx_queue_0_drops".into(), drops), ("rx_queue_0_xdp_drops".into(), of_xdp)];
+        let mut card = HostCounters { driver: "virtio_net".into(), ..HostCounters::default() };
+        card.driver_counters = counters.into();
+        card.link.rx_dropped = rx_dropped;
+        card
+    };
+    let tx = card(0, 0, 0);
+    // The receiving program dropped 6144 after counting them; 7 had no memory, and 2 are the interface's.
+    let received = Received { is_xdp: true, delivered: 6144, ..Received::default() };
+    let lines = lines_with(&tx, &card(6151, 6144, 6153), Vec::new(), 0, &received);
+    let of = |place| packets(&lines, place);
+    assert_eq!((of(Place::DriverRx), of(Place::ReceivingInterface), sum(&lines)), (7, 2, 9), "{lines:#?}");
+    // Another's program dropped 50.
+    let lines = lines_with(&tx, &card(57, 50, 57), Vec::new(), 0, &udp(0));
+    let of = |place| packets(&lines, place);
+    assert_eq!((of(Place::XdpDrop), of(Place::DriverRx), sum(&lines)), (50, 7, 57), "{lines:#?}");
+    // The socket's ring was full for 9, which the driver counts in one of the two (zero-copy) or in both.
+    let received = Received { is_xsk: true, lost: 9, delivered: 100, ..Received::default() };
+    let received =
+        Received { losses: vec![LedgerLine::at(Place::XskRingFull, 9, "rx_ring_full")], ..received };
+    for of_xdp in [0, 9] {
+        let lines = lines_with(&tx, &card(9, of_xdp, 9), Vec::new(), 0, &received);
+        assert_eq!((packets(&lines, Place::XskRingFull), sum(&lines)), (9, 9), "{lines:#?}");
+    }
+}
+
+#[test]
+fn what_an_emulated_card_drops_uncounted_is_the_difference_of_both_cards() {
+    let card = |hides_missed, counters: &[(&str, u64)]| HostCounters {
+        driver: "igb".into(),
+        driver_counters: counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+        hides_missed,
+        ..HostCounters::default()
+    };
+    for (hides_missed, missed) in [(true, 896), (false, 6)] {
+        let tx = card(hides_missed, &[("tx_packets", 21_248)]);
+        let rx = card(hides_missed, &[("rx_packets", 20_352), ("rx_missed_errors", 6)]);
+        let lines = lines_with(&tx, &rx, Vec::new(), 0, &udp(0));
+        assert_eq!((packets(&lines, Place::NicMissed), sum(&lines)), (missed, missed), "{lines:#?}");
+        let names_it = lines.iter().any(|line| line.source.contains("QEMU's igb counts no frame"));
+        assert_eq!(names_it, hides_missed, "{lines:#?}");
+    }
+}
+
+#[test]
 fn a_card_that_lost_more_than_was_sent_is_not_believed() {
     // As an emulated 82540 showed it, whose register is not cleared on read.
     let mut rx = HostCounters { driver: "e1000".into(), ..HostCounters::default() };

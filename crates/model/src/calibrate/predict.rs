@@ -31,7 +31,7 @@ pub enum Load {
 }
 
 /// Simulates every pair at every load. Trials carry the labels that were measured, so that
-/// `linerate compare` sets prediction and measurement side by side; points add the loss-free rate: the highest at which
+/// `linerate compare` shows prediction and measurement side by side; points add the loss-free rate: the highest at which
 /// no larger share than `loss_ratio` is lost.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ impl PairCalibration {
                     let after_readers = if beside_readers { 0 } else { config.app.cpus };
                     config.poll.first_cpu = config.app.first_cpu + after_readers;
                     if config.stack.path == Path::XdpDrop {
-                        // what the sender puts into the receiving end's ring, and the program takes out of it
+                        // the ring at the receiving end, between the sender and the program
                         config.ring.descriptors = VETH_RING;
                         config.ring.on_chip = VETH_RING;
                         config.ring.fetch_below = VETH_RING / 2;
@@ -144,7 +144,7 @@ impl PairCalibration {
         if loss_ratio(&at_most) <= goal {
             return Ok(at_most.sent_pps());
         }
-        // half of what is delivered in overload is far below what loses; buffers hold a trial's first losses back
+        // half of the rate delivered in overload is far below the loss-free rate; buffers absorb a trial's first losses
         let (mut free, mut losing) = (0.5 * at_most.delivered_pps().max(1.0), at_most.sent_pps());
         while losing / free > 1.002 {
             let middle = 0.5 * (free + losing);
@@ -178,7 +178,7 @@ impl PairCalibration {
     fn trial(&self, outcome: &Outcome, config: &Config, number: u32) -> Trial {
         let labels = Labels { tx: self.tx.label.clone(), rx: self.rx.label.clone() };
         let trial = outcome.trial(config, &labels, number);
-        // as a measurement has it: what comes out of the buffers afterwards was delivered too
+        // as in a measurement: packets that leave the buffers afterwards were delivered too
         let delivered_pps = trial.delivered as f64 / trial.duration_s;
         Trial { tx: self.tx.clone(), rx: self.rx.clone(), delivered_pps, ..trial }
     }

@@ -33,7 +33,7 @@ fn run_of(origin: Origin, trials: Vec<Trial>) -> Run {
     crate::record::run(start(origin), trials, Vec::new(), Vec::new())
 }
 
-/// A lab machine that the tests know better than the calibration may: `measured` runs it as a lab would.
+/// A lab machine whose costs the tests know and the calibration must find: `measured` runs it as a lab would.
 struct Lab {
     sender_ns: f64,
     stack_ns: f64,
@@ -59,7 +59,7 @@ impl Lab {
         };
         let labels = Labels { tx: "udp".into(), rx: self.engine.into() };
         let mut trial = simulate(&config).unwrap().trial(&config, &labels, 1);
-        // in a lab softirq is booked on the sender's thread, and a reader's cost is its own alone
+        // in a lab softirq counts for the sender's thread, and a reader's cost is its own
         let [softirq, sender]: [f64; 2] =
             [self.stack_ns, self.sender_ns].map(|ns| ns * trial.sent as f64 / 1e9);
         trial.tx_cost = cost(softirq + sender, trial.sent);
@@ -89,7 +89,7 @@ fn what_a_saturated_run_cost_is_found_again() {
     close(pair.sender_ns, 1200.0, 0.03);
     close(pair.stack_ns, 900.0, 0.03);
     close(pair.reader_ns.unwrap(), 2800.0, 0.02);
-    assert!(pair.basis[2].contains("ran all the time and lost"), "{:?}", pair.basis);
+    assert!(pair.basis[2].contains("was always busy and lost packets"), "{:?}", pair.basis);
     assert_eq!(calibration.machine, "a CPU, Linux 6.18");
 }
 
@@ -143,7 +143,7 @@ fn a_reader_that_never_lost_is_calibrated_from_its_cpu_time() {
     let calibration = calibrated(&run_of(Origin::Lab, vec![UDP.measured(Some(100_000.0))])).unwrap();
     let pair = &calibration.pairs[0];
     close(pair.reader_ns.unwrap(), 2800.0, 0.01);
-    assert!(pair.basis[2].contains("ran 28 % of the time"), "{:?}", pair.basis);
+    assert!(pair.basis[2].contains("was busy 28 % of the time"), "{:?}", pair.basis);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn threaded_napi_gives_the_stack_a_cpu_of_its_own() {
 
 #[test]
 fn a_program_with_a_cpu_of_its_own_is_calibrated_by_what_it_took_of_a_flood() {
-    // XDP on threaded NAPI: no softirq is booked anywhere, and the ring before it overflows
+    // XDP on threaded NAPI: no softirq time is counted, and the ring in front of it overflows
     let flooded = || {
         let mut trial =
             Lab { sender_ns: 500.0, stack_ns: 0.0, reader_ns: 800.0, engine: "udp" }.measured(None);
@@ -259,7 +259,7 @@ fn a_program_with_a_cpu_of_its_own_is_calibrated_by_what_it_took_of_a_flood() {
     let pair = &calibration.pairs[0];
     close(pair.stack_ns, 800.0, 0.02);
     close(pair.sender_ns, 500.0, 0.02);
-    assert!(pair.basis[1].contains("rate of a program that lost"), "{:?}", pair.basis);
+    assert!(pair.basis[1].contains("rate of a program that lost packets"), "{:?}", pair.basis);
     let predicted =
         predict(&calibration, &[Load::OfLossFree(0.9), Load::OfLossFree(1.5)], 0.005, start(Origin::Model))
             .unwrap();
@@ -311,7 +311,7 @@ fn runs_that_say_nothing_are_refused_with_why() {
     let mut trial = UDP.measured(Some(1e5));
     trial.tx_cost = Cost::default();
     let error = calibrated(&run_of(Origin::Lab, vec![trial])).unwrap_err().to_string();
-    assert!(error.ends_with("udp to udp: no trial says what sending costs"), "{error}");
+    assert!(error.ends_with("udp to udp: no trial shows what sending costs"), "{error}");
 }
 
 #[test]
@@ -328,8 +328,8 @@ fn costs_that_no_machine_has_calibrate_nothing() {
     let (sent, delivered) = (trial.sent, trial.delivered);
     trial.rx_cost = cost(1e-9, delivered);
     let error = calibrated(&run).unwrap_err().to_string();
-    assert!(error.contains("reading a packet takes ") && error.contains("which cannot be"), "{error}");
+    assert!(error.contains("reading a packet takes ") && error.contains("which is impossible"), "{error}");
     run.end.trials[0].tx_cost = cost(1e-9, sent);
     let error = calibrated(&run).unwrap_err().to_string();
-    assert!(error.contains("sending a packet takes ") && error.contains("which cannot be"), "{error}");
+    assert!(error.contains("sending a packet takes ") && error.contains("which is impossible"), "{error}");
 }

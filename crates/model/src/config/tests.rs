@@ -75,12 +75,12 @@ fn contradictions_are_refused_with_what_and_why() {
         "cannot simulate this configuration:\n  packet_buffer.bytes: 63 bytes cannot hold one frame of 64 bytes"
     );
     assert!(refused(&|c| c.ring.descriptors = 24).contains("needs a ring of at least 32, not 24"));
-    assert!(refused(&|c| c.run.warmup_us = 1e6).contains("leaves nothing"));
+    assert!(refused(&|c| c.run.warmup_us = 1e6).contains("leaves no time"));
     assert!(refused(&|c| c.buffers.policy = BufferPolicy::FillRing).contains("af-xdp"));
     assert!(refused(&|c| c.rss.bypass_ratio = 0.5).contains("no rss.bypass_queue"));
     assert!(refused(&|c| c.app.recv_ns = f64::NAN).contains("app.recv_ns: NaN ns"));
     assert!(
-        refused(&|c| c.set("table", "equal:2").unwrap()).contains("it names queue 1, which is none of the 1")
+        refused(&|c| c.set("table", "equal:2").unwrap()).contains("it names queue 1 of 1, counted from 0")
     );
     assert!(refused(&|c| c.set("mix", "10:1").unwrap()).contains("64 to 65553"));
     assert!(refused(&|c| c.set("mix", "64-1518").unwrap()).contains("sizes with their weights"));
@@ -121,7 +121,7 @@ fn unknown_names_and_wrong_values_are_refused_in_words() {
     let mut config = Config::default();
     assert_eq!(
         config.set("descriptors", "64").unwrap_err().to_string(),
-        "no parameter is called 'descriptors'; did you mean ring.descriptors?"
+        "unknown parameter 'descriptors'; did you mean ring.descriptors?"
     );
     let error = config.set("policy", "magic").unwrap_err().to_string();
     assert!(error.starts_with("cannot set buffers.policy to 'magic': unknown variant"), "{error}");

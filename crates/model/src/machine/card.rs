@@ -21,7 +21,7 @@ impl Machine {
             Some((at_ps, _)) if self.costs.sender_ps == 0 => {
                 self.agenda.push(at_ps, Event::Arrive(port as u16))
             }
-            // a sender that is late needs no waking, except for its first frame
+            // a late sender needs no wake-up, except for its first frame
             Some((at_ps, _)) if at_ps > self.now_ps || self.now_ps == 0 => {
                 self.agenda.push(at_ps, Event::Arrive(port as u16));
             }
@@ -29,7 +29,7 @@ impl Machine {
         }
     }
 
-    /// A frame's last bit is in, or a sender on this machine may send.
+    /// A frame's last bit has arrived, or a sender on this machine may send.
     pub(super) fn arrive(&mut self, port: usize) {
         if self.costs.sender_ps > 0 {
             let cpu = self.cpus.iter().position(|cpu| cpu.sends);
@@ -140,7 +140,7 @@ impl Machine {
         self.ask_interrupt(queue);
     }
 
-    /// Asks for the bus once a group of descriptors is finished.
+    /// Requests the bus once a group of descriptors is finished.
     fn ask_write_back(&mut self, queue: usize, delay_ps: u64) {
         let q = &mut self.queues[queue];
         if q.unwritten < self.costs.writeback_batch || q.write_back_asked || q.writing > 0 {
@@ -153,7 +153,7 @@ impl Machine {
         self.agenda.push(self.now_ps + delay_ps, Event::WriteBack(queue as u16));
     }
 
-    /// Writes finished descriptors back, a whole group or, for an interrupt, what there is.
+    /// Writes finished descriptors back: a whole group or, for an interrupt, an incomplete one.
     pub(super) fn write_back(&mut self, queue: usize) {
         let q = &mut self.queues[queue];
         q.write_back_asked = false;
@@ -177,13 +177,13 @@ impl Machine {
         self.ask_interrupt(queue);
     }
 
-    /// Asks the moderation for an interrupt while frames wait that the driver does not know of.
+    /// Requests an interrupt from the moderation while frames wait that the driver has not seen.
     pub(super) fn ask_interrupt(&mut self, queue: usize) {
         let q = &mut self.queues[queue];
         if q.masked || q.stored.is_empty() {
             return;
         }
-        // finished descriptors are on their way: their arrival asks again
+        // finished descriptors are on the bus: their arrival requests again
         if q.visible == 0 && (q.writing > 0 || q.write_back_asked) {
             return;
         }
@@ -206,7 +206,7 @@ impl Machine {
             return;
         }
         q.interrupt_due_ps = None;
-        // a program may have woken the poll meanwhile; its end asks again
+        // a program may have started a poll meanwhile; its end requests again
         if !q.masked {
             self.interrupt(queue);
         }
@@ -227,7 +227,7 @@ impl Machine {
         self.kick(cpu);
     }
 
-    /// Keeps how full a packet buffer is, for the trace.
+    /// Records the level of a packet buffer, for the trace.
     #[inline]
     fn record_level(&mut self, port: usize) {
         if self.now_ps < self.trace_ps {
@@ -236,7 +236,7 @@ impl Machine {
         }
     }
 
-    /// Keeps a bus transaction for the trace.
+    /// Records a bus transaction, for the trace.
     #[inline]
     pub(super) fn record(&mut self, kind: TransactionKind, port: usize, slot: Slot) {
         if slot.start_ps < self.trace_ps {

@@ -21,9 +21,9 @@ pub(super) struct Cpu {
     pub(super) sends: bool,
     /// How long interrupts and polls have kept a waiting program off.
     pub(super) kept_off_ps: u64,
-    /// Until when a program that was kept off has its turn.
+    /// Until when a program that had to wait may run.
     pub(super) turn_until_ps: u64,
-    /// CPU time spent, the whole of the present step included.
+    /// CPU time spent, including the whole current step.
     pub(super) busy: Busy,
 }
 

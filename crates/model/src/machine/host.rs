@@ -1,7 +1,7 @@
 //! The host: CPUs that serve interrupts, poll queues, run the stack, read sockets and, for veth, send.
 //!
 //! A CPU does one step at a time and then chooses the next: interrupts first, then polls, then programs,
-//! except that a program which waited for a whole slice gets its turn (as ksoftirqd lets it).
+//! except that a program which waited for a whole slice gets to run, as with ksoftirqd.
 
 use super::{Machine, cpu::Step};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Machine {
-    /// Gives an idle CPU something to do.
+    /// Starts the next step of an idle CPU.
     #[inline]
     pub(super) fn kick(&mut self, cpu: usize) {
         if self.cpus[cpu].step.is_none() {
@@ -31,7 +31,7 @@ impl Machine {
             c.turn_until_ps = 0;
             c.kept_off_ps = 0;
         }
-        // what a sender on this machine sends goes up the stack within its own call, so it never overtakes that
+        // a sender on this machine runs the receiving stack within its own call, so it never overtakes it
         let may_wait = matches!(program, Some(Step::Read(_)));
         let programs_turn = self.now_ps < c.turn_until_ps || c.kept_off_ps >= self.costs.slice_ps;
         let polls_first = !(may_wait && programs_turn);
@@ -62,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// A program of this CPU that has something to do: the sender, or the next thread in turn.
+    /// A program of this CPU that is ready: the sender, or the next thread in turn.
     #[inline]
     fn waiting_program(&mut self, cpu: usize) -> Option<Step> {
         let c = &mut self.cpus[cpu];
@@ -85,7 +85,7 @@ impl Machine {
         c.step = Some(step);
         c.until_ps = self.now_ps + cost_ps;
         *c.busy.of(step) += cost_ps;
-        // a program that squeezes in between two interrupts is still kept off for nearly all of the time
+        // a program that runs briefly between two interrupts still waits nearly all of the time
         c.kept_off_ps = match step {
             Step::Read(_) | Step::Send => c.kept_off_ps.saturating_sub(cost_ps),
             _ => c.kept_off_ps + cost_ps,
@@ -151,7 +151,7 @@ impl Machine {
         if q.closing { self.end_poll(cpu, queue) } else { self.take(cpu, queue) }
     }
 
-    /// Begins to take a frame out of its descriptor and up the stack.
+    /// Begins to pass a frame from its descriptor up the stack.
     #[inline]
     fn take(&mut self, cpu: usize, queue: u16) {
         let q = &mut self.queues[usize::from(queue)];
@@ -255,7 +255,7 @@ impl Machine {
         self.kick(cpu);
     }
 
-    /// What a thread's next frame costs, its call and its waking included; the frame is spoken for.
+    /// The cost of a thread's next frame, with its call and wake-up; reserves the frame.
     fn read_ps(&mut self, thread: usize) -> u64 {
         let mut cost_ps = if self.costs.exponential {
             self.random.exponential_ps(self.costs.recv_ps as f64)

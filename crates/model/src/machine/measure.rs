@@ -1,4 +1,4 @@
-//! Counting: what happened in all and in the measured window, the time series, and the closed account.
+//! Counting: totals, the measured window, the time series, and the closed ledger.
 
 use super::{Machine, cpu::Busy, tally::Snapshot};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Machine {
-    /// Notes down what is due before an event at this time.
+    /// Takes the samples that are due before an event at this time.
     pub(super) fn pass_marks(&mut self, at_ps: u64) {
         while self.tally.next_mark_ps <= at_ps {
             let mark_ps = self.tally.next_mark_ps;
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Closes the account of a drained machine.
+    /// Closes the ledger of a drained machine.
     pub(super) fn finish(mut self) -> Outcome {
         let drained_ps = self.now_ps.max(self.tally.end_ps);
         self.pass_marks(drained_ps);
@@ -111,7 +111,7 @@ impl Machine {
             + self.queues.iter().map(|q| q.stored.len()).sum::<u64>()
             + self.sockets.iter().map(|s| s.len()).sum::<u64>();
         assert_eq!(inside, 0, "a drained machine holds no frame");
-        assert_eq!(counters.sent, counters.delivered + counters.lost, "no frame is lost without a place");
+        assert_eq!(counters.sent, counters.delivered + counters.lost, "every lost frame has a place");
         let warm = self.tally.warm.take().unwrap_or_default();
         let end = self.tally.end.take().unwrap_or_default();
         let window_ps = self.tally.end_ps - self.tally.warm_ps;

@@ -23,7 +23,7 @@ pub(super) struct Port {
     pub(super) fifo: Fifo,
     /// A frame is crossing the bus.
     pub(super) transferring: bool,
-    /// The sender has no rate to hold.
+    /// The sender sends as fast as it can.
     pub(super) at_will: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Queue {
     pub(super) stored: RunQueue<Frame>,
     pub(super) visible: u64,
     pub(super) occupancy: Gauge,
-    /// Finished descriptors that nobody has asked to write back, and those that are crossing the bus.
+    /// Finished descriptors without a write-back request, and those that are crossing the bus.
     pub(super) unwritten: u32,
     pub(super) writing: u32,
     pub(super) write_back_asked: bool,
@@ -48,7 +48,7 @@ pub(super) struct Queue {
     pub(super) masked: bool,
     pub(super) interrupt_due_ps: Option<u64>,
     pub(super) polled_mode: bool,
-    /// Descriptors whose frames the driver has taken and that have no buffer again.
+    /// Descriptors whose frames the driver has taken and that have no new buffer yet.
     pub(super) to_refill: u64,
     pub(super) refilling: bool,
     pub(super) polled: u32,
@@ -78,7 +78,7 @@ impl Queue {
         let polled = Moderation { mode: ModerationMode::Polled, ..config.moderation.clone() };
         let mut buffers = config.buffers.clone();
         if bypassed {
-            // the program owns the queue's buffers; putting them back is part of its time
+            // the program owns the queue's buffers; returning them is part of its time
             buffers.policy = BufferPolicy::Recycle;
             buffers.reset_ns = 0.0;
         }

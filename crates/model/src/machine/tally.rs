@@ -20,7 +20,7 @@ pub(super) struct Tally {
     pub(super) by_queue: Vec<u64>,
     /// CPU time by function, in picoseconds.
     pub(super) by_function: [u64; CpuFunction::ALL.len()],
-    /// The next time at which something is noted down.
+    /// The time of the next sample.
     pub(super) next_mark_ps: u64,
     pub(super) warm_ps: u64,
     pub(super) end_ps: u64,

@@ -1,8 +1,8 @@
-//! A flood and the machines that are to take it.
+//! A flood and the machines that receive it.
 
 use serde::{Deserialize, Serialize};
 
-/// A flood and the machines that are to take it.
+/// A flood and the machines that receive it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fleet {
@@ -36,11 +36,11 @@ pub struct Fleet {
     pub table_buckets: u32,
     /// Share of every capacity that is kept free.
     pub headroom_ratio: f64,
-    /// Probability that some machine is overloaded that the plan may leave.
+    /// Accepted probability that a machine is overloaded.
     pub overload_probability: f64,
     /// Flow sets that are hashed.
     pub flow_sets: u32,
-    /// Machines to judge; none is to find how many are needed.
+    /// Machines to check; `None` finds how many are needed.
     pub machines: Option<u32>,
     /// Seed of the flow sets.
     pub seed: u64,
@@ -72,5 +72,5 @@ impl Default for Fleet {
     }
 }
 
-/// The most machines a plan looks at.
+/// The most machines that a plan considers.
 pub const MOST_MACHINES: u32 = 1_000_000;

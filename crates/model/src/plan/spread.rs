@@ -5,7 +5,7 @@ use wire::{Addresses, FlowKey, HashFields, IndirectionTable, PROTOCOL_UDP, RssKe
 use super::fleet::{Fleet, MOST_MACHINES};
 use crate::random::Random;
 
-/// What cores and machines can take.
+/// Capacities of cores and machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) core_pps: f64,
@@ -15,7 +15,7 @@ pub(super) struct Limits {
     pub(super) ecmp_buckets: Option<u32>,
 }
 
-/// What a flow set does to a number of machines.
+/// How a flow set loads a number of machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// What is overloaded, if anything.
@@ -33,8 +33,8 @@ pub(super) enum Cause {
     Machine,
 }
 
-/// The flows of one flood, hashed: where each goes does not depend on how many machines there are until it is
-/// asked.
+/// The flows of one flood, hashed once; only [`Self::spread`] depends on the number of
+/// machines.
 pub(super) struct FlowSet {
     /// The router's hash and the core of each flow; the heavy flows come first.
     flows: Vec<(u32, u16)>,
@@ -66,7 +66,7 @@ impl FlowSet {
                     protocol: PROTOCOL_UDP,
                 };
                 let core = queue(toeplitz.hash(&flow, HashFields::AddressesAndPorts)) % fleet.cores;
-                // a router's hash is its own; it knows nothing of Toeplitz
+                // a router's hash is independent of Toeplitz
                 let ecmp = Random::new(bits ^ router).next() >> 32;
                 (ecmp as u32, core as u16)
             })
@@ -81,7 +81,7 @@ impl FlowSet {
         }
     }
 
-    /// Spreads the flows over so many machines.
+    /// Spreads the flows over this number of machines.
     pub(super) fn spread(&self, machines: u32, limits: &Limits) -> Load {
         let bins = limits.bins as usize;
         let mut counts = vec![0u32; machines as usize * bins];
@@ -117,7 +117,7 @@ impl FlowSet {
         }
     }
 
-    /// The least number of machines, to within a per cent, that this flow set does not overload.
+    /// The smallest number of machines, within a per cent, that this flow set does not overload.
     pub(super) fn machines_needed(&self, limits: &Limits, at_least: u32) -> u32 {
         let fits = |machines| self.spread(machines, limits).cause.is_none();
         let (mut fails, mut enough) = (at_least.saturating_sub(1), at_least);

@@ -26,7 +26,7 @@ const LOSSLESS: f64 = 1e-3;
 /// Calls that arrive on one port of the paper's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Calls {
-    /// How many at the same time.
+    /// Number of simultaneous calls.
     pub calls: u32,
     /// Bytes of voice in a packet, 1 to 160.
     pub voice_bytes: u32,
@@ -51,7 +51,7 @@ impl Calls {
     /// Checks both numbers.
     ///
     /// # Errors
-    /// [`RdrError::Voice`] or [`RdrError::Calls`] with what is possible.
+    /// [`RdrError::Voice`] or [`RdrError::Calls`] with the allowed range.
     pub fn check(self) -> Result<(), RdrError> {
         if !(1..=160).contains(&self.voice_bytes) {
             return Err(RdrError::Voice { bytes: self.voice_bytes });

@@ -1,4 +1,4 @@
-//! Every figure of the paper beside the model's, and what the comparison is worth.
+//! Every figure of the paper beside the model's, and whether the comparison tests the model.
 
 use measure::PublishedFigure;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct Figure {
     pub paper: &'static PublishedFigure,
     /// The model's value.
     pub model: f64,
-    /// Whether it could have come out otherwise.
+    /// Whether it could have differed.
     pub basis: Basis,
 }
 
@@ -30,14 +30,14 @@ pub struct Figure {
 pub enum Basis {
     /// It is a parameter, or follows from parameters by construction.
     Given,
-    /// It fixed a parameter, or is computed from the figure that did.
+    /// It determined a parameter, or is computed from one that did.
     Fitted,
-    /// Nothing was set by it.
+    /// It determined no parameter.
     Follows,
 }
 
 impl Figure {
-    /// As the record has it.
+    /// As in the record.
     pub fn recorded(&self) -> measure::Figure {
         measure::Figure {
             measured: Some(self.model),
@@ -52,7 +52,7 @@ impl Figure {
         self.model / self.paper.value - 1.0
     }
 
-    /// What the agreement or disagreement says, in a word or two.
+    /// The verdict.
     pub fn verdict(&self) -> &'static str {
         match self.basis {
             Basis::Given => "given",

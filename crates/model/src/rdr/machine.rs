@@ -1,4 +1,4 @@
-//! The paper's machine, and the loads that its figures are of.
+//! The paper's machine, and the loads of its figures.
 
 use crate::{
     config::{Config, RunLength},
@@ -62,12 +62,12 @@ pub fn rdr_machine(policy: BufferPolicy, ports: u32) -> Config {
         },
         buffers: Buffers {
             policy,
-            // 19 cycles of 2.4 GHz: what page_pool needs for a buffer that it has
+            // 19 cycles at 2.4 GHz: page_pool's cost of a recycled buffer
             reset_ns: 8.0,
             slab_ns: 571.0,
             ..Buffers::default()
         },
-        // what the stack does with a raw frame is part of driver_ns: the paper's frames end there
+        // the stack's work on a raw frame is part of driver_ns: the paper's frames end there
         stack: Stack { stack_ns: 0.0, ..Stack::default() },
         socket: Socket::default(),
         app: App { threads: 0, ..App::default() },
@@ -91,7 +91,7 @@ pub(super) fn traced_on(mut config: Config) -> Result<Outcome, ConfigError> {
 /// Length of the trace: until the packet buffer is full.
 pub(super) const TRACE_US: f64 = 100_000.0 * CLK_NS / 1000.0;
 
-/// A flood of a million smallest frames per second, as the paper's loss figures have it.
+/// A flood of a million smallest frames per second, as in the paper's loss figures.
 pub(super) fn flooded(policy: BufferPolicy) -> Result<Outcome, ConfigError> {
     let mut config = rdr_machine(policy, 1);
     config.traffic.offered_pps = Some(1e6);

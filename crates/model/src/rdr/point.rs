@@ -14,32 +14,32 @@ pub(super) const FRAME_OVERHEAD: u32 = 18;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RdrError {
     /// No such frame.
-    #[error("a payload of {payload} bytes fits no frame of the experiment: from 46 to 1500")]
+    #[error("a payload of {payload} bytes is out of range: 46 to 1500")]
     Payload {
-        /// What was asked.
+        /// The given value.
         payload: u32,
     },
     /// No such card.
-    #[error("{ports} ports: the experiment's card has 1 or 2 in use")]
+    #[error("{ports} ports are out of range: the paper's card has 1 or 2")]
     Ports {
-        /// What was asked.
+        /// The given value.
         ports: u32,
     },
-    /// No such packet of a call.
-    #[error("{bytes} bytes of voice: a packet of a call has 1 to 160")]
+    /// A call's packet cannot have that size.
+    #[error("{bytes} bytes of voice are out of range: 1 to 160")]
     Voice {
-        /// What was asked.
+        /// The given value.
         bytes: u32,
     },
     /// The link does not carry them.
-    #[error("{calls} calls: from 1 to {most}, which fill the link")]
+    #[error("{calls} calls are out of range: 1 to {most}, which fill the link")]
     Calls {
-        /// What was asked.
+        /// The given value.
         calls: u32,
-        /// What the link carries.
+        /// The most that the link carries.
         most: u32,
     },
-    /// Nothing to do.
+    /// An empty list.
     #[error("the experiment needs at least one payload, one number of ports and one policy")]
     Empty,
     /// The machine cannot be simulated; only a changed machine can cause it.
@@ -110,8 +110,8 @@ pub(super) fn theory_bps(payload: u32) -> f64 {
     f64::from(payload + FRAME_OVERHEAD) / f64::from(payload + FRAME_OVERHEAD + 20) * LINK_BPS as f64
 }
 
-/// What the paper's slope of 0.004 Gb/s a byte (0.5 Mpps) and its -40 % of loss at 1 Mpps (0.7 Mpps) make of Figures 4
-/// and 9: the paper prints no value of either curve. Without recycling the link is filled from 200 bytes on.
+/// The values of Figures 4 and 9 by the paper's slope of 0.004 Gb/s a byte (0.5 Mpps) and its -40 % of loss at 1 Mpps
+/// (0.7 Mpps); the paper prints no value of either curve. Without recycling the link is full from 200 bytes on.
 pub(super) fn derived_bps(payload: u32, policy: BufferPolicy) -> f64 {
     let at = |pps: f64| pps * f64::from(payload + FRAME_OVERHEAD) * 8.0;
     match policy {

@@ -1,4 +1,4 @@
-//! What depends on what: the machine's parameters that the paper does not give, each varied alone.
+//! Sensitivity: the machine's parameters that the paper does not give, each varied alone.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{outcome::Outcome, simulate, stages::buffers::BufferPolicy};
 
-/// One parameter at one value, all others as in [`rdr_machine`](super::rdr_machine), and what comes out.
+/// One parameter at one value, all others as in [`rdr_machine`](super::rdr_machine), and the result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The parameter.

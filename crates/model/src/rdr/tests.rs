@@ -50,8 +50,8 @@ fn costs_are_in_physical_order_and_only_two_are_fitted() {
     let machine = rdr_machine(BufferPolicy::Realloc, 1);
     let buffers = &machine.buffers;
     assert!(buffers.reset_ns < buffers.slab_ns / 10.0, "setting up a descriptor is the cheapest of all");
-    assert!(buffers.slab_ns < buffers.page_batch_ns, "the page allocator is dearer than the slab");
-    assert_eq!(buffers.free_burst, 1, "recycling's effect hangs on no burst");
+    assert!(buffers.slab_ns < buffers.page_batch_ns, "the page allocator costs more than the slab");
+    assert_eq!(buffers.free_burst, 1, "recycling's effect depends on no burst");
     assert_eq!(FITTED.len(), 2);
 }
 
@@ -104,8 +104,8 @@ fn calls_are_fifty_packets_a_second_and_recycling_carries_more_of_them() {
     assert!(number(&run.end.points[0], "loss_ratio") > 0.1);
     assert_eq!(run.end.points[1].values["lost_packet_buffer"], 0);
     let refused = |calls, voice_bytes| Calls { calls, voice_bytes }.check().unwrap_err().to_string();
-    assert_eq!(refused(0, 160), "0 calls: from 1 to 10504, which fill the link");
-    assert_eq!(refused(1, 161), "161 bytes of voice: a packet of a call has 1 to 160");
+    assert_eq!(refused(0, 160), "0 calls are out of range: 1 to 10504, which fill the link");
+    assert_eq!(refused(1, 161), "161 bytes of voice are out of range: 1 to 160");
 }
 
 #[test]
@@ -177,14 +177,8 @@ fn the_same_machine_runs_the_same_every_time() {
 #[test]
 fn refusals_name_the_range() {
     let message = |payloads: &[u32], ports: &[u32]| rdr(payloads, ports).points().unwrap_err().to_string();
-    assert_eq!(
-        message(&[45], &[1]),
-        "a payload of 45 bytes fits no frame of the experiment: from 46 to 1500"
-    );
-    assert_eq!(
-        message(&[1501], &[1]),
-        "a payload of 1501 bytes fits no frame of the experiment: from 46 to 1500"
-    );
-    assert_eq!(message(&[46], &[3]), "3 ports: the experiment's card has 1 or 2 in use");
+    assert_eq!(message(&[45], &[1]), "a payload of 45 bytes is out of range: 46 to 1500");
+    assert_eq!(message(&[1501], &[1]), "a payload of 1501 bytes is out of range: 46 to 1500");
+    assert_eq!(message(&[46], &[3]), "3 ports are out of range: the paper's card has 1 or 2");
     assert!(message(&[], &[1]).contains("at least one payload"));
 }

@@ -53,7 +53,7 @@ pub struct Regimes {
     pub smooth_gap_clk: f64,
     /// Least gap between two transactions: how the card catches up.
     pub least_gap_clk: f64,
-    /// From a group's last frame to its write-back, where nothing else was in the way.
+    /// From a group's last frame to its write-back, with the bus free.
     pub write_back_delay_clk: f64,
     /// Frames between two fetches of descriptors in the smooth regime.
     pub frames_per_fetch: f64,
@@ -71,7 +71,7 @@ pub struct Regimes {
 
 /// A gap without frames from this length on belongs to the stumble regime.
 const LARGE_GAP_CLK: f64 = 1000.0;
-/// The packet buffer's level is kept once in so many clocks.
+/// Clocks between two recorded levels of the packet buffer.
 const LEVEL_EVERY_CLK: f64 = 50.0;
 /// Bytes of a smallest frame, and of four descriptors.
 const TRANSFER_BYTES: f64 = 64.0;
@@ -100,7 +100,7 @@ impl BusTrace {
         let mut levels: Vec<(f64, u64)> = Vec::new();
         for level in &outcome.levels {
             let at = clk(level.at_ps);
-            // the first of each interval is enough for a picture
+            // the first of each interval is enough for a chart
             if levels.last().is_none_or(|last| at >= last.0 + LEVEL_EVERY_CLK) {
                 levels.push((at, level.bytes));
             }
@@ -110,9 +110,9 @@ impl BusTrace {
     }
 }
 
-/// Where the paper's trace goes over from the smooth regime to the stumble regime (Figures 5 and 7).
+/// Where the paper's trace changes from the smooth regime to the stumble regime (Figures 5 and 7).
 const PUBLISHED_SMOOTH_CLK: f64 = 14_500.0;
-/// The part of the trace that Figure 5 shows and the regimes are read from; what follows shows the full packet buffer.
+/// The part of the trace that Figure 5 shows and that defines the regimes; the rest shows the packet buffer filling.
 const PICTURE_CLK: f64 = 40_000.0;
 /// What Figure 7 shows: a fetch of descriptors among frames, and where the smooth regime ends.
 const DETAILS_CLK: [(&str, f64, f64); 2] = [
@@ -121,7 +121,7 @@ const DETAILS_CLK: [(&str, f64, f64); 2] = [
 ];
 
 impl BusTrace {
-    /// The trace as the record has it, with the views of Figures 5 and 7.
+    /// The trace for the record, with the views of Figures 5 and 7.
     pub fn timeline(&self) -> Timeline {
         let lane = |name: &str, kind| Lane {
             name: name.into(),
@@ -169,7 +169,7 @@ impl BusTrace {
     }
 
     /// The first 40 000 clocks as a text axis, `columns` characters of `column_clk` clocks to a row: frames in the column (`+`
-    /// for more than nine), `w` for a write-back, `f` for a fetch, `.` for nothing; where the driver moves the
+    /// for more than nine), `w` for a write-back, `f` for a fetch, `.` for silence; where the driver moves the
     /// tail, `T`; where the card ends a read of descriptors early, `S`.
     pub fn axis(&self, columns: usize, column_clk: f64) -> Vec<String> {
         let count = (PICTURE_CLK.min(self.length_clk) / column_clk).ceil() as usize;

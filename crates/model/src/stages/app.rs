@@ -8,7 +8,7 @@ use crate::parameter::{Parameter, Problems};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct App {
-    /// Reading threads; 0 is nobody: frames count as delivered when the stack is done with them.
+    /// Reading threads; with 0, frames count as delivered when the stack has finished with them.
     pub threads: u32,
     /// The CPU of thread 0.
     pub first_cpu: u32,
@@ -16,7 +16,7 @@ pub struct App {
     pub cpus: u32,
     /// Frames of one call at most.
     pub batch: u32,
-    /// CPU time of a call beside its frames, in nanoseconds.
+    /// CPU time of a call without its frames, in nanoseconds.
     pub syscall_ns: f64,
     /// CPU time to wake a sleeping thread, in nanoseconds.
     pub wakeup_ns: f64,
@@ -57,7 +57,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("app.first_cpu", "CPU", "the CPU of thread 0"),
     Parameter::new("app.cpus", "CPUs", "CPUs that threads run on, in turn from first_cpu on"),
     Parameter::new("app.batch", "frames", "frames of one call at most (recvmmsg)").short("batch"),
-    Parameter::new("app.syscall_ns", "ns", "a call beside its frames").short("syscall-ns"),
+    Parameter::new("app.syscall_ns", "ns", "a call without its frames").short("syscall-ns"),
     Parameter::new("app.wakeup_ns", "ns", "waking a sleeping thread").short("wakeup-ns"),
     Parameter::new("app.recv_ns", "ns", "reading one frame")
         .short("recv-ns")

@@ -1,9 +1,9 @@
-//! The buffer policy: what it costs to give a descriptor a buffer again. The RDR paper's subject.
+//! The buffer policy: the cost of a new buffer for a descriptor. The RDR paper's subject.
 //!
-//! *Reallocating* passes every buffer up with its frame and asks the allocator for another. That is cheap
+//! *Reallocating* passes every buffer up with its frame and allocates another. That is cheap
 //! while the slab has free buffers, and a trip to the page allocator when it has none. Buffers come back
-//! when somebody frees them; the slab keeps only so many, so that frees that come in bursts send some of
-//! them back to the page allocator, from which they must be fetched again. *Recycling* leaves the buffer in
+//! when the stack frees them; the slab keeps a limited number, so bursts of frees return some of
+//! them to the page allocator, from which they must be fetched again. *Recycling* leaves the buffer in
 //! its descriptor.
 
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,11 @@ use crate::{
 pub struct Buffers {
     /// The policy.
     pub policy: BufferPolicy,
-    /// CPU time to set up a descriptor again, with any policy, in nanoseconds.
+    /// CPU time to reset a descriptor, with any policy, in nanoseconds.
     pub reset_ns: f64,
     /// Reallocating: freeing and allocating a buffer that the slab has, in nanoseconds.
     pub slab_ns: f64,
-    /// Reallocating: free buffers that the slab keeps; more go back to the page allocator.
+    /// Reallocating: free buffers that the slab keeps; others return to the page allocator.
     pub slab_keeps: u32,
     /// Reallocating: free buffers that the slab has when traffic starts.
     pub slab_at_start: u32,
@@ -35,7 +35,7 @@ pub struct Buffers {
     pub page_batch_ns: f64,
     /// Page pool and fill ring: taking a recycled buffer, in nanoseconds.
     pub pool_ns: f64,
-    /// Page pool: free buffers it keeps. Fill ring: all buffers there are, those in the ring included.
+    /// Page pool: free buffers it keeps. Fill ring: all buffers, including those in the ring.
     pub pool_buffers: u32,
     /// Copybreak: frames up to this size are copied, and their buffer stays in its descriptor.
     pub copybreak_bytes: u32,
@@ -43,11 +43,11 @@ pub struct Buffers {
     pub copy_ns: f64,
 }
 
-/// Policies for giving a descriptor a buffer again.
+/// Policies for a descriptor's next buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BufferPolicy {
-    /// Allocate and free a buffer for every frame.
+    /// Allocates and frees a buffer for every frame.
     #[serde(alias = "alloc")]
     Realloc,
     /// The buffer stays in its descriptor: receive descriptor recycling.
@@ -82,7 +82,7 @@ impl Default for Buffers {
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("buffers.policy", "", "realloc (or alloc), recycle, page-pool, copybreak or fill-ring")
         .short("policy"),
-    Parameter::new("buffers.reset_ns", "ns", "setting up a descriptor again, with any policy"),
+    Parameter::new("buffers.reset_ns", "ns", "resetting a descriptor, with any policy"),
     Parameter::new("buffers.slab_ns", "ns", "freeing and allocating a buffer that the slab has")
         .source("238 cycles through the allocator, 19 recycled (page_pool's measurements)"),
     Parameter::new("buffers.slab_keeps", "buffers", "free buffers that the slab keeps")
@@ -99,11 +99,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("buffers.page_batch_ns", "ns", "CPU time of such a trip"),
     Parameter::new("buffers.pool_ns", "ns", "taking a recycled buffer from a pool")
         .source("page_pool: 19 cycles recycled"),
-    Parameter::new(
-        "buffers.pool_buffers",
-        "buffers",
-        "page pool: buffers it keeps; fill ring: all there are",
-    ),
+    Parameter::new("buffers.pool_buffers", "buffers", "page pool: buffers it keeps; fill ring: all buffers"),
     Parameter::new("buffers.copybreak_bytes", "bytes", "copybreak: frames up to this size are copied")
         .source("Linux e1000: 256"),
     Parameter::new("buffers.copy_ns", "ns", "copybreak: CPU time of such a copy"),
@@ -132,7 +128,7 @@ impl Buffers {
     }
 }
 
-/// CPU time that a buffer for a descriptor costs, by what it is spent on.
+/// CPU time of a buffer for a descriptor, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BufferTime {
     /// Setting up the descriptor.
@@ -155,7 +151,7 @@ impl BufferTime {
     }
 }
 
-/// A queue's buffers at work. Buffers are all alike, so counting them is enough.
+/// A queue's buffers. All buffers are alike, so counting them is enough.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     policy: BufferPolicy,
@@ -204,7 +200,7 @@ impl Allocator {
         }
     }
 
-    /// A frame leaves its descriptor; the CPU time that this costs beyond the driver's own.
+    /// A frame leaves its descriptor; returns the CPU time that this costs beyond the driver's own.
     #[inline]
     pub(crate) fn frame_taken(&mut self, bytes: u32) -> u64 {
         match self.policy {
@@ -220,7 +216,7 @@ impl Allocator {
         }
     }
 
-    /// A buffer for a descriptor and what it costs; `None` when there is none.
+    /// A buffer for a descriptor and its cost; `None` when no buffer is free.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<BufferTime> {
         let reset = BufferTime { reset_ps: self.reset_ps, ..BufferTime::default() };
@@ -244,7 +240,7 @@ impl Allocator {
         Some(BufferTime { allocate_ps: ready_ps, pages_ps: self.page_batch_ps, ..reset })
     }
 
-    /// Whoever held a frame has let go of it.
+    /// The stack or program has released a frame.
     #[inline]
     pub(crate) fn give_back(&mut self, bytes: u32) {
         match self.policy {

@@ -35,7 +35,7 @@ pub struct Bus {
     pub completion_bytes: u32,
     /// PCI Express: header, sequence, checksum and framing of a write or a read request.
     pub write_overhead_bytes: u32,
-    /// PCI Express: the same of a completion.
+    /// PCI Express: the same for a completion.
     pub completion_overhead_bytes: u32,
     /// PCI Express: share of the link left by acknowledgements and flow control.
     pub link_efficiency: f64,
@@ -101,7 +101,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "PCIe: header, sequence, checksum, framing of a request",
     )
     .source("Neugebauer et al., SIGCOMM 2018, section 3"),
-    Parameter::new("bus.completion_overhead_bytes", "bytes", "PCIe: the same of a completion")
+    Parameter::new("bus.completion_overhead_bytes", "bytes", "PCIe: the same for a completion")
         .source("Neugebauer et al., SIGCOMM 2018, section 3"),
     Parameter::new("bus.link_efficiency", "ratio", "PCIe: share of the link left by acknowledgements")
         .source("Neugebauer et al., SIGCOMM 2018: 57.88 of 62.96 Gb/s"),
@@ -110,7 +110,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
 ];
 
 impl Bus {
-    /// Usable bits per second in one direction of a PCI Express link, acknowledgements taken off.
+    /// Usable bits per second in one direction of a PCI Express link, without acknowledgements.
     ///
     /// 2.5, 5, 8, 16 or 32 GT/s a lane, coded 8b/10b up to generation 2 and 128b/130b after (PCI-SIG).
     pub fn pcie_bps(&self) -> f64 {
@@ -182,13 +182,13 @@ impl Bus {
         problems.range("bus.completion_overhead_bytes", self.completion_overhead_bytes, 0, 256);
         problems.ratio("bus.link_efficiency", self.link_efficiency);
         if self.link_efficiency < 0.01 {
-            problems.add("bus.link_efficiency", "below 0.01 nothing would ever cross the link");
+            problems.add("bus.link_efficiency", "must be at least 0.01");
         }
         problems.duration_ns("bus.read_latency_ns", self.read_latency_ns);
     }
 }
 
-/// How descriptors cross the bus beside the frames.
+/// How descriptors cross the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorTraffic {
     /// Bytes of a descriptor.
@@ -206,8 +206,8 @@ pub(crate) struct Slot {
     pub(crate) end_ps: u64,
 }
 
-/// The bus at work. Who asks first is served first; the queue of waiting transactions is arithmetic, since
-/// every requester waits for its own end before it asks again.
+/// The state of the bus. Transactions run in the order of their requests; their queue is arithmetic, because
+/// each requester waits for the end of its transaction before its next request.
 #[derive(Debug)]
 pub(crate) struct Arbiter {
     config: Bus,
@@ -263,7 +263,7 @@ impl Arbiter {
         }
     }
 
-    /// Memory is closed to the card for a time, from the end of what it is doing or from now on.
+    /// Closes memory to the card for a time, from the end of its current transaction or from now on.
     pub(crate) fn close(&mut self, now_ps: u64, for_ps: u64) {
         self.free_ps = self.free_ps.max(now_ps) + for_ps;
         self.down_free_ps = self.down_free_ps.max(now_ps) + for_ps;

@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::parameter::{Parameter, Problems};
 
-/// What the card loses of memory to the CPU.
+/// How long the CPU keeps the card off memory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
-    /// Share of the time of freeing and allocating buffers in which the card cannot reach memory.
+    /// Share of buffer work (freeing, allocating) during which the card cannot reach memory.
     pub closed_ratio: f64,
 }
 
 pub(crate) const PARAMETERS: &[Parameter] = &[Parameter::new(
     "memory.closed_ratio",
     "ratio",
-    "share of the time of freeing and allocating buffers in which the card cannot reach memory",
+    "share of buffer work (freeing, allocating) during which the card cannot reach memory",
 )
 .short("contention")
 .source("RDR paper: its explanation of the gaps, without a number")];
@@ -26,7 +26,7 @@ impl Memory {
         problems.ratio("memory.closed_ratio", self.closed_ratio);
     }
 
-    /// How long memory is closed while buffers are worked on for this long.
+    /// How long memory is closed during this much buffer work.
     pub(crate) fn closed_ps(&self, buffers_ps: u64) -> u64 {
         (buffers_ps as f64 * self.closed_ratio).round() as u64
     }

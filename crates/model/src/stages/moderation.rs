@@ -1,4 +1,4 @@
-//! Interrupt moderation: how long the card waits before it tells the CPU.
+//! Interrupt moderation: how long the card waits before it interrupts the CPU.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Moderation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModerationMode {
-    /// Every frame asks at once.
+    /// Every frame requests an interrupt at once.
     None,
     /// An interrupt follows the first waiting frame by `rx_usecs`.
     Delay,
@@ -34,7 +34,7 @@ pub enum ModerationMode {
     /// `rx_usecs` as Linux igb reads it: 0 off, 1 adaptive, 3 adaptive but never above 20 000 a second,
     /// anything else throttling by that time.
     Igb,
-    /// The program looks by itself; the card never interrupts (busy polling, netmap, DPDK).
+    /// The program polls; the card never interrupts (busy polling, netmap, DPDK).
     Polled,
 }
 
@@ -59,11 +59,10 @@ impl Moderation {
         problems.duration_us("moderation.rx_usecs", self.rx_usecs);
         let delays = matches!(self.mode, ModerationMode::Delay | ModerationMode::Throttle);
         if self.mode == ModerationMode::Delay && self.rx_usecs == 0.0 && self.rx_frames == 0 {
-            problems.add("moderation.mode", "a delay of 0 us is no delay: set moderation.mode to none");
+            problems.add("moderation.mode", "must be above 0 in mode delay: set moderation.mode to none");
         }
         if self.rx_frames > 0 && !delays {
-            problems
-                .add("moderation.rx_frames", "only the modes delay and throttle end their wait by frames");
+            problems.add("moderation.rx_frames", "only the modes delay and throttle use it");
         }
     }
 }
@@ -127,8 +126,8 @@ impl Moderator {
         }
     }
 
-    /// The CPU has served the interrupt. Here the adaptive drivers set the next interval, and igb says in its
-    /// source that this write restarts the card's timer.
+    /// The CPU has served the interrupt. Here the adaptive drivers set the next interval; igb's
+    /// source says that this write restarts the card's timer.
     #[inline]
     pub(crate) fn served(&mut self, now_ps: u64, frames: u64, bytes: u64) {
         let interval_ps = match (self.mode, self.igb_usecs) {
@@ -141,7 +140,7 @@ impl Moderator {
     }
 }
 
-/// A few small frames want low latency, many or large ones few interrupts.
+/// Few small frames need low latency; many or large frames need few interrupts.
 fn adaptive_ps(frames: u64, bytes: u64) -> u64 {
     match frames {
         0..=2 if bytes < 512 => LOWEST_PS,

@@ -15,12 +15,12 @@ pub struct Poll {
     pub cpus: u32,
     /// Frames of one poll at most (NAPI weight).
     pub budget: u32,
-    /// Frames that the driver takes before it refills their descriptors, fewer waiting for the next poll; 0 is
+    /// Frames that the driver takes before it refills their descriptors; fewer wait for the next poll. 0 refills
     /// all at the end of every poll.
     pub refill_after: u32,
     /// CPU time of an interrupt until the poll starts, in nanoseconds.
     pub irq_ns: f64,
-    /// CPU time of a poll beside its frames, in nanoseconds.
+    /// CPU time of a poll without its frames, in nanoseconds.
     pub poll_ns: f64,
     /// CPU time of the driver for a frame, in nanoseconds; buffers and stack not included.
     pub driver_ns: f64,
@@ -56,7 +56,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     )
     .source("Linux e1000 of 2.6.12: all at the end; ixgbe: 16"),
     Parameter::new("poll.irq_ns", "ns", "CPU time of an interrupt until the poll starts").short("irq-ns"),
-    Parameter::new("poll.poll_ns", "ns", "CPU time of a poll beside its frames"),
+    Parameter::new("poll.poll_ns", "ns", "CPU time of a poll without its frames"),
     Parameter::new(
         "poll.driver_ns",
         "ns",

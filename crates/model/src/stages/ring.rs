@@ -1,4 +1,4 @@
-//! The descriptor ring: how many buffers the card owns, how it fetches their descriptors and how it gives
+//! The descriptor ring: how many buffers the card owns, how it fetches their descriptors and how it writes
 //! finished ones back.
 
 use serde::{Deserialize, Serialize};
@@ -22,24 +22,24 @@ pub struct Ring {
     pub fetch_batch: u32,
     /// The card fetches when it holds no more than this many.
     pub fetch_below: u32,
-    /// A card whose packet buffer holds more than this ends a read early (STOP#), to move frames instead; none never
+    /// A card whose packet buffer holds more than this ends a read early (STOP#), to move frames instead; `None` never
     /// does.
     pub stop_above_bytes: Option<u64>,
-    /// Descriptors that such a read has brought when it ends.
+    /// Descriptors that such a read has fetched when it ends.
     pub stop_after: u32,
     /// Finished descriptors that are written back together.
     pub writeback_batch: u32,
     /// Time from the frame that completes such a group to the request to write it back, in nanoseconds.
     pub writeback_delay_ns: f64,
-    /// The driver moves the tail every so many descriptors; what is refilled behind it the card cannot use.
+    /// Descriptors between two tail writes; the card cannot use descriptors refilled since the last one.
     pub tail_batch: u32,
     /// A frame without a descriptor is dropped at once instead of waiting in the packet buffer.
     pub drop_when_empty: bool,
-    /// What the ring stands for.
+    /// What the ring models.
     pub kind: RingKind,
 }
 
-/// What the ring stands for.
+/// What the ring models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingKind {
@@ -86,13 +86,13 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "a packet buffer fuller than this ends a read of descriptors early (STOP#); null: never",
     )
     .source("RDR paper: STOP# when the receive buffer is nearly full"),
-    Parameter::new("ring.stop_after", "descriptors", "descriptors that such a read has brought when it ends")
+    Parameter::new("ring.stop_after", "descriptors", "descriptors that such a read has fetched when it ends")
         .source("one cache line of 64 bytes holds 4"),
     Parameter::new("ring.writeback_batch", "descriptors", "finished descriptors written back together")
         .source("RDR paper: 4; one 64-byte cache line, 8254x manual WTHRESH"),
     Parameter::new("ring.writeback_delay_ns", "ns", "from the group's last frame to its write-back")
         .source("RDR paper: 25 CLK of 15.15 ns"),
-    Parameter::new("ring.tail_batch", "descriptors", "the driver moves the tail every so many descriptors")
+    Parameter::new("ring.tail_batch", "descriptors", "descriptors between two tail writes of the driver")
         .source("Linux e1000, E1000_RX_BUFFER_WRITE: 16"),
     Parameter::new(
         "ring.drop_when_empty",
@@ -154,11 +154,11 @@ impl Ring {
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptors {
     tail_batch: u64,
-    /// Descriptors the driver has given a buffer, ever.
+    /// Descriptors the driver has refilled, ever.
     filled: u64,
-    /// Descriptors the card may use, ever: `filled` as far as the tail has told.
+    /// Descriptors published to the card, ever: `filled` up to the last tail write.
     pub(crate) published: u64,
-    /// Descriptors the card has asked for, ever.
+    /// Descriptors the card has requested, ever.
     pub(crate) fetched: u64,
     /// Descriptors that lie on the card unused.
     pub(crate) on_chip: u32,
@@ -189,7 +189,7 @@ impl Descriptors {
         self.tail_batch - (self.filled - 1) % self.tail_batch
     }
 
-    /// The driver has given so many more descriptors a buffer.
+    /// The driver has refilled this many more descriptors.
     #[inline]
     pub(crate) fn fill(&mut self, n: u64) {
         self.filled += n;

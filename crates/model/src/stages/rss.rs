@@ -18,11 +18,11 @@ pub struct Rss {
     pub queues: u32,
     /// Flows of the traffic, in turn a frame each.
     pub flows: u32,
-    /// What tells the flows apart.
+    /// The field in which flows differ.
     pub flows_differ_in: Difference,
     /// What the card hashes.
     pub hash: HashFields,
-    /// How the indirection table is filled; none is equally over all queues that the kernel has.
+    /// How the indirection table is filled; `None` is equally over the kernel's queues.
     pub table: Option<Spread>,
     /// Buckets of the indirection table.
     pub table_buckets: u32,
@@ -40,7 +40,7 @@ pub struct Rss {
     pub bypass_ratio: f64,
 }
 
-/// What tells flows apart.
+/// The field in which flows differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Difference {
@@ -72,7 +72,7 @@ impl Default for Rss {
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("rss.queues", "queues", "receive queues of each port").short("queues"),
     Parameter::new("rss.flows", "flows", "flows of the traffic, in turn a frame each").short("flows"),
-    Parameter::new("rss.flows_differ_in", "", "addresses or ports: what tells the flows apart"),
+    Parameter::new("rss.flows_differ_in", "", "addresses or ports: the field in which flows differ"),
     Parameter::new("rss.hash", "", "sd (addresses) or sdfn (and ports), as ethtool writes rx-flow-hash")
         .short("hash"),
     Parameter::new(
@@ -109,7 +109,7 @@ impl Rss {
         if self.flows_differ_in == Difference::Ports && self.flows > 65_536 {
             problems.add(
                 "rss.flows",
-                "ports tell at most 65536 flows apart: set rss.flows_differ_in to addresses",
+                "ports distinguish at most 65536 flows: set rss.flows_differ_in to addresses",
             );
         }
         problems.range("rss.table_buckets", self.table_buckets, 1, 65_536);
@@ -122,17 +122,17 @@ impl Rss {
                 let beyond = table.queues().iter().copied().find(|q| *q >= self.queues);
                 if let Some(queue) = beyond {
                     let queues = self.queues;
-                    problems.add(
-                        "rss.table",
-                        format!("it names queue {queue}, which is none of the {queues} queues"),
-                    );
+                    problems.add("rss.table", format!("it names queue {queue} of {queues}, counted from 0"));
                 }
             }
         }
         match self.bypass_queue {
             Some(queue) if queue >= self.queues => {
                 let queues = self.queues;
-                problems.add("rss.bypass_queue", format!("queue {queue} is none of the {queues} queues"));
+                problems.add(
+                    "rss.bypass_queue",
+                    format!("queue {queue} is out of range: it must be below {queues}"),
+                );
             }
             Some(_) if self.queues < 2 && self.bypass_ratio < 1.0 => problems.add(
                 "rss.bypass_queue",
@@ -144,14 +144,14 @@ impl Rss {
     }
 
     fn indirection(&self) -> Result<IndirectionTable, String> {
-        // a bypassed queue has weight 0 in the table, unless nothing else is left
+        // a bypassed queue has weight 0 in the table, unless it is the only one
         let kernels: Vec<u32> = (0..self.queues).filter(|q| Some(*q) != self.bypass_queue).collect();
         let equal = Spread::Queues(if kernels.is_empty() { vec![0] } else { kernels });
         let spread = self.table.as_ref().unwrap_or(&equal);
         IndirectionTable::new(spread, self.table_buckets as usize).map_err(|error| error.to_string())
     }
 
-    /// The queue of every flow, as the card's hash and table give it; empty when the table cannot be made.
+    /// The queue of every flow by the card's hash and table; empty when the table cannot be built.
     pub(crate) fn queues_of_flows(&self) -> Vec<u32> {
         let Ok(table) = self.indirection() else { return Vec::new() };
         let toeplitz = Toeplitz::new(&self.key);

@@ -15,7 +15,7 @@ use crate::{
 pub struct Socket {
     /// Kernel path: bytes of the receive buffer (SO_RCVBUF as the kernel doubles it).
     pub bytes: u64,
-    /// Kernel path: bytes that a frame counts for, its bookkeeping included (`skb->truesize`).
+    /// Kernel path: bytes that a frame counts for, with its bookkeeping (`skb->truesize`).
     pub truesize_bytes: u32,
     /// AF_XDP: slots of the receive ring.
     pub xsk_slots: u32,
@@ -33,7 +33,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("socket.bytes", "bytes", "receive buffer of a socket, as the kernel doubles it")
         .short("rcvbuf")
         .source("Linux net.core.rmem_default: 212992"),
-    Parameter::new("socket.truesize_bytes", "bytes", "what a frame counts for in it (skb->truesize)")
+    Parameter::new("socket.truesize_bytes", "bytes", "bytes that a frame counts for (skb->truesize)")
         .source("Linux: 768 for a small frame in an own head, 2304 in half a page"),
     Parameter::new("socket.xsk_slots", "slots", "AF_XDP: slots of the receive ring").source("libxdp: 2048"),
     Parameter::new("socket.reuseport", "", "a socket per thread (SO_REUSEPORT) instead of one for all")
@@ -51,8 +51,10 @@ impl Socket {
         problems.range("socket.xsk_slots", self.xsk_slots, 1, 1 << 20);
         if self.bytes < u64::from(self.truesize_bytes) {
             let (bytes, truesize) = (self.bytes, self.truesize_bytes);
-            problems
-                .add("socket.bytes", format!("{bytes} bytes cannot hold one frame, which counts {truesize}"));
+            problems.add(
+                "socket.bytes",
+                format!("{bytes} bytes cannot hold one frame, which counts for {truesize}"),
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The path after the driver: the kernel's stack, or what cuts it short.
+//! The path after the driver: the kernel's stack, or XDP instead.
 
 use serde::{Deserialize, Serialize};
 
 use crate::parameter::{Parameter, Problems};
 
-/// Where frames go after the driver, and what that costs.
+/// Where frames go after the driver, and the cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stack {

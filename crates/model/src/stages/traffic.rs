@@ -30,7 +30,7 @@ pub struct Traffic {
     pub offered_pps: Option<f64>,
     /// Frames of a burst at line rate, for `arrival = burst`.
     pub burst_frames: u32,
-    /// CPU time to send one frame, in nanoseconds, when the sender runs on this machine (veth); 0 is a sender
+    /// CPU time to send one frame, in nanoseconds, when the sender runs on this machine (veth); 0 for a sender
     /// elsewhere.
     pub sender_ns: f64,
     /// The CPU that sends, when `sender_ns` is not 0.
@@ -108,7 +108,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
 ];
 
 impl Traffic {
-    /// The frame sizes in the order they come, over and over.
+    /// The frame sizes in their order, repeated.
     fn cycle(&self) -> Vec<u32> {
         match &self.mix {
             Some(SizeMix::Weighted(weights)) => weights.cycle(),
@@ -147,11 +147,12 @@ impl Traffic {
             problems.add("traffic.arrival", "recorded needs the frames of a capture in traffic.recorded");
         }
         if recorded && self.sender_ns > 0.0 {
-            problems.add("traffic.sender_ns", "a capture sends itself: set it to 0 with arrival recorded");
+            problems
+                .add("traffic.sender_ns", "must be 0 with arrival recorded: the capture has its own times");
         }
         if self.sender_ns > 0.0 && self.ports > 1 {
             problems
-                .add("traffic.sender_ns", "a sender on this machine feeds one port: set traffic.ports to 1");
+                .add("traffic.sender_ns", "a sender on this machine uses one port: set traffic.ports to 1");
         }
         let in_order = self.recorded.windows(2).all(|pair| pair[0].at_ns <= pair[1].at_ns);
         if !in_order || self.recorded.iter().any(|f| !(0.0..=1e15).contains(&f.at_ns)) {
@@ -182,7 +183,7 @@ pub(crate) struct Arrivals {
     burst_frames: u64,
     left_of_burst: u64,
     recorded: Vec<(u64, u32, u64)>,
-    /// When the frame before was due, were the link endlessly fast.
+    /// When the previous frame was due on an infinitely fast link.
     due_ps: u64,
     at_ps: u64,
 }
@@ -220,7 +221,7 @@ impl Arrivals {
             (Some(period), Arrival::Burst) => self.burst_gap_ps(period, wire_ps),
             (Some(period), _) => period,
         };
-        // a frame that the link delays does not delay the ones after it
+        // a frame delayed by the link does not delay later ones
         self.due_ps = self.due_ps.saturating_add(gap_ps);
         self.at_ps = self.at_ps.saturating_add(wire_ps).max(self.due_ps);
         Some((self.at_ps, bytes))

@@ -1,4 +1,4 @@
-//! What becomes of a receive descriptor's buffer once its frame was looked at: three policies with costs of their own.
+//! Buffer policies: which buffer a receive descriptor gets after its frame was read. The three differ in cost.
 
 use std::{
     hint::black_box,
@@ -13,12 +13,12 @@ use sys::pci::{Buffer, RxRing};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Buffers {
-    /// Free buffer and metadata, and allocate both anew: what drivers did when the RDR paper was written.
+    /// Free buffer and metadata, and allocate both anew: what drivers did at the time of the RDR paper.
     Realloc,
     /// The same buffer again: the paper's receive descriptor recycling.
     #[default]
     Recycle,
-    /// Another one from a cache of this worker's, as the kernel's `page_pool` has it.
+    /// Another one from the worker's cache, as in the kernel's `page_pool`.
     Pool,
 }
 
@@ -35,7 +35,7 @@ impl Buffers {
         }
     }
 
-    /// Buffers that a ring of so many slots needs besides those in its slots.
+    /// Buffers that a ring of this size needs beyond those in its slots.
     pub fn spare(self, slots: u32) -> usize {
         match self {
             Self::Recycle => 0,
@@ -53,10 +53,10 @@ impl FromStr for Buffers {
     }
 }
 
-/// Buffers in the cache of a pool, at most: the kernel's is as large (`PP_ALLOC_CACHE_SIZE`).
+/// The most buffers in a pool's cache: the kernel's size (`PP_ALLOC_CACHE_SIZE`).
 const CACHED: usize = 128;
 
-/// What the kernel keeps beside a packet's bytes: as large as `struct sk_buff` on 64-bit machines.
+/// Metadata of a packet: as large as `struct sk_buff` on 64-bit machines.
 #[repr(align(64))]
 struct Metadata {
     length: u64,
@@ -68,13 +68,13 @@ impl Metadata {
     const EMPTY: Self = Self { length: 0, rest: [0; 28] };
 }
 
-/// Gives the next slot of a ring back to the card.
+/// Returns the next slot of a ring to the card.
 pub(super) trait Refill {
-    /// After its frame was looked at.
+    /// After its frame was read.
     fn refill(&mut self, ring: &mut RxRing);
 }
 
-/// The length of the frame in the next slot, as the card claims.
+/// The length of the frame in the next slot, as reported by the card.
 fn length(ring: &RxRing) -> u64 {
     ring.done(0).map_or(0, |done| done.length.into())
 }
@@ -89,12 +89,12 @@ impl Refill for Recycle {
     }
 }
 
-/// Buffers and metadata of a cache that one worker has for itself: no lock, and nothing is mapped anew.
+/// One worker's own cache of buffers and metadata: no lock, no new mappings.
 pub(super) struct Pool {
     cache: Vec<Buffer>,
     #[expect(
         clippy::vec_box,
-        reason = "each packet's metadata is an allocation of its own, as the policies differ in that"
+        reason = "each packet's metadata is a separate allocation, because the policies differ in that"
     )]
     metadata: Vec<Box<Metadata>>,
 }
@@ -120,13 +120,13 @@ impl Refill for Pool {
     }
 }
 
-/// A general allocator: buffers by a list that all have in common, metadata by the program's heap.
+/// A general allocator: buffers from a shared list, metadata from the heap.
 pub(super) struct Realloc {
     heap: Mutex<Vec<Buffer>>,
     /// Of the packet in each slot, allocated with its buffer.
     #[expect(
         clippy::vec_box,
-        reason = "each packet's metadata is an allocation of its own, as the policies differ in that"
+        reason = "each packet's metadata is a separate allocation, because the policies differ in that"
     )]
     slots: Vec<Box<Metadata>>,
     next: usize,

@@ -1,4 +1,4 @@
-//! Intel's 82540EM (e1000) and 82574L (e1000e) as far as a ring needs them: reset, link, filters, rings, counters.
+//! Intel's 82540EM (e1000) and 82574L (e1000e), limited to what a ring needs: reset, link, filters, rings, counters.
 //!
 //! Registers and their order: 8254x Family Software Developer's Manual (317453), 82574 Datasheet, section 10.
 
@@ -11,7 +11,7 @@ use sys::pci::{Card, CardId, PciError, Register, Registers, RxRing, TakenCard, T
 
 use crate::PortError;
 
-/// What a register of single bits holds.
+/// The value of a register of single bits.
 trait Bits: Copy + From<u32> + Into<u32> {
     fn has(self, bits: Self) -> bool {
         self.into() & bits.into() == bits.into()
@@ -103,11 +103,11 @@ const MTA: u32 = 0x5200;
 const RAL: Register = Register::at(0x5400);
 const RAH: Register = Register::at(0x5404);
 
-/// What an address register says besides the address: it is valid.
+/// The valid bit of an address register.
 const ADDRESS_VALID: u32 = 1 << 31;
-/// Gaps between frames that the manual recommends for copper: 8, 8 and 6.
+/// The manual's recommended gaps between frames on copper: 8, 8 and 6.
 const GAPS: u32 = 8 | 8 << 10 | 6 << 20;
-/// Of the 82574: write each descriptor back, count in descriptors.
+/// 82574: write each descriptor back, count in descriptors.
 const WRITE_BACK_EACH: u32 = 1 << 24 | 1 << 22 | 1 << 16;
 /// The PHY's control register, and its bits.
 const PHY_CONTROL: u32 = 0;
@@ -119,16 +119,16 @@ const KNOWN: [(CardId, &str); 2] = [
     (CardId { vendor: 0x8086, device: 0x100e }, "82540EM"),
     (CardId { vendor: 0x8086, device: 0x10d3 }, "82574L"),
 ];
-/// QEMU, whose cards do not clear the counters of missed frames when they are read.
+/// QEMU, whose cards do not clear their counters of missed frames on read.
 const QEMU: u16 = 0x1af4;
 
-/// How long QEMU's 82540EM takes no frames after its receive control was written (`flush_queue_timer`): its queue in front of
-/// the card is 10,000 frames, and loses what is more without a count.
+/// How long QEMU's 82540EM accepts no frames after a write to receive control (`flush_queue_timer`): the queue in front of
+/// the card holds 10,000 frames and drops more without counting them.
 const QEMU_DEAF: Duration = Duration::from_millis(1100);
 
 /// How long a card may take for its reset.
 const RESET_AT_MOST: Duration = Duration::from_secs(1);
-/// How long the link may take: copper negotiates for 2 to 4 seconds.
+/// How long link negotiation may take: 2 to 4 seconds on copper.
 const LINK_AT_MOST: Duration = Duration::from_secs(10);
 
 /// The name of a card that this driver knows.
@@ -141,11 +141,11 @@ pub(super) fn model(card: &Card) -> Result<&'static str, PortError> {
     })
 }
 
-/// A counter of the card, and what it has counted so far.
+/// A counter of the card, and its total so far.
 #[derive(Debug)]
 struct Counter {
     register: Register,
-    /// Whether reading makes it 0, as the manual says.
+    /// Whether reading clears it, as the manual says.
     clears: bool,
     before: u32,
     total: u64,
@@ -172,18 +172,18 @@ impl Counter {
     }
 }
 
-/// What the card counted of frames that it did not deliver.
+/// The card's counters of frames that it did not deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PciCounters {
-    /// Lost because the packet buffer was full, or the ring without descriptors (MPC).
+    /// Lost because the packet buffer was full, or the ring had no descriptors (MPC).
     pub missed: u64,
-    /// Came while there was no descriptor; the packet buffer kept them, or they are in `missed`, too (RNBC).
+    /// Arrived without a descriptor (RNBC): kept in the packet buffer, or also in `missed`.
     pub without_descriptor: u64,
     /// Broken on the wire: check sequence, length (CRCERRS, RLEC, RUC, RFC, ROC).
     pub broken: u64,
 }
 
-/// What registers belong to.
+/// The owner of the registers.
 enum Owned {
     Real(Box<TakenCard>),
     Pretended(Registers),
@@ -199,14 +199,14 @@ pub(super) struct IntelCard {
 }
 
 impl IntelCard {
-    /// Resets a card and leaves it with its link set up, without rings.
+    /// Resets a card and starts its link, without rings.
     pub(super) fn reset(taken: TakenCard) -> Result<Self, PortError> {
         let clears = taken.card.subsystem_vendor != QEMU;
         let card = Self::of(Owned::Real(Box::new(taken)), clears);
         card.silence();
         let registers = card.registers();
         registers.write(CTRL, registers.read(CTRL).with(Control::RESET));
-        // The card does not answer for a moment.
+        // The card does not answer for a short time.
         thread::sleep(Duration::from_millis(10));
         card.wait("reset", RESET_AT_MOST, |registers| !registers.read(CTRL).has(Control::RESET))?;
         card.silence();
@@ -236,7 +236,7 @@ impl IntelCard {
             missed: Counter::new(MPC, clears),
             without_descriptor: Counter::new(RNBC, clears),
             broken: [CRCERRS, RLEC, RUC, RFC, ROC].map(|register| Counter::new(register, clears)),
-            // Counters of good frames are cleared everywhere.
+            // All cards clear counters of good frames on read.
             sent: Counter::new(GPTC, true),
         }
     }
@@ -298,7 +298,7 @@ impl IntelCard {
     fn phy(&self, how: Phy, value: u32) -> Result<u32, PortError> {
         let order = how.with(Phy(PHY_CONTROL << 16)).with(Phy(value & 0xffff));
         self.registers().write(MDIC, order);
-        self.wait("talk to the PHY of", RESET_AT_MOST, |registers| registers.read(MDIC).has(Phy::READY))?;
+        self.wait("access the PHY of", RESET_AT_MOST, |registers| registers.read(MDIC).has(Phy::READY))?;
         Ok(u32::from(self.registers().read(MDIC)) & 0xffff)
     }
 
@@ -309,7 +309,7 @@ impl IntelCard {
         })
     }
 
-    /// Waits until the card takes frames, its receive control having been written just now.
+    /// Waits until the card accepts frames after a write to receive control.
     pub(super) fn wait_until_receiving(&self) -> Result<(), PortError> {
         if let Owned::Real(taken) = &self.owned
             && taken.card.subsystem_vendor == QEMU
@@ -320,7 +320,7 @@ impl IntelCard {
         self.wait_for_link()
     }
 
-    /// Receives into a ring: frames to the card's own address and to all, of any length.
+    /// Receives into a ring: frames to the card's own address and broadcasts, of any length.
     pub(super) fn receive(&mut self, ring: &RxRing) {
         if let Owned::Real(taken) = &self.owned {
             let [a, b, c, d, e, f] = taken.card.mac;
@@ -386,7 +386,7 @@ impl IntelCard {
         sent.read(registers)
     }
 
-    /// All that the card counted of frames that it did not deliver.
+    /// All counters of frames that the card did not deliver.
     pub(super) fn counters(&mut self) -> PciCounters {
         let (registers, [missed, without_descriptor, _], broken) = self.counters_mut();
         PciCounters {
@@ -398,10 +398,10 @@ impl IntelCard {
 }
 
 impl Drop for IntelCard {
-    /// The card is quiet before its memory is somebody else's.
+    /// Stops the card before its memory is reused.
     fn drop(&mut self) {
         self.silence();
-        // Frames on their way into memory get there.
+        // Lets DMA in progress finish.
         thread::sleep(Duration::from_millis(if matches!(self.owned, Owned::Real(_)) { 10 } else { 0 }));
     }
 }

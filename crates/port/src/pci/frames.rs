@@ -1,16 +1,16 @@
-//! Frames out of receive descriptors, whose contents a card may have got wrong.
+//! Frames from receive descriptors, whose contents may be wrong.
 
 use sys::pci::{BUFFER_BYTES, Done, rx};
 
-/// The longest frame that is put together from several buffers.
+/// The longest frame that is assembled from several buffers.
 const LONGEST_FRAME: usize = 16_384;
 
-/// Frames that descriptors described badly, and that were dropped.
+/// Dropped frames with invalid descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dropped {
-    /// Errors that the card reported: they were broken on the wire.
+    /// Errors reported by the card: corrupt on the wire.
     pub(super) broken: u64,
-    /// No length, a length that no buffer has, or no end.
+    /// No length, a length above the buffer's, or no end.
     pub(super) nonsense: u64,
 }
 
@@ -20,18 +20,18 @@ impl Dropped {
     }
 }
 
-/// What a descriptor's bytes are.
+/// What a descriptor's bytes contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part<'b> {
     /// A whole frame.
     Frame(&'b [u8]),
     /// The last part of a frame, of which [`Assembler::frame`] has all.
     Last,
-    /// Part of a frame that goes on in the next descriptor, or of one that was dropped.
+    /// Part of a frame that continues in the next descriptor, or of a dropped one.
     Nothing,
 }
 
-/// Puts frames together.
+/// Assembles frames.
 pub(super) struct Assembler {
     parts: Vec<u8>,
     /// The rest of the frame is dropped, too.
@@ -44,12 +44,12 @@ impl Assembler {
         Self { parts: Vec::with_capacity(LONGEST_FRAME), is_skipping: false, dropped: Dropped::default() }
     }
 
-    /// The next descriptor; `bytes` are as many as its buffer has.
+    /// Takes the next descriptor; `bytes` is its whole buffer.
     #[inline]
     pub(super) fn take<'b>(&mut self, done: Done, bytes: &'b [u8]) -> Part<'b> {
         let is_end = done.status & rx::END_OF_PACKET != 0;
         let is_sane = done.length > 0 && usize::from(done.length) <= BUFFER_BYTES;
-        // Errors are valid where the frame ends.
+        // Errors are valid only in a frame's last descriptor.
         let is_good = !is_end || done.errors & rx::FRAME_ERRORS == 0;
         if is_end && is_sane && is_good && self.parts.is_empty() && !self.is_skipping {
             return Part::Frame(bytes);
@@ -79,7 +79,7 @@ impl Assembler {
         &self.parts
     }
 
-    /// That frame was looked at.
+    /// The caller has read that frame.
     pub(super) fn done(&mut self) {
         self.parts.clear();
     }
@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(take(&mut assembler, 64, END, 0), Some(64), "{length}");
             assert_eq!(assembler.dropped, expected, "{length}");
         }
-        // A wrong checksum of IP or TCP is the protocols' business.
+        // Wrong IP or TCP checksums are left to the protocols.
         assert_eq!(take(&mut Assembler::new(), 60, END, 0x60), Some(60));
     }
 
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(take(&mut assembler, 100, END, 0), None);
         assert_eq!(take(&mut assembler, 100, END, 0), Some(100));
         assert_eq!(assembler.dropped, Dropped { nonsense: 1, broken: 0 });
-        // Nonsense in the middle takes all of its frame along.
+        // One invalid descriptor drops its whole frame.
         assert_eq!(take(&mut assembler, 2048, rx::DONE, 0), None);
         assert_eq!(take(&mut assembler, 0, rx::DONE, 0), None);
         assert_eq!(take(&mut assembler, 2048, rx::DONE, 0), None);

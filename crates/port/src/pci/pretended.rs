@@ -1,4 +1,4 @@
-//! A card that is not real, over the same rings: for tests, and for measuring what buffers cost on this CPU.
+//! A fake card over the same rings: for tests, and for measuring the cost of buffers on this CPU.
 
 use sys::pci::{DmaMemory, Done, Registers, rx};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::PortError;
 
-/// The far side of a pretended card's ring: the head, which the card alone moves.
+/// The card's side of a fake card's ring: the head, which only the card moves.
 #[derive(Debug, Default)]
 pub struct PretendedCard {
     head: u32,
@@ -31,7 +31,7 @@ impl PretendedCard {
     /// A receiving port with such a card.
     ///
     /// # Errors
-    /// Options that no card has, or no memory.
+    /// Invalid options, or no memory.
     pub fn receiving(options: &PciOptions) -> Result<(Self, PciRx), PortError> {
         let (card, memory) = Self::parts(options, options.buffers.spare(options.ring_slots))?;
         Ok((Self::default(), PciRx::over(card, memory, options)))
@@ -46,13 +46,13 @@ impl PretendedCard {
         Ok((Self::default(), PciTx::over(card, memory, options)))
     }
 
-    /// A frame comes: into the next descriptor, or counted as missed where there is none.
+    /// A frame arrives: into the next descriptor, or counted as missed without one.
     pub fn deliver(&mut self, port: &mut PciRx, frame: &[u8]) -> bool {
         let status = rx::DONE | rx::END_OF_PACKET;
         self.write(port, frame, Done { length: frame.len() as u16, status, errors: 0 })
     }
 
-    /// Part of a frame comes, with this descriptor.
+    /// Part of a frame arrives, with this descriptor.
     pub fn write(&mut self, port: &mut PciRx, bytes: &[u8], done: Done) -> bool {
         let registers = port.card.registers();
         if self.head == registers.read(RDT) {
@@ -67,7 +67,7 @@ impl PretendedCard {
         true
     }
 
-    /// Sends what the port has handed over, at most so many frames.
+    /// Sends frames that the port has passed on, up to this number.
     pub fn send(&mut self, port: &mut PciTx, at_most: usize, mut wire: impl FnMut(&[u8])) {
         let tail = port.card.registers().read(TDT);
         for _ in 0..at_most {

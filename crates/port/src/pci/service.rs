@@ -1,5 +1,5 @@
-//! How a receive ring is served: frames are looked at in groups, then their descriptors go back to the card, then it is
-//! told so by one write of its tail register.
+//! How a receive ring is served: frames are read in groups, their descriptors return to the card, and one write of
+//! the tail register publishes them.
 
 use std::cmp::Ordering;
 
@@ -12,28 +12,28 @@ use super::{
 };
 use crate::Received;
 
-/// One of so many groups is timed: a reading of the clock costs as much as handing back one or two descriptors.
+/// One of this many groups is timed: reading the clock costs as much as returning one or two descriptors.
 const TIMED_EVERY: u32 = 8;
-/// Readings of the clock of which the cheapest is its cost.
+/// Clock readings, the cheapest of which is the clock's cost.
 const CLOCK_READINGS: u32 = 64;
 
-/// Hands descriptors back, and knows what that costs.
+/// Returns descriptors to the card and measures the cost.
 pub(super) struct Service {
     tail_batch: u32,
-    /// Descriptors ahead whose buffer the CPU is asked to load; 0: none.
+    /// How many descriptors ahead the CPU prefetches; 0: none.
     prefetch: u32,
-    /// Slots handed back since the tail was written.
+    /// Slots returned since the last tail write.
     unwritten: u32,
     pub(super) refills: u64,
     pub(super) tail_writes: u64,
     groups: u32,
     pub(super) timed: u64,
-    /// What a descriptor took, in parts of a nanosecond: a group during which the worker was interrupted moves no median.
+    /// Costs per descriptor in fractions of a nanosecond; their median ignores groups in which the worker was interrupted.
     costs: Histogram,
     clock_ns: u64,
 }
 
-/// Costs are stored in these parts of a nanosecond.
+/// Fractions of a nanosecond in which costs are stored.
 const PARTS: u64 = 16;
 
 impl Service {
@@ -56,13 +56,13 @@ impl Service {
         }
     }
 
-    /// Nanoseconds that handing back one descriptor took: the median of a sample.
+    /// Nanoseconds to return one descriptor: the median of a sample.
     pub(super) fn refill_ns(&self) -> Option<f64> {
         Some(self.costs.percentile(50.0)? as f64 / PARTS as f64)
     }
 
-    /// Lends what the card has filled, at most so many descriptors; returns how many frames there were. `write_tail` tells
-    /// the card what it has back.
+    /// Lends the frames that the card has filled, up to this number of descriptors; returns the number of frames. `write_tail`
+    /// publishes the returned descriptors to the card.
     #[inline]
     pub(super) fn take<R: Refill>(
         &mut self,
@@ -74,7 +74,7 @@ impl Service {
         let mut lend =
             |bytes: &[u8]| sink(Received { bytes, truncated: false, arrived_ns: None, source: None });
         let mut received = 0;
-        // Not more descriptors than the ring has, whatever they say.
+        // At most one ring of descriptors, even if all claim to be filled.
         let mut left = at_most.min(ring.slots() as usize) as u32;
         while left > 0 {
             let most = (self.tail_batch - self.unwritten).min(left);

@@ -1,4 +1,4 @@
-//! Rings over arrays with a card that is not real: what goes in comes out, or is counted.
+//! Rings over arrays with a fake card: each frame that goes in comes out, or is counted.
 
 use sys::pci::{Done, rx};
 
@@ -29,7 +29,7 @@ fn frames_are_received_in_order_over_many_wraps_with_every_policy() {
                 PretendedCard::receiving(&options(buffers, slots, tail_batch)).unwrap();
             let (mut sent, mut next) = (0, 0);
             while next < slots * wraps {
-                // Fewer than the card always has.
+                // Fewer than the card always owns.
                 for _ in 0..sent % 7 + 1 {
                     assert!(
                         card.deliver(&mut port, &frame(sent, 60 + sent as usize % longest)),
@@ -76,7 +76,7 @@ fn a_ring_of_n_takes_one_less_and_the_tail_is_written_in_batches() {
     let mut deliver = |port: &mut PciRx| (0..100).filter(|_| card.deliver(port, &frame(1, 60))).count();
     assert_eq!(deliver(&mut port), 15);
     assert_eq!(port.recv(Wait::Spin, |_| ()).unwrap(), 15);
-    // 15 slots are back, of which the card was handed 8.
+    // 15 slots are free, of which 8 were published.
     assert_eq!(deliver(&mut port), 8);
     assert_eq!(port.recv(Wait::Spin, |_| ()).unwrap(), 8);
     assert_eq!(deliver(&mut port), 8);
@@ -93,7 +93,7 @@ fn hostile_descriptors_cost_a_frame_each_and_are_named() {
         (u16::MAX, END, 0),
         (60, END, 0x01),
         (61, END, 0),
-        // Never ends, many times the ring.
+        // A frame without an end, many times the ring.
         (2048, rx::DONE, 0),
     ] {
         for _ in 0..if status == END { 1 } else { 64 } {
@@ -175,7 +175,7 @@ fn options_that_no_card_has_are_refused_in_words() {
     let error = PciRx::open(&PciOptions::on("eth9")).err().unwrap().to_string();
     assert_eq!(error, "cannot take eth9 from the kernel's driver without consent (--take-device)");
     let error = PciRx::open(&PciOptions { take_device: true, ..PciOptions::on("no-such") }).err().unwrap();
-    assert_eq!(error.to_string(), "cannot take no-such: no PCI card is behind it in this network namespace");
+    assert_eq!(error.to_string(), "cannot take no-such: it is not a PCI card in this network namespace");
     assert_eq!("nothing".parse::<Buffers>(), Err("expected realloc, recycle or pool".into()));
 }
 

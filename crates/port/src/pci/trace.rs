@@ -3,7 +3,7 @@
 use measure::RingTrace;
 use sys::clock;
 
-/// Moments that a trace has room for: a page draws and lists all of them.
+/// The most moments of a trace: a page draws and lists all of them.
 const ROOM: usize = 4096;
 
 /// A trace that is being written.
@@ -14,12 +14,12 @@ pub(super) struct Trace {
 
 impl Trace {
     pub(super) fn new(slots: u32) -> Self {
-        // All of it now: nothing is allocated while frames come.
+        // Allocated now: no allocation while frames arrive.
         let moments = Vec::with_capacity(ROOM);
         Self { trace: RingTrace { slots, is_cut: false, moments }, began_ns: 0 }
     }
 
-    /// Notes a poll, where something changed; the last one before the first change is the beginning.
+    /// Records a poll if something changed; the trace begins with the last poll before the first change.
     pub(super) fn note(&mut self, now: (u32, u32, u64)) {
         let Self { trace, began_ns } = self;
         let now_ns = clock::monotonic_ns();
@@ -36,7 +36,7 @@ impl Trace {
         }
     }
 
-    /// What was noted so far.
+    /// The trace so far.
     pub(super) fn so_far(&self) -> RingTrace {
         self.trace.clone()
     }

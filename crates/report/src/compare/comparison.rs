@@ -15,7 +15,7 @@ pub struct NamedRun<'r> {
     pub run: &'r Run,
 }
 
-/// How to compare.
+/// The options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CompareOptions {
     /// Confidence of all intervals of one metric together: equal machines are called different with
@@ -35,9 +35,9 @@ pub struct Comparison {
     pub baseline: String,
     /// The others, each compared with the baseline.
     pub others: Vec<String>,
-    /// How it was compared.
+    /// The options used.
     pub options: CompareOptions,
-    /// What differs in machine and settings; effects may be of these.
+    /// Different conditions of machine and settings, which may cause effects.
     pub conditions: Vec<ConditionDifference>,
     /// Every metric of every pair that both runs have.
     pub metrics: Vec<MetricComparison>,
@@ -74,18 +74,18 @@ pub struct MetricComparison {
     pub baseline: Summary,
     /// The other run's trials.
     pub other: Summary,
-    /// The centre of the baseline's trials that the effect compares: the geometric mean of rates and times, the mean of shares.
+    /// The centre of the baseline's trials for this comparison: the geometric mean of rates and times, the mean of shares.
     pub baseline_centre: f64,
-    /// The same of the other run's trials.
+    /// The same for the other run's trials.
     pub other_centre: f64,
-    /// How much the other differs; `None` with too few trials.
+    /// The difference between the runs; `None` with too few trials.
     pub effect: Option<Effect>,
-    /// What can be said.
+    /// The conclusion.
     #[serde(flatten)]
     pub verdict: Conclusion,
 }
 
-/// What is compared; the unit is in the name.
+/// A compared figure; the unit is in the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {

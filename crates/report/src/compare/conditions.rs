@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::comparison::{ConditionDifference, NamedRun};
 use crate::value::plain;
 
-/// All conditions that differ, by path. Beside a measured run a simulated one differs in its origin, and not one by one in
-/// what a simulation does not have: a machine, and the arguments of a measurement.
+/// All conditions that differ, by path. A simulated run differs from a measured one in its origin, and not separately in
+/// each condition that a simulation lacks: the machine, and the arguments of a measurement.
 pub(super) fn differences(runs: &[NamedRun]) -> Vec<ConditionDifference> {
     let simulated = runs.iter().filter(|named| named.run.start.origin == Origin::Model).count();
     let some_are_simulated = simulated > 0 && simulated < runs.len();

@@ -22,18 +22,18 @@ pub struct History {
     pub matters_ratio: f64,
     /// Whether some pair's newest level is worse than the previous one by a relevant amount: a regression gate fails.
     pub regressed: bool,
-    /// One a pair, of the rate delivered.
+    /// One per pair, of the delivered rate.
     pub series: Vec<HistorySeries>,
 }
 
-/// One pair's rate delivered over time.
+/// The delivered rate of one pair over time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistorySeries {
     /// The pair.
     pub pair: String,
     /// The metric.
     pub metric: Metric,
-    /// Medians, one a run, the oldest first.
+    /// Medians, one per run, the oldest first.
     pub points: Vec<HistoryPoint>,
     /// Where the level changed; `at` is an index into `points`.
     pub changes: Vec<ChangePoint>,

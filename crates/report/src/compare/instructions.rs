@@ -34,7 +34,7 @@ pub struct InstructionComparison {
     pub matters_ratio: f64,
     /// Each thread of each pair that both runs have.
     pub pairs: Vec<InstructionChange>,
-    /// What is not compared.
+    /// Parts that are not compared, and why.
     pub notes: Vec<String>,
     /// Whether any costs more.
     pub gate: Gate,
@@ -70,7 +70,8 @@ const THREADS: [(&str, OfThread); 2] = [
     ("receiver", |trial| trial.rx_cost.instructions_per_packet),
 ];
 
-/// A sender with all softirqs. On whose back those run changes from run to run; what a packet takes does not.
+/// A sender with all softirqs: the thread that softirqs interrupt varies from run to run, their instructions per packet do
+/// not.
 fn by_parts(trial: &Trial) -> Option<f64> {
     let counts = trial.instructions.as_ref()?;
     Some(counts.sender_user_per_packet? + counts.sender_kernel_per_packet? + counts.softirq_per_packet?)
@@ -199,7 +200,7 @@ fn tables(comparison: &InstructionComparison) -> Vec<Table> {
     };
     table.push(Column::figures("change", "", changes.iter().map(change)));
     let percent = number::tick(comparison.matters_ratio * 100.0);
-    table.legend = format!("Medians of the trials. A growth of less than {percent} % does not count.");
+    table.legend = format!("Medians of the trials. An increase below {percent} % is ignored.");
     let functions = comparison.functions.iter();
     let functions = functions.map(|(title, changes)| instructions::changes(title.clone(), changes));
     std::iter::once(table).chain(functions).filter(|table| table.rows() > 0).collect()

@@ -90,17 +90,17 @@ fn title(comparison: &Comparison) -> String {
 
 fn conditions_sentence(comparison: &Comparison) -> String {
     match comparison.conditions.len() {
-        0 => "The runs were made under the same conditions, as far as they are recorded.".into(),
-        1 => "One condition differs and may be the cause of an effect: repeat one run under the other's to be sure.".into(),
+        0 => "All recorded conditions are the same.".into(),
+        1 => "One condition differs and may be the cause of an effect: repeat one run with the other run's condition.".into(),
         n => format!(
-            "{n} conditions differ and may be the cause of an effect: repeat one run under the other's to be sure."
+            "{n} conditions differ and may be the cause of an effect: repeat one run with the other run's conditions."
         ),
     }
 }
 
 fn conditions(comparison: &Comparison) -> Table {
     let differences = &comparison.conditions;
-    let mut table = Table::titled("What differs");
+    let mut table = Table::titled("Different conditions");
     table.push(Column::words("condition", differences.iter().map(|d| Cell::words(&d.condition))));
     let runs = std::iter::once(&comparison.baseline).chain(&comparison.others);
     for (at, run) in runs.enumerate() {
@@ -125,16 +125,16 @@ fn effects(comparison: &Comparison) -> Table {
     table.push(Column::figures("other", "mean", side(|m| m.other_centre)));
     let trials = metrics.iter().map(|m| Cell::words(format!("{}+{}", m.baseline.trials, m.other.trials)));
     table.push(Column::figures("trials", "", trials).gives_way(1));
-    let effect = |m: &MetricComparison| {
-        Cell::figure(m.effect.map(|effect| effect.estimate), |value| shown(m.effect.as_ref(), value))
-    };
+    let effect =
+        |m: &MetricComparison| Cell::figure(m.effect.map(|effect| effect.estimate), |value| shown(m, value));
     table.push(Column::figures("effect", "", metrics.iter().map(effect)));
-    table.push(Column::words("interval", metrics.iter().map(|m| Cell::words(interval(m.effect.as_ref())))));
+    table.push(Column::words("interval", metrics.iter().map(|m| Cell::words(interval(m)))));
     table.push(Column::words("verdict", metrics.iter().map(|m| verdict(m.verdict))));
     let options = &comparison.options;
     table.legend = format!(
-        "Means of rates and times are geometric. Intervals hold the true effect {} % of the time, all pairs of a metric together. Effects below {} % do not \
-        count (loss: half a percentage point, lateness: {} %).",
+        "Means of rates and times are geometric. The intervals of a metric contain the true effects of all its pairs {} % of the \
+        time. Effects below {} % are ignored \
+        (loss: half a percentage point, lateness: {} %).",
         number::tick(options.confidence * 100.0),
         number::tick(options.matters_ratio * 100.0),
         number::tick(options.matters_ratio * 500.0),
@@ -165,22 +165,25 @@ impl Metric {
     }
 }
 
-/// A ratio as per cent; a difference of shares in percentage points, of anything else as it is.
-fn shown(effect: Option<&Effect>, value: f64) -> String {
-    match effect.map(|effect| effect.scale) {
-        Some(EffectScale::Difference) if value.abs() <= 1.0 => format!("{:+.2} pp", value * 100.0),
-        Some(EffectScale::Difference) => {
-            format!("{}{}", if value > 0.0 { "+" } else { "" }, number::plain(value))
+/// Larger relative changes are cut off: few trials that differ give intervals of many orders of magnitude.
+const LARGEST_CHANGE: f64 = 10.0;
+
+/// A ratio as per cent; a difference of shares in percentage points, of another metric in its unit.
+fn shown(metric: &MetricComparison, value: f64) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    match metric.effect.map(|effect| effect.scale) {
+        Some(EffectScale::Difference) if metric.metric == Metric::LossRatio => {
+            format!("{:+.2} pp", (value * 100.0).clamp(-100.0, 100.0))
         }
+        Some(EffectScale::Difference) => format!("{sign}{}", number::plain(value)),
+        _ if value > LARGEST_CHANGE => format!("> {}", number::change(LARGEST_CHANGE)),
         _ => number::change(value),
     }
 }
 
-fn interval(effect: Option<&Effect>) -> String {
-    let between = |effect: &Effect| {
-        format!("{} to {}", shown(Some(effect), effect.low), shown(Some(effect), effect.high))
-    };
-    effect.map_or_else(|| "-".into(), between)
+fn interval(metric: &MetricComparison) -> String {
+    let between = |effect: Effect| format!("{} to {}", shown(metric, effect.low), shown(metric, effect.high));
+    metric.effect.map_or_else(|| "-".into(), between)
 }
 
 fn verdict(verdict: Conclusion) -> Cell {
@@ -188,7 +191,7 @@ fn verdict(verdict: Conclusion) -> Cell {
         Conclusion::Better => ("better".into(), Tone::Good),
         Conclusion::Worse => ("WORSE".into(), Tone::Bad),
         Conclusion::NoDifference => ("no difference shown".into(), Tone::Plain),
-        Conclusion::TooNoisy => ("too noisy to say".into(), Tone::Plain),
+        Conclusion::TooNoisy => ("too noisy".into(), Tone::Plain),
         Conclusion::NeedsTrials { more: 1 } => ("needs 1 more trial".into(), Tone::Plain),
         Conclusion::NeedsTrials { more } => (format!("needs {more} more trials"), Tone::Plain),
     };
@@ -199,7 +202,7 @@ fn conclusion(gate: Gate) -> &'static str {
     match gate {
         Gate::Passed => "No pair delivers less than before.",
         Gate::Regressed => "At least one pair delivers less than before.",
-        Gate::Undecided => "No pair is shown to deliver less, and at least one could not be decided.",
+        Gate::Undecided => "No pair is proven to deliver less, and at least one is undecided.",
         Gate::NothingCompared => {
             "Nothing could be compared: no pair ran with the same settings in both runs."
         }
@@ -218,7 +221,7 @@ fn history_sentence(history: &History) -> String {
         1 => " One pair's newest level is worse than the one before.".into(),
         n => format!(" The newest level of {} pairs is worse than the one before.", number::count(n as u64)),
     };
-    format!("{found}; where nothing changed, one is reported {alarms} % of the time.{newest}")
+    format!("{found}; series without a change show one {alarms} % of the time.{newest}")
 }
 
 fn history_tables(history: &History) -> Vec<Table> {

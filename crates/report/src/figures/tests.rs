@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
-/// Numbers of a trial that are no figures of it: whatever begins so, and why.
+/// Numbers of a trial that are not figures: how their paths begin, and why.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("cpus[]", "a row a CPU: the ladder has their mean, pages have each"),
-    ("queues.", "a row a queue: pages and text have a table of queues"),
-    ("ledger.lines[]", "a row a place: CSV has a column a place, the others a ledger"),
+    ("cpus[]", "one row per CPU: the ladder has their mean, pages have each"),
+    ("queues.", "one row per queue: pages and text have a table of queues"),
+    ("ledger.lines[]", "one row per place: CSV has one column per place, the others a ledger"),
     ("ledger.sent", "the same number is `sent`"),
     ("ledger.delivered", "the same number is `delivered`"),
     ("statistics.", "by reader, sender and flow: the reception's own views"),
@@ -22,16 +22,16 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("clocks.", "a property of the measurement: JSON has it, and the receiver's text beside its latency"),
     ("round_trips.clock_", "a property of the measurement: JSON has it"),
     ("profile.", "by stage, function and stack: the profile's own views"),
-    ("instructions.stages[]", "a row a stage: counted instructions have tables of their own"),
-    ("instructions.functions[]", "a row a function: likewise"),
-    ("instructions.stacks[]", "a row a stack: likewise"),
+    ("instructions.stages[]", "one row per stage: counted instructions have tables of their own"),
+    ("instructions.functions[]", "one row per function: likewise"),
+    ("instructions.stacks[]", "one row per stack: likewise"),
     ("ring.refills_timed", "how large a sample is: JSON has it"),
     ("ring.trace.", "poll by poll: pages draw it, --trace writes it"),
     ("tx.cpus[]", "a list: one column has all"),
     ("rx.cpus[]", "a list: one column has all"),
 ];
 
-/// A value of every member that the schema of a trial describes, each number another one, and the numbers by path.
+/// A trial with a value for every member of its schema, all numbers different, and the numbers by path.
 struct Everything {
     definitions: Value,
     numbers: BTreeMap<String, u64>,
@@ -112,7 +112,7 @@ fn every_number_of_a_trial_is_a_figure_or_has_a_reason_not_to_be() {
 }
 
 #[test]
-fn a_figure_has_the_name_that_the_record_has() {
+fn a_figure_has_its_name_in_the_record() {
     let (trial, _) = Everything::trial();
     let record = serde_json::to_value(&trial).unwrap();
     for figure in FIGURES.iter().filter(|figure| !figure.name.is_empty()) {
@@ -125,7 +125,7 @@ fn a_figure_has_the_name_that_the_record_has() {
 }
 
 #[test]
-fn a_column_and_a_name_are_of_one_figure() {
+fn no_two_figures_share_a_column_or_a_name() {
     let all = |of: fn(&Figure) -> Option<&'static str>| {
         let names: Vec<&str> = FIGURES.iter().filter_map(of).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
@@ -135,7 +135,7 @@ fn a_column_and_a_name_are_of_one_figure() {
 }
 
 #[test]
-fn what_hardware_counts_is_in_every_output() {
+fn hardware_counters_are_in_every_output() {
     let (mut trial, _) = Everything::trial();
     let [cycles, instructions, misses] = ["cycles", "instructions", "cache_misses"].map(|what| {
         FIGURES.iter().filter(|f| f.name.ends_with(&format!("_cost.{what}_per_packet"))).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! How a figure is written for people: its unit's name in a heading, its value in a cell, both in a sentence.
+//! The form of a figure for people: its unit's name in a heading, its value in a cell, both in a sentence.
 
 use super::quantity::Quantity;
 use crate::number::{self, RateUnit};
@@ -14,18 +14,18 @@ pub(crate) enum Unit {
     GigabitsPerSecond,
     /// A share of 1.
     Percent,
-    /// A share of 1 by which something differs.
+    /// A relative difference, as a share of 1.
     Deviation,
     /// Nanoseconds, shown as microseconds.
     Micros,
-    /// CPU time a packet.
+    /// CPU time per packet.
     NanosEach,
     CyclesEach,
     InstructionsEach,
     CacheMissesEach,
-    /// Instructions that were counted one by one.
+    /// Instructions counted one by one.
     ExactInstructionsEach,
-    /// Instructions a nanosecond of CPU time.
+    /// Instructions per nanosecond of CPU time.
     InstructionsPerNano,
     BytesEach,
 }

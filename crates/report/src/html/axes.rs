@@ -19,7 +19,7 @@ pub(super) struct LineChart<'c> {
     pub(super) series: &'c [Series],
     /// Draws y = x for comparison.
     pub(super) diagonal: Option<&'c str>,
-    /// What the intervals are.
+    /// The meaning of the intervals.
     pub(super) interval: &'c str,
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     escape::html,
     ladder::Rung,
-    number::{RateUnit, percent, rate},
+    number::{RateUnit, rate},
 };
 
 /// A part of a stacked bar.
@@ -55,12 +55,12 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
     page.raw("</div>\n");
 }
 
-/// Sent and delivered of all pairs, which decide about the axis.
+/// Sent and delivered of all pairs, which determine the axis.
 pub(super) fn rates(rungs: &[Rung]) -> impl Iterator<Item = f64> {
     rungs.iter().flat_map(|rung| [rung.pair.sent_pps.median, rung.pair.delivered_pps.median])
 }
 
-/// What a reader of a logarithmic axis must know.
+/// The note on a logarithmic axis.
 pub(super) fn log_note(from_pps: f64) -> String {
     format!("Logarithmic axis from {}: equal lengths are equal factors.", rate(from_pps))
 }
@@ -95,16 +95,14 @@ fn whisker(summary: &Summary, lengths: Lengths) -> String {
     line(&from, &to, "50%", "50%") + &line(&from, &from, "25%", "75%") + &line(&to, &to, "25%", "75%")
 }
 
-/// One bar cut into its parts.
-pub(super) fn write_stack(label: &str, parts: &[Part], page: &mut Page) {
+/// One bar cut into its parts, with its most important figure in words.
+pub(super) fn write_stack(label: &str, figure: &str, parts: &[Part], page: &mut Page) {
     let there = || parts.iter().filter(|part| part.share > 0.0);
     let words: Vec<String> = there().map(|part| format!("{} {}", part.name, part.words)).collect();
-    let arrived = parts.first().map_or(0.0, |part| part.share);
-    let lost =
-        if arrived >= 1.0 { "nothing lost".into() } else { format!("{} % lost", percent(1.0 - arrived)) };
     page.raw(format!(
-        "<p class=\"row\"><span>{}</span><span class=\"of\"><b>{lost}</b></span></p>",
-        html(label)
+        "<p class=\"row\"><span>{}</span><span class=\"of\"><b>{}</b></span></p>",
+        html(label),
+        html(figure)
     ));
     page.open_svg("bar", label, &words.join(", "));
     let mut from = 0.0;

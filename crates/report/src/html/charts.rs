@@ -6,7 +6,7 @@ use super::{
     axes::{Axis, LineChart},
     bars::{self, Part},
     flame, flow,
-    page::Page,
+    page::{IN_SIGHT, Page},
     percentiles,
     scale::Scale,
     standalone,
@@ -24,15 +24,13 @@ use crate::{
 const MOST_FLAMES: usize = 12;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
-/// Plots of results in sight; the others are folded.
-const IN_SIGHT: usize = 3;
-/// Points of a line over time; ticks are added up until there are no more.
+/// Points of a line over time; ticks are added up until no more remain.
 const MOST_TICKS: usize = 600;
 
 pub(super) fn write_ladder(rungs: &[Rung], page: &mut Page) {
     let unit = RateUnit::of(rungs.iter().flat_map(|r| [r.pair.sent_pps.median, r.pair.delivered_pps.median]));
     let table = tables::ladder(rungs);
-    page.section("ladder", "What was sent and delivered", |page| {
+    page.section("ladder", "Sent and delivered", |page| {
         page.keep("ladder", || standalone::ladder(&table.title, rungs, unit));
         page.figure(&table.title, &table, |page| bars::write_ladder(rungs, unit, page));
     });
@@ -62,7 +60,7 @@ pub(super) fn write_throughput(run: &Run, page: &mut Page) {
     if tables.is_empty() {
         return;
     }
-    page.section("found", "What was found", |page| tables.iter().for_each(|table| page.table(table)));
+    page.section("found", "Throughput found", |page| tables.iter().for_each(|table| page.table(table)));
     let series: Vec<Series> = run
         .end
         .throughput
@@ -129,7 +127,7 @@ pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
         x: rate_axis("offered", scale),
         y: rate_axis("delivered", scale),
         series: &series,
-        diagonal: Some("all that was offered"),
+        diagonal: Some("no loss"),
         interval: "",
     };
     page.section("loads", "Rate against offered load", |page| {
@@ -159,7 +157,7 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
     let class_of =
         |place: &str| format!("s{}", 1 + places.iter().position(|known| *known == place).unwrap_or(0) % 7);
     page.section("ledger", "Where the packets went", |page| {
-        page.figure("Every packet sent, by where it ended", &tables::ledgers(rungs), |page| {
+        page.figure("All packets sent, by where they ended", &tables::ledgers(rungs), |page| {
             let classes: Vec<String> = places.iter().map(|place| class_of(place)).collect();
             let lost = classes.iter().map(String::as_str).zip(places.iter().copied());
             let known = [("delivered", "delivered")].into_iter().chain(lost);
@@ -185,7 +183,13 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
                 );
                 let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
                 parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
-                bars::write_stack(&rung.name, &parts, page);
+                let lost = 1.0 - share(ledger.delivered);
+                let lost = if lost <= 0.0 {
+                    "nothing lost".to_owned()
+                } else {
+                    format!("{} % lost", number::percent(lost))
+                };
+                bars::write_stack(&rung.name, &lost, &parts, page);
             }
         });
         let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();
@@ -202,7 +206,7 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
         }
         let remedies = tables::remedies(rungs);
         if !remedies.is_empty() {
-            page.element("h3", "", "To lose less");
+            page.element("h3", "", "How to reduce loss");
             page.raw("<ul>\n");
             remedies.iter().for_each(|remedy| page.element("li", "", remedy));
             page.raw("</ul>\n");
@@ -240,7 +244,7 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
     let chart = LineChart {
         title: "Lateness of packets against the schedule",
         x: Axis::names("percentile of packets", &PERCENTILES.map(|(name, _)| name)),
-        y: Axis::new("late by, µs", scale, number::tick),
+        y: Axis::new("lateness, µs", scale, number::tick),
         series: &series,
         diagonal: None,
         interval: "",
@@ -265,7 +269,7 @@ pub(super) fn write_points(run: &Run, page: &mut Page) {
     });
 }
 
-/// Whether bits per second say more than messages per second: for streams, and for the document that measures them.
+/// Whether bits per second matter more than messages per second: for streams, and for the document that measures them.
 fn is_about_throughput(run: &Run, points: &[Point]) -> bool {
     let is_stream = |point: &Point| point.values.contains_key("send_size");
     run.start.command == "bench 10gbe" || points.iter().all(is_stream)
@@ -340,7 +344,7 @@ pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
         charts.push((&rung.name, lines.collect()));
     }
     let unfinished = run.intervals.iter().filter(|tick| tick.trial as usize >= run.end.trials.len());
-    charts.push(("not finished", vec![OverTime::of("trial".into(), &unfinished.collect::<Vec<_>>())]));
+    charts.push(("unfinished", vec![OverTime::of("trial".into(), &unfinished.collect::<Vec<_>>())]));
     charts.retain(|(_, lines)| lines.iter().any(|line| line.delivered.len() + line.sent.len() > 0));
     if charts.is_empty() {
         return;

@@ -21,7 +21,7 @@ pub(super) fn write_asked(run: &Run, page: &mut Page) {
     if asked.is_empty() {
         return;
     }
-    page.section("asked", "What was asked", |page| {
+    page.section("asked", "The request", |page| {
         let mut chips: Vec<(&str, String)> = asked.iter().filter_map(chip).collect();
         // A search or scenario with one setting is described by it.
         if let Some([Value::Object(only)]) = asked.get("points").and_then(Value::as_array).map(Vec::as_slice)
@@ -40,11 +40,11 @@ pub(super) fn write_asked(run: &Run, page: &mut Page) {
         let mut table = Table::titled("Every parameter");
         table.push(Column::words("name", paths.keys().map(Cell::words)));
         table.push(Column::words("value", paths.values().map(Cell::words)));
-        page.details("Every parameter, named as in the JSON", |page| page.table(&table));
+        page.details("Every parameter, with the names of the JSON", |page| page.table(&table));
     });
 }
 
-/// A name and its value, unless it has parts; of lists the plain ones.
+/// A name and its value, unless the value has parts; of lists only plain ones.
 fn chip<'n>((name, value): (&'n String, &Value)) -> Option<(&'n str, String)> {
     let is_plain = |value: &Value| !value.is_object() && !value.is_array();
     let word = match value {
@@ -118,13 +118,13 @@ fn interface(nic: &NicFacts) -> Vec<(String, String)> {
         ("role", nic.role.clone()),
         ("MTU", format!("{} bytes", nic.mtu_bytes)),
         ("queues", format!("{} TX, {} RX", nic.tx_queues, nic.rx_queues)),
-        ("speed", nic.speed_bps.map_or_else(|| "not told".into(), |bps| number::bits_per_second(bps as f64))),
+        ("speed", nic.speed_bps.map_or_else(|| "unknown".into(), |bps| number::bits_per_second(bps as f64))),
     ];
     let known = known.map(|(name, value)| (name.to_string(), value));
     known.into_iter().chain(nic.settings.clone()).collect()
 }
 
-/// Each side of each label once.
+/// Each side once per label.
 fn engines(run: &Run) -> Table {
     let mut sides: Vec<(&str, &Endpoint)> = Vec::new();
     for trial in &run.end.trials {

@@ -26,7 +26,7 @@ const PARTS: [(&str, &str, Share); 6] = [
     ("s1", "system", |cpu| cpu.system_ratio),
     ("s3", "hard interrupts", |cpu| cpu.irq_ratio),
     ("s2", "soft interrupts", |cpu| cpu.softirq_ratio),
-    ("s5", "taken by the hypervisor", |cpu| cpu.steal_ratio),
+    ("s5", "steal (hypervisor)", |cpu| cpu.steal_ratio),
     ("idle", "idle", |cpu| cpu.idle_ratio),
 ];
 
@@ -38,7 +38,7 @@ pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
     }
     let table = time_table(&means);
     let only = (count > MOST_CPU_BARS).then(|| best(rungs).map(|rung| rung.name.clone())).flatten();
-    page.section("cpus", "What the CPUs did", |page| {
+    page.section("cpus", "CPU time", |page| {
         page.figure("Time of each CPU", &table, |page| {
             page.legend(PARTS.map(|(class, name, _)| (class, name)));
             page.raw("<div class=\"side\">\n");
@@ -49,7 +49,7 @@ pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
                 page.element(
                     "p",
                     "note",
-                    &format!("Drawn is {only}, which delivered the most; the table has all."),
+                    &format!("Shown: {only}, which delivered the most. The table has all pairs."),
                 );
             }
             if machine.interrupt_accounting != InterruptAccounting::Unknown {
@@ -64,7 +64,7 @@ pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
 
 fn time_table(means: &[(&Rung, Vec<CpuMean>)]) -> Table {
     let rows = || means.iter().flat_map(|(rung, cpus)| cpus.iter().map(move |cpu| (rung, cpu)));
-    let mut table = Table::titled("How each CPU spent the trials, means");
+    let mut table = Table::titled("Time of each CPU, means over the trials");
     table.push(Column::words("pair", rows().map(|(rung, _)| Cell::words(&rung.name))));
     table.push(Column::figures("CPU", "", rows().map(|(_, mean)| Cell::count(mean.share.cpu.into()))));
     for (_, name, share) in PARTS {
@@ -84,7 +84,8 @@ fn write_bars(rung: &Rung, cpus: &[CpuMean], page: &mut Page) {
             share: share(cpu),
             words: format!("{} %", number::percent(share(cpu))),
         };
-        bars::write_stack(&format!("CPU {}", cpu.cpu), &PARTS.map(part), page);
+        let idle = format!("{} % idle", number::percent(cpu.idle_ratio));
+        bars::write_stack(&format!("CPU {}", cpu.cpu), &idle, &PARTS.map(part), page);
     }
     page.raw("</div>\n");
 }
@@ -95,9 +96,9 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
     if sides.is_empty() {
         return;
     }
-    page.section("queues", "Which queues packets took", |page| {
+    page.section("queues", "Packets by queue", |page| {
         page.figure("Share of each queue", &queues::table(&sides), |page| {
-            // a single queue has everything: no share to show
+            // a single queue has everything, so that shares say nothing
             for side in sides.iter().filter(|side| side.queues.len() > 1) {
                 let parts: Vec<Part> = side
                     .queues
@@ -110,10 +111,15 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
                         words: format!("{} %", number::percent(side.share(queue))),
                     })
                     .collect();
-                bars::write_stack(&format!("{}, {}", side.pair, side.side), &parts, page);
+                bars::write_stack(&format!("{}, {}", side.pair, side.side), &largest(&parts), &parts, page);
             }
         });
     });
+}
+
+fn largest(parts: &[Part]) -> String {
+    let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share));
+    largest.map_or_else(String::new, |part| format!("{} {} %", part.name, number::percent(part.share)))
 }
 
 /// Stages, functions and a flame graph for each profiled pair.
@@ -123,7 +129,7 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
         return;
     }
     let colour = |index: usize| if index < 8 { format!("s{index}") } else { "idle".into() };
-    page.section("profile", "Where receiving took its time", |page| {
+    page.section("profile", "Where the receive path spent its time", |page| {
         page.figure("Stages of the receive path", &profile::stages(&profiles), |page| {
             let stages = profile::stages_there(&profiles);
             let names = stages.iter().enumerate().map(|(at, stage)| (colour(at), stage.name()));
@@ -140,7 +146,7 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
                         words: profile::share_in_words(share),
                     })
                     .collect();
-                bars::write_stack(name, &parts, page);
+                bars::write_stack(name, &largest(&parts), &parts, page);
             }
         });
         page.details("Functions", |page| page.table(&profile::functions(&profiles)));

@@ -1,5 +1,5 @@
-//! Figures 3, 4 and 9 of the RDR paper: throughput against payload, by theory, sent, received and what the paper's
-//! slope and -40 % make of it, in one chart.
+//! Figures 3, 4 and 9 of the RDR paper: throughput against payload, in one chart: theory, sent, received, and the values
+//! derived from the paper's slope and -40 %.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
                     page.element(
                         "p",
                         "note",
-                        &format!("{}: from {least} to {most} Mb/s, beyond the chart.", line.name),
+                        &format!("{}: from {least} to {most} Mb/s, above this chart.", line.name),
                     );
                 }
             });

@@ -1,4 +1,4 @@
-//! Bars of filters under a flood: what each dropped of it, and what it delivered of the valid packets.
+//! Bars of filters under a flood: the share of the flood dropped, and the share of the valid packets delivered.
 
 use measure::Point;
 
@@ -9,7 +9,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// A figure for each flood; none where the points are of another kind.
+/// One figure per flood; none for other kinds of points.
 pub(super) fn write(points: &[Point], page: &mut Page) {
     let rows = rows(points);
     if rows.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
             floods.push(row.flood);
         }
     });
-    page.section("filters", "What each filter dropped and delivered", |page| {
+    page.section("filters", "Dropped and delivered by each filter", |page| {
         for flood in floods {
             let rows: Vec<&Row<'_>> = rows.iter().filter(|row| row.flood == flood).collect();
             let title = format!("Flood '{flood}': shares dropped and delivered");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flood_has_a_figure_with_two_bars_a_filter() {
+    fn each_flood_has_a_figure_with_two_bars_per_filter() {
         let mut page = Page::default();
         let points = [
             point("<nft>", "full", 2e6, 0.5, 0.9),

@@ -26,7 +26,7 @@ struct Node<'p> {
 /// The stacks of a profile.
 pub(super) fn write(name: &str, profile: &Profile, page: &mut Page) {
     let stacks = profile.stacks.iter().map(|stack| (stack.frames.as_str(), stack.samples));
-    write_stacks(name, stacks, ("samples", "samples that found receiving or sending"), page);
+    write_stacks(name, stacks, ("samples", "samples taken while receiving or sending"), page);
 }
 
 /// Counted instructions by stack.
@@ -65,7 +65,7 @@ fn write_stacks<'p>(
         "p",
         "note",
         &format!(
-            "A box is a function; below it is what it called; its width is its share of the {whole}. Point at a box for its \
+            "Each box is a function with its callees below it; its width is its share of the {whole}. Point at a box for its \
              name and share."
         ),
     );
@@ -85,7 +85,7 @@ impl<'p> Node<'p> {
         self.called.values().map(|node| 1 + node.depth()).max().unwrap_or(0)
     }
 
-    /// What was called, the most frequent first, from `left` on.
+    /// The callees, the most frequent first, from `left` on.
     fn write(&self, left: f64, row: usize, (whole, unit): (f64, &str), page: &mut Page) {
         if row >= DEEPEST {
             return;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{escape::html, number, tables::UNEXPLAINED};
 
-/// An existing loss is drawn at least this wide.
+/// A loss is drawn at least this wide.
 const HAIR: f64 = 0.006;
 
 /// Writes the stream from top to bottom, one slice per place.
@@ -32,8 +32,8 @@ pub(super) fn write(name: &str, ledger: &Ledger, class_of: impl Fn(&str) -> Stri
     let lost = share(u64::try_from(unexplained).unwrap_or(0));
     let words = match unexplained {
         0 => "the ledger closes",
-        n if n > 0 => "lost with no counter telling where",
-        _ => "the counters claim more losses than there were",
+        n if n > 0 => "lost, but no counter shows where",
+        _ => "the counters report more losses than occurred",
     };
     step(UNEXPLAINED, unexplained as f64, &number::signed_count(unexplained), words, page);
     let next = (left - lost).max(0.0);
@@ -58,11 +58,11 @@ fn step(place: &str, packets: f64, shown: &str, words: &str, page: &mut Page) {
 /// The continuing stream, and to its right the loss here, tapering off.
 fn slice(name: &str, place: &str, [before, after]: [f64; 2], class: &str, page: &mut Page) {
     let lost = before - after;
-    let words = format!("{} % of what was sent goes on", number::percent(after));
+    let words = format!("{} % of the packets sent continue", number::percent(after));
     page.open_svg("slice", &format!("{name}: {place}"), &words);
     page.raw(format!("<rect class=\"delivered\" width=\"{}\" height=\"100%\"/>", per_cent(after)));
     if lost > 0.0 {
-        // a hair is taken from the stream beside it, never added to its width
+        // a minimum width is taken from the stream next to it, never added to it
         let from = after.min(before - HAIR.min(before));
         let (x, width) = (per_cent(from), per_cent(before - from));
         page.raw(format!(

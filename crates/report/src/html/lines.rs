@@ -1,4 +1,4 @@
-//! A line chart that keeps its text readable at any width: geometry stretches, text and strokes do not.
+//! A line chart with readable text at any width: geometry stretches, text and strokes do not.
 
 use super::{axes::LineChart, page::Page, scale::per_cent, standalone};
 use crate::{escape::html, points::Series};

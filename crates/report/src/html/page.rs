@@ -8,11 +8,18 @@ use crate::{escape::html, style::Tone, table::Table};
 /// Words longer than this may wrap in a table.
 const LONG: usize = 40;
 
-/// HTML written so far; every method escapes what it is given.
+/// Charts in sight; further ones are folded.
+pub(super) const IN_SIGHT: usize = 3;
+
+/// HTML written so far; every method escapes its arguments.
 #[derive(Default)]
 pub(super) struct Page {
     html: String,
     images: u32,
+    /// Charts outside of folded blocks.
+    in_sight: usize,
+    /// Folded blocks around the current position.
+    folds: u32,
     drawings: Vec<Drawing>,
     /// The image of the chart that is being written.
     fresh: Option<String>,
@@ -27,12 +34,12 @@ impl Page {
         self.html
     }
 
-    /// The charts as images of their own.
+    /// The charts as separate images.
     pub(super) fn into_drawings(self) -> Vec<Drawing> {
         self.drawings
     }
 
-    /// Keeps a chart as an image of its own.
+    /// Keeps a chart as a separate image.
     pub(super) fn keep(&mut self, title: &str, draw: impl FnOnce() -> String) {
         let name = drawing::name(title);
         let name = self.step.as_ref().map_or_else(|| name.clone(), |step| format!("{step}/{name}"));
@@ -67,7 +74,7 @@ impl Page {
         self.raw(format!("<{tag}{class}>{}</{tag}>\n", html(text)));
     }
 
-    /// Lines as they are written in a file or a terminal; an item may hold several.
+    /// Preformatted lines; an item may have several.
     pub(super) fn lines(&mut self, lines: &[String]) {
         let lines: Vec<String> = lines.iter().flat_map(|text| text.lines()).map(html).collect();
         self.raw(format!("<pre>{}</pre>\n", lines.join("\n")));
@@ -85,8 +92,19 @@ impl Page {
         self.raw("</section>\n");
     }
 
-    /// A chart with its caption and the table behind it.
+    /// A chart with its caption and the table behind it; in sight if it is one of the first outside of folded blocks.
     pub(super) fn figure(&mut self, caption: &str, table: &Table, chart: impl FnOnce(&mut Self)) {
+        if self.folds > 0 {
+            self.write_figure(caption, table, chart);
+        } else if self.in_sight == IN_SIGHT {
+            self.details(caption, |page| page.write_figure(caption, table, chart));
+        } else {
+            self.in_sight += 1;
+            self.write_figure(caption, table, chart);
+        }
+    }
+
+    fn write_figure(&mut self, caption: &str, table: &Table, chart: impl FnOnce(&mut Self)) {
         self.raw("<figure>\n");
         self.element("figcaption", "", caption);
         chart(self);
@@ -112,7 +130,9 @@ impl Page {
 
     /// A block that unfolds on demand, and in print.
     pub(super) fn details(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
+        self.folds += 1;
         self.unfolding("<details>", summary, body);
+        self.folds -= 1;
     }
 
     /// A block that is open and can be folded.

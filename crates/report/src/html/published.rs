@@ -1,5 +1,5 @@
-//! Rows of a document's experiment beside its published figures: both as multiples of their own first row, since two
-//! machines differ in all but that.
+//! Rows of a document's experiment next to its published figures: both as multiples of their own first row, because
+//! the absolute rates of two machines cannot be compared.
 
 use measure::Point;
 use serde_json::Value;
@@ -24,14 +24,14 @@ impl<'p> Row<'p> {
     }
 }
 
-/// The bars of such rows, where the points are some.
+/// The bars of these rows, if the points have any.
 pub(super) fn write(points: &[Point], page: &mut Page) {
     let rows: Vec<Row<'_>> = points.iter().filter_map(Row::of).collect();
     let Some(first) = rows.first() else { return };
     let ratios =
         |row: &Row<'_>| [row.published_pps / first.published_pps, row.delivered_pps / first.delivered_pps];
     let most = rows.iter().flat_map(ratios).fold(1.0, f64::max);
-    page.section("published", "Beside the published figures", |page| {
+    page.section("published", "Compared with the published figures", |page| {
         page.element("p", "", "Delivered packets per second, as multiples of the first row.");
         page.legend([("track", "published"), ("delivered", "here")]);
         page.raw("<div class=\"bars\">\n");
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_beside_the_published_as_multiples_of_the_first() {
+    fn measured_and_published_are_multiples_of_their_first_rows() {
         let mut page = Page::default();
         write(&[point("one <sender>", 100e3, 7e3), point("two", 160e3, 14e3)], &mut page);
         let html = page.into_html();
         assert!(html.contains("published 160.0 kpps, 1.60 of the first row; here 14.0 kpps, 2.00"), "{html}");
         assert!(html.contains("one &lt;sender&gt;"), "{html}");
-        assert_eq!(html.matches("<rect").count(), 4, "two bars a row: {html}");
-        assert!(html.contains("width=\"100%\""), "the longest is as long as there is room: {html}");
+        assert_eq!(html.matches("<rect").count(), 4, "two bars per row: {html}");
+        assert!(html.contains("width=\"100%\""), "the longest bar has the full width: {html}");
     }
 
     #[test]

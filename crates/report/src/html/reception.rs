@@ -15,10 +15,10 @@ use crate::{
     table::{Cell, Column, Table},
 };
 
-/// One picture for each receiver that measured times: of a receiver alone, and of the first trials of a bench.
+/// One picture for each receiver that measured times: of `recv`, and of the first trials of a bench.
 pub(super) fn write(run: &Run, page: &mut Page) {
     const MOST_TRIALS: usize = 12;
-    let alone = run.end.statistics.iter().map(|statistics| ("what was received".to_string(), statistics));
+    let alone = run.end.statistics.iter().map(|statistics| ("received packets".to_string(), statistics));
     let trials = run.end.trials.iter().filter_map(|trial| {
         let name = format!("{} → {}, trial {}", trial.tx.label, trial.rx.label, trial.trial);
         Some((name, trial.statistics.as_ref()?))
@@ -27,7 +27,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         let trips = trial.round_trips.as_ref()?;
         let named =
             [("Round trip".into(), &trips.round_trip), ("Jitter of the round trip".into(), &trips.jitter)];
-        Some((format!("what came back, trial {}", trial.trial), present(named)))
+        Some((format!("returned packets, trial {}", trial.trial), present(named)))
     });
     let all: Vec<(String, Distributions<'_>)> = alone
         .chain(trials)
@@ -39,7 +39,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     if all.is_empty() {
         return;
     }
-    page.section("reception", "Times between and under way", |page| {
+    page.section("reception", "Inter-arrival times and latency", |page| {
         all.iter().for_each(|(name, distributions)| write_one(name, distributions, page));
     });
 }
@@ -50,7 +50,7 @@ fn distributions(statistics: &ReceptionStatistics) -> Distributions<'_> {
     let total = &statistics.total;
     let bound_ns = statistics.timing.as_ref().and_then(|timing| timing.clock_bound_ns);
     let latency =
-        bound_ns.map_or(Cow::from("Latency"), |ns| format!("Latency (± {ns} ns, the clocks)").into());
+        bound_ns.map_or(Cow::from("Latency"), |ns| format!("Latency (clock error up to {ns} ns)").into());
     present([
         ("Inter-arrival".into(), &total.inter_arrival),
         ("Inter-arrival per flow".into(), &total.flow_inter_arrival),
@@ -70,9 +70,9 @@ fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], p
         distributions.iter().map(|(name, summary)| Series::new(name.as_ref(), cumulative(summary))).collect();
     let xs = || series.iter().flat_map(|series| &series.points).map(|point| point.0);
     let chart = LineChart {
-        title: &format!("Share of samples at most so long: {name}"),
+        title: &format!("Cumulative distribution: {name}"),
         x: Axis::new("nanoseconds", Scale::log(xs()), number::tick),
-        y: Axis::new("per cent of the samples", Scale::linear([0.0, 100.0]), number::tick),
+        y: Axis::new("% of samples", Scale::linear([0.0, 100.0]), number::tick),
         series: &series,
         diagonal: None,
         interval: "",
@@ -80,7 +80,7 @@ fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], p
     page.figure(name, &table(distributions), |page| chart.write(page));
 }
 
-/// Per cent of the samples up to each bucket; 0 ns has no place on a logarithmic axis and is drawn at 1.
+/// The share of samples up to each bucket, in per cent; 0 ns has no place on a logarithmic axis and is drawn at 1.
 fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
     let mut seen = 0;
     let samples = summary.samples.max(1) as f64;

@@ -140,7 +140,7 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     svg + "</svg>\n"
 }
 
-/// Filters under a flood: above what each dropped of it, below what it delivered of the valid packets.
+/// Filters under a flood: the upper bar is the share of the flood dropped, the lower one the share of valid packets delivered.
 pub(super) fn filters(title: &str, rows: &[&Row<'_>]) -> String {
     let step = 52.0;
     let words: Vec<String> = rows.iter().map(|row| format!("{}: {}", row.filter, row.words())).collect();
@@ -149,7 +149,7 @@ pub(super) fn filters(title: &str, rows: &[&Row<'_>]) -> String {
         "soft",
         "start",
         (16.0, 44.0),
-        "above: flood dropped by the filter; below: valid packets delivered",
+        "upper bar: flood dropped by the filter; lower bar: valid packets delivered",
     );
     for (at, row) in rows.iter().enumerate() {
         let y = TOP + step * at as f64;
@@ -167,8 +167,8 @@ pub(super) fn filters(title: &str, rows: &[&Row<'_>]) -> String {
     svg + "</svg>\n"
 }
 
-/// Counted instructions: a bar a pair, of what executed them; the first three per packet sent, the receiver's per packet
-/// delivered.
+/// Counted instructions: one bar per pair, divided by what executed them; the first three parts per packet sent, the
+/// receiver's per packet delivered.
 pub(super) fn instructions(title: &str, counted: &[(&str, &Instructions)]) -> String {
     const PARTS: [&str; 5] =
         ["sender, user", "sender, kernel", "softirq", "receiver, user", "receiver, kernel"];

@@ -1,4 +1,4 @@
-//! Events by kind on a time axis: a lane each, quantities as lines under them, and the moments to compare across all.
+//! Events by kind on a time axis: one lane per kind, quantities as lines under them, and the moments to compare across all.
 
 use measure::{Level, Timeline, View};
 
@@ -15,12 +15,12 @@ use crate::{
 /// Events that take no time are drawn this wide, in pixels.
 const INSTANT_PX: f64 = 2.0;
 
-/// Every timeline, each view a picture.
+/// All timelines, one picture per view.
 pub(super) fn write(timelines: &[Timeline], page: &mut Page) {
     if timelines.is_empty() {
         return;
     }
-    page.section("timelines", "What happened when", |page| {
+    page.section("timelines", "Timelines", |page| {
         for timeline in timelines {
             page.figure(&timeline.title, &table(timeline), |page| {
                 let names = timeline.lanes.iter().map(|lane| lane.name.clone());
@@ -90,7 +90,7 @@ fn write_view(timeline: &Timeline, view: &View, page: &mut Page) {
     }
 }
 
-/// Columns that a level is drawn in, each as high as the highest value in it.
+/// Columns of a level, each as high as its highest value.
 const LEVEL_COLUMNS: usize = 300;
 
 fn write_level(level: &Level, view: &View, top: f64, height: f64, row: usize, page: &mut Page) {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_draws_what_is_in_it_and_the_table_has_all() {
+    fn a_view_draws_its_part_and_the_table_has_everything() {
         let timeline = Timeline {
             title: "a <bus>".into(),
             unit: "CLK".into(),

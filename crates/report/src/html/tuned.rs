@@ -13,7 +13,7 @@ use crate::{number, points::Series, table::Table, tuned};
 /// Writes the section, if the run is such a search.
 pub(super) fn write(run: &Run, page: &mut Page) {
     let Some(tuning) = &run.end.tuning else { return };
-    page.section("waterfall", "The steps to the best settings", |page| {
+    page.section("waterfall", "Steps to the best settings", |page| {
         if let Some(baseline) = run.end.baseline.as_ref().filter(|_| !run.end.steps.is_empty()) {
             let most =
                 run.end.steps.iter().flat_map(|step| [step.from, step.to]).fold(baseline.value, f64::max);
@@ -46,9 +46,9 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     let series = [Series::new("each measurement", measured.clone()), Series::new("best so far", best)];
     let unit = if tuning.unit == "ns" { "µs" } else { "Mpps" };
     let last = measured.last().map_or(1.0, |point| point.0);
-    page.section("history", "The search's history", |page| {
+    page.section("history", "History of the search", |page| {
         let chart = LineChart {
-            title: "Every measurement, in the order they ran",
+            title: "Measurements in the order of the search",
             x: Axis::new("measurement", Scale::linear([0.0, last]), number::tick),
             y: Axis::new(unit, Scale::linear(measured.iter().map(|point| point.1)), number::tick),
             series: &series,

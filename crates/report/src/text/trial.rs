@@ -28,7 +28,7 @@ pub fn write_trial(trial: &Trial, style: Style, out: &mut impl Write) -> io::Res
 
 fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     let mut facts = vec![
-        ("asked", number::asked(trial.asked_pps)),
+        ("requested", number::asked(trial.asked_pps)),
         ("sent", known(Line::Sent, trial)),
         ("delivered", known(Line::Delivered, trial)),
         ("lost", known(Line::Lost, trial)),
@@ -38,14 +38,14 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
         facts.extend(on_the_way("left the driver", wire.left, &wire.left_source));
         facts.extend(on_the_way("seen by driver", wire.seen, &wire.seen_source));
         facts.extend(
-            wire.cost_ns.map(|ns| ("counting cost", format!("{ns:.1} ns a packet on both hosts together"))),
+            wire.cost_ns.map(|ns| ("counting cost", format!("{ns:.1} ns per packet, both hosts together"))),
         );
         facts.extend(wire.doubts.iter().map(|doubt| ("uncertain", escape::text(doubt))));
     }
     if let Some(trips) = &trial.round_trips {
         facts.push(("came back", came_back(trips)));
         facts.extend(trips.round_trip.as_ref().map(|times| ("round trip", times_in_words(times))));
-        facts.extend(trips.jitter.as_ref().map(|times| ("its jitter", times_in_words(times))));
+        facts.extend(trips.jitter.as_ref().map(|times| ("jitter", times_in_words(times))));
     }
     facts.extend(cost(Line::SendingCost, trial, &trial.tx, &trial.tx_cost));
     facts.extend(cost(Line::ReceivingCost, trial, &trial.rx, &trial.rx_cost));
@@ -55,7 +55,7 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
         facts.push(("receiving time", stages.collect::<Vec<_>>().join("; ")));
     }
     if trial.interrupted {
-        facts.push(("ended early", "yes; the rates are of the time it ran".into()));
+        facts.push(("ended early", "yes; the rates cover the time that it ran".into()));
     }
     facts
 }
@@ -80,7 +80,8 @@ fn came_back(trips: &RoundTrips) -> String {
         words.push_str(&format!("; {} did not", number::count(trips.missing)));
     }
     if trips.dropped_here > 0 {
-        words.push_str(&format!(", {} of them for want of room here", number::count(trips.dropped_here)));
+        words
+            .push_str(&format!(", {} of them dropped here (buffer full)", number::count(trips.dropped_here)));
     }
     format!("{words}; stamped {}", escape::text(&trips.rx_stamp_means))
 }
@@ -88,12 +89,12 @@ fn came_back(trips: &RoundTrips) -> String {
 fn times_in_words(times: &NanosSummary) -> String {
     let NanosSummary { mean_ns, std_dev_ns, min_ns, max_ns, .. } = times;
     format!(
-        "mean {mean_ns:.0} ns, deviation {std_dev_ns:.0} ns, from {min_ns} to {max_ns} ns; 50 %: {} ns, 90 %: {} ns, 99 %: {} ns, 99.9 %: {} ns",
+        "mean {mean_ns:.0} ns, std. dev. {std_dev_ns:.0} ns, from {min_ns} to {max_ns} ns; 50 %: {} ns, 90 %: {} ns, 99 %: {} ns, 99.9 %: {} ns",
         times.p50_ns, times.p90_ns, times.p99_ns, times.p999_ns
     )
 }
 
-/// The cost of a side; nothing for a side that ran elsewhere and reported nothing.
+/// The cost of a side; `None` for a remote side that reported none.
 fn cost(line: Line, trial: &Trial, end: &Endpoint, cost: &Cost) -> Option<(&'static str, String)> {
     let per_packet = figures::in_words(line, trial);
     if per_packet.is_empty() {

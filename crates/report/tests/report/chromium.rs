@@ -1,7 +1,7 @@
 //! The page in a real browser: at phone and desktop width, light, dark and in print, compared with the record.
 //!
 //! Skipped loudly where there is no Chromium; `LINERATE_REQUIRE_ALL=1` makes that a failure. With
-//! `LINERATE_SCREENSHOTS=1` pictures stay beside the pages in the target folder, for people to look at.
+//! `LINERATE_SCREENSHOTS=1` pictures stay next to the pages in the target folder, for people to look at.
 
 mod browser;
 
@@ -73,7 +73,7 @@ fn nothing_overlaps_or_leaves_and_numbers_equal_the_record() {
 }
 
 #[test]
-fn text_is_readable_in_light_and_dark_and_all_is_there_on_paper() {
+fn text_is_readable_in_light_and_dark_and_print_shows_everything() {
     let Some(mut browser) = browser() else { return };
     open(&mut browser, "modes", &samples::paced(), 1000);
     for scheme in ["light", "dark"] {
@@ -93,7 +93,7 @@ fn text_is_readable_in_light_and_dark_and_all_is_there_on_paper() {
 }
 
 #[test]
-fn the_checks_find_what_they_look_for() {
+fn the_checks_find_broken_pages() {
     let Some(mut browser) = browser() else { return };
     let run = samples::paced();
     let page = html(&run);
@@ -105,6 +105,7 @@ fn the_checks_find_what_they_look_for() {
             "</h1><p style=\"position:absolute;top:1.2rem;left:1rem\">on top of the title</p>",
         ),
         ("the page is", "</h1>", "</h1><p style=\"width:2000px\">wide</p>"),
+        ("a broken word: measurements", "</h1>", "</h1><p style=\"width:3rem\">the measurements</p>"),
         ("outside its figure", "<rect class=\"track\" x=\"0%\"", "<rect class=\"track\" x=\"-9%\""),
         ("an id occurs twice", "<h1>", "<h1 id=\"t1\">"),
         ("a silent image", "<title id=\"t1\">", "<title id=\"u1\">"),

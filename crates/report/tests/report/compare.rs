@@ -51,7 +51,7 @@ fn a_run_compared_with_itself_has_no_regression_and_equal_conditions() {
 
 #[test]
 fn the_centres_shown_are_those_that_the_effect_compares() {
-    // Medians of these would say +35 %; the geometric means agree with the effect.
+    // Medians of these would give +35 %; the geometric means agree with the effect.
     let (mut before, mut after) = (samples::ladder(), samples::ladder());
     let set = |run: &mut Run, rates: [f64; 3]| {
         run.end.trials.truncate(3);
@@ -129,13 +129,13 @@ fn a_machine_that_was_not_quiet_is_named_with_what_it_can_show() {
     let comparison = against(&quiet, &loud);
     let note = comparison.notes.iter().find(|note| note.contains("not quiet")).unwrap();
     assert!(note.contains("the host gives 12.5 % of the CPUs' time to others (steal)"), "{note}");
-    assert!(note.contains("10 trials a side show 2.7 % there at best"), "{note}");
+    assert!(note.contains("10 trials per side show effects from 2.7 % at best"), "{note}");
     loud.start.machine.quiet = reading(0.0);
     assert!(!against(&quiet, &loud).notes.iter().any(|note| note.contains("not quiet")));
 }
 
 #[test]
-fn a_pair_that_one_run_lacks_is_said_and_not_compared() {
+fn a_pair_that_one_run_lacks_is_named_and_not_compared() {
     let (before, mut after) = (samples::ladder(), samples::ladder());
     after.end.trials.retain(|trial| trial.tx.label != "packet");
     let comparison = against(&before, &after);
@@ -154,7 +154,24 @@ fn trials_that_ended_early_are_left_out() {
     let comparison = against(&samples::interrupted(), &samples::ladder());
     assert_eq!(comparison.metrics[0].baseline.trials, 1);
     assert_eq!(comparison.metrics[0].verdict, Conclusion::NeedsTrials { more: 2 });
-    assert!(comparison.notes[0].starts_with("1 trials of before ended early"), "{:?}", comparison.notes);
+    assert!(
+        comparison.notes[0].starts_with("1 trial of before ended early and is"),
+        "{:?}",
+        comparison.notes
+    );
+}
+
+#[test]
+fn intervals_of_trials_that_differ_widely_are_cut_off() {
+    let case = Case { sent: 500_000, lost: (0, 0), ..Case::default() };
+    let before = samples::run("bench", measure::Origin::Lab, samples::repeats(&[case]));
+    let mut after = before.clone();
+    for (trial, (pps, loss)) in after.end.trials.iter_mut().zip([(1e3, 0.0), (1e5, 0.9), (1e6, 0.1)]) {
+        (trial.delivered_pps, trial.loss_ratio) = (pps, loss);
+    }
+    let text = written(|out| write_comparison_text(&against(&before, &after), Style::default(), out));
+    assert!(text.contains(" to > +1000.00 %"), "{text}");
+    assert!(text.contains(" pp to +100.00 pp"), "{text}");
 }
 
 #[test]
@@ -181,7 +198,7 @@ fn more_loss_at_a_held_rate_is_a_regression() {
 }
 
 #[test]
-fn comparisons_read_as_their_goldens() {
+fn comparisons_equal_their_goldens() {
     let (before, mut after) = (samples::ladder(), scaled(0.9));
     after.start.machine.kernel = "6.19.0".into();
     let comparison = against(&before, &after);
@@ -211,7 +228,7 @@ fn a_history_names_the_run_where_the_level_changed() {
             (format!("day-{day}"), run)
         })
         .collect();
-    // in any order
+    // in arbitrary order
     let named: Vec<NamedRun> = runs.iter().rev().map(|(name, run)| named(name, run)).collect();
     let history = history(&named, CompareOptions::default());
     assert_eq!(history.series.len(), 5);

@@ -28,7 +28,7 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn one_row_a_trial_and_as_many_fields_as_names() {
+fn one_row_per_trial_and_as_many_fields_as_names() {
     for (name, run) in samples::all() {
         let csv = csv(&run);
         let names = fields(csv.lines().next().unwrap());
@@ -60,7 +60,7 @@ fn figures_are_those_of_the_record() {
 }
 
 #[test]
-fn points_and_trials_read_as_their_goldens() {
+fn points_and_trials_equal_their_goldens() {
     assert_golden("tests/golden/paced.csv", &csv(&samples::paced()));
     assert_golden("tests/golden/counted.csv", &csv(&samples::counted()));
     assert_golden("tests/golden/model.csv", &csv(&samples::model()));

@@ -1,4 +1,4 @@
-//! The page as text; `chromium` checks it as a reader sees it.
+//! The page as text; `chromium` checks its appearance.
 
 use report::write_html;
 
@@ -23,12 +23,12 @@ fn the_page_needs_no_script_and_no_network() {
 }
 
 #[test]
-fn every_chart_is_an_image_of_its_own_too() {
+fn every_chart_is_also_a_separate_image() {
     for (name, run) in samples::all() {
         let drawings = report::drawings(&run);
         let names: std::collections::BTreeSet<&str> =
             drawings.iter().map(|drawing| drawing.name.as_str()).collect();
-        assert_eq!(names.len(), drawings.len(), "{name}: a name stands for one chart: {names:?}");
+        assert_eq!(names.len(), drawings.len(), "{name}: each name is that of one chart: {names:?}");
         for drawing in &drawings {
             assert!(
                 drawing.svg.starts_with("<svg xmlns") && drawing.svg.ends_with("</svg>\n"),
@@ -54,7 +54,7 @@ fn every_chart_is_an_image_of_its_own_too() {
 }
 
 #[test]
-fn counted_instructions_are_a_bar_a_pair() {
+fn counted_instructions_are_one_bar_per_pair() {
     let mut run = samples::counted();
     for (at, trial) in run.end.trials.iter_mut().enumerate() {
         trial.instructions = Some(measure::Instructions {
@@ -77,7 +77,7 @@ fn counted_instructions_are_a_bar_a_pair() {
 }
 
 #[test]
-fn what_a_search_found_comes_before_the_loads_it_tried() {
+fn the_results_of_a_search_precede_its_loads() {
     let page = html(&samples::searched());
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words} is missing"));
     let order =
@@ -88,7 +88,7 @@ fn what_a_search_found_comes_before_the_loads_it_tried() {
 }
 
 #[test]
-fn what_hardware_counted_is_in_the_ladder_and_in_the_table_of_all_trials() {
+fn hardware_counters_are_in_the_ladder_and_in_the_table_of_all_trials() {
     let page = html(&samples::counted());
     for shown in ["cyc/pkt", "ins/pkt", "miss/pkt", "rx_cost.cache_misses_per_packet"] {
         assert!(page.contains(shown), "{shown}");
@@ -100,15 +100,54 @@ fn what_hardware_counted_is_in_the_ladder_and_in_the_table_of_all_trials() {
 fn a_profile_is_drawn_with_its_stages_and_stacks() {
     let page = html(&samples::profiled());
     for shown in [
-        "Where receiving took its time",
+        "Where the receive path spent its time",
         "UDP: 62.50 % ± 0.87, ",
         "class=\"flame\"",
         "udp_queue_rcv_skb: 7,500 samples",
     ] {
         assert!(page.contains(shown), "{shown}");
     }
-    assert!(page.contains("no CONFIG_IRQ_TIME_ACCOUNTING"), "how the shares are to be taken");
+    assert!(page.contains("no CONFIG_IRQ_TIME_ACCOUNTING"), "the page explains the shares");
     assert!(!html(&samples::ladder()).contains("id=\"profile\""));
+}
+
+#[test]
+fn at_most_three_charts_are_in_sight() {
+    let mut most = 0;
+    for (name, run) in samples::all() {
+        let page = html(&run);
+        let (mut folds, mut in_sight) = (Vec::new(), 0);
+        for tag in page.split('<') {
+            match tag {
+                _ if tag.starts_with("details") => folds.push(!tag.starts_with("details open")),
+                _ if tag.starts_with("/details") => drop(folds.pop()),
+                _ if tag.starts_with("figure>") && !folds.contains(&true) => in_sight += 1,
+                _ => (),
+            }
+        }
+        assert!(in_sight <= 3, "{name}: {in_sight}");
+        most = most.max(in_sight);
+    }
+    assert_eq!(most, 3);
+}
+
+#[test]
+fn only_ledgers_show_loss() {
+    let page = html(&samples::profiled());
+    let figures = |section: &str| {
+        let begin =
+            page.find(&format!("<section id=\"{section}\">")).unwrap_or_else(|| panic!("no {section}"));
+        let section = &page[begin..];
+        let words = section[..section.find("</section>").unwrap()].split("<b>").skip(1);
+        words.map(|words| words.split('<').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(figures("ledger").iter().any(|figure| figure.ends_with("% lost")));
+    assert!(figures("cpus").iter().all(|figure| figure.ends_with("% idle")), "{:?}", figures("cpus"));
+    assert!(
+        figures("profile").iter().all(|figure| figure.starts_with("UDP 62.50 %")),
+        "{:?}",
+        figures("profile")
+    );
 }
 
 #[test]
@@ -131,7 +170,7 @@ fn tags_are_closed_in_the_order_they_were_opened() {
 }
 
 #[test]
-fn a_hostile_name_is_no_markup() {
+fn a_hostile_name_is_not_markup() {
     let page = html(&samples::hostile());
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"));
     assert!(!page.contains("<img"));

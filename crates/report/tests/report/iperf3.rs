@@ -14,7 +14,7 @@ fn tests(run: &measure::Run) -> Vec<Value> {
     Deserializer::from_slice(&out).into_iter().map(Result::unwrap).collect()
 }
 
-/// Paths of all leaves and what they are.
+/// Paths of all leaves and their types.
 fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) {
     let kind = match value {
         Value::Object(members) => {
@@ -76,7 +76,7 @@ fn figures_are_those_of_the_record() {
 }
 
 #[test]
-fn a_stream_s_bytes_are_those_that_it_moved() {
+fn the_bytes_of_a_stream_are_those_transferred() {
     let run = samples::stream();
     let (test, moved) = (&tests(&run)[0], run.end.trials[0].stream.as_ref().unwrap());
     assert_eq!(test["start"]["test_start"]["protocol"], "TCP");

@@ -12,7 +12,7 @@ fn written(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn a_written_run_reads_back_the_same() {
     for (name, run) in samples::all() {
         assert_eq!(read_json(&written(|out| write_json(&run, out))).unwrap(), run, "{name}");
         assert_eq!(read_json(&written(|out| write_compact_json(&run, out))).unwrap(), run, "{name}");
@@ -26,7 +26,7 @@ fn compact_is_one_line() {
 }
 
 #[test]
-fn a_stream_is_one_object_a_line_from_start_to_end() {
+fn a_stream_is_one_object_per_line_from_start_to_end() {
     let stream = written(|out| write_json_stream(&samples::send(), out));
     let events: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
@@ -43,7 +43,7 @@ fn a_stream_is_one_object_a_line_from_start_to_end() {
 }
 
 #[test]
-fn a_stream_cut_off_anywhere_keeps_what_was_measured() {
+fn a_stream_cut_off_anywhere_keeps_its_measurements() {
     let run = samples::paced();
     let stream = written(|out| write_json_stream(&run, out));
     let last_line = stream.trim_end().rfind('\n').unwrap();
@@ -58,24 +58,21 @@ fn a_stream_cut_off_anywhere_keeps_what_was_measured() {
 #[test]
 fn another_schema_is_named() {
     let error = read_json("{\"schema\": \"linerate.run/2\"}").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot read a run of schema 'linerate.run/2': this version reads linerate.run/1"
-    );
+    assert_eq!(error.to_string(), "unknown schema 'linerate.run/2': this version reads linerate.run/1");
     assert!(read_json("{}").is_err());
 }
 
 #[test]
-fn the_line_that_is_wrong_is_named_with_its_cause() {
+fn the_bad_line_is_named_with_its_cause() {
     let mut stream = written(|out| write_json_stream(&samples::send(), out));
     stream = stream.replacen("\"length_s\"", "\"length\"", 1);
     let error = read_json(&stream).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read line 2 of the run: it is not what linerate.run/1 describes");
+    assert_eq!(error.to_string(), "line 2 is not valid in a linerate run (linerate.run/1)");
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("length_s"));
 }
 
 #[test]
-fn text_that_is_no_run_is_refused_without_panic() {
+fn text_that_is_not_a_run_is_refused_without_panic() {
     for text in [
         "",
         " \n",

@@ -11,7 +11,7 @@ fn markdown(run: &measure::Run) -> String {
 }
 
 #[test]
-fn samples_read_as_their_goldens() {
+fn samples_equal_their_goldens() {
     for (name, run) in samples::all().into_iter().filter(|(name, _)| *name != "model") {
         assert_golden(&format!("tests/golden/{name}.md"), &markdown(&run));
     }
@@ -23,7 +23,7 @@ fn pipes(row: &str) -> usize {
 }
 
 #[test]
-fn every_row_of_a_table_has_its_headings_cells() {
+fn every_row_of_a_table_has_as_many_cells_as_the_heading() {
     for (name, run) in samples::all() {
         let text = markdown(&run);
         let rows = text.lines().collect::<Vec<_>>();
@@ -34,6 +34,6 @@ fn every_row_of_a_table_has_its_headings_cells() {
 }
 
 #[test]
-fn a_hostile_name_is_no_markup() {
+fn a_hostile_name_is_not_markup() {
     assert!(!markdown(&samples::hostile()).replace("\\<", "").contains('<'));
 }

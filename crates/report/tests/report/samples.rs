@@ -1,4 +1,4 @@
-//! Runs as the commands would write them, with invented figures of realistic size.
+//! Runs as written by the commands, with invented figures of realistic size.
 
 use std::collections::BTreeMap;
 
@@ -305,7 +305,7 @@ pub(crate) fn whole() -> Run {
     run
 }
 
-/// Three loads of one pair, the last of them out of the generator's reach.
+/// Three loads of one pair; the generator cannot reach the last one.
 pub(crate) fn paced() -> Run {
     let at = |pps: f64, sent: u64, lost: u64| Case {
         asked_pps: Some(pps),
@@ -320,7 +320,7 @@ pub(crate) fn paced() -> Run {
             .into_iter()
             .flat_map(|case| {
                 (1..=3).map(move |number| {
-                    // an offer that is held ends on the scheduled packet
+                    // an offered load that is held ends on the scheduled packet
                     let extra = u64::from(number) * 1_111;
                     let held = case.asked_pps.is_some_and(|pps| (pps * SECONDS) as u64 <= case.sent);
                     trial(number, if held { Case { sent: case.sent - extra, ..case } } else { case })
@@ -386,7 +386,7 @@ pub(crate) fn profiled() -> Run {
     run
 }
 
-/// Trials on a machine whose CPUs count.
+/// Trials on a machine with hardware counters.
 pub(crate) fn counted() -> Run {
     let mut run = ladder();
     run.start.machine.no_hardware_counters = None;
@@ -400,7 +400,7 @@ pub(crate) fn counted() -> Run {
     run
 }
 
-/// Ended by a signal in the second trial.
+/// Ended by a signal during the second trial.
 pub(crate) fn interrupted() -> Run {
     let mut run = run("bench", Origin::Lab, repeats(&[Case::default()])[..2].to_vec());
     run.end.interrupted = true;
@@ -654,7 +654,7 @@ pub(crate) fn tuned() -> Run {
         evidence: vec![
             "loss vanished: receive buffer full (UdpRcvbufErrors), 7.8 % of the packets before".into(),
         ],
-        risk: "none: it is a way to use this program's own sockets".into(),
+        risk: "none: it affects only this program's own sockets".into(),
         undone: "it ends with the run".into(),
     }];
     let rejected = |setting: &str, effect: Option<Effect>, reason: &str| TuneRejected {
@@ -665,13 +665,13 @@ pub(crate) fn tuned() -> Run {
     };
     run.end.rejected = vec![
         rejected("spin", Some(effect(-0.2)), "it makes things worse"),
-        rejected("rps", None, "the interface does not have it"),
+        rejected("rps", None, "the interface does not support it"),
     ];
     let attempt = |value: Option<f64>, phase: &str| TuneAttempt {
         trial: value.map(|_| 0),
         phase: phase.into(),
         settings: if value > Some(3e5) { set(&[("tx+gso", "on")]) } else { BTreeMap::new() },
-        failure: value.is_none().then(|| "the interface does not have it".to_owned()),
+        failure: value.is_none().then(|| "the interface does not support it".to_owned()),
         value,
     };
     run.end.tuning = Some(TuneSearch {
@@ -688,7 +688,7 @@ pub(crate) fn tuned() -> Run {
             risk: "none".into(),
             undone: "it ends with the run".into(),
         }],
-        left_out: set(&[("ring.rx", "the interface does not have it")]),
+        left_out: set(&[("ring.rx", "the interface does not support it")]),
         history: vec![attempt(Some(250e3), "screen"), attempt(None, "focus"), attempt(Some(500e3), "prove")],
         limits: vec![
             "the receiver: 6.4 % of the packets are lost at receive buffer full (UdpRcvbufErrors)".into(),

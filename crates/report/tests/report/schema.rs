@@ -37,7 +37,7 @@ fn errors(value: &Value) -> Option<String> {
 }
 
 #[test]
-fn every_sample_is_as_published() {
+fn every_sample_is_valid() {
     for (name, run) in samples::all() {
         let mut out = Vec::new();
         write_json(&run, &mut out).unwrap();
@@ -46,7 +46,7 @@ fn every_sample_is_as_published() {
 }
 
 #[test]
-fn what_is_not_a_run_is_not_as_published() {
+fn text_that_is_not_a_run_is_invalid() {
     let run = serde_json::to_value(samples::ladder()).unwrap();
     let broken = |change: fn(&mut Value)| {
         let mut run = run.clone();

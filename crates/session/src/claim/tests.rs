@@ -64,20 +64,23 @@ fn check(trial: Trial) -> Result<Trial, ClaimError> {
 }
 
 #[test]
-fn an_honest_summary_stays_as_it_is() {
+fn an_honest_summary_is_unchanged() {
     assert_eq!(check(honest()), Ok(honest()));
 }
 
 #[test]
-fn a_summary_that_contradicts_the_receiver_or_itself_is_refused_in_words() {
+fn a_summary_that_contradicts_the_receiver_or_itself_is_refused_with_the_reason() {
     type Forge = fn(&mut Trial);
     let forged: [(Forge, &str); 18] = [
-        (|trial| trial.sent = 10u64.pow(15), "it claims 1000000000000000 packets sent, and 100 are known"),
-        (|trial| trial.ledger.sent = 1, "it claims 1 packets sent, and 100 are known"),
-        (|trial| trial.receipt.handed = 2, "it claims 2 packets sent, and 100 are known"),
-        (|trial| trial.delivered = 0, "it claims 0 packets delivered, and 90 are known"),
-        (|trial| trial.ledger.delivered = 0, "it claims 0 packets delivered, and 90 are known"),
-        (|trial| trial.receipt.delivered = 0, "it claims 0 packets delivered, and 90 are known"),
+        (
+            |trial| trial.sent = 10u64.pow(15),
+            "it claims 1000000000000000 packets sent, but the session has 100",
+        ),
+        (|trial| trial.ledger.sent = 1, "it claims 1 packets sent, but the session has 100"),
+        (|trial| trial.receipt.handed = 2, "it claims 2 packets sent, but the session has 100"),
+        (|trial| trial.delivered = 0, "it claims 0 packets delivered, but the session has 90"),
+        (|trial| trial.ledger.delivered = 0, "it claims 0 packets delivered, but the session has 90"),
+        (|trial| trial.receipt.delivered = 0, "it claims 0 packets delivered, but the session has 90"),
         (|trial| trial.duration_s = 5.0, "it claims 5 seconds in a session of 3s"),
         (|trial| trial.duration_s = -1.0, "it claims -1 seconds in a session of 3s"),
         (|trial| trial.duration_s = f64::NAN, "it claims NaN seconds in a session of 3s"),
@@ -89,7 +92,7 @@ fn a_summary_that_contradicts_the_receiver_or_itself_is_refused_in_words() {
         (|trial| trial.receipt.kept_up = false, "its receipt contradicts itself"),
         (
             |trial| trial.ledger.lines.push(LedgerLine::new("qdisc full", 101, "x").on(HostSide::Sender)),
-            "it claims 101 packets lost on their way, and 100 are known",
+            "it claims 101 packets lost on the way, but the session has 100",
         ),
         (
             |trial| {
@@ -112,7 +115,7 @@ fn a_summary_that_contradicts_the_receiver_or_itself_is_refused_in_words() {
 }
 
 #[test]
-fn the_sender_says_what_was_lost_on_its_host_and_on_the_way() {
+fn the_sender_reports_losses_on_its_host_and_on_the_way() {
     let mut trial = honest();
     let mut lines = vec![
         LedgerLine::at(Place::Qdisc, 3, "a counter").on(HostSide::Sender),
@@ -124,7 +127,7 @@ fn the_sender_says_what_was_lost_on_its_host_and_on_the_way() {
 }
 
 #[test]
-fn what_the_receiver_named_and_its_interface_counted_too_is_in_the_ledger_once() {
+fn a_loss_that_the_receiver_and_its_interface_both_count_is_in_the_ledger_once() {
     let named = LedgerLine::at(Place::XdpDrop, 7, "drop reason").on(HostSide::Receiver);
     let counted = LedgerLine::at(Place::XdpDrop, 3, "rx_queue_0_xdp_drops +90").on(HostSide::Receiver);
     let wire = WireReport { of_all_traffic: vec![counted.clone()], ..WireReport::default() };
@@ -142,11 +145,11 @@ fn more_delivered_than_sent_is_refused() {
     (trial.sent, trial.ledger.sent, trial.receipt.handed) = (80, 80, 80);
     let known = Known { sent: 80, report: &report, lasted: Duration::from_secs(3), reflects: false };
     let error = checked(trial, &known).unwrap_err();
-    assert_eq!(error.to_string(), "it claims 80 packets sent, and 90 of its streams' packets arrived");
+    assert_eq!(error.to_string(), "it claims 80 packets sent, but 90 packets of its streams arrived");
 }
 
 #[test]
-fn what_is_the_receivers_comes_from_the_receiver() {
+fn figures_about_the_receiver_come_from_the_receiver() {
     let mut trial = honest();
     trial.ledger.lines = vec![LedgerLine::new("nowhere", 1, "invented")];
     trial.ledger.unexplained = -5;

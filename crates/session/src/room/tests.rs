@@ -40,7 +40,7 @@ fn too_many_streams_are_refused_with_the_share() {
     let refused = two.seat(101, true).err().unwrap();
     assert_eq!(
         refused,
-        "101 more streams are too many: an address may have 100 while others have 55, and this one has 0"
+        "101 more streams are too many: an address may have 100 while others have 55; this one has 0"
     );
     let seat = two.seat(100, true).unwrap();
     assert_eq!(seat.streams.len(), 100);
@@ -55,25 +55,25 @@ fn sessions_of_one_address_leave_room_for_others() {
     for (number, share) in [(0, 32), (1, 16), (2, 8)] {
         for _ in 0..share {
             places.push(room.enter(ip(number), &ours).unwrap());
-            // Senders, all of them: no place is free for another.
+            // All of them are senders: no place is free for another.
             let number = places.last().unwrap().number;
             room.inside().connections.iter_mut().find(|one| one.number == number).unwrap().is_sender = true;
         }
         assert!(room.enter(ip(number), &ours).is_err(), "{number}");
     }
     let refused = room.enter(ip(0), &ours).err().unwrap();
-    assert_eq!(refused, "32 connections from 10.0.0.0 and 24 from others leave no room for another");
+    assert_eq!(refused, "too many connections: 32 from 10.0.0.0 and 24 from others");
 }
 
 #[test]
-fn the_oldest_connection_that_offered_nothing_goes_for_a_new_one() {
+fn the_oldest_connection_without_an_offer_makes_room_for_a_new_one() {
     let room = Arc::<Room>::default();
     let pairs: Vec<_> = (0..33).map(|_| pair()).collect();
     let places: Vec<_> = pairs[..32].iter().map(|(ours, _)| room.enter(ip(1), ours).unwrap()).collect();
     let _seat = places[0].seat(1, true).unwrap();
     let _newest = room.enter(ip(1), &pairs[32].0).unwrap();
     let mut closed = &pairs[1].1;
-    assert_eq!(closed.read(&mut [0]).unwrap(), 0, "the second, as the first has a seat");
+    assert_eq!(closed.read(&mut [0]).unwrap(), 0, "the second is closed, because the first has joined");
     pairs[0].1.set_nonblocking(true).unwrap();
     assert!((&pairs[0].1).read(&mut [0]).is_err(), "still open");
 }

@@ -1,4 +1,4 @@
-//! What sysfs says of the PCI card behind an interface, and whether the card may be taken from the kernel.
+//! The PCI card behind an interface by sysfs, and whether it may be taken from the kernel.
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ pub struct CardId {
     pub device: u16,
 }
 
-/// The card behind an interface, as it is while the kernel's driver has it.
+/// The card behind an interface while the kernel's driver owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// The interface's name.
@@ -83,7 +83,7 @@ impl Card {
         })
     }
 
-    /// Why the card cannot be taken from the kernel, if so. `addresses` are the interface's.
+    /// Checks whether the card can be taken from the kernel. `addresses` are the interface's.
     ///
     /// # Errors
     /// The reason.
@@ -99,7 +99,7 @@ impl Card {
         if let Some(owner) = self.owner.clone() {
             return Err(PciError::Enslaved { interface, owner });
         }
-        // In an identity domain the IOMMU passes physical addresses on.
+        // In an identity domain the IOMMU passes physical addresses through.
         match self.iommu.clone() {
             Some(kind) if kind != "identity" => Err(PciError::Iommu { interface, kind }),
             _ => Ok(()),
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((card.mac, card.mtu), ([0x52, 0x54, 0, 0, 1, 0x0b], 1500));
         assert!(card.check_free(&[]).is_ok());
         let error = Card::in_sysfs(root.path(), "eth8").unwrap_err().to_string();
-        assert_eq!(error, "cannot take eth8: no PCI card is behind it in this network namespace");
+        assert_eq!(error, "cannot take eth8: it is not a PCI card in this network namespace");
     }
 
     #[test]

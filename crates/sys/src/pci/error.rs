@@ -1,4 +1,4 @@
-//! Why a card cannot be driven from here.
+//! Why a card cannot be driven from user space.
 
 use std::io;
 
@@ -7,21 +7,21 @@ use thiserror::Error;
 /// A card could not be taken, or does not answer.
 #[derive(Debug, Error)]
 pub enum PciError {
-    /// Not a PCI card's interface, or of another network namespace.
-    #[error("cannot take {interface}: no PCI card is behind it in this network namespace")]
+    /// Not a PCI card's interface, or in another network namespace.
+    #[error("cannot take {interface}: it is not a PCI card in this network namespace")]
     NotPci {
         /// The interface.
         interface: String,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// It carries traffic, or may do so.
+    /// It is up and may carry traffic.
     #[error("cannot take {interface} from the kernel: it is up (ip link set dev {interface} down)")]
     Up {
         /// The interface.
         interface: String,
     },
-    /// Whoever uses it does so through the kernel's driver.
+    /// Users of its addresses need the kernel's driver.
     #[error("cannot take {interface} from the kernel: it has addresses ({addresses})")]
     Addressed {
         /// The interface.
@@ -29,7 +29,7 @@ pub enum PciError {
         /// Its addresses.
         addresses: String,
     },
-    /// The card is another interface's or function's part.
+    /// The card is a port of another interface, or another function's.
     #[error("cannot take {interface} from the kernel: it belongs to {owner}")]
     Enslaved {
         /// The interface.
@@ -48,7 +48,7 @@ pub enum PciError {
         /// The type of its IOMMU group's domain.
         kind: String,
     },
-    /// Nobody would bind the driver again.
+    /// No guard would bind the driver again.
     #[error(
         "cannot take {interface} from the kernel: this program has no guard that would bind its driver again"
     )]

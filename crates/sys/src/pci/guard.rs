@@ -1,8 +1,8 @@
-//! The guard of a card: a process of its own that waits for the end of the card's owner, however that ends, then stops the
-//! card's DMA, binds the kernel's driver again and gives the interface its name and MTU.
+//! The guard of a card: a separate process that waits until the card's owner ends for any reason, then stops the
+//! card's DMA, binds the kernel's driver again and restores the interface's name and MTU.
 //!
-//! The guard keeps the DMA's memory open: a card whose owner was killed goes on writing until the guard has stopped it,
-//! and must not write to pages that are somebody else's by then.
+//! The guard keeps the DMA memory open: a card whose owner was killed keeps writing until the guard has stopped it,
+//! and must not write to pages that belong to another process by then.
 
 use std::{
     fs::{self, File},
@@ -24,14 +24,14 @@ pub const GUARD: &str = "guard-of-a-pci-card";
 /// The program that [`run_guard`] runs in.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the program that calls [`run_guard`] when its only argument is [`GUARD`]; without, no card is taken.
+/// Sets the program that calls [`run_guard`] when its only argument is [`GUARD`]; without it, no card is taken.
 pub fn set_guard_program(program: impl Into<PathBuf>) {
     PROGRAM.get_or_init(|| program.into());
 }
 
-/// How long a driver may take to make its interface.
+/// How long a driver may take to create its interface.
 const INTERFACE_AT_MOST: Duration = Duration::from_secs(10);
-/// Where the number of huge pages is.
+/// The file with the number of huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 /// The owner's side of a guard.
@@ -43,12 +43,12 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard of a card; it has nothing to do yet.
+    /// Starts the guard of a card, without a task yet.
     pub(super) fn start(card: &Card) -> Result<Self, PciError> {
         let Some(program) = PROGRAM.get() else {
             return Err(PciError::NoGuard { interface: card.interface.clone() });
         };
-        // A process group of its own: an interrupt from the keyboard is for the owner alone.
+        // A process group of its own: Ctrl-C must reach only the owner.
         let mut child = Command::new(program)
             .arg(GUARD)
             .stdin(Stdio::piped())
@@ -88,7 +88,7 @@ impl Guard {
         self.order(&format!("driver {}", card.driver))?;
         self.order(&format!("card {}", card.address))?;
         let mut answer = String::new();
-        self.answers.read_line(&mut answer).map_err(PciError::step("hear from", "the guard of a card"))?;
+        self.answers.read_line(&mut answer).map_err(PciError::step("read from", "the guard of a card"))?;
         if answer.trim() == "ready" {
             Ok(())
         } else {
@@ -101,7 +101,7 @@ impl Guard {
         writeln!(orders, "{line}").map_err(PciError::step("write to", "the guard of a card"))
     }
 
-    /// Lets the guard do its work, and waits for it.
+    /// Makes the guard return the card, and waits for it.
     pub(super) fn finish(&mut self) -> Result<(), PciError> {
         if self.orders.take().is_none() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // What went wrong the guard has written to the error output.
+        // The guard has written the error to standard error.
         self.finish().ok();
     }
 }
@@ -129,12 +129,12 @@ fn add_pages(pages: i64) -> io::Result<()> {
     let now: i64 = fs::read_to_string(&file)?.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
     let wanted = (now + pages).max(0);
     fs::write(&file, wanted.to_string())?;
-    // The kernel takes as many as it finds, without a word.
+    // The kernel reserves as many as it can, without an error.
     let got: i64 = fs::read_to_string(&file)?.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
     if pages > 0 && got < wanted { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }
 }
 
-/// What a guard has to undo, as far as it was told.
+/// What a guard must undo, from the orders received so far.
 #[derive(Default)]
 struct Orders {
     parent: String,
@@ -144,19 +144,19 @@ struct Orders {
     driver: String,
     /// Open until the card is stopped.
     memory: Option<File>,
-    /// Where the interface was.
+    /// The interface's namespace.
     namespace: Option<NetNs>,
     card: Option<PathBuf>,
 }
 
-/// The guard's side: returns when the owner has ended and all is as before.
+/// The guard's side: returns when the owner has ended and everything is restored.
 ///
 /// # Errors
 /// What could not be undone.
 pub fn run_guard() -> Result<(), PciError> {
     let mut orders = Orders::default();
     for line in io::stdin().lines() {
-        // A broken line is the owner's end, too.
+        // A broken line also means that the owner has ended.
         let Ok(line) = line else { break };
         orders.take(&line)?;
     }
@@ -226,7 +226,7 @@ impl Orders {
     }
 }
 
-/// The name of the interface that the driver has made.
+/// The name of the interface that the driver has created.
 fn interface_of(card: &Path) -> Result<String, PciError> {
     let net = card.join("net");
     let deadline = Instant::now() + INTERFACE_AT_MOST;

@@ -1,7 +1,7 @@
-//! Memory that a card reads and writes by itself: huge pages whose physical addresses are known, cut into descriptor tables
+//! Memory for a card's DMA: huge pages whose physical addresses are known, divided into descriptor tables
 //! and packet buffers.
 //!
-//! A [`Buffer`] is owned by one place at a time: while a ring has it the card may write there, and nothing here reads it.
+//! A [`Buffer`] has one owner at a time: while a ring owns it, the card may write there and this process does not read it.
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ use std::{
 use super::error::PciError;
 use crate::xsk::mapping::Mapping;
 
-/// Bytes of a packet buffer, as `RCTL.BSIZE` says to the card.
+/// Bytes of a packet buffer: the card's `RCTL.BSIZE`.
 pub const BUFFER_BYTES: usize = 2048;
 /// Bytes of a huge page, which is contiguous for the card.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -28,11 +28,11 @@ pub struct DmaMemory {
     mapping: Mapping,
     /// The card's address of each huge page.
     pages: Vec<u64>,
-    /// Keeps the pages as long as anybody has it open, the guard of a card for example.
+    /// Keeps the pages while any process, such as the guard, has it open.
     file: Option<OwnedFd>,
 }
 
-/// What memory is cut into.
+/// The parts of the memory.
 pub struct DmaParts {
     /// A table of descriptors for each ring.
     pub tables: Vec<Table>,
@@ -54,8 +54,8 @@ pub struct Buffer {
 }
 
 impl DmaMemory {
-    /// Huge pages for so many descriptors and buffers. They stay where they are, and are there until the last user of
-    /// the file behind it is gone.
+    /// Huge pages for these descriptors and buffers. They are locked, and exist until the last user of
+    /// the file behind them has closed it.
     ///
     /// # Errors
     /// [`PciError::NoHugePages`]; [`PciError::NoPhysicalAddresses`] without CAP_SYS_ADMIN.
@@ -72,7 +72,7 @@ impl DmaMemory {
         if descriptor < 0 {
             return Err(no_pages(io::Error::last_os_error()));
         }
-        // SAFETY: the kernel just made the descriptor, and nobody else has it.
+        // SAFETY: the kernel just created the descriptor, and nothing else owns it.
         let file = fs::File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
         let len = pages * HUGE_PAGE_BYTES;
         file.set_len(len as u64).map_err(no_pages)?;
@@ -87,10 +87,10 @@ impl DmaMemory {
         Ok(Self { mapping, pages, file: Some(file.into()) })
     }
 
-    /// The same on normal memory, for a card that is not real: its address of a byte is the byte's offset.
+    /// The same on normal memory, for a fake card: its address of a byte is the byte's offset.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn pretended(descriptors: usize, buffers: usize) -> io::Result<Self> {
         let pages = Self::pages_for(descriptors, buffers);
         let mapping = Mapping::anonymous(pages * HUGE_PAGE_BYTES, false)?;
@@ -98,7 +98,7 @@ impl DmaMemory {
         Ok(Self { mapping, pages, file: None })
     }
 
-    /// How many huge pages so many descriptors (in tables of at most 4096) and buffers take.
+    /// The huge pages that these descriptors (in tables of at most 4096) and buffers need.
     pub fn pages_for(descriptors: usize, buffers: usize) -> usize {
         let bytes = (descriptors * DESCRIPTOR_BYTES).next_multiple_of(BUFFER_BYTES) + buffers * BUFFER_BYTES;
         bytes.div_ceil(HUGE_PAGE_BYTES).max(1)
@@ -114,7 +114,7 @@ impl DmaMemory {
         self.pages[offset / HUGE_PAGE_BYTES] + (offset % HUGE_PAGE_BYTES) as u64
     }
 
-    /// Cuts the memory into tables of `slots` descriptors each, and buffers.
+    /// Divides the memory into tables of `slots` descriptors each, and buffers.
     ///
     /// # Panics
     /// When it has too few pages, or the tables do not fit the first one.
@@ -123,7 +123,7 @@ impl DmaMemory {
         let mut offset = 0;
         let tables = slots.iter().map(|&slots| {
             let table = Table { memory: Arc::clone(&memory), offset, slots };
-            // Tables begin at multiples of 128 bytes, as the card needs.
+            // The card requires tables at multiples of 128 bytes.
             offset += (slots as usize * DESCRIPTOR_BYTES).next_multiple_of(128);
             table
         });
@@ -150,7 +150,7 @@ impl Table {
         self.memory.device_address(self.offset)
     }
 
-    /// Whether no real card knows of it.
+    /// Whether no real card uses it.
     pub(super) fn is_pretended(&self) -> bool {
         self.memory.file.is_none()
     }
@@ -191,7 +191,7 @@ impl Buffer {
     #[inline]
     pub fn bytes(&self, len: usize) -> &[u8] {
         // SAFETY: the bytes are mapped and initialised as long as the memory is, and this buffer alone is of them; its
-        // owner has it back from the card.
+        // owner has taken it back from the card.
         unsafe { &self.all().as_ref()[..len] }
     }
 

@@ -1,4 +1,4 @@
-//! A card's registers: a mapping of its first base address, and registers that know what they hold.
+//! A card's registers: a mapping of its first base address, and typed registers.
 
 use std::{io, marker::PhantomData, os::fd::AsFd};
 
@@ -44,15 +44,15 @@ impl Registers {
         Ok(Self { mapping: Mapping::of_descriptor(file.as_fd(), Self::BYTES, 0)? })
     }
 
-    /// Registers of a card that is not real: they hold what was written.
+    /// Registers of a fake card: they hold what was written.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn pretended() -> io::Result<Self> {
         Ok(Self { mapping: Mapping::anonymous(Self::BYTES, false)? })
     }
 
-    /// What a register holds; some of them are 0 afterwards.
+    /// Reads a register; reading clears some of them.
     #[inline]
     pub fn read<V: From<u32>>(&self, register: Register<V>) -> V {
         let address = self.mapping.pointer::<u32>(register.offset as usize);
@@ -60,12 +60,12 @@ impl Registers {
         V::from(unsafe { address.read_volatile() })
     }
 
-    /// Writes a register. All that was written to memory before is there for the card.
+    /// Writes a register. The card sees all earlier writes to memory.
     #[inline]
     pub fn write<V: Into<u32>>(&self, register: Register<V>, value: V) {
         let address = self.mapping.pointer::<u32>(register.offset as usize);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        // SAFETY: as in `read`. What the card does to memory because of it goes to buffers and tables that it was handed.
+        // SAFETY: as in `read`. The card then writes only to buffers and tables that it was given.
         unsafe { address.write_volatile(value.into()) };
     }
 }

@@ -1,7 +1,7 @@
-//! Rings of legacy descriptors, as Intel's 8254x and 82574 have them.
+//! Rings of legacy descriptors, as in Intel's 8254x and 82574.
 //!
-//! Every receive slot has a buffer all the time. The card owns slots from its head to the tail, and this side the others:
-//! the one at [`RxRing::tail`] is a gap that tells a full ring from an empty one. Format: 8254x Software Developer's Manual,
+//! Every receive slot always has a buffer. The card owns the slots from its head to the tail, this side the others:
+//! the one at [`RxRing::tail`] is a gap that distinguishes a full ring from an empty one. Format: 8254x Software Developer's Manual,
 //! sections 3.2.3 and 3.3.3.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub mod rx {
     pub const DONE: u8 = 1;
     /// Status: the frame ends in this buffer.
     pub const END_OF_PACKET: u8 = 2;
-    /// Errors that make a frame unusable: CRC, symbol, sequence, carrier extension, and the data's own.
+    /// Errors that make a frame unusable: CRC, symbol, sequence, carrier extension, and data errors.
     pub const FRAME_ERRORS: u8 = 0b1001_0111;
 }
 
@@ -24,16 +24,16 @@ pub mod tx {
     pub const END_OF_PACKET: u8 = 1;
     /// Command: append the frame check sequence.
     pub const INSERT_FCS: u8 = 2;
-    /// Command: say when it is sent.
+    /// Command: report when it is sent.
     pub const REPORT_STATUS: u8 = 8;
     /// Status: sent.
     pub const DONE: u64 = 1;
 }
 
-/// What the card wrote into a receive descriptor; not to be trusted.
+/// What the card wrote into a receive descriptor; untrusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// Bytes written, as the card claims.
+    /// Bytes written, as reported by the card.
     pub length: u16,
     /// See [`rx`].
     pub status: u8,
@@ -52,7 +52,7 @@ impl Table {
     #[inline]
     fn atomic(&self, slot: u32, half: usize) -> &AtomicU64 {
         // SAFETY: the half is aligned to 8 bytes and mapped as long as the table is; the card writes whole descriptors, and
-        // nothing here reads or writes them but by this.
+        // this is the only access from this side.
         unsafe { AtomicU64::from_ptr(self.half(slot, half).as_ptr()) }
     }
 }
@@ -61,7 +61,7 @@ impl Table {
 pub struct RxRing {
     table: Table,
     buffers: Box<[Buffer]>,
-    /// The slot that the card fills next, as far as this side has looked.
+    /// The next slot to read.
     next: u32,
 }
 
@@ -89,13 +89,13 @@ impl RxRing {
         self.table.device_address()
     }
 
-    /// What to write into the card's tail register: the slot before the next one.
+    /// The value for the card's tail register: the slot before the next one.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.next.checked_sub(1).unwrap_or(self.slots() - 1)
     }
 
-    /// The slot so many behind the next one, when the card has filled it.
+    /// The slot at this distance after the next one, when the card has filled it.
     #[inline]
     pub fn done(&self, ahead: u32) -> Option<Done> {
         let done = Done::of(self.table.atomic(self.slot(ahead), 1).load(Ordering::Acquire).to_le());
@@ -108,7 +108,7 @@ impl RxRing {
         self.buffers[self.slot(ahead) as usize].bytes(len.min(BUFFER_BYTES))
     }
 
-    /// Asks the CPU to load that slot's descriptor and the beginning of its buffer into its cache.
+    /// Prefetches that slot's descriptor and the beginning of its buffer.
     #[inline]
     pub fn prefetch(&self, ahead: u32) {
         let slot = self.slot(ahead);
@@ -122,15 +122,15 @@ impl RxRing {
         if slot < self.slots() { slot } else { slot - self.slots() }
     }
 
-    /// Hands the next slot back to the card with the same buffer: the descriptor is cleared, and nothing else happens.
+    /// Returns the next slot to the card with the same buffer: only clears the descriptor.
     #[inline]
     pub fn recycle(&mut self) {
-        // The card left the address as it was.
+        // The card does not change the address.
         self.table.atomic(self.next, 1).store(0, Ordering::Release);
         self.advance();
     }
 
-    /// Hands the next slot back to the card with another buffer, and returns the one that it filled.
+    /// Returns the next slot to the card with another buffer; returns the filled one.
     #[inline]
     pub fn replace(&mut self, buffer: Buffer) -> Buffer {
         let filled = std::mem::replace(&mut self.buffers[self.next as usize], buffer);
@@ -139,12 +139,12 @@ impl RxRing {
         filled
     }
 
-    /// Does what a card does with a slot: writes bytes into the buffer, as many as fit, and the descriptor.
+    /// Acts as the card: writes bytes into the buffer, as many as fit, and the descriptor.
     ///
     /// # Panics
     /// When there is a real card.
     pub fn pretend(&mut self, slot: u32, bytes: &[u8], done: Done) {
-        assert!(self.table.is_pretended(), "a real card writes by itself");
+        assert!(self.table.is_pretended(), "a real card writes its own descriptors");
         let fits = bytes.len().min(BUFFER_BYTES);
         self.buffers[slot as usize].bytes_mut()[..fits].copy_from_slice(&bytes[..fits]);
         let [low, high] = done.length.to_le_bytes();
@@ -169,7 +169,7 @@ impl RxRing {
     }
 }
 
-/// A hint: it changes nothing but the time that a later access takes.
+/// A hint: it affects only the time of a later access.
 #[inline]
 fn prefetch(address: std::ptr::NonNull<u8>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -217,7 +217,7 @@ impl TxRing {
         self.table.device_address()
     }
 
-    /// What to write into the card's tail register: the slot behind the last one filled.
+    /// The value for the card's tail register: the slot after the last one filled.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.next
@@ -232,7 +232,7 @@ impl TxRing {
         self.buffers.iter_mut().map(Buffer::bytes_mut)
     }
 
-    /// Takes back what the card has sent; returns how many frames.
+    /// Reclaims the slots of sent frames; returns their number.
     #[inline]
     pub fn reclaim(&mut self) -> u32 {
         let before = self.with_card;
@@ -247,7 +247,7 @@ impl TxRing {
         before - self.with_card
     }
 
-    /// Slots that can be filled: one always stays empty.
+    /// Free slots; one always stays empty.
     #[inline]
     pub fn free(&self) -> u32 {
         self.slots() - 1 - self.with_card
@@ -259,7 +259,7 @@ impl TxRing {
         self.with_card
     }
 
-    /// Fills the next slot: `fill` writes a frame and returns its length. The card has it once [`TxRing::tail`] is written.
+    /// Fills the next slot: `fill` writes a frame and returns its length. The card gets it with the next write of [`TxRing::tail`].
     ///
     /// # Panics
     /// When no slot is free, or the frame is longer than a buffer.
@@ -274,14 +274,14 @@ impl TxRing {
         self.with_card += 1;
     }
 
-    /// Does what a card does with a slot: returns the frame's bytes and reports it as sent.
+    /// Acts as the card: returns the frame's bytes and reports it as sent.
     ///
     /// # Panics
     /// When there is a real card, or the card was not handed the slot.
     pub fn pretend(&mut self, slot: u32) -> &[u8] {
-        assert!(self.table.is_pretended(), "a real card sends by itself");
+        assert!(self.table.is_pretended(), "a real card sends its own frames");
         let behind = (slot + self.slots() - self.oldest) % self.slots();
-        assert!(behind < self.with_card, "the card has not slot {slot}");
+        assert!(behind < self.with_card, "the card does not own slot {slot}");
         let half = self.table.atomic(slot, 1).load(Ordering::Acquire).to_le();
         self.table.atomic(slot, 1).store((half | tx::DONE << 32).to_le(), Ordering::Release);
         self.buffers[slot as usize].bytes((half & 0xffff) as usize)

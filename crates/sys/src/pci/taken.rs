@@ -1,4 +1,4 @@
-//! A card that this process has instead of its kernel driver.
+//! A card that this process drives instead of the kernel.
 
 use std::{fs, path::PathBuf};
 
@@ -21,11 +21,11 @@ pub struct TakenCard {
 }
 
 impl TakenCard {
-    /// Takes a card from its driver, with memory for its DMA. `addresses` are its interface's. The card may do DMA from now
-    /// on, and has been told no address yet.
+    /// Takes a card from its driver, with memory for its DMA. `addresses` are its interface's. DMA is enabled, but the card
+    /// has no address yet.
     ///
     /// # Errors
-    /// As [`Card::check_free`], before anything is changed; then what kept it from being taken.
+    /// As [`Card::check_free`], before any change; otherwise the step that failed.
     pub fn take(
         card: Card,
         addresses: &[std::net::IpAddr],
@@ -52,10 +52,10 @@ impl TakenCard {
         Ok((Self { card, registers, folder, guard }, memory))
     }
 
-    /// Gives the card back to its driver.
+    /// Returns the card to its driver.
     ///
     /// # Errors
-    /// What the guard could not undo.
+    /// The step that the guard could not undo.
     pub fn release(mut self) -> Result<(), PciError> {
         stop_dma(&self.folder)?;
         self.guard.finish()
@@ -64,7 +64,7 @@ impl TakenCard {
 
 impl Drop for TakenCard {
     fn drop(&mut self) {
-        // Before the memory is gone; the guard does the same.
+        // Before the memory is freed; the guard does the same.
         stop_dma(&self.folder).ok();
         self.guard.finish().ok();
     }

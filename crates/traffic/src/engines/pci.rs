@@ -1,4 +1,4 @@
-//! A card's own descriptor rings, without its kernel driver: for the RDR paper's experiment, and for learning.
+//! A card's own descriptor rings, without its kernel driver: for the RDR paper's experiment.
 
 use measure::Place;
 use port::{Buffers, PciOptions, PciRx, PciTx, PortError};
@@ -25,7 +25,7 @@ pub(super) const ENGINE: Engine = Engine {
         about: "a card's descriptor ring without its kernel driver (e1000, e1000e)",
         switches: &[],
         is_exclusive: false,
-        // It takes a card away from the kernel: on request alone.
+        // Takes a card from the kernel, so only on request.
         ladder: &[],
         ladder_of_threads: &[],
         with_switches: |_| TxSpec::of(CardRings::default()),
@@ -40,7 +40,7 @@ pub(super) const ENGINE: Engine = Engine {
         with_switches: |_| RxSpec::of(CardRings::default()),
         with_settings: RxSpec::saved::<CardRings>,
     }),
-    // To try it is to take the card.
+    // Trying it would take the card.
     probe: |_| Vec::new(),
 };
 
@@ -54,11 +54,11 @@ struct CardRings {
     ring_slots: u32,
     /// Descriptors that one write of the tail register hands over.
     tail_batch: u32,
-    /// What becomes of received frames' buffers.
+    /// The buffer policy.
     buffers: Buffers,
-    /// Descriptors ahead whose frames the CPU is asked to load early.
+    /// How many descriptors ahead the CPU prefetches frames.
     prefetch: u32,
-    /// Note head, tail and missed frames poll by poll.
+    /// Record head, tail and missed frames at each poll.
     trace: bool,
 }
 
@@ -103,7 +103,7 @@ impl CardRings {
     fn reason(&self, conditions: &Conditions) -> Option<String> {
         conditions.of_frames(|| match conditions {
             Conditions { real_interfaces: false, .. } => Some(NEEDS_CARD),
-            Conditions { root: false, .. } => Some("needs root of the machine, whose card it takes"),
+            Conditions { root: false, .. } => Some("needs root of the machine, because it takes a card"),
             Conditions { take_device: false, .. } => Some(NEEDS_CONSENT),
             _ => None,
         })
@@ -112,7 +112,7 @@ impl CardRings {
 
 const NEEDS_CARD: &str = "needs a card: --tx-interface and --rx-interface";
 const NEEDS_CONSENT: &str =
-    "takes the card from its kernel driver for the time of the run: allow it with --take-device";
+    "takes the card from its kernel driver during the run: allow it with --take-device";
 
 impl TxEngine for CardRings {
     const NAME: &'static str = ENGINE.name;

@@ -11,7 +11,7 @@ const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 #[test]
-fn neighbours_of_both_versions_are_found_by_the_kernel() {
+fn the_kernel_finds_neighbours_of_both_versions() {
     let Some(hosts) = Hosts::join() else { return };
     for (to, from) in [("198.18.0.2", "198.18.0.1"), ("fd18::2", "fd18::1")] {
         let path = find(&hosts, to, None).unwrap();
@@ -23,7 +23,7 @@ fn neighbours_of_both_versions_are_found_by_the_kernel() {
 }
 
 #[test]
-fn a_router_is_the_next_hop_and_the_routes_mtu_holds() {
+fn a_router_is_the_next_hop_and_the_routes_mtu_applies() {
     let Some(hosts) = Hosts::join() else { return };
     hosts.ip(&hosts.a, "route add 203.0.113.0/24 via 198.18.0.2 mtu lock 1280");
     let path = find(&hosts, "203.0.113.9", None).unwrap();
@@ -35,17 +35,21 @@ fn a_router_is_the_next_hop_and_the_routes_mtu_holds() {
 }
 
 #[test]
-fn a_receiver_that_cannot_be_reached_is_told_in_words() {
+fn an_unreachable_receiver_is_an_error_with_the_reason() {
     let Some(hosts) = Hosts::join() else { return };
     hosts.ip(&hosts.a, "tuntap add dev tun0 mode tun");
     hosts.ip(&hosts.a, "link set tun0 up");
     hosts.ip(&hosts.a, "address add 192.0.2.1/24 dev tun0");
     for (to, interface, said) in [
         ("203.0.113.1", None, "no route to 203.0.113.1"),
-        ("192.0.2.2", None, "the route to 192.0.2.2 leaves by tun0, which has no Ethernet header"),
-        ("198.18.0.1", None, "198.18.0.1 is an address of this host, and whole frames leave by an interface"),
-        ("127.0.0.1", None, "127.0.0.1 is an address of this host, and whole frames leave by an interface"),
-        ("198.18.0.255", None, "198.18.0.255 is a broadcast or multicast address: frames go to one receiver"),
+        ("192.0.2.2", None, "the route to 192.0.2.2 uses tun0, which has no Ethernet header"),
+        ("198.18.0.1", None, "198.18.0.1 is an address of this host, but whole frames need another host"),
+        ("127.0.0.1", None, "127.0.0.1 is an address of this host, but whole frames need another host"),
+        (
+            "198.18.0.255",
+            None,
+            "198.18.0.255 is a broadcast or multicast address, but frames need a single receiver",
+        ),
         ("198.18.0.9", None, "198.18.0.9 does not answer on va: its MAC address is unknown"),
         ("198.18.0.2", Some("vx"), "cannot read interface vx"),
     ] {
@@ -55,7 +59,7 @@ fn a_receiver_that_cannot_be_reached_is_told_in_words() {
     let given = GivenMacs { src: None, dst: Some(B) };
     let target = "198.18.0.9:4321".parse().unwrap();
     let path = hosts.a.run(|| FramePath::find(target, None, None, given)).unwrap().unwrap();
-    assert_eq!(path.dst_mac, B, "the user knows better");
+    assert_eq!(path.dst_mac, B, "the user's address overrides the kernel's");
 }
 
 fn path(mtu: u32, tags: &[&str]) -> FramePath {
@@ -94,7 +98,7 @@ fn sending(frame_bytes: &str) -> TxTraffic {
 }
 
 #[test]
-fn tags_make_frames_larger_and_leave_payloads_alone() {
+fn tags_make_frames_larger_and_leave_payloads_unchanged() {
     let mut sent = sending("64");
     path(1500, &["5"]).apply(&mut sent).unwrap();
     assert_eq!(
@@ -106,11 +110,11 @@ fn tags_make_frames_larger_and_leave_payloads_alone() {
     let mut tagged = sending("64");
     tagged.frames.vlan = vec!["9".parse().unwrap()];
     let error = path(1500, &["5"]).apply(&mut tagged).unwrap_err();
-    assert_eq!(error.to_string(), "frames by eth0.5 would need more than two VLAN tags");
+    assert_eq!(error.to_string(), "frames through eth0.5 would need more than two VLAN tags");
 }
 
 #[test]
-fn no_packet_is_larger_than_the_path_takes() {
+fn no_packet_exceeds_the_mtu_of_the_path() {
     path(1500, &[]).apply(&mut sending("1518")).unwrap();
     path(1500, &["5"]).apply(&mut sending("1518")).unwrap();
     let error = path(1400, &[]).apply(&mut sending("64:1,1518:1")).unwrap_err().to_string();

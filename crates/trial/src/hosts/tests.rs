@@ -12,7 +12,7 @@ use crate::{
     reception::{Policy, Reception},
 };
 
-/// A clock that is not this machine's: ahead, and gaining.
+/// A clock other than this machine's: ahead, and gaining.
 struct Skewed {
     ahead_ns: i64,
     drift_ppm: f64,
@@ -36,10 +36,10 @@ impl HostClock for Skewed {
     }
 }
 
-/// Two hosts, of which the sender's clock is skewed while its packets have this machine's time: so their latency is as much
-/// longer, by the receiver's statistics.
+/// Two hosts, of which the sender's clock is skewed while its packets have this machine's time: therefore their latency is
+/// longer by the skew in the receiver's statistics.
 #[test]
-fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncertain() {
+fn latency_between_hosts_is_put_on_one_clock_and_refused_if_that_is_too_uncertain() {
     let why = "two network namespaces are the hosts";
     let Some(lab) = testing::root_lab(&LabPlan::default(), why) else { return };
     let address = IpAddr::from(lab.rx().ipv4()[0]);
@@ -59,7 +59,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
     let to = reception.address().unwrap();
     const DAYS: i64 = 3 * 86_400 * 1_000_000_000;
     const SHORT: i64 = 20_000_000;
-    // The first sender's clock is days ahead, so that its packets seem to take as long; the others' is as much as matters.
+    // The first sender's clock is days ahead, so that its packets seem to take as long; the other offsets matter, too.
     for (ahead_ns, drift_ppm) in [(DAYS, 0.0), (SHORT, 50.0), (0, 0.0)] {
         let asked = BackPlan { rate_pps: Some(500.0), duration_ns: 700_000_000, ..BackPlan::of_tests() };
         let plan = asked.within(to, &SendingTerms::default()).unwrap();
@@ -71,7 +71,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
                 lab.tx().run(|| run_host_trial_by(&clock, &plan, 1, || true, |_, _| ())).unwrap().unwrap();
             let clocks = sent.trial.clocks.clone().expect("the receiver times packets");
             let comparisons = reception.comparisons();
-            assert_eq!(comparisons, std::slice::from_ref(&clocks), "both ends know the same");
+            assert_eq!(comparisons, std::slice::from_ref(&clocks), "both ends agree");
             let readings = reception.readings(AfterReading::Continue).unwrap();
             let timed = |claim| {
                 timed_reception(&readings, claim, ClockSources { comparisons: &comparisons, ptp4l: None })
@@ -80,7 +80,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
             let timing = two.timing.unwrap();
             assert_eq!(timing.clocks, ClockRelation::Measured, "{timing:#?}");
             let bound_ns = clocks.bound_ns.expect("round trips before and after");
-            // Whatever the machine is busy with, the offset and the drift are right to within what is said of them.
+            // However busy the machine is, offset and drift are right within their stated bounds.
             let off_ns = (clocks.ahead_ns + ahead_ns).unsigned_abs();
             let gained_ns = (drift_ppm * 2000.0) as u64;
             assert!(off_ns <= bound_ns + gained_ns, "{clocks:?}");
@@ -88,7 +88,7 @@ fn latency_between_hosts_is_put_on_one_clock_and_refused_where_that_is_too_uncer
             assert!(drift.abs() <= clocks.drift_bound_ppm.unwrap() + 0.1, "{clocks:?}");
             let exact = one.total.latency.unwrap();
             let Some(latency) = two.total.latency else {
-                let refused = timing.latency_refused.expect("it says why");
+                let refused = timing.latency_refused.expect("a reason");
                 assert!(refused.contains("not below a tenth of the median latency"), "{refused}");
                 return if ahead_ns == 0 { Ok(()) } else { Err(format!("{refused}: {clocks:?}")) };
             };

@@ -8,7 +8,7 @@ fn names() -> CountNames {
     CountNames { kernel: KernelSymbols::of_text(KALLSYMS).unwrap(), program: OwnSymbols::default() }
 }
 
-/// A sender whose packets a softirq on its back receives, a receiver, a tick, and another thread.
+/// A sender whose packets a softirq on top of it receives, a receiver, a tick, and another thread.
 const TEXT: &str = "count\n\
     node 3 1 0 ffffffff81000100\n\
     node 4 3 ffffffff81000110 ffffffff81000200\n\
@@ -69,12 +69,12 @@ fn each_instruction_belongs_to_one_side_and_stage() {
 }
 
 #[test]
-fn a_thread_s_cost_has_the_softirqs_and_interrupts_on_its_back() {
+fn a_thread_s_cost_includes_the_softirqs_and_interrupts_on_top_of_it() {
     assert_eq!((counts().of_senders(), counts().of_receivers()), (2810, 800));
 }
 
 #[test]
-fn string_instructions_count_once_and_their_bytes_are_apart() {
+fn string_instructions_count_once_and_their_bytes_separately() {
     let found = counts().fold(&names(), 10, 5);
     let memset = found.functions.iter().find(|f| f.function == "memset").unwrap();
     assert_eq!((memset.per_packet, memset.string_bytes_per_packet, memset.stage), (1.0, 640.0, Stage::Udp));
@@ -83,7 +83,7 @@ fn string_instructions_count_once_and_their_bytes_are_apart() {
 }
 
 #[test]
-fn functions_have_the_names_of_their_source() {
+fn functions_have_their_names_in_the_source() {
     let names = ["veth_xdp_rcv.constprop.0", "kmem_cache_alloc_node_noprof", "ip_rcv"].map(source_name);
     assert_eq!(names, ["veth_xdp_rcv", "kmem_cache_alloc_node", "ip_rcv"]);
 }
@@ -97,7 +97,7 @@ fn stacks_name_every_caller() {
 }
 
 #[test]
-fn without_packets_nothing_is_per_packet() {
+fn without_packets_no_figure_is_per_packet() {
     let found = counts().fold(&names(), 0, 0);
     assert_eq!(
         (found.sender_user_per_packet, found.receiver_kernel_per_packet, found.total),
@@ -106,19 +106,19 @@ fn without_packets_nothing_is_per_packet() {
 }
 
 #[test]
-fn a_forgotten_or_unfinished_count_is_none() {
+fn an_abandoned_or_incomplete_count_is_left_out() {
     let twice = format!("{TEXT}{TEXT}forget\ncount\nblock 0 1 1 0 0\n");
     assert_eq!(read_counts(&twice).unwrap(), [counts()]);
     assert_eq!(read_counts("").unwrap(), []);
 }
 
 #[test]
-fn a_line_of_another_form_is_named() {
+fn a_line_of_an_unknown_format_is_named() {
     for (text, words) in [
-        ("count\nnode 3 1 0\n", "line 2 of the counter's file is not of its format: node 3 1 0"),
-        ("block 0 1 1 0 0\n", "line 1 of the counter's file is not of its format: block 0 1 1 0 0"),
-        ("count\nnode 4 1 0 0\n", "line 2 of the counter's file is not of its format: node 4 1 0 0"),
-        ("count\nblock 3 1 1 0 0\n", "line 2 of the counter's file is not of its format: block 3 1 1 0 0"),
+        ("count\nnode 3 1 0\n", "line 2 of the counter's file has an unknown format: node 3 1 0"),
+        ("block 0 1 1 0 0\n", "line 1 of the counter's file has an unknown format: block 0 1 1 0 0"),
+        ("count\nnode 4 1 0 0\n", "line 2 of the counter's file has an unknown format: node 4 1 0 0"),
+        ("count\nblock 3 1 1 0 0\n", "line 2 of the counter's file has an unknown format: block 3 1 1 0 0"),
     ] {
         assert_eq!(read_counts(text).unwrap_err().to_string(), words);
     }

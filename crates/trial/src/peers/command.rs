@@ -1,11 +1,11 @@
-//! The command lines of the peers, each as its own manual gives it.
+//! The command lines of the peers, according to their manuals.
 
 use std::{net::IpAddr, time::Duration};
 
 use super::program::Peer;
 use crate::plan::LabEnd;
 
-/// What a peer has to do.
+/// The task of a peer.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'l> {
     /// The sending end.
@@ -14,7 +14,7 @@ pub(super) struct Task<'l> {
     pub(super) to: &'l LabEnd,
     /// UDP payload.
     pub(super) payload_bytes: u32,
-    /// How long.
+    /// Its duration.
     pub(super) duration: Duration,
     /// CPUs of the sending and of the receiving side; empty leaves them to the scheduler.
     pub(super) cpus: (&'l [u32], &'l [u32]),
@@ -23,7 +23,7 @@ pub(super) struct Task<'l> {
 /// The control port of a peer's own receiver.
 pub(super) const CONTROL_PORT: u16 = 5201;
 
-/// Starting, shaking hands and warming up take a peer no longer than this, DPDK's environment included.
+/// The most time for a peer to start, shake hands and warm up, including DPDK's environment.
 const OVERHEAD: Duration = Duration::from_secs(15);
 
 impl Task<'_> {
@@ -37,7 +37,7 @@ impl Task<'_> {
         Duration::from_secs(self.seconds()) + OVERHEAD
     }
 
-    /// Whole seconds, at least one: what peers take.
+    /// Whole seconds, at least one, because peers accept nothing else.
     pub(super) fn seconds(&self) -> u64 {
         self.duration.as_secs_f64().ceil().max(1.0) as u64
     }
@@ -100,7 +100,7 @@ impl Peer {
         Some(line.split_ascii_whitespace().map(Into::into).collect())
     }
 
-    /// Whether it sends until it is ended.
+    /// Whether it sends until it is stopped.
     pub(super) fn sends_without_end(self) -> bool {
         self.makes_frames()
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_asked_for_the_same_packets() {
+    fn all_peers_get_the_same_task() {
         let (from, to) = (end("198.18.0.1:0", 1), end("198.19.0.1:4321", 2));
         let duration = Duration::from_millis(1200);
         let task = Task { from: &from, to: &to, payload_bytes: 18, duration, cpus: (&[0], &[1]) };

@@ -1,4 +1,4 @@
-//! A trial with a peer's sender: the kernel's counters decide what it sent, ours or the kernel's what arrived.
+//! A trial with a peer's sender: the kernel's counters decide what it sent; ours, or the kernel's, what arrived.
 
 use std::{
     fmt, fs, thread,
@@ -32,11 +32,11 @@ use crate::{
     watch::{Look, Tick, WatchPlan},
 };
 
-/// How often the interface's counters are read: a peer's time is known to within two looks.
+/// Interval of the interface's counters: a peer's time is known to within two readings.
 const LOOK: Duration = Duration::from_millis(5);
-/// A look that saw fewer packets than this saw a control connection, not the load.
+/// A reading with fewer packets than this saw a control connection, not the load.
 const FEWEST_PACKETS: u64 = 32;
-/// A peer's own receiver listens within this time, on a busy machine too.
+/// A peer's own receiver must listen within this time, even on a busy machine.
 const LISTENS_WITHIN: Duration = Duration::from_secs(15);
 
 /// A row of the table: a peer against a receiver.
@@ -48,7 +48,7 @@ pub struct PeerPair {
     pub rx: PeerReceiver,
 }
 
-/// What receives from a peer.
+/// The receiver of a peer's packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerReceiver {
@@ -68,7 +68,7 @@ impl fmt::Display for PeerPair {
 }
 
 impl PeerPair {
-    /// The rows of a peer: against our socket where it can, and against its own receiver where it has one.
+    /// The rows of a peer: against our socket if possible, and against its own receiver if it has one.
     pub fn of(peer: Peer) -> Vec<Self> {
         let ours = "udp".parse().ok().filter(|_| !peer.needs_own_receiver()).map(PeerReceiver::Ours);
         let own = (!peer.makes_frames()).then_some(PeerReceiver::Own);
@@ -76,18 +76,18 @@ impl PeerPair {
     }
 }
 
-/// Runs one trial in a lab of its own; `tick` gets every look and returns whether to go on.
+/// Runs one trial in a lab of its own; `tick` gets every reading and returns whether to go on.
 ///
 /// # Errors
-/// What kept it from starting, and a peer that failed.
+/// Why it could not start, and a peer that failed.
 pub fn run_peer_trial(
     plan: &TrialPlan,
     pair: &PeerPair,
     number: u32,
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
-    // Packet sockets of theirs fail when the interface refuses a frame, as a veth does whose peer is too slow; within the
-    // sender's call it never is.
+    // Peers' packet sockets fail when the interface refuses a frame, as a veth does if the other end is too slow; within the
+    // sender's call it never refuses.
     let separate_softirq = plan.separate_softirq.clone().filter(|_| !pair.peer.makes_frames());
     let plan = &TrialPlan { separate_softirq, ..plan.clone() };
     let lab = Lab::create(&plan.lab_for(&pair.like_ours()))?;
@@ -285,7 +285,7 @@ fn namespace_error(side: &Side) -> impl FnOnce(std::io::Error) -> TrialError {
 }
 
 impl PeerPair {
-    /// The pair of our engines that needs the same lab.
+    /// A pair of our engines that needs the same lab.
     fn like_ours(&self) -> Pair {
         let tx = if self.peer.makes_frames() { "packet" } else { "udp" };
         let tx: TxSpec = tx.parse().expect("our own names are right");
@@ -296,12 +296,12 @@ impl PeerPair {
         Pair { tx, rx }
     }
 
-    /// What the kernel took from the peer, by its own counters: datagrams, or frames of a peer that makes whole ones.
+    /// The packets that the kernel took from the peer, by its own counters: datagrams, or frames of a peer that makes whole ones.
     fn sent(&self, counters: &Growth) -> u64 {
         if self.peer.makes_frames() {
             counters.tx.link.tx_packets + counters.tx.link.tx_dropped
         } else {
-            // What the interface dropped within the call is no outgoing datagram, and the peer was told that it was sent.
+            // A drop in the interface within the call does not count as an outgoing datagram, but the peer's call succeeded.
             let refused =
                 counters.tx.both("UdpSndbufErrors", "Udp6SndbufErrors").min(counters.tx.link.tx_dropped);
             counters.tx.both("UdpOutDatagrams", "Udp6OutDatagrams") + refused
@@ -418,12 +418,12 @@ impl Ended {
     }
 }
 
-/// Packets of ours and of others: a peer's have no probe header, unless it is pktgen's.
+/// Our packets and others: a peer's have no probe header, except pktgen's.
 fn all_packets(tally: RxSnapshot) -> u64 {
     tally.packets + tally.foreign
 }
 
-/// A peer's own receiver; until it `is_closed`, what its socket holds may yet be read.
+/// A peer's own receiver; until it `is_closed`, it may still read what its socket holds.
 fn unseen(is_closed: bool) -> Received {
     Received { is_unseen: true, is_closed, ..Received::default() }
 }
@@ -463,7 +463,7 @@ fn listens(side: &Side) -> Result<bool, TrialError> {
         || [udp, udp6].iter().any(|table| bound(table, LAB_PORT, None)))
 }
 
-/// What the sending interface counts, look by look: a peer does not say when it began.
+/// The sending interface's counters at each reading: a peer does not report when it began.
 struct Load {
     before: Packets,
     first: Option<Packets>,
@@ -492,7 +492,7 @@ impl Load {
         Ok(now)
     }
 
-    /// From the first to the last look that saw a load.
+    /// From the first to the last reading with load.
     fn seconds(&self) -> f64 {
         let span = self.first.zip(self.last).map_or(0, |(first, last)| last.at_ns - first.at_ns);
         span as f64 / 1e9

@@ -22,7 +22,7 @@ pub(super) struct PeerProcess {
     stop: mpsc::Sender<()>,
 }
 
-/// What a peer's process does.
+/// The role of a peer's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Its end ends the trial.
@@ -31,21 +31,21 @@ pub(super) enum Role {
     Receives,
 }
 
-/// Output of a peer that is kept, at most.
+/// The most output of a peer that is kept.
 const MOST_WORDS_BYTES: u64 = 256 * 1024;
-/// How often a running peer is looked at.
+/// Interval of checks on a running peer.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long an interrupted peer may take to end.
+/// The longest time for an interrupted peer to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl PeerProcess {
-    /// Starts `line` on `side`, on `cpus` when there are any, for at most `at_most`.
+    /// Starts `line` on `side`, on `cpus` if any are given, for at most `at_most`.
     ///
-    /// The kernel ends it with the thread that keeps it, and that with this process: no load outlives it.
+    /// The kernel ends it with the thread that keeps it, and that thread ends with this process: no load outlives it.
     ///
     /// # Errors
-    /// When the namespace's descriptor cannot be copied. [`PeerProcess::outcome`] says what kept the program from
-    /// starting.
+    /// When the namespace's descriptor cannot be copied. [`PeerProcess::outcome`] reports why the program could not
+    /// start.
     pub(super) fn start(
         peer: Peer,
         role: Role,
@@ -71,7 +71,7 @@ impl PeerProcess {
             let errors = thread::spawn(move || read_all(err));
             let output = thread::spawn(move || read_all(out));
             if role == Role::Receives {
-                // Not reaped before it is asked to end, so that its CPU time does not count as the sender's.
+                // Not reaped before it is requested to end, so that its CPU time does not count as the sender's.
                 stopped.recv_timeout(at_most).ok();
                 end_gently(&mut child, peer.receiver_ends_itself());
             }
@@ -102,7 +102,7 @@ impl PeerProcess {
         self.stop.send(()).ok();
     }
 
-    /// Its output, once it has ended; an error of its own is an error.
+    /// Its output, once it has ended; a failure is an error.
     pub(super) fn outcome(mut self) -> Result<String, PeerError> {
         let keeper = self.keeper.take().expect("only this and drop take it");
         keeper.join().unwrap_or_else(|panic| resume_unwind(panic))
@@ -118,7 +118,7 @@ impl Drop for PeerProcess {
     }
 }
 
-/// Interrupts a peer as a user would, after waiting for its own end if that is near; kills it if it stays.
+/// Interrupts a peer as a user would, after waiting for its own end if that is near; kills it if it does not end.
 fn end_gently(child: &mut Child, ends_itself: bool) {
     if ends_itself && ends_within(child, PATIENCE) {
         return;
@@ -137,7 +137,7 @@ fn signal_group(child: &Child, signal: &str) {
 fn ends_within(child: &mut Child, at_most: Duration) -> bool {
     let deadline = Instant::now() + at_most;
     while Instant::now() < deadline {
-        // The caller's own look finds an error again and reports it.
+        // The caller's next check finds an error again and reports it.
         if !matches!(child.try_wait(), Ok(None)) {
             return true;
         }
@@ -146,7 +146,7 @@ fn ends_within(child: &mut Child, at_most: Duration) -> bool {
     false
 }
 
-/// The command line in a process namespace of its own, so that what it forks ends with it, and on the given
+/// The command line in a process namespace of its own, so that its children end with it, and on the given
 /// CPUs, if any; testpmd places its threads itself.
 fn enclosed(peer: Peer, cpus: &[u32], line: &[String]) -> Vec<String> {
     let mut words: Vec<String> =
@@ -159,7 +159,7 @@ fn enclosed(peer: Peer, cpus: &[u32], line: &[String]) -> Vec<String> {
     words
 }
 
-/// Its output; its exit status counts only when nobody ended it.
+/// Its output; its exit status counts only if the trial did not end it.
 fn judge(peer: Peer, status: ExitStatus, ended: bool, said: String) -> Result<String, PeerError> {
     if status.success() || ended {
         return Ok(said);
@@ -168,7 +168,7 @@ fn judge(peer: Peer, status: ExitStatus, ended: bool, said: String) -> Result<St
     Err(PeerError::Failed { peer: peer.name(), status, words: words.trim().into() })
 }
 
-/// What comes out of a pipe until it closes; what is beyond the limit is read and dropped.
+/// The output of a pipe until it closes; output beyond the limit is read and dropped.
 fn read_all(pipe: Option<impl Read>) -> String {
     let mut said = Vec::new();
     if let Some(mut pipe) = pipe {

@@ -1,4 +1,4 @@
-//! Which other generators there are, and what each needs.
+//! The other generators, and the requirements of each.
 
 use std::{env, fmt, os::unix::fs::PermissionsExt, path::PathBuf, str::FromStr};
 
@@ -36,7 +36,7 @@ impl Peer {
         }
     }
 
-    /// The programs it needs, the sending one first.
+    /// The required programs, the sending one first.
     pub(super) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Iperf3 => &["iperf3"],
@@ -47,41 +47,41 @@ impl Peer {
         }
     }
 
-    /// What its threads' names begin with.
+    /// The first letters of its threads' names.
     pub(super) fn threads(self) -> &'static [&'static str] {
         match self {
-            // DPDK names its workers, and renamed them once.
+            // DPDK names its workers, and changed the names once.
             Self::Testpmd => &["dpdk-", "lcore-"],
             other => other.programs(),
         }
     }
 
-    /// The Debian packages that it is in.
+    /// Its Debian packages.
     fn packages(self) -> &'static str {
         match self {
             Self::Iperf3 => "iperf3",
-            Self::Netperf => "netperf (section non-free)",
+            Self::Netperf => "netperf, section non-free",
             Self::Sockperf => "sockperf",
             Self::Testpmd => "dpdk-dev, librte-net-af-packet23 and librte-mempool-ring23",
             Self::Trafgen => "netsniff-ng",
         }
     }
 
-    /// Whether it only sends to a receiver of its own.
+    /// Whether it sends only to a receiver of its own.
     pub fn needs_own_receiver(self) -> bool {
         matches!(self, Self::Iperf3 | Self::Netperf)
     }
 
-    /// Whether it makes whole frames, past the kernel's UDP.
+    /// Whether it makes whole frames, bypassing the kernel's UDP.
     pub fn makes_frames(self) -> bool {
         matches!(self, Self::Testpmd | Self::Trafgen)
     }
 
-    /// Why it cannot run here, if so; `is_one_size` says whether all packets are to be of one size.
+    /// Why it is unavailable, if so; `is_one_size` is whether all packets have the same size.
     pub fn why_not(self, is_one_size: bool, ipv6: bool) -> Option<Skipped> {
         let missing = self.programs().iter().find(|program| find(program).is_none());
         let reason = match missing {
-            Some(program) => format!("{program} is not installed: Debian has it in {}", self.packages()),
+            Some(program) => format!("{program} is not installed (Debian: {})", self.packages()),
             None if !is_one_size => "sends packets of one size only".into(),
             None if ipv6 && self.makes_frames() => "makes IPv4 frames only".into(),
             None => return None,
@@ -107,7 +107,7 @@ impl FromStr for Peer {
     }
 }
 
-/// The first executable file of that name in `PATH`, and where administrators' programs are.
+/// The first executable file of that name in `PATH` or the folders of administrators' programs.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_have_the_names_their_users_know() {
+    fn peers_have_their_usual_names() {
         for peer in Peer::ALL {
             assert_eq!(peer.name().parse(), Ok(peer));
         }

@@ -1,4 +1,4 @@
-//! Which engine a sender may ask a receiver for.
+//! The engines that a sender may request from a receiver.
 
 use std::net::SocketAddr;
 
@@ -8,27 +8,27 @@ use traffic::{ReceiverPlan, RxLayer, RxOptions, RxSpec, RxTraffic, RxWorkers};
 
 use crate::stream_watch::interface_towards;
 
-/// Threads that a sender may ask for.
+/// The most threads that a sender may request.
 const MOST_THREADS: u16 = 64;
 
-/// Which engines a receiver opens for senders.
+/// The engines that a receiver opens for senders.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EngineChoice {
     /// Names of engines, without switches; `None` is every one.
     pub allowed: Option<Vec<String>>,
     /// Whether programs may be attached to an interface's XDP hook.
     pub may_attach: bool,
-    /// Why no other engine than the receiver's own can be had, if so.
+    /// Why only the receiver's own engine is available, if so.
     pub fixed_by: Option<&'static str>,
     /// Options of sockets.
     pub options: RxOptions,
 }
 
 impl EngineChoice {
-    /// The plan for a sender that asks for an engine.
+    /// The plan for a sender that requests an engine.
     ///
     /// # Errors
-    /// Why not, for the sender's user.
+    /// The reason of a refusal, for the sender's user.
     pub(super) fn plan(
         &self,
         wanted: &Wanted,
@@ -42,14 +42,14 @@ impl EngineChoice {
         }
         let name = engine.name();
         if let Some(option) = self.fixed_by {
-            return Err(format!("this receiver stays with {}: it was started with {option}", base.engine));
+            return Err(format!("this receiver only offers {}: it was started with {option}", base.engine));
         }
         if self.allowed.as_ref().is_some_and(|allowed| allowed.iter().all(|other| other != name)) {
             return Err(format!("this receiver does not allow the engine {name} (recv --allow-engines)"));
         }
         let facts = engine.facts();
         if matches!(facts.reads, RxLayer::Stream | RxLayer::Card) {
-            return Err(format!("the engine {name} receives in the lab alone"));
+            return Err(format!("the engine {name} receives only in the lab"));
         }
         let attaches = matches!(facts.reads, RxLayer::XdpSocket | RxLayer::XdpProgram);
         if attaches && !self.may_attach {
@@ -60,7 +60,7 @@ impl EngineChoice {
         let interface = if facts.needs_interface {
             let own = base.traffic.interface.clone().or_else(|| interface_towards(sender));
             Some(own.ok_or_else(|| {
-                format!("{name} needs an interface, and no route to {} names one", sender.ip())
+                format!("{name} needs an interface, but no route to {} has one", sender.ip())
             })?)
         } else {
             base.traffic.interface.clone()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_does_not_allow_is_refused_with_the_option_that_would() {
+    fn a_refusal_names_the_option_that_would_allow_it() {
         let all = EngineChoice { may_attach: true, ..EngineChoice::default() };
         for (choice, engine, said) in [
             (
@@ -125,9 +125,9 @@ mod tests {
             (
                 EngineChoice { fixed_by: Some("--stats"), ..EngineChoice::default() },
                 "packet",
-                "this receiver stays with udp: it was started with --stats",
+                "this receiver only offers udp: it was started with --stats",
             ),
-            (all.clone(), "tcp", "the engine tcp receives in the lab alone"),
+            (all.clone(), "tcp", "the engine tcp receives only in the lab"),
             (all.clone(), "dpdk", "unknown receiving engine 'dpdk'"),
         ] {
             let error = plan(&choice, engine, 1).unwrap_err();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_allows_is_planned_on_its_port_and_interface() {
+    fn an_allowed_engine_is_planned_on_the_receiver_s_port_and_interface() {
         let choice = EngineChoice { may_attach: true, ..EngineChoice::default() };
         assert_eq!(plan(&choice, "udp", 1).unwrap(), base());
         let reuseport = plan(&choice, "udp+reuseport", 3).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_engine_may_always_be_asked_for() {
+    fn the_receiver_s_own_engine_is_always_allowed() {
         let narrow =
             EngineChoice { fixed_by: Some("--stats"), allowed: Some(Vec::new()), ..EngineChoice::default() };
         assert_eq!(plan(&narrow, "udp", 1).unwrap(), base());

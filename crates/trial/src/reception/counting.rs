@@ -1,4 +1,4 @@
-//! What sessions need of the receiver: counts by stream, trials' beginnings and reports, and the engine that a sender asks for.
+//! The receiver for sessions: counts by stream, trials' beginnings and reports, and the engine that a sender requests.
 
 use std::{
     collections::BTreeMap,
@@ -33,19 +33,19 @@ use crate::{
     stream_watch::{StreamScope, StreamSeen, StreamWatch, interface_towards},
 };
 
-/// Senders whose packets are counted at the driver at once: each has programs of its own.
+/// The most senders whose packets are counted at the driver at once: each has programs of its own.
 const MOST_WATCHES: usize = 4;
 
-/// Sessions of which the clocks are kept.
+/// The most sessions with stored clock comparisons.
 const MOST_COMPARISONS: usize = 64;
 
-/// How long a sender waits for another one that is received by another engine: less than it waits for an answer.
+/// The longest wait for another sender with another engine to finish: less than a sender waits for an answer.
 const TURN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The receiver, its counts and its trials.
 pub(super) struct Counting {
     receiver: Mutex<Open>,
-    /// Told when a sender leaves or an engine has changed.
+    /// Notified when a sender leaves or an engine has changed.
     free: Condvar,
     base: ReceiverPlan,
     cpus: Vec<u32>,
@@ -55,17 +55,17 @@ pub(super) struct Counting {
     tags: StreamTags,
     napi: Option<Arc<SoftirqWatch>>,
     diagnosis: Option<Mutex<Diagnosis>>,
-    /// Of the last trial.
+    /// The profile of the last trial.
     profile: Mutex<Option<Profile>>,
     begun: Mutex<BTreeMap<u64, Begun>>,
     next_number: AtomicU64,
-    /// Senders' clocks are compared with this one.
+    /// The clock with which senders' clocks are compared.
     clock: MachineClock,
-    /// What each session found out about its sender's clock, by its number.
+    /// The comparison of each session with its sender's clock, by its number.
     comparisons: Mutex<BTreeMap<u64, ClockComparison>>,
 }
 
-/// The engine that receives.
+/// The receiving engine.
 struct Open {
     /// `None` between two engines, and at the end.
     receiver: Option<Receiver>,
@@ -76,11 +76,13 @@ struct Open {
     leases: usize,
     /// One engine ends and another begins.
     is_changing: bool,
-    /// What engines before it counted.
+    /// The counts of the engines before it.
     before: RxSnapshot,
+    /// What the engine that is ending had counted, until `before` has all of it: counters never fall.
+    ending: RxSnapshot,
 }
 
-/// Readings when a trial began.
+/// Readings at the beginning of a trial.
 struct Begun {
     snapshot: RxSnapshot,
     counters: HostCounters,
@@ -112,6 +114,7 @@ impl Counting {
             leases: 0,
             is_changing: false,
             before: RxSnapshot::default(),
+            ending: RxSnapshot::default(),
         };
         Self {
             receiver: Mutex::new(open),
@@ -143,7 +146,7 @@ impl Counting {
     pub(super) fn snapshot(&self) -> RxSnapshot {
         let open = self.open();
         let now = open.receiver.as_ref().map(Receiver::snapshot).unwrap_or_default();
-        open.before.plus(now)
+        open.before.plus(open.ending).plus(now)
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -151,12 +154,12 @@ impl Counting {
         !open.is_changing && open.receiver.as_ref().is_none_or(Receiver::is_finished)
     }
 
-    /// What sessions found out about senders' clocks.
+    /// The comparisons of senders' clocks in their sessions.
     pub(super) fn comparisons(&self) -> Vec<ClockComparison> {
         self.comparisons.lock().expect("no holder panics").values().cloned().collect()
     }
 
-    /// Statistics begin anew: what ended before is not among them.
+    /// Statistics begin anew: sessions that ended before are not part of them.
     pub(super) fn forget_comparisons(&self) {
         let begun = self.begun.lock().expect("no holder panics");
         self.comparisons.lock().expect("no holder panics").retain(|number, _| begun.contains_key(number));
@@ -168,7 +171,7 @@ impl Counting {
     }
 
     pub(super) fn tick(&self) {
-        // A report that is being made empties the rings itself.
+        // A report in progress empties the rings itself.
         let free = self.diagnosis.as_ref().and_then(|diagnosis| diagnosis.try_lock().ok());
         free.into_iter().for_each(|mut diagnosis| diagnosis.tick());
     }
@@ -186,19 +189,21 @@ impl Counting {
         (plan.engine.facts(), rx_endpoint(&plan.engine, &plan.traffic, &self.cpus))
     }
 
-    /// Ends the engine that receives, and opens another one on the same port. Nobody waits for that under the lock.
+    /// Ends the receiving engine, and opens another one on the same port. No thread waits for this under the lock.
     fn change_to(&self, plan: &ReceiverPlan) -> Result<(), String> {
         let ended = {
             let mut open = self.open();
             open.is_changing = true;
             open._sink = None;
-            open.receiver.take()
+            let ended = open.receiver.take();
+            open.ending = ended.as_ref().map(Receiver::snapshot).unwrap_or_default();
+            ended
         };
         let counted = ended.map(|receiver| receiver.stop().tally()).unwrap_or_default();
         let placement = Placement { enter: None, cpus: self.cpus.clone() };
         let started = plan.start_tagged(&placement, self.tags);
         let mut open = self.open();
-        open.before = open.before.plus(counted);
+        (open.before, open.ending) = (open.before.plus(counted), RxSnapshot::default());
         open.is_changing = false;
         self.free.notify_all();
         match started {
@@ -213,7 +218,7 @@ impl Counting {
         }
     }
 
-    /// Where a sender's packets come in, and what is known of them there.
+    /// Where a sender's packets arrive, and how they can be watched there.
     fn watch(&self, joining: &Joining<'_>) -> Option<StreamWatch> {
         let plan = self.open().plan.clone();
         let watching = self
@@ -270,7 +275,7 @@ impl Counts for Counting {
                 if open.plan != plan || open.is_changing {
                     let other = &open.plan.engine;
                     return Err(format!(
-                        "another sender is received by the engine {other}: wait until it has finished"
+                        "the receiver uses the engine {other} for another sender: wait until it has finished"
                     ));
                 }
                 open.leases += 1;
@@ -293,7 +298,7 @@ impl Counts for Counting {
             open.leases -= 1;
             self.free.notify_all();
             let is_free = open.leases == 0 && open.plan != self.base;
-            // Nobody else may change it meanwhile.
+            // No other thread may change it meanwhile.
             open.is_changing |= is_free;
             is_free
         };
@@ -337,7 +342,7 @@ impl Counts for Counting {
         let mut comparisons = self.comparisons.lock().expect("no holder panics");
         comparisons.insert(begun, related.comparison.clone());
         if comparisons.len() > MOST_COMPARISONS {
-            // The widest bounds stay: they hold for all.
+            // The widest bounds remain: they are valid for all.
             let narrowest = comparisons.iter().min_by_key(|(_, one)| one.bound_ns.unwrap_or(u64::MAX));
             let number = narrowest.map(|(number, _)| *number);
             number.map(|number| comparisons.remove(&number));
@@ -355,7 +360,7 @@ impl Counts for Counting {
     }
 
     fn end_returns(&self, sender: IpAddr) {
-        // A receiver that is stopping has nothing left that could send back.
+        // A receiver that is stopping has no engine left to return packets with.
         if let Some(returns) = self.with(|receiver| receiver.returns().cloned()).flatten() {
             returns.forget(sender).ok();
         }
@@ -365,7 +370,7 @@ impl Counts for Counting {
         self.diagnosis.is_some()
     }
 
-    /// A trial's profile is of the receiving since the trial before.
+    /// A trial's profile covers the time since the previous trial.
     fn report(&self, begun: u64, delivered: u64, senders: u32) -> Report {
         let whole = self.diagnosis().map(|mut diagnosis| diagnosis.take(delivered));
         let profile = whole.clone().map(|whole| Profile { stacks: Vec::new(), ..whole });
@@ -378,7 +383,7 @@ impl Counts for Counting {
         if let Some(began) = began {
             let tally = self.snapshot();
             let lost = tally.lost.saturating_sub(began.snapshot.lost);
-            // Counters of the host and its sockets are one sender's only while it is alone.
+            // Counters of the host and its sockets belong to a sender only while it is alone.
             let alone = senders == 1;
             let own = if alone { lines_of_own(&began, facts, (delivered, lost), &tally) } else { Vec::new() };
             let seen = began.watch.as_ref().map(StreamWatch::seen);
@@ -391,7 +396,7 @@ impl Counts for Counting {
     }
 }
 
-/// What the receiver's own sockets and rings lost.
+/// The losses of the receiver's own sockets and rings.
 fn lines_of_own(
     began: &Begun,
     facts: RxFacts,
@@ -415,8 +420,8 @@ fn lines_of_own(
     host_rx_lines(&counters, &received)
 }
 
-/// The receiver's lines, and what its driver saw. What the kernel named of this sender's packets is exact; rings and sockets
-/// count those of others, too, and explain no more than is missing.
+/// The receiver's lines, and its driver's count. The kernel's drops of this sender's packets are exact; rings and sockets
+/// also count those of others, and explain no more than is missing.
 fn with_seen(
     own: Vec<LedgerLine>,
     seen: Option<StreamSeen>,
@@ -453,7 +458,7 @@ fn with_seen(
         }
     }
     let wire = WireReport {
-        // What the kernel dropped in front of tc was handed on by the driver.
+        // The driver handed on the packets that the kernel dropped before tc.
         seen: seen.packets.map(|packets| packets + in_front),
         source: seen.source,
         of_all_traffic: seen.of_all_traffic,
@@ -463,7 +468,44 @@ fn with_seen(
     (lines, Some(wire))
 }
 
-/// What a receiver below the sockets lost itself.
+/// The losses of a receiver below the sockets.
 fn lost_at_port((place, source): (Place, &str), lost: u64) -> LedgerLine {
     LedgerLine::new(place, lost, source).with_remedy("the reader does not keep up: more threads, or --spin")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, thread};
+
+    use traffic::RxTraffic;
+
+    use super::*;
+    use crate::reception::{Policy, Reception};
+
+    #[test]
+    fn counters_never_fall_while_the_engine_changes() {
+        let traffic = RxTraffic::at(([127, 0, 0, 1], 0).into());
+        let plan = ReceiverPlan { engine: "udp".parse().unwrap(), traffic };
+        let reception = Reception::start(&plan, &[0], None, Policy::default()).unwrap();
+        let counting = &reception.counting;
+        let to = reception.address().unwrap();
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..10 {
+            from.send_to(b"no probe", to).unwrap();
+        }
+        testing::wait_for("ten datagrams", || counting.snapshot().foreign == 10);
+        let other = Wanted { engine: "udp+reuseport".into(), threads: 1 };
+        thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for _ in 0..10 {
+                    counting.receive_by(Some(&other), from.local_addr().unwrap()).unwrap();
+                    counting.release();
+                }
+            });
+            while !changes.is_finished() {
+                assert_eq!(counting.snapshot().foreign, 10);
+            }
+        });
+        assert_eq!(counting.snapshot().foreign, 10);
+    }
 }

@@ -20,7 +20,7 @@ enum FakeError {
     Cpus(#[from] ProcError),
 }
 
-/// Ends without a kernel: every look sends ten packets, and every look at the drain delivers ten of those in flight.
+/// Ends without a kernel: every reading sends ten packets, and every reading of the drain delivers ten of those in flight.
 struct FakeEnds<'c> {
     calls: &'c mut Vec<&'static str>,
     looks: u64,
@@ -164,7 +164,7 @@ fn an_interrupted_trial_is_stopped_once_and_closed_like_any_other() {
 }
 
 #[test]
-fn a_lost_receiver_marks_the_trial_and_does_not_keep_the_user_from_stopping_it() {
+fn a_lost_receiver_marks_the_trial_and_does_not_prevent_the_user_from_stopping_it() {
     let mut calls = Vec::new();
     let ends = FakeEnds { loses_receiver: true, ..FakeEnds::new(&mut calls, u64::MAX) };
     let mut looks = 0;
@@ -177,7 +177,7 @@ fn a_lost_receiver_marks_the_trial_and_does_not_keep_the_user_from_stopping_it()
 }
 
 #[test]
-fn what_was_measured_before_a_worker_failed_is_in_the_trial() {
+fn measurements_before_a_worker_failed_are_in_the_trial() {
     let mut calls = Vec::new();
     let ends = FakeEnds { breaks: true, ..FakeEnds::new(&mut calls, 2) };
     let run = run_trial(ends, PLAN, None, |_, _| true).unwrap();

@@ -1,15 +1,15 @@
-//! Settings of the receiving interface, as `linerate nic` has them.
+//! Settings of the receiving interface, as in `linerate nic`.
 
 use nic::{Page, Setting, cpu_list};
 
 use super::super::knob::{GIVEN, JOURNALED, KnobValue, Row, SENDING, Surroundings, TuneGoal, TunePlace};
 
-const LINK: &str = "most drivers take the link down for a moment";
+const LINK: &str = "most drivers take the link down briefly";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "channels.combined",
-        about: "queues in use, each with an interrupt and a CPU of its own",
+        about: "queues in use, each with its own interrupt and CPU",
         risk: LINK,
         undone: JOURNALED,
         application: "",
@@ -22,16 +22,16 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "rss.fields.udp4",
-        about: "what of a UDP packet is hashed to choose a queue: addresses (sd), or ports as well (sdfn)",
-        risk: "fragments have no ports and take another queue than the rest of their flow",
+        about: "fields of a UDP packet that the hash uses to choose a queue: addresses (sd), or also ports (sdfn)",
+        risk: "fragments have no ports and arrive on another queue than the rest of their flow",
         undone: JOURNALED,
         application: "",
         values: |around| words(card(around)?, "rss.fields.udp4", &["sdfn", "sd"]),
     },
     Row {
         name: "rss.table",
-        about: "which queues the hash leads to",
-        risk: "packets of a flow that moves may overtake each other once",
+        about: "the queues that the hash selects",
+        risk: "packets of a flow that moves may be reordered once",
         undone: JOURNALED,
         application: "",
         values: |around| {
@@ -39,15 +39,15 @@ pub(super) const ROWS: &[Row] = &[
             let now = page.setting("rss.table").ok_or(ABSENT)?;
             let queues = page.number("channels.combined").unwrap_or(1);
             if now.starts_with("equal") || queues < 2 {
-                return Err("it spreads over all queues already");
+                return Err("it already spreads over all queues");
             }
             words(page, "rss.table", &[&format!("equal:{queues}")])
         },
     },
     Row {
         name: "coalesce.rx-usecs",
-        about: "how long a card waits for more packets before it interrupts",
-        risk: "a lone packet waits that long; drivers round the time",
+        about: "how long the card waits for more packets before it interrupts",
+        risk: "a single packet waits that long; drivers round the time",
         undone: JOURNALED,
         application: "",
         values: |around| match around.is_given("rx-usecs") {
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "coalesce.adaptive-rx",
-        about: "the driver chooses how long to wait",
+        about: "the driver adapts the interrupt delay",
         risk: "rates and delays change with the load",
         undone: JOURNALED,
         application: "",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "ring.rx",
-        about: "descriptors of each receive ring: how long a burst may be",
+        about: "descriptors of each receive ring: the longest burst that fits",
         risk: LINK,
         undone: JOURNALED,
         application: "",
@@ -80,30 +80,30 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "feature.rx-gro",
-        about: "the kernel joins received packets of a flow",
-        risk: "a router or bridge sees joined packets",
+        about: "the kernel merges received packets of a flow (GRO)",
+        risk: "a router or bridge sees merged packets",
         undone: JOURNALED,
         application: "",
         values: |around| match around.place {
-            TunePlace::Lab => Err("the lab sets it as its engines need"),
+            TunePlace::Lab => Err("the lab sets it to suit its engines"),
             _ => words(card(around)?, "feature.rx-gro", &["on", "off"]),
         },
     },
     Row {
         name: "napi.threaded",
-        about: "received packets are processed in a kernel thread a queue instead of in softirq",
+        about: "one kernel thread per queue processes received packets instead of softirq",
         risk: "the threads run where the scheduler puts them",
         undone: JOURNALED,
         application: "",
         values: |around| match around.place {
-            TunePlace::Lab => Err("of the lab it is threaded-napi"),
+            TunePlace::Lab => Err("in the lab it is threaded-napi"),
             _ => words(card(around)?, "napi.threaded", &["on", "off"]),
         },
     },
     Row {
         name: "napi.deferral",
-        about: "polling goes on without interrupts (defer-hard-irqs, gro-flush-timeout-ns)",
-        risk: "a lone packet may wait for the timeout",
+        about: "polling continues without interrupts (defer-hard-irqs, gro-flush-timeout-ns)",
+        risk: "a single packet may wait for the timeout",
         undone: JOURNALED,
         application: "",
         values: |around| {
@@ -124,8 +124,8 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "rps",
-        about: "the kernel hands packets of each queue to the receiver's CPUs (RPS)",
-        risk: "an interrupt between CPUs for each batch; the CPUs' backlogs may overflow",
+        about: "the kernel passes packets of each queue to the receiver's CPUs (RPS)",
+        risk: "one interrupt between CPUs per batch; the CPUs' backlogs may overflow",
         undone: JOURNALED,
         application: "",
         values: |around| {
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
                 return Err(ABSENT);
             }
             if around.cpus.len() < 2 {
-                return Err("there is one CPU");
+                return Err("the machine has one CPU");
             }
             let cpus: Vec<u32> = match around.place {
                 TunePlace::Lab => around.rx_cpus.to_vec(),
@@ -147,19 +147,19 @@ pub(super) const ROWS: &[Row] = &[
             }
             let list = cpu_list(&cpus);
             let then = now.iter().map(|setting| Setting::new(&setting.name, &list)).collect();
-            let shown = if now.iter().all(|setting| setting.value == "none") { "none" } else { "as it is" };
+            let shown = if now.iter().all(|setting| setting.value == "none") { "none" } else { "unchanged" };
             Ok(vec![KnobValue::interface(shown, now), KnobValue::interface(list, then)])
         },
     },
 ];
 
-const ABSENT: &str = "the interface does not have it";
+const ABSENT: &str = "the interface does not support it";
 
 fn card<'a>(around: &Surroundings<'a>) -> Result<&'a Page, &'static str> {
     if around.goal == TuneGoal::Tx {
         return Err(SENDING);
     }
-    around.interface.ok_or("the receiving interface is another host's")
+    around.interface.ok_or("the receiving interface is on another host")
 }
 
 fn limit(page: &Page, name: &str) -> Result<u64, &'static str> {
@@ -171,7 +171,7 @@ fn numbers(page: &Page, name: &str, others: &[u64]) -> Result<Vec<KnobValue>, &'
     words(page, name, &others.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The value as it is, and others.
+/// The original value, and others.
 fn words(page: &Page, name: &str, others: &[&str]) -> Result<Vec<KnobValue>, &'static str> {
     let now = page.setting(name).ok_or(ABSENT)?;
     let value = |text: &str| KnobValue::interface(text, vec![Setting::new(name, text)]);

@@ -1,4 +1,4 @@
-//! Switches of both engines, as the registry of engines has them.
+//! Switches of both engines, from the registry of engines.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::{
     knob::{ENDS_WITH_THE_RUN, GIVEN, Knob, KnobValue, Surroundings, TuneGoal, TunePlace},
 };
 
-const RISK: &str = "none: it is a way to use this program's own sockets";
+const RISK: &str = "none: it affects only this program's own sockets";
 
 /// The switches that are off, as knobs.
 pub(super) fn switches(around: &Surroundings<'_>, left_out: &mut BTreeMap<String, String>) -> Vec<Knob> {
@@ -44,7 +44,7 @@ fn of_side<S>(
         if on.contains(&switch.name) {
             left_out.insert(name, GIVEN.into());
         } else if engine.is_exclusive && engine.switches.len() > 1 && !on.is_empty() {
-            left_out.insert(name, "the engine takes one of its switches".into());
+            left_out.insert(name, "the engine takes only one of its switches".into());
         } else {
             knobs.push(Knob {
                 name,

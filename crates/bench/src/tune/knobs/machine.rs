@@ -7,7 +7,7 @@ use super::super::knob::{JOURNALED, KnobValue, Row, Surroundings, TunePlace};
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "sysctl.netdev-budget",
-        about: "packets and microseconds that one round of the receiving softirq may take (net.core.netdev_budget, netdev_budget_usecs)",
+        about: "packets and microseconds per round of the receiving softirq (net.core.netdev_budget, netdev_budget_usecs)",
         risk: "applies to the whole machine: other work on a CPU waits longer for the softirq",
         undone: JOURNALED,
         application: "",
@@ -18,16 +18,16 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "sysctl.netdev-max-backlog",
-        about: "packets that may wait for a CPU that RPS, loopback or an interface without NAPI handed them to (net.core.netdev_max_backlog)",
-        risk: "applies to the whole machine: more memory, and more delay where a CPU does not keep up",
+        about: "queue length of a CPU for packets from RPS, loopback or an interface without NAPI (net.core.netdev_max_backlog)",
+        risk: "applies to the whole machine: more memory, and more delay on a CPU that does not keep up",
         undone: JOURNALED,
         application: "",
         values: |around| scaled(around, &["net.core.netdev_max_backlog"], 8, 65_536),
     },
     Row {
         name: "sysctl.rmem-max",
-        about: "bytes of receive buffer that a socket without privileges may ask for (net.core.rmem_max)",
-        risk: "applies to the whole machine: any program may take that much memory a socket",
+        about: "largest receive buffer in bytes that an unprivileged socket may request (net.core.rmem_max)",
+        risk: "applies to the whole machine: any program may use that much memory per socket",
         undone: JOURNALED,
         application: "",
         values: |_| {
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The settings as they are, and `factor` times that, up to a bound.
+/// The original settings, and `factor` times their values, up to a bound.
 fn scaled(
     around: &Surroundings<'_>,
     names: &[&str],
@@ -46,14 +46,14 @@ fn scaled(
     at_most: u64,
 ) -> Result<Vec<KnobValue>, &'static str> {
     if around.place == TunePlace::Peer {
-        return Err("the receiving machine is another one");
+        return Err("the receiver is on another machine");
     }
     let page = around.machine.ok_or("this process may not change the machine's settings")?;
     let mut now = Vec::new();
     let mut then = Vec::new();
     for name in names {
         let setting = format!("sysctl.{name}");
-        let value = page.number(&setting).ok_or("this namespace does not show it")?;
+        let value = page.number(&setting).ok_or("this namespace does not have it")?;
         now.push(Setting::new(setting.clone(), value));
         then.push(Setting::new(setting, (value * factor).min(at_most).max(value)));
     }

@@ -1,4 +1,4 @@
-//! Options of sockets, where the engines have them.
+//! Options of sockets, for engines that have them.
 
 use super::{
     super::knob::{ENDS_WITH_THE_RUN, GIVEN, KnobValue, Row, SENDING, Surroundings, TuneGoal, TunePlace},
@@ -8,7 +8,7 @@ use super::{
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "receive-buffer",
-        about: "SO_RCVBUF in bytes: what a socket holds while its reader is away",
+        about: "SO_RCVBUF in bytes: how much a socket holds while its reader is busy",
         risk: "a reader that never catches up gets old packets; without root, net.core.rmem_max bounds it",
         undone: ENDS_WITH_THE_RUN,
         application: "setsockopt(SOL_SOCKET, SO_RCVBUF, {}); without root, sysctl net.core.rmem_max must allow it",
@@ -16,15 +16,15 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "busy-poll",
-        about: "SO_BUSY_POLL in microseconds: a call that would wait polls the card itself for so long first",
-        risk: "keeps the reader's CPU busy, also when nothing comes",
+        about: "SO_BUSY_POLL in microseconds: before it sleeps, a receiving call polls the card for this long",
+        risk: "keeps the reader's CPU busy even without traffic",
         undone: ENDS_WITH_THE_RUN,
         application: "setsockopt(SOL_SOCKET, SO_BUSY_POLL, {})",
         values: |around| of_receiver(around, "busy-poll", &["50"]),
     },
     Row {
         name: "send-buffer",
-        about: "SO_SNDBUF in bytes: what may wait in the kernel before a sending call does",
+        about: "SO_SNDBUF in bytes: how much may wait in the kernel before a sending call blocks",
         risk: "packets wait longer in the kernel; without root, net.core.wmem_max bounds it",
         undone: ENDS_WITH_THE_RUN,
         application: "setsockopt(SOL_SOCKET, SO_SNDBUF, {}); without root, sysctl net.core.wmem_max must allow it",

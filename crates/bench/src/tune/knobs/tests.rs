@@ -26,7 +26,7 @@ fn names(space: &TuneSpace) -> Vec<&str> {
 }
 
 #[test]
-fn every_knob_has_its_values_its_risk_and_how_it_is_undone() {
+fn every_knob_has_its_values_its_risk_and_how_to_undo_it() {
     let mut all: Vec<&str> = rows().map(|row| row.name).collect();
     all.sort_unstable();
     let count = all.len();
@@ -45,14 +45,14 @@ fn every_knob_has_its_values_its_risk_and_how_it_is_undone() {
 }
 
 #[test]
-fn a_path_has_the_knobs_that_belong_to_it() {
+fn a_path_has_its_own_knobs() {
     let lab = space_of(TuneGoal::Rx, TunePlace::Lab, "udp", "udp", &[]);
     for name in ["tx+gso", "rx+gro", "batch-size", "threaded-napi", "readers", "receive-buffer", "spin"] {
         assert!(names(&lab).contains(&name), "{name}: {:?}", names(&lab));
     }
     let readers = lab.knobs.iter().find(|knob| knob.name == "readers").unwrap();
     let shown: Vec<&str> = readers.values.iter().map(|value| value.shown.as_str()).collect();
-    assert_eq!(shown, ["1", "2", "4"], "as many as there are CPUs");
+    assert_eq!(shown, ["1", "2", "4"], "as many as CPUs");
     let xsk = space_of(TuneGoal::Rx, TunePlace::Lab, "xsk", "xsk", &[]);
     assert!(names(&xsk).contains(&"rx+busypoll") && !names(&xsk).contains(&"receive-buffer"));
     let peer = space_of(TuneGoal::Rx, TunePlace::Peer, "udp", "udp", &[]);
@@ -63,7 +63,7 @@ fn a_path_has_the_knobs_that_belong_to_it() {
 }
 
 #[test]
-fn what_the_command_line_gives_is_no_knob() {
+fn an_option_on_the_command_line_is_not_a_knob() {
     let space = space_of(TuneGoal::Rx, TunePlace::Lab, "udp+gso", "udp", &["batch-size", "spin"]);
     for name in ["tx+gso", "batch-size", "spin"] {
         assert_eq!(space.left_out[name], GIVEN);
@@ -83,5 +83,5 @@ fn words_choose_knobs_by_name_kind_or_switch() {
     space.never(&words(&["rx", "spin"])).unwrap();
     assert!(!names(&space).iter().any(|name| name.starts_with("rx+") || *name == "spin"));
     assert_eq!(all().only(&words(&["gso", "wings"])), Err("wings".to_owned()));
-    assert_eq!(all().never(&words(&["ring.rx"])), Ok(()), "what is left out is known");
+    assert_eq!(all().never(&words(&["ring.rx"])), Ok(()), "a knob that is left out is known");
 }

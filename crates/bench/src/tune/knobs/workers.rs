@@ -1,4 +1,4 @@
-//! Threads and CPUs: how many packets a call, which CPUs, who waits how, where the softirq runs.
+//! Threads and CPUs: packets per call, CPUs, waiting, softirqs.
 
 use super::super::{
     combination::Assignment,
@@ -8,10 +8,10 @@ use super::super::{
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "batch-size",
-        about: "packets a sending call, at most",
-        risk: "small batches cost system calls, large ones delay and burst",
+        about: "packets per sending call, at most",
+        risk: "small batches cost system calls, large ones add delay and bursts",
         undone: ENDS_WITH_THE_RUN,
-        application: "send up to {} packets a call (sendmmsg, or the ring's batch)",
+        application: "send up to {} packets per call (sendmmsg, or the ring's batch)",
         values: |around| {
             if around.is_given("batch-size") {
                 return Err(GIVEN);
@@ -22,16 +22,16 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "placement",
-        about: "CPUs of the workers: a core each, left to the scheduler, or sender and receiver on the same",
-        risk: "unpinned threads wander, and results scatter more",
+        about: "CPUs of the workers: a core each, left to the scheduler, or sender and receiver on the same one",
+        risk: "unpinned threads migrate, and results vary more",
         undone: ENDS_WITH_THE_RUN,
         application: "threads: {} (sched_setaffinity)",
         values: placement,
     },
     Row {
         name: "threaded-napi",
-        about: "received packets are processed in kernel threads on the receiver's CPUs instead of in the sender's calls",
-        risk: "the threads compete with the application where CPUs are short",
+        about: "kernel threads on the receiver's CPUs process received packets, instead of the sender's calls",
+        risk: "the threads compete with the application if CPUs are scarce",
         undone: ENDS_WITH_THE_RUN,
         application: "threaded NAPI: {}",
         values: |around| match around.place {
@@ -41,53 +41,53 @@ pub(super) const ROWS: &[Row] = &[
                 KnobValue::switch("threaded-napi"),
                 KnobValue::option("threaded-napi", "off"),
             ]),
-            _ => Err("of a real card it is napi.threaded"),
+            _ => Err("on a real card it is napi.threaded"),
         },
     },
     Row {
         name: "queues",
         about: "queues of the lab's veth pair",
-        risk: "none: the pair is the run's own",
+        risk: "none: the run makes the pair",
         undone: ENDS_WITH_THE_RUN,
         application: "",
         values: |around| match around.place {
             _ if around.is_given("queues") => Err(GIVEN),
             TunePlace::Lab if around.pair.tx.facts().queue_per_worker => {
-                Err("the engines need a queue a worker")
+                Err("the engines need one queue per worker")
             }
             TunePlace::Lab => {
                 let counts = [1, 4].into_iter().filter(|count| *count <= around.cpus.len().max(2));
                 let values = counts.map(|count| KnobValue::option("queues", count));
                 Ok([KnobValue::as_is("2")].into_iter().chain(values).collect())
             }
-            _ => Err("of a real card it is channels.combined"),
+            _ => Err("on a real card it is channels.combined"),
         },
     },
     Row {
         name: "readers",
-        about: "receiving threads with a socket each (SO_REUSEPORT); flows are spread over them",
-        risk: "an application has to be written for several sockets; packets of a flow stay in order",
+        about: "receiving threads, each with its own socket (SO_REUSEPORT); flows are spread over them",
+        risk: "an application must be written for several sockets; packets of a flow stay in order",
         undone: ENDS_WITH_THE_RUN,
         application: "{} receiving threads, each with its own socket on the port (SO_REUSEPORT)",
         values: readers,
     },
     Row {
         name: "spin",
-        about: "receivers look again at once instead of sleeping until a packet comes",
-        risk: "each receiver keeps a CPU busy, also when nothing comes",
+        about: "receivers poll instead of sleeping until a packet arrives",
+        risk: "each receiver keeps a CPU busy even without traffic",
         undone: ENDS_WITH_THE_RUN,
         application: "receive without waiting (MSG_DONTWAIT in a loop): {}",
         values: |around| match around.place {
             _ if around.is_given("spin") => Err(GIVEN),
             TunePlace::Peer => Err(ELSEWHERE),
             _ if around.goal == TuneGoal::Tx => Err(SENDING),
-            _ if !waits(around) => Err("the receiver is no thread that waits"),
+            _ if !waits(around) => Err("the receiver is not a thread that waits"),
             _ => Ok(vec![KnobValue::as_is("off"), KnobValue::switch("spin")]),
         },
     },
 ];
 
-/// Why a receiver's setting is none here.
+/// Why a receiver's setting is left out.
 pub(super) const ELSEWHERE: &str = "the receiver is on another host: give it to linerate recv there";
 
 /// Whether receivers are threads that read.
@@ -100,7 +100,7 @@ fn placement(around: &Surroundings<'_>) -> Result<Vec<KnobValue>, &'static str> 
         return Err(GIVEN);
     }
     if around.cpus.len() < 2 {
-        return Err("there is one CPU");
+        return Err("the machine has one CPU");
     }
     let mut values = vec![
         KnobValue::as_is("apart"),
@@ -132,7 +132,7 @@ fn readers(around: &Surroundings<'_>) -> Result<Vec<KnobValue>, &'static str> {
         TunePlace::Peer => Err(ELSEWHERE),
         _ if !has_sockets() => Err("the receiving engine has no sockets that share a port"),
         _ if around.goal == TuneGoal::Tx => Err(SENDING),
-        _ if around.flows < 2 => Err("one flow goes to one socket: give --flows"),
+        _ if around.flows < 2 => Err("one flow uses one socket: give --flows"),
         _ => {
             let now = around.threads.1;
             let counts = std::iter::successors(Some(now * 2), |count| Some(count * 2));

@@ -1,4 +1,4 @@
-//! `linerate bench apu4d4`: the document's rows beside this machine's.
+//! `linerate bench apu4d4`: docs/apu4d4.md's rows beside this machine's.
 
 use std::{
     io::{self, Write},
@@ -20,9 +20,7 @@ use crate::{
 
 pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
     if args.duration.is_zero() {
-        return Err(
-            Failure::new(Status::Usage, "a row of no time measures nothing").hint("try --duration 3s")
-        );
+        return Err(Failure::new(Status::Usage, "--duration must be above zero").hint("try --duration 3s"));
     }
     let plan = Apu4d4Plan {
         rx_interface: args.rx_interface.clone(),
@@ -76,10 +74,10 @@ pub(super) fn run(args: &Apu4d4Args) -> Result<bool, Failure> {
 fn explain(error: &Apu4d4Error) -> Failure {
     match error {
         Apu4d4Error::Session(error) => session_failure(error).hint(
-            "two queues, a table and moderation are needed; linerate lab vm --pair igb has a card with them",
+            "this needs two queues, an RSS table and interrupt moderation; linerate lab vm --pair igb has them",
         ),
         _ => Failure::of(Status::Refused, error)
-            .hint("linerate lab vm --pair igb has two interfaces for this: pair1a and pair1b"),
+            .hint("linerate lab vm --pair igb has a pair for this: pair1a and pair1b"),
     }
 }
 
@@ -103,7 +101,7 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// What the document says beside its rates; each row was printed when it was measured.
+/// What the document reports besides rates.
 fn write_figures(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:<42} {:>9} {:>9}  unit      at", "beside the rates", "published", "here")?;
     for figure in run.end.figures.iter().filter(|figure| figure.measured.is_some()) {

@@ -19,7 +19,7 @@ const TIME_LIMIT_S: u64 = 3600;
 pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     let plan = plan(args);
     let Some(pipeline) = Pipeline::open(&args.output, "bench-exact", &plan)? else { return Ok(true) };
-    // The machine's files are found by the rights of the user who asked, so before becoming somebody else.
+    // The machine's files are opened with the rights of the calling user, before entering a user namespace.
     gain_access()?;
     let start = opening("bench", Origin::Exact, &plan);
     let tell = |step: &str| eprintln!("{step}");
@@ -38,7 +38,7 @@ fn plan(args: &BenchArgs) -> ExactPlan {
     if kernels.is_empty() {
         kernels.push(ExactKernel::Debian(Kernel::Latest));
     }
-    // The command's name and `bench` come first.
+    // The first two words are the command's name and `bench`.
     let words = args.sweep.raw.get(2..).unwrap_or_default();
     ExactPlan {
         kernels,
@@ -50,7 +50,7 @@ fn plan(args: &BenchArgs) -> ExactPlan {
     }
 }
 
-/// The first that this process may use.
+/// The first CPU that this process may use.
 fn first_cpu() -> u32 {
     cpu::allowed().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0)
 }
@@ -58,7 +58,7 @@ fn first_cpu() -> u32 {
 fn explain(error: &ExactError) -> Failure {
     match error {
         ExactError::Machine(VmError::NotThere { .. }) => Failure::of(Status::Missing, error)
-            .hint("linerate lab vm --get --kernel 6.1 (or 6.12, latest) downloads it, once"),
+            .hint("download it once with linerate lab vm --get --kernel 6.1 (or 6.12, latest)"),
         ExactError::Inside { status: 2, .. } => Failure::of(Status::Usage, error),
         ExactError::Inside { status: 3, .. } => Failure::of(Status::Missing, error),
         ExactError::Beside(BesideError::Failed { status: 3, .. }) => Failure::of(Status::Missing, error),

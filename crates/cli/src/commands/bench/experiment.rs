@@ -1,4 +1,4 @@
-//! Runs in the lab: what is the same whatever decides about their trials.
+//! Runs in the lab: what all of them share, whichever part chooses their trials.
 
 use std::path::Path;
 
@@ -15,33 +15,33 @@ use crate::{
     progress::Progress,
 };
 
-/// Where packets go in a lab: cards that were lent to it are real.
+/// The origin of a lab's packets: cards lent to it are real.
 pub(crate) fn origin(lab: &LabPlan) -> Origin {
     if lab.interfaces.is_some() { Origin::Hosts } else { Origin::Lab }
 }
 
-/// The lab of the first pair, which is like those of the others.
+/// The lab of the first pair, which represents those of the others.
 pub(super) fn first_lab(points: &[BenchPlan]) -> LabPlan {
     let first = &points[0];
     first.pairs.first().map_or_else(|| first.trial.lab.clone(), |pair| first.trial.lab_for(pair))
 }
 
-/// A run in the lab, whatever decides about its trials.
+/// A run in the lab, whichever part chooses its trials.
 pub(super) struct Experiment<'e> {
     pub(super) start: Start,
-    /// A lab like those it will use.
+    /// A lab like those that it will use.
     pub(super) lab: &'e LabPlan,
     pub(super) access: Access,
-    /// What was measured before with the same plan.
+    /// Trials that an earlier run with the same plan measured.
     pub(super) earlier: Option<Run>,
-    /// Where traces of rings go.
+    /// The file for traces of rings.
     pub(super) trace: Option<&'e Path>,
-    /// Text of its own instead of the run's.
+    /// Text to print instead of the run's.
     pub(super) text: Option<&'e WriteText<'e>>,
 }
 
 impl<'e> Experiment<'e> {
-    /// A run from its beginning, which nothing is traced of.
+    /// A new run without traces.
     pub(super) fn new(start: Start, lab: &'e LabPlan, access: Access) -> Self {
         Self { start, lab, access, earlier: None, trace: None, text: None }
     }
@@ -67,8 +67,8 @@ impl<'e> Experiment<'e> {
         };
         if access == Access::UserNamespace {
             run.end.notes.push(
-                "Ran without root, in a user namespace: buffers are bound by net.core.rmem_max and wmem_max, \
-                 and engines that need BPF are left out."
+                "Ran without root, in a user namespace: buffers are limited by net.core.rmem_max and wmem_max, \
+                 and engines that need BPF are skipped."
                     .into(),
             );
         }
@@ -78,7 +78,7 @@ impl<'e> Experiment<'e> {
     }
 }
 
-/// Every engine was left out: what was asked for is missing here, and the record says why.
+/// Refuses a run in which every requested engine was skipped, with the reasons in the record.
 fn nothing_ran(run: &Run) -> Option<Failure> {
     if !run.end.trials.is_empty() || run.end.interrupted || run.end.skipped.is_empty() {
         return None;
@@ -87,11 +87,11 @@ fn nothing_ran(run: &Run) -> Option<Failure> {
     let reasons = reasons.collect::<Vec<_>>().join("; ");
     Some(
         Failure::new(Status::Missing, format!("nothing was measured: {reasons}"))
-            .hint("linerate probe shows which engines work here"),
+            .hint("linerate probe shows which engines are available"),
     )
 }
 
-/// Why a trial in a lab failed, and what helps.
+/// Why a trial in a lab failed, and what to do.
 pub(crate) fn explain(error: &TrialError) -> Failure {
     if let TrialError::Settings(error) = error {
         return crate::commands::nic::session_failure(error);
@@ -99,13 +99,13 @@ pub(crate) fn explain(error: &TrialError) -> Failure {
     let failure = Failure::of(Status::Refused, error);
     if let TrialError::Lab(LabError::NotFree { interface, reason, .. }) = error {
         return match reason {
-            NotFree::Up => failure.hint(format!("when nothing needs it: ip link set {interface} down")),
+            NotFree::Up => failure.hint(format!("if nothing needs it: ip link set {interface} down")),
             NotFree::Mtu { needed, .. } => failure.hint(format!("ip link set {interface} mtu {needed}")),
             _ => failure,
         };
     }
     match crate::failure::os_error(error) {
-        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files: ulimit -n 4096"),
+        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit on open files: ulimit -n 4096"),
         Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),
         _ => failure,
     }

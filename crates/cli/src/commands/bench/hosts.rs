@@ -8,8 +8,8 @@ use session::{Key, SessionError};
 use sys::{capability::Capability, clock, rtnetlink::RouteSocket, signal};
 use traffic::{Conditions, Limit, RxLayer, RxSpec, SenderPlan, TxOptions, TxSpec, TxTraffic, engines};
 use trial::{
-    BackPlan, GivenMacs, HostPlan, HostTrialError, Wanted, any_like, run_back_trial, run_host_trial,
-    tx_endpoint, workers_towards,
+    BackPlan, GivenMacs, HostPlan, HostTrialError, TrialRun, Wanted, any_like, run_back_trial,
+    run_host_trial, tx_endpoint, workers_towards,
 };
 use view::Ahead;
 
@@ -21,7 +21,7 @@ use crate::{
     start::opening,
 };
 
-/// Every pair, and the engines that do not work here.
+/// Every pair, and the engines that are unavailable.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PeerLadder {
     pub(super) ladder: Vec<HostPlan>,
@@ -48,7 +48,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
             continue;
         }
         progress.begins(ahead(plan, turn as u32, args.trials() * ladder.len() as u32));
-        match run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick)) {
+        let trial = run_host_trial(plan, number, || signal::caught() == 0, |tick, _| progress.looks(tick));
+        // An engine that sends no packet at all is left out, as one that cannot be opened.
+        let trial = match trial {
+            Ok(TrialRun { trial, error: Some(error @ HostTrialError::Engine(_)), .. }) if trial.sent == 0 => {
+                Err(error)
+            }
+            other => other,
+        };
+        match trial {
             Ok(mut finished) => {
                 progress.ends(&finished.trial);
                 name_direction(args, &mut finished.trial, OUT);
@@ -82,7 +90,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
                     }
                 }
             }
-            // One engine fewer, with the reason of the host that cannot use it.
+            // The host that cannot use this engine gives the reason; the ladder continues without it.
             Err(error) => match missing.note(plan, &error) {
                 Some(skipped) => {
                     eprintln!("  skipped {}: {}", skipped.engine, skipped.reason);
@@ -189,7 +197,7 @@ fn label(plan: &HostPlan) -> String {
     format!("{} → {receiver}", plan.endpoint.label)
 }
 
-/// Engines that turned out not to work at one of the ends.
+/// Engines that proved unavailable at one of the ends.
 #[derive(Debug, Default)]
 struct Missing {
     tx: Vec<TxSpec>,
@@ -201,7 +209,7 @@ impl Missing {
         self.tx.contains(&plan.sender.engine) || plan.receiver.as_ref().is_some_and(|rx| self.rx.contains(rx))
     }
 
-    /// The engine that this error is about; `None` of an error that is about no engine.
+    /// The engine that this error is about; `None` if it is about no engine.
     fn note(&mut self, plan: &HostPlan, error: &HostTrialError) -> Option<Skipped> {
         match (error, &plan.receiver) {
             (HostTrialError::Session(SessionError::Refused { reason, .. }), Some(wanted)) => {
@@ -218,13 +226,13 @@ impl Missing {
     }
 }
 
-/// One plan a sending engine, towards the engines that were named or the one that the receiver was started with.
+/// One plan per sending engine, towards the named engines or the one that the receiver was started with.
 pub(super) fn plans(args: &BenchArgs) -> Result<Vec<HostPlan>, Failure> {
     let receivers = if args.paths.rx.is_empty() { vec![None] } else { receivers(args) };
     Ok(ladder(args, receivers)?.ladder)
 }
 
-/// One plan a pair; the receiver opens the engine that it is asked for, or says why not.
+/// One plan per pair; the receiver opens the requested engine, or reports why it cannot.
 fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder, Failure> {
     let Some(peer) = args.hosts.peer.map(|peer| peer.0) else {
         return Err(Failure::new(Status::Usage, "--interface needs --peer"));
@@ -242,7 +250,7 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
     let cpus = args.sockets.cpus((threads, 0), &cards, &mut problems).tx;
     let is_stream = |spec: &TxSpec| spec.facts().message_bytes.is_some();
     problems.extend(args.paths.tx.iter().filter(|spec| is_stream(spec)).map(|spec| {
-        Failure::new(Status::Usage, format!("the engine {} sends in the lab alone", spec.name()))
+        Failure::new(Status::Usage, format!("the engine {} sends only in the lab", spec.name()))
             .hint("linerate bench --tx tcp --rx tcp measures streams")
     }));
     let key = read_key(args.hosts.key.as_deref(), &mut problems);
@@ -257,12 +265,12 @@ fn ladder(args: &BenchArgs, receivers: Vec<Option<RxSpec>>) -> Result<PeerLadder
     }
     let conditions = Conditions {
         is_one_size: packets.is_one_size,
-        // The path's MTU is known when there is a path.
+        // The path's MTU is known once there is a path.
         fits_mtu: true,
         raw_sockets: Capability::NetRaw.held(),
         bpf: Capability::Bpf.held() && Capability::NetAdmin.held(),
         root: Capability::SysAdmin.held(),
-        // Cards are taken in the lab alone.
+        // Cards are taken only in the lab.
         real_interfaces: false,
         take_device: false,
     };
@@ -297,7 +305,7 @@ fn senders(args: &BenchArgs, threads: usize) -> Vec<TxSpec> {
     specs.filter(|spec| spec.facts().message_bytes.is_none()).collect()
 }
 
-/// Engines to ask the receiver for; with --profile, which looks at the CPUs of one engine, its own.
+/// Engines to request from the receiver; with --profile, which samples the CPUs of one engine, only the receiver's own.
 fn receivers(args: &BenchArgs) -> Vec<Option<RxSpec>> {
     let threads = usize::from(args.paths.rx_threads.unwrap_or(args.paths.threads));
     if !args.paths.rx.is_empty() {
@@ -312,7 +320,7 @@ fn receivers(args: &BenchArgs) -> Vec<Option<RxSpec>> {
     specs.filter(|spec| spec.facts().reads != RxLayer::Stream).map(Some).collect()
 }
 
-/// What all plans of a ladder have in common.
+/// What all plans of a ladder share.
 struct Ask<'a> {
     args: &'a BenchArgs,
     packets: &'a Packets,

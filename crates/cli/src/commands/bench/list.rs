@@ -1,4 +1,4 @@
-//! `linerate bench list`: the scenarios that ship.
+//! `linerate bench list`: the built-in scenarios.
 
 use bench::shipped;
 use serde_json::json;
@@ -40,8 +40,6 @@ pub(crate) fn run(args: &ListArgs) -> Result<bool, Failure> {
             output::print_line(&format!("    - {name}: {}", step.title))?;
         }
     }
-    output::print_line(
-        "\nRun one: linerate bench NAME. Options on the command line take the place of its own.",
-    )?;
+    output::print_line("\nRun one: linerate bench NAME. Options on the command line override its own.")?;
     Ok(true)
 }

@@ -55,9 +55,9 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
         wire::Rate::Pps(pps) => Some(pps),
         wire::Rate::Max => None,
         _ => {
-            let words = format!("{option} is in packets per second: sizes may differ between points");
-            problems
-                .push(Failure::new(Status::Usage, words).hint(format!("write for example {option} 500kpps")));
+            let words =
+                format!("{option} must be in packets per second, because sizes may differ between points");
+            problems.push(Failure::new(Status::Usage, words).hint(format!("try {option} 500kpps")));
             frame.as_ref().ok().copied()
         }
     };
@@ -84,7 +84,7 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
     })
 }
 
-/// NDR is without loss, PDR with the half per cent that is customary; others say theirs.
+/// NDR is without loss, PDR with the customary half per cent; other goals name their ratio.
 fn name(loss_ratio: f64) -> String {
     match loss_ratio {
         0.0 => "NDR".into(),

@@ -1,4 +1,4 @@
-//! From options to the plan of one setting: every problem at once.
+//! From options to the plan of one setting. Reports all problems at once.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use crate::{
     work::work_ns,
 };
 
-/// What every experiment in the lab is asked.
+/// The options that every experiment in the lab has.
 pub(super) struct Asked<'a> {
     pub(super) paths: &'a PathArgs,
     pub(super) peers: &'a [Peer],
@@ -46,7 +46,7 @@ pub(super) struct Asked<'a> {
     pub(super) interval: Option<Duration>,
 }
 
-/// The plan, or everything that is wrong with it.
+/// The plan, or all its problems.
 pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failure> {
     let mut problems = Vec::new();
     let (src, dst): (IpAddr, IpAddr) = if args.paths.ipv6 {
@@ -59,15 +59,13 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         crate::packets::Packets::none()
     });
     if args.duration.is_zero() {
-        problems.push(
-            Failure::new(Status::Usage, "a trial of no time measures nothing").hint("try --duration 1s"),
-        );
+        problems.push(Failure::new(Status::Usage, "--duration must be above zero").hint("try --duration 1s"));
     }
     let tx_threads = usize::from(args.paths.threads);
     let rx_threads = usize::from(args.paths.rx_threads.unwrap_or(args.paths.threads));
     let cpus = args.sockets.cpus((tx_threads, rx_threads), &interfaces_of(args.lab), &mut problems);
-    // In a user namespace the capability is held over that alone, and kernel threads are not in it. Which thread serves
-    // which NAPI instance is known since Linux 6.8; before, the scheduler places them.
+    // A user namespace's capability does not cover kernel threads, which are outside it. Since Linux 6.8 the kernel reports
+    // which thread serves which NAPI instance; before, the scheduler places them.
     let may_place_threads =
         access == Access::Privileged && Capability::SysNice.held() && NetdevSocket::kernel_lists_napis();
     let napi_cpus = if may_place_threads { cpus.napi.clone() } else { Vec::new() };
@@ -163,7 +161,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
     })
 }
 
-/// The engines asked for, or the whole ladder; those that cannot run here are left out with the reason.
+/// The requested engines, or the whole ladder; engines that are unavailable are skipped with the reason.
 fn engines(
     args: &Asked<'_>,
     (tx_threads, rx_threads): (usize, usize),
@@ -213,9 +211,9 @@ fn keep(reason: Option<String>, side: &str, spec: &impl ToString, skipped: &mut 
 }
 
 const WHOLE_MESSAGES: &str =
-    "with segmentation left to the interface a frame holds many packets, and packet sockets count frames";
+    "with segmentation offload a frame holds many packets, and packet sockets count frames";
 
-/// What the packets ask of engines, and what this process may do.
+/// What the packets require of engines, and what this process may do.
 fn conditions(is_one_size: bool, fits_mtu: bool, access: Access) -> Conditions {
     Conditions {
         is_one_size,
@@ -228,7 +226,7 @@ fn conditions(is_one_size: bool, fits_mtu: bool, access: Access) -> Conditions {
     }
 }
 
-/// In a user namespace the process has the rights over its own network namespaces.
+/// In a user namespace the process has the rights only over its own network namespaces.
 fn may_use_raw_sockets(access: Access) -> bool {
     access == Access::UserNamespace || Capability::NetRaw.held()
 }
@@ -251,14 +249,14 @@ impl RingArgs {
 }
 
 impl SettingArgs {
-    /// What is to be set of the sending card, as `linerate nic apply` takes it.
+    /// Settings of the sending card, in the form of `linerate nic apply`.
     fn tx_settings(&self) -> Vec<String> {
         let moderation = self.tx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
         let ring = self.tx_ring.map(|slots| format!("ring.tx={slots}"));
         moderation.into_iter().chain(ring).collect()
     }
 
-    /// What is to be set of the receiving card, as `linerate nic apply` takes it.
+    /// Settings of the receiving card, in the form of `linerate nic apply`.
     fn rx_settings(&self) -> Vec<String> {
         let moderation = self.rx_usecs.map(|micros| format!("coalesce.rx-usecs={micros}"));
         let ring = self.rx_ring.map(|slots| format!("ring.rx={slots}"));
@@ -268,7 +266,7 @@ impl SettingArgs {
 }
 
 impl SocketArgs {
-    /// CPUs as asked for, or a share of the allowed ones for each side, near the first of these interfaces' cards first.
+    /// The requested CPUs, or a share of the allowed ones for each side, near the first of these interfaces' cards first.
     pub(crate) fn cpus(
         &self,
         threads: (usize, usize),
@@ -293,8 +291,8 @@ pub(crate) fn interfaces_of(lab: &SettingArgs) -> Vec<&str> {
     [&lab.rx_interface, &lab.tx_interface].into_iter().filter_map(Option::as_deref).collect()
 }
 
-/// The CPUs that this process may use, in the order in which workers take them: near the first of these interfaces' cards
-/// first, CPUs that serve interrupts of any of them later. A card that is down has no interrupts yet.
+/// The CPUs that this process may use, in the order in which workers take them: those near the first of these interfaces'
+/// cards first, those that serve interrupts of any of them last. A card that is down has no interrupts yet.
 pub(crate) fn cpu_order(interfaces: &[&str]) -> Vec<u32> {
     let places = topology::places(&cpu::allowed().unwrap_or_default());
     let node = interfaces.first().and_then(|name| topology::node_of_interface(name));

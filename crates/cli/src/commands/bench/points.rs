@@ -1,5 +1,5 @@
-//! Sweeps: each combination of values is a command line of its own, so that every option can be swept and every value
-//! is checked as if it had been typed.
+//! Sweeps: each combination of values is a command line, so that every option can be swept and every value is checked as
+//! if it had been typed.
 
 use std::{collections::BTreeMap, ffi::OsString};
 
@@ -17,7 +17,7 @@ use crate::{
     failure::{Failure, Status},
 };
 
-/// Options that are about the whole run and not about a point of it.
+/// Options of the whole run, which cannot be swept.
 const NOT_SWEPT: [&str; 24] = [
     "sweep",
     "resume",
@@ -45,7 +45,7 @@ const NOT_SWEPT: [&str; 24] = [
     "trace",
 ];
 
-/// One combination of values, and the command line with them.
+/// One combination of values, and its command line.
 struct Combination {
     values: BTreeMap<String, Value>,
     words: Vec<OsString>,
@@ -83,7 +83,7 @@ pub(super) fn search(args: &NdrArgs, access: Access) -> Result<Vec<BenchPlan>, F
     })
 }
 
-/// A plan for each combination of the sweeps' values; for none, the plan of the command line itself.
+/// A plan for each combination of the sweeps' values; without sweeps, the plan of the command line itself.
 fn points(
     sweeps: &SweepArgs,
     command: &[&str],
@@ -106,7 +106,7 @@ fn points(
             Err(failure) => problems.push(failure),
         }
     }
-    // The same value is wrong in every combination: once is enough.
+    // A value that is wrong is wrong in every combination: it is reported once.
     problems.truncate(1);
     match Failure::all(problems) {
         Some(failure) => Err(failure),
@@ -124,12 +124,12 @@ fn refused(error: &clap::Error, at: &str) -> Failure {
     Failure::new(Status::Usage, format!("sweep at {at}: {words}{cause}"))
 }
 
-/// Every combination, and the command line that each stands for.
+/// Every combination, with its command line.
 fn combinations(sweeps: &SweepArgs, command: &[&str]) -> Result<Vec<Combination>, Failure> {
     let cli = Cli::command();
-    let command = command.iter().fold(&cli, |command, word| {
-        command.find_subcommand(word).expect("sweeps are of commands that exist")
-    });
+    let command = command
+        .iter()
+        .fold(&cli, |command, word| command.find_subcommand(word).expect("a sweep runs an existing command"));
     let options: Vec<(&str, bool)> = command
         .get_arguments()
         .filter_map(|option| Some((option.get_long()?, option.get_action().takes_values())))
@@ -142,22 +142,20 @@ fn combinations(sweeps: &SweepArgs, command: &[&str]) -> Result<Vec<Combination>
         let Some((name, takes_value)) = options.iter().copied().find(|(known, _)| *known == name) else {
             let meant = nearest(name, options.iter().map(|(known, _)| *known));
             let hint = meant.map_or_else(
-                || "linerate bench --help lists them".into(),
+                || "linerate bench --help lists the options".into(),
                 |near| format!("did you mean {near}?"),
             );
-            return Err(usage(format!("--sweep: there is no option '{name}' to sweep")).hint(hint));
+            return Err(usage(format!("--sweep: cannot sweep '{name}'")).hint(hint));
         };
         let values: Vec<&str> = list.split(',').filter(|value| !value.is_empty()).collect();
         if values.is_empty() {
-            return Err(
-                usage(format!("--sweep {text}: no values")).hint(format!("write for example {name}=A,B"))
-            );
+            return Err(usage(format!("--sweep {text}: no values")).hint(format!("try {name}=A,B")));
         }
         if is_given(&sweeps.raw, name) || all[0].values.contains_key(&parameter(name)) {
-            return Err(usage(format!("--{name} is given and swept too")).hint("leave one of them out"));
+            return Err(usage(format!("--{name} is both set and swept")).hint("omit one of them"));
         }
         if let Some(value) = values.iter().find(|value| !takes_value && !["on", "off"].contains(value)) {
-            return Err(usage(format!("--sweep {text}: '{value}' is neither on nor off")));
+            return Err(usage(format!("--sweep {text}: '{value}' must be on or off")));
         }
         all = all
             .iter()

@@ -91,7 +91,7 @@ impl Receiver {
     }
 }
 
-/// What was given, or the default.
+/// The given values, or the defaults.
 fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
     if given.is_empty() { default.to_vec() } else { given.to_vec() }
 }
@@ -102,7 +102,7 @@ fn real_plan(args: &BenchRdrArgs, access: Access) -> Result<RdrPlan, Failure> {
     if let Some(wrong) = payloads.iter().find(|payload| !(46..=1500).contains(*payload)) {
         return Err(Failure::new(
             Status::Usage,
-            format!("a frame has 46 to 1500 bytes of payload, not {wrong}"),
+            format!("a frame's payload must be 46 to 1500 bytes, not {wrong}"),
         ));
     }
     let rates = or(&real.rate, &[Rate::Pps(5e3), Rate::Pps(10e3), Rate::Max]);
@@ -124,7 +124,7 @@ fn real_plan(args: &BenchRdrArgs, access: Access) -> Result<RdrPlan, Failure> {
     Ok(RdrPlan { sweep: SweepPlan { points, trials: real.trials, seed: 1 }, is_emulated })
 }
 
-/// One setting, as the command line of `linerate bench` that would measure it.
+/// One setting, as the command line of `linerate bench` that measures it.
 fn point(
     receiver: &Receiver,
     payload: u32,
@@ -147,7 +147,7 @@ fn point(
     let cli = Cli::try_parse_from(&words).map_err(|error| crate::usage::failure(&error))?;
     match &cli.command {
         Command::Bench(bench) => plan(&bench.asked(), access),
-        _ => Err(Failure::new(Status::Internal, "a point of the experiment is a run of bench")),
+        _ => Err(Failure::new(Status::Internal, "a point of the experiment is not a run of bench")),
     }
 }
 
@@ -209,11 +209,11 @@ fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "missed: the card had no descriptor or its buffer was full (MPC, rx_missed_errors). refill: handing a descriptor back, \
+        "missed: the card had no descriptor or its buffer was full (MPC, rx_missed_errors). refill: returning a descriptor, \
          sampled. alloc, driver: shares of the time that receiving took, sampled by a timer."
     )?;
     for skipped in &run.end.skipped {
-        writeln!(out, "left out: {}: {}", skipped.engine, skipped.reason)?;
+        writeln!(out, "skipped: {}: {}", skipped.engine, skipped.reason)?;
     }
     for note in &run.end.notes {
         writeln!(out, "! {note}")?;

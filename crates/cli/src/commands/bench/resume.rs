@@ -1,4 +1,4 @@
-//! `linerate bench --resume FILE`: the rest of a run that ended before its time.
+//! `linerate bench --resume FILE`: the rest of an interrupted run.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,7 @@ use crate::{
     output,
 };
 
-/// What the run was asked to do.
+/// The plan of the run.
 enum Plan {
     One(ExperimentPlan),
     Steps(StepsPlan),
@@ -24,15 +24,14 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
     let name = file.display();
     let refused = |words: String| Failure::new(Status::Refused, words);
     let text = fs::read_to_string(file).map_err(|error| {
-        refused(format!("cannot read {name}: {error}")).hint("a run that was killed leaves FILE.partial")
+        refused(format!("cannot read {name}: {error}")).hint("a killed run leaves FILE.partial")
     })?;
     let run = report::read_json(&text).map_err(|error| refused(format!("{name}: {}", in_words(&error))))?;
-    let mut plan = plan_of(&run).ok_or_else(|| {
-        refused(format!("{name}: not a run of linerate bench in the lab, so there is nothing to go on with"))
-    })?;
+    let mut plan = plan_of(&run)
+        .ok_or_else(|| refused(format!("{name}: cannot resume: not a run of linerate bench in the lab")))?;
     if !run.end.interrupted {
         return Err(refused(format!("{name}: that run is complete"))
-            .hint("linerate report shows it; leave --resume out to measure again"));
+            .hint("linerate report shows it; omit --resume to measure again"));
     }
     if args.output.dry_run {
         return match &plan {
@@ -43,8 +42,8 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
     let access = gain_access()?;
     let (now, then) = (read_machine(), &run.start.machine);
     if (&now.kernel, &now.cpu_model, now.cpus) != (&then.kernel, &then.cpu_model, then.cpus) {
-        return Err(refused(format!("{name}: that run began on another machine or kernel"))
-            .hint("one record is of one machine: measure again"));
+        return Err(refused(format!("{name}: that run started on another machine or kernel"))
+            .hint("a record covers one machine: measure again"));
     }
     plan.keep_journals_in(&output::state_folder());
     let lab = first_lab(plan.points());
@@ -52,7 +51,7 @@ pub(super) fn run(file: &Path, args: &BenchArgs) -> Result<bool, Failure> {
     eprintln!("resuming after {done} trials");
     let experiment = Experiment::new(run.start.clone(), &lab, access);
     let experiment = Experiment { earlier: Some(run), ..experiment };
-    // The journal's own run, unless another file is named.
+    // Save to the journal's own run, unless another file is named.
     let mut to = args.output.clone();
     let own = file.extension().is_some_and(|extension| extension == "partial");
     to.save = to.save.or_else(|| (own && !to.no_save).then(|| file.with_extension("")));
@@ -80,7 +79,7 @@ fn plan_of(run: &Run) -> Option<Plan> {
 }
 
 impl Plan {
-    /// The record does not say where this machine keeps them.
+    /// The record does not hold this machine's folder for them.
     fn keep_journals_in(&mut self, state: &Path) {
         let all: Vec<&mut ExperimentPlan> = match self {
             Self::One(plan) => vec![plan],
@@ -90,7 +89,7 @@ impl Plan {
         points.for_each(|point| point.state = state.to_path_buf());
     }
 
-    /// The settings of what runs first.
+    /// The settings of the first point.
     fn points(&self) -> &[BenchPlan] {
         match self {
             Self::One(plan) => plan.points(),

@@ -1,4 +1,4 @@
-//! `linerate bench single-rx-queue`: a flood, what is valid beside it, and each way to throw the flood away.
+//! `linerate bench single-rx-queue`: valid packets during a flood, for each way to drop the flood.
 
 use std::{
     io::{self, Write},
@@ -31,7 +31,7 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
     let asked = (&plan, SINGLE_RX_QUEUE);
     let Some(pipeline) = Pipeline::open(&args.output, "bench", &asked)? else { return Ok(true) };
     if gain_access()? != Access::Privileged {
-        return Err(Failure::new(Status::Missing, "programs in XDP need root").hint("run as root"));
+        return Err(Failure::new(Status::Missing, "XDP programs need root").hint("run as root"));
     }
     let form = pipeline.form();
     let mut start = opening("bench single-rx-queue", Origin::Lab, &plan);
@@ -83,17 +83,17 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
 fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
     let usage = |message: &str, hint: &str| Failure::new(Status::Usage, message).hint(hint);
     if args.duration.is_zero() {
-        return Err(usage("a row of no time measures nothing", "try --duration 2s"));
+        return Err(usage("--duration must be above zero", "try --duration 2s"));
     }
     let Rate::Pps(valid_pps) = args.valid_rate else {
-        return Err(usage("valid packets are counted, not measured in bits", "try --valid-rate 1kpps"));
+        return Err(usage("--valid-rate must be in packets per second", "try --valid-rate 1kpps"));
     };
     let Rate::Bps(transfer_bps) = args.transfer_rate else {
-        return Err(usage("the transfer is measured in bits", "try --transfer-rate 200Mbps"));
+        return Err(usage("--transfer-rate must be in bits per second", "try --transfer-rate 200Mbps"));
     };
     if !args.tx.facts().makes_frames || args.tx.facts().takes_device {
         return Err(usage(
-            "a flood comes from an address that its sender does not have, so its frames have to be made",
+            "a flood needs an engine that builds whole frames, because its source address is not the sender's own",
             &format!("try --tx {}", frame_senders()),
         ));
     }
@@ -123,7 +123,7 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
     };
     if let (Some(with), Some(without)) = (transfer(true), transfer(false)) {
         remarks.push(format!(
-            "The unrelated transfer had {with:.0} Mb/s under a flood that was diverted and {without:.0} Mb/s under one \
+            "The unrelated transfer reached {with:.0} Mb/s during a flood that was diverted and {without:.0} Mb/s during one \
              that was not (medians of rows)."
         ));
     }
@@ -148,19 +148,19 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
     });
     if let Some(least) = missed.min_by(f64::total_cmp) {
         remarks.push(format!(
-            "The sender did not reach {FLOOD_FACTOR:.0} times what the service took: {least:.1} times at the least."
+            "The sender did not reach {FLOOD_FACTOR:.0} times the service's rate: at least one row reached only {least:.1} times."
         ));
     }
     remarks
 }
 
-/// Which queues, how packets come to the filter, and what picks them.
+/// Which queues were diverted, how packets came to the filter, and what picked them.
 fn diverted_words(diverted: &DivertedQueues) -> String {
     let queues: Vec<String> = diverted.queues.iter().map(u32::to_string).collect();
     let mode = diverted.copy_mode.as_ref().map_or(String::new(), |mode| format!(" through AF_XDP ({mode})"));
     let picked = match diverted.card_rules {
-        0 => "the program picks the packets".to_owned(),
-        rules => format!("{rules} rules of the card bring the packets there"),
+        0 => "the program selects the packets".to_owned(),
+        rules => format!("{rules} rules of the card steer the packets there"),
     };
     format!("diverted queue {}{mode}; {picked}", queues.join(", "))
 }
@@ -172,7 +172,7 @@ fn explain(error: SingleRxQueueError) -> Failure {
     }
 }
 
-/// What the document's queue filtered, least and most.
+/// The least and the most that the document's queue filtered.
 fn published_pps() -> (f64, f64) {
     PublishedFigure::shipped("single-rx-queue.filtered").range()
 }
@@ -189,15 +189,15 @@ fn write_head(out: &mut impl Write) -> io::Result<()> {
         out,
         "{:<10} {:<27} {:>10} {:>7} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>9}  busy by CPU",
         "flood",
-        "thrown away by",
+        "dropped by",
         "flood Mpps",
         "x path",
-        "away Mpps",
+        "drop Mpps",
         "of flood",
         "of 5.84",
         "valid",
-        "came to it",
-        "of those",
+        "arrived",
+        "delivered",
         "TCP Mb/s"
     )
 }
@@ -239,15 +239,15 @@ fn percent(share: f64) -> String {
 
 fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
     for skipped in &end.skipped {
-        writeln!(out, "left out: {}: {}", skipped.engine, skipped.reason)?;
+        writeln!(out, "skipped: {}: {}", skipped.engine, skipped.reason)?;
     }
     for note in &end.notes {
         writeln!(out, "note: {note}")?;
     }
     writeln!(
         out,
-        "{FLOOD_FACTOR:.0} x path: that many times what the service took of the full flood; of the valid packets that \
-         come to the filter {}% are to be delivered there, the others are lost on the wire",
+        "{FLOOD_FACTOR:.0} x path: that many times the service's rate under the full flood; of the valid packets that \
+         arrive at the filter, {}% should be delivered; the others are lost on the wire",
         VALID_SHARE * 100.0
     )
 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transfer_is_told_with_and_without_a_diversion_and_so_are_losses() {
+    fn remarks_give_the_transfer_with_and_without_a_diversion_and_the_losses() {
         let with = |filter, transfer_bps, lost: &[(&str, u64)]| SingleRxQueueRow {
             filter,
             transfer_bps,
@@ -312,18 +312,17 @@ mod tests {
             with(FloodFilter::XdpDrop, 1e8, &[]),
             with(FloodFilter::DivertUser, 2e8, &[("RX ring full", 3)]),
         ]);
-        assert!(told[0].contains(" 200 Mb/s under a flood that was diverted and 100 Mb/s "), "{told:?}");
+        assert!(told[0].contains(" 200 Mb/s during a flood that was diverted and 100 Mb/s "), "{told:?}");
         let queues = DivertedQueues { queues: vec![0, 1], copy_mode: Some("copy".into()), card_rules: 0 };
         let diverted = SingleRxQueueRow { diverted: Some(queues), ..with(FloodFilter::DivertUser, 1e8, &[]) };
-        let words =
-            "divert --where user: diverted queue 0, 1 through AF_XDP (copy); the program picks the packets.";
+        let words = "divert --where user: diverted queue 0, 1 through AF_XDP (copy); the program selects the packets.";
         assert_eq!(remarks(&[diverted.clone(), diverted]), [words]);
         assert_eq!(told[1], "10 x path, divert --where user: lost 3 RX ring full.");
     }
 
     #[test]
-    fn a_sender_that_is_too_slow_is_told() {
+    fn a_sender_that_is_too_slow_is_reported() {
         assert_eq!(remarks(&[row(4.99e6)]), [""; 0]);
-        assert!(remarks(&[row(5e6), row(2.5e6)])[0].ends_with("5.0 times at the least."));
+        assert!(remarks(&[row(5e6), row(2.5e6)])[0].ends_with("reached only 5.0 times."));
     }
 }

@@ -1,4 +1,4 @@
-//! What follows a ladder: the search for each receiver's highest rate without loss, and the best pairs over all CPUs.
+//! The stages after a ladder: the search for each receiver's highest rate without loss, and the best pairs on all CPUs.
 
 use bench::{BenchPlan, ScalePlan, ScaleStep, ScaledReceiver, short_goal};
 use traffic::{RingOptions, RxOptions, RxSpec};
@@ -11,15 +11,15 @@ use crate::{
     failure::{Failure, Status},
 };
 
-/// The switch of engines that give each thread a socket of its own.
+/// The switch of engines that gives each thread a socket of its own.
 const SOCKET_PER_THREAD: &str = "reuseport";
 
-/// Adds the stages to the plan of a ladder that asks what the whole machine can do, and the scaling that was asked for.
+/// Adds the default stages to the plan of a ladder over everything, and the scaling that `--scale` requests.
 pub(super) fn plan(args: &BenchArgs, plan: &mut BenchPlan) -> Result<(), Failure> {
     let StageArgs { scale, no_scale, no_lossless } = args.stages;
     if scale && args.load.rate != Rate::Max {
-        return Err(Failure::new(Status::Usage, "--scale measures the highest rates: it cannot hold --rate")
-            .hint("leave one of the two out"));
+        return Err(Failure::new(Status::Usage, "--scale measures the highest rates and cannot hold --rate")
+            .hint("omit one of them"));
     }
     let is_whole = asks_for_everything(args);
     if is_whole && !no_lossless {
@@ -45,7 +45,7 @@ fn asks_for_everything(args: &BenchArgs) -> bool {
         && !args.profile
 }
 
-/// `None` where there is one CPU, or nothing to receive on more.
+/// `None` on a machine with one CPU, or without a receiver that can use more.
 fn scaling(args: &BenchArgs, plan: &BenchPlan) -> Option<ScalePlan> {
     let order = cpu_order(&interfaces_of(&args.lab));
     let options = RxOptions {

@@ -1,4 +1,4 @@
-//! Scenarios of several steps: each a ladder, sweep or search, all in one record, with the published figures beside.
+//! Scenarios of several steps: each step is a ladder, sweep or search, all in one record, beside the published figures.
 
 use bench::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 use lab::Access;
@@ -28,7 +28,7 @@ pub(crate) fn run(steps: &Steps) -> Result<bool, Failure> {
         published: steps.scenario.published.clone(),
     };
     let (Some(output), Some(first)) = (steps.commands.first().and_then(output_of), plan.steps.first()) else {
-        return Err(Failure::new(Status::Internal, "a scenario has steps"));
+        return Err(Failure::new(Status::Internal, "a scenario without steps"));
     };
     if output.dry_run {
         return output::print_plan(&plan);
@@ -51,7 +51,10 @@ fn plan(name: &str, cli: &Cli, access: Access) -> Result<ExperimentPlan, Failure
 }
 
 fn alone(name: &str) -> Failure {
-    Failure::new(Status::Usage, format!("step '{name}': only bench and ndr can be one of several steps"))
+    Failure::new(
+        Status::Usage,
+        format!("step '{name}': a scenario of several steps can only run bench and ndr"),
+    )
 }
 
 fn output_of(cli: &Cli) -> Option<&OutputArgs> {

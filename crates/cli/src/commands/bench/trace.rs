@@ -1,4 +1,4 @@
-//! `--trace FILE`: rings poll by poll, as comma-separated values.
+//! `--trace FILE`: rings poll by poll, as CSV.
 
 use std::{fmt::Write, path::Path};
 
@@ -28,7 +28,8 @@ fn text(run: &Run) -> String {
             trial.ring.iter().filter_map(|ring| ring.trace.as_ref()).flat_map(|trace| &trace.moments);
         for (time_ns, head, tail, missed) in moments {
             let receiver = &trial.rx.label;
-            writeln!(text, "{index},{receiver},{time_ns},{head},{tail},{missed}").expect("text takes all");
+            writeln!(text, "{index},{receiver},{time_ns},{head},{tail},{missed}")
+                .expect("writing to a string cannot fail");
         }
     }
     text

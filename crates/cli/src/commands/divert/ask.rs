@@ -1,4 +1,4 @@
-//! Asking running diversions.
+//! Requests to running diversions.
 
 use std::{io, thread, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// The name of the control socket.
 pub(super) const NAME: &str = "divert";
-/// How often a watched status is drawn.
+/// How often --watch redraws the status.
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// Shows every running diversion of this user, or the one on an interface.
@@ -42,12 +42,13 @@ pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
         let found = statuses(args.interface.as_deref())?;
         let mut text = Vec::new();
         for (running, status) in &found {
-            report::write_diversion_heading(running.pid, status, &mut text).expect("memory takes everything");
+            report::write_diversion_heading(running.pid, status, &mut text)
+                .expect("writing to memory cannot fail");
             if let Some((_, earlier)) = before.iter().find(|(known, _)| known == running) {
                 text.extend(report::diversion_interval(earlier, status).into_bytes());
                 text.push(b'\n');
             }
-            report::write_diversion(status, &mut text).expect("memory takes everything");
+            report::write_diversion(status, &mut text).expect("writing to memory cannot fail");
         }
         screen.draw(&String::from_utf8_lossy(&text))?;
         before = found;
@@ -56,16 +57,16 @@ pub(super) fn status(args: &DivertStatusArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Changes the queues of the one that runs, or of the one on an interface.
+/// Changes the queues of the running diversion, or of that on an interface.
 pub(super) fn change(what: &str, args: &DivertQueueArgs) -> Result<bool, Failure> {
-    let running = the_one(args.interface.as_deref(), "say which one with --interface")?;
+    let running = the_one(args.interface.as_deref(), "choose one with --interface")?;
     done(ask(&running, &question(what, Some(args.queue)))?)?;
     Ok(true)
 }
 
-/// Ends the one that runs, or the one on an interface, and shows what it did.
+/// Ends the running diversion, or that on an interface, and shows its last status.
 pub(super) fn stop(args: &DivertStopArgs) -> Result<bool, Failure> {
-    let running = the_one(args.interface.as_deref(), "say which one: linerate divert stop INTERFACE")?;
+    let running = the_one(args.interface.as_deref(), "choose one: linerate divert stop INTERFACE")?;
     let last = status_in(done(ask(&running, &question("stop", None))?)?)?;
     printed(report::write_diversion(&last, &mut io::stdout().lock()))?;
     Ok(last.ledger.unexplained == 0)
@@ -75,13 +76,13 @@ fn the_one(interface: Option<&str>, which: &str) -> Result<Running, Failure> {
     let mut found = statuses(interface)?;
     if found.len() > 1 {
         let interfaces: Vec<&str> = found.iter().map(|(_, status)| status.interface.as_str()).collect();
-        let several = format!("several diversions run, on {}", interfaces.join(", "));
+        let several = format!("several diversions are running, on {}", interfaces.join(", "));
         return Err(Failure::new(failure::Status::Usage, several).hint(which));
     }
     Ok(found.remove(0).0)
 }
 
-/// An answer that is no refusal.
+/// The answer, unless it is a refusal.
 fn done(answer: Value) -> Result<Value, Failure> {
     match answer["error"].as_str() {
         Some(error) => Err(Failure::new(failure::Status::Refused, error)),
@@ -90,8 +91,9 @@ fn done(answer: Value) -> Result<Value, Failure> {
 }
 
 fn status_in(answer: Value) -> Result<Status, Failure> {
-    serde_json::from_value(answer)
-        .map_err(|error| Failure::of(failure::Status::Refused, &error).hint("is it of another version?"))
+    serde_json::from_value(answer).map_err(|error| {
+        Failure::of(failure::Status::Refused, &error).hint("does it run another version of linerate?")
+    })
 }
 
 fn statuses(interface: Option<&str>) -> Result<Vec<(Running, Status)>, Failure> {
@@ -105,8 +107,11 @@ fn statuses(interface: Option<&str>) -> Result<Vec<(Running, Status)>, Failure> 
     }
     if found.is_empty() {
         let on = interface.map(|interface| format!(" on {interface}")).unwrap_or_default();
-        return Err(Failure::new(failure::Status::Refused, format!("no diversion of this user runs{on}"))
-            .hint("linerate divert INTERFACE --match EXPR --drop all starts one"));
+        return Err(Failure::new(
+            failure::Status::Refused,
+            format!("no diversion of this user is running{on}"),
+        )
+        .hint("start one with linerate divert INTERFACE --match EXPR --drop all"));
     }
     Ok(found)
 }
@@ -115,7 +120,7 @@ fn ask(running: &Running, request: &Value) -> Result<Value, Failure> {
     running.ask(request).map_err(|error| Failure::of(failure::Status::Refused, &error))
 }
 
-/// Asked of a running diversion.
+/// A request to a running diversion.
 fn question(ask: &str, queue: Option<u32>) -> Value {
     queue.map_or_else(|| json!({"ask": ask}), |queue| json!({"ask": ask, "queue": queue}))
 }

@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use toml::{Table, Value};
 
 use crate::{
-    args::{Cli, Command, DivertArgs},
+    args::{Cli, Command, DivertArgs, listed},
     failure::{Failure, Status},
     scenario::options_of,
     usage,
@@ -19,21 +19,21 @@ use crate::{
 
 /// Keys that may change while the diversion runs.
 const RELOADED: [&str; 7] = ["match", "rules", "set", "keep", "drop", "limit", "per"];
-/// Options that have no place in a file.
+/// Options that cannot be in a file.
 const ONLY_TYPED: [&str; 4] = ["config", "dry-run", "help", "rule"];
 
-/// A file of options, and the words of the command line that outrank it.
+/// A file of options, and the command-line arguments that override it.
 #[derive(Clone)]
 pub(super) struct ConfigFile {
     path: PathBuf,
     table: Table,
     typed: Vec<OsString>,
-    /// The options among those words.
+    /// The options among those arguments.
     outranked: Vec<String>,
 }
 
 impl ConfigFile {
-    /// Reads the file; `typed` are all words behind `divert`.
+    /// Reads the file; `typed` are all arguments after `divert`.
     pub(super) fn read(path: &Path, typed: Vec<OsString>) -> Result<(Self, DivertArgs), Failure> {
         let mut outranked = Vec::new();
         let mut words = Vec::new();
@@ -46,7 +46,6 @@ impl ConfigFile {
         Ok((file, args))
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -54,7 +53,7 @@ impl ConfigFile {
     /// Reads the file again.
     ///
     /// # Errors
-    /// What is wrong with it, or what changed that cannot change.
+    /// The file has a mistake, or an option changed that cannot change while the diversion runs.
     pub(super) fn again(&self) -> Result<(Self, DivertArgs), Failure> {
         let new = Self {
             path: self.path.clone(),
@@ -64,13 +63,16 @@ impl ConfigFile {
         };
         let keys = self.table.keys().chain(new.table.keys().filter(|key| !self.table.contains_key(*key)));
         let fixed = keys.filter(|key| !RELOADED.contains(&key.as_str()));
-        let changed: Vec<&str> =
-            fixed.filter(|key| self.table.get(*key) != new.table.get(*key)).map(String::as_str).collect();
+        let changed = fixed.filter(|key| self.table.get(*key) != new.table.get(*key));
+        let changed: Vec<String> = changed.map(|key| format!("'{key}'")).collect();
         if !changed.is_empty() {
-            let problem =
-                format!("{}: cannot change {} of a running diversion", self.path.display(), list(&changed));
+            let problem = format!(
+                "{}: cannot change {} of a running diversion",
+                self.path.display(),
+                listed(&changed, "and")
+            );
             return Err(
-                Failure::new(Status::Usage, problem).hint("restart it, or change match, rules and set only")
+                Failure::new(Status::Usage, problem).hint("restart it, or change only match, rules and set")
             );
         }
         let args = new.args()?;
@@ -80,7 +82,7 @@ impl ConfigFile {
     fn args(&self) -> Result<DivertArgs, Failure> {
         let here = |problem: &str| Failure::new(Status::Usage, format!("{}: {problem}", self.path.display()));
         let cli = Cli::command();
-        let command = cli.find_subcommand("divert").expect("it is one");
+        let command = cli.find_subcommand("divert").expect("divert is a subcommand");
         let options =
             command.get_arguments().filter(|option| !ONLY_TYPED.contains(&option.get_id().as_str()));
         let known: Vec<&str> = options.filter_map(|option| option.get_long()).chain(["interface"]).collect();
@@ -90,7 +92,7 @@ impl ConfigFile {
                 let failure = here(&format!("unknown key '{key}'"));
                 return Err(match nearest(key, known.iter().copied()) {
                     Some(nearest) => failure.hint(format!("did you mean '{nearest}'?")),
-                    None => failure.hint("keys are the long options of linerate divert, and interface"),
+                    None => failure.hint("keys are interface and the long options of linerate divert"),
                 });
             }
             if !self.outranked.contains(key) {
@@ -116,7 +118,7 @@ fn table(path: &Path) -> Result<Table, Failure> {
     })
 }
 
-/// A key and its value as words of a command line.
+/// A key and its value as command-line arguments.
 fn words_of(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
@@ -141,15 +143,6 @@ fn words_of(key: &str, value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// `'a', 'b' and 'c'`.
-fn list(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +160,7 @@ mod tests {
                         sample = \"1/1000\"\nsample-to = \"drops.pcapng\"\n[set]\nbad = \"/etc/bad\"\n";
 
     #[test]
-    fn keys_are_options_and_those_of_the_command_line_outrank_them() {
+    fn keys_are_options_and_the_command_line_overrides_them() {
         let (_, args) = read(FILE, &["--config", "x", "--queue=4", "--for", "1s"]).unwrap();
         assert_eq!(args.interface.as_deref(), Some("eth7"));
         assert_eq!(args.queue, QueueList::Queues(vec![4]));
@@ -179,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_the_file() {
+    fn mistakes_are_reported_with_the_file() {
         let refused = |text: &str| read(text, &[]).err().expect("it is wrong").to_string();
         let unknown = refused("interface = \"eth7\"\nruels = []\n");
         assert!(
@@ -190,7 +183,7 @@ mod tests {
         assert!(refused("a = \n").contains("divert.toml: line 1: "));
         assert!(refused("interface = true").contains("the value of 'interface' must be text"));
         let list = refused("interface = \"eth7\"\nrules = \"f\"\nqueue = \"x\"");
-        assert!(list.contains("'x' is no list of queues"), "{list}");
+        assert!(list.contains("'x' is not a list of queues"), "{list}");
     }
 
     #[test]

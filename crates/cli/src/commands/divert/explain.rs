@@ -1,4 +1,4 @@
-//! Why a diversion was refused, with what to do about it.
+//! Why a diversion was refused, and what to do.
 
 use divert::{BpfError, DivertError, RuleError};
 
@@ -28,23 +28,26 @@ pub(super) fn explain(error: &DivertError) -> Failure {
         DivertError::Rule(RuleError::UnknownSet { set }) => failure.hint(format!("add --set {set}=FILE")),
         DivertError::Rule(error) => marked(error).into_iter().fold(failure, Failure::hint),
         DivertError::Steered { .. } => failure.hint("restart the diversion to steer by the new rules"),
-        DivertError::ShadowLimits => failure.hint("leave --shadow away, or the rules with limit"),
+        DivertError::ShadowLimits => failure.hint("omit --shadow, or the rules with limit"),
         DivertError::ShadowKeeps => failure.hint("add --reinject to --shadow --where user"),
-        DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or leave --reinject away"),
+        DivertError::GenericReinjection { .. } => failure.hint("use --where xdp, or omit --reinject"),
         DivertError::Bpf(BpfError::MissingCapability { .. }) => {
             failure.hint("run as root: XDP needs CAP_BPF and CAP_NET_ADMIN, AF_XDP also CAP_NET_RAW")
         }
         DivertError::Joins { interface } => {
-            let switch = format!("add --steer to have it off meanwhile, or: ethtool -K {interface} lro off");
+            let switch =
+                format!("add --steer, which turns it off meanwhile, or: ethtool -K {interface} lro off");
             failure.hint(switch)
         }
         DivertError::Card { source, .. } => nic::session_failure(source),
         DivertError::Occupied { interface, program, .. }
         | DivertError::Bpf(BpfError::InUse { interface, program, .. }) => failure.hint(match &program[..] {
             "divert" => {
-                format!("it is a diversion's: linerate divert stop {interface} ends one of this user")
+                format!("a diversion attached it; stop one of your own with linerate divert stop {interface}")
             }
-            _ => format!("end what holds it, or take it off: ip link set dev {interface} xdp off"),
+            _ => {
+                format!("end the program that attached it, or detach it: ip link set dev {interface} xdp off")
+            }
         }),
         _ => failure,
     }

@@ -1,4 +1,4 @@
-//! `linerate divert test`: which rule each packet of a recording meets.
+//! `linerate divert test`: which rule each packet of a pcap file meets.
 
 use std::{
     fs::File,
@@ -19,14 +19,14 @@ use crate::{
     output::printed,
 };
 
-/// Packets by what they meet.
+/// Counts of packets by what they meet.
 struct Found {
     /// Packets and bytes, in the order of the rules.
     by_rule: Vec<[u64; 2]>,
     no_rule: u64,
     unselected: u64,
     links: u64,
-    /// What each packet meets, where all are to be shown.
+    /// What each packet meets, with the full listing.
     packets: Vec<Met>,
 }
 
@@ -72,11 +72,11 @@ pub(super) fn run(args: &DivertTestArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// The reasons of packets that no rule takes, and how many there are.
+/// The reasons of packets that no rule takes, and their numbers.
 fn others(found: &Found) -> [(&'static str, u64); 3] {
     [
-        ("no rule takes them: the kernel's", found.no_rule),
-        ("not of --match: the kernel's", found.unselected),
+        ("no rule matches: left to the kernel", found.no_rule),
+        ("outside --match: left to the kernel", found.unselected),
         ("ARP or neighbour discovery: never diverted", found.links),
     ]
 }
@@ -85,8 +85,8 @@ fn write_text(rules: &[Rule], found: &Found, out: &mut impl Write) -> io::Result
     for (number, met) in (1..).zip(&found.packets) {
         match met {
             Met::Rule(rule) => writeln!(out, "{number:>9}  rule {}: {}", rule + 1, rules[*rule])?,
-            Met::NoRule => writeln!(out, "{number:>9}  no rule: the kernel's")?,
-            Met::Unselected => writeln!(out, "{number:>9}  not of --match: the kernel's")?,
+            Met::NoRule => writeln!(out, "{number:>9}  no rule: left to the kernel")?,
+            Met::Unselected => writeln!(out, "{number:>9}  outside --match: left to the kernel")?,
             Met::Links => writeln!(out, "{number:>9}  ARP or neighbour discovery: never diverted")?,
         }
     }

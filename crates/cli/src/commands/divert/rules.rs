@@ -20,7 +20,7 @@ pub(super) fn expression(option: &str, text: &str) -> Result<Expression, Failure
     })
 }
 
-/// Which packets, and what to do with them: what SIGHUP reads again.
+/// Which packets, and what to do with them: the part that SIGHUP reads again.
 pub(super) fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
     let mut problems = Vec::new();
     let selection = args.matching.as_ref().map(|text| expression("--match", text)).transpose();
@@ -39,7 +39,7 @@ pub(super) fn ruleset(args: &DivertArgs) -> Result<Ruleset, Failure> {
     Failure::all(problems).map_or(Ok(Ruleset { selection, rules, sets }), Err)
 }
 
-/// What the options say about packets that match.
+/// The rules that the options give.
 fn rules(args: &DivertArgs) -> Result<Vec<Rule>, Failure> {
     if let Some(path) = &args.rules {
         return read_rules(path);
@@ -79,7 +79,7 @@ fn one_rule(text: &str) -> Result<Rule, Failure> {
     })
 }
 
-/// The rules of a file, or everything that is wrong with them.
+/// The rules of a file, or all its mistakes.
 pub(super) fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::new(Status::Refused, format!("cannot read {}: {error}", path.display())))?;
@@ -92,7 +92,7 @@ pub(super) fn read_rules(path: &Path) -> Result<Vec<Rule>, Failure> {
     })
 }
 
-/// The sets of files, or everything that is wrong with them.
+/// The sets from their files, or all mistakes.
 pub(super) fn read_sets(files: &[(String, PathBuf)]) -> Result<Sets, Failure> {
     let (mut sets, mut problems) = (Sets::default(), Vec::new());
     for (name, path) in files {
@@ -112,7 +112,7 @@ pub(super) fn read_sets(files: &[(String, PathBuf)]) -> Result<Sets, Failure> {
     Failure::all(problems).map_or(Ok(sets), Err)
 }
 
-/// Where in an expression the mistake is.
+/// The position of the mistake in an expression.
 pub(super) fn marked(error: &RuleError) -> Option<String> {
     match error {
         RuleError::Line { source, .. } => marked(source),

@@ -1,4 +1,4 @@
-//! A running diversion: renews deadlines, answers, reads its rules again, prints.
+//! The loop of a running diversion: renews deadlines, answers requests, reads changed rules, prints.
 
 use std::{
     fs,
@@ -23,24 +23,24 @@ use crate::{
     service::ServiceManager,
 };
 
-/// How often the file of rules and the interface are looked at.
+/// How often the loop checks the file of rules and the interface.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A diversion and those it answers to.
+/// A diversion and what it reports to.
 pub(super) struct Service {
     pub(super) args: DivertArgs,
-    /// Where the arguments come from, with `--config`.
+    /// The file of `--config`.
     pub(super) config: Option<ConfigFile>,
     pub(super) control: ControlSocket,
     pub(super) views: Views,
     pub(super) manager: ServiceManager,
 }
 
-/// What was read again.
+/// The result of reading the rules again.
 type Again = (Option<ConfigFile>, DivertArgs, Prepared);
 
 impl Service {
-    /// Until the time is over, a signal comes or the interface goes; says whether it went.
+    /// Runs until the time is over, a signal arrives or the interface disappears; returns whether it disappeared.
     pub(super) fn run(mut self, mut diversion: Diversion) -> Result<(Status, bool), Failure> {
         let began = Instant::now();
         let mut file = self.args.rules.as_deref().map(WatchedFile::new);
@@ -100,7 +100,7 @@ impl Service {
                     let seen = view::snapshot(&before, &last, &mut history);
                     self.views.publish(Snapshot { run: run.clone(), phase: Phase::Ended, ..seen });
                 }
-                // Requests to stop are answered when all is undone.
+                // Requests to stop are answered once everything is undone.
                 stops.into_iter().for_each(|request| request.answer(&report::diversion_document(&last)));
                 return Ok((last, is_gone));
             }
@@ -108,8 +108,7 @@ impl Service {
         }
     }
 
-    /// Reads the files and compiles what they say on a thread of its own: deadlines are renewed meanwhile, however long the
-    /// files are.
+    /// Reads and compiles the files on a thread of its own: large files must not delay the renewal of deadlines.
     fn read(&self, diversion: &Diversion) -> Receiver<Result<Again, Failure>> {
         let (tell, told) = channel();
         let preparation = diversion.preparation();
@@ -128,7 +127,7 @@ impl Service {
         told
     }
 
-    /// A mistake changes nothing, and is reported.
+    /// Installs new rules; a mistake changes nothing and is reported.
     fn reload(&mut self, diversion: &mut Diversion, read: Result<Again, Failure>) {
         let from = self.config.as_ref().map(ConfigFile::path).or(self.args.rules.as_deref());
         let from = from.map_or_else(|| "the command line".into(), |path| path.display().to_string());
@@ -139,20 +138,20 @@ impl Service {
         });
         match replaced {
             Ok(()) => {
-                eprintln!("rules read again from {from}");
-                self.manager.ready(&format!("rules read again from {from}"));
+                eprintln!("reloaded rules from {from}");
+                self.manager.ready(&format!("reloaded rules from {from}"));
             }
             Err(failure) => {
                 diversion.count_rejected_reload();
-                eprintln!("{failure}\nthe rules stay as they were");
-                self.manager.ready(&format!("the rules stay as they were: {}", failure.words()));
+                eprintln!("{failure}\nkept the old rules");
+                self.manager.ready(&format!("kept the old rules: {}", failure.words()));
             }
         }
     }
 }
 
 fn not_read() -> Failure {
-    Failure::new(failure::Status::Internal, "the thread that reads the rules ended early")
+    Failure::new(failure::Status::Internal, "the thread that reads the rules panicked")
 }
 
 fn answer(request: ControlRequest, diversion: &mut Diversion) {
@@ -168,12 +167,12 @@ fn answer(request: ControlRequest, diversion: &mut Diversion) {
         (Some("remove-queue"), Some(queue)) => {
             diversion.remove_queue(queue).map_or_else(words, |()| json!({"done": true}))
         }
-        _ => json!({"error": "a diversion does not know this request"}),
+        _ => json!({"error": "unknown request"}),
     };
     request.answer(&answer);
 }
 
-/// Notices when a file is another one or was written.
+/// Detects that a file was written or replaced.
 struct WatchedFile {
     path: PathBuf,
     seen: Option<(SystemTime, u64)>,
@@ -188,7 +187,7 @@ impl WatchedFile {
         fs::metadata(path).and_then(|found| Ok((found.modified()?, found.len()))).ok()
     }
 
-    /// A file that is gone for a moment, as editors do it, has not changed.
+    /// A file that is missing for a moment, as while an editor saves it, has not changed.
     fn has_changed(&mut self) -> bool {
         let now = Self::look(&self.path);
         let has = now.is_some() && now != self.seen;

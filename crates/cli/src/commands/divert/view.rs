@@ -1,4 +1,4 @@
-//! What a diversion will do in words and as JSON, and what it does as a snapshot for the live views, with its metrics.
+//! A diversion's plan as text and JSON, and its status as a snapshot for the live views and metrics.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::DivertArgs;
 
-/// What will be done and what undoes it.
+/// Prints the steps, and how each is undone.
 pub(super) fn write_steps(
     plan: &DivertPlan,
     card: &Card,
@@ -29,21 +29,21 @@ pub(super) fn write_steps(
     }
     match args.duration {
         Some(duration) => {
-            writeln!(out, "it ends after {duration:?}, or earlier by Ctrl-C or linerate divert stop")?
+            writeln!(out, "ends after {duration:?}, or earlier by Ctrl-C or linerate divert stop")?
         }
-        None => writeln!(out, "it ends by Ctrl-C or linerate divert stop")?,
+        None => writeln!(out, "ends by Ctrl-C or linerate divert stop")?,
     }
     match program_ns {
         Some(ns) => writeln!(
             out,
-            "the program takes {ns} ns here for a packet in the CPU's cache: what each packet of {} pays",
+            "the program takes {ns} ns here for a packet in the CPU's cache; each packet of {} pays that",
             plan.interface
         ),
-        None => Ok(()), // who may only look at the plan cannot load it
+        None => Ok(()), // without the privilege to load it
     }
 }
 
-/// What the live views show: rates since `before`, packets since the start.
+/// The live views' snapshot: rates since `before`, packets since the start.
 pub(super) fn snapshot(before: &Status, now: &Status, history: &mut History) -> Snapshot {
     let seconds = (now.duration_s - before.duration_s).max(1e-9);
     let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
@@ -81,7 +81,7 @@ pub(super) fn snapshot(before: &Status, now: &Status, history: &mut History) -> 
     }
 }
 
-/// What was dropped or lost of what arrived; the rest went on.
+/// Packets that were dropped or lost, of those that arrived; the rest went on.
 fn waterfall(status: &Status) -> Waterfall {
     let is_gone = |fate| matches!(fate, Fate::Dropped | Fate::Lost);
     let lines = status.ledger.lines.iter();
@@ -125,7 +125,7 @@ fn families(status: &Status) -> Vec<Family> {
         received = received.with(&[("queue", &number)], queue.received as f64);
         diverted = diverted.with(&[("queue", &number)], f64::from(u8::from(queue.diverted)));
     }
-    let mut fates = Family::counter("divert_packets", "What became of them.");
+    let mut fates = Family::counter("divert_packets", "Packets of queues by fate.");
     for fate in Fate::ALL {
         let lines = status.ledger.lines.iter().filter(|entry| entry.fate == fate);
         let mut is_any = false;

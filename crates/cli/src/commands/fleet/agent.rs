@@ -18,7 +18,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
     let mut problems = Vec::new();
     if !is_name(&name) {
         problems.push(
-            Failure::new(Status::Usage, format!("'{name}' is no name for an agent"))
+            Failure::new(Status::Usage, format!("'{name}' is not a name for an agent"))
                 .hint("--name takes letters, digits, - and _"),
         );
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// The owner's limits: the file, and what outranks it.
+/// The owner's limits: the file, overridden by options.
 fn limits(args: &AgentArgs, problems: &mut Vec<Failure>) -> Limits {
     let read = args.limits.as_deref().map(Limits::read).transpose();
     let mut limits = read.map(Option::unwrap_or_default).unwrap_or_else(|error| {
@@ -95,7 +95,7 @@ fn divert_plan(interface: String, agent: &str) -> Result<DivertPlan, Failure> {
     Ok(DivertPlan { interface, program, folder: session::runtime_folder().join("fleet").join(agent) })
 }
 
-/// As a name: dots separate words of a subject.
+/// The host's name as an agent's name; dots would separate words of a NATS subject.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().replace('.', "-")

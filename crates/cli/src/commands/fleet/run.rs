@@ -1,4 +1,4 @@
-//! `linerate fleet run`: a plan with many machines, and one record.
+//! `linerate fleet run`: one plan on many machines, one record.
 
 use std::{cell::RefCell, time::Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     start::opening,
 };
 
-/// What a run was asked.
+/// The plan of a run.
 #[derive(Serialize)]
 struct Asked<'a, P> {
     run: &'a str,
@@ -27,7 +27,7 @@ pub(super) fn run(args: &FleetRunArgs) -> Result<bool, Failure> {
     let plan = FleetPlan::read(&args.plan).map_err(|error| Failure::of(Status::Usage, &error))?;
     let name = args.name.clone().unwrap_or_else(a_name);
     if !is_name(&name) {
-        return Err(Failure::new(Status::Usage, format!("'{name}' is no name for a run"))
+        return Err(Failure::new(Status::Usage, format!("'{name}' is not a name for a run"))
             .hint("--name takes letters, digits, - and _"));
     }
     let asked = Asked { run: &name, tolerate: args.tolerate, plan: plan.asked() };
@@ -88,7 +88,7 @@ fn notes(fleet: &measure::FleetRun<Trial>) -> Vec<String> {
         let number = trial.trial;
         let us = |ns: u64| ns as f64 / 1e3;
         notes.push(format!(
-            "Trial {number}: rates are over the {:.3} s in which all senders sent; they started within {:.0} us (known within {:.0} us).",
+            "Trial {number}: rates cover the {:.3} s in which all senders sent; they started within {:.0} us (known within {:.0} us).",
             trial.common_window_s,
             us(trial.start_spread_ns),
             us(trial.start_bound_ns)
@@ -106,7 +106,7 @@ fn notes(fleet: &measure::FleetRun<Trial>) -> Vec<String> {
         }
     }
     let voided = |voided: &measure::FleetVoided| {
-        format!("Trial {}, attempt {} counts for nothing: {}.", voided.trial, voided.attempt, voided.reason)
+        format!("Trial {}, attempt {} is void: {}.", voided.trial, voided.attempt, voided.reason)
     };
     notes.extend(fleet.voided.iter().map(voided));
     notes
@@ -145,7 +145,7 @@ impl Watcher for Terminal<'_> {
     }
 }
 
-/// A name that no other run has.
+/// A unique name for a run.
 fn a_name() -> String {
     let now = jiff::Timestamp::now();
     format!("{}-{:x}", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id())

@@ -1,4 +1,4 @@
-//! The server that a command connects to, and why it is not reached.
+//! The server that a command connects to, and hints for failures.
 
 use std::{error::Error, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     output::state_folder,
 };
 
-/// Where nats-server is installed to.
+/// Where linerate installs nats-server.
 pub(super) fn server_folder() -> PathBuf {
     state_folder().join("bin")
 }
@@ -32,7 +32,7 @@ pub(super) fn server_plan(args: &ServerArgs) -> ServerPlan {
     }
 }
 
-/// Why a fleet does not do what it is asked, and what helps.
+/// Why a fleet request failed, and what to do.
 pub(super) fn refused(error: &FleetError) -> Failure {
     let status = match error {
         FleetError::Voided { .. } => Status::GoalMissed,
@@ -42,13 +42,13 @@ pub(super) fn refused(error: &FleetError) -> Failure {
     let failure = Failure::of(status, error as &(dyn Error + 'static));
     match error {
         FleetError::Unreachable { .. } => failure
-            .hint("is it running, and does --nats name it? linerate fleet up --here 4 starts one to try"),
+            .hint("is it running, and does --nats name it? linerate fleet up --here 4 starts a trial one"),
         FleetError::Nobody { .. } => failure.hint("linerate fleet status shows the agents and their labels"),
         FleetError::NobodyDiverts { .. } => failure.hint(
             "its owner allows it: linerate agent --divert IF, or divert = \"IF\" in the file of --limits",
         ),
         FleetError::NameTaken { .. } => failure.hint("give each agent a --name of its own"),
-        FleetError::UnknownRun { .. } => failure.hint("fleet run says its run's name first"),
+        FleetError::UnknownRun { .. } => failure.hint("fleet run prints the run's name first"),
         _ => failure,
     }
 }

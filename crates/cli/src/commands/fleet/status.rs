@@ -1,4 +1,4 @@
-//! `linerate fleet status`: who is there.
+//! `linerate fleet status`: the connected agents.
 
 use std::io::{self, Write};
 

@@ -20,7 +20,7 @@ pub(super) fn run(args: &FleetUpArgs) -> Result<bool, Failure> {
     if !matches!(lab::gain_access(), Ok(lab::Access::Privileged)) {
         return Err(Failure::new(
             Status::Missing,
-            "a trial fleet's namespaces need CAP_SYS_ADMIN and CAP_NET_ADMIN",
+            "namespaces of a trial fleet need CAP_SYS_ADMIN and CAP_NET_ADMIN",
         )
         .hint("run it as root"));
     }

@@ -10,20 +10,20 @@ use sys::{
     procfs::{Owner, socket_owners},
 };
 
-/// The most drop reasons, and the most sockets, that are shown.
+/// Most drop reasons, and most sockets, to show.
 const TOP: usize = 10;
 
-/// Processes by the sockets that they hold. Finding one means looking through all: each socket's is looked for once.
+/// Processes by the sockets that they hold. Finding one scans all processes, so each socket is looked up once.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     known: RefCell<BTreeMap<u64, Option<Owner>>>,
 }
 
 impl Owners {
-    /// Sockets that are remembered.
+    /// Most sockets to remember.
     const MOST: usize = 1024;
 
-    /// The processes that hold these sockets, where they are known.
+    /// The known processes that hold these sockets.
     fn of(&self, inodes: &[u64]) -> BTreeMap<u64, Owner> {
         let mut known = self.known.borrow_mut();
         if known.len() > Self::MOST {
@@ -36,7 +36,7 @@ impl Owners {
     }
 }
 
-/// What a document needs beside the counters.
+/// What a document needs besides the counters.
 pub(super) struct About<'a> {
     pub(super) interface: Option<&'a str>,
     pub(super) drivers: &'a Drivers,
@@ -45,7 +45,7 @@ pub(super) struct About<'a> {
     pub(super) own_ns: u64,
 }
 
-/// The document without what the CPUs did.
+/// The document without CPU activity.
 pub(super) fn document(growth: &MachineGrowth, about: &About<'_>) -> LedgerDocument {
     let &About { interface, drivers, owners, own_ns } = about;
     let per_second = |packets: u64| if growth.seconds > 0.0 { packets as f64 / growth.seconds } else { 0.0 };
@@ -95,7 +95,7 @@ pub(super) fn document(growth: &MachineGrowth, about: &About<'_>) -> LedgerDocum
     }
 }
 
-/// The same with how the CPUs spent the time, and what they counted.
+/// The document with how the CPUs spent their time, and their counters.
 pub(super) fn with_cpus(
     document: LedgerDocument,
     cpus: Vec<CpuShare>,
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_s_process_is_looked_for_once() {
+    fn the_process_of_a_socket_is_looked_up_once() {
         let owners = Owners::default();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&socket);
@@ -170,6 +170,6 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), [&inode]);
         assert_eq!(found[&inode].pid, std::process::id());
         drop(socket);
-        assert_eq!(owners.of(&[inode, 1]), found, "it is remembered");
+        assert_eq!(owners.of(&[inode, 1]), found, "it was cached");
     }
 }

@@ -1,10 +1,10 @@
-//! A ledger of a live machine as a snapshot for the live views, with its metrics.
+//! A live machine's ledger as a snapshot for the live views, with its metrics.
 
 use measure::Place as LedgerPlace;
 use report::{LedgerDocument, words};
 use view::{Cpu, Family, History, Phase, Place, Rate, Snapshot, Table, Traffic, Waterfall};
 
-/// What the views show: rates of the last interval, packets since the start.
+/// The views' content: rates of the last interval, packets since the start.
 pub(super) fn snapshot(last: &LedgerDocument, total: &LedgerDocument, history: &mut History) -> Snapshot {
     history.names = vec!["received".into(), "sent".into(), "lost".into()];
     history.add(total.duration_s, vec![last.rx_pps, last.tx_pps, last.lost_pps]);
@@ -54,7 +54,10 @@ fn verdict(last: &LedgerDocument, total: &LedgerDocument) -> String {
     let most = last.lines.iter().filter(|line| line.is_loss()).max_by(|a, b| a.pps.total_cmp(&b.pps));
     match most.filter(|line| line.pps > 0.0) {
         Some(line) => format!("{} lost/s, most at: {}.", words::count(last.lost_pps as u64), line.line.place),
-        None => format!("Nothing lost now; {} lost since the start.", words::count(total.lost_packets)),
+        None => format!(
+            "Nothing lost in the last interval; {} lost since the start.",
+            words::count(total.lost_packets)
+        ),
     }
 }
 
@@ -105,7 +108,7 @@ fn tables(total: &LedgerDocument) -> Vec<Table> {
         };
         vec![words::count(reason.packets), reason.reason.clone(), reason.function.clone(), whose]
     });
-    table("drop reasons", &["packets", "reason", "function", "whose"], reasons.collect());
+    table("drop reasons", &["packets", "reason", "function", "process"], reasons.collect());
     let sockets = total.sockets.iter().map(|socket| {
         let process = socket.process.clone().unwrap_or_default();
         vec![
@@ -120,11 +123,10 @@ fn tables(total: &LedgerDocument) -> Vec<Table> {
     let unknown = unknown
         .map(|one| vec![words::count(one.grown_by), one.interface.clone(), one.counter.clone()])
         .collect();
-    table("counters of unknown meaning", &["grown by", "interface", "counter"], unknown);
+    table("counters of unknown meaning", &["growth", "interface", "counter"], unknown);
     tables
 }
 
-/// Totals since the start.
 fn families(total: &LedgerDocument) -> Vec<Family> {
     let mut lost = Family::counter("lost_packets", "Packets lost by place; see docs/ledger.md.");
     let of_place = |id: &str| {
@@ -166,7 +168,11 @@ fn families(total: &LedgerDocument) -> Vec<Family> {
         dropped,
         counter("received_packets", "Frames that the interfaces received.", total.rx_packets as f64),
         counter("sent_packets", "Frames that the interfaces sent.", total.tx_packets as f64),
-        counter("ledger_events_lost", "Drops that are in no reason's count.", total.cost.events_lost as f64),
+        counter(
+            "ledger_events_lost",
+            "Drops missing from the reasons' counts.",
+            total.cost.events_lost as f64,
+        ),
         cpus,
         counter(
             "ledger_process_cpu_seconds",

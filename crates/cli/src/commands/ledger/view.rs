@@ -1,20 +1,20 @@
-//! A ledger of a live machine as a block of text.
+//! A live machine's ledger as a block of text.
 
 use std::fmt::Write;
 
 use measure::{CpuShare, InterruptAccounting, Place};
 use report::{DropReason, LedgerDocument, PerPacket};
 
-/// The most CPUs of a screen, and interrupts of one of them.
+/// Most CPUs of a screen, and most interrupts of one of them.
 const MOST_CPUS: usize = 8;
 const MOST_INTERRUPTS: usize = 3;
-/// Below a place's numbers, what it means.
+/// Indentation of the explanation below a place's numbers.
 const INDENT: usize = 6;
 
-/// The screen: rates of the last interval, totals since the start. Sentences are broken at `columns`, tables are not.
+/// The screen: rates of the last interval, totals since the start. Sentences wrap at `columns`, tables do not.
 pub(super) fn screen(last: &LedgerDocument, total: &LedgerDocument, columns: Option<usize>) -> String {
     let mut text = String::new();
-    write_screen(last, total, columns, &mut text).expect("a string takes everything");
+    write_screen(last, total, columns, &mut text).expect("writing to a string cannot fail");
     text
 }
 
@@ -30,7 +30,7 @@ fn write_screen(
     match &last.flow {
         Some(flow) => writeln!(
             out,
-            "{name}: {:.0} lost/s of '{flow}'; counters know no flows and are left out",
+            "{name}: {:.0} lost/s of '{flow}'; counters hidden (they do not distinguish flows)",
             last.lost_pps
         )?,
         None => writeln!(
@@ -39,7 +39,7 @@ fn write_screen(
             last.rx_pps, last.tx_pps, last.lost_pps, total.duration_s
         )?,
     }
-    // At the top, where no screen is too small for it.
+    // First, so that it fits on any screen.
     write_cost(last, total, out)?;
     if total.lines.is_empty() {
         writeln!(out, "nothing lost")?;
@@ -81,25 +81,25 @@ fn write_screen(
     }
     write_sockets(last, total, out)?;
     if !total.unknown_counters.is_empty() {
-        writeln!(out, "\ncounters that nobody knows (docs/ledger.md says how to name them)")?;
+        writeln!(out, "\ncounters of unknown meaning (docs/ledger.md describes how to name them)")?;
         for unknown in &total.unknown_counters {
             writeln!(out, "{:>27}  {} {}", unknown.grown_by, unknown.interface, unknown.counter)?;
         }
     }
     write_cpus(last, out)?;
     if !last.sees_af_xdp && last.flow.is_none() {
-        writeln!(out, "\nthis kernel does not tell what AF_XDP sockets lose (CONFIG_XDP_SOCKETS_DIAG)")?;
+        writeln!(out, "\nthis kernel does not report losses of AF_XDP sockets (CONFIG_XDP_SOCKETS_DIAG)")?;
     }
     Ok(())
 }
 
-/// A sentence below its line, in as many lines as it needs.
+/// A sentence below its line, wrapped.
 fn write_sentence(sentence: &str, columns: Option<usize>, out: &mut String) -> std::fmt::Result {
     let width = columns.map_or(usize::MAX, |columns| columns.saturating_sub(INDENT).max(1));
     report::wrap(sentence, width).iter().try_for_each(|line| writeln!(out, "{:INDENT$}{line}", ""))
 }
 
-/// What watching costs, and what it did not see.
+/// The cost of watching, and the events that it missed.
 fn write_cost(last: &LedgerDocument, total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     let cost = &last.cost;
     write!(
@@ -114,12 +114,12 @@ fn write_cost(last: &LedgerDocument, total: &LedgerDocument, out: &mut String) -
     writeln!(out, "; events lost: {}", total.cost.events_lost)
 }
 
-/// Sockets whose application does not keep up.
+/// Sockets whose applications read too slowly.
 fn write_sockets(last: &LedgerDocument, total: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     if total.sockets.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{:>12} {:>14}  sockets that are not read in time", "unread bytes", "dropped")?;
+    writeln!(out, "\n{:>12} {:>14}  sockets not read in time", "unread bytes", "dropped")?;
     for socket in &total.sockets {
         let now = last.sockets.iter().find(|other| (other.port, other.pid) == (socket.port, socket.pid));
         let unread = now.map_or(0, |now| now.unread_bytes);
@@ -132,7 +132,7 @@ fn write_sockets(last: &LedgerDocument, total: &LedgerDocument, out: &mut String
     Ok(())
 }
 
-/// The CPUs that have most to do.
+/// The busiest CPUs.
 fn write_cpus(last: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     let mut cpus: Vec<&CpuShare> = last.cpus.iter().collect();
     if cpus.is_empty() {
@@ -172,22 +172,22 @@ fn write_cpus(last: &LedgerDocument, out: &mut String) -> std::fmt::Result {
     let margin = cpus.iter().filter_map(|cpu| cpu.interrupts_margin_ratio).fold(0.0, f64::max) * 100.0;
     match last.interrupt_accounting {
         InterruptAccounting::Precise => {
-            writeln!(out, "time in interrupts is read from a clock: exact to ±{margin:.1} % of a CPU")
+            writeln!(out, "time in interrupts is measured by a clock: ±{margin:.1} % of a CPU")
         }
         InterruptAccounting::Ticks => writeln!(
             out,
-            "time in interrupts is what the timer tick found (no CONFIG_IRQ_TIME_ACCOUNTING): ±{margin:.1} % of a CPU"
+            "time in interrupts is sampled by the timer tick (no CONFIG_IRQ_TIME_ACCOUNTING): ±{margin:.1} % of a CPU"
         ),
-        InterruptAccounting::Unknown => writeln!(out, "how time in interrupts is told is not known"),
+        InterruptAccounting::Unknown => writeln!(out, "the accuracy of time in interrupts is unknown"),
     }?;
     write_hardware(last.hardware, last.no_hardware_counters.as_deref(), out)?;
     writeln!(
         out,
-        "squeezes: rounds cut short with packets left (net.core.netdev_budget, netdev_budget_usecs)"
+        "squeezes: softirq rounds that ended with packets left (net.core.netdev_budget, netdev_budget_usecs)"
     )
 }
 
-/// What the CPUs did for each packet, or why nobody counted.
+/// CPU counters per packet, or why they are missing.
 fn write_hardware(counted: Option<PerPacket>, why_not: Option<&str>, out: &mut String) -> std::fmt::Result {
     if let Some(why) = why_not {
         return writeln!(out, "no cycles, instructions or cache misses per packet: {why}");
@@ -196,11 +196,7 @@ fn write_hardware(counted: Option<PerPacket>, why_not: Option<&str>, out: &mut S
     let also = [(each.instructions, "instructions"), (each.cache_misses, "cache misses")];
     let also = also.iter().filter_map(|(value, name)| value.map(|value| format!(", {value:.1} {name}")));
     let also: String = also.collect();
-    writeln!(
-        out,
-        "for each packet, in or out: {:.0} cycles{also} of all CPUs, whatever they did",
-        each.cycles
-    )
+    writeln!(out, "per packet, in or out: {:.0} cycles{also}, of all CPUs and all work", each.cycles)
 }
 
 fn words(reason: &DropReason) -> String {
@@ -227,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_packet_took_is_told_or_why_it_is_not_known() {
+    fn counters_per_packet_or_why_they_are_missing() {
         let written = |counted, why_not| {
             let mut text = String::new();
             write_hardware(counted, why_not, &mut text).unwrap();
@@ -236,7 +232,7 @@ mod tests {
         let each = PerPacket { cycles: 4321.4, instructions: Some(5000.25), cache_misses: None };
         assert_eq!(
             written(Some(each), None),
-            "for each packet, in or out: 4321 cycles, 5000.2 instructions of all CPUs, whatever they did\n"
+            "per packet, in or out: 4321 cycles, 5000.2 instructions, of all CPUs and all work\n"
         );
         assert_eq!(
             written(None, Some("this machine has none")),
@@ -246,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_is_broken_at_the_screen_s_edge_and_nowhere_without_one() {
+    fn a_sentence_wraps_at_the_screen_s_edge_and_never_without_a_screen() {
         let written = |columns| {
             let mut text = String::new();
             write_sentence("try: one two three", columns, &mut text).unwrap();

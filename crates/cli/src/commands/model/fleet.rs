@@ -14,10 +14,10 @@ use crate::{
     pipeline::Pipeline,
 };
 
-/// What a queue on one CPU may take: from an interpreter in an emulated machine to a program that reads no packet.
+/// Bounds of a queue's rate on one CPU: from an interpreter in an emulated machine to a program that reads no packet.
 const PLAUSIBLE_QUEUE_PPS: std::ops::RangeInclusive<u64> = 100..=500_000_000;
 
-/// Sizes a fleet.
+/// Plans a fleet.
 pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
     let mut fleet = Fleet::default();
     let frame = args.frame_size.unwrap_or(wire::FrameSize::MIN);
@@ -25,7 +25,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
     if let Some(flood) = args.flood {
         let pps = flood.to_pps(frame, None).map_err(|error| Failure::new(Status::Usage, error))?;
         fleet.flood_pps = pps.ok_or_else(|| {
-            Failure::new(Status::Usage, "a flood of 'max' is no number").hint("write for example 300Mpps")
+            Failure::new(Status::Usage, "the rate of a flood cannot be max").hint("try 300Mpps")
         })?;
     }
     if let Some(path) = &args.from {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<bool, Failure> {
     finish(&run, pipeline, Some(&|_, out| write(&fleet, &plan, out)))
 }
 
-/// What the fastest receiver of a run takes on one CPU; a program in XDP on the sender's CPU does not tell.
+/// The rate of a run's fastest receiver on one CPU. A program in XDP on the sender's CPU does not show it.
 fn measured_queue_pps(path: &Path) -> Result<f64, Failure> {
     let calibration = calibrated(path)?;
     let mut fastest = None;
@@ -58,18 +58,18 @@ fn measured_queue_pps(path: &Path) -> Result<f64, Failure> {
         return Err(Failure::new(
             Status::Refused,
             format!(
-                "{}: by its costs a queue takes {pps} packets per second, which cannot be",
+                "{}: its costs give an impossible rate of {pps} packets per second per queue",
                 path.display()
             ),
         )
-        .hint("give another run, or say what a queue takes: --set queue_pps=10000000"));
+        .hint("use another run, or set a queue's rate: --set queue_pps=10000000"));
     }
     fastest.map(|pps| pps as f64).ok_or_else(|| {
         Failure::new(
             Status::Refused,
-            format!("{}: no receiver of that run tells what it takes", path.display()),
+            format!("{}: no receiver of that run shows a queue's rate", path.display()),
         )
-        .hint("give a run of linerate bench to udp, packet or xsk, or to xdp with --threaded-napi")
+        .hint("use a run of linerate bench with --rx udp, packet or xsk, or to xdp with --threaded-napi")
     })
 }
 
@@ -77,7 +77,7 @@ fn modelled_queue_pps(preset: &str) -> Result<f64, Failure> {
     match Scenario::preset(preset).map_err(|error| refuse(&error))? {
         Scenario::Receive(machine) => model::queue_capacity_pps(&machine).map_err(|error| refuse(&error)),
         Scenario::Transmit(_) => {
-            Err(Failure::new(Status::Usage, format!("the preset '{preset}' sends: no queue of it receives"))
+            Err(Failure::new(Status::Usage, format!("the preset '{preset}' has no receive queue"))
                 .hint("linerate model --list shows presets and parameters"))
         }
     }

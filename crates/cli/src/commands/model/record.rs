@@ -1,4 +1,4 @@
-//! The record of a simulation: what it was made from, and how it ends.
+//! The record of a simulation: its parameters and its end.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use crate::{
 pub(super) fn calibrated(path: &Path) -> Result<Calibration, Failure> {
     model::calibrate(&read_run(path)?, traits_of).map_err(|error| {
         Failure::new(Status::Refused, format!("{}: {}", path.display(), in_words(&error)))
-            .hint("give a run of linerate bench; a receiver that loses packets tells the model its limit")
+            .hint("use a run of linerate bench in which the receiver loses packets, which shows its limit")
     })
 }
 
-/// What the model needs to know of a trial's engines; other programs' engines are sockets.
+/// What the model needs to know about a trial's engines; other programs' engines are sockets.
 fn traits_of(trial: &Trial) -> PairTraits {
     let reads = trial.rx.engine.parse::<RxSpec>().map_or(RxLayer::Socket, |engine| engine.facts().reads);
     PairTraits {
@@ -51,7 +51,7 @@ pub(super) fn modelled(command: &str, settings: &[String]) -> measure::Start {
 
 pub(super) fn split(setting: &str) -> Result<(&str, &str), Failure> {
     setting.split_once('=').ok_or_else(|| {
-        Failure::new(Status::Usage, format!("'{setting}' sets nothing")).hint("write --set NAME=VALUE")
+        Failure::new(Status::Usage, format!("'{setting}' is not a setting")).hint("write --set NAME=VALUE")
     })
 }
 

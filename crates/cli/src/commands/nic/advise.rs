@@ -51,7 +51,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Rounds cut short and packets dropped at a full backlog, on all CPUs.
+/// Squeezes and drops at a full backlog, on all CPUs.
 fn softnet() -> (u64, u64) {
     let cpus = procfs::softnet_stat().unwrap_or_default();
     cpus.iter().fold((0, 0), |(squeezed, dropped), cpu| {
@@ -67,7 +67,7 @@ fn cpus() -> Vec<(u32, Option<u32>)> {
 
 fn write_text(interface: &str, findings: &[Finding], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() {
-        return writeln!(out, "nothing found that holds {interface} back");
+        return writeln!(out, "found nothing that limits {interface}");
     }
     for (number, finding) in findings.iter().enumerate() {
         writeln!(out, "{}. {}", number + 1, finding.title)?;

@@ -1,4 +1,4 @@
-//! `linerate nic apply`: diff, consent, change, read back.
+//! `linerate nic apply`: diff, consent, change, readback.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     output::{printed, state_folder},
 };
 
-/// What was asked, and what became of it.
+/// The requested changes, and their results.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     interface: &'a str,
@@ -30,23 +30,23 @@ struct Report<'a> {
     done: Option<Done>,
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug, Serialize)]
 struct Done {
     #[serde(flatten)]
     applied: Applied,
-    /// The rates around it, with `--measure`.
+    /// Rates before and after it, with `--measure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<Gain>,
-    /// Whether it stays.
+    /// Whether the change stays.
     kept: bool,
-    /// What was put back where it does not.
+    /// What was restored, if it does not stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken_back: Option<Restored>,
 }
 
 impl Done {
-    /// What the driver took and did not do is a goal missed, and so is a change that brought nothing.
+    /// A goal is missed if the driver ignored a value, or if the change brought no gain.
     fn is_what_was_asked(&self) -> bool {
         self.kept
             && self.applied.link_is_up != Some(false)
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<bool, Failure> {
     Ok(as_asked)
 }
 
-/// Changes, measures where that was asked, and keeps or takes back.
+/// Changes, measures if requested, and keeps or reverts the change.
 fn change(args: &ApplyArgs, mut session: Session, wanted: &[Setting]) -> Result<Done, Failure> {
     let before = args.measure.then(|| measure::rates(session.card(), args.duration)).transpose()?;
     let applied = session.apply(wanted).map_err(|error| session_failure(&error))?;
@@ -95,7 +95,7 @@ fn change(args: &ApplyArgs, mut session: Session, wanted: &[Setting]) -> Result<
     let failed = |error: SessionError| session_failure(&error);
     if sys::signal::caught() > 0 {
         session.undo().map_err(failed)?;
-        return Err(Failure::new(Status::GoalMissed, "interrupted; everything is as it was"));
+        return Err(Failure::new(Status::GoalMissed, "interrupted; all changes are undone"));
     }
     if measured.as_ref().is_some_and(|gain| !gain.is_better()) {
         let taken_back = Some(session.undo().map_err(failed)?);
@@ -123,7 +123,7 @@ fn wanted(args: &ApplyArgs) -> Result<Vec<Setting>, Failure> {
     Ok(settings)
 }
 
-/// Asks before a change cuts connections through the interface; where nobody can be asked, the answer is no.
+/// Asks before a change cuts connections through the interface; without a terminal, the answer is no.
 fn consent(args: &ApplyArgs, session: &mut Session, diff: &[Change]) -> Result<(), Failure> {
     let cutting: Vec<&str> =
         diff.iter().map(|change| change.name.as_str()).filter(|name| interrupts_the_link(name)).collect();
@@ -141,11 +141,11 @@ fn consent(args: &ApplyArgs, session: &mut Session, diff: &[Change]) -> Result<(
         args.interface,
         ends.join(", ")
     );
-    let no = || Failure::new(Status::Refused, &danger).hint("add --yes if that may happen");
+    let no = || Failure::new(Status::Refused, &danger).hint("add --yes to allow that");
     if !io::stdin().is_terminal() {
         return Err(no());
     }
-    eprint!("{danger}\nGo on? [y/N] ");
+    eprint!("{danger}\nContinue? [y/N] ");
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).ok();
     if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(no()) }
@@ -153,7 +153,7 @@ fn consent(args: &ApplyArgs, session: &mut Session, diff: &[Change]) -> Result<(
 
 fn write_diff(interface: &str, diff: &[Change], out: &mut impl Write) -> io::Result<()> {
     if diff.is_empty() {
-        return writeln!(out, "{interface} is as asked already");
+        return writeln!(out, "{interface} already has these settings");
     }
     writeln!(out, "{interface}:")?;
     diff.iter().try_for_each(|change| writeln!(out, "  {change}"))
@@ -166,15 +166,17 @@ fn write_done(interface: &str, done: &Done, out: &mut impl Write) -> io::Result<
         let name = &outcome.change.name;
         match outcome.verdict {
             Readback::Done => {}
-            Readback::Rounded => writeln!(out, "{name}: the driver made it {now}")?,
-            Readback::Ignored => writeln!(out, "{name}: the driver accepted it, and it stays {now}")?,
+            Readback::Rounded => writeln!(out, "{name}: the driver changed it to {now}")?,
+            Readback::Ignored => {
+                writeln!(out, "{name}: the driver accepted the value, but it is still {now}")?
+            }
         }
     }
     for change in &applied.put_back {
         writeln!(out, "{}: reset by the driver, put back to {}", change.name, change.to)?;
     }
     for change in &applied.side_effects {
-        writeln!(out, "{change}  (the driver's doing)")?;
+        writeln!(out, "{change}  (by the driver)")?;
     }
     if applied.link_is_up == Some(false) {
         writeln!(out, "the link has not come back")?;
@@ -183,9 +185,9 @@ fn write_done(interface: &str, done: &Done, out: &mut impl Write) -> io::Result<
         writeln!(out, "{measured}")?;
     }
     match &done.taken_back {
-        Some(back) if back.left.is_empty() => writeln!(out, "taken back: everything is as it was"),
+        Some(back) if back.left.is_empty() => writeln!(out, "reverted: everything is as it was"),
         Some(back) => {
-            writeln!(out, "taken back, except:")?;
+            writeln!(out, "reverted, except:")?;
             back.left.iter().try_for_each(|left| writeln!(out, "  {left}"))
         }
         None => writeln!(out, "done; linerate nic restore {interface} undoes it"),

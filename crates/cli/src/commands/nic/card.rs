@@ -1,4 +1,4 @@
-//! What all commands about a card need: the card itself, pauses, and failures in words.
+//! What all commands about a card need: opening it, pauses, and failures.
 
 use std::{
     fs, thread,
@@ -9,7 +9,7 @@ use nic::{Card, NicError, SessionError};
 
 use crate::failure::{Failure, Status, in_words};
 
-/// Sleeps between two looks; ends early with a signal. Returns whether to go on.
+/// Sleeps between two samples; a signal ends it early. Returns whether to continue.
 pub(super) fn pause(length: Duration) -> bool {
     const LOOK: Duration = Duration::from_millis(20);
     let until = Instant::now() + length;
@@ -23,7 +23,7 @@ pub(super) fn pause(length: Duration) -> bool {
     false
 }
 
-/// Whether the service runs that moves interrupts as it likes.
+/// Whether irqbalance runs, which moves interrupts.
 pub(super) fn irqbalance_runs() -> bool {
     let Ok(processes) = fs::read_dir("/proc") else { return false };
     processes.flatten().any(|process| {
@@ -36,7 +36,7 @@ pub(super) fn open(interface: &str) -> Result<Card, Failure> {
     Card::open(interface).map_err(|error| refused(&error).hint("ip link lists the interfaces of this host"))
 }
 
-/// A failure from what the kernel or a driver refused.
+/// The failure for a refusal of the kernel or a driver.
 pub(super) fn refused(error: &NicError) -> Failure {
     let status = match error {
         NicError::NoSuchSetting { .. }
@@ -50,7 +50,7 @@ pub(super) fn refused(error: &NicError) -> Failure {
     Failure::of(status, error)
 }
 
-/// A failure of a change or of undoing one.
+/// The failure of a change, or of undoing one.
 pub(crate) fn session_failure(error: &SessionError) -> Failure {
     match error {
         SessionError::Nic(error) => refused(error),
@@ -63,7 +63,7 @@ pub(crate) fn session_failure(error: &SessionError) -> Failure {
         SessionError::Unfinished { interface, .. } => Failure::of(Status::Refused, error)
             .hint(format!("linerate nic restore {interface} --killed undoes them")),
         SessionError::Busy { .. } => {
-            Failure::of(Status::Refused, error).hint("wait until it has ended, or end it")
+            Failure::of(Status::Refused, error).hint("wait until it ends, or end it")
         }
         SessionError::RolledBack { cause, .. } => {
             // The cause decides the status: a missing privilege is not a driver's refusal.
@@ -74,7 +74,7 @@ pub(crate) fn session_failure(error: &SessionError) -> Failure {
     }
 }
 
-/// The refusal with its causes, then what became of the rest.
+/// The refusal with its causes, then the state of the rest.
 fn rolled_back(error: &SessionError, cause: &NicError) -> String {
     let (refusal, all) = (cause.to_string(), error.to_string());
     let rest = all.strip_prefix(&refusal).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{
     output::printed,
 };
 
-/// A prediction, and what came of it where that was tried.
+/// A prediction, and its check if it was tried.
 #[derive(Debug, Serialize)]
 struct Answer {
     #[serde(flatten)]
@@ -43,17 +43,17 @@ pub(crate) fn run(args: &FlowArgs) -> Result<bool, Failure> {
     Ok(answer.observed.is_none_or(|observed| observed.queue == answer.prediction.queue))
 }
 
-/// Sends marked packets and looks where they arrive.
+/// Sends marked packets and finds the queue where they arrive.
 fn observe(card: &mut Card, via: &str, flow: &FlowKey) -> Result<Observed, Failure> {
     const PACKETS: u32 = 64;
     let observed = Verifier::new(card, via, PACKETS).and_then(|mut verifier| verifier.observe(card, flow));
     observed.map_err(|error| {
         Failure::of(Status::Refused, &error)
-            .hint("--via is the interface at the other end of the cable, on this host")
+            .hint("--via must be the interface at the other end of the cable, on this host")
     })
 }
 
-/// That nothing can be predicted, and why.
+/// Why queues cannot be predicted.
 pub(super) fn nothing_to_predict(interface: &str, reason: &Unpredictable) -> Failure {
     failure(&FlowError::Unpredictable { interface: interface.into(), reason: reason.clone() })
 }
@@ -62,23 +62,23 @@ fn failure(error: &FlowError) -> Failure {
     match error {
         FlowError::Nic(error) => refused(error),
         FlowError::Unpredictable { .. } => Failure::of(Status::Missing, error)
-            .hint("linerate nic show INTERFACE tells what its driver has; --key, --table and --fields predict without one"),
+            .hint("linerate nic show INTERFACE shows what its driver supports; --key, --table and --fields predict without an interface"),
     }
 }
 
-/// From key, table and fields that are given.
+/// Predicts from a given key, table and fields.
 fn offline(args: &FlowArgs) -> Result<Prediction, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
     let (Some(key), Some(spread), Some(fields)) = (&args.key, &args.table, args.fields) else {
-        return Err(usage(&"without an interface, --key, --table and --fields say how a queue is chosen"));
+        return Err(usage(&"without an interface, --key, --table and --fields are required"));
     };
     with_ports(args, fields)?;
     let table = IndirectionTable::new(spread, args.buckets).map_err(|error| usage(&error))?;
     predict_with(&flow(args)?, key, fields, table.queues())
-        .ok_or_else(|| usage(&"a table without buckets leads nowhere"))
+        .ok_or_else(|| usage(&"the table must have at least one bucket"))
 }
 
-/// Where ports are hashed, both have to be given.
+/// If ports are hashed, both must be given.
 fn with_ports(args: &FlowArgs, fields: HashFields) -> Result<(), Failure> {
     if fields == HashFields::AddressesAndPorts && (args.src.port.is_none() || args.dst.port.is_none()) {
         return Err(Failure::new(Status::Usage, "fields sdfn hash the ports: both --src and --dst need one")
@@ -90,8 +90,9 @@ fn with_ports(args: &FlowArgs, fields: HashFields) -> Result<(), Failure> {
 fn flow(args: &FlowArgs) -> Result<FlowKey, Failure> {
     let End { address: src, port: src_port } = args.src;
     let End { address: dst, port: dst_port } = args.dst;
-    let addresses = Addresses::new(src, dst)
-        .ok_or_else(|| Failure::new(Status::Usage, format!("{src} and {dst} are not of one IP version")))?;
+    let addresses = Addresses::new(src, dst).ok_or_else(|| {
+        Failure::new(Status::Usage, format!("{src} and {dst} are of different IP versions"))
+    })?;
     Ok(FlowKey {
         addresses,
         src_port: src_port.unwrap_or(0),
@@ -119,9 +120,9 @@ fn write_text(answer: &Answer, out: &mut impl Write) -> io::Result<()> {
         Some(queue) if Some(*queue) == prediction.queue => {
             writeln!(out, "  verified: all {sent} packets sent were counted on queue {queue}")
         }
-        Some(queue) => writeln!(out, "  not so: all {sent} packets sent were counted on queue {queue}"),
+        Some(queue) => writeln!(out, "  wrong: all {sent} packets sent were counted on queue {queue}"),
         None => {
-            writeln!(out, "  not verified: of {sent} packets sent {counted} were counted, not on one queue")
+            writeln!(out, "  not verified: of {sent} packets sent, {counted} were counted, on several queues")
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Whether a change brought more packets: the rate of a card that is under load, looked at several times before and
-//! after.
+//! Whether a change brought more packets: samples of the rate of a card under load, before and after.
 
 use std::{fmt, time::Duration};
 
@@ -10,12 +9,12 @@ use serde::Serialize;
 use super::card::{pause, refused};
 use crate::failure::{Failure, Status};
 
-/// Looks at the rate; an interval around a difference needs several.
+/// Samples of the rate; the interval around a difference needs several.
 const LOOKS: u32 = 10;
-/// With which the interval holds the true difference.
+/// Confidence that the interval contains the true difference.
 const CONFIDENCE: f64 = 0.95;
 
-/// Packets received per second, at several looks within `duration`.
+/// Packets received per second, in several samples within `duration`.
 pub(super) fn rates(card: &mut Card, duration: Duration) -> Result<Vec<f64>, Failure> {
     let failed = |error: NicError| refused(&error);
     let mut last = Sample::take(card).map_err(failed)?;
@@ -24,7 +23,7 @@ pub(super) fn rates(card: &mut Card, duration: Duration) -> Result<Vec<f64>, Fai
         if !pause(duration / LOOKS) {
             return Err(Failure::new(
                 Status::GoalMissed,
-                "interrupted while measuring; nothing stays changed",
+                "interrupted while measuring; all changes are undone",
             ));
         }
         let now = Sample::take(card).map_err(failed)?;
@@ -39,9 +38,9 @@ pub(super) fn rates(card: &mut Card, duration: Duration) -> Result<Vec<f64>, Fai
 pub(super) struct Gain {
     before_pps: f64,
     after_pps: f64,
-    /// The difference with its interval; `None` where nothing varied enough to tell.
+    /// The difference with its interval; `None` if the samples do not vary.
     effect: Option<Effect>,
-    /// Whether the whole interval lies above no difference.
+    /// Whether the whole interval is above zero.
     better: bool,
 }
 
@@ -62,13 +61,13 @@ impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { before_pps, after_pps, effect, .. } = self;
         if *before_pps == 0.0 && *after_pps == 0.0 {
-            return f.write_str("no packets came, before or after: --measure needs a card under load");
+            return f.write_str("no packets arrived before or after: --measure needs a card under load");
         }
         write!(f, "received {before_pps:.0} pps before and {after_pps:.0} pps after (medians of {LOOKS})")?;
         match effect {
-            Some(_) if self.is_better() => write!(f, ": more, with 95 % confidence"),
-            Some(_) => write!(f, ": not more with 95 % confidence"),
-            None => write!(f, ": too little to tell"),
+            Some(_) if self.is_better() => write!(f, ": an increase with 95 % confidence"),
+            Some(_) => write!(f, ": no increase with 95 % confidence"),
+            None => write!(f, ": too few samples to decide"),
         }
     }
 }

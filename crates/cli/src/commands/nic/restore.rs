@@ -15,7 +15,7 @@ use crate::{
     output::{printed, state_folder},
 };
 
-/// Which of the saved changes end.
+/// Which saved changes to undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     /// Those of killed commands.
@@ -91,13 +91,13 @@ fn is_running(journal: &Journal) -> bool {
 fn say_what_stays(interface: &str, kept: &[Saved]) {
     for saved in kept {
         eprintln!(
-            "{interface}: the changes of {} stay; linerate nic restore {interface} undoes them",
+            "{interface}: kept the changes of {}; undo them with linerate nic restore {interface}",
             words(saved)
         );
     }
 }
 
-/// The interface's name today: it may have been renamed since.
+/// The interface's current name: it may have been renamed since.
 fn present_name(journal: &Journal) -> String {
     let link = sys::rtnetlink::RouteSocket::open().and_then(|mut route| route.link_by_index(journal.index));
     link.map_or_else(|_| journal.interface.clone(), |link| link.name)
@@ -161,7 +161,7 @@ fn write_text(restored: &[(String, Restored)], out: &mut impl Write) -> io::Resu
         restored.undone.iter().try_for_each(|saved| writeln!(out, "  undoing {}", words(saved)))?;
         restored.changes.iter().try_for_each(|change| writeln!(out, "  {change}"))?;
         if restored.changes.is_empty() && restored.left.is_empty() {
-            writeln!(out, "  everything is as it was already")?;
+            writeln!(out, "  everything was already as before")?;
         }
     }
     Ok(())

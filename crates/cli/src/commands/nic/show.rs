@@ -12,14 +12,14 @@ use crate::{
     output::{self, printed},
 };
 
-/// A page, and what moved while it was looked at.
+/// A page, and the counters that moved while it was read.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
     page: Page,
     /// Seconds between the two readings of the counters.
     watched_s: f64,
-    /// Counters that grew in between, by how much.
+    /// Counters that grew in between, and their growth.
     moved: Counters,
 }
 
@@ -43,7 +43,7 @@ fn write_json(shown: &Shown, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Features that bear on packet rates; the others are in the JSON.
+/// Features that affect packet rates; the others are in the JSON.
 const TOLD_FEATURES: [&str; 12] = [
     "rx-gro",
     "rx-gro-hw",
@@ -80,10 +80,10 @@ fn write_text(shown: &Shown, out: &mut impl Write) -> io::Result<()> {
 
 fn line(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
     const INDENT: usize = 18;
-    // Wrapped at blanks that part entries, so that a page stays a page.
+    // Wrapped only between entries.
     let room = output::width().saturating_sub(INDENT);
     let mut width = 0;
-    write!(out, "  {name:<16}")?;
+    write!(out, "  {name:<15} ")?;
     for entry in text.split("  ").filter(|entry| !entry.is_empty()) {
         let length = entry.chars().count() + 2;
         if width > 0 && width + length > room {
@@ -105,15 +105,22 @@ fn write_head(page: &Page, out: &mut impl Write) -> io::Result<()> {
         page.mac.as_deref().unwrap_or("no MAC")
     )?;
     let driver = &page.driver;
-    let mut words = vec![driver.name.clone(), format!("version {}", driver.version)];
-    words.extend((!driver.firmware.is_empty()).then(|| format!("firmware {}", driver.firmware)));
-    words.extend((!driver.bus.is_empty()).then(|| format!("at {}", driver.bus)));
+    let driver_words = [
+        ("", &driver.name),
+        ("version ", &driver.version),
+        ("firmware ", &driver.firmware),
+        ("at ", &driver.bus),
+    ];
+    let known = driver_words.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut words: Vec<String> = known.map(|(before, value)| format!("{before}{value}")).collect();
     words.extend(page.numa_node.map(|node| format!("NUMA node {node}")));
-    line(out, "driver", &words.join(", "))?;
+    if !words.is_empty() {
+        line(out, "driver", &words.join(", "))?;
+    }
     if let Some(pcie) = &page.pcie {
         let now = format!("{} x{}", pcie.current_link_speed, pcie.current_link_width);
         let best = format!("{} x{}", pcie.max_link_speed, pcie.max_link_width);
-        let note = if now == best { "its best".into() } else { format!("of {best}") };
+        let note = if now == best { "its maximum".into() } else { format!("of {best}") };
         line(out, "PCIe", &format!("{now} ({note})"))?;
     }
     let link = &page.link;
@@ -132,7 +139,7 @@ fn write_head(page: &Page, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_kind(page: &Page, kind: &str, out: &mut impl Write) -> io::Result<()> {
-    // The link's own are in the head, interrupts beside their queues, the table below.
+    // The head shows the link's own settings, queues show their interrupts, the table follows below.
     if matches!(kind, "link" | "irq") {
         return Ok(());
     }
@@ -144,7 +151,7 @@ fn write_kind(page: &Page, kind: &str, out: &mut impl Write) -> io::Result<()> {
         let told = match kind {
             "feature" => TOLD_FEATURES.contains(&key),
             "rss" => key != "table",
-            // A queue that nothing is said of is as usual.
+            // Queues with default settings are not shown.
             "rps" | "rfs" | "xps" | "xps-queues" => value != "0" && value != "none",
             "napi" => match key.split_once('.') {
                 Some((_, own)) => page.setting(&format!("napi.{own}")).unwrap_or("0") != value,
@@ -160,14 +167,14 @@ fn write_kind(page: &Page, kind: &str, out: &mut impl Write) -> io::Result<()> {
     if kind == "driver" && entries.is_empty() {
         return Ok(());
     }
-    let none = if kind == "rule" || kind == "context" { "none" } else { "as usual" };
+    let none = if kind == "rule" || kind == "context" { "none" } else { "off (default)" };
     line(out, kind, if entries.is_empty() { none.into() } else { entries.join("  ") }.as_str())
 }
 
 fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
     const MOST_RANGES: usize = 16;
     let ranges = if table.ranges.len() > MOST_RANGES {
-        "goes round".to_owned()
+        "round robin".to_owned()
     } else {
         let range = |(first, last, queue): &(usize, usize, u32)| format!("{first}-{last}: {queue}");
         table.ranges.iter().map(range).collect::<Vec<_>>().join("  ")

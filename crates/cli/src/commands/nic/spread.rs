@@ -30,7 +30,7 @@ struct PickedFlow {
     queue: u32,
 }
 
-/// Flows offered before giving up: far more than any table needs.
+/// Flows to try before giving up: far more than any table needs.
 const MOST_OFFERED: usize = 4_000_000;
 
 pub(crate) fn run(args: &SpreadArgs) -> Result<bool, Failure> {
@@ -63,17 +63,17 @@ fn print<T: Serialize, W: Write>(
     Ok(true)
 }
 
-/// Receive queues that the card works with now.
+/// The number of active receive queues.
 fn card_queues(card: &mut nic::Card) -> u32 {
     nic::read_queue_counts(card).map_or(1, |counts| counts.rx.len() as u32)
 }
 
-/// Every combination of the ranges: source ports turn fastest.
+/// Every combination of the ranges; source ports vary fastest.
 fn offered(args: &SpreadArgs) -> Result<impl Iterator<Item = FlowKey> + use<>, Failure> {
     let (src_addr, dst_addr) = (args.src_addr.listed(), args.dst_addr.listed());
     let (src_port, dst_port) = (args.src_port.listed(), args.dst_port.listed());
     if src_addr.iter().chain(&dst_addr).any(|address| address.is_ipv4() != src_addr[0].is_ipv4()) {
-        return Err(Failure::new(Status::Usage, "the addresses are not of one IP version"));
+        return Err(Failure::new(Status::Usage, "the addresses are of different IP versions"));
     }
     let protocol = args.proto.number();
     let count = [src_addr.len(), dst_addr.len(), src_port.len(), dst_port.len()]
@@ -96,7 +96,7 @@ fn offered(args: &SpreadArgs) -> Result<impl Iterator<Item = FlowKey> + use<>, F
 fn pick(scaling: &Scaling, offered: impl Iterator<Item = FlowKey>, count: usize) -> Result<Picked, Failure> {
     let picked = spread_flows(scaling, offered, count).map_err(|error| {
         Failure::of(Status::GoalMissed, &error).hint(
-            "offer more with --src-addr and --src-port; linerate nic advise tells whether ports are hashed",
+            "widen the ranges with --src-addr and --src-port; linerate nic advise shows whether ports are hashed",
         )
     })?;
     let mut shares = vec![0u64; scaling.table.iter().max().map_or(0, |most| *most as usize + 1)];

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// What the live views show.
+/// The snapshot for the live views.
 fn snapshot(interface: &str, rates: &Rates, elapsed_s: f64, history: &mut History) -> Snapshot {
     history.names = vec!["received".into(), "sent".into()];
     history.add(elapsed_s, vec![rates.rx_pps, rates.tx_pps]);
@@ -107,7 +107,7 @@ fn snapshot(interface: &str, rates: &Rates, elapsed_s: f64, history: &mut Histor
 /// One screen of text.
 fn view(interface: &str, rates: &Rates) -> String {
     let mut text = String::new();
-    write_view(interface, rates, &mut text).expect("a String takes everything");
+    write_view(interface, rates, &mut text).expect("writing to a String cannot fail");
     text
 }
 
@@ -136,7 +136,7 @@ fn write_view(interface: &str, rates: &Rates, text: &mut String) -> std::fmt::Re
         )?;
     }
     if rates.queues.is_empty() {
-        writeln!(text, "(the driver does not count by queue)")?;
+        writeln!(text, "(the driver has no counters by queue)")?;
     }
     writeln!(text, "\nCPU    softirq    irq   idle  packets in softirq  packets/poll  cut short")?;
     for cpu in &rates.cpus {

@@ -1,4 +1,4 @@
-//! `linerate recv status|reset|stop`: asks a receiver that runs.
+//! `linerate recv status|reset|stop`: requests to a running receiver.
 
 use std::io;
 
@@ -34,14 +34,14 @@ fn choose(mut all: Vec<Running>, pid: Option<u32>) -> Result<Running, Failure> {
     }
     let pids: Vec<String> = all.iter().map(|running| running.pid.to_string()).collect();
     match (all.pop(), pid) {
-        (None, None) => Err(Failure::new(Status::Refused, "no receiver of this user runs")
-            .hint("start one: linerate recv --stats time")),
+        (None, None) => Err(Failure::new(Status::Refused, "no receiver of this user is running")
+            .hint("start one with linerate recv --stats time")),
         (None, Some(pid)) => {
-            Err(Failure::new(Status::Refused, format!("process {pid} is no receiver of this user"))
-                .hint("leave out --pid to ask the only one"))
+            Err(Failure::new(Status::Refused, format!("process {pid} is not a receiver of this user"))
+                .hint("omit --pid if only one is running"))
         }
         (Some(_), _) if pids.len() > 1 => {
-            Err(Failure::new(Status::Usage, format!("{} receivers run", pids.len()))
+            Err(Failure::new(Status::Usage, format!("{} receivers are running", pids.len()))
                 .hint(format!("choose one with --pid: {}", pids.join(", "))))
         }
         (Some(only), _) => Ok(only),

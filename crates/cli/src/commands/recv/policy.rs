@@ -1,4 +1,4 @@
-//! Whom a receiver serves, and with which engines: options, and a file for unit files.
+//! Which senders a receiver serves, and with which engines: options, and a file for unit files.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ use crate::{
     failure::{Failure, Status, read_key},
 };
 
-/// What a receiver allows, as it is printed and recorded.
+/// What a receiver allows, as printed and recorded.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct PolicyPlan {
-    /// Networks whose senders are served; empty: near ones.
+    /// Networks whose senders are served; empty: private and local ones.
     allow: Vec<String>,
-    /// Engines that may be asked for; `None`: all.
+    /// Engines that senders may request; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     allow_engines: Option<Vec<String>>,
     allow_attach: bool,
@@ -82,7 +82,7 @@ impl PolicyPlan {
             if let Err(error) = name.parse::<RxSpec>() {
                 usage(format!("--allow-engines: {error}"));
             } else if name.contains('+') {
-                usage(format!("--allow-engines takes names without switches: '{name}'"));
+                usage(format!("--allow-engines takes names without switches, not '{name}'"));
             }
         }
         Self {
@@ -96,7 +96,7 @@ impl PolicyPlan {
         }
     }
 
-    /// What the receiver is told.
+    /// The policy that the receiver enforces.
     pub(super) fn policy(&self, args: &RecvArgs) -> Policy {
         let fixed = [
             ("--stats", args.measure.stats.is_some()),
@@ -157,7 +157,7 @@ mod tests {
     const FILE: &str = "allow-from = ['192.0.2.0/24']\nallow-engines = ['packet', 'xdp']\nallow-attach = true\nmax-rate = '1Mpps'\n";
 
     #[test]
-    fn a_file_and_options_say_the_same_and_options_outrank_it() {
+    fn the_file_has_the_same_settings_as_the_options_which_override_it() {
         let (plan, problems) = with_file(FILE, &[]);
         assert!(problems.is_empty(), "{problems:?}");
         assert_eq!((plan.allow, plan.max_rate_pps), (vec!["192.0.2.0/24".to_owned()], Some(1e6)));
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_wrong_is_told_all_at_once() {
+    fn all_mistakes_of_a_file_are_reported_at_once() {
         let (_, problems) =
             with_file("allow-from = ['x']\nallow-engines = ['dpdk', 'udp+gro']\nmax-rate = '10%'\n", &[]);
         for (problem, said) in problems.iter().zip([
             "allow-from: 'x' is not a network",
             "--max-rate 10% is not in packets per second",
             "--allow-engines: unknown receiving engine 'dpdk'",
-            "--allow-engines takes names without switches: 'udp+gro'",
+            "--allow-engines takes names without switches, not 'udp+gro'",
         ]) {
             assert!(problem.contains(said), "{problem}");
         }

@@ -15,7 +15,7 @@ use crate::{
     output::{self, printed},
 };
 
-/// The plan, or everything that is wrong with it.
+/// The plan, or all its problems.
 pub(super) fn plan(args: &TuneArgs, words: &Words, access: Access) -> Result<TunePlan, Failure> {
     let goal: TuneGoal = args.goal.into();
     let place = match (&args.hosts.peer, &args.lab.rx_interface) {
@@ -46,7 +46,7 @@ pub(super) fn plan(args: &TuneArgs, words: &Words, access: Access) -> Result<Tun
         };
         interface = Some(page?);
     }
-    // In a user namespace the machine's own settings are somebody else's.
+    // In a user namespace the machine's settings belong to another owner.
     let machine = (access == Access::Privileged).then(|| read(bench::LOOPBACK)).transpose()?;
     let threads = usize::from(args.paths.threads);
     let cpus = cpu_order(&interfaces_of(&args.lab));
@@ -100,7 +100,7 @@ fn narrow(args: &TuneArgs, space: &mut TuneSpace) -> Result<(), Failure> {
     space.never(&args.never).map_err(|word| unknown("--never", word))
 }
 
-/// Values that are refused when they are set alone are not tried.
+/// Excludes values that are refused when set alone.
 fn leave_out_unusable(words: &Words, access: Access, place: TunePlace, space: &mut TuneSpace) {
     let mut left_out = Vec::new();
     for knob in &mut space.knobs {
@@ -144,7 +144,7 @@ fn write(plan: &TunePlan, out: &mut impl Write) -> io::Result<()> {
     let count = plan.space().combinations();
     writeln!(
         out,
-        "{}: {} knobs, {count:.0} combinations; goal {}, {:.0} s. The first value of each is how it is now.\n",
+        "{}: {} knobs, {count:.0} combinations; goal {}, {:.0} s. The first value of each is the current one.\n",
         plan.pair,
         plan.knobs.len(),
         plan.goal.name(),
@@ -156,7 +156,7 @@ fn write(plan: &TunePlan, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "    {about}\n    risk: {risk}\n    undone: {undone}")?;
     }
     if !plan.left_out.is_empty() {
-        writeln!(out, "\nLeft out")?;
+        writeln!(out, "\nExcluded")?;
     }
     plan.left_out.iter().try_for_each(|(name, reason)| writeln!(out, "{name}: {reason}"))
 }

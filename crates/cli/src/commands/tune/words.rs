@@ -1,5 +1,5 @@
-//! The command line of each trial: that of the search, without what is the search's own, and with what a combination
-//! sets. Every value is checked as if it had been typed for `linerate bench`.
+//! The command line of each trial: the search's, without the search's own options, and with the values of a combination.
+//! Every value is checked as if it had been typed for `linerate bench`.
 
 use std::ffi::OsString;
 
@@ -16,7 +16,7 @@ use crate::{
     scenario::{Own, options_of},
 };
 
-/// Options of `tune` that `bench` does not have, or that each trial gets anew.
+/// Options of `tune` that `bench` does not have, or that each trial sets anew.
 const OWN: [&str; 17] = [
     "goal",
     "budget",
@@ -37,7 +37,7 @@ const OWN: [&str; 17] = [
     "seed",
 ];
 
-/// The words that every trial has, and the engines.
+/// The arguments that every trial has, and the engines.
 pub(super) struct Words {
     options: Vec<(String, Option<String>)>,
     pub(super) pair: Pair,
@@ -55,23 +55,27 @@ impl Words {
         let rx = one("--rx", &args.paths.rx, if is_tx { "xdp" } else { "udp" })?;
         let pair = Pair { tx, rx };
         if pair.is_stream() {
-            return Err(Failure::new(Status::Usage, "the search counts packets, and tcp has streams")
+            return Err(Failure::new(Status::Usage, "the search counts packets, but tcp has streams")
                 .hint("linerate bench --sweep compares settings of streams"));
         }
         if args.duration.is_zero() {
-            return Err(Failure::new(Status::Usage, "a trial of no time measures nothing")
-                .hint("try --duration 300ms"));
+            return Err(
+                Failure::new(Status::Usage, "--duration must be above zero").hint("try --duration 300ms")
+            );
         }
         if args.budget < args.duration * 20 {
             return Err(Failure::new(
                 Status::Usage,
-                "the budget is too small: a search takes twenty trials at least",
+                "--budget is too small: a search needs at least twenty trials",
             )
             .hint("try --budget 1m, or a shorter --duration"));
         }
         if args.goal == GoalOfTuneArg::Latency && args.hosts.peer.is_some() {
-            return Err(Failure::new(Status::Usage, "the latency to another host is not measured here")
-                .hint("linerate send --reflect measures round trips"));
+            return Err(Failure::new(
+                Status::Usage,
+                "linerate tune does not measure the latency to another host",
+            )
+            .hint("linerate send --reflect measures round trips"));
         }
         Ok(Self { options, pair, duration: format!("--duration={}ms", args.duration.as_millis()).into() })
     }
@@ -132,28 +136,26 @@ impl Words {
         })?;
         match cli.command {
             Command::Bench(bench) => Ok(bench),
-            _ => Err(Failure::new(Status::Internal, "these words are not of linerate bench")),
+            _ => Err(Failure::new(Status::Internal, "not a command line of linerate bench")),
         }
     }
 }
 
-/// The one engine of a side.
+/// The single engine of a side.
 fn one<S: Clone + std::str::FromStr>(option: &str, given: &[S], usual: &str) -> Result<S, Failure> {
     match given {
         [] => usual.parse().map_err(|_| Failure::new(Status::Internal, format!("no engine '{usual}'"))),
         [only] => Ok(only.clone()),
-        _ => Err(Failure::new(
-            Status::Usage,
-            format!("a search is of one path: give one engine with {option}"),
-        )),
+        _ => {
+            Err(Failure::new(Status::Usage, format!("a search takes one path: use one engine with {option}")))
+        }
     }
 }
 
-/// The arguments of a search from its words.
+/// The arguments of a search, parsed from its words.
 pub(super) fn parse(words: &[String]) -> Result<TuneArgs, Failure> {
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-    let refused =
-        || Failure::new(Status::Refused, "that search was asked by options that this version does not have");
+    let refused = || Failure::new(Status::Refused, "that search has options that this version does not know");
     match Cli::try_parse_from(&words).map_err(|_| refused())?.command {
         Command::Tune(mut args) => {
             args.raw = words;
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_has_the_options_of_the_search_but_for_the_search_s_own() {
+    fn a_trial_has_the_options_of_the_search_except_the_search_s_own() {
         let words =
             words("linerate tune lab --goal rx --threads 2 --budget=1m --tx udp --spin --never rps,sysctl");
         assert_eq!(words.given(), ["threads", "spin"]);
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(bench.duration, std::time::Duration::from_millis(300));
         let twice =
             Combination { options: vec![("threads".into(), Some("3".into()))], ..Combination::default() };
-        assert_eq!(words.bench(&twice).unwrap().paths.threads, 3, "the later one decides");
+        assert_eq!(words.bench(&twice).unwrap().paths.threads, 3, "the later one wins");
     }
 
     #[test]

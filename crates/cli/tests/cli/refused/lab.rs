@@ -16,20 +16,16 @@ pub(crate) const REFUSED: &[Refused] = &[
         2,
         &["from 1 to 16, not to 99 for virtio", "not to 2 for igb"],
     ),
-    (
-        &["lab", "vm", "--wire", "igb", "--", "true"],
-        2,
-        &["--wire and --other are for two machines: --hosts 2"],
-    ),
+    (&["lab", "vm", "--wire", "igb", "--", "true"], 2, &["--wire and --other need two machines: --hosts 2"]),
     (
         &["lab", "vm", "--hosts", "2", "--other", "true", "--", "true"],
         2,
-        &["two machines need a cable between them, for example --wire igb"],
+        &["two machines need a cable, for example --wire igb"],
     ),
     (
         &["lab", "vm", "--hosts", "2", "--wire", "igb", "--", "true"],
         2,
-        &["two machines need the second one's command: --other LINE"],
+        &["two machines need a command for the second one: --other LINE"],
     ),
     (
         &["lab", "vm", "--accel", "hvf", "--", "true"],

@@ -8,10 +8,10 @@ pub(crate) const REFUSED: &[Refused] = &[
         4,
         &["cannot bind UDP 192.0.2.77:4321", "hint:  listen on an address of this host"],
     ),
-    (&["recv", "--interval", "0s"], 2, &["'0s' is too short: write 1ms or more"]),
-    (&["recv", "--duration", "0s"], 2, &["'0s' is no time: write for example 10s"]),
-    (&["recv", "nowhere"], 2, &["'nowhere' is no address to listen on"]),
-    (&["recv", "--work", "2ms"], 2, &["--work is 1ms a packet at most"]),
+    (&["recv", "--interval", "0s"], 2, &["'0s' is too short: must be at least 1ms"]),
+    (&["recv", "--duration", "0s"], 2, &["'0s' is not a period: must be above zero, for example 10s"]),
+    (&["recv", "nowhere"], 2, &["'nowhere' is not an address to listen on"]),
+    (&["recv", "--work", "2ms"], 2, &["--work must be at most 1ms per packet"]),
     (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
     (&["recv", "--engine", "xdp"], 2, &["the engine xdp needs --device", "hint:  ip link lists"]),
@@ -19,23 +19,19 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["recv", "--engine", "packet", "--device", "lo", "--gro", "--stamp", "loop"],
         2,
-        &["--gro is for the engine udp", "packets are not stamped like that", "--stamp kernel"],
+        &["--gro works only with the engine udp", "does not have this timestamp source", "--stamp kernel"],
     ),
-    (
-        &["recv", "0", "--engine", "packet", "--device", "lo"],
-        2,
-        &["the engine packet cannot choose a port by itself"],
-    ),
+    (&["recv", "0", "--engine", "packet", "--device", "lo"], 2, &["the engine packet needs a port"]),
     (&["recv", "--device", "nope0"], 4, &["cannot use interface nope0: No such device"]),
     (
         &["recv", "--engine", "xsk+busypoll", "--device", "lo", "--reflect"],
         2,
-        &["the engine xsk+busypoll sends nothing back", "hint:  --engine xsk does"],
+        &["the engine xsk+busypoll cannot return packets", "hint:  use --engine xsk"],
     ),
     (
         &["recv", "--engine", "uring", "--reflect"],
         2,
-        &["the engine uring sends nothing back", "hint:  --engine udp does"],
+        &["the engine uring cannot return packets", "hint:  use --engine udp"],
     ),
     (
         &["recv", "--engine", "uring", "--gro"],
@@ -45,20 +41,20 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["recv", "--clocks", "none", "--clock-bound", "1ms"],
         2,
-        &["--clock-bound is about clocks that are kept together", "hint:  --clocks synchronised"],
+        &["--clock-bound needs synchronised clocks", "hint:  add --clocks synchronised"],
     ),
     (
         &["recv", "--clocks", "same-host", "--ptp4l", "/var/run/ptp4l"],
         2,
-        &["--ptp4l is about clocks that are kept together", "hint:  --clocks auto or synchronised"],
+        &["--ptp4l needs synchronised clocks", "hint:  use --clocks auto or synchronised"],
     ),
     (
         &["recv", "--engine", "tcp"],
         2,
         &[
-            "error: the engine tcp receives in the lab alone: senders offer packets\nhint:  linerate bench --tx tcp",
+            "error: the engine tcp receives only in the lab: linerate send sends packets\nhint:  linerate bench --tx tcp",
         ],
     ),
     (&["recv", "--stats", "all"], 2, &["invalid value 'all'"]),
-    (&["recv", "status", "--pid", "1"], 4, &["process 1 is no receiver of this user"]),
+    (&["recv", "status", "--pid", "1"], 4, &["process 1 is not a receiver of this user"]),
 ];

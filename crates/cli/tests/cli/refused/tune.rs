@@ -11,24 +11,20 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["tune", "--budget", "1s"],
         2,
-        &["the budget is too small: a search takes twenty trials at least", "hint:  try --budget 1m"],
+        &["--budget is too small: a search needs at least twenty trials", "hint:  try --budget 1m"],
     ),
     (&["tune", "--budget", "5"], 2, &["'5' is not a duration"]),
-    (
-        &["tune", "--duration", "0s"],
-        2,
-        &["a trial of no time measures nothing", "hint:  try --duration 300ms"],
-    ),
-    (&["tune", "--tx", "udp,packet"], 2, &["a search is of one path: give one engine with --tx"]),
+    (&["tune", "--duration", "0s"], 2, &["--duration must be above zero", "hint:  try --duration 300ms"]),
+    (&["tune", "--tx", "udp,packet"], 2, &["a search takes one path: use one engine with --tx"]),
     (
         &["tune", "--tx", "tcp", "--rx", "tcp"],
         2,
-        &["the search counts packets, and tcp has streams", "hint:  linerate bench --sweep"],
+        &["the search counts packets, but tcp has streams", "hint:  linerate bench --sweep"],
     ),
     (
         &["tune", "--goal", "latency", "--peer", "127.0.0.1:9"],
         2,
-        &["the latency to another host is not measured here", "hint:  linerate send --reflect"],
+        &["linerate tune does not measure the latency to another host", "hint:  linerate send --reflect"],
     ),
     (
         &["tune", "--only", "wings"],
@@ -43,11 +39,11 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["tune", "--only", "ring.rx"],
         2,
-        &["there is nothing to set", "hint:  linerate tune --dry-run lists what is left out, and why"],
+        &["no setting to search", "hint:  linerate tune --dry-run lists the excluded settings, and why"],
     ),
     (
         &["tune", "--resume", "/nonexistent.json"],
         4,
-        &["cannot read /nonexistent.json", "hint:  a search that was killed"],
+        &["cannot read /nonexistent.json", "hint:  a killed search"],
     ),
 ];

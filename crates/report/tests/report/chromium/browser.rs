@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A browser that is gone when this is dropped, and ended when a test takes longer than it may.
+/// A browser that ends when this is dropped, or when a test exceeds its time.
 pub(crate) struct Browser {
     child: Arc<Mutex<Child>>,
     to: Option<ChildStdin>,
@@ -27,7 +27,7 @@ pub(crate) struct Browser {
 const AT_MOST: Duration = Duration::from_secs(240);
 
 impl Browser {
-    /// A Chromium on the search path, or the one that `CHROMIUM` names.
+    /// The Chromium of `CHROMIUM`, or of the search path.
     pub(crate) fn find() -> Option<PathBuf> {
         if let Some(named) = env::var_os("CHROMIUM") {
             return Some(named.into());
@@ -163,7 +163,7 @@ impl Browser {
         let leaving =
             urls.inspect(|_| seen += 1).filter(|url| !url.starts_with("file:") && !url.starts_with("data:"));
         let leaving = leaving.map(String::from).collect();
-        assert!(seen > 0, "the pages' own requests were not seen, so others would not be either");
+        assert!(seen > 0, "the page's own requests were not seen, so that others would not be seen either");
         leaving
     }
 }

@@ -7,7 +7,7 @@
 
   if (document.documentElement.scrollWidth > width) tell(`the page is ${document.documentElement.scrollWidth} wide in ${width}`);
 
-  // every line of text: no two may cover each other, none may stand outside
+  // every line of text: no two may cover each other, none may be outside
   const lines = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -17,9 +17,18 @@
     // names in a flame graph are cut off by their boxes
     const scroller = node.parentElement.closest('.scroll, .copy') || (node.parentElement.closest('.flame') && node.parentElement.previousElementSibling);
     const window = scroller && scroller.getBoundingClientRect();
+    // words are short enough for a phone: none may break
+    if (!scroller && range.getClientRects().length > 1) {
+      for (const word of node.data.matchAll(/(?<!\S)[A-Za-z.,:;()]{2,16}(?!\S)/g)) {
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (range.getClientRects().length > 1) tell(`a broken word: ${word[0]}`);
+      }
+      range.selectNodeContents(node);
+    }
     for (const r of range.getClientRects()) {
       if (!window && (r.left < -0.5 || r.right > width + 0.5)) tell(`outside: ${node.data.trim().slice(0, 40)} ${r.left}..${r.right}`);
-      // what is scrolled out of its table covers nothing
+      // text scrolled out of its table covers nothing
       const seen = window ? { left: Math.max(r.left, window.left), right: Math.min(r.right, window.right), top: Math.max(r.top, window.top), bottom: Math.min(r.bottom, window.bottom), height: r.height } : r;
       if (seen.right - seen.left >= 1 && seen.bottom - seen.top >= 1) lines.push({ r: seen, node });
     }
@@ -49,7 +58,7 @@
     if (!figure.querySelector('details table')) tell(`no table behind ${name(figure)}`);
   }
 
-  // images speak
+  // images have a title and a description
   for (const svg of document.querySelectorAll('svg[role=img]')) {
     const said = svg.getAttribute('aria-labelledby').split(' ').map((id) => document.getElementById(id));
     if (said.some((element) => !element || !element.textContent.trim())) tell(`a silent image: ${name(svg)}`);
@@ -60,7 +69,7 @@
   const ids = [...document.querySelectorAll('[id]')].map((element) => element.id);
   if (new Set(ids).size !== ids.length) tell('an id occurs twice');
 
-  // numbers: what stands behind each figure is the record's, what is shown is that, rounded
+  // numbers: the value behind each figure is the record's, the shown text is that value, rounded
   const run = JSON.parse(document.getElementById('run').textContent);
   const rows = (title) => {
     const table = [...document.querySelectorAll('table')].find((table) => table.caption.textContent.startsWith(title));
@@ -80,7 +89,7 @@
   }));
   const ladder = rows('Ladder');
   if (ladder.length !== run.end.pairs.length) tell(`${ladder.length} rows for ${run.end.pairs.length} pairs`);
-  // Rows are sorted by rate: each is one of the pairs that no other row is.
+  // Rows are sorted by rate: each row is a different pair.
   const left = [...run.end.pairs];
   ladder.forEach((row, at) => {
     const found = left.findIndex((pair) => {

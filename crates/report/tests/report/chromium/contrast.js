@@ -1,4 +1,4 @@
-// Texts whose colour is too close to what is behind them (WCAG 2, 4.5 to 1).
+// Texts whose colour is too close to their background (WCAG 2, 4.5 to 1).
 (() => {
   const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);
   const luminance = (colour) => {
