@@ -139,7 +139,7 @@ impl FleetRules {
 pub(crate) struct Desired {
     /// `None`: divert nothing.
     pub(crate) rules: Option<FleetRules>,
-    /// Who wrote it, for a person.
+    /// The user who wrote it.
     pub(crate) by: String,
     /// The revision that an undo returned to (0: to no rules); the next undo goes behind that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -181,9 +181,9 @@ fn an_agent_without_consent_takes_no_rules() {
     assert!(err.contains("must have at least one rule"), "{err}");
     let missing = Path::new("/nonexistent/rules.toml").to_str().unwrap();
     let (code, _, err) = divert(&up, &["apply", missing]);
-    assert_eq!(code, 3, "{err}");
+    assert_eq!(code, 4, "{err}");
     let good = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
     let (code, _, err) = divert(&up, &["apply", &good, "--to", "role=sender"]);
-    assert_eq!(code, 3, "{err}");
+    assert_eq!(code, 4, "{err}");
     assert!(err.contains("no agent") && err.contains("--divert"), "{err}");
 }

@@ -3,8 +3,9 @@
 
 use std::{
     collections::VecDeque,
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -31,8 +32,8 @@ const LEAST_ANSWERS_PPS: f64 = 10.0;
 const BEFORE: Duration = Duration::from_secs(5);
 /// What `linerate divert` prints when it diverts, and after it has read rules again.
 const DIVERTS: &str = "diverting ";
-const READ_AGAIN: &str = "rules read again";
-const NOT_TAKEN: &str = "the rules stay as they were";
+const READ_AGAIN: &str = "reloaded rules";
+const NOT_TAKEN: &str = "kept the old rules";
 
 /// To the thread.
 pub(crate) enum Order {
@@ -158,11 +159,14 @@ impl Keeper {
     /// Validates and applies rules. After an error the rules before them are in force.
     fn apply(&mut self, revision: u64, rules: &FleetRules, until: Instant) -> Result<(), String> {
         let here = |error: std::io::Error| format!("cannot write the rules: {error}");
-        fs::create_dir_all(&self.plan.folder).map_err(here)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.plan.folder).map_err(here)?;
         let file = self.plan.folder.join("rules.toml");
         let candidate = self.plan.folder.join("candidate.toml");
         fs::write(&candidate, rules.config()).map_err(here)?;
-        self.validate(&candidate)?;
+        // A running diversion checks what it reads again, and keeps its rules after a mistake.
+        if self.running.is_none() {
+            self.validate(&candidate)?;
+        }
         // What a running diversion can read again keeps its packets counted and never leaves a gap.
         let can_reload =
             |running: &Running| (&running.rules.place, running.rules.shadow) == (&rules.place, rules.shadow);

@@ -31,7 +31,7 @@ pub struct RollOut {
     pub to: Vec<(String, String)>,
     /// Agents of the first wave: the others follow when these are well.
     pub canaries: usize,
-    /// Who changes the rules, for a person.
+    /// The user who changes the rules.
     pub by: String,
 }
 
@@ -44,7 +44,7 @@ pub struct DivertAgent {
     pub revision: u64,
     /// What it should divert.
     pub rules: Option<FleetRules>,
-    /// Who wrote that.
+    /// The user who wrote that.
     pub by: String,
     /// What it reports.
     pub state: Option<DivertState>,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::{
     Context,
-    kv::{Config, Entry, Operation, Store},
+    kv::{Entry, Operation, Store},
+    stream::{self, DiscardPolicy},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -21,14 +22,30 @@ const STATE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Both buckets, made when they are missing.
 pub(crate) async fn make(context: &Context) -> Result<(Store, Store), FleetError> {
-    let make = async |bucket: &str, history, max_age| {
-        if let Ok(store) = context.get_key_value(bucket).await {
-            return Ok(store);
-        }
-        let config = Config { bucket: bucket.into(), history, max_age, ..Config::default() };
-        context.create_key_value(config).await.map_err(|error| FleetError::server("keep rules")(&error))
+    Ok((
+        bucket(context, DESIRED, HISTORY, Duration::ZERO).await?,
+        bucket(context, STATES, 1, STATE_AGE).await?,
+    ))
+}
+
+/// A bucket is a stream (ADR-8 of NATS). Not by `create_key_value`: older servers answer it with a text that async-nats cannot
+/// read.
+async fn bucket(context: &Context, name: &str, history: i64, max_age: Duration) -> Result<Store, FleetError> {
+    let failed = FleetError::server("keep rules");
+    let config = stream::Config {
+        name: format!("KV_{name}"),
+        subjects: vec![format!("$KV.{name}.>")],
+        max_messages_per_subject: history,
+        max_age,
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        num_replicas: 1,
+        ..stream::Config::default()
     };
-    Ok((make(DESIRED, HISTORY, Duration::ZERO).await?, make(STATES, 1, STATE_AGE).await?))
+    context.get_or_create_stream(config).await.map_err(|error| failed(&error))?;
+    context.get_key_value(name).await.map_err(|error| failed(&error))
 }
 
 /// A value and its revision; `None` where the key was never written or is deleted.

@@ -66,7 +66,7 @@ fn not_taken(error: &RollOutError) -> Failure {
     }
 }
 
-/// Who changes the rules.
+/// The user, as `fleet divert status` shows it beside the rules.
 fn user() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}@{}", std::env::var("USER").unwrap_or_else(|_| "uid".into()), host.trim())
