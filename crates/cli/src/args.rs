@@ -41,8 +41,8 @@ pub(crate) use engines::{frame_senders, listed, packet_senders, returning_sender
 pub(crate) use exact::ExactArgs;
 #[cfg(feature = "fleet")]
 pub(crate) use fleet::{
-    AgentArgs, FleetArgs, FleetCollectArgs, FleetCommand, FleetRunArgs, FleetStatusArgs, FleetUpArgs,
-    ServerArgs,
+    AgentArgs, FleetArgs, FleetCollectArgs, FleetCommand, FleetDivertArgs, FleetDivertCommand, FleetRunArgs,
+    FleetStatusArgs, FleetUpArgs, ServerArgs,
 };
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;

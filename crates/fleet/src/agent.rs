@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     clock::Skew,
     connect::{ANSWER_AT_MOST, ServerPlan, connect, runtime},
+    divert::{DivertPlan, agent::Diverting},
     error::FleetError,
     host::find_paths,
     job::{Job, JobEvent, Order},
@@ -46,6 +47,8 @@ pub struct AgentPlan {
     pub description: Description,
     /// What its owner allows.
     pub limits: Limits,
+    /// Where and how it diverts for a coordinator; `None`: not at all.
+    pub divert: Option<DivertPlan>,
     /// The network namespace that its packets leave from and come to; the process's own when `None`.
     pub namespace: Option<PathBuf>,
     /// A clock that is wrong on purpose, for tests.
@@ -92,6 +95,9 @@ async fn serve(mut plan: AgentPlan, go_on: impl Fn() -> bool, say: Say) -> Resul
     let mut echoes = subscribe(names::echo(&name)).await?;
     let mut leases = subscribe(names::LEASES.into()).await?;
     client.flush().await.map_err(|error| FleetError::server("take a subscription")(&error))?;
+    let divert = plan.divert.clone();
+    let diverting = divert.map(|divert| Diverting::start(&client, &name, divert, plan.namespace.clone()));
+    let diverting = diverting.transpose().map_err(FleetError::Runtime)?;
     let (events, mut happened) = unbounded_channel();
     let mut agent = Agent {
         client: client.clone(),
@@ -119,6 +125,9 @@ async fn serve(mut plan: AgentPlan, go_on: impl Fn() -> bool, say: Say) -> Resul
         }
     }
     agent.end(&mut happened).await;
+    if let Some(diverting) = diverting {
+        diverting.end(FAREWELL).await;
+    }
     Ok(())
 }
 

@@ -101,7 +101,7 @@ pub fn run_fleet(
 }
 
 /// As the server's configuration knows coordinators.
-const CLIENT: &str = "coordinator";
+pub(crate) const CLIENT: &str = "coordinator";
 
 async fn request(client: &Client, agent: &str, ask: &Ask, at_most: Duration) -> Result<Answer, String> {
     let text = serde_json::to_vec(ask).map_err(|error| error.to_string())?;
@@ -112,7 +112,7 @@ async fn request(client: &Client, agent: &str, ask: &Ask, at_most: Duration) -> 
 }
 
 /// Everybody who answers.
-async fn discover(client: &Client, at_most: Duration) -> Result<Vec<Description>, FleetError> {
+pub(crate) async fn discover(client: &Client, at_most: Duration) -> Result<Vec<Description>, FleetError> {
     let failed = FleetError::server("take a question");
     let inbox = client.new_inbox();
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;

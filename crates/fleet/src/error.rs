@@ -48,6 +48,12 @@ pub enum FleetError {
         /// The labels.
         labels: String,
     },
+    /// No agent may divert.
+    #[error("no agent {}may divert", if .labels.is_empty() { String::new() } else { format!("with {labels} ") })]
+    NobodyDiverts {
+        /// The labels.
+        labels: String,
+    },
     /// The table before a run has red rows.
     #[error("the preflight table has {red} red rows: nothing was started")]
     Preflight {

@@ -11,6 +11,7 @@ mod clock;
 mod collect;
 mod connect;
 mod coordinator;
+mod divert;
 mod error;
 mod host;
 mod job;
@@ -31,6 +32,10 @@ pub use clock::Skew;
 pub use collect::{Collected, collect};
 pub use connect::{Access, ServerPlan};
 pub use coordinator::{FleetOutcome, Watcher, run_fleet, status};
+pub use divert::{
+    DivertAgent, DivertOutcome, DivertPlan, DivertState, FleetRules, FleetRulesError, RollOut, RollOutError,
+    apply_rules, divert_status, undo_rules,
+};
 pub use error::FleetError;
 pub use host::describe_host;
 pub use keys::new_key;

@@ -30,6 +30,8 @@ pub struct Limits {
     pub may_receive: bool,
     /// Whether receiving engines may attach programs to its interfaces.
     pub may_attach: bool,
+    /// The interface on which a coordinator may divert; `None`: it may not.
+    pub divert: Option<String>,
 }
 
 impl Default for Limits {
@@ -42,6 +44,7 @@ impl Default for Limits {
             may_send: true,
             may_receive: true,
             may_attach: false,
+            divert: None,
         }
     }
 }
@@ -80,6 +83,7 @@ struct LimitsFile {
     commands: Option<Vec<Command>>,
     #[serde(default)]
     allow_attach: bool,
+    divert: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -97,6 +101,8 @@ pub(crate) struct StatedLimits {
     pub(crate) max_duration_s: f64,
     pub(crate) may_send: bool,
     pub(crate) may_receive: bool,
+    #[serde(default)]
+    pub(crate) divert: Option<String>,
 }
 
 impl Limits {
@@ -129,6 +135,7 @@ impl Limits {
             may_send: may(Command::Send),
             may_receive: may(Command::Receive),
             may_attach: file.allow_attach,
+            divert: file.divert,
         })
     }
 
@@ -185,6 +192,7 @@ impl Limits {
             max_duration_s: self.max_duration.as_secs_f64(),
             may_send: self.may_send,
             may_receive: self.may_receive,
+            divert: self.divert.clone(),
         }
     }
 }

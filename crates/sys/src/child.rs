@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use crate::netns::NetNs;
 
@@ -30,6 +30,29 @@ pub fn tie(command: &mut Command, ties: Ties) {
     // SAFETY: between fork and exec the closure makes system calls only: prctl, getppid, setns and fcntl are
     // async-signal-safe, and errors from errno values allocate nothing.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// What a child is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// SIGHUP: read its files again.
+    Reload,
+    /// SIGTERM: end.
+    End,
+}
+
+/// Sends a signal to a child that was not waited for: until then its process id is not used again.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn request(child: &Child, request: Request) -> io::Result<()> {
+    let number = match request {
+        Request::Reload => libc::SIGHUP,
+        Request::End => libc::SIGTERM,
+    };
+    // SAFETY: no pointers.
+    let sent = unsafe { libc::kill(child.id().cast_signed(), number) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn die_with_parent(parent: u32) -> io::Result<()> {

@@ -71,6 +71,9 @@ pub(crate) struct AgentArgs {
     /// Network that it may receive from; repeatable [default: the same]
     #[arg(long, value_name = "NETWORK", help_heading = "Limits")]
     pub(crate) allow_from: Vec<Network>,
+    /// The only interface on which a coordinator may divert packets (linerate fleet divert) [default: none]
+    #[arg(long, value_name = "IF", help_heading = "Limits")]
+    pub(crate) divert: Option<String>,
     /// For tests, a wrong clock: TIME ahead, and PPM fast
     #[arg(long, value_name = "TIME,PPM", hide = true)]
     pub(crate) clock_skew: Option<fleet::Skew>,
@@ -99,6 +102,8 @@ pub(crate) enum FleetCommand {
     Run(Box<FleetRunArgs>),
     /// Recover the record of a run from the server, after its coordinator died
     Collect(FleetCollectArgs),
+    /// Give many agents the same rules for diverting packets, in waves; show them; undo them
+    Divert(FleetDivertArgs),
     /// Generate an nkey: write the seed to a new file, and print the public key for the server's configuration
     NewKey {
         /// The new file
@@ -173,4 +178,65 @@ pub(crate) struct FleetCollectArgs {
     pub(crate) server: ServerArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetDivertArgs {
+    #[command(subcommand)]
+    pub(crate) command: FleetDivertCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetDivertCommand {
+    /// Apply rules: to the canaries first, to the other agents when the canaries are well
+    #[command(
+        after_help = "Example:\n  linerate fleet divert apply rules.toml --to role=edge --canaries 1\n\nThe rules:\n  \
+                      match = \"udp and dst port 53\"\n  rules = [\"drop src net 203.0.113.0/24\", \"pass limit 1kpps per \
+                      source all\"]\n  lease = \"1h\"            # agents undo the rules after this time; apply again to \
+                      renew\n  keep-answers = 0.5      # undo where the host then sends less than this share of its \
+                      packets\n  settle = \"5s\"           # measured over this time\n\nAn agent diverts only on the \
+                      interface that its owner names (linerate agent --divert IF). It validates rules before they \
+                      reach the kernel."
+    )]
+    Apply(FleetDivertApplyArgs),
+    /// Show the rules of each agent, and whether they are in force
+    Status(FleetDivertStatusArgs),
+    /// Return to the rules before the last ones, or to none
+    Undo(FleetDivertUndoArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetDivertApplyArgs {
+    /// The rules
+    #[arg(value_name = "RULES.toml")]
+    pub(crate) rules: PathBuf,
+    /// Label that an agent must have; repeatable [default: all agents]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) to: Vec<(String, String)>,
+    /// Agents that get the rules first
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) canaries: usize,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetDivertUndoArgs {
+    /// Label that an agent must have; repeatable [default: all agents]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) to: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetDivertStatusArgs {
+    /// Label that an agent must have; repeatable [default: all agents]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) to: Vec<(String, String)>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }

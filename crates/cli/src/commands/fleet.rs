@@ -1,6 +1,7 @@
 //! `linerate fleet` and `linerate agent`: many machines over NATS.
 
 mod agent;
+mod divert;
 mod run;
 mod server;
 mod status;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &FleetArgs) -> Result<bool, Failure> {
         FleetCommand::Status(args) => status::run(args),
         FleetCommand::Run(args) => run::run(args),
         FleetCommand::Collect(args) => run::run_collect(args),
+        FleetCommand::Divert(args) => divert::run(args),
         FleetCommand::NewKey { file } => {
             let public = new_key(file).map_err(|error| {
                 Failure::new(Status::Refused, format!("cannot make {}: {error}", file.display()))

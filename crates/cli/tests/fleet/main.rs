@@ -2,6 +2,7 @@
 #![cfg(feature = "fleet")]
 
 mod access;
+mod divert;
 mod faults;
 mod runs;
 mod soak;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet::{AgentPlan, Description, Limits, describe_host, is_name, run_agent};
+use fleet::{AgentPlan, Description, DivertPlan, Limits, describe_host, is_name, run_agent};
 use measure::FleetAgent;
 use sys::{netns::NetNs, signal};
 use wire::Rate;
@@ -43,10 +43,16 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
     describe_host(&mut description, args.address, namespace.as_ref())
         .map_err(|error| Failure::of(Status::Refused, &error))?;
     drop(namespace);
+    let divert = limits
+        .divert
+        .clone()
+        .map(|interface| divert_plan(interface, &description.facts.agent))
+        .transpose()?;
     let plan = AgentPlan {
         server: server_plan(&args.server),
         description,
         limits,
+        divert,
         namespace: args.netns.clone(),
         skew: args.clock_skew.unwrap_or_default(),
     };
@@ -73,10 +79,20 @@ fn limits(args: &AgentArgs, problems: &mut Vec<Failure>) -> Limits {
     if !args.allow_to.is_empty() {
         limits.allow_to.clone_from(&args.allow_to);
     }
+    if args.divert.is_some() {
+        limits.divert.clone_from(&args.divert);
+    }
     if !args.allow_from.is_empty() {
         limits.allow_from.clone_from(&args.allow_from);
     }
     limits
+}
+
+/// This program diverts; the rules' file is in a folder of the agent's own.
+fn divert_plan(interface: String, agent: &str) -> Result<DivertPlan, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(Status::Internal, format!("cannot find this program: {error}")))?;
+    Ok(DivertPlan { interface, program, folder: session::runtime_folder().join("fleet").join(agent) })
 }
 
 /// The host's name as an agent's name; dots would separate words of a NATS subject.

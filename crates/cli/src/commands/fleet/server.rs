@@ -44,6 +44,9 @@ pub(super) fn refused(error: &FleetError) -> Failure {
         FleetError::Unreachable { .. } => failure
             .hint("is it running, and does --nats name it? linerate fleet up --here 4 starts a trial one"),
         FleetError::Nobody { .. } => failure.hint("linerate fleet status shows the agents and their labels"),
+        FleetError::NobodyDiverts { .. } => failure.hint(
+            "its owner allows it: linerate agent --divert IF, or divert = \"IF\" in the file of --limits",
+        ),
         FleetError::NameTaken { .. } => failure.hint("give each agent a --name of its own"),
         FleetError::UnknownRun { .. } => failure.hint("fleet run prints the run's name first"),
         _ => failure,

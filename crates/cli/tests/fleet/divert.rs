@@ -1,0 +1,189 @@
+//! Rules for many hosts: in waves, validated, undone.
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use testing::own_folder;
+
+use crate::support::{Process, Up, run, signal};
+
+const MAY_DIVERT: [&str; 3] = ["--", "--divert", "eth0"];
+
+/// A file of rules.
+fn rules(text: &str) -> String {
+    let file = own_folder().join("rules.toml");
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn divert(up: &Up, args: &[&str]) -> (i32, String, String) {
+    run(&[&["fleet", "divert"], args, &["--nats", &up.url]].concat())
+}
+
+/// The agents as `status --json` shows them, by name.
+fn status(up: &Up) -> Vec<Value> {
+    let (code, out, err) = divert(up, &["status", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn outcome(up: &Up, agent: &str) -> String {
+    let all = status(up);
+    let one = all.iter().find(|one| one["agent"] == agent).unwrap();
+    one["state"]["outcome"].as_str().unwrap_or("none").to_owned()
+}
+
+/// What an XDP program is called on an agent's interface, if there is one.
+fn program(up: &Up, agent: &str) -> Option<String> {
+    let output = in_host(up, agent, &["ip", "-j", "link", "show", "eth0"]).output().unwrap();
+    let links: Value = serde_json::from_slice(&output.stdout).unwrap();
+    links[0]["xdp"]["prog"]["name"].as_str().map(str::to_owned)
+}
+
+/// A command in an agent's network namespace.
+fn in_host(up: &Up, agent: &str, command: &[&str]) -> Command {
+    let words = fs::read(format!("/proc/{}/cmdline", up.agent(agent))).unwrap();
+    let words: Vec<&str> = words.split(|byte| *byte == 0).map(|word| str::from_utf8(word).unwrap()).collect();
+    let at = words.iter().position(|word| *word == "--netns").unwrap();
+    let mut inside = Command::new("nsenter");
+    inside.arg(format!("--net={}", words[at + 1])).args(command);
+    inside
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn rules_go_out_in_waves_and_undo_returns_to_the_former_ones() {
+    let Some(up) = Up::start(3, &MAY_DIVERT) else { return };
+    let first = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, out, err) = divert(&up, &["apply", &first, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("canary a1 is well with revision 1"), "{err}");
+    assert!(err.contains("agent a2 is well with revision 2"), "{err}");
+    assert!(out.contains("udp and dst port 7000: drop all"), "{out}");
+    assert_eq!(program(&up, "a1").as_deref(), Some("divert"));
+    assert_eq!(program(&up, "a2").as_deref(), Some("divert"));
+    assert_eq!(program(&up, "a3"), None, "it has another label");
+
+    // Other rules are read by the same process: there is no gap.
+    let second = rules("match = \"udp and dst port 7001\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &second, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, out, err) = divert(&up, &["undo", "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("a1: the rules before, well"), "{err}");
+    assert!(out.contains("udp and dst port 7000") && !out.contains("7001"), "{out}");
+
+    let (code, _, err) = divert(&up, &["undo", "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("a1: no rules, off"), "there are none behind the first: {err}");
+    assert_eq!(program(&up, "a1"), None);
+}
+
+#[test]
+fn rules_that_an_agent_refuses_reach_no_kernel_and_no_other_agent() {
+    let Some(up) = Up::start(3, &MAY_DIVERT) else { return };
+    let good = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &good, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    let bad = rules("match = \"udp and dst prt 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &bad]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("agent a1 refused the rules"), "{err}");
+    assert!(err.contains("prt"), "the agent's reason is shown: {err}");
+    assert!(err.contains("a1 has its former rules again"), "only the canary ever had them: {err}");
+    let all = status(&up);
+    assert_eq!(all[0]["rules"]["match"], "udp and dst port 7000");
+    assert_eq!(all[0]["state"]["outcome"], "well", "{}", all[0]);
+    assert_eq!(all[2]["revision"], 0, "the others were never asked");
+}
+
+#[test]
+fn rules_end_with_their_lease_and_with_their_agent() {
+    let Some(up) = Up::start(2, &MAY_DIVERT) else { return };
+    let short =
+        rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nlease = \"3s\"\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &short, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    wait_until("the lease never ends", || outcome(&up, "a1") == "undone");
+    assert_eq!(program(&up, "a1"), None);
+    let (_, out, _) = divert(&up, &["status"]);
+    assert!(out.contains("the lease is over"), "{out}");
+
+    let long = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &long, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(program(&up, "a1").as_deref(), Some("divert"));
+    let mut space = in_host(&up, "a1", &["ip", "-j", "link", "show", "eth0"]);
+    signal(up.agent("a1"), "KILL");
+    wait_until("the rules outlive their agent", || {
+        let links: Value = serde_json::from_slice(&space.output().unwrap().stdout).unwrap();
+        links[0]["xdp"].is_null()
+    });
+}
+
+#[test]
+fn an_agent_undoes_rules_that_silence_its_host() {
+    let Some(up) = Up::start(2, &MAY_DIVERT) else { return };
+    let program = env!("CARGO_BIN_EXE_linerate");
+    let with_files = |mut command: Command| {
+        let folder = own_folder();
+        command.env("XDG_STATE_HOME", &folder).env("XDG_RUNTIME_DIR", folder.join("run"));
+        command
+    };
+    // The service of the host a1 answers each request.
+    let serve = [program, "recv", "198.18.0.1:7000", "--reflect", "--no-save", "--duration", "60s"];
+    let mut service = Process::start(with_files(in_host(&up, "a1", &serve)));
+    service.wait_for("listening on UDP");
+    let ask = [
+        program,
+        "send",
+        "198.18.0.1:7000",
+        "--reflect",
+        "--rate",
+        "200pps",
+        "--duration",
+        "50s",
+        "--no-save",
+    ];
+    let _clients = Process::start(with_files(in_host(&up, "a2", &ask)));
+    service.wait_for("joins");
+    std::thread::sleep(Duration::from_secs(5));
+    let harmless = rules("match = \"udp and dst port 7001\"\nrules = [\"drop all\"]\nsettle = \"2s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &harmless, "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    let harmful = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"2s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &harmful, "--to", "role=sender"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("agent a1 undid the rules: the host sent 2"), "{err}");
+    assert!(err.contains("the rules of revision 1 are in force again"), "{err}");
+    let all = status(&up);
+    assert_eq!(all[0]["rules"]["match"], "udp and dst port 7001", "{}", all[0]);
+}
+
+#[test]
+fn an_agent_without_consent_takes_no_rules() {
+    let Some(up) = Up::start(2, &[]) else { return };
+    let wrong = rules("match = \"udp\"\nrules = []\n");
+    let (code, _, err) = divert(&up, &["apply", &wrong]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("must have at least one rule"), "{err}");
+    let missing = Path::new("/nonexistent/rules.toml").to_str().unwrap();
+    let (code, _, err) = divert(&up, &["apply", missing]);
+    assert_eq!(code, 4, "{err}");
+    let good = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &good, "--to", "role=sender"]);
+    assert_eq!(code, 4, "{err}");
+    assert!(err.contains("no agent") && err.contains("--divert"), "{err}");
+}
