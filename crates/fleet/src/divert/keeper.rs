@@ -147,7 +147,10 @@ impl Keeper {
                 let watch = watch.zip(from).map(|(before_pps, from)| Watch { before_pps, from, previous });
                 let (outcome, reason) = match &watch {
                     Some(_) => (DivertOutcome::Applied, ""),
-                    None => (DivertOutcome::Well, "the host's answers are not compared"),
+                    None => (
+                        DivertOutcome::Well,
+                        "answers are not compared: the host sent fewer than 10 packets per second before",
+                    ),
                 };
                 self.running.as_mut().expect("it was applied").watch = watch;
                 self.report(revision, outcome, reason);

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::Path,
 };
 
@@ -69,7 +70,9 @@ fn not_taken(error: &RollOutError) -> Failure {
 /// The user, as `fleet divert status` shows it beside the rules.
 fn user() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}@{}", std::env::var("USER").unwrap_or_else(|_| "uid".into()), host.trim())
+    let name = std::env::var("USER")
+        .or_else(|_| fs::metadata("/proc/self").map(|process| format!("uid {}", process.uid())));
+    format!("{} on {}", name.unwrap_or_default(), host.trim())
 }
 
 fn document(agent: &DivertAgent) -> serde_json::Value {
