@@ -31,7 +31,7 @@ pub struct FleetRules {
     /// Agents undo the rules after this time, for example `1h`.
     #[serde(default = "default_lease")]
     pub lease: String,
-    /// An agent undoes new rules when its host answers less: packets sent per second over [`settle`](Self::settle) with the
+    /// An agent undoes new rules when its host answers less: packets sent per second over `settle` with the
     /// rules, over those before them. 0 never undoes.
     #[serde(default = "default_keep_answers")]
     pub keep_answers: f64,
