@@ -192,7 +192,7 @@ pub(crate) fn set_in<T: Serialize + DeserializeOwned>(
     let wrong = |error: serde_json::Error| ConfigError::WrongValue {
         name: path.join("."),
         value: text.into(),
-        reason: error.to_string(),
+        reason: reason(&error.to_string()),
     };
     let mut json = serde_json::to_value(whole).map_err(wrong)?;
     let slot = path.iter().fold(&mut json, |value, field| &mut value[*field]);
@@ -202,6 +202,18 @@ pub(crate) fn set_in<T: Serialize + DeserializeOwned>(
         _ => Value::String(text.into()),
     };
     serde_json::from_value(json).map_err(wrong)
+}
+
+/// Serde describes wrong values in terms of Rust.
+fn reason(said: &str) -> String {
+    match said.rsplit_once("expected ") {
+        Some((_, kind)) if kind.starts_with(['u', 'i']) && kind[1..].parse::<u8>().is_ok() => {
+            "not a whole number".into()
+        }
+        Some((_, "f64")) => "not a number".into(),
+        Some((_, "a boolean")) => "must be true or false".into(),
+        _ => said.into(),
+    }
 }
 
 impl RunLength {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use bench::{BenchPlan, SweepPlan, nearest};
-use clap::{CommandFactory, Parser, error::ContextKind};
+use clap::{CommandFactory, Parser};
 use lab::Access;
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     args::{BenchArgs, BenchCommand, Cli, Command, LevelArg, NdrArgs, SweepArgs},
     failure::{Failure, Status},
+    usage,
 };
 
 /// Options of the whole run, which cannot be swept.
@@ -115,13 +116,7 @@ fn points(
 }
 
 fn refused(error: &clap::Error, at: &str) -> Failure {
-    let text = |kind| error.get(kind).map(ToString::to_string);
-    let words = match (text(ContextKind::InvalidValue), text(ContextKind::InvalidArg)) {
-        (Some(value), Some(option)) => format!("invalid value '{value}' for '{option}'"),
-        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
-    };
-    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
-    Failure::new(Status::Usage, format!("sweep at {at}: {words}{cause}"))
+    Failure::new(Status::Usage, format!("sweep at {at}: {}", usage::message(error)))
 }
 
 /// Every combination, with its command line.

@@ -43,7 +43,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["bench", "--interval", "0s"], 2, &["'0s' is too short: must be at least 1ms"]),
     (&["bench", "--flows", "0"], 2, &["'0' is not a number of flows: must be 1 to"]),
     (&["bench", "--duration", "0s"], 2, &["--duration must be above zero", "hint:  try --duration 1s"]),
-    (&["bench", "--trials", "0"], 2, &["0 is not in 1..="]),
+    (&["bench", "--trials", "0"], 2, &["must be from 1 to"]),
     (&["bench", "--tx", "dpdk"], 2, &["unknown sending engine 'dpdk': expected udp, "]),
     (&["bench", "--rx", "udp+gso"], 2, &["unknown switch '+gso' of the receiving engine 'udp'"]),
     (&["bench", "--departures", "uniform"], 2, &["expected constant, poisson or burst:N"]),
@@ -53,9 +53,9 @@ pub(crate) const REFUSED: &[Refused] = &[
         &["CPU 999 does not exist, or this process may not use it", "hint:  this process may use CPUs"],
     ),
     (&["bench", "--interface", "eth9"], 2, &["--peer"]),
-    (&["bench", "--busy-poll", "2000000"], 2, &["2000000 is not in"]),
+    (&["bench", "--busy-poll", "2000000"], 2, &["must be from 0 to 1000000"]),
     (&["bench", "--rx-usecs", "3"], 2, &["--rx-interface"]),
-    (&["bench", "--rx-ring", "0", "--rx-interface", "a", "--tx-interface", "b"], 2, &["0 is not in 1.."]),
+    (&["bench", "--rx-ring", "0", "--rx-interface", "a", "--tx-interface", "b"], 2, &["must be at least 1"]),
     (
         &["bench", "--peer", "127.0.0.1:1", "--trials", "1"],
         4,
@@ -98,7 +98,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (
         &["bench", "--sweep", "threads=1,0"],
         2,
-        &["sweep at threads=0: invalid value '0' for '--threads <N>': 0 is not in 1..=255"],
+        &["sweep at threads=0: invalid value '0' for '--threads <N>': must be from 1 to 255"],
     ),
     (&["bench", "--sweep", "frame-size=64,20"], 2, &["frame size 20 is out of range"]),
     (&["bench", "--threads=2", "--sweep", "threads=1,2"], 2, &["--threads is both set and swept"]),
@@ -128,7 +128,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["bench", "ndr", "--max-load", "1Gbps"], 2, &["--max-load must be in packets per second"]),
     (&["bench", "ndr", "--min-load", "2kpps", "--max-load", "1kpps"], 2, &["--min-load is above --max-load"]),
     (&["bench", "ndr", "--rate", "1kpps"], 2, &["unexpected argument '--rate'"]),
-    (&["bench", "pacing", "--trials", "0"], 2, &["0 is not in 1..="]),
+    (&["bench", "pacing", "--trials", "0"], 2, &["must be from 1 to"]),
     (
         &["bench", "/etc/passwd"],
         2,

@@ -50,7 +50,7 @@ pub(crate) const REFUSED: &[Refused] = &[
         3,
         &["cannot predict queues on lo: its driver has no indirection table"],
     ),
-    (&["nic", "watch", "lo", "--count", "0"], 2, &["0 is not in 1.."]),
+    (&["nic", "watch", "lo", "--count", "0"], 2, &["must be at least 1"]),
     (&["nic", "watch", "lo", "--interval", "0s"], 2, &["'0s' is too short: must be at least 1ms"]),
     (&["nic", "show", "lo", "--interval", "0s"], 2, &["'0s' is too short"]),
     (&["nic", "advise", "lo", "--interval", "10us"], 2, &["'10us' is too short"]),

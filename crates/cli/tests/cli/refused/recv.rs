@@ -12,7 +12,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["recv", "--duration", "0s"], 2, &["'0s' is not a period: must be above zero, for example 10s"]),
     (&["recv", "nowhere"], 2, &["'nowhere' is not an address to listen on"]),
     (&["recv", "--work", "2ms"], 2, &["--work must be at most 1ms per packet"]),
-    (&["recv", "--threads", "0"], 2, &["0 is not in 1..=255"]),
+    (&["recv", "--threads", "0"], 2, &["must be from 1 to 255"]),
     (&["recv", "--cpus", "3-1"], 2, &["'3-1' is not a list of CPUs"]),
     (&["recv", "--engine", "xdp"], 2, &["the engine xdp needs --device", "hint:  ip link lists"]),
     (&["recv", "--engine", "dpdk"], 2, &["unknown receiving engine 'dpdk': expected udp, "]),

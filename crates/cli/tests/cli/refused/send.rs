@@ -87,7 +87,7 @@ pub(crate) const REFUSED: &[Refused] = &[
     (&["send", "127.0.0.1", "--interval", "0s"], 2, &["'0s' is too short: must be at least 1ms"]),
     (&["send", "127.0.0.1", "--rate", NINES], 2, &["at most 1e15 a second: write for example 100kpps"]),
     (&["send", "127.0.0.1", "--flows", NINES], 2, &["is not a number of flows"]),
-    (&["send", "127.0.0.1", "--count", "0"], 2, &["0 is not in 1.."]),
+    (&["send", "127.0.0.1", "--count", "0"], 2, &["must be at least 1"]),
     (&["send", "--write-pcap", "/tmp/x.pcap"], 2, &["--count"]),
     (&["send", "--write-pcap", "/nonexistent/x.pcap", "-n", "1"], 4, &["cannot write /nonexistent/x.pcap"]),
 ];
