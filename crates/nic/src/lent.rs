@@ -31,7 +31,7 @@ pub struct LentInterface {
     state: Lent,
 }
 
-/// What has to be put back, as it is on disk.
+/// The settings to restore, in their form on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Lent {
     schema: String,

@@ -318,7 +318,8 @@ fn tell(event: HostEvent, form: Form) -> Result<Option<Box<measure::Trial>>, Fai
     match event {
         HostEvent::Joined { peer, offer } => {
             let rate = offer.rate_pps.map_or("the maximum rate".into(), |pps| format!("{pps:.0} pps"));
-            eprintln!("{peer} joins: {} threads at {rate}", offer.streams);
+            let threads = if offer.streams == 1 { "thread" } else { "threads" };
+            eprintln!("{peer} joins: {} {threads} at {rate}", offer.streams);
         }
         HostEvent::Sent { peer, trial } => {
             eprintln!("{peer} requested packets and received them");

@@ -173,7 +173,7 @@ fn write_done(interface: &str, done: &Done, out: &mut impl Write) -> io::Result<
         }
     }
     for change in &applied.put_back {
-        writeln!(out, "{}: reset by the driver, put back to {}", change.name, change.to)?;
+        writeln!(out, "{}: reset by the driver, restored to {}", change.name, change.to)?;
     }
     for change in &applied.side_effects {
         writeln!(out, "{change}  (by the driver)")?;
