@@ -69,14 +69,19 @@ impl Way {
     }
 }
 
-fn in_place(turns: usize) -> Outcome<()> {
-    cpu::pin_to(CPU)?;
-    let ours = FrameSpec {
+/// A packet of the trial.
+fn ours() -> Outcome<FrameSpec> {
+    Ok(FrameSpec {
         dst_port: Values::Fixed(PORT),
         stream: STREAM,
         sizes: Sizes::Payload("18".parse()?),
         ..FrameSpec::default()
-    };
+    })
+}
+
+fn in_place(turns: usize) -> Outcome<()> {
+    cpu::pin_to(CPU)?;
+    let ours = ours()?;
     let frame = frame(&ours)?;
     let payload = &frame[frame.len() - 18..];
     let streams = Streams { port: PORT, tags: vec![STREAM] };
@@ -116,12 +121,7 @@ fn in_place(turns: usize) -> Outcome<()> {
 
 fn measure(rounds: usize) -> Outcome<()> {
     cpu::pin_to(CPU)?;
-    let ours = FrameSpec {
-        dst_port: Values::Fixed(PORT),
-        stream: STREAM,
-        sizes: Sizes::Payload("18".parse()?),
-        ..FrameSpec::default()
-    };
+    let ours = ours()?;
     let vlan = FrameSpec { vlan: vec!["5".parse()?], ..ours.clone() };
     let mut no_ip = frame(&ours)?;
     no_ip[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());

@@ -202,7 +202,17 @@ pub(crate) enum FleetDivertCommand {
     /// Show the rules of each agent, and whether they are in force
     Status(FleetDivertStatusArgs),
     /// Return to the rules before the last ones, or to none
-    Undo(FleetDivertUndoArgs),
+    Undo(FleetDivertTarget),
+}
+
+/// Which agents, by which server.
+#[derive(Debug, Args)]
+pub(crate) struct FleetDivertTarget {
+    /// Label that an agent must have; repeatable [default: all agents]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) to: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -210,33 +220,18 @@ pub(crate) struct FleetDivertApplyArgs {
     /// The rules
     #[arg(value_name = "RULES.toml")]
     pub(crate) rules: PathBuf,
-    /// Label that an agent must have; repeatable [default: all agents]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
-    pub(crate) to: Vec<(String, String)>,
     /// Agents that get the rules first
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) canaries: usize,
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FleetDivertUndoArgs {
-    /// Label that an agent must have; repeatable [default: all agents]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
-    pub(crate) to: Vec<(String, String)>,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub(crate) target: FleetDivertTarget,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetDivertStatusArgs {
-    /// Label that an agent must have; repeatable [default: all agents]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
-    pub(crate) to: Vec<(String, String)>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub(crate) target: FleetDivertTarget,
 }

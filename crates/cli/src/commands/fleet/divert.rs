@@ -22,8 +22,8 @@ pub(super) fn run(args: &FleetDivertArgs) -> Result<bool, Failure> {
     match &args.command {
         FleetDivertCommand::Apply(args) => {
             let rules = read(&args.rules)?;
-            let plan = RollOut { to: args.to.clone(), canaries: args.canaries, by: user() };
-            let agents = apply_rules(&server_plan(&args.server), &rules, &plan, say)
+            let plan = RollOut { to: args.target.to.clone(), canaries: args.canaries, by: user() };
+            let agents = apply_rules(&server_plan(&args.target.server), &rules, &plan, say)
                 .map_err(|error| not_taken(&error))?;
             printed(write_text(&agents, &mut io::stdout().lock()))?;
             Ok(true)
@@ -36,8 +36,8 @@ pub(super) fn run(args: &FleetDivertArgs) -> Result<bool, Failure> {
             Ok(true)
         }
         FleetDivertCommand::Status(args) => {
-            let agents =
-                divert_status(&server_plan(&args.server), &args.to).map_err(|error| refused(&error))?;
+            let agents = divert_status(&server_plan(&args.target.server), &args.target.to)
+                .map_err(|error| refused(&error))?;
             if args.json {
                 print_line(&json!(agents.iter().map(document).collect::<Vec<_>>()).to_string())?;
             } else {
