@@ -67,10 +67,14 @@ impl Shipped {
     }
 
     fn agent(&self, name: &str, role: &str, seed: &str) -> Process {
+        self.agent_with(name, role, seed, &[])
+    }
+
+    fn agent_with(&self, name: &str, role: &str, seed: &str, more: &[&str]) -> Process {
         let label = format!("role={role}");
         let args =
             ["agent", "--nats", &self.url(), "--name", name, "--label", &label, "--address", "127.0.0.1"];
-        Process::start(linerate(&[&args[..], &["--nkey", seed, "--ca", &self.ca]].concat()))
+        Process::start(linerate(&[&args[..], &["--nkey", seed, "--ca", &self.ca], more].concat()))
     }
 }
 
@@ -109,6 +113,28 @@ fn the_shipped_configuration_admits_only_named_users_under_their_own_names() {
     // An agent under another one's name does not receive that one's requests.
     let mut impostor = shipped.agent("edge-2", "sender", &one);
     impostor.wait_for("ermissions");
+}
+
+#[test]
+fn the_shipped_configuration_lets_rules_reach_an_agent_and_its_state_return() {
+    let (coordinator, coordinator_key) = new_key("coordinator");
+    let (one, one_key) = new_key("one");
+    let (_, two_key) = new_key("two");
+    let Some(shipped) = Shipped::start(&[&coordinator_key, &one_key, &two_key]) else { return };
+    let mut agent = shipped.agent_with("edge-1", "edge", &one, &["--divert", "nope0"]);
+    agent.wait_for("is ready");
+    let rules = testing::own_folder().join("rules.toml");
+    fs::write(&rules, "match = \"udp and dst port 9\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n").unwrap();
+    let access = ["--nats", &shipped.url(), "--nkey", &coordinator, "--ca", &shipped.ca];
+    let (status, _, err) =
+        run(&[&["fleet", "divert", "apply", rules.to_str().unwrap()][..], &access].concat());
+    assert_eq!(status, 1, "{err}");
+    assert!(err.contains("agent edge-1 refused the rules") && err.contains("nope0"), "{err}");
+    // An agent's key reads no states and writes no rules.
+    let access = ["--nats", &shipped.url(), "--nkey", &one, "--ca", &shipped.ca];
+    let (status, _, err) =
+        run(&[&["fleet", "divert", "apply", rules.to_str().unwrap()][..], &access].concat());
+    assert_eq!(status, 4, "{err}");
 }
 
 /// A JSON web token in NATS's form, signed by `issuer`.
