@@ -69,11 +69,12 @@ fn a_card_s_stamps_are_told_where_kernel_and_driver_know_how() {
             // After the driver they are unknown.
             let generic = attach(side.index(), Mode::Generic).unwrap_err();
             assert_eq!(generic.to_string(), "cannot attach XDP to lab-rx (generic)");
-            assert_eq!(told, "telling a program in XDP the card's stamps is not supported by lo");
+            assert_eq!(told, "passing the card's timestamps to an XDP program is not supported by lo");
         }
         None => {
             assert!(matches!(of_veth, Err(BpfError::Unsupported { .. })), "{:?}", of_veth.err());
-            let here = "telling a program in XDP the card's stamps is not supported here (since Linux 6.3)";
+            let here =
+                "passing the card's timestamps to an XDP program is not supported here (since Linux 6.3)";
             assert_eq!(told, here);
         }
     }
