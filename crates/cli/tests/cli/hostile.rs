@@ -73,7 +73,7 @@ fn a_forged_summary_does_not_end_a_receiver_that_waits_for_one_trial() {
     let (mut guest, _) = Guest::join(receiver.address, &offer()).unwrap();
     assert_eq!(guest.finish(0).unwrap().delivered, 0);
     guest.summarise(&Trial { sent: 10u64.pow(15), ..nothing_sent() });
-    let said = receiver.wait_for("summary is refused");
+    let said = receiver.wait_for("summary is invalid");
     assert!(said.contains("it claims 1000000000000000 packets sent, but the session has 0"), "{said}");
     let target = receiver.address.to_string();
     let (_, run) = json(&["send", &target, "--count", "200", "--rate", "5kpps", "--no-save", "--json"]);

@@ -5,12 +5,20 @@ use std::{
     net::SocketAddr,
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, channel},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// A busy machine prints what it prints within this time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// Like [`own_folder`], for a user without privilege.
@@ -73,7 +81,8 @@ pub(crate) use testing::{own_folder, skip};
 pub(crate) struct Recv {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
-    stderr: BufReader<ChildStderr>,
+    /// What it prints, line by line; threads share a receiver.
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Recv {
@@ -86,30 +95,38 @@ impl Recv {
     /// Starts a receiver and waits until it prints where it listens.
     pub(crate) fn listening(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (printed, lines) = channel();
+        thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).try_for_each(|line| printed.send(line)).ok();
+        });
+        let line = lines.recv_timeout(PATIENCE).unwrap_or_default();
         let address = line.strip_prefix("listening on UDP ").and_then(|rest| rest.split(',').next());
         let address = address.unwrap_or_else(|| panic!("the receiver prints where it listens: {line}"));
-        Self { child, address: address.parse().unwrap(), stderr }
+        Self { child, address: address.parse().unwrap(), lines: lines.into() }
     }
 
     /// Its status, output and remaining messages, after it ended on its own.
     pub(crate) fn finish(mut self) -> (ExitStatus, String, String) {
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.stderr.read_to_string(&mut err).unwrap();
+        let err = self.lines.get_mut().unwrap().iter().map(|line| line + "\n").collect();
         (self.child.wait().unwrap(), out, err)
     }
 
     /// Waits until its messages contain `text`.
+    #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
-        let mut line = String::new();
-        while !line.contains(text) {
-            line.clear();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "ended without printing '{text}'");
+        let until = Instant::now() + PATIENCE;
+        let mut said = Vec::new();
+        loop {
+            match self.lines.get_mut().unwrap().recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => said.push(line),
+                Err(error) => panic!("it never prints '{text}' ({error}): {said:#?}"),
+            }
         }
-        line
     }
 }
 

@@ -50,7 +50,7 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
         "tx+gso: off | on\n    send up to 64 datagrams",
         "    risk: ",
         "    undone: part of the run's own sockets",
-        "\nLeft out\n",
+        "\nExcluded\n",
         "ring.rx: the interface does not support it",
         "sysctl.netdev-max-backlog: excluded by --never",
     ] {
