@@ -149,7 +149,7 @@ fn hashing() -> Hashing {
 }
 
 #[test]
-fn a_card_without_rules_brings_flows_by_the_bucket_of_their_hash() {
+fn a_card_without_rules_steers_flows_by_the_bucket_of_their_hash() {
     let card = Card { hashing: Some(hashing()), has_table: true, ..card("igb", 4) };
     // The first example of Microsoft's "Verifying the RSS Hash Calculation": its hash of the addresses is 0x323e8fc2.
     let flow = "udp and src host 66.9.149.187 and dst host 161.142.100.80";
@@ -176,11 +176,11 @@ fn a_card_without_rules_brings_flows_by_the_bucket_of_their_hash() {
     let steps: Vec<String> = plan.steps(&card).into_iter().map(|step| step.does).collect();
     assert!(
         steps[1].starts_with(&format!(
-            "bucket {number} of 128 in that table brings {flow} to queue 1, and besides"
+            "bucket {number} of 128 in that table steers {flow} to queue 1, with every"
         )),
         "{steps:#?}"
     );
-    assert!(steps[2].contains("the card's table brings them there, and a few others"), "{steps:#?}");
+    assert!(steps[2].contains("the card's table steers them there, with a few others"), "{steps:#?}");
 
     // The same flow's ports, where they are hashed, too: 0x51ccc178.
     let tcp = "tcp and src host 66.9.149.187 and dst host 161.142.100.80 and src port 2794 and dst port 1766";
