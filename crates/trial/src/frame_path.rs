@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sys::{
     NetlinkError,
-    rtnetlink::{Link, Route, RouteKind, RouteQuestion, RouteSocket},
+    rtnetlink::{Link, Neighbour, Route, RouteKind, RouteQuestion, RouteSocket},
 };
 use thiserror::Error;
 use traffic::TxTraffic;
@@ -265,8 +265,14 @@ pub(crate) fn give_way(
 fn resolve(kernel: &mut RouteSocket, link: &Link, next_hop: IpAddr) -> Result<MacAddr, FramePathError> {
     let index = link.index;
     let missing = || FramePathError::NoNeighbour { next_hop, interface: link.name.clone() };
-    kernel.use_neighbour(index, next_hop)?;
-    let found = kernel.wait_for_neighbour(index, next_hop, Instant::now() + PATIENCE)?;
+    let known = kernel.neighbour(index, next_hop)?;
+    let found = match known.filter(Neighbour::is_permanent) {
+        Some(permanent) => Some(permanent),
+        None => {
+            kernel.use_neighbour(index, next_hop)?;
+            kernel.wait_for_neighbour(index, next_hop, Instant::now() + PATIENCE)?
+        }
+    };
     let valid = found.filter(|neighbour| neighbour.is_valid());
     valid.and_then(|neighbour| neighbour.mac).map(MacAddr).ok_or_else(missing)
 }

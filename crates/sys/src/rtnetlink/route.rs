@@ -69,6 +69,11 @@ impl Neighbour {
         self.state & VALID != 0 && self.mac.is_some()
     }
 
+    /// Whether an administrator set it: the kernel never resolves it.
+    pub fn is_permanent(&self) -> bool {
+        self.state & libc::NUD_PERMANENT != 0
+    }
+
     /// Whether resolution failed without an answer.
     pub fn has_failed(&self) -> bool {
         self.state & libc::NUD_FAILED != 0
@@ -102,7 +107,8 @@ impl RouteSocket {
     }
 
     /// Makes the kernel resolve a neighbour's hardware address, or confirm a stale one, as a packet to it would. Needs
-    /// CAP_NET_ADMIN.
+    /// CAP_NET_ADMIN. Not for a permanent entry: since Linux 5.16 this ends its permanence (`__neigh_update` in
+    /// net/core/neighbour.c).
     pub fn use_neighbour(&mut self, index: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let header = neighbour_header(index, address, 0, NTF_USE);
         let mut request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE, &header);

@@ -23,6 +23,21 @@ fn the_kernel_finds_neighbours_of_both_versions() {
 }
 
 #[test]
+fn a_permanent_neighbour_is_used_and_stays_permanent() {
+    let Some(hosts) = Hosts::join() else { return };
+    hosts.ip(&hosts.a, "neighbour add 198.18.0.9 lladdr 02:00:00:00:00:09 nud permanent dev va");
+    for _ in 0..2 {
+        assert_eq!(find(&hosts, "198.18.0.9", None).unwrap().dst_mac, MacAddr([2, 0, 0, 0, 0, 9]));
+    }
+    let entry = hosts.a.run(|| {
+        let mut kernel = RouteSocket::open().unwrap();
+        let index = kernel.link_by_name("va").unwrap().index;
+        kernel.neighbour(index, "198.18.0.9".parse().unwrap()).unwrap().unwrap()
+    });
+    assert!(entry.unwrap().is_permanent());
+}
+
+#[test]
 fn a_router_is_the_next_hop_and_the_routes_mtu_applies() {
     let Some(hosts) = Hosts::join() else { return };
     hosts.ip(&hosts.a, "route add 203.0.113.0/24 via 198.18.0.2 mtu lock 1280");
