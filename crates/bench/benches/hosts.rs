@@ -54,7 +54,7 @@ fn main() -> Outcome<()> {
         println!("{tx} → {rx}");
         for ((name, _), own) in ways.iter().zip(&rates) {
             let mpps = median(own).unwrap_or(0.0) / 1e6;
-            let effect = Effect::of(own, lab_rates, EffectScale::Ratio, 0.95);
+            let effect = Effect::of(lab_rates, own, EffectScale::Ratio, 0.95);
             let ratio = effect
                 .filter(|_| *name != ways[0].0)
                 .map(|effect| [effect.estimate, effect.low, effect.high].map(|change| 1.0 + change));
