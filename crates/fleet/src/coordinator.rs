@@ -22,7 +22,7 @@ use crate::{
     merge::missing,
     message::{Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, PathFinding, Prepare, Step},
     names,
-    plan::{FleetPlan, Select},
+    plan::{FleetPlan, Select, selects},
     preflight::{Needs, Preflight, packet_bytes},
     store::{Stored, read_run, store_head, store_step, stream as stored_runs},
 };
@@ -269,9 +269,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         }
         look_at_clocks(&self.client, &mut all).await;
         let with = |role, select: &Select| {
-            let has = |agent: &&Description| {
-                select.iter().all(|(name, value)| agent.facts.labels.get(name) == Some(value))
-            };
+            let has = |agent: &&Description| selects(select, &agent.facts.labels);
             let found: Vec<Description> = all.iter().filter(has).cloned().collect();
             let labels: Vec<String> = select.iter().map(|(name, value)| format!("{name}={value}")).collect();
             if found.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, UdpSocket},
     thread,
     time::Duration,
 };
@@ -16,6 +16,8 @@ use sys::{
 };
 
 use traffic::{Conditions, RxSpec, TxSpec};
+
+use trial::any_like;
 
 use crate::message::{Description, EngineFinding, PathFinding, Spread};
 
@@ -101,12 +103,9 @@ fn path(to: IpAddr) -> PathFinding {
 
 /// Not fragmented: the kernel sends what fits the path's MTU with "don't fragment".
 fn send_one(to: IpAddr, packet_bytes: u32) -> io::Result<()> {
-    let (any, headers): (IpAddr, _) = match to {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 28),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 48),
-    };
+    let headers = if to.is_ipv4() { 28 } else { 48 };
     let payload = vec![0; packet_bytes.saturating_sub(headers) as usize];
-    UdpSocket::bind((any, 0))?.send_to(&payload, (to, DISCARD)).map(|_| ())
+    UdpSocket::bind((any_like(to), 0))?.send_to(&payload, (to, DISCARD)).map(|_| ())
 }
 
 /// Engines by what this process may do: trying them would attach programs, at which some cards reset their link.

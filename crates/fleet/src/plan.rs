@@ -39,6 +39,11 @@ pub struct FleetPlan {
 /// Labels that an agent must have.
 pub(crate) type Select = BTreeMap<String, String>;
 
+/// Whether an agent has all the labels.
+pub(crate) fn selects(select: &Select, labels: &BTreeMap<String, String>) -> bool {
+    select.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
 /// Why a plan cannot be used.
 #[derive(Debug, Error)]
 pub enum PlanError {

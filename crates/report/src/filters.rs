@@ -63,15 +63,16 @@ pub(crate) fn verdict(points: &[Point]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn point(filter: &str, flood: &str, dropped: f64, valid: f64) -> Point {
+    /// A filter under a flood.
+    pub(crate) fn point((filter, flood): (&str, &str), flood_pps: f64, dropped: f64, valid: f64) -> Point {
         let values: [(&str, Value); 6] = [
             ("filter", filter.into()),
             ("flood", flood.into()),
-            ("flood_pps", 2e6.into()),
-            ("filtered_pps", (2e6 * dropped).into()),
+            ("flood_pps", flood_pps.into()),
+            ("filtered_pps", (flood_pps * dropped).into()),
             ("filtered_of_flood_ratio", dropped.into()),
             ("valid_delivered_ratio", valid.into()),
         ];
@@ -81,10 +82,10 @@ mod tests {
     #[test]
     fn the_verdict_compares_the_best_filter_with_none() {
         let points = [
-            point("none, the service reads all", "full", 0.0, 0.4),
-            point("nft", "full", 0.5, 0.9),
-            point("XDP", "full", 0.75, 1.0),
-            point("nft", "ten-times", 0.9, 1.0),
+            point(("none, the service reads all", "full"), 2e6, 0.0, 0.4),
+            point(("nft", "full"), 2e6, 0.5, 0.9),
+            point(("XDP", "full"), 2e6, 0.75, 1.0),
+            point(("nft", "ten-times"), 2e6, 0.9, 1.0),
         ];
         assert_eq!(
             verdict(&points).as_deref(),

@@ -15,7 +15,7 @@ use crate::{
     connect::{ServerPlan, connect, runtime},
     coordinator::{CLIENT, discover},
     error::FleetError,
-    plan::Select,
+    plan::{Select, selects},
 };
 
 /// Agents answer a call within this time.
@@ -207,7 +207,7 @@ impl Desk {
         let here = discover(&self.client, DISCOVERY).await?;
         let mut names: Vec<(String, bool, Option<String>)> = here
             .iter()
-            .filter(|agent| select.iter().all(|(name, value)| agent.facts.labels.get(name) == Some(value)))
+            .filter(|agent| selects(&select, &agent.facts.labels))
             .map(|agent| (agent.facts.agent.clone(), true, agent.limits.divert.clone()))
             .collect();
         if to.is_empty() {

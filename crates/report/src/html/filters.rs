@@ -61,29 +61,16 @@ fn table(title: &str, rows: &[&Row<'_>]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
-
-    fn point(filter: &str, flood: &str, flood_pps: f64, dropped: f64, valid: f64) -> Point {
-        let values = [
-            ("filter", filter.into()),
-            ("flood", flood.into()),
-            ("flood_pps", flood_pps.into()),
-            ("filtered_pps", (flood_pps * dropped).into()),
-            ("filtered_of_flood_ratio", dropped.into()),
-            ("valid_delivered_ratio", valid.into()),
-        ];
-        Point { values: values.map(|(name, value): (_, Value)| (name.to_owned(), value)).into() }
-    }
+    use crate::filters::tests::point;
 
     #[test]
     fn each_flood_has_a_figure_with_two_bars_per_filter() {
         let mut page = Page::default();
         let points = [
-            point("<nft>", "full", 2e6, 0.5, 0.9),
-            point("XDP", "full", 2e6, 1.01, 1.0),
-            point("XDP", "ten-times", 1e6, 0.75, 1.0),
+            point(("<nft>", "full"), 2e6, 0.5, 0.9),
+            point(("XDP", "full"), 2e6, 1.01, 1.0),
+            point(("XDP", "ten-times"), 1e6, 0.75, 1.0),
         ];
         write(&points, &mut page);
         let html = page.into_html();
@@ -102,7 +89,7 @@ mod tests {
     #[test]
     fn rows_without_a_flood_have_no_bars() {
         let mut page = Page::default();
-        write(&[point("XDP", "none", 0.0, 0.0, 1.0)], &mut page);
+        write(&[point(("XDP", "none"), 0.0, 0.0, 1.0)], &mut page);
         assert_eq!(page.into_html(), "");
     }
 }
