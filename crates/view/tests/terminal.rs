@@ -20,8 +20,9 @@ const CASE: &str = "VIEW_TEST_CASE";
 fn on_a_terminal(case: &str, drive: impl FnOnce(&mut dyn Write, &str)) -> String {
     let me = env::current_exe().unwrap();
     let modes = "echo modes=$(stty -g)";
+    // Ctrl-C reaches the shell too, which must not end of it.
     let inner = format!(
-        "stty cols 80 rows 24; {modes}; {} --exact on_a_terminal_of_another_test --nocapture; echo status=$?; {modes}",
+        "trap : INT; stty cols 80 rows 24; {modes}; {} --exact on_a_terminal_of_another_test --nocapture; echo status=$?; {modes}",
         me.display()
     );
     let mut script = Command::new("script")
