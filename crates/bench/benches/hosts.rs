@@ -27,7 +27,7 @@ const PAIRS: [(&str, &str); 4] = [("xdp", "xdp"), ("xsk", "xdp"), ("packet", "xd
 fn main() -> Outcome<()> {
     lab::gain_access()?;
     println!(
-        "{TURNS} turns of {} ms, one thread on CPU 0, frames of 64 bytes; Mpps sent",
+        "{TURNS} turns of {} ms, one thread on CPU 0, frames of 64 bytes; Mpps sent and delivered",
         TRIAL_NS / 1_000_000
     );
     let mut misses = 0;
@@ -41,19 +41,21 @@ fn main() -> Outcome<()> {
             ("--no-witness", &|| between(&lab, &pair, false)),
         ];
         let mut rates: [Vec<f64>; 3] = Default::default();
+        let mut delivered: [Vec<f64>; 3] = Default::default();
         for turn in 0..=TURNS {
             for (at, (_, trial)) in ways.iter().enumerate() {
                 let trial = trial()?;
                 // The first turn warms up.
                 if turn > 0 {
                     rates[at].push(trial.sent_pps);
+                    delivered[at].push(trial.delivered_pps);
                 }
             }
         }
         let [lab_rates, ..] = &rates;
         println!("{tx} → {rx}");
-        for ((name, _), own) in ways.iter().zip(&rates) {
-            let mpps = median(own).unwrap_or(0.0) / 1e6;
+        for (((name, _), own), delivered) in ways.iter().zip(&rates).zip(&delivered) {
+            let [mpps, delivered] = [own, delivered].map(|pps| median(pps).unwrap_or(0.0) / 1e6);
             let effect = Effect::of(lab_rates, own, EffectScale::Ratio, 0.95);
             let ratio = effect
                 .filter(|_| *name != ways[0].0)
@@ -61,7 +63,7 @@ fn main() -> Outcome<()> {
             let words = ratio.map_or_else(String::new, |[ratio, low, high]| {
                 format!("  {ratio:.3} of the lab ({low:.3} to {high:.3})")
             });
-            println!("  {name:<14} {mpps:>7.3}{words}");
+            println!("  {name:<14} {mpps:>7.3} {delivered:>7.3}{words}");
             misses += usize::from(*name == ways[1].0 && ratio.is_some_and(|[ratio, ..]| ratio < LEAST));
         }
     }

@@ -101,15 +101,22 @@ fn compare(
     let noun = if threads == 1 { "thread" } else { "threads" };
     println!("{path}, {frame_bytes}-byte frames, {threads} {noun}");
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); contenders.len()];
+    let mut failed = vec![false; contenders.len()];
     for _ in 0..rounds {
-        for (contender, rates) in contenders.iter().zip(&mut rates) {
+        for ((contender, rates), failed) in contenders.iter().zip(&mut rates).zip(&mut failed) {
+            if *failed {
+                continue;
+            }
             match rate(*contender, setting, reference) {
                 Ok(pps) => rates.push(pps),
-                Err(error) => println!("  {}: {error}", contender.name()),
+                Err(error) => {
+                    println!("  {} left out: {error}", contender.name());
+                    *failed = true;
+                }
             }
         }
     }
-    for (contender, rates_of_it) in contenders.iter().zip(&rates) {
+    for (contender, rates_of_it) in contenders.iter().zip(&rates).filter(|(_, rates)| !rates.is_empty()) {
         let mpps = median(rates_of_it).unwrap_or(0.0) / 1e6;
         let ratio =
             Effect::of(rates_of_it, &rates[0], EffectScale::Ratio, 0.95).filter(|_| !contender.is_ours());
@@ -137,7 +144,7 @@ fn rate(contender: Contender, setting: Setting, reference: &Reference) -> Outcom
     let began = Instant::now();
     while dropped(&lab)? < 1000 {
         if began.elapsed() > STARTS_WITHIN {
-            return Err("nothing arrived".into());
+            return Err("nothing arrived; does it run on this kernel?".into());
         }
         thread::sleep(Duration::from_millis(5));
     }

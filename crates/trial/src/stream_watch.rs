@@ -229,13 +229,15 @@ fn sample(streams: &Streams) -> Option<Vec<u8>> {
 
 fn watch_drops(scope: &StreamScope) -> Result<(DropWatch, DropReading), ledger::DropError> {
     let here = NetNs::current().map_err(ledger::DropError::Namespace)?;
+    let ignored = match scope.host {
+        // Programs in XDP drop what a host receives. Where the receiver is on the same kernel, each of its packets would
+        // otherwise be looked at here, too.
+        HostSide::Sender => ignored_reason(RxLayer::XdpProgram),
+        HostSide::Receiver => scope.reads.and_then(ignored_reason),
+    };
     let drops = DropWatch::over(
         &[&here],
-        &DropScope {
-            ignored: scope.reads.and_then(ignored_reason),
-            streams: Some(scope.streams.clone()),
-            ..DropScope::default()
-        },
+        &DropScope { ignored, streams: Some(scope.streams.clone()), ..DropScope::default() },
     )?;
     let before = drops.read()?;
     Ok((drops, before))

@@ -241,7 +241,9 @@ impl Counting {
             host: HostSide::Receiver,
             // Programs in XDP take packets in front of tc.
             passes_tc: matches!(reads, RxLayer::Socket | RxLayer::Copies),
-            names_drops: true,
+            // In front of a program in the driver nothing drops buffers, but each packet that it takes from a veth looks
+            // dropped: 120 ns to find out that it was not.
+            names_drops: reads != RxLayer::XdpProgram,
             reads: Some(reads),
         }))
     }
