@@ -3,7 +3,7 @@
 
 use std::io;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use thiserror::Error;
 
 use crate::capability::Capability;
@@ -80,7 +80,7 @@ pub fn confine(kept: &[Capability]) -> Result<(), ConfineError> {
 fn filter() -> Result<BpfProgram, seccompiler::Error> {
     let rules = REFUSED.iter().map(|(_, number)| (*number, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let architecture = std::env::consts::ARCH.try_into()?;
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?.try_into()?)
 }
 
