@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::UdpSocket,
     process::Command,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
