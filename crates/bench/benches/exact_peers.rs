@@ -3,7 +3,7 @@
 //!
 //! Each sends twice, a few packets and many; the additional instructions divided by the additional packets are the cost of
 //! a packet. It excludes start and end, and includes everything else (the sender's threads, the kernel's part, the softirqs,
-//! the drop).
+//! the drop). testpmd sends without end: it is started before, and two lengths of time are counted.
 //! Three such pairs show the repeatability. 64-byte frames, one thread, to one address and port.
 
 use std::{
@@ -51,10 +51,12 @@ enum Contender {
     RingLoop,
     Trafgen,
     Iperf3,
+    /// testpmd over this device of DPDK.
+    Testpmd(&'static str),
 }
 
 /// In the order of the table: by the kernel's interface.
-const CONTENDERS: [Contender; 11] = [
+const CONTENDERS: [Contender; 13] = [
     Contender::Linerate("udp"),
     Contender::SendmmsgLoop,
     Contender::Iperf3,
@@ -63,8 +65,10 @@ const CONTENDERS: [Contender; 11] = [
     Contender::Linerate("packet"),
     Contender::RingLoop,
     Contender::Trafgen,
+    Contender::Testpmd("net_af_packet"),
     Contender::Linerate("packet+qdisc"),
     Contender::Linerate("xsk"),
+    Contender::Testpmd("net_af_xdp"),
     Contender::Linerate("xdp"),
 ];
 
@@ -153,8 +157,8 @@ fn inside(loops: &Path) -> Outcome<()> {
         })??;
         // The extra work of a first run, such as resolving the address, is not counted.
         let run = |long: usize, is_counted: bool| -> Outcome<u64> {
+            let _other = contender.start_before(&lab)?;
             let before = dropped(&lab)?;
-            let _receiver = contender.receiver(&lab)?;
             if is_counted {
                 mark(Mark::Begin);
             }
@@ -210,6 +214,7 @@ impl Contender {
             Self::RingLoop => "TX_RING loop in C".into(),
             Self::Trafgen => "trafgen".into(),
             Self::Iperf3 => "iperf3".into(),
+            Self::Testpmd(device) => format!("testpmd {device}"),
         }
     }
 
@@ -217,28 +222,34 @@ impl Contender {
         match self {
             Self::Trafgen => Some("trafgen"),
             Self::Iperf3 => Some("iperf3"),
+            Self::Testpmd(_) => Some("dpdk-testpmd"),
             _ => None,
         }
     }
 
-    /// iperf3's own receiver, which takes part only in the handshake.
-    fn receiver(self, lab: &Lab) -> Outcome<Option<Started>> {
-        let Self::Iperf3 = self else { return Ok(None) };
-        let receiver = start(lab.rx(), words("iperf3 -s -1"))?;
-        // 5201, listening.
-        let listens = || -> Outcome<bool> {
-            let sockets = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-            let text = lab.rx().run(|| sockets.map(|file| fs::read_to_string(file).unwrap_or_default()))?;
-            Ok(text.concat().lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
-        };
-        let began = Instant::now();
-        while !listens()? {
-            if began.elapsed() > Duration::from_secs(10) {
-                return Err("iperf3 does not listen".into());
+    /// What runs before the count begins: iperf3's own receiver, which takes part only in the handshake, or testpmd.
+    fn start_before(self, lab: &Lab) -> Outcome<Option<Started>> {
+        match self {
+            Self::Iperf3 => {
+                let receiver = start(lab.rx(), words("iperf3 -s -1"))?;
+                // 5201, listening.
+                let listens = || -> Outcome<bool> {
+                    let sockets = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+                    let text =
+                        lab.rx().run(|| sockets.map(|file| fs::read_to_string(file).unwrap_or_default()))?;
+                    Ok(text.concat().lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
+                };
+                wait("iperf3 does not listen", listens)?;
+                Ok(Some(receiver))
             }
-            thread::sleep(Duration::from_millis(10));
+            Self::Testpmd(device) => {
+                let sender = start(lab.tx(), testpmd(device, lab))?;
+                let before = dropped(lab)?;
+                wait("testpmd sends nothing", || Ok(dropped(lab)? > before + PACKETS[0]))?;
+                Ok(Some(sender))
+            }
+            _ => Ok(None),
         }
-        Ok(Some(receiver))
     }
 
     /// Sends, then exits.
@@ -249,6 +260,10 @@ impl Contender {
         let line = match self {
             Self::Linerate("xdp") => return linerate(lab, "xdp", XDP_MORE * packets),
             Self::Linerate(engine) => return linerate(lab, engine, packets),
+            Self::Testpmd(_) => {
+                thread::sleep(Duration::from_secs_f64(seconds));
+                return Ok(());
+            }
             Self::SendmmsgLoop => {
                 words(&format!("{}/sendmmsg {to} {PORT} {PAYLOAD} {seconds} -1", loops.display()))
             }
@@ -281,10 +296,33 @@ impl Drop for Started {
     }
 }
 
+fn wait(otherwise: &str, is_there: impl Fn() -> Outcome<bool>) -> Outcome<()> {
+    let began = Instant::now();
+    while !is_there()? {
+        if began.elapsed() > Duration::from_secs(10) {
+            return Err(otherwise.into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// testpmd's command line: both of its threads on the only CPU, of which the first one sleeps.
+fn testpmd(device: &str, lab: &Lab) -> Vec<String> {
+    words(&format!(
+        "dpdk-testpmd --no-huge -m 128 --no-pci --no-telemetry --no-shconf --lcores 0@0,1@0 --vdev={device}0,iface={} -- \
+         --total-num-mbufs=16384 --forward-mode=txonly --txpkts=60 --nb-cores=1 --eth-peer=0,{} --port-topology=loop \
+         --auto-start",
+        lab.tx().interface(),
+        MacAddr(lab.rx().mac())
+    ))
+}
+
 /// Starts a program on a side of the lab; the kernel ends it with this process.
 fn start(side: &lab::Side, line: Vec<String>) -> Outcome<Started> {
     let mut command = Command::new(find(&line[0]).ok_or_else(|| format!("{} is not installed", line[0]))?);
-    command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Held open: testpmd ends when its standard input closes.
+    command.args(&line[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     tie(&mut command, Ties { namespace: Some(side.namespace().try_clone()?), descriptors: Vec::new() });
     Ok(Started(command.spawn()?))
 }

@@ -3,7 +3,7 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
-    capacity, filters, idle, instructions,
+    bends, capacity, filters, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
@@ -150,6 +150,7 @@ pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
         remarks.push("The run ended early; the results are those measured by then.".to_string());
     }
     remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
+    remarks.extend(bends::sentences(&run.start.command, &run.end.points));
     if run.end.throughput.is_empty() {
         let rungs = rungs(run);
         remarks.extend(rungs.iter().flat_map(of_rung));

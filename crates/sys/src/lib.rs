@@ -20,6 +20,7 @@ pub mod memory_file;
 pub mod netdev;
 mod netlink;
 pub mod netns;
+pub mod open_files;
 pub mod output;
 pub mod packet;
 pub mod pci;

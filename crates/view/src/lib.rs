@@ -29,7 +29,7 @@ pub use hub::{Hub, Published};
 pub use metrics::{Form, metrics};
 pub use plain::line;
 pub use replay::{Moment, moments};
-pub use screen::Screen;
+pub use screen::{Frames, Screen};
 pub use snapshot::{
     Cell, CellState, Cpu, Family, FamilyKind, Grid, History, Own, Phase, Place, Queue, Rate, Snapshot, Table,
     Traffic, Waterfall,

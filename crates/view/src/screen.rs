@@ -23,8 +23,12 @@ use sys::{
     terminal::{HeldOutput, Terminal},
 };
 
-use crate::hub::{Bystander, Hub};
+use crate::{
+    hub::{Bystander, Hub},
+    snapshot::Snapshot,
+};
 use keys::Keys;
+use look::Look;
 use paint::Painter;
 
 /// Time between two frames, and how long a key waits at most.
@@ -68,6 +72,20 @@ impl Drop for Screen {
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
+    }
+}
+
+/// Frames of a screen without a terminal, at 80 columns and 24 rows.
+#[derive(Default)]
+pub struct Frames {
+    painter: Painter,
+    look: Look,
+}
+
+impl Frames {
+    /// The bytes that turn the last frame into this snapshot's.
+    pub fn frame(&mut self, snapshot: &Snapshot) -> Vec<u8> {
+        self.painter.frame(snapshot, &mut self.look, (80, 24))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `make exact`: counts what linerate itself executes per packet, and compares it with the values of `benches/exact.toml`.
 //!
-//! Three kinds of values: hot functions, each in a loop in an emulated machine (`loops.rs`); programs in the kernel and bare
+//! Four kinds of values: hot functions, each in a loop in an emulated machine (`loops.rs`); what a live view does with a
+//! snapshot, likewise (`views.rs`); programs in the kernel and bare
 //! loops around ports, likewise (`kernel.rs`); and workers, as the user-space instructions of the ladder's threads by engine
 //! and level of statistics. `-- --bless` rewrites the table of this build. Status 1: a
 //! value grew by more than 1 %, is not in the file or was not counted; 3: the file's values belong to another compiler or
@@ -9,6 +10,7 @@
 mod counted;
 mod kernel;
 mod loops;
+mod views;
 
 use std::{
     collections::BTreeMap,
@@ -64,6 +66,7 @@ fn run() -> Outcome<ExitCode> {
             }
         };
         loops::count_all(&mut count)?;
+        views::count_all(&mut count);
         kernel::count_all(&mut count)?;
         fs::write(Path::new(&share).join(LIST), serde_json::to_vec(&list)?)?;
         return Ok(ExitCode::SUCCESS);

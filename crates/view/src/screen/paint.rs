@@ -12,6 +12,7 @@ use super::{draw::draw, look::Look};
 use crate::snapshot::Snapshot;
 
 /// What is on the terminal.
+#[derive(Default)]
 pub(super) struct Painter {
     on_it: Buffer,
     no_color: bool,
