@@ -48,8 +48,8 @@ fn bytes(mut input: Vec<u8>, other: &[u8], rng: &mut Rng) -> Vec<u8> {
         5 => {
             // Lengths and counts in files and messages have one to eight bytes, in either order.
             let (width, number) = (1 << rng.usize(0..4), NUMBERS[rng.usize(0..NUMBERS.len())]);
-            let field =
-                if rng.bool() { &number.to_le_bytes()[..width] } else { &number.to_be_bytes()[8 - width..] };
+            let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
+            let field = if rng.bool() { &little[..width] } else { &big[8 - width..] };
             let end = at + width.min(rest);
             input.splice(at..end, field.iter().copied()).for_each(drop);
         }
@@ -206,7 +206,7 @@ fn string(text: &str, rng: &mut Rng) -> String {
     const TEXTS: [&str; 10] =
         ["", " ", "\u{1b}[31m", "é→\u{202e}", "0", "-1", "1e999", "max", "../x", "<script>"];
     match rng.u8(0..4) {
-        0 => text.repeat(rng.usize(0..40)),
+        0 if text.len() < 4096 => text.repeat(rng.usize(0..40)),
         1 => text.chars().rev().collect(),
         2 => format!("{text}{}", TEXTS[rng.usize(0..TEXTS.len())]),
         _ => TEXTS[rng.usize(0..TEXTS.len())].into(),
@@ -218,8 +218,7 @@ fn toml(input: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8> {
     let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().map(str::to_owned).collect::<Vec<_>>();
     let (mut first, second) = (lines(input), lines(other));
     if first.is_empty() {
-        first = second;
-        return first.join("\n").into_bytes();
+        return other.to_vec();
     }
     let (at, to) = (rng.usize(0..first.len()), rng.usize(0..first.len()));
     let pair = |line: &str| line.split_once(" = ").map(|(key, value)| (key.to_owned(), value.to_owned()));

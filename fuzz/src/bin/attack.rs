@@ -22,6 +22,8 @@ use bodies::{
 };
 
 const SLOWEST: Duration = Duration::from_secs(10);
+/// Records are this long.
+const LONGEST_SEED: usize = 256 << 10;
 
 fn main() {
     let (mut seconds, mut seed, mut names) = (60, fastrand::u64(..), Vec::new());
@@ -80,7 +82,7 @@ fn attack(target: &Target, seconds: u64, seed: u64) -> bool {
         tried.fetch_add(1, Relaxed);
         let took = began.elapsed();
         // What gets far takes long; later generations start from there.
-        if took > slowest || rng.u16(..) == 0 {
+        if (took > slowest || rng.u16(..) == 0) && input.len() < LONGEST_SEED {
             slowest = slowest.max(took);
             if seeds.len() < committed + MOST {
                 seeds.push(input);
