@@ -216,7 +216,9 @@ impl Running {
                 Some(status) if status.code().is_none() && !fault.kills() => {
                     faults.push(format!("{status}: {end}"))
                 }
-                Some(status) if fault == Fault::None && self.is_lab && !status.success() => {
+                Some(status)
+                    if fault == Fault::None && self.is_lab && status.code().is_some_and(|code| code > 1) =>
+                {
                     faults.push(format!("{status}: {end}"));
                 }
                 Some(_) => {}
