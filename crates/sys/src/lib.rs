@@ -9,6 +9,7 @@ pub mod btf;
 pub mod capability;
 pub mod child;
 pub mod clock;
+pub mod confine;
 pub mod counting;
 pub mod cpu;
 pub mod cycles;
