@@ -126,7 +126,11 @@ mod tests {
                 child.join().unwrap()
             })
         };
-        let before = sets();
+        let refuses = || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            status.lines().find(|line| line.starts_with("Seccomp")).map(str::to_owned)
+        };
+        let (before, refused_before) = (sets(), refuses());
         let (after, executed) = thread::spawn(work).join().unwrap();
         let held = |sets: &[(String, u64)], name| sets.iter().find(|set| set.0 == name).unwrap().1;
         let raw = 1 << Capability::NetRaw as u64;
@@ -135,7 +139,6 @@ mod tests {
         }
         assert_eq!((held(&after, "Inh"), held(&after, "Amb")), (0, 0));
         assert_eq!(executed.unwrap_err().raw_os_error(), Some(libc::EPERM));
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        assert!(status.contains("Seccomp:\t0"), "other threads are as they were: {status}");
+        assert_eq!(refuses(), refused_before, "other threads are as they were");
     }
 }
