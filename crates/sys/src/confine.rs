@@ -132,8 +132,8 @@ mod tests {
         };
         let (before, refused_before) = (sets(), refuses());
         let (after, executed) = thread::spawn(work).join().unwrap();
-        let held = |sets: &[(String, u64)], name| sets.iter().find(|set| set.0 == name).unwrap().1;
-        let raw = 1 << Capability::NetRaw as u64;
+        let held = |sets: &[(String, u64)], name: &str| sets.iter().find(|set| set.0 == name).unwrap().1;
+        let raw = 1u64 << Capability::NetRaw as u64;
         for name in ["Eff", "Prm"] {
             assert_eq!(held(&after, name), held(&before, name) & raw, "{name}");
         }
