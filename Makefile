@@ -107,7 +107,7 @@ bench-search: ## trials and errors of the search beside the reference MLRsearch,
 exact: build ## instructions per packet that linerate itself executes, against benches/exact.toml (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact
 
-exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3 and plain C loops in one emulated machine (root)
+exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3, testpmd and plain C loops in one emulated machine; missing ones are downloaded (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact_peers
 
 bless-exact: build ## accept what make exact and CI count; say why in the commit's message

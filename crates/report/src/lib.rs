@@ -28,6 +28,7 @@ mod diversion;
 mod escape;
 mod figures;
 mod filters;
+mod fleet;
 mod html;
 mod idle;
 mod instructions;

@@ -3,7 +3,7 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
-    bends, capacity, filters, idle, instructions,
+    bends, capacity, filters, fleet, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
@@ -45,6 +45,9 @@ fn measured(run: &Run) -> String {
         return found;
     }
     let rungs = rungs(run);
+    if let Some(known) = fleet::verdict(run) {
+        return format!("{known}; {}.", ledgers(&rungs));
+    }
     if let Some(found) = instructions::verdict(&rungs).filter(|_| instructions::is_counted(run)) {
         return found;
     }

@@ -90,8 +90,11 @@ impl Vm {
             return Err(VmError::Plan { problems });
         }
         let store = VmStore::of_user()?;
-        let parts =
+        let mut parts =
             plan.image.as_ref().map_or_else(|| store.parts(plan.kernel), |own| store.parts_of(own))?;
+        if !plan.packages.is_empty() {
+            parts.packages = Some(store.packages(&plan.packages)?);
+        }
         Ok(Self { plan: plan.clone(), parts })
     }
 
