@@ -199,7 +199,7 @@ fn a_receiver_keeps_only_the_privileges_that_its_plan_shows() {
     // Numbers of capabilities(7): bind service, net admin, net raw, ipc lock, sys nice, perfmon, bpf.
     let kept = [10, 12, 13, 14, 23, 38, 39];
     assert_eq!(names.len(), kept.len());
-    let kept: u64 = kept.iter().map(|number| 1 << number).sum();
+    let kept: u64 = kept.iter().map(|number| 1u64 << number).sum();
 
     let receiver = Recv::start(&[]);
     let tasks = fs::read_dir(format!("/proc/{}/task", receiver.child.id())).unwrap();

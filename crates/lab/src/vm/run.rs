@@ -363,8 +363,6 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::Sender;
-
     use super::*;
 
     /// Each call as a piece.
