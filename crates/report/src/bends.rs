@@ -8,7 +8,7 @@ use crate::{
     points::{self, Series},
 };
 
-/// The result whose bends are told.
+/// The result whose bends are reported.
 pub(crate) const RESULT: &str = "delivered_bps";
 
 /// Whether bits per second matter more than messages per second: for streams, and for the document that measures them.

@@ -43,7 +43,7 @@ pub(crate) fn hosts(run: &Run) -> Table {
     table
 }
 
-/// How many sent how much to how many, and who fell behind; without the final stop.
+/// The senders, the receivers, their rates and the weakest agent; without the final stop.
 pub(crate) fn verdict(run: &Run) -> Option<String> {
     let trial = shown(run)?;
     let of = |role: &str| trial.hosts.iter().filter(|host| host.role == role).count();
