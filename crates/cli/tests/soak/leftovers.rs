@@ -37,7 +37,7 @@ impl Place {
         }
         let is_odd = |file: &&PathBuf| {
             // Journals of killed runs are for `bench --resume`.
-            !file.extension().is_some_and(|extension| extension == "json")
+            file.extension().is_none_or(|extension| extension != "json")
                 && !file.to_string_lossy().ends_with(".json.partial")
         };
         faults.extend(
