@@ -236,7 +236,7 @@ impl<W: Watcher> Bench<'_, '_, W> {
 pub struct Searching {
     /// `None` where the goals or the bounds cannot be searched for.
     search: Option<Search>,
-    /// The load that the last [`Searching::next`] asked for.
+    /// The load of the last [`Searching::next`].
     asked: (f64, f64),
     /// The indexes of the search's trials in the record.
     indexes: Vec<u32>,
@@ -277,7 +277,7 @@ impl Searching {
         Some(self.asked)
     }
 
-    /// The trial at the load that was asked for last, and its index in the record.
+    /// The trial at the load of the last [`Searching::next`], and its index in the record.
     pub fn record(&mut self, index: u32, trial: &Trial) {
         let (load_pps, duration_s) = self.asked;
         if let Some(search) = &mut self.search {
