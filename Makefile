@@ -3,7 +3,7 @@ CARGO ?= cargo
 LINERATE = target/release/linerate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-view report-shots bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz miri clean
+.PHONY: help setup build static bench test test-nic test-vm test-steer test-quick fmt lint words check-targets bpf-check docs soak-fleet bench-compare bench-peers bench-workers bench-micro bench-buffers bench-xdp bench-divert bench-hosts bench-ledger bench-stats bench-view report-shots bench-tune bench-predict bench-search exact exact-peers bless-exact bpf bless man completions install deb test-deb fuzz fuzz-coverage deny soak miri clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,7 +107,7 @@ bench-search: ## trials and errors of the search beside the reference MLRsearch,
 exact: build ## instructions per packet that linerate itself executes, against benches/exact.toml (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact
 
-exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3 and plain C loops in one emulated machine (root)
+exact-peers: ## instructions per packet of linerate's senders, of trafgen, iperf3, testpmd and plain C loops in one emulated machine; missing ones are downloaded (root)
 	$(CARGO) bench --locked -p linerate-bench --bench exact_peers
 
 bless-exact: build ## accept what make exact and CI count; say why in the commit's message
@@ -136,8 +136,17 @@ deb: build ## make a Debian package in target/deb
 test-deb: build ## install, use, upgrade, remove and purge the package, over a copy of this machine's root in memory (root)
 	@scripts/test-deb $(LINERATE)
 
-fuzz: ## run each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=60; done
+fuzz: ## run each fuzz target for a minute, on the stable compiler; SECONDS=N for longer
+	cd fuzz && $(CARGO) run --release --locked -- --seconds $(or $(SECONDS),60)
+
+fuzz-coverage: ## the same guided by coverage (needs cargo-fuzz and a nightly toolchain)
+	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run --features libfuzzer $$target -- -max_total_time=60; done
+
+deny: ## licences, versions and known vulnerabilities of the dependencies (needs cargo-deny)
+	@scripts/deny
+
+soak: ## random commands with random faults for an hour (root); SECONDS=N for another time, LINERATE_SOAK_SEED repeats one
+	LINERATE_SOAK_SECONDS=$(or $(SECONDS),3600) $(CARGO) test --locked -p linerate-cli --test soak -- --nocapture
 
 miri: ## the ring code under Miri, over arrays and a fake kernel (needs a nightly toolchain with the component miri)
 	@scripts/miri

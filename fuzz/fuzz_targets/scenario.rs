@@ -1,5 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &str| {
-    bench::Scenario::read(input).and_then(|scenario| scenario.arguments()).ok();
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bodies::files::scenario(input));

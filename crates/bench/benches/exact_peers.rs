@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{Kernel, Lab, LabPlan, VmPlan, VmStatus};
+use lab::{Kernel, Lab, LabPlan, VmPlan, VmStatus, VmStore};
 use measure::median;
 use sys::{
     bpf_program::{attach, load_for_device},
@@ -90,7 +90,12 @@ fn main() -> Outcome<ExitCode> {
             return Err(format!("cannot compile {source}.c").into());
         }
     }
-    let plan = VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, ..VmPlan::counting(share.path()) };
+    let packages = missing_packages();
+    if !packages.is_empty() {
+        VmStore::of_user()?.get_packages(&packages, |step| eprintln!("{step}"))?;
+    }
+    let plan =
+        VmPlan { kernel: Kernel::Latest, time_limit: TIME_LIMIT, packages, ..VmPlan::counting(share.path()) };
     let script = format!(
         "grep -F -e asm_ -e irq_entries /proc/kallsyms > /share/symbols
         cp /share/sendmmsg /share/txring /run
@@ -105,6 +110,18 @@ fn main() -> Outcome<ExitCode> {
     println!("Linux {}, 64-byte frames, one thread, towards XDP_DROP", vm.kernel_version());
     let counts = read_counts(&fs::read_to_string(share.path().join("counts"))?)?;
     table(&fs::read_to_string(share.path().join("sent"))?, counts.iter().map(|counts| counts.total()))
+}
+
+/// Packages of the programs that this machine lacks.
+fn missing_packages() -> Vec<String> {
+    let programs = CONTENDERS.iter().filter_map(|contender| contender.program());
+    let mut packages: Vec<String> = programs
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| package.to_owned())
+        .collect();
+    packages.sort();
+    packages.dedup();
+    packages
 }
 
 /// Prints one row per contender, from the machine's lines `NAME<tab>PACKETS` or `NAME<tab>REASON` and the counts.
@@ -145,7 +162,7 @@ fn table(sent: &str, mut totals: impl Iterator<Item = [u64; 2]>) -> Outcome<Exit
 fn inside(loops: &Path) -> Outcome<()> {
     for contender in CONTENDERS {
         let name = contender.name();
-        if let Some(program) = contender.program().filter(|program| find(program).is_none()) {
+        if let Some((program, _)) = contender.program().filter(|(program, _)| find(program).is_none()) {
             println!("{name}\t{program} is not installed");
             continue;
         }
@@ -218,11 +235,12 @@ impl Contender {
         }
     }
 
-    fn program(self) -> Option<&'static str> {
+    /// Its program, and Debian's package of that.
+    fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Trafgen => Some("trafgen"),
-            Self::Iperf3 => Some("iperf3"),
-            Self::Testpmd(_) => Some("dpdk-testpmd"),
+            Self::Trafgen => Some(("trafgen", "netsniff-ng")),
+            Self::Iperf3 => Some(("iperf3", "iperf3")),
+            Self::Testpmd(_) => Some(("dpdk-testpmd", "dpdk-dev")),
             _ => None,
         }
     }

@@ -70,6 +70,12 @@ pub(crate) fn points(trials: &[Trial]) -> Vec<Point> {
     let mut groups: Vec<(BTreeMap<String, Value>, Vec<&Trial>)> = Vec::new();
     for trial in trials.iter().filter(|trial| !trial.interrupted) {
         let mut parameters = trial.parameters.clone();
+        // A rate in words, `100kpps`, is not a number that results can be drawn against.
+        if let Some(asked) = trial.asked_pps
+            && parameters.remove("rate").is_some()
+        {
+            parameters.insert("asked_pps".into(), json!(asked));
+        }
         parameters.insert("tx".into(), json!(trial.tx.label));
         parameters.insert("rx".into(), json!(trial.rx.label));
         match groups.iter_mut().find(|(known, _)| *known == parameters) {

@@ -114,9 +114,8 @@ pub(crate) fn unsent(error: &HostTrialError) -> Failure {
         HostTrialError::Session(SessionError::NotAReceiver { .. }) => {
             failure.hint("give the port that linerate recv listens on: ADDRESS:PORT")
         }
-        HostTrialError::Session(SessionError::Refused { .. } | SessionError::NoReflector { .. })
-            if error.to_string().contains("sends no packets back") =>
-        {
+        // A refusal's reason, in the receiver's words, names the option.
+        HostTrialError::Session(SessionError::NoReflector { .. }) => {
             failure.hint("start it with linerate recv --reflect, or send without --reflect")
         }
         HostTrialError::Session(SessionError::OtherKey { .. }) => {

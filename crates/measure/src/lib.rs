@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bend;
 mod capacity;
 mod change;
 mod clocks;
@@ -45,6 +46,7 @@ mod tuned;
 mod unit;
 mod unknown;
 
+pub use bend::Bend;
 pub use capacity::{Capacity, CapacitySide, LOSSLESS, Layer, SCALING, STAGE};
 pub use change::{ChangePoint, change_points};
 pub use clocks::{

@@ -105,6 +105,14 @@ impl Card {
         Ok(root.join("class/net").join(&self.name))
     }
 
+    /// Queues of a direction that the driver uses: it may have prepared more. `None` where sysfs is of another namespace.
+    pub(crate) fn queues_in_use(&self, receives: bool) -> Option<u32> {
+        let prefix = if receives { "rx-" } else { "tx-" };
+        let queues = fs::read_dir(self.folder().ok()?.join("queues")).ok()?.flatten();
+        let of_it = queues.filter(|queue| queue.file_name().to_string_lossy().starts_with(prefix));
+        Some(of_it.count() as u32)
+    }
+
     /// The text of a file in the interface's folder.
     pub(crate) fn read(&self, file: &str) -> Result<String, NicError> {
         read(&self.folder()?.join(file))

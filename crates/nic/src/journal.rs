@@ -5,15 +5,18 @@
 //! undone without undoing what a finished one meant to keep. It is written to a temporary file, synced and renamed:
 //! readers find the old file, the new one or none.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sys::{clock, netns::NetNs, output::OutputFile};
+use sys::clock;
 
-use crate::{Card, Settings, owner::Owner, session::error::SessionError, setting::Change};
+use crate::{
+    Card, Settings,
+    note::{self, boot, namespace},
+    owner::Owner,
+    session::error::SessionError,
+    setting::Change,
+};
 
 /// The settings to restore on one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,15 +107,11 @@ impl Journal {
     /// machine left is removed.
     pub(crate) fn find(state: &Path, index: u32) -> Result<Option<Self>, SessionError> {
         let path = path(state, namespace()?, index);
-        let journal = match fs::read_to_string(&path) {
-            Ok(text) => parse(&path, &text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(failed("read", &path, source)),
-        };
+        let Some(journal) = note::read::<Self>(&path, SCHEMA)? else { return Ok(None) };
         if journal.boot == boot() {
             return Ok(Some(journal));
         }
-        fs::remove_file(&path).map_err(|source| failed("remove", &path, source))?;
+        note::remove(&path)?;
         Ok(None)
     }
 
@@ -121,21 +120,9 @@ impl Journal {
     /// # Errors
     /// When the folder or one of them cannot be read.
     pub fn all(state: &Path) -> Result<Vec<Self>, SessionError> {
-        let folder = folder(state);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(failed("read", &folder, source)),
-        };
         let (namespace, boot) = (namespace()?, boot());
-        let mut journals = Vec::new();
-        for entry in
-            entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "json"))
-        {
-            let path = entry.path();
-            let text = fs::read_to_string(&path).map_err(|source| failed("read", &path, source))?;
-            journals.push(parse(&path, &text)?);
-        }
+        let notes = note::read_all::<Self>(&folder(state), SCHEMA)?;
+        let mut journals: Vec<Self> = notes.into_iter().map(|(_, journal)| journal).collect();
         journals.retain(|journal| journal.namespace == namespace && journal.boot == boot);
         journals.sort_by_key(|journal| std::cmp::Reverse(journal.newest().map(|entry| entry.began_ns)));
         Ok(journals)
@@ -143,28 +130,8 @@ impl Journal {
 
     /// Writes it to disk and syncs; an empty journal is removed.
     pub(crate) fn write(&self, state: &Path) -> Result<(), SessionError> {
-        if self.entries.is_empty() {
-            return self.remove(state);
-        }
         let path = path(state, self.namespace, self.index);
-        let folder = folder(state);
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(&folder)?;
-            let mut file = OutputFile::create(&path)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.finish()?;
-            fs::File::open(&folder)?.sync_all()
-        };
-        write().map_err(|source| failed("write", &path, source))
-    }
-
-    /// Removes it from disk.
-    fn remove(&self, state: &Path) -> Result<(), SessionError> {
-        let path = path(state, self.namespace, self.index);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, error)),
-            _ => Ok(()),
-        }
+        if self.entries.is_empty() { note::remove(&path) } else { note::write(&path, self) }
     }
 }
 
@@ -172,30 +139,10 @@ fn path(state: &Path, namespace: u64, index: u32) -> PathBuf {
     folder(state).join(format!("{namespace}-{index}.json"))
 }
 
-fn parse(path: &Path, text: &str) -> Result<Journal, SessionError> {
-    let wrong = |why: String| failed("read", path, io::Error::new(io::ErrorKind::InvalidData, why));
-    let journal: Journal = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-    if journal.schema == SCHEMA {
-        return Ok(journal);
-    }
-    Err(wrong(format!("its format is {}, expected {SCHEMA}", journal.schema)))
-}
-
-pub(crate) fn failed(action: &'static str, path: &Path, source: io::Error) -> SessionError {
-    SessionError::Journal { action, path: path.into(), source }
-}
-
-pub(crate) fn namespace() -> Result<u64, SessionError> {
-    let path = Path::new("/proc/thread-self/ns/net");
-    NetNs::current().and_then(|namespace| namespace.inode()).map_err(|source| failed("read", path, source))
-}
-
-pub(crate) fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn journal(boot: String) -> Journal {

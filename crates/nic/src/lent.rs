@@ -4,7 +4,7 @@
 //! undone by the next one or by `linerate nic restore`.
 
 use std::{
-    fs, io,
+    fs,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -12,12 +12,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sys::{
     NetlinkError,
-    output::OutputFile,
     rtnetlink::{RouteSocket, flag},
 };
 
 use crate::{
-    journal::{boot, failed, namespace},
+    note::{self, boot, namespace},
     owner::Owner,
     session::error::SessionError,
 };
@@ -96,13 +95,7 @@ impl LentInterface {
     }
 
     fn write(&self) -> Result<(), SessionError> {
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(self.path.parent().unwrap_or(Path::new("/")))?;
-            let mut file = OutputFile::create(&self.path)?;
-            serde_json::to_writer_pretty(&mut file, &self.state)?;
-            file.finish().map(drop)
-        };
-        write().map_err(|source| failed("write", &self.path, source))
+        note::write(&self.path, &self.state)
     }
 }
 
@@ -129,21 +122,9 @@ impl Lent {
 /// # Errors
 /// When a note cannot be read or removed.
 pub fn restore_lent(state: &Path) -> Result<Vec<RestoredInterface>, SessionError> {
-    let folder = folder(state);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(failed("read", &folder, source)),
-    };
     let (namespace, boot) = (namespace()?, boot());
     let mut restored = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_none_or(|end| end != "json") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).map_err(|source| failed("read", &path, source))?;
-        let lent: Lent = serde_json::from_str(&text)
-            .map_err(|error| failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    for (path, lent) in note::read_all::<Lent>(&folder(state), SCHEMA)? {
         let is_of_now = lent.boot == boot;
         if is_of_now && (lent.namespace != namespace || lent.owner.is_alive()) {
             continue;
@@ -157,7 +138,7 @@ pub fn restore_lent(state: &Path) -> Result<Vec<RestoredInterface>, SessionError
                 set_down: !lent.was_up && undone.is_ok(),
             });
         }
-        fs::remove_file(&path).map_err(|source| failed("remove", &path, source))?;
+        note::remove(&path)?;
     }
     Ok(restored)
 }

@@ -25,6 +25,7 @@ mod flow;
 mod interrupts;
 mod journal;
 mod lent;
+mod note;
 mod owner;
 mod page;
 mod queues;

@@ -89,9 +89,9 @@ pub struct Link {
     pub autoneg: Option<bool>,
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu_bytes: u32,
-    /// Receive queues allocated by the kernel.
+    /// Receive queues in use; the driver may have prepared more.
     pub rx_queues: u32,
-    /// Transmit queues allocated by the kernel.
+    /// Transmit queues in use.
     pub tx_queues: u32,
 }
 
@@ -157,8 +157,8 @@ impl Page {
                 full_duplex: mode.full_duplex,
                 autoneg: mode.autoneg,
                 mtu_bytes: link.mtu,
-                rx_queues: link.rx_queues,
-                tx_queues: link.tx_queues,
+                rx_queues: card.queues_in_use(true).unwrap_or(link.rx_queues),
+                tx_queues: card.queues_in_use(false).unwrap_or(link.tx_queues),
             },
             limits: read_limits(card),
             settings,

@@ -49,20 +49,35 @@ fn by_netlink(card: &Card, interrupts: &[Interrupt]) -> Vec<QueueInterrupt> {
     let napis = netdev.napis(card.index()).unwrap_or_default();
     let of = |queue: &sys::netdev::Queue| {
         let napi = napis.iter().find(|napi| Some(napi.id) == queue.napi)?;
-        let interrupt = interrupts.iter().find(|interrupt| Some(interrupt.number) == napi.interrupt)?;
-        let known = queue_interrupt(interrupt, queue.id, queue.receives, "the kernel's netdev family");
+        let told = interrupts.iter().find(|interrupt| Some(interrupt.number) == napi.interrupt)?;
+        let named = interrupts.iter().find(|interrupt| is_named(interrupt, queue.id, queue.receives));
+        let known = match named {
+            // e1000e polls both directions in one NAPI instance, which has the interrupt of one of them.
+            Some(named)
+                if is_named(told, queue.id, !queue.receives) && !is_named(told, queue.id, queue.receives) =>
+            {
+                queue_interrupt(named, queue.id, queue.receives, BY_NAME)
+            }
+            _ => queue_interrupt(told, queue.id, queue.receives, "the kernel's netdev family"),
+        };
         Some(QueueInterrupt { napi: Some(napi.id), thread: napi.thread, ..known })
     };
     queues.iter().filter_map(of).collect()
 }
 
+/// Whether an interrupt's name is that of a queue.
+fn is_named(interrupt: &Interrupt, queue: u32, receives: bool) -> bool {
+    Some(queue) == if receives { interrupt.rx_queue } else { interrupt.tx_queue }
+}
+
+/// The source of a mapping that names tell.
+const BY_NAME: &str = "the interrupt's name";
+
 fn by_name(interrupts: &[Interrupt]) -> Vec<QueueInterrupt> {
     let mut found = Vec::new();
     for interrupt in interrupts {
         for (queue, receives) in [(interrupt.rx_queue, true), (interrupt.tx_queue, false)] {
-            found.extend(
-                queue.map(|queue| queue_interrupt(interrupt, queue, receives, "the interrupt's name")),
-            );
+            found.extend(queue.map(|queue| queue_interrupt(interrupt, queue, receives, BY_NAME)));
         }
     }
     found

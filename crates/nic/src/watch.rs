@@ -94,7 +94,17 @@ impl Sample {
     /// When the interface is gone.
     pub fn take(card: &mut Card) -> Result<Self, NicError> {
         let counters = read_counters(card)?;
-        let counts = read_queue_counts(card)?;
+        let mut counts = read_queue_counts(card)?;
+        if counts.rx.is_empty() && card.queues_in_use(true) == Some(1) {
+            // A card with one queue counts it as the interface.
+            let of = |name: &str| counters.get(name).copied().unwrap_or(0);
+            let whole = QueueCount {
+                packets: of("rx_packets"),
+                bytes: of("rx_bytes"),
+                drops: of("rx_missed_errors"),
+            };
+            counts.rx.insert(0, whole);
+        }
         let interrupts = crate::card_interrupts(card)?;
         let queues = crate::queue_interrupts(card)?;
         let cpus = procfs::stat().map(|stat| stat.cpus).unwrap_or_default();

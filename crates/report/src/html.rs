@@ -12,6 +12,7 @@ mod curve;
 mod drawing;
 mod filters;
 mod flame;
+mod fleet;
 mod flow;
 mod lines;
 mod page;
@@ -101,6 +102,7 @@ fn write_body(run: &Run, page: &mut Page) {
     tuned::write(run, page);
     charts::write_throughput(run, page);
     filters::write(&run.end.points, page);
+    fleet::write(run, page);
     // The plot before its tables.
     let is_ladder = !rungs.is_empty() && !instructions::is_counted(run);
     let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();

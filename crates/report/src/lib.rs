@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bends;
 mod capacity;
 mod compare;
 mod cpus;
@@ -27,6 +28,7 @@ mod diversion;
 mod escape;
 mod figures;
 mod filters;
+mod fleet;
 mod html;
 mod idle;
 mod instructions;

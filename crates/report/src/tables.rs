@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use measure::{Ledger, LedgerLine, Point, Trial};
+use measure::{Ledger, LedgerLine, PairSummary, Point, Trial};
 use serde_json::Value;
 
 use crate::{
@@ -27,6 +27,10 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
     let mut table = Table::titled(ladder_title(rungs));
     table.push(Column::words("sender", pairs().map(|pair| Cell::words(&pair.tx))));
     table.push(Column::words("receiver", pairs().map(|pair| Cell::words(&pair.rx))));
+    for parameter in told_parameters(rungs) {
+        let value = |pair: &PairSummary| pair.parameters.get(parameter).map_or("-".into(), plain);
+        table.push(Column::words(&points::in_words(parameter), pairs().map(|pair| Cell::words(value(pair)))));
+    }
     if varying.frame_size {
         table.push(Column::figures(
             "frame",
@@ -73,6 +77,24 @@ pub(crate) fn ladder(rungs: &[Rung]) -> Table {
         together."
     );
     table
+}
+
+/// Columns of parameters.
+const MOST_TOLD: usize = 2;
+
+/// Parameters that tell rows apart and have no column of their own.
+fn told_parameters<'r>(rungs: &'r [Rung]) -> Vec<&'r str> {
+    const OWN_COLUMN: [&str; 4] = ["rate", "threads", "frame_size", "step"];
+    let all: BTreeSet<&str> =
+        rungs.iter().flat_map(|rung| rung.pair.parameters.keys()).map(String::as_str).collect();
+    let varies = |name: &&str| {
+        let mut values = rungs.iter().map(|rung| rung.pair.parameters.get(*name));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let told: Vec<&str> = all.into_iter().filter(|name| !OWN_COLUMN.contains(name)).filter(varies).collect();
+    // More would push the results off the screen; pairs' names have all of them.
+    if told.len() > MOST_TOLD { Vec::new() } else { told }
 }
 
 /// Properties that all pairs share.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use measure::Run;
 
 use crate::{
-    capacity, cpus, escape, instructions,
+    capacity, cpus, escape, fleet, instructions,
     ladder::{Rung, of_searches},
     matrix, number,
     occasion::{self, machine, occasion, place},
@@ -193,6 +193,7 @@ pub(crate) fn summaries(run: &Run) -> Vec<Table> {
     let all = [
         tuned::waterfall(run),
         tuned::rejected(run),
+        fleet::hosts(run),
         throughput::figures(&run.end.figures),
         throughput::goals(found),
         throughput::latency(found),

@@ -3,7 +3,7 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
-    capacity, filters, idle, instructions,
+    bends, capacity, filters, fleet, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
@@ -45,6 +45,9 @@ fn measured(run: &Run) -> String {
         return found;
     }
     let rungs = rungs(run);
+    if let Some(known) = fleet::verdict(run) {
+        return format!("{known}; {}.", ledgers(&rungs));
+    }
     if let Some(found) = instructions::verdict(&rungs).filter(|_| instructions::is_counted(run)) {
         return found;
     }
@@ -150,6 +153,7 @@ pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
         remarks.push("The run ended early; the results are those measured by then.".to_string());
     }
     remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
+    remarks.extend(bends::sentences(&run.start.command, &run.end.points));
     if run.end.throughput.is_empty() {
         let rungs = rungs(run);
         remarks.extend(rungs.iter().flat_map(of_rung));

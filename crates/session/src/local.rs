@@ -118,18 +118,31 @@ pub fn running(folder: &Path, name: &str) -> Vec<Running> {
             let pid = file.to_str()?.strip_prefix(name)?.strip_prefix('-')?.strip_suffix(".sock")?;
             Some(Running { pid: pid.parse().ok()?, path: entry.path() })
         })
-        .filter(|running| match UnixStream::connect(&running.path) {
-            Ok(_) => true,
-            Err(error) => {
-                if error.kind() == io::ErrorKind::ConnectionRefused {
-                    fs::remove_file(&running.path).ok();
-                }
-                false
-            }
-        })
+        .filter(|running| answers_or_is_removed(&running.path, running.pid))
         .collect();
     found.sort_by_key(|running| running.pid);
     found
+}
+
+/// Removes sockets of dead commands, whatever their name.
+fn remove_dead(folder: &Path) {
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
+        if let Some(pid) = name.and_then(|name| name.rsplit('-').next()?.parse().ok()) {
+            answers_or_is_removed(&path, pid);
+        }
+    }
+}
+
+/// Whether somebody listens at a socket; a dead process's is removed. One that another command has made and not opened yet
+/// refuses connections too.
+fn answers_or_is_removed(path: &Path, pid: u32) -> bool {
+    let answer = UnixStream::connect(path);
+    let is_refused = answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_refused && !Path::new("/proc").join(pid.to_string()).exists() {
+        fs::remove_file(path).ok();
+    }
+    answer.is_ok()
 }
 
 impl Running {
@@ -158,6 +171,7 @@ impl ControlSocket {
     /// [`ControlError::Folder`], [`ControlError::NotOurs`] and [`ControlError::Listen`].
     pub fn open(folder: &Path, name: &str) -> Result<Self, ControlError> {
         make_private(folder)?;
+        remove_dead(folder);
         let path = folder.join(format!("{name}-{}.sock", std::process::id()));
         let cannot = |source| ControlError::Listen { path: path.clone(), source };
         // Only a dead process with this process's ID can have left it.
@@ -315,7 +329,14 @@ mod tests {
         assert!(left.exists());
         assert_eq!(running(&folder, "recv"), []);
         assert!(!left.exists());
-        fs::remove_dir(&folder).unwrap();
+        let other = folder.join("divert-4000000.sock");
+        drop(UnixListener::bind(&other).unwrap());
+        let unlike = folder.join("recv-x.sock");
+        drop(UnixListener::bind(&unlike).unwrap());
+        drop(ControlSocket::open(&folder, "recv").unwrap());
+        assert!(!other.exists(), "the next command removes those of every name");
+        assert!(unlike.exists(), "and only its own kind");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -43,10 +43,14 @@ impl NetNs {
         Ok(Self { fd: File::open(path)?.into() })
     }
 
-    /// Moves the calling thread here for good. Needs CAP_SYS_ADMIN.
+    /// Moves the calling thread here for good. Needs CAP_SYS_ADMIN, unless the thread is here already.
     ///
     /// Sockets opened before stay in the namespace they were opened in.
     pub fn enter(&self) -> io::Result<()> {
+        let is_here = Self::current().and_then(|here| Ok(here.inode()? == self.inode()?));
+        if is_here.unwrap_or(false) {
+            return Ok(());
+        }
         // SAFETY: no pointers; the descriptor is open as long as `self` lives.
         let entered = unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) };
         if entered < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

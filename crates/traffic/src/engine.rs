@@ -13,7 +13,7 @@ use wire::StreamTags;
 
 use crate::{
     error::EngineError,
-    plan::{RxTraffic, TxTraffic},
+    plan::{MOST_SOURCE_PORTS, RxTraffic, TxTraffic},
     receiver::{Receiver, RxContext},
     sender::Sender,
     sender_clocks::SenderClocks,
@@ -290,12 +290,22 @@ pub struct ReceiverPlan {
     pub traffic: RxTraffic,
 }
 
+/// Files that a process with a socket per flow opens besides.
+const OTHER_FILES: u64 = 512;
+
 impl SenderPlan {
     /// Opens all ports and prepares the workers; nothing is sent before [`Sender::begin`].
     ///
     /// # Errors
     /// The first port or worker that could not be created; then nothing is left open.
     pub fn prepare(&self, placement: &Placement) -> Result<Sender, EngineError> {
+        let flows = self.traffic.workers.iter().map(|worker| worker.flows).sum();
+        if !self.engine.facts().makes_frames {
+            sys::open_files::allow(flows as u64 + OTHER_FILES)
+                .map_err(|source| EngineError::Files { flows, source })?;
+        } else if flows > MOST_SOURCE_PORTS {
+            return Err(EngineError::Flows { flows, most: MOST_SOURCE_PORTS });
+        }
         self.engine.0.open(&self.traffic, placement)
     }
 }

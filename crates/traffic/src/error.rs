@@ -43,6 +43,22 @@ pub enum EngineError {
         /// What it can.
         reason: &'static str,
     },
+    /// More flows than source ports.
+    #[error("{flows} flows are too many: senders that build frames have {most} source ports")]
+    Flows {
+        /// Flows of all workers.
+        flows: usize,
+        /// Source ports of all workers.
+        most: usize,
+    },
+    /// More sockets than files that this process may open.
+    #[error("{flows} flows are as many sockets: this process may not open so many files")]
+    Files {
+        /// Flows of all workers.
+        flows: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The packets' description.
     #[error(transparent)]
     Frames(#[from] wire::SpecError),

@@ -158,7 +158,7 @@ fn plan(args: &VmArgs) -> VmPlan {
         accel: args.accel,
         share: args.share.clone().or_else(|| runs_linerate(args).then(runs_folder)),
         kernel_options: args.kernel_options.clone(),
-        image: None,
+        ..VmPlan::default()
     }
 }
 

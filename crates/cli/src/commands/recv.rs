@@ -2,6 +2,7 @@
 
 mod ask;
 mod policy;
+mod privileges;
 
 use std::{
     io::{self, Write},
@@ -25,6 +26,7 @@ use view::{Seen, Table};
 
 use ask::CONTROL;
 use policy::PolicyPlan;
+use privileges::Privileges;
 
 use crate::{
     args::{ClocksArg, Display, MeasureArgs, RecvArgs, StampArg},
@@ -61,6 +63,7 @@ struct RecvPlan {
     interval_s: f64,
     is_for_scripts: bool,
     profile: bool,
+    privileges: Privileges,
 }
 
 impl RecvPlan {
@@ -77,6 +80,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     let Some(pipeline) = Pipeline::open(&args.output, "recv", &plan)? else { return Ok(true) };
     let plot = args.measure.plot.as_deref().map(|path| Output::prepare(path, "--plot")).transpose()?;
     let form = pipeline.form();
+    plan.privileges.reduce();
     let diagnosis = plan.diagnosis()?;
     let policy = || plan.policy.policy(args);
     let (policy, again) = (policy(), policy());
@@ -469,6 +473,7 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         interval_s: interval.as_secs_f64().max(0.01),
         is_for_scripts: measure.stats.is_some() && measure.display == Display::Script,
         profile: args.profile,
+        privileges: Privileges::of(args),
     })
 }
 

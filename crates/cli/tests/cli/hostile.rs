@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::UdpSocket,
     process::Command,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -186,4 +187,31 @@ fn senders_from_elsewhere_need_permission() {
         err.contains("'lan' is not a network: expected for example 192.0.2.0/24 or 2001:db8::/32"),
         "{err}"
     );
+}
+
+#[test]
+fn a_receiver_keeps_only_the_privileges_that_its_plan_shows() {
+    let (status, plan) = json(&["recv", "--dry-run"]);
+    assert_eq!(status, 0);
+    let names = plan["privileges"]["capabilities"].as_array().unwrap();
+    assert!(names.contains(&"CAP_NET_RAW".into()) && !names.contains(&"CAP_SYS_ADMIN".into()), "{names:?}");
+    assert!(plan["privileges"]["refused_calls"].as_array().unwrap().contains(&"execve".into()));
+    // Numbers of capabilities(7): bind service, net admin, net raw, ipc lock, sys nice, perfmon, bpf.
+    let kept = [10, 12, 13, 14, 23, 38, 39];
+    assert_eq!(names.len(), kept.len());
+    let kept: u64 = kept.iter().map(|number| 1u64 << number).sum();
+
+    let receiver = Recv::start(&[]);
+    let tasks = fs::read_dir(format!("/proc/{}/task", receiver.child.id())).unwrap();
+    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let statuses: Vec<String> = statuses.collect();
+    assert!(statuses.len() > 1, "{statuses:?}");
+    for status in statuses {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        for set in ["CapEff:", "CapPrm:"] {
+            assert_eq!(u64::from_str_radix(field(set), 16).unwrap() & !kept, 0, "{status}");
+        }
+        assert_eq!((field("CapInh:"), field("CapAmb:")), ("0000000000000000", "0000000000000000"));
+        assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"), "{status}");
+    }
 }

@@ -33,6 +33,9 @@ pub(crate) fn initramfs(parts: &Parts, plan: &VmPlan, first: &First<'_>) -> Resu
     archive.file("sbin/modprobe", include_bytes!("guest/modprobe.sh"));
     archive.file("script", first.script.as_bytes());
     archive.file("folder", first.folder.as_os_str().as_encoded_bytes());
+    if let Some(packages) = &parts.packages {
+        archive.file("packages", packages.as_os_str().as_encoded_bytes());
+    }
     let mut drivers: Vec<&str> = plan.pairs.iter().map(|pair| pair.model.driver()).collect();
     if let Some(seat) = first.seat {
         archive.file("side", format!("{}\n", seat.side().letter()).as_bytes());

@@ -27,6 +27,8 @@ pub struct VmPlan {
     pub share: Option<PathBuf>,
     /// Additions to the kernel's command line.
     pub kernel_options: Vec<String>,
+    /// Debian packages that the guest has in addition to this machine's; see [`VmStore::get_packages`](crate::VmStore::get_packages).
+    pub packages: Vec<String>,
 }
 
 impl Default for VmPlan {
@@ -42,6 +44,7 @@ impl Default for VmPlan {
             accel: Accel::Tcg,
             share: None,
             kernel_options: Vec::new(),
+            packages: Vec::new(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Starts a virtual machine, passes on its output, and ends it.
 
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -90,8 +90,11 @@ impl Vm {
             return Err(VmError::Plan { problems });
         }
         let store = VmStore::of_user()?;
-        let parts =
+        let mut parts =
             plan.image.as_ref().map_or_else(|| store.parts(plan.kernel), |own| store.parts_of(own))?;
+        if !plan.packages.is_empty() {
+            parts.packages = Some(store.packages(&plan.packages)?);
+        }
         Ok(Self { plan: plan.clone(), parts })
     }
 
@@ -323,20 +326,70 @@ fn read_console(console: UnixStream) -> String {
     kept.into_iter().collect()
 }
 
-/// Copies until the emulator ends, without buffering.
+/// Copies whole lines until the emulator ends: two streams may end on one terminal, and the kernel cuts them anywhere. The
+/// start of a line, such as a prompt, is passed on when its end does not follow at once.
 fn pass_on(mut from: UnixStream, to: &mut (dyn Write + Send)) -> io::Result<()> {
-    let mut piece = [0; 8192];
+    const LONGEST: usize = 64 << 10;
+    from.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let (mut held, mut piece) = (Vec::new(), [0; 8192]);
     loop {
-        match from.read(&mut piece)? {
-            0 => return Ok(()),
-            length => {
-                to.write_all(&piece[..length])?;
-                to.flush()?;
+        let (ready, is_end) = match from.read(&mut piece) {
+            Ok(0) => (held.len(), true),
+            Ok(length) => {
+                held.extend_from_slice(&piece[..length]);
+                let whole = held.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                (if held.len() > LONGEST { held.len() } else { whole }, false)
             }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                (held.len(), false)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if ready > 0 {
+            to.write_all(&held[..ready])?;
+            to.flush()?;
+            held.drain(..ready);
+        }
+        if is_end {
+            return Ok(());
         }
     }
 }
 
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each call as a piece.
+    struct Pieces(Sender<Vec<u8>>);
+
+    impl Write for Pieces {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_passed_on_whole_and_a_prompt_without_its_end() {
+        let (mut guest, host) = UnixStream::pair().unwrap();
+        let (passed, pieces) = mpsc::channel();
+        let copying = thread::spawn(move || pass_on(host, &mut Pieces(passed)));
+        guest.write_all(b"first\nsecond\nprompt> ").unwrap();
+        assert_eq!(pieces.recv().unwrap(), b"first\nsecond\n");
+        assert_eq!(pieces.recv().unwrap(), b"prompt> ", "while the guest still runs");
+        guest.write_all(&[b'x', 0xff]).unwrap();
+        drop(guest);
+        assert_eq!(pieces.iter().collect::<Vec<_>>().concat(), [b'x', 0xff]);
+        copying.join().unwrap().unwrap();
+    }
 }

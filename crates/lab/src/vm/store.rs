@@ -32,6 +32,8 @@ pub(crate) struct Parts {
     pub(crate) version: String,
     pub(crate) modules_folder: PathBuf,
     pub(crate) modules: Modules,
+    /// The root folder of further packages.
+    pub(crate) packages: Option<PathBuf>,
     /// The folder of the kernel that was unpacked for this machine alone.
     pub(crate) _unpacked: Option<TempDir>,
 }
@@ -68,10 +70,7 @@ impl VmStore {
         if self.has(kernel) {
             return Ok(());
         }
-        let unusable = |source| VmError::File { path: self.root.clone(), source };
-        fs::create_dir_all(&self.root).map_err(unusable)?;
-        let lock = File::create(self.root.join("lock")).map_err(unusable)?;
-        lock.lock().map_err(unusable)?;
+        let _lock = self.locked()?;
         let (codename, archive) = apt::debian()?;
         if !self.complete(TOOLS) {
             tell("downloading the emulator");
@@ -87,6 +86,45 @@ impl VmStore {
             })?;
         }
         Ok(())
+    }
+
+    /// Downloads and unpacks packages of this machine's release, with the dependencies that this machine lacks, for
+    /// machines whose plan has the same list. The packages' scripts do not run.
+    pub fn get_packages(&self, packages: &[String], mut tell: impl FnMut(&str)) -> Result<(), VmError> {
+        let folder = packages_folder(packages);
+        if self.complete(&folder) {
+            return Ok(());
+        }
+        let _lock = self.locked()?;
+        if self.complete(&folder) {
+            return Ok(());
+        }
+        let (codename, archive) = apt::debian()?;
+        tell(&format!("downloading {} and dependencies", packages.join(", ")));
+        self.fill(&folder, |folder, apt_folder| {
+            let apt = Apt::open(apt_folder, &archive, &[&codename])?;
+            let names: Vec<&str> = packages.iter().map(String::as_str).collect();
+            for package in apt.fetch_what_is_not_installed(&codename, &names)? {
+                apt::unpack(&package, folder)?;
+            }
+            merge_usr(folder, Path::new("/"))?;
+            Ok(codename.clone())
+        })
+    }
+
+    /// The folder of packages that were downloaded before.
+    pub(crate) fn packages(&self, packages: &[String]) -> Result<PathBuf, VmError> {
+        let folder = packages_folder(packages);
+        self.expect(&[(&folder, &packages.join(", "))])?;
+        Ok(self.root.join(folder))
+    }
+
+    fn locked(&self) -> Result<File, VmError> {
+        let unusable = |source| VmError::File { path: self.root.clone(), source };
+        fs::create_dir_all(&self.root).map_err(unusable)?;
+        let lock = File::create(self.root.join("lock")).map_err(unusable)?;
+        lock.lock().map_err(unusable)?;
+        Ok(lock)
     }
 
     /// The parts of a machine with this kernel.
@@ -136,6 +174,7 @@ impl VmStore {
             version,
             modules: Modules::from_text(&index),
             modules_folder,
+            packages: None,
             _unpacked: unpacked,
         })
     }
@@ -288,6 +327,25 @@ fn collect_modules(from: &Path, to: &Path, tools: &Tools) -> Result<(), VmError>
     write(&to.join("index"), index.to_text().as_bytes())
 }
 
+fn packages_folder(packages: &[String]) -> String {
+    format!("packages-{}", packages.join("+"))
+}
+
+/// Moves what packages have in `/lib` and the like to where the links of these names in `root` lead.
+fn merge_usr(folder: &Path, root: &Path) -> Result<(), VmError> {
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let (from, to) = (folder.join(name), folder.join("usr").join(name));
+        if from.is_dir() && root.join(name).is_symlink() {
+            create(&to)?;
+            let mut command = Command::new("cp");
+            command.args(["-a", "-T"]).arg(&from).arg(&to);
+            apt::output_of(command)?;
+            fs::remove_dir_all(&from).map_err(|source| VmError::File { path: from, source })?;
+        }
+    }
+    Ok(())
+}
+
 fn create(folder: &Path) -> Result<(), VmError> {
     fs::create_dir_all(folder).map_err(|source| VmError::File { path: folder.to_owned(), source })
 }
@@ -312,7 +370,24 @@ fn remove(path: &Path) -> Result<(), VmError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn packages_do_not_hide_the_links_of_a_merged_usr() {
+        let (root, packages) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        symlink("usr/lib", root.path().join("lib")).unwrap();
+        for folder in ["lib/x86", "usr/lib/x86", "sbin"] {
+            create(&packages.path().join(folder)).unwrap();
+        }
+        write(&packages.path().join("lib/x86/one.so"), b"1").unwrap();
+        write(&packages.path().join("usr/lib/x86/other.so"), b"2").unwrap();
+        merge_usr(packages.path(), root.path()).unwrap();
+        let there = |path: &str| packages.path().join(path).exists();
+        assert!(there("usr/lib/x86/one.so") && there("usr/lib/x86/other.so") && !there("lib"));
+        assert!(there("sbin"), "no link of this name");
+    }
 
     #[test]
     fn a_pinned_kernel_is_taken_while_the_archive_has_it_and_then_the_newest() {

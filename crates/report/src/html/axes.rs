@@ -19,6 +19,8 @@ pub(super) struct LineChart<'c> {
     pub(super) series: &'c [Series],
     /// Draws y = x for comparison.
     pub(super) diagonal: Option<&'c str>,
+    /// Values of x where a line changes, each marked.
+    pub(super) bends: &'c [f64],
     /// The meaning of the intervals.
     pub(super) interval: &'c str,
 }
@@ -84,9 +86,16 @@ impl LineChart<'_> {
         Some((self.x.scale.position(x)?, self.y.scale.position(y)?))
     }
 
-    /// y = x; both axes have the same scale when it is drawn.
-    pub(super) fn diagonal_points(&self) -> [(f64, f64); 2] {
+    /// Dotted lines for comparison, each from one point to another: y = x, whose axes have the same scale, and bends.
+    pub(super) fn references(&self) -> Vec<[(f64, f64); 2]> {
         let (Scale::Linear { min, max } | Scale::Log { min, max }) = self.x.scale;
-        [(min, min), (max, max)]
+        let (Scale::Linear { min: bottom, max: top } | Scale::Log { min: bottom, max: top }) = self.y.scale;
+        let diagonal = self.diagonal.map(|_| [(min, min), (max, max)]);
+        diagonal.into_iter().chain(self.bends.iter().map(|x| [(*x, bottom), (*x, top)])).collect()
+    }
+
+    /// The meaning of the dotted lines.
+    pub(super) fn reference(&self) -> Option<&str> {
+        self.diagonal.or_else(|| (!self.bends.is_empty()).then_some("the line changes here"))
     }
 }

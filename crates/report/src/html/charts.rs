@@ -12,7 +12,7 @@ use super::{
     standalone,
 };
 use crate::{
-    instructions,
+    bends, instructions,
     ladder::Rung,
     number::{self, RateUnit},
     points::{self, Series},
@@ -95,6 +95,7 @@ pub(super) fn write_throughput(run: &Run, page: &mut Page) {
         y: Axis::new("lost, %", Scale::linear(all(|point| point.1)), number::tick),
         series: &series,
         diagonal: None,
+        bends: &[],
         interval: "",
     };
     let table = crate::throughput::frame_loss(&run.end.throughput);
@@ -128,6 +129,7 @@ pub(super) fn write_loads(rungs: &[Rung], page: &mut Page) {
         y: rate_axis("delivered", scale),
         series: &series,
         diagonal: Some("no loss"),
+        bends: &[],
         interval: "",
     };
     page.section("loads", "Rate against offered load", |page| {
@@ -247,6 +249,7 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
         y: Axis::new("lateness, µs", scale, number::tick),
         series: &series,
         diagonal: None,
+        bends: &[],
         interval: "",
     };
     page.section("receipt", "Rate receipt", |page| {
@@ -263,22 +266,16 @@ pub(super) fn write_points(run: &Run, page: &mut Page) {
     page.section("points", "Points", |page| {
         for (step, points) in points::by_step(points) {
             page.enter_step(step);
-            write_step(&points, is_about_throughput(run, &points), page);
+            write_step(&points, bends::is_about_throughput(&run.start.command, &points), page);
         }
         page.enter_step(None);
     });
 }
 
-/// Whether bits per second matter more than messages per second: for streams, and for the document that measures them.
-fn is_about_throughput(run: &Run, points: &[Point]) -> bool {
-    let is_stream = |point: &Point| point.values.contains_key("send_size");
-    run.start.command == "bench 10gbe" || points.iter().all(is_stream)
-}
-
 fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
     let mut axes = points::axes(points);
     if is_about_throughput {
-        axes.results.sort_by_key(|result| result != "delivered_bps");
+        axes.results.sort_by_key(|result| result != bends::RESULT);
     }
     let table = tables::points(points, usize::MAX);
     let Some(x) = &axes.x else {
@@ -295,12 +292,15 @@ fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
             |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>();
         let ends = series.iter().flat_map(|s| &s.ranges).flat_map(|(_, low, high)| [*low, *high]);
         let heights: Vec<f64> = all(|p| p.1).into_iter().chain(ends).collect();
+        let of_it = (is_about_throughput && result == bends::RESULT).then(|| bends::of(&series));
+        let bends: Vec<f64> = of_it.into_iter().flatten().map(|(_, bend)| bend.at).collect();
         let chart = LineChart {
             title: &format!("{} against {}", points::in_words(result), points::in_words(x)),
             x: Axis::new(&points::in_words(x), Scale::fitting(&all(|p| p.0)), number::tick),
             y: Axis::new(&points::in_words(result), Scale::fitting(&heights), number::tick),
             series: &series,
             diagonal: None,
+            bends: &bends,
             interval: "95 % confidence interval of the mean",
         };
         page.figure(chart.title, &tables::points_of(points, &axes, result), |page| chart.write(page));
@@ -373,6 +373,7 @@ fn write_time(name: &str, lines: &[OverTime], page: &mut Page) {
         y: rate_axis("rate", Scale::linear(points().map(|p| p.1))),
         series: drawn,
         diagonal: None,
+        bends: &[],
         interval: "",
     };
     let unit = RateUnit::of([points().map(|p| p.1).fold(0.0, f64::max)]);

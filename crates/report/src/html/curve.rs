@@ -55,6 +55,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
                 y: Axis::new("Mb/s of frames", Scale::linear(heights), number::tick),
                 series: &drawn,
                 diagonal: None,
+                bends: &[],
                 interval: "",
             };
             page.figure(chart.title, &table(&title, &series), |page| {

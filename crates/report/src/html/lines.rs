@@ -10,10 +10,10 @@ impl LineChart<'_> {
         let drawn = self.drawn();
         let classes: Vec<String> = (0..drawn.len()).map(|at| format!("line s{at}")).collect();
         let has_ranges = drawn.iter().any(|series| !series.ranges.is_empty());
-        let reference = self.diagonal.map(|name| ("line reference", name));
+        let reference = self.reference().map(|name| ("line reference", name));
         let reference = reference.into_iter().chain(has_ranges.then_some(("whisker", self.interval)));
         let entries = classes.iter().zip(drawn).map(|(class, series)| (class.as_str(), series.name.as_str()));
-        if drawn.iter().any(|series| !series.name.is_empty()) || self.diagonal.is_some() || has_ranges {
+        if drawn.iter().any(|series| !series.name.is_empty()) || self.reference().is_some() || has_ranges {
             page.legend(entries.filter(|(_, name)| !name.is_empty()).chain(reference));
         }
         page.raw("<div class=\"plot\">");
@@ -23,8 +23,8 @@ impl LineChart<'_> {
         page.raw(
             "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" width=\"100%\" height=\"100%\">",
         );
-        if self.diagonal.is_some() {
-            page.raw(self.path(&self.diagonal_points(), "reference"));
+        for line in self.references() {
+            page.raw(self.path(&line, "reference"));
         }
         for (at, series) in drawn.iter().enumerate() {
             page.raw(self.path(&series.points, &format!("s{at}")));

@@ -24,6 +24,7 @@ pub(super) fn write(table: &Table, distributions: Vec<(String, &NanosSummary)>, 
         y: Axis::new("latency, µs", Scale::log(all(|point| point.1)), number::tick),
         series: &series,
         diagonal: None,
+        bends: &[],
         interval: "",
     };
     page.figure(chart.title, table, |page| chart.write(page));

@@ -75,6 +75,7 @@ fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], p
         y: Axis::new("% of samples", Scale::linear([0.0, 100.0]), number::tick),
         series: &series,
         diagonal: None,
+        bends: &[],
         interval: "",
     };
     page.figure(name, &table(distributions), |page| chart.write(page));

@@ -55,7 +55,7 @@ pub(super) fn lines(chart: &LineChart) -> String {
         })
         .collect();
     let extra = |class: &str| format!("<polyline class=\"{class}\" points=\"{{points}}\"/>");
-    legend.extend(chart.diagonal.map(|words| (extra("reference"), words)));
+    legend.extend(chart.reference().map(|words| (extra("reference"), words)));
     legend.extend(has_ranges.then(|| (extra("whisker"), chart.interval)));
     let bottom = TOP + HEIGHT;
     let height = bottom + 48.0 + ROW * legend.len() as f64 + 8.0;
@@ -79,8 +79,8 @@ pub(super) fn lines(chart: &LineChart) -> String {
         let corners = points.iter().filter_map(|point| chart.position(*point)).map(place);
         corners.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
     };
-    if chart.diagonal.is_some() {
-        svg += &format!("<polyline class=\"reference\" points=\"{}\"/>\n", path(&chart.diagonal_points()));
+    for line in chart.references() {
+        svg += &format!("<polyline class=\"reference\" points=\"{}\"/>\n", path(&line));
     }
     for (at, series) in drawn.iter().enumerate() {
         svg += &format!("<polyline class=\"s{at}\" points=\"{}\"/>\n", path(&series.points));

@@ -53,6 +53,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
             y: Axis::new(unit, Scale::linear(measured.iter().map(|point| point.1)), number::tick),
             series: &series,
             diagonal: None,
+            bends: &[],
             interval: "",
         };
         page.figure(chart.title, &table(run), |page| chart.write(page));

@@ -187,3 +187,20 @@ fn every_image_has_a_title_and_a_description() {
         assert!(!page.contains("NaN") && !page.contains("inf%"), "{name}");
     }
 }
+
+#[test]
+fn a_fleet_shows_what_each_host_took_and_lost() {
+    let run = samples::fleet();
+    let mut text = Vec::new();
+    report::write_text(&run, report::Style::default(), &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("2 senders sent"), "{text}");
+    assert!(text.contains("a2 was furthest behind its rate"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("a3 ")).unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[..6], ["a3", "receiver", "200,000", "195,000", "5,000", "0"], "{text}");
+    let page = html(&run);
+    for part in ["Each host", "a3 (receiver)", "lost here: 5,000 packets"] {
+        assert!(page.contains(part), "{part}");
+    }
+}

@@ -8,6 +8,7 @@ mod html;
 mod iperf3;
 mod json;
 mod markdown;
+mod records;
 mod samples;
 mod schema;
 mod text;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use measure::{
     BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuShare, Distribution, Effect, EffectScale, End,
-    Endpoint, Figure, FoldedStack, FunctionShare, GoalResult, Histogram, InterruptAccounting, InterruptRate,
-    Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, Level, LossAt, LossKinds, Machine, Mark, NapiPolls,
-    NetRx, NicFacts, Origin, PairSummary, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run,
-    SCHEMA, Skipped, Stage, StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial,
-    TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
+    Endpoint, Figure, FleetHost, FleetRun, FleetTrial, FoldedStack, FunctionShare, GoalResult, Histogram,
+    InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, Level, LossAt,
+    LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Place, Point, Profile,
+    QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream,
+    Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected,
+    TuneSearch, TuneStep, TunedRate, Unit, View,
 };
 use serde_json::{Value, json};
 
@@ -334,6 +335,32 @@ pub(crate) fn paced() -> Run {
 pub(crate) fn send() -> Run {
     let case = Case { asked_pps: Some(100_000.0), sent: 200_000 - 1_111, lost: (0, 0), ..Case::default() };
     run("send", Origin::Hosts, vec![trial(1, case)])
+}
+
+/// Two senders and a receiver, which lost some.
+pub(crate) fn fleet() -> Run {
+    let case = Case { sent: 200_000, lost: (0, 5_000), ..Case::default() };
+    let mut run = run("fleet", Origin::Hosts, vec![trial(1, case)]);
+    let host = |agent: &str, role: &str, sent: u64, delivered: u64| FleetHost {
+        agent: agent.into(),
+        role: role.into(),
+        ledger: Ledger::close(
+            sent,
+            delivered,
+            vec![LedgerLine::at(Place::ReceiveBuffer, sent - delivered, "socket SK_MEMINFO_DROPS")],
+        ),
+        start_error_ns: (role == "sender").then_some(120_000),
+        clock_bound_ns: Some(40_000),
+        ..FleetHost::default()
+    };
+    let hosts = vec![
+        host("a1", "sender", 100_000, 100_000),
+        host("a2", "sender", 100_000, 100_000),
+        host("a3", "receiver", 200_000, 195_000),
+    ];
+    let trials = vec![FleetTrial { trial: 1, weakest: Some("a2".into()), hosts, ..FleetTrial::default() }];
+    run.end.fleet = Some(FleetRun { run: "first".into(), trials, ..FleetRun::default() });
+    run
 }
 
 /// A ledger with a remainder.
@@ -720,6 +747,7 @@ pub(crate) fn all() -> Vec<(&'static str, Run)> {
         ("tuned", tuned()),
         ("stream", stream()),
         ("model", model()),
+        ("fleet", fleet()),
         ("hostile", hostile()),
     ]
 }

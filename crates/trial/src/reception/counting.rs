@@ -437,9 +437,17 @@ fn with_seen(
     if is_at_driver {
         let lost: u64 = own.iter().map(|line| line.packets).sum();
         lines.retain(|line| !behind_tc(line));
+        // A redirect fails, too, when the socket has no room: it counts those itself.
+        let mut of_socket = lost;
+        for line in lines.iter_mut().filter(|line| line.place.known() == Some(Place::XdpRedirect)) {
+            let both = line.packets.min(of_socket);
+            line.packets -= both;
+            of_socket -= both;
+        }
+        let dropped_here: u64 = lines.iter().map(|line| line.packets).sum();
         lines.extend(own.into_iter().map(|line| line.on(HostSide::Receiver)));
         let wire = WireReport {
-            seen: Some(delivered + lost),
+            seen: Some(delivered + lost + dropped_here),
             source: "the engine is at the driver".into(),
             of_all_traffic: seen.of_all_traffic,
             cost_ns: seen.cost_ns,
@@ -483,6 +491,21 @@ mod tests {
 
     use super::*;
     use crate::reception::{Policy, Reception};
+
+    #[test]
+    fn a_redirect_that_failed_at_a_full_socket_is_counted_once() {
+        let plan = ReceiverPlan {
+            engine: "xsk".parse().unwrap(),
+            traffic: RxTraffic::at(([127, 0, 0, 1], 0).into()),
+        };
+        let redirect = LedgerLine::at(Place::XdpRedirect, 8_115, "xdp_redirect_err");
+        let seen = StreamSeen { named: vec![redirect], names_drops: true, ..StreamSeen::default() };
+        let own = vec![LedgerLine::at(Place::XskRingFull, 2_944, "rx_ring_full")];
+        let (lines, wire) = with_seen(own, Some(seen), plan.engine.facts(), 205_901);
+        let lines: Vec<_> = lines.iter().map(|line| (line.place.known().unwrap(), line.packets)).collect();
+        assert_eq!(lines, [(Place::XdpRedirect, 5_171), (Place::XskRingFull, 2_944)]);
+        assert_eq!(wire.unwrap().seen, Some(214_016), "all of them reached this host");
+    }
 
     #[test]
     fn counters_never_fall_while_the_engine_changes() {

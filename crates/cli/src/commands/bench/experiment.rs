@@ -105,7 +105,12 @@ pub(crate) fn explain(error: &TrialError) -> Failure {
         };
     }
     match crate::failure::os_error(error) {
-        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit on open files: ulimit -n 4096"),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            failure.hint("raise the limit on open files (ulimit -n), or use fewer --flows: each is a socket")
+        }
+        Some(libc::EADDRINUSE) => failure.hint(
+            "each of --flows takes a source port of its address: fewer, or widen sysctl net.ipv4.ip_local_port_range",
+        ),
         Some(libc::ENOSPC) => failure.hint("raise /proc/sys/user/max_net_namespaces"),
         _ => failure,
     }

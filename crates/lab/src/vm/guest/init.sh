@@ -38,7 +38,9 @@ mount $nine,cache=loose,ro host /host || give_up "cannot mount the host's files"
 mount -t tmpfs -o size=90% tmpfs /new
 mkdir /new/upper /new/work /new/root
 root=/new/root
-mount -t overlay -o lowerdir=/host,upperdir=/new/upper,workdir=/new/work overlay $root ||
+packages=
+[ ! -f /packages ] || read -r packages </packages || [ -n "$packages" ]
+mount -t overlay -o "lowerdir=${packages:+/host$packages:}/host,upperdir=/new/upper,workdir=/new/work" overlay $root ||
     give_up "cannot lay a writable layer over the host's files"
 mkdir -p $root/proc $root/sys $root/dev $root/run $root/share
 mount -t proc proc $root/proc

@@ -1,0 +1,45 @@
+//! What a receiver gives up before it listens: strangers talk to it.
+
+use serde::Serialize;
+use sys::{
+    capability::Capability::{
+        self, Bpf, DacOverride, IpcLock, NetAdmin, NetBindService, NetRaw, Perfmon, SysNice, Syslog,
+    },
+    confine::{confine, refused_calls},
+};
+
+use crate::{args::RecvArgs, failure::in_words};
+
+/// As printed and recorded.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Privileges {
+    /// Capabilities kept where they are held; all others are dropped.
+    capabilities: Vec<&'static str>,
+    /// System calls that are refused from then on.
+    refused_calls: Vec<&'static str>,
+    #[serde(skip)]
+    kept: Vec<Capability>,
+}
+
+impl Privileges {
+    pub(super) fn of(args: &RecvArgs) -> Self {
+        // Engines are opened and programs attached while senders come and go.
+        let mut kept = vec![NetBindService, NetAdmin, NetRaw, IpcLock, SysNice, Perfmon, Bpf];
+        // Names of the kernel's functions.
+        kept.extend(args.profile.then_some(Syslog));
+        // Root saves in folders of others.
+        kept.extend((args.output.save.is_some() || args.measure.plot.is_some()).then_some(DacOverride));
+        Self {
+            capabilities: kept.iter().map(|capability| capability.name()).collect(),
+            refused_calls: refused_calls(),
+            kept,
+        }
+    }
+
+    /// Gives the rest up. A kernel without seccomp serves all the same.
+    pub(super) fn reduce(&self) {
+        if let Err(error) = confine(&self.kept) {
+            eprintln!("keeps more privileges than it needs: {}", in_words(&error));
+        }
+    }
+}
