@@ -50,7 +50,7 @@ pub use single_rx_queue::{
 };
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};
-pub use throughput::{Tests, ThroughputPlan, run_throughput};
+pub use throughput::{Searching, Tests, ThroughputPlan, run_throughput};
 pub use tune::{
     Ask, Assignment, Bed, Combination, Knob, KnobValue, LOOPBACK, LocalBed, Planner, Refusal, Surroundings,
     TuneGoal, TunePlace, TunePlan, TuneSpace, run_tune,

@@ -109,7 +109,6 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let warm_up = self.trial(None, None, longest_s, "maximum rate")?;
         found.generator_max_pps = self.recorder.recorded(warm_up).sent_pps;
         let max_pps = plan.max_pps.unwrap_or(found.generator_max_pps).max(1.0);
-        // The delivered rate of an overload is close to the throughput.
         let carried_pps = self.recorder.recorded(warm_up).delivered_pps;
         self.search(plan, (max_pps, carried_pps), found)?;
         if let Some(step) = plan.tests.frame_loss_step {
@@ -136,37 +135,19 @@ impl<W: Watcher> Bench<'_, '_, W> {
         (max_pps, carried_pps): (f64, f64),
         found: &mut Throughput,
     ) -> Result<(), Stopped> {
-        let defaults = SearchPlan::up_to(max_pps);
-        let narrowest = plan.goals.iter().map(|goal| goal.width_ratio).fold(1.0, f64::min);
-        let search_plan = SearchPlan {
-            goals: plan.goals.clone(),
-            min_pps: plan.min_pps.unwrap_or(defaults.min_pps).min(max_pps),
-            first_pps: Some(carried_pps).filter(|pps| *pps > 0.0 && *pps < max_pps),
-            shortfall_ratio: (narrowest * SHORTFALL_OF_WIDTH).max(defaults.shortfall_ratio),
-            ..defaults
-        };
-        let Ok(mut search) = Search::new(search_plan) else { return Ok(()) };
-        // The indexes of the search's trials in the record.
-        let mut indexes = Vec::new();
+        let bounds = (plan.min_pps, plan.max_pps);
+        let mut searching = Searching::begin(&plan.goals, bounds, (max_pps, carried_pps));
         let mut outcome = Ok(());
-        while let Step::Measure { load_pps, duration_s } = search.next() {
+        while let Some((load_pps, duration_s)) = searching.next() {
             match self.trial(Some(load_pps), None, duration_s, "search") {
-                Ok(index) => {
-                    indexes.push(index);
-                    search.record(load_pps, duration_s, measured(self.recorder.recorded(index)));
-                }
+                Ok(index) => searching.record(index, self.recorder.recorded(index)),
                 Err(stopped) => {
                     outcome = Err(stopped);
                     break;
                 }
             }
         }
-        let trials = self.recorder.trials();
-        found.goals =
-            search.outcomes().iter().map(|outcome| goal_result(outcome, &indexes, trials)).collect();
-        // Without a highest load from the user, it is the generator's maximum.
-        let highest = found.goals.iter_mut().filter(|goal| goal.limit == ThroughputLimit::MaxLoad);
-        highest.filter(|_| plan.max_pps.is_none()).for_each(|goal| goal.limit = ThroughputLimit::Generator);
+        found.goals = searching.results(self.recorder.trials());
         outcome
     }
 
@@ -247,6 +228,72 @@ impl<W: Watcher> Bench<'_, '_, W> {
         let coming = Coming::of(Row::Ours(self.pair), what);
         // Only other programs fail without ending the run.
         self.recorder.trial(&plan, 1, coming)?.ok_or(Stopped)
+    }
+}
+
+/// A search in progress over trials of a record, wherever they run.
+#[derive(Debug, Clone)]
+pub struct Searching {
+    /// `None` where the goals or the bounds cannot be searched for.
+    search: Option<Search>,
+    /// The load of the last [`Searching::next`].
+    asked: (f64, f64),
+    /// The indexes of the search's trials in the record.
+    indexes: Vec<u32>,
+    /// Whether the highest load is the generator's maximum.
+    is_generators: bool,
+}
+
+impl Searching {
+    /// Between the user's bounds, after a warm-up at the highest rate: what was sent and what was delivered of it.
+    pub fn begin(
+        goals: &[Goal],
+        (min_pps, user_max_pps): (Option<f64>, Option<f64>),
+        (max_pps, carried_pps): (f64, f64),
+    ) -> Self {
+        let defaults = SearchPlan::up_to(max_pps);
+        let narrowest = goals.iter().map(|goal| goal.width_ratio).fold(1.0, f64::min);
+        let plan = SearchPlan {
+            goals: goals.to_vec(),
+            min_pps: min_pps.unwrap_or(defaults.min_pps).min(max_pps),
+            // The delivered rate of an overload is close to the throughput.
+            first_pps: Some(carried_pps).filter(|pps| *pps > 0.0 && *pps < max_pps),
+            shortfall_ratio: (narrowest * SHORTFALL_OF_WIDTH).max(defaults.shortfall_ratio),
+            ..defaults
+        };
+        Self {
+            search: Search::new(plan).ok(),
+            asked: (0.0, 0.0),
+            indexes: Vec::new(),
+            is_generators: user_max_pps.is_none(),
+        }
+    }
+
+    /// The next load in packets per second and its duration in seconds; `None` when the search is over.
+    #[expect(clippy::should_implement_trait, reason = "each result is recorded before the next question")]
+    pub fn next(&mut self) -> Option<(f64, f64)> {
+        let Step::Measure { load_pps, duration_s } = self.search.as_mut()?.next() else { return None };
+        self.asked = (load_pps, duration_s);
+        Some(self.asked)
+    }
+
+    /// The trial at the load of the last [`Searching::next`], and its index in the record.
+    pub fn record(&mut self, index: u32, trial: &Trial) {
+        let (load_pps, duration_s) = self.asked;
+        if let Some(search) = &mut self.search {
+            self.indexes.push(index);
+            search.record(load_pps, duration_s, measured(trial));
+        }
+    }
+
+    /// What was found so far, one entry a goal; `trials` are those of the record.
+    pub fn results(&self, trials: &[Trial]) -> Vec<GoalResult> {
+        let outcomes = self.search.as_ref().map(Search::outcomes).unwrap_or_default();
+        let mut goals: Vec<GoalResult> =
+            outcomes.iter().map(|outcome| goal_result(outcome, &self.indexes, trials)).collect();
+        let highest = goals.iter_mut().filter(|goal| goal.limit == ThroughputLimit::MaxLoad);
+        highest.filter(|_| self.is_generators).for_each(|goal| goal.limit = ThroughputLimit::Generator);
+        goals
     }
 }
 

@@ -51,6 +51,20 @@ impl Progress {
         self.failure.map_or(Ok(()), Err)
     }
 
+    /// Whether trials are shown while they run.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.bar.is_some() || self.live.views.is_watched()
+    }
+
+    /// Prints a line above the display.
+    pub(crate) fn say(&self, words: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(words),
+            // A screen shows the lines of standard error.
+            None => eprintln!("{words}"),
+        }
+    }
+
     /// Begins a trial outside a ladder.
     pub(crate) fn begins(&mut self, ahead: Ahead) {
         self.live.story.trial_begins(ahead, self.live.now_s());

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
+use sys::child::{RELOAD_REFUSED, RELOADED};
 
 /// The service manager of the environment.
 pub(crate) struct ServiceManager {
@@ -18,15 +19,21 @@ impl ServiceManager {
         Self { period: sd_notify::watchdog_enabled().map(|limit| limit / 2), told: None }
     }
 
-    /// Reports that the service is up, or has reloaded its files.
+    /// Reports that the service is up.
     pub(crate) fn ready(&self, status: &str) {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// Reports that the service reloads its files; [`ready`](Self::ready) ends that state.
+    /// Reports that the service reloads its files; [`reloaded`](Self::reloaded) ends that state.
     pub(crate) fn reloading(&self) {
         let since = NotifyState::monotonic_usec_now();
         tell(&[Some(NotifyState::Reloading), since.ok()].into_iter().flatten().collect::<Vec<_>>());
+    }
+
+    /// Reports the outcome of a reload, which ends the state of [`reloading`](Self::reloading).
+    pub(crate) fn reloaded(&self, is_taken: bool, status: &str) {
+        let outcome = NotifyState::Custom(if is_taken { RELOADED } else { RELOAD_REFUSED });
+        tell(&[outcome, NotifyState::Ready, NotifyState::Status(status)]);
     }
 
     /// Reports that the service is stopping.

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::{Client, Message, Subject, jetstream};
-use futures_util::StreamExt;
+use async_nats::{Client, Message, Subject, connection::State, jetstream};
+use futures_util::{StreamExt, future::try_join_all};
 use sys::{clock, netns::NetNs};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -20,13 +20,14 @@ use tokio::{
 use crate::{
     clock::Skew,
     connect::{ANSWER_AT_MOST, ServerPlan, connect, runtime},
+    counts::{AgentCounts, AgentWatcher},
     divert::{DivertPlan, agent::Diverting},
     error::FleetError,
     host::find_paths,
     job::{Job, JobEvent, Order},
     limits::Limits,
-    message::{Answer, Ask, Attempt, Description, Measured, Outcome, PROTOCOL, Part, Prepare},
-    names,
+    message::{Answer, Ask, Attempt, Description, Measured, Outcome, PROTOCOL, Part, Prepare, Sample},
+    names, simulated,
     store::store_outcome,
 };
 
@@ -53,30 +54,49 @@ pub struct AgentPlan {
     pub namespace: Option<PathBuf>,
     /// A clock that is wrong on purpose, for tests.
     pub skew: Skew,
+    /// Whether it only pretends to send and receive, to measure what coordination costs.
+    pub is_simulated: bool,
 }
 
-/// Runs an agent until `go_on` says no more. `say` gets what a person wants to know.
+/// Runs an agent until `go_on` says no more.
 ///
 /// # Errors
 /// A server that does not let it in, or another agent of its name.
 pub fn run_agent(
     plan: AgentPlan,
     go_on: impl Fn() -> bool,
-    say: impl Fn(String) + Send + Sync + 'static,
+    watcher: impl AgentWatcher,
 ) -> Result<(), FleetError> {
-    runtime()?.block_on(serve(plan, go_on, Arc::new(say)))
+    runtime()?.block_on(serve(plan, go_on, Arc::new(watcher)))
 }
 
-type Say = Arc<dyn Fn(String) + Send + Sync>;
+/// Runs many agents on one thread, each with a connection of its own.
+///
+/// # Errors
+/// The first one's.
+#[doc(hidden)]
+pub fn run_agents(
+    plans: Vec<AgentPlan>,
+    go_on: impl Fn() -> bool,
+    watcher: impl AgentWatcher,
+) -> Result<(), FleetError> {
+    let watcher: Arc<dyn AgentWatcher> = Arc::new(watcher);
+    let all = plans.into_iter().map(|plan| serve(plan, &go_on, watcher.clone()));
+    runtime()?.block_on(try_join_all(all)).map(|_| ())
+}
 
-async fn serve(mut plan: AgentPlan, go_on: impl Fn() -> bool, say: Say) -> Result<(), FleetError> {
+async fn serve(
+    mut plan: AgentPlan,
+    go_on: impl Fn() -> bool,
+    watcher: Arc<dyn AgentWatcher>,
+) -> Result<(), FleetError> {
     let name = plan.description.facts.agent.clone();
     plan.description.protocol = PROTOCOL;
     plan.description.facts.incarnation = format!("{:x}-{:x}", std::process::id(), clock::realtime_ns());
     plan.description.limits = plan.limits.stated();
-    let words = say.clone();
+    let words = watcher.clone();
     let server = plan.server.clone();
-    let connecting = connect(&server, &name, true, move |said| words(said));
+    let connecting = connect(&server, &name, true, move |said| words.say(said));
     tokio::pin!(connecting);
     let client = loop {
         match timeout(TICK, &mut connecting).await {
@@ -99,19 +119,24 @@ async fn serve(mut plan: AgentPlan, go_on: impl Fn() -> bool, say: Say) -> Resul
     let diverting = divert.map(|divert| Diverting::start(&client, &name, divert, plan.namespace.clone()));
     let diverting = diverting.transpose().map_err(FleetError::Runtime)?;
     let (events, mut happened) = unbounded_channel();
+    let incarnation = plan.description.facts.incarnation.clone();
+    let counts =
+        AgentCounts { agent: name.clone(), incarnation: incarnation.clone(), ..AgentCounts::default() };
     let mut agent = Agent {
         client: client.clone(),
         plan,
-        say: say.clone(),
+        watcher: watcher.clone(),
+        counts,
         events,
         job: None,
         waiting: None,
         heard: Instant::now(),
         sequence: 0,
         stores: Vec::new(),
+        shows_samples: false,
         last: None,
     };
-    say(format!("agent {name} is ready"));
+    watcher.say(format!("agent {name} is ready, incarnation {incarnation}"));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while go_on() {
@@ -154,10 +179,17 @@ fn margin(at_ns: u64, now_ns: u64) -> Result<u64, String> {
     }
 }
 
+/// As it is printed: what belongs to a run has its name and the agent's incarnation.
+fn line(of: &Attempt, incarnation: &str, words: &str) -> String {
+    let Attempt { run, trial, attempt } = of;
+    format!("run {run} trial {trial} attempt {attempt} incarnation {incarnation}: {words}")
+}
+
 struct Agent {
     client: Client,
     plan: AgentPlan,
-    say: Say,
+    watcher: Arc<dyn AgentWatcher>,
+    counts: AgentCounts,
     events: UnboundedSender<JobEvent>,
     job: Option<Job>,
     /// Where the answer goes once the job is prepared.
@@ -165,6 +197,8 @@ struct Agent {
     heard: Instant,
     sequence: u64,
     stores: Vec<JoinHandle<()>>,
+    /// Whether the coordinator wants to see the counters of a running sender.
+    shows_samples: bool,
     /// The last attempt that was prepared: older ones come too late.
     last: Option<Attempt>,
 }
@@ -189,13 +223,14 @@ impl Agent {
                 reason: format!("it does not understand that (protocol {PROTOCOL}): {error}"),
             },
         };
+        self.counts.refused += u64::from(matches!(answer, Answer::Refused { .. }));
         self.answer(reply, &answer).await;
     }
 
     async fn answer(&self, reply: Subject, answer: &Answer) {
         let text = serde_json::to_vec(answer).expect("an answer is JSON");
         if let Err(error) = self.client.publish(reply, text.into()).await {
-            (self.say)(format!("cannot answer: {error}"));
+            self.watcher.say(format!("cannot answer: {error}"));
         }
     }
 
@@ -266,16 +301,22 @@ impl Agent {
             }
         };
         if let Err(reason) = permitted {
-            (self.say)(format!("refused run {}: {reason}", prepare.of.run));
+            self.log(&prepare.of, &format!("refused: {reason}"));
             return refused(reason);
         }
-        let Attempt { run, trial, attempt } = &prepare.of;
-        (self.say)(format!("run {run} trial {trial} attempt {attempt}: prepares"));
+        self.log(&prepare.of, "prepares");
+        self.counts.prepared += 1;
+        self.shows_samples = prepare.live;
+        prepare.live |= self.watcher.is_watched();
         self.last = Some(prepare.of.clone());
         self.waiting = Some(reply.clone());
         self.heard = Instant::now();
         let (limits, namespace) = (self.plan.limits.clone(), self.plan.namespace.clone());
-        self.job = Some(Job::start(prepare, limits, namespace, self.events.clone()));
+        let events = self.events.clone();
+        self.job = Some(match self.plan.is_simulated {
+            true => Job::simulate(prepare, events, simulated::take_part),
+            false => Job::start(prepare, limits, namespace, events),
+        });
         None
     }
 
@@ -289,9 +330,7 @@ impl Agent {
             Err(reason) => return Answer::Refused { reason },
         };
         job.order(Order::Start { at_ns });
-        let Attempt { run, trial, attempt } = of;
-        let ms = margin_ns / 1_000_000;
-        (self.say)(format!("run {run} trial {trial} attempt {attempt}: starts in {ms} ms"));
+        self.log(of, &format!("starts in {} ms", margin_ns / 1_000_000));
         Answer::Starting { margin_ns }
     }
 
@@ -318,7 +357,8 @@ impl Agent {
                 let answer = match outcome {
                     Ok(address) => Answer::Ready { address },
                     Err(reason) => {
-                        (self.say)(format!("run {}: {reason}", of.run));
+                        self.log(&of, &reason);
+                        self.counts.cut_short += 1;
                         self.job = None;
                         Answer::Refused { reason }
                     }
@@ -327,8 +367,25 @@ impl Agent {
                     self.answer(reply, &answer).await;
                 }
             }
+            JobEvent::Sampled(of, tick) => {
+                let sample = Sample {
+                    agent: self.plan.description.facts.agent.clone(),
+                    sent: tick.look.sent,
+                    delivered: tick.look.delivered,
+                    sent_pps: tick.sent_pps,
+                    delivered_pps: tick.delivered_pps,
+                    of,
+                };
+                self.counts.sent_pps = tick.sent_pps;
+                if !self.shows_samples {
+                    return;
+                }
+                let subject = names::live(&sample.of.run, &sample.agent);
+                let text = serde_json::to_vec(&sample).expect("a sample is JSON");
+                // While the server is away nothing may pile up and be sent later.
+                timeout(TICK, self.client.publish(subject, text.into())).await.ok();
+            }
             JobEvent::Finished(of, what) => {
-                let Attempt { run, trial, attempt } = &of;
                 let said = match &what {
                     Measured::Sent { trial, cut_short: None, .. } => format!("sent {} packets", trial.sent),
                     Measured::Received { report, cut_short: None } => {
@@ -338,7 +395,8 @@ impl Agent {
                     | Measured::Received { cut_short: Some(reason), .. }
                     | Measured::Failed { reason } => format!("ended early: {reason}"),
                 };
-                (self.say)(format!("run {run} trial {trial} attempt {attempt}: {said}"));
+                self.log(&of, &said);
+                self.count(&what);
                 self.job = None;
                 self.waiting = None;
                 self.keep(of, what);
@@ -362,22 +420,52 @@ impl Agent {
             what,
         };
         let context = jetstream::new(self.client.clone());
-        let say = self.say.clone();
+        let watcher = self.watcher.clone();
         self.stores.retain(|store| !store.is_finished());
         self.stores.push(tokio::spawn(async move {
             let mut tries = 0;
             while let Err(error) = store_outcome(&context, &outcome).await {
                 tries += 1;
                 if tries == 1 {
-                    say(format!("the result of run {} is kept here: {error}", outcome.of.run));
+                    let Outcome { of, incarnation, .. } = &outcome;
+                    watcher.say(line(of, incarnation, &format!("the result is kept here: {error}")));
                 }
                 sleep(Duration::from_millis(500)).await;
             }
         }));
     }
 
+    /// A line with run and incarnation.
+    fn log(&self, of: &Attempt, words: &str) {
+        self.watcher.say(line(of, &self.counts.incarnation, words));
+    }
+
+    fn count(&mut self, what: &Measured) {
+        let counts = &mut self.counts;
+        counts.sent_pps = 0.0;
+        match what {
+            Measured::Sent { trial, .. } => counts.sent += trial.sent,
+            Measured::Received { report, .. } => counts.received += report.delivered,
+            Measured::Failed { .. } => {}
+        }
+        match what {
+            Measured::Sent { cut_short: None, .. } | Measured::Received { cut_short: None, .. } => {
+                counts.complete += 1;
+            }
+            _ => counts.cut_short += 1,
+        }
+    }
+
+    fn show_counts(&mut self) {
+        self.counts.run = self.job.as_ref().map(|job| job.of.run.clone());
+        self.counts.results_waiting = self.stores.iter().filter(|store| !store.is_finished()).count() as u64;
+        self.counts.is_connected = self.client.connection_state() == State::Connected;
+        self.watcher.counts(&self.counts);
+    }
+
     /// Says something to itself through the server, and stops sending where it has not heard itself.
     async fn look(&mut self) {
+        self.show_counts();
         let Some(job) = self.job.as_ref().filter(|job| job.is_sender) else {
             self.heard = Instant::now();
             return;

@@ -8,43 +8,40 @@ use measure::{FleetRun, FleetVoided, Interval, Start, Trial};
 
 use crate::{
     clock::Sight,
-    connect::{ServerPlan, connect, runtime},
+    connect::{COORDINATOR, ServerPlan, connect, runtime},
     error::FleetError,
     merge::{Demands, merge},
     message::{Attempt, Launch, Step},
     store::{Stored, read_run},
 };
 
-/// A run as it is stored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Collected {
-    /// What was asked, when and where the coordinator ran.
-    pub start: Start,
+/// What a fleet measured.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FleetOutcome {
     /// One a trial, of all agents together.
     pub trials: Vec<Trial>,
     /// Intervals of trials with a single sender.
     pub intervals: Vec<Interval>,
     /// Every agent's part.
     pub fleet: FleetRun<Trial>,
-    /// Whether there should have been more trials.
+    /// Whether the run did not reach its end.
     pub interrupted: bool,
 }
 
-/// Reads a run from the server.
+/// A run as the server has stored it, with what opens its record.
 ///
 /// # Errors
 /// A server that cannot be reached, or that has no such run.
-pub fn collect(server: &ServerPlan, run: &str) -> Result<Collected, FleetError> {
+pub fn collect(server: &ServerPlan, run: &str) -> Result<(Start, FleetOutcome), FleetError> {
     runtime()?.block_on(async {
-        let client = connect(server, "coordinator", false, |_| ()).await?;
+        let client = connect(server, COORDINATOR, false, |_| ()).await?;
         let context = jetstream::new(client);
         let mut stored = Stored::default();
         read_run(&context, run, &mut stored).await?;
-        let concluded = conclude(run, &stored);
+        let Concluded { trials, intervals, fleet } = conclude(run, &stored);
+        let interrupted = !stored.steps.contains(&Step::Ended);
         let head = stored.head.ok_or_else(|| FleetError::UnknownRun { run: run.into() })?;
-        let interrupted = (concluded.trials.len() as u32) < head.trials;
-        let Concluded { trials, intervals, fleet } = concluded;
-        Ok(Collected { start: head.start, trials, intervals, fleet, interrupted })
+        Ok((head.start, FleetOutcome { trials, intervals, fleet, interrupted }))
     })
 }
 

@@ -10,6 +10,9 @@ use crate::{error::FleetError, names};
 /// An answer that takes longer does not come.
 pub(crate) const ANSWER_AT_MOST: Duration = Duration::from_secs(2);
 
+/// The coordinator's name among the server's clients.
+pub(crate) const COORDINATOR: &str = "coordinator";
+
 /// Which server, and what lets a client in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerPlan {

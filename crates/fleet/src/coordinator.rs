@@ -2,35 +2,40 @@
 //! has stored.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
-use async_nats::{Client, jetstream};
+use async_nats::{Client, Subscriber, jetstream};
 use futures_util::{StreamExt, future::join_all, stream};
-use measure::{ClockExchange, ClockSight, FleetRun, Interval, Start, Trial};
+use measure::{FleetRun, Start, Trial};
 use sys::clock;
 use tokio::time::{sleep, timeout};
+use trial::{Look, Tick};
 
 use crate::{
-    clock::{Sight, theirs_ns},
-    collect::conclude,
-    connect::{ServerPlan, connect, runtime},
+    asking::{clocks, discover, look_at_clocks, request},
+    clock::theirs_ns,
+    collect::{FleetOutcome, conclude},
+    connect::{COORDINATOR, ServerPlan, connect, runtime},
     error::FleetError,
+    load::FleetLoad,
     merge::missing,
-    message::{Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, PathFinding, Prepare, Step},
+    message::{
+        Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, PathFinding, Prepare, Sample, Step,
+    },
     names,
     plan::{FleetPlan, Select, selects},
     preflight::{Needs, Preflight, packet_bytes},
     store::{Stored, read_run, store_head, store_step, stream as stored_runs},
 };
 
-/// Exchanges for an agent's clock, before a trial and after it.
-const EXCHANGES: u32 = 8;
 /// Requests under way at once.
 const AT_ONCE: usize = 64;
+/// Where a plan names the number of agents, they are waited for so long.
+const FOUND_AT_MOST: Duration = Duration::from_secs(5);
 /// Ports are opened, programs loaded and receivers asked in this time.
 const PREPARE_AT_MOST: Duration = Duration::from_secs(25);
 /// After a trial's time, results are waited for so long before agents are asked whether they are still there.
@@ -42,20 +47,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A lease for a whole trial ends so long after it.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What a fleet measured.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct FleetOutcome {
-    /// One a trial, of all agents together.
-    pub trials: Vec<Trial>,
-    /// Intervals of trials with a single sender.
-    pub intervals: Vec<Interval>,
-    /// Every agent's part.
-    pub fleet: FleetRun<Trial>,
-    /// Whether it was interrupted.
-    pub interrupted: bool,
-}
-
-/// Receives what a run reports, and can end it.
+/// Chooses a run's loads, receives what it reports, and can end it.
 pub trait Watcher {
     /// Whether to go on.
     fn go_on(&self) -> bool;
@@ -63,6 +55,14 @@ pub trait Watcher {
     fn say(&self, words: &str);
     /// The table before a run.
     fn preflight(&self, table: &Preflight);
+    /// The load of the next trial, after these; `None` ends the run.
+    fn next(&self, trials: &[Trial]) -> Option<FleetLoad>;
+    /// A trial of that load begins; `number` counts from 1.
+    fn begins(&self, number: u32, load: FleetLoad);
+    /// Whether somebody watches the trials while they run.
+    fn is_watched(&self) -> bool;
+    /// What a running trial's senders have sent until now, all together.
+    fn looks(&self, tick: Tick);
     /// A finished trial.
     fn trial(&self, trial: &Trial);
 }
@@ -73,7 +73,7 @@ pub trait Watcher {
 /// A server that cannot be reached.
 pub fn status(server: &ServerPlan, at_most: Duration) -> Result<Vec<Description>, FleetError> {
     runtime()?.block_on(async {
-        let client = connect(server, CLIENT, false, |_| ()).await?;
+        let client = connect(server, COORDINATOR, false, |_| ()).await?;
         let mut agents = discover(&client, at_most).await?;
         look_at_clocks(&client, &mut agents).await;
         Ok(agents)
@@ -92,77 +92,17 @@ pub fn run_fleet(
     outcome: &mut FleetOutcome,
 ) -> Result<(), FleetError> {
     runtime()?.block_on(async {
-        let client = connect(server, CLIENT, false, |_| ()).await?;
+        let client = connect(server, COORDINATOR, false, |_| ()).await?;
         let context = jetstream::new(client.clone());
         stored_runs(&context).await?;
-        let coordinator = Coordinator { client, context, plan, run, watcher, step: Cell::default() };
+        let samples = match watcher.is_watched() {
+            true => client.subscribe(names::live_of(run)).await.ok(),
+            false => None,
+        };
+        let samples = RefCell::new(samples);
+        let coordinator = Coordinator { client, context, plan, run, watcher, step: Cell::default(), samples };
         coordinator.run(start, tolerate, outcome).await
     })
-}
-
-/// As the server's configuration knows coordinators.
-pub(crate) const CLIENT: &str = "coordinator";
-
-async fn request(client: &Client, agent: &str, ask: &Ask, at_most: Duration) -> Result<Answer, String> {
-    let text = serde_json::to_vec(ask).map_err(|error| error.to_string())?;
-    let request = async_nats::Request::new().payload(text.into()).timeout(Some(at_most));
-    let answer = timeout(at_most, client.send_request(names::ask(agent), request)).await;
-    let answer = answer.map_err(|_| "it does not answer".to_owned())?.map_err(|error| error.to_string())?;
-    serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())
-}
-
-/// Everybody who answers.
-pub(crate) async fn discover(client: &Client, at_most: Duration) -> Result<Vec<Description>, FleetError> {
-    let failed = FleetError::server("take a question");
-    let inbox = client.new_inbox();
-    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
-    let ask = serde_json::to_vec(&Ask::Describe)?;
-    client.publish_with_reply(names::ASK_ALL, inbox, ask.into()).await.map_err(|error| failed(&error))?;
-    client.flush().await.map_err(|error| failed(&error))?;
-    let until = Instant::now() + at_most;
-    let mut agents: BTreeMap<(String, String), Description> = BTreeMap::new();
-    while let Some(left) = until.checked_duration_since(Instant::now()) {
-        let Ok(Some(message)) = timeout(left, answers.next()).await else { break };
-        if let Ok(Answer::Description(agent)) = serde_json::from_slice(&message.payload) {
-            agents.insert((agent.facts.agent.clone(), agent.facts.incarnation.clone()), *agent);
-        }
-    }
-    Ok(agents.into_values().collect())
-}
-
-/// The best of some exchanges with an agent's clock.
-async fn look_at_clock(client: &Client, agent: &str) -> Option<Sight> {
-    let mut best: Option<ClockSight> = None;
-    for _ in 0..EXCHANGES {
-        let asked_ns = clock::monotonic_ns();
-        let answer = request(client, agent, &Ask::Clock, Duration::from_secs(2)).await;
-        let returned_ns = clock::monotonic_ns();
-        let Ok(Answer::Clock { heard_ns, answered_ns }) = answer else { return best.map(Sight::from) };
-        let exchange = ClockExchange { asked_ns, heard_ns, answered_ns, returned_ns };
-        let sight = exchange.sight();
-        best = [best, sight].into_iter().flatten().min_by_key(|sight| sight.within_ns);
-    }
-    best.map(Sight::from)
-}
-
-async fn look_at_clocks(client: &Client, agents: &mut [Description]) {
-    let names: Vec<String> = agents.iter().map(|agent| agent.facts.agent.clone()).collect();
-    let clocks = clocks(client, names).await;
-    for agent in agents {
-        let sight = clocks.get(&agent.facts.agent);
-        agent.clock_ahead_ns = sight.map(|sight| sight.ahead_ns);
-        agent.clock_bound_ns = sight.map(|sight| sight.within_ns);
-    }
-}
-
-/// A few at once: more would wait for each other, and look further away than they are.
-async fn clocks(client: &Client, agents: Vec<String>) -> BTreeMap<String, Sight> {
-    const AT_ONCE: usize = 4;
-    let looks = stream::iter(agents.into_iter().map(|agent| async move {
-        let sight = look_at_clock(client, &agent).await;
-        sight.map(|sight| (agent, sight))
-    }));
-    looks.buffer_unordered(AT_ONCE).filter_map(async |seen| seen).collect().await
 }
 
 struct Coordinator<'r, W> {
@@ -172,6 +112,8 @@ struct Coordinator<'r, W> {
     run: &'r str,
     watcher: &'r W,
     step: Cell<u64>,
+    /// Counters of running senders, where somebody watches them.
+    samples: RefCell<Option<Subscriber>>,
 }
 
 /// The agents of a run.
@@ -213,17 +155,17 @@ impl<W: Watcher> Coordinator<'_, W> {
         let head = Head {
             start: start.clone(),
             agents: agents.clone(),
-            trials: self.plan.trials * self.plan.rates.len() as u32,
             tolerate,
             most_start_error_ns: self.plan.most_start_error_ns,
         };
         store_head(&self.context, self.run, &head).await?;
         outcome.fleet = FleetRun { run: self.run.into(), agents, ..FleetRun::default() };
         let mut stored = Stored::default();
-        let rates = self.plan.rates.clone();
-        let numbered = (0..self.plan.trials).flat_map(|_| rates.iter().copied());
-        for (number, rate) in (1..).zip(numbered) {
-            if let Err(ended) = self.trial(number, rate, &mut chosen, &mut stored, outcome).await {
+        let mut number = 0;
+        while let Some(load) = self.watcher.next(&outcome.trials) {
+            number += 1;
+            self.watcher.begins(number, load);
+            if let Err(ended) = self.trial((number, load), &mut chosen, &mut stored, outcome).await {
                 self.finish(&mut stored, outcome).await;
                 return match ended {
                     Ended::Failed(error) => Err(error),
@@ -242,12 +184,12 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     /// What is stored makes the record: here as in `collect`.
     async fn finish(&self, stored: &mut Stored, outcome: &mut FleetOutcome) {
-        if read_run(&self.context, self.run, stored).await.is_ok() {
-            let concluded = conclude(self.run, stored);
-            outcome.trials = concluded.trials;
-            outcome.intervals = concluded.intervals;
-            outcome.fleet = concluded.fleet;
-        }
+        // Without the server, what was read before makes it: every trial that is over was.
+        self.read(stored).await.ok();
+        let concluded = conclude(self.run, stored);
+        outcome.trials = concluded.trials;
+        outcome.intervals = concluded.intervals;
+        outcome.fleet = concluded.fleet;
     }
 
     async fn store(&self, step: Step) -> Result<(), FleetError> {
@@ -255,7 +197,31 @@ impl<W: Watcher> Coordinator<'_, W> {
         store_step(&self.context, self.run, self.step.get(), &step).await
     }
 
+    /// Reads what is new; a lost message or a restarted server costs another try.
+    async fn read(&self, stored: &mut Stored) -> Result<(), FleetError> {
+        const TRIES: u32 = 5;
+        let mut tried = 1;
+        loop {
+            match read_run(&self.context, self.run, stored).await {
+                Err(_) if tried < TRIES => tried += 1,
+                read => return read,
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// The agents that the plan selects; where it requires a number of them, they are waited for.
     async fn choose(&self) -> Result<Chosen, FleetError> {
+        let until = Instant::now() + FOUND_AT_MOST;
+        loop {
+            match self.choose_now().await {
+                Err(FleetError::Count { .. }) if self.watcher.go_on() && Instant::now() < until => {}
+                chosen => return chosen,
+            }
+        }
+    }
+
+    async fn choose_now(&self) -> Result<Chosen, FleetError> {
         let mut all = discover(&self.client, Duration::from_secs(1)).await?;
         // Which of two agents with one name is the right one, the user decides.
         let mut names = BTreeSet::new();
@@ -268,23 +234,30 @@ impl<W: Watcher> Coordinator<'_, W> {
             }
         }
         look_at_clocks(&self.client, &mut all).await;
-        let with = |role, select: &Select| {
-            let has = |agent: &&Description| selects(select, &agent.facts.labels);
-            let found: Vec<Description> = all.iter().filter(has).cloned().collect();
-            let labels: Vec<String> = select.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            if found.is_empty() {
-                Err(FleetError::Nobody { role, labels: labels.join(",") })
-            } else {
-                Ok(found)
-            }
+        let with = |select: &Select| -> Vec<Description> {
+            all.iter().filter(|agent| selects(select, &agent.facts.labels)).cloned().collect()
         };
-        let senders = with("senders", &self.plan.senders)?;
-        let is_sender = |agent: &Description| senders.iter().any(|one| one.facts.agent == agent.facts.agent);
-        let mut receivers = with("receivers", &self.plan.receivers)?;
-        receivers.retain(|agent| !is_sender(agent));
-        if receivers.is_empty() {
-            let labels = "of their own (all with theirs send)".into();
-            return Err(FleetError::Nobody { role: "receivers", labels });
+        let senders = with(&self.plan.senders);
+        let mut receivers = with(&self.plan.receivers);
+        let all_send = !receivers.is_empty();
+        receivers.retain(|agent| !senders.iter().any(|one| one.facts.agent == agent.facts.agent));
+        let [needed, needed_receivers] = self.plan.counts;
+        for (role, found, needed, select) in [
+            ("senders", senders.len(), needed, &self.plan.senders),
+            ("receivers", receivers.len(), needed_receivers, &self.plan.receivers),
+        ] {
+            if let Some(needed) = needed.filter(|needed| *needed as usize != found) {
+                return Err(FleetError::Count { role, found, needed });
+            }
+            if found == 0 {
+                let labels: Vec<String> =
+                    select.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let labels = match role == "receivers" && all_send {
+                    true => "of their own (all with theirs send)".into(),
+                    false => labels.join(","),
+                };
+                return Err(FleetError::Nobody { role, labels });
+            }
         }
         let count = receivers.len();
         let targets = (0..senders.len())
@@ -295,18 +268,17 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     async fn preflight(&self, chosen: &Chosen) -> Preflight {
         let mut table = Preflight::default();
-        let highest =
-            self.plan.rates.iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten();
-        let shares = self.plan.shares(highest, &chosen.sender_names());
+        let hardest = self.plan.hardest();
+        let shares = self.plan.shares(hardest.rate_pps, &chosen.sender_names());
         let load = &self.plan.load;
-        let example = load.plan(&[SocketAddr::from(([198, 18, 0, 1], 1))], Some(1.0));
+        let example = load.plan(&[SocketAddr::from(([198, 18, 0, 1], 1))], hardest);
         let needs = Needs {
             version: env!("CARGO_PKG_VERSION").into(),
             engine: load.engine.to_string(),
             is_sender: true,
             rate_pps: None,
             frame_size_bytes: example.map_or(64, |plan| plan.frame_size_bytes),
-            duration_s: load.duration_ns as f64 / 1e9,
+            duration_s: hardest.duration_ns as f64 / 1e9,
             clock_bound_ns: self.plan.most_start_error_ns,
             from: Vec::new(),
         };
@@ -365,8 +337,7 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     async fn trial(
         &self,
-        number: u32,
-        rate: Option<f64>,
+        (number, load): (u32, FleetLoad),
         chosen: &mut Chosen,
         stored: &mut Stored,
         outcome: &mut FleetOutcome,
@@ -375,10 +346,10 @@ impl<W: Watcher> Coordinator<'_, W> {
         loop {
             attempt += 1;
             let of = Attempt { run: self.run.into(), trial: number, attempt };
-            let all = self.plan.trials as usize * self.plan.rates.len();
-            let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            self.watcher.say(&format!("trial {number}/{all}{again}"));
-            let voided = match self.leased_attempt(&of, rate, chosen, stored).await {
+            if attempt > 1 {
+                self.watcher.say(&format!("trial {number}, attempt {attempt}"));
+            }
+            let voided = match self.leased_attempt(&of, load, chosen, stored).await {
                 Ok(()) => {
                     let concluded = conclude(self.run, stored);
                     match concluded.voided_because(&of) {
@@ -450,22 +421,26 @@ impl<W: Watcher> Coordinator<'_, W> {
     async fn attempt(
         &self,
         of: &Attempt,
-        rate: Option<f64>,
+        load: FleetLoad,
         chosen: &Chosen,
         stored: &mut Stored,
     ) -> Result<(), Ended> {
         let names = chosen.names();
         let before = clocks(&self.client, names.clone()).await;
-        let duration = Duration::from_nanos(self.plan.load.duration_ns);
-        let lease_ms = self.lease_ms();
+        if let Some(name) = names.iter().find(|name| !before.contains_key(*name)) {
+            return Err(Ended::Void(format!("{name} did not answer when its clock was read")));
+        }
+        let duration = Duration::from_nanos(load.duration_ns);
+        let lease_ms = self.lease_ms(load);
+        let live = self.samples.borrow().is_some();
         let secret = secret();
         let part = |part| {
             let of = of.clone();
             let secret = secret.clone();
-            Ask::Prepare(Box::new(Prepare { protocol: PROTOCOL, of, part, secret, lease_ms }))
+            Ask::Prepare(Box::new(Prepare { protocol: PROTOCOL, of, part, secret, lease_ms, live }))
         };
         let addresses = self.prepare_receivers(chosen, &part).await?;
-        self.prepare_senders(chosen, rate, &addresses, &part).await?;
+        self.prepare_senders(chosen, load, &addresses, &part).await?;
         if !self.watcher.go_on() {
             return Err(Ended::Interrupted);
         }
@@ -478,7 +453,7 @@ impl<W: Watcher> Coordinator<'_, W> {
             incarnations: chosen.incarnations(),
             senders: chosen.orders(),
             receivers: chosen.receivers.iter().map(|agent| agent.facts.agent.clone()).collect(),
-            duration_ns: self.plan.load.duration_ns,
+            duration_ns: load.duration_ns,
         };
         self.store(Step::Starts(Box::new(launch.clone()))).await?;
         if clock::monotonic_ns() + lead_ns / 2 > launch.start_at_ns {
@@ -502,16 +477,15 @@ impl<W: Watcher> Coordinator<'_, W> {
         self.results(&launch, ends, stored).await?;
         let after = clocks(&self.client, chosen.sender_names()).await;
         self.store(Step::Clocks { of: of.clone(), after }).await?;
-        read_run(&self.context, self.run, stored).await?;
+        self.read(stored).await?;
         Ok(())
     }
 
     /// How long agents go on without another word.
-    fn lease_ms(&self) -> u64 {
-        let duration = Duration::from_nanos(self.plan.load.duration_ns);
+    fn lease_ms(&self, load: FleetLoad) -> u64 {
         match self.plan.lease_ns {
             Some(ns) => (ns / 1_000_000).max(1),
-            None => (duration + PREPARE_AT_MOST + GRACE).as_millis() as u64,
+            None => (Duration::from_nanos(load.duration_ns) + PREPARE_AT_MOST + GRACE).as_millis() as u64,
         }
     }
 
@@ -519,17 +493,17 @@ impl<W: Watcher> Coordinator<'_, W> {
     async fn leased_attempt(
         &self,
         of: &Attempt,
-        rate: Option<f64>,
+        load: FleetLoad,
         chosen: &Chosen,
         stored: &mut Stored,
     ) -> Result<(), Ended> {
-        let attempt = self.attempt(of, rate, chosen, stored);
+        let attempt = self.attempt(of, load, chosen, stored);
         if self.plan.lease_ns.is_none() {
             return attempt.await;
         }
         tokio::select! {
             ended = attempt => ended,
-            () = self.renew(self.lease_ms()) => unreachable!("it renews until it is dropped"),
+            () = self.renew(self.lease_ms(load)) => unreachable!("it renews until it is dropped"),
         }
     }
 
@@ -579,15 +553,15 @@ impl<W: Watcher> Coordinator<'_, W> {
     async fn prepare_senders(
         &self,
         chosen: &Chosen,
-        rate: Option<f64>,
+        load: FleetLoad,
         addresses: &[SocketAddr],
         part: &impl Fn(Part) -> Ask,
     ) -> Result<(), Ended> {
-        let shares = self.plan.shares(rate, &chosen.sender_names());
+        let shares = self.plan.shares(load.rate_pps, &chosen.sender_names());
         let mut asks = Vec::new();
         for ((agent, share), to) in chosen.senders.iter().zip(shares).zip(&chosen.targets) {
             let targets: Vec<SocketAddr> = to.iter().map(|at| addresses[*at]).collect();
-            let plan = self.plan.load.plan(&targets, share);
+            let plan = self.plan.load.plan(&targets, FleetLoad { rate_pps: share, ..load });
             let plan =
                 plan.map_err(|reason| FleetError::Refused { agent: agent.facts.agent.clone(), reason })?;
             asks.push((agent.facts.agent.clone(), part(Part::Send { plan: Box::new(plan) })));
@@ -602,11 +576,17 @@ impl<W: Watcher> Coordinator<'_, W> {
 
     /// Waits until all results are stored, or no more will come.
     async fn results(&self, launch: &Launch, ends: Instant, stored: &mut Stored) -> Result<(), Ended> {
+        let mut watched = Watched::default();
         while Instant::now() < ends {
             if !self.watcher.go_on() {
                 return Err(Ended::Interrupted);
             }
-            sleep(LOOK.min(ends.saturating_duration_since(Instant::now()))).await;
+            let until = Instant::now() + LOOK.min(ends.saturating_duration_since(Instant::now()));
+            if self.hear_samples(launch, &mut watched, until).await {
+                let left_s = ends.saturating_duration_since(Instant::now()).as_secs_f64();
+                let done_ratio = 1.0 - left_s / (launch.duration_ns as f64 / 1e9);
+                self.watcher.looks(watched.tick(launch, done_ratio.clamp(0.0, 1.0)));
+            }
         }
         let mut ask_again = RESULT_AT_MOST;
         loop {
@@ -639,6 +619,28 @@ impl<W: Watcher> Coordinator<'_, W> {
         }
     }
 
+    /// Takes running senders' counters until a time; whether somebody watches.
+    async fn hear_samples(&self, launch: &Launch, watched: &mut Watched, until: Instant) -> bool {
+        // Taken for the time of waiting: nothing else hears them.
+        let Some(mut samples) = self.samples.take() else {
+            sleep(until.saturating_duration_since(Instant::now())).await;
+            return false;
+        };
+        while let Ok(Some(message)) =
+            timeout(until.saturating_duration_since(Instant::now()), samples.next()).await
+        {
+            if let Ok(sample) = serde_json::from_slice::<Sample>(&message.payload)
+                && sample.of == launch.of
+            {
+                watched.0.insert(sample.agent.clone(), sample);
+            }
+        }
+        self.samples.replace(Some(samples));
+        // Where the server has ended the subscription, the rest of the time.
+        sleep(until.saturating_duration_since(Instant::now())).await;
+        true
+    }
+
     /// Ends an attempt on every agent; one that does not hear it ends with its lease.
     async fn stop(&self, of: &Attempt, chosen: &Chosen, reason: &str) {
         let stops = chosen.names().into_iter().map(|agent| {
@@ -646,6 +648,28 @@ impl<W: Watcher> Coordinator<'_, W> {
             async move { request(&self.client, &agent, &ask, Duration::from_secs(1)).await.ok() }
         });
         join_all(stops).await;
+    }
+}
+
+/// The last counters of each sender.
+#[derive(Default)]
+struct Watched(BTreeMap<String, Sample>);
+
+impl Watched {
+    /// All senders together; a sender that has shown nothing yet has sent nothing.
+    fn tick(&self, launch: &Launch, done_ratio: f64) -> Tick {
+        let all = || self.0.values();
+        let is_whole = self.0.len() == launch.senders.len();
+        Tick {
+            done_ratio,
+            sent_pps: all().map(|sample| sample.sent_pps).sum(),
+            delivered_pps: all().map(|sample| sample.delivered_pps).sum(),
+            look: Look {
+                sent: all().map(|sample| sample.sent).sum(),
+                delivered: all().map(|sample| sample.delivered).sum::<Option<u64>>().filter(|_| is_whole),
+                ..Look::default()
+            },
+        }
     }
 }
 

@@ -3,13 +3,20 @@
 
 pub(crate) mod agent;
 mod keeper;
+mod notices;
 mod roll_out;
 mod store;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::names::is_name;
 
 pub use roll_out::{DivertAgent, RollOut, RollOutError, apply_rules, divert_status, undo_rules};
 
@@ -22,6 +29,9 @@ pub struct FleetRules {
     pub matching: String,
     /// What happens to them, as in `linerate divert --rule`.
     pub rules: Vec<String>,
+    /// Sets of networks that the rules name: the text of each, with one network or address per line.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sets: BTreeMap<String, String>,
     /// `xdp` or `user`.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
@@ -39,6 +49,9 @@ pub struct FleetRules {
     #[serde(default = "default_settle")]
     pub settle: String,
 }
+
+/// A server takes a megabyte with one message, and JSON escapes some characters.
+const MOST_SET_BYTES: usize = 900_000;
 
 fn default_lease() -> String {
     "1h".into()
@@ -81,12 +94,30 @@ impl FleetRules {
         Ok(rules)
     }
 
+    /// The same rules with sets of networks.
+    ///
+    /// # Errors
+    /// [`FleetRulesError`].
+    pub fn with_sets(mut self, sets: BTreeMap<String, String>) -> Result<Self, FleetRulesError> {
+        self.sets.extend(sets);
+        self.check()?;
+        Ok(self)
+    }
+
     fn check(&self) -> Result<(), FleetRulesError> {
         let wrong = |key, value: &str, reason: &str| {
             Err(FleetRulesError::Value { key, value: format!("'{value}'"), reason: reason.into() })
         };
         if self.rules.is_empty() {
             return wrong("rules", "[]", "must have at least one rule");
+        }
+        if let Some(name) = self.sets.keys().find(|name| !is_name(name)) {
+            return wrong("sets", name, "a name has letters, digits, - and _");
+        }
+        let bytes: usize = self.sets.values().map(String::len).sum();
+        if bytes > MOST_SET_BYTES {
+            let reason = format!("the server takes at most {MOST_SET_BYTES} bytes with one message");
+            return wrong("sets", &format!("{bytes} bytes"), &reason);
         }
         if self.place.as_deref().is_some_and(|place| !["xdp", "user"].contains(&place)) {
             return wrong("where", self.place.as_deref().unwrap_or_default(), "expected xdp or user");
@@ -113,24 +144,29 @@ impl FleetRules {
         wire::parse_duration(&self.settle).unwrap_or_default()
     }
 
-    /// The file that `linerate divert --config` reads.
-    fn config(&self) -> String {
+    /// The file that `linerate divert --config` reads, and the files of its sets in a folder.
+    fn files(&self, folder: &Path) -> (String, Vec<(PathBuf, &str)>) {
         #[derive(Serialize)]
         struct Config<'r> {
             #[serde(rename = "match")]
             matching: &'r str,
             rules: &'r [String],
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            set: Vec<String>,
             #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
             place: Option<&'r str>,
             shadow: bool,
         }
+        let file = |name: &String| folder.join(format!("set-{name}.txt"));
         let config = Config {
             matching: &self.matching,
             rules: &self.rules,
+            set: self.sets.keys().map(|name| format!("{name}={}", file(name).display())).collect(),
             place: self.place.as_deref(),
             shadow: self.shadow,
         };
-        toml::to_string(&config).expect("text, lists and switches are TOML")
+        let sets = self.sets.iter().map(|(name, text)| (file(name), text.as_str())).collect();
+        (toml::to_string(&config).expect("text, lists and switches are TOML"), sets)
     }
 }
 
@@ -209,7 +245,17 @@ mod tests {
     fn a_file_of_rules_is_checked() {
         let rules = FleetRules::parse("match = \"udp\"\nrules = [\"drop all\"]").unwrap();
         assert_eq!((rules.lease(), rules.settle()), (Duration::from_secs(3600), Duration::from_secs(5)));
-        assert_eq!(rules.config(), "match = \"udp\"\nrules = [\"drop all\"]\nshadow = false\n");
+        let folder = Path::new("/run/x");
+        assert_eq!(rules.files(folder).0, "match = \"udp\"\nrules = [\"drop all\"]\nshadow = false\n");
+        let sets = BTreeMap::from([("bad".to_owned(), "192.0.2.0/24\n".to_owned())]);
+        let with = rules.clone().with_sets(sets).unwrap();
+        let (config, files) = with.files(folder);
+        assert!(config.contains("set = [\"bad=/run/x/set-bad.txt\"]"), "{config}");
+        assert_eq!(files, [(PathBuf::from("/run/x/set-bad.txt"), "192.0.2.0/24\n")]);
+        let outside = BTreeMap::from([("../bad".to_owned(), String::new())]);
+        assert!(rules.clone().with_sets(outside).unwrap_err().to_string().contains("letters, digits"));
+        let large = BTreeMap::from([("bad".to_owned(), " ".repeat(MOST_SET_BYTES + 1))]);
+        assert!(rules.clone().with_sets(large).is_err());
         for (text, words) in [
             ("match = \"udp\"\nrules = []", "at least one rule"),
             (

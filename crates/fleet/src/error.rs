@@ -48,6 +48,16 @@ pub enum FleetError {
         /// The labels.
         labels: String,
     },
+    /// Not as many agents as the plan requires.
+    #[error("{found} agents have the labels of the plan's {role}, and the plan requires {needed}")]
+    Count {
+        /// `senders` or `receivers`.
+        role: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there must be.
+        needed: u32,
+    },
     /// No agent may divert.
     #[error("no agent {}may divert", if .labels.is_empty() { String::new() } else { format!("with {labels} ") })]
     NobodyDiverts {

@@ -16,7 +16,7 @@ use session::{Admission, HostEvent, Key};
 use sys::{clock, netns::NetNs};
 use tokio::sync::mpsc::UnboundedSender;
 use traffic::ReceiverPlan;
-use trial::{ArmedHostTrial, EngineChoice, HostPlan, Policy, Reception};
+use trial::{ArmedHostTrial, EngineChoice, HostPlan, Policy, Reception, Tick};
 
 use crate::{
     limits::Limits,
@@ -25,6 +25,8 @@ use crate::{
 
 /// How often receivers hear that a trial is still to come.
 const BEAT: Duration = Duration::from_millis(500);
+/// How often a sender shows its counters to a live view.
+const SAMPLE: Duration = Duration::from_millis(450);
 /// How often orders are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// Counters are read so long before the start.
@@ -44,6 +46,8 @@ pub(crate) enum Order {
 pub(crate) enum JobEvent {
     /// Ready to start; where a receiver listens.
     Prepared(Attempt, Result<Option<SocketAddr>, String>),
+    /// A running sender's counters.
+    Sampled(Attempt, Tick),
     /// It is over.
     Finished(Attempt, Measured),
 }
@@ -84,6 +88,19 @@ impl Job {
         Self { of, is_sender, orders }
     }
 
+    /// The same without a thread: `take_part` is awaited on the agent's own runtime.
+    pub(crate) fn simulate<F: Future<Output = ()> + Send + 'static>(
+        prepare: Prepare,
+        events: UnboundedSender<JobEvent>,
+        take_part: impl FnOnce(Prepare, Receiver<Order>, UnboundedSender<JobEvent>) -> F,
+    ) -> Self {
+        let (orders, received) = channel();
+        let of = prepare.of.clone();
+        let is_sender = matches!(prepare.part, Part::Send { .. });
+        tokio::spawn(take_part(prepare, received, events));
+        Self { of, is_sender, orders }
+    }
+
     /// A thread that has ended needs no orders.
     pub(crate) fn order(&self, order: Order) {
         self.orders.send(order).ok();
@@ -94,7 +111,7 @@ fn run(prepare: Prepare, limits: &Limits, orders: &Receiver<Order>, events: &Unb
     let of = prepare.of.clone();
     let key = Key::of(prepare.secret.as_bytes());
     let lease = Lease(Instant::now() + Duration::from_millis(prepare.lease_ms));
-    let desk = Desk { of: of.clone(), orders, events };
+    let desk = Desk { of: of.clone(), orders, events, is_live: prepare.live };
     let measured = match prepare.part {
         Part::Send { mut plan } => {
             plan.key = Some(key);
@@ -121,6 +138,7 @@ struct Desk<'d> {
     of: Attempt,
     orders: &'d Receiver<Order>,
     events: &'d UnboundedSender<JobEvent>,
+    is_live: bool,
 }
 
 impl Desk<'_> {
@@ -201,7 +219,14 @@ fn send(plan: &HostPlan, desk: &Desk<'_>, mut lease: Lease) -> Option<Measured> 
         }
         stopped.borrow().is_none()
     };
-    match armed.run(start_at_ns, go_on, |_, _| ()) {
+    let mut sampled: Option<Instant> = None;
+    let each = |tick: Tick, _: Option<&measure::Interval>| {
+        if desk.is_live && sampled.is_none_or(|at| at.elapsed() >= SAMPLE) {
+            sampled = Some(Instant::now());
+            desk.events.send(JobEvent::Sampled(desk.of.clone(), tick)).ok();
+        }
+    };
+    match armed.run(start_at_ns, go_on, each) {
         Ok((run, began_ns)) => {
             let broke = run.error.as_ref().map(|error| with_causes(error));
             let cut_short = stopped.into_inner().or(broke);

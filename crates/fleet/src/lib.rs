@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod asking;
 mod clock;
 mod collect;
 mod connect;
 mod coordinator;
+mod counts;
 mod divert;
 mod error;
 mod host;
@@ -24,14 +26,16 @@ mod names;
 mod plan;
 mod preflight;
 mod server;
+mod simulated;
 mod store;
 mod up;
 
-pub use agent::{AgentPlan, run_agent};
+pub use agent::{AgentPlan, run_agent, run_agents};
 pub use clock::Skew;
-pub use collect::{Collected, collect};
+pub use collect::{FleetOutcome, collect};
 pub use connect::{Access, ServerPlan};
-pub use coordinator::{FleetOutcome, Watcher, run_fleet, status};
+pub use coordinator::{Watcher, run_fleet, status};
+pub use counts::{AgentCounts, AgentWatcher};
 pub use divert::{
     DivertAgent, DivertOutcome, DivertPlan, DivertState, FleetRules, FleetRulesError, RollOut, RollOutError,
     apply_rules, divert_status, undo_rules,
@@ -40,9 +44,10 @@ pub use error::FleetError;
 pub use host::describe_host;
 pub use keys::new_key;
 pub use limits::{Limits, LimitsError};
+pub use load::FleetLoad;
 pub use message::{Description, EngineFinding, Spread};
 pub use names::is_name;
-pub use plan::{FleetPlan, PlanError};
+pub use plan::{FleetPlan, FleetSearch, PlanError};
 pub use preflight::{Preflight, PreflightRow};
 pub use server::{NatsServer, ServerError, find_server, get_server};
 pub use up::{TrialFleet, UpError, UpPlan};

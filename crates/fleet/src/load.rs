@@ -6,6 +6,15 @@ use traffic::{Departures, Limit, SenderPlan, TxOptions, TxSpec, TxTraffic};
 use trial::{GivenMacs, HostPlan, Wanted, any_like, tx_endpoint, workers_towards};
 use wire::{FrameSpec, SizeMix, Sizes, Template, Values};
 
+/// The load of one trial, of the whole fleet or a share of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FleetLoad {
+    /// Packets per second of all its senders together; `None` is the maximum.
+    pub rate_pps: Option<f64>,
+    /// Of the trial.
+    pub duration_ns: u64,
+}
+
 /// What every sender of a fleet sends; rates are each one's own.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Load {
@@ -16,16 +25,15 @@ pub(crate) struct Load {
     pub(crate) payload: Option<SizeMix>,
     pub(crate) departures: Departures,
     pub(crate) batch_size: usize,
-    pub(crate) duration_ns: u64,
-    pub(crate) interval_ns: u64,
     pub(crate) seed: u64,
     pub(crate) witness: bool,
     pub(crate) receiver: Option<Wanted>,
 }
 
 impl Load {
-    /// What a sender sends to these receivers at this rate, or why that makes no packets.
-    pub(crate) fn plan(&self, targets: &[SocketAddr], rate_pps: Option<f64>) -> Result<HostPlan, String> {
+    /// What a sender sends to these receivers as its share, or why that makes no packets.
+    pub(crate) fn plan(&self, targets: &[SocketAddr], share: FleetLoad) -> Result<HostPlan, String> {
+        let FleetLoad { rate_pps, duration_ns } = share;
         let local = any_like(targets[0].ip());
         let frames = FrameSpec {
             src_addr: Values::Fixed(local),
@@ -54,7 +62,7 @@ impl Load {
                     frames,
                     rate_pps,
                     departures: self.departures,
-                    limit: Limit { count: None, duration_ns: Some(self.duration_ns) },
+                    limit: Limit { count: None, duration_ns: Some(duration_ns) },
                     batch_size: self.batch_size,
                     seed: self.seed,
                 },
@@ -63,7 +71,8 @@ impl Load {
             frame_size_bytes,
             payload_bytes,
             smallest_payload_bytes: template.recipe().payload_len.every().min().unwrap_or(0),
-            interval_ns: self.interval_ns,
+            // Enough to know what was sent in a part of the time, and little enough for one message.
+            interval_ns: (duration_ns / 200).clamp(20_000_000, 10_000_000_000),
             profile: false,
             macs: GivenMacs::default(),
             receiver: self.receiver.clone(),

@@ -68,8 +68,15 @@ fn between((x0, y0): (f64, f64), (x1, y1): (f64, f64), x: f64) -> f64 {
 
 /// Agents of an attempt without a result that is of this attempt and of the incarnation that was asked.
 pub(crate) fn missing(launch: &Launch, outcomes: &[Outcome]) -> Vec<String> {
-    let all = launch.senders.keys().chain(&launch.receivers);
-    all.filter(|agent| of_agent(launch, outcomes, agent).is_none()).cloned().collect()
+    let here: BTreeSet<(&str, &str)> = outcomes
+        .iter()
+        .filter(|outcome| outcome.of == launch.of)
+        .map(|outcome| (outcome.agent.as_str(), outcome.incarnation.as_str()))
+        .collect();
+    let is_here = |agent: &String| {
+        launch.incarnations.get(agent).is_some_and(|incarnation| here.contains(&(agent, incarnation)))
+    };
+    launch.senders.keys().chain(&launch.receivers).filter(|agent| !is_here(agent)).cloned().collect()
 }
 
 fn of_agent<'o>(launch: &Launch, outcomes: &'o [Outcome], agent: &str) -> Option<&'o Outcome> {

@@ -13,7 +13,7 @@ use trial::{HostPlan, Report};
 use crate::{clock::Sight, limits::StatedLimits};
 
 /// Version of what is said; a coordinator and its agents must have the same.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// One attempt at a trial of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,6 +51,19 @@ pub(crate) struct Prepare {
     pub(crate) secret: String,
     /// How long the agent goes on without hearing anything more.
     pub(crate) lease_ms: u64,
+    /// Whether a sender shows its counters while it sends, for a live view.
+    pub(crate) live: bool,
+}
+
+/// A running sender's counters, for a live view: a lost one is not repeated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) agent: String,
+    pub(crate) of: Attempt,
+    pub(crate) sent: u64,
+    pub(crate) delivered: Option<u64>,
+    pub(crate) sent_pps: f64,
+    pub(crate) delivered_pps: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -198,7 +211,6 @@ impl Outcome {
 pub(crate) struct Head {
     pub(crate) start: Start,
     pub(crate) agents: Vec<FleetAgent>,
-    pub(crate) trials: u32,
     pub(crate) tolerate: u32,
     pub(crate) most_start_error_ns: u64,
 }

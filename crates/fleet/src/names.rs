@@ -30,6 +30,16 @@ pub(crate) fn lease(run: &str) -> String {
     format!("linerate.lease.{run}")
 }
 
+/// Where a sender shows its counters while it sends.
+pub(crate) fn live(run: &str, agent: &str) -> String {
+    format!("linerate.live.{run}.{agent}")
+}
+
+/// The counters of all senders of a run.
+pub(crate) fn live_of(run: &str) -> String {
+    live(run, "*")
+}
+
 /// The answers that a client waits for.
 pub(crate) fn inbox(client: &str) -> String {
     format!("_INBOX_{client}")

@@ -1,13 +1,18 @@
 //! A plan as a file: which agents send and receive, how much, how long. Everything wrong with it is said at once.
 
+mod loads;
+
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
+use measure::Start;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use traffic::{Departures, ReceiverPlan, RxSpec, RxTraffic, TxSpec};
-use wire::{Rate, SizeMix};
+use wire::SizeMix;
 
-use crate::load::Load;
+pub use self::loads::FleetSearch;
+use self::loads::{Rates, SearchFile};
+use crate::load::{FleetLoad, Load};
 
 /// What a fleet is to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,10 +23,10 @@ pub struct FleetPlan {
     pub(crate) weights: BTreeMap<String, f64>,
     /// Whether every sender sends to every receiver, or each to one of them in turn.
     pub(crate) to_all: bool,
-    /// Rates of the whole fleet, one after another; `None` is the maximum.
-    pub(crate) rates: Vec<Option<f64>>,
-    /// Trials at each rate.
-    pub(crate) trials: u32,
+    loads: Vec<FleetLoad>,
+    search: Option<FleetSearch>,
+    /// Exact numbers of senders and receivers, where the plan names them.
+    pub(crate) counts: [Option<u32>; 2],
     pub(crate) load: Load,
     pub(crate) receiver: ReceiverPlan,
     pub(crate) max_loss: Option<f64>,
@@ -91,6 +96,8 @@ struct PlanFile {
     lease: Option<String>,
     #[serde(default)]
     seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    search: Option<SearchFile>,
     #[serde(default)]
     senders: SendersFile,
     #[serde(default)]
@@ -101,6 +108,8 @@ struct PlanFile {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct SendersFile {
     select: Select,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u32>,
     engine: String,
     threads: u16,
     flows: Option<u32>,
@@ -115,6 +124,8 @@ struct SendersFile {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct ReceiversFile {
     select: Select,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u32>,
     engine: String,
     threads: u16,
     port: u16,
@@ -123,22 +134,9 @@ struct ReceiversFile {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Rates {
-    One(String),
-    Several(Vec<String>),
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
 enum Size {
     Bytes(u32),
     Mix(String),
-}
-
-impl Rates {
-    fn max() -> Self {
-        Self::One("max".into())
-    }
 }
 
 fn ten_seconds() -> String {
@@ -165,6 +163,7 @@ impl Default for SendersFile {
     fn default() -> Self {
         Self {
             select: role("sender"),
+            count: None,
             engine: "udp".into(),
             threads: 1,
             flows: None,
@@ -179,7 +178,14 @@ impl Default for SendersFile {
 
 impl Default for ReceiversFile {
     fn default() -> Self {
-        Self { select: role("receiver"), engine: "udp".into(), threads: 1, port: 0, interface: None }
+        Self {
+            select: role("receiver"),
+            count: None,
+            engine: "udp".into(),
+            threads: 1,
+            port: 0,
+            interface: None,
+        }
     }
 }
 
@@ -204,10 +210,51 @@ impl FleetPlan {
         self.max_loss
     }
 
+    /// The search of a stored run, whose record begins with `start`; `None` where its plan names the loads.
+    pub fn stored_search(start: &Start) -> Option<FleetSearch> {
+        let file: PlanFile = serde_json::from_value(start.asked.get("plan")?.clone()).ok()?;
+        Some(file.search?.search(&mut Vec::new()))
+    }
+
+    /// The labels of the sending and the receiving engine.
+    pub fn engines(&self) -> [String; 2] {
+        [self.load.engine.to_string(), self.receiver.engine.to_string()]
+    }
+
+    /// The loads in order, where no search chooses them.
+    pub fn loads(&self) -> &[FleetLoad] {
+        &self.loads
+    }
+
+    /// The search that chooses the loads.
+    pub fn search(&self) -> Option<&FleetSearch> {
+        self.search.as_ref()
+    }
+
+    /// The highest rate and the longest duration that agents must allow.
+    pub(crate) fn hardest(&self) -> FleetLoad {
+        let warm_up = self.search.as_ref().map(FleetSearch::warm_up);
+        let all = self.loads.iter().copied().chain(warm_up);
+        let harder = |a: FleetLoad, b: FleetLoad| FleetLoad {
+            rate_pps: a.rate_pps.zip(b.rate_pps).map(|(a, b)| a.max(b)),
+            duration_ns: a.duration_ns.max(b.duration_ns),
+        };
+        all.reduce(harder).unwrap_or(FleetLoad { rate_pps: None, duration_ns: 0 })
+    }
+
     fn parse(text: &str) -> Result<Self, Vec<String>> {
         let file: PlanFile = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
         let mut problems = Vec::new();
-        let rates = file.rates(&mut problems);
+        let rates = file.rate.each(&mut problems);
+        let search = file.search.as_ref().map(|search| search.search(&mut problems));
+        if search.is_some()
+            && (file.rate != Rates::max() || file.trials != 1 || file.duration != ten_seconds())
+        {
+            problems.push(
+                "a search chooses rates, trials and durations: give rate, trials and duration, or search"
+                    .into(),
+            );
+        }
         let mut time = |name: &str, text: &str| {
             let parsed = wire::parse_duration(text).map_err(|error| format!("{name}: {error}"));
             parsed.map_or_else(|error| none(&mut problems, error), |time| time.as_nanos() as u64)
@@ -259,9 +306,6 @@ impl FleetPlan {
             payload,
             departures,
             batch_size: file.senders.batch_size as usize,
-            duration_ns,
-            // Enough to know what was sent in a part of the time, and little enough for one message.
-            interval_ns: (duration_ns / 200).clamp(20_000_000, 10_000_000_000),
             seed: file.seed,
             witness: file.senders.witness,
             receiver: None,
@@ -281,14 +325,22 @@ impl FleetPlan {
             },
         };
         // What makes no packets is found before anybody is asked.
-        load.plan(&[([198, 18, 0, 1], 1).into()], rates[0]).map_err(|problem| vec![problem])?;
+        let numbered = (0..file.trials).flat_map(|_| rates.iter());
+        let loads: Vec<FleetLoad> = match &search {
+            Some(_) => Vec::new(),
+            None => numbered.map(|rate_pps| FleetLoad { rate_pps: *rate_pps, duration_ns }).collect(),
+        };
+        let example = search.as_ref().map(FleetSearch::warm_up).or(loads.first().copied());
+        let example = example.ok_or_else(|| vec!["the plan has no trial".to_owned()])?;
+        load.plan(&[([198, 18, 0, 1], 1).into()], example).map_err(|problem| vec![problem])?;
         Ok(Self {
             senders: file.senders.select.clone(),
             receivers: file.receivers.select.clone(),
             weights: file.senders.weights.clone(),
             to_all: file.senders.to == "all",
-            rates,
-            trials: file.trials,
+            loads,
+            search,
+            counts: [file.senders.count, file.receivers.count],
             load,
             receiver,
             max_loss: file.max_loss,
@@ -305,32 +357,6 @@ impl FleetPlan {
         let weight = |name: &String| self.weights.get(name).copied().unwrap_or(1.0);
         let sum: f64 = senders.iter().map(weight).sum();
         senders.iter().map(|name| fleet_pps.map(|pps| pps * weight(name) / sum)).collect()
-    }
-}
-
-impl PlanFile {
-    fn rates(&self, problems: &mut Vec<String>) -> Vec<Option<f64>> {
-        let texts = match &self.rate {
-            Rates::One(text) => vec![text.clone()],
-            Rates::Several(texts) => texts.clone(),
-        };
-        if texts.is_empty() {
-            problems.push("rate: at least one is needed".into());
-        }
-        let each = texts.iter().map(|text| match text.parse::<Rate>() {
-            Ok(Rate::Max) => None,
-            Ok(Rate::Pps(pps)) => Some(pps),
-            Ok(_) => {
-                problems
-                    .push(format!("rate: '{text}' is no rate in packets per second: write 100kpps or max"));
-                None
-            }
-            Err(error) => {
-                problems.push(format!("rate: {error}"));
-                None
-            }
-        });
-        each.collect()
     }
 }
 
@@ -355,8 +381,7 @@ mod tests {
     fn an_empty_plan_is_the_default_one() {
         let plan = FleetPlan::parse("").unwrap();
         assert_eq!(plan.senders, role("sender"));
-        assert_eq!((plan.rates.as_slice(), plan.trials), (&[None][..], 1));
-        assert_eq!(plan.load.duration_ns, 10_000_000_000);
+        assert_eq!(plan.loads(), [FleetLoad { rate_pps: None, duration_ns: 10_000_000_000 }]);
     }
 
     #[test]
@@ -365,6 +390,17 @@ mod tests {
         let problems = FleetPlan::parse(text).unwrap_err();
         assert_eq!(problems.len(), 4, "{problems:?}");
         assert!(FleetPlan::parse("rat = 1").is_err(), "unknown words are refused");
+    }
+
+    #[test]
+    fn trials_repeat_the_sweep_and_a_search_chooses_for_itself() {
+        let plan = FleetPlan::parse("rate = [\"1kpps\", \"2kpps\"]\ntrials = 2").unwrap();
+        let rates: Vec<Option<f64>> = plan.loads().iter().map(|load| load.rate_pps).collect();
+        assert_eq!(rates, [Some(1e3), Some(2e3), Some(1e3), Some(2e3)]);
+        assert_eq!(plan.hardest().rate_pps, Some(2e3));
+        let plan = FleetPlan::parse("[search]\nmax-load = \"5kpps\"").unwrap();
+        assert_eq!((plan.loads().len(), plan.hardest().rate_pps), (0, Some(5e3)));
+        assert!(FleetPlan::parse("rate = \"1kpps\"\n[search]").is_err());
     }
 
     #[test]

@@ -51,6 +51,15 @@ impl Goal {
         Self { name: "PDR".into(), loss_ratio: 0.005, ..Self::ndr() }
     }
 
+    /// The usual name of a goal: NDR is without loss, PDR with half a per cent; others name their ratio.
+    pub fn name_of(loss_ratio: f64) -> String {
+        match loss_ratio {
+            0.0 => "NDR".into(),
+            0.005 => "PDR".into(),
+            other => format!("PDR {} %", other * 100.0),
+        }
+    }
+
     /// Every problem of this goal.
     pub fn problems(&self) -> Vec<GoalError> {
         let share = |value: f64| (0.0..1.0).contains(&value);

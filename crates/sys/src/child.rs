@@ -41,6 +41,11 @@ pub enum Request {
     End,
 }
 
+/// A service's answer to [`Request::Reload`], as a state of `sd_notify(3)`: it has read its files again.
+pub const RELOADED: &str = "X_LINERATE_RELOAD=taken";
+/// Its other answer: it goes on with what it read before, for the reason that is its status.
+pub const RELOAD_REFUSED: &str = "X_LINERATE_RELOAD=refused";
+
 /// Sends a signal to a child that was not waited for: until then its process id is not used again.
 ///
 /// # Errors

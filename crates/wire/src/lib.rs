@@ -63,7 +63,7 @@ pub use pcap::{PcapError, PcapFrame, PcapReader, PcapWriter};
 pub use pcapng::PcapngWriter;
 pub use probe::{PROBE_LEN, PROBE_MAGIC, PROBE_TAGGED_LEN, ProbeClock, ProbeHeader, RETURNED_MAGIC};
 pub use rate::{LinkSpeed, Rate, RateError};
-pub use size::{FrameSize, Layers, MeanFrameSize, SizeError, parse_duration};
+pub use size::{FrameSize, Layers, MeanFrameSize, SizeError, parse_duration, parse_ratio};
 pub use tags::StreamTags;
 pub use template::{AddressDraws, Cycle, Draw, DrawValue, FrameSpec, Recipe, SpecError, Template};
 pub use toeplitz::{HashFields, RssKey, Toeplitz, ToeplitzError};

@@ -69,6 +69,12 @@ pub enum SizeError {
         /// What was written.
         text: String,
     },
+    /// No share.
+    #[error("'{text}' is not a share: write for example 0.001 or 0.1%")]
+    NotAShare {
+        /// The text.
+        text: String,
+    },
 }
 
 impl FrameSize {
@@ -216,9 +222,28 @@ pub fn parse_duration(text: &str) -> Result<Duration, SizeError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
+/// Reads a share of at most 1: `0.001` or `0.1%`.
+///
+/// # Errors
+/// [`SizeError::NotAShare`].
+pub fn parse_ratio(text: &str) -> Result<f64, SizeError> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    match number.parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&(ratio * scale)) => Ok(ratio * scale),
+        _ => Err(SizeError::NotAShare { text: text.into() }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_a_number_or_a_percentage() {
+        assert_eq!(parse_ratio("0.1%"), Ok(0.001));
+        assert_eq!(parse_ratio("1"), Ok(1.0));
+        assert!(parse_ratio("2").is_err() && parse_ratio("-1%").is_err() && parse_ratio("x").is_err());
+    }
 
     const V4: Layers = Layers { ipv6: false, vlan_tags: 0 };
     const V6: Layers = Layers { ipv6: true, vlan_tags: 0 };

@@ -230,7 +230,7 @@ fn one_in(text: &str) -> Result<u32, String> {
     number.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)
 }
 
-fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.into(), file.into())),
         _ => Err(format!("'{text}' is not a set: write for example bad=/etc/linerate/bad.txt")),

@@ -1,12 +1,16 @@
 //! `linerate agent` and `linerate fleet`.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 use session::Network;
 use wire::Rate;
 
-use super::output::OutputArgs;
+use super::{divert::named_file, output::OutputArgs, view::parse_listen};
 
 /// The NATS server and the credentials for it.
 #[derive(Debug, Args)]
@@ -74,6 +78,9 @@ pub(crate) struct AgentArgs {
     /// The only interface on which a coordinator may divert packets (linerate fleet divert) [default: none]
     #[arg(long, value_name = "IF", help_heading = "Limits")]
     pub(crate) divert: Option<String>,
+    /// Serve metrics for Prometheus on this port of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = parse_listen)]
+    pub(crate) prometheus: Option<SocketAddr>,
     /// For tests, a wrong clock: TIME ahead, and PPM fast
     #[arg(long, value_name = "TIME,PPM", hide = true)]
     pub(crate) clock_skew: Option<fleet::Skew>,
@@ -220,6 +227,10 @@ pub(crate) struct FleetDivertApplyArgs {
     /// The rules
     #[arg(value_name = "RULES.toml")]
     pub(crate) rules: PathBuf,
+    /// A set of networks for the rules, from a file with one network or address per line, which goes to the agents with
+    /// the rules: drop src set bad. Repeatable
+    #[arg(long = "set", value_name = "NAME=FILE", value_parser = named_file)]
+    pub(crate) sets: Vec<(String, PathBuf)>,
     /// Agents that get the rules first
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) canaries: usize,

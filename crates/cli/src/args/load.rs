@@ -14,7 +14,7 @@ pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     /// Exit with status 1 if a larger share of the sent packets is lost, for example 0.001 or 0.1%
-    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", value_parser = wire::parse_ratio)]
     pub(crate) max_loss: Option<f64>,
 }
 
@@ -28,24 +28,4 @@ pub(crate) struct PatternArgs {
     /// Most packets per system call
     #[arg(long, hide_short_help = true, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) batch_size: u32,
-}
-
-pub(super) fn parse_ratio(text: &str) -> Result<f64, String> {
-    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    match number.parse::<f64>() {
-        Ok(ratio) if (0.0..=1.0).contains(&(ratio * scale)) => Ok(ratio * scale),
-        _ => Err(format!("'{text}' is not a share: write for example 0.001 or 0.1%")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_a_number_or_a_percentage() {
-        assert_eq!(parse_ratio("0.1%"), Ok(0.001));
-        assert_eq!(parse_ratio("1"), Ok(1.0));
-        assert!(parse_ratio("2").is_err() && parse_ratio("-1%").is_err() && parse_ratio("x").is_err());
-    }
 }

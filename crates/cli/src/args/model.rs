@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::Rate;
 
-use super::{OutputArgs, load::parse_ratio};
+use super::OutputArgs;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -31,7 +31,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "LOADS", value_delimiter = ',', default_value = "0.5x,1x,1.5x,2x", value_parser = parse_load)]
     pub(crate) load: Vec<model::Load>,
     /// With --from: a rate counts as loss-free up to this lost share
-    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = wire::parse_ratio)]
     pub(crate) loss_ratio: f64,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

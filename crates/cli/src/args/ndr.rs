@@ -7,7 +7,6 @@ use wire::Rate;
 
 use super::{
     OutputArgs, PacketArgs, PatternArgs,
-    load::parse_ratio,
     trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
@@ -48,10 +47,10 @@ pub(crate) struct NdrArgs {
 #[command(next_help_heading = "Search goals")]
 pub(crate) struct GoalArgs {
     /// Loss ratios, one goal each
-    #[arg(long, value_name = "RATIOS", value_delimiter = ',', default_value = "0,0.5%", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIOS", value_delimiter = ',', default_value = "0,0.5%", value_parser = wire::parse_ratio)]
     pub(crate) loss_ratio: Vec<f64>,
     /// Share of a load's trial time that may exceed the loss ratio; 0 is as strict as RFC 2544
-    #[arg(long, value_name = "RATIO", default_value = "0.5", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "0.5", value_parser = wire::parse_ratio)]
     pub(crate) exceed_ratio: f64,
     /// Duration of a full-length trial
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = wire::parse_duration)]
@@ -63,7 +62,7 @@ pub(crate) struct GoalArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = wire::parse_duration)]
     pub(crate) initial_duration: Duration,
     /// Stop when the bounds are this close, as a share of the upper one
-    #[arg(long, value_name = "RATIO", default_value = "2%", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "2%", value_parser = wire::parse_ratio)]
     pub(crate) width: f64,
     /// The lowest load tried [default: a thousandth of the highest]
     #[arg(long, value_name = "RATE")]

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::load::parse_ratio;
-
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// A saved run, or - for standard input [default: the newest in linerate's state directory]
@@ -63,7 +61,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, default_value_t = 0.95, value_name = "P")]
     pub(crate) confidence: f64,
     /// The smallest change that matters, as a share [default: 2%; 0.5% of instructions]
-    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", value_parser = wire::parse_ratio)]
     pub(crate) matters: Option<f64>,
     /// What to judge: rates with their statistics, or instructions per packet, which are exact
     #[arg(long, value_enum, default_value_t = CompareMetric::Rates, value_name = "METRIC", conflicts_with = "history")]

@@ -2,6 +2,7 @@
 
 mod agent;
 mod divert;
+mod loads;
 mod run;
 mod server;
 mod status;

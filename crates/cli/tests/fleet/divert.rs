@@ -4,13 +4,17 @@ use std::{
     fs,
     path::Path,
     process::Command,
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 use testing::own_folder;
 
-use crate::support::{Process, Up, run, signal};
+use crate::{
+    proxy::Proxy,
+    support::{Process, Up, linerate, run, signal},
+};
 
 const MAY_DIVERT: [&str; 3] = ["--", "--divert", "eth0"];
 
@@ -170,6 +174,52 @@ fn an_agent_undoes_rules_that_silence_its_host() {
     assert!(err.contains("the rules of revision 1 are in force again"), "{err}");
     let all = status(&up);
     assert_eq!(all[0]["rules"]["match"], "udp and dst port 7001", "{}", all[0]);
+}
+
+#[test]
+fn rules_that_changed_since_they_were_read_are_not_overwritten() {
+    let Some(up) = Up::start(2, &MAY_DIVERT) else { return };
+    let (_, port) = up.url.rsplit_once(':').unwrap();
+    let proxy = Proxy::start(port.parse().unwrap(), 0);
+    proxy.hold(Some("$KV.linerate-divert.a1"));
+    let text =
+        |port: u32| format!("match = \"udp and dst port {port}\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let file = rules(&text(7000));
+    let args = ["fleet", "divert", "apply", &file, "--to", "role=sender", "--nats", &proxy.url()];
+    let slow = Process::start(linerate(&args));
+    wait_until("the first user never writes", || proxy.counts.held.load(Relaxed) > 0);
+    let (code, _, err) = divert(&up, &["apply", &rules(&text(7001)), "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    proxy.hold(None);
+    let (code, words) = slow.finish();
+    assert_eq!(code, 4, "{words}");
+    assert!(words.contains("the rules of agent a1 changed meanwhile"), "{words}");
+    let all = status(&up);
+    assert_eq!(all[0]["rules"]["match"], "udp and dst port 7001", "{}", all[0]);
+}
+
+#[test]
+fn sets_of_networks_go_to_the_agents_with_the_rules() {
+    let Some(up) = Up::start(2, &MAY_DIVERT) else { return };
+    let file = rules("match = \"udp\"\nrules = [\"drop src set bad\"]\nsettle = \"1s\"\n");
+    let set = own_folder().join("bad.txt");
+    fs::write(&set, "203.0.113.0/24\n198.51.100.7\n").unwrap();
+    let named = format!("bad={}", set.display());
+    let apply = ["apply", &file, "--to", "role=sender"];
+    let (code, _, err) = divert(&up, &apply);
+    assert_eq!(code, 1, "without the set: {err}");
+    let (code, _, err) = divert(&up, &[&apply[..], &["--set", &named]].concat());
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(program(&up, "a1").as_deref(), Some("divert"));
+    // A running diversion reads a changed set again; after a mistake it keeps the former one.
+    fs::write(&set, "203.0.113.0/24\n").unwrap();
+    let (code, _, err) = divert(&up, &[&apply[..], &["--set", &named]].concat());
+    assert_eq!(code, 0, "{err}");
+    fs::write(&set, "203.0.113.0/240\n").unwrap();
+    let (code, _, err) = divert(&up, &[&apply[..], &["--set", &named]].concat());
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("agent a1 refused the rules") && err.contains("203.0.113.0/240"), "{err}");
+    assert_eq!(status(&up)[0]["rules"]["sets"]["bad"], "203.0.113.0/24\n");
 }
 
 #[test]

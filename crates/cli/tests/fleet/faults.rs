@@ -1,10 +1,16 @@
 //! Faults: of agents, the coordinator, the server and clocks.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
-use crate::support::{Nats, Process, Up, agent, fleet_run, linerate, plan, run, signal, whole};
+use crate::{
+    proxy::{Counts, Faults, Proxy},
+    support::{Nats, Process, Up, agent, fleet_run, linerate, plan, run, signal, whole},
+};
 
 #[test]
 fn a_frozen_agent_voids_the_trial_which_is_repeated() {
@@ -155,6 +161,40 @@ fn agents_with_wrong_and_drifting_clocks_start_together() {
     let apart = (ahead[1] - ahead[0]).unsigned_abs();
     assert!(apart > 10_000_000_000 - bound, "{ahead:?}");
     assert!(part["start_spread_ns"].as_u64().unwrap() < 1_000_000_000, "{part:#}");
+}
+
+#[test]
+fn lost_repeated_and_late_messages_leave_no_run_hanging_and_none_silently_wrong() {
+    const RUNS: u32 = 3;
+    let Some(nats) = Nats::start("") else { return };
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let proxy = Proxy::start(nats.port, seed);
+    let url = proxy.url();
+    let _receiver = agent(&url, "r", "receiver", &[]);
+    let _senders =
+        [agent(&url, "s1", "sender", &[]), agent(&url, "s2", "sender", &["--clock-skew", "10s,50"])];
+    proxy.set(Faults { lost: 0.005, repeated: 0.1, delayed: 0.2, most_delay_ms: 20 });
+    let mut complete = 0;
+    for number in 0..RUNS {
+        let began = Instant::now();
+        let text =
+            "rate = \"2kpps\"\nduration = \"1s\"\nattempts = 5\n[senders]\ncount = 2\n[receivers]\ncount = 1";
+        let (status, record, err) = fleet_run(&url, text, &[]);
+        println!("run {number}: status {status} after {:.1?}", began.elapsed());
+        match record["end"]["trials"].as_array() {
+            Some(trials) if trials.len() == 1 => {
+                complete += 1;
+                whole(&trials[0], 2000, &err);
+                assert_eq!(record["end"]["fleet"]["trials"][0]["hosts"].as_array().unwrap().len(), 3);
+            }
+            _ => assert!(matches!(status, 1 | 4) && err.contains("error:"), "{status}: {err}"),
+        }
+    }
+    let Counts { passed, lost, repeated, delayed, .. } = &*proxy.counts;
+    println!("messages: {passed:?} passed, {lost:?} lost, {repeated:?} repeated, {delayed:?} delayed");
+    assert!(complete > 0, "no run survives these faults");
+    assert!(repeated.load(Relaxed) > 0 && delayed.load(Relaxed) > 0);
 }
 
 #[test]

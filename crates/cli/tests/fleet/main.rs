@@ -4,6 +4,7 @@
 mod access;
 mod divert;
 mod faults;
+mod proxy;
 mod runs;
 mod soak;
 mod support;

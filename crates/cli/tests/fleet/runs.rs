@@ -2,8 +2,11 @@
 
 use std::{
     collections::BTreeSet,
+    io::{Read, Write},
+    net::TcpStream,
     os::fd::{AsFd, AsRawFd},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -169,6 +172,125 @@ fn nothing_starts_where_a_path_is_too_narrow_for_the_packets() {
     assert!(row.contains("RED") && row.contains("1280 bytes by va"), "{row}");
     let (status, _, err) = fleet_run(&nats.url(), &plan(1298), &[]);
     assert!(status <= 1, "{err}");
+}
+
+#[test]
+fn a_search_over_the_fleet_finds_its_throughput_and_collect_finds_it_again() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let url = nats.url();
+    let _agents = [
+        agent(&url, "r", "receiver", &[]),
+        agent(&url, "s1", "sender", &["--max-rate", "3kpps"]),
+        agent(&url, "s2", "sender", &["--max-rate", "3kpps"]),
+    ];
+    let search = "[search]\nloss-ratio = [\"0\"]\nmin-load = \"500pps\"\nmax-load = \"4kpps\"\nwidth = \"30%\"\n\
+                  initial-duration = \"100ms\"\nfinal-duration = \"200ms\"\nduration-sum = \"400ms\"\n\
+                  [senders]\ncount = 2\n";
+    let (status, record, err) = fleet_run(&url, search, &["--name", "ndr"]);
+    assert!(status <= 1, "{err}");
+    let trials = record["end"]["trials"].as_array().unwrap();
+    let found = &record["end"]["throughput"][0];
+    let goal = &found["goals"][0];
+    assert_eq!(goal["goal"], "NDR", "{goal:#}");
+    let of_goal: Vec<usize> =
+        goal["trials"].as_array().unwrap().iter().map(|index| index.as_u64().unwrap() as usize).collect();
+    assert!(trials.len() >= 2 && !of_goal.contains(&0), "the warm-up is not part of the search: {goal:#}");
+    if let Some(lower) = goal["lower_pps"].as_f64() {
+        assert!((500.0..=4000.0).contains(&lower), "{goal:#}");
+        let at_it = of_goal.iter().filter(|at| trials[**at]["asked_pps"].as_f64() == Some(lower));
+        assert!(at_it.count() >= 1, "{goal:#}");
+    }
+    for (trial, part) in trials.iter().zip(record["end"]["fleet"]["trials"].as_array().unwrap()) {
+        let shares: Vec<Option<f64>> = part["hosts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|host| host["trial"]["asked_pps"].as_f64())
+            .collect();
+        let asked = trial["asked_pps"].as_f64().unwrap();
+        assert_eq!(shares.iter().flatten().sum::<f64>(), asked, "{shares:?}");
+    }
+    let (_, out, err) = run(&["fleet", "collect", "ndr", "--nats", &url, "--json", "--no-save"]);
+    let collected: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert_eq!(collected["end"]["throughput"], record["end"]["throughput"]);
+    // Without a highest load the warm-up needs the maximum rate, which the owners do not allow.
+    let (status, _, err) = fleet_run(&url, "[search]\n", &[]);
+    assert_eq!(status, 4);
+    assert!(err.contains("owner's rate"), "{err}");
+}
+
+#[test]
+fn a_ramp_is_a_trial_at_each_step() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let url = nats.url();
+    let _agents = [agent(&url, "r", "receiver", &[]), agent(&url, "s", "sender", &[])];
+    let plan = "rate = { from = \"500pps\", to = \"1500pps\", steps = 3 }\nduration = \"200ms\"\n";
+    let (status, record, err) = fleet_run(&url, plan, &[]);
+    assert!(status <= 1, "{err}");
+    let trials = record["end"]["trials"].as_array().unwrap();
+    let asked: Vec<f64> = trials.iter().map(|trial| trial["asked_pps"].as_f64().unwrap()).collect();
+    assert_eq!(asked, [500.0, 1000.0, 1500.0]);
+    for (trial, due) in trials.iter().zip([100, 200, 300]) {
+        whole(trial, due, &err);
+    }
+}
+
+/// The page of metrics behind `metrics at URL`.
+fn metrics(line: &str) -> String {
+    let (_, url) = line.split_once("http://").unwrap();
+    let (address, path) = url.trim().split_once('/').unwrap_or((url.trim(), ""));
+    let path = if path.is_empty() { "metrics" } else { path };
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+/// The value of a series whose labels contain this text.
+fn series(page: &str, name: &str, label: &str) -> Option<f64> {
+    let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
+    page.lines().find(is_it)?.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn agents_and_runs_have_metrics_and_lines_name_run_and_incarnation() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let url = nats.url();
+    let _receiver = agent(&url, "r", "receiver", &[]);
+    let args = ["agent", "--nats", &url, "--name", "s", "--label", "role=sender", "--address", "127.0.0.1"];
+    let mut sender = Process::start(linerate(&[&args[..], &["--prometheus", "0"]].concat()));
+    let page = sender.wait_for("metrics at ");
+    let ready = sender.wait_for("is ready, incarnation ");
+    let (_, incarnation) = ready.split_once("is ready, incarnation ").unwrap();
+    let file = crate::support::plan("rate = \"1kpps\"\nduration = \"4s\"\n");
+    let args = ["fleet", "run", &file, "--name", "seen", "--nats", &url, "--no-save", "--prometheus", "0"];
+    let mut coordinator = Process::start(linerate(&args));
+    let live = coordinator.wait_for("metrics at ");
+    let line = sender.wait_for("starts in ");
+    assert!(
+        line.contains(&format!("run seen trial 1 attempt 1 incarnation {incarnation}: starts in")),
+        "{line}"
+    );
+    // The agent's own samples reach the coordinator's view while it sends.
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let sent = series(&metrics(&live), "linerate_rate_packets_per_second", "at=\"sent\"");
+        if sent.is_some_and(|pps| pps > 100.0) {
+            break;
+        }
+        assert!(Instant::now() < until, "no sample came: {}", metrics(&live));
+    }
+    sender.wait_for("sent ");
+    let (status, words) = coordinator.finish();
+    assert!(status <= 1, "{words}");
+    testing::wait_for("the agent's metrics", || {
+        series(&metrics(&page), "linerate_agent_attempts_ended_total", "outcome=\"complete\"") == Some(1.0)
+    });
+    let after = metrics(&page);
+    let sent = series(&after, "linerate_agent_sent_packets_total", incarnation);
+    assert!(sent.is_some_and(|packets| packets > 0.0 && packets <= 4000.0), "{after}");
+    assert_eq!(series(&after, "linerate_agent_connected_ratio", "agent=\"s\""), Some(1.0), "{after}");
 }
 
 #[test]

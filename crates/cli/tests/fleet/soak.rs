@@ -1,13 +1,18 @@
-//! Runs with faults at random: none hangs, and none is silently wrong. One in CI; `make soak-fleet` does 200.
+//! Runs with faults at random: none hangs, and none is silently wrong. One in CI; `make soak-fleet` does 200. One sender's
+//! clock is 10 s ahead and gains 50 µs a second throughout.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-use crate::support::{Nats, Process, agent, linerate, plan, run, whole};
+use crate::{
+    proxy::{Faults, Proxy},
+    support::{Nats, Process, agent, linerate, plan, run, whole},
+};
 
 /// Longer than any run takes with all its attempts, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(240);
@@ -24,9 +29,36 @@ enum Fault {
     Server(u64),
     /// Kills the coordinator.
     Coordinator,
+    /// Loses this share of the messages, and repeats and delays others, until the run is over.
+    Messages(f64),
 }
 
-const NAMES: [(&str, &str); 3] = [("s1", "sender"), ("s2", "sender"), ("r", "receiver")];
+impl Fault {
+    fn draw(random: &mut fastrand::Rng) -> Self {
+        match random.u32(0..6) {
+            0 => Self::None,
+            1 => Self::Freeze(random.u64(100..5000)),
+            2 => Self::Restart,
+            3 => Self::Server(random.u64(0..3000)),
+            4 => Self::Coordinator,
+            _ => Self::Messages(random.f64() * 0.03),
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Freeze(_) => "agent frozen",
+            Self::Restart => "agent killed",
+            Self::Server(_) => "server killed",
+            Self::Coordinator => "coordinator killed",
+            Self::Messages(_) => "messages lost, repeated and late",
+        }
+    }
+}
+
+const NAMES: [(&str, &str, &[&str]); 3] =
+    [("s1", "sender", &[]), ("s2", "sender", &["--clock-skew", "10s,50"]), ("r", "receiver", &[])];
 
 #[test]
 fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
@@ -36,8 +68,10 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
     println!("LINERATE_SOAK_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let Some(mut nats) = Nats::start("") else { return };
-    let url = nats.url();
-    let start = |at: usize| agent(&url, NAMES[at].0, NAMES[at].1, &[]);
+    let proxy = Proxy::start(nats.port, seed);
+    let url = proxy.url();
+    let start = |at: usize| agent(&url, NAMES[at].0, NAMES[at].1, NAMES[at].2);
+    let mut ends: BTreeMap<&str, [u32; 3]> = BTreeMap::new();
     let mut agents: Vec<Process> = (0..NAMES.len()).map(start).collect();
     let file = plan(&format!("rate = \"2kpps\"\nduration = \"{}s\"\n", TRIAL.as_secs()));
     for number in 0..runs {
@@ -50,13 +84,7 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
         coordinator.wait_for("trial 1/1");
         std::thread::sleep(Duration::from_millis(random.u64(0..3500)));
         let at = random.usize(0..NAMES.len());
-        let fault = match random.u32(0..5) {
-            0 => Fault::None,
-            1 => Fault::Freeze(random.u64(100..5000)),
-            2 => Fault::Restart,
-            3 => Fault::Server(random.u64(0..3000)),
-            _ => Fault::Coordinator,
-        };
+        let fault = Fault::draw(&mut random);
         println!("run {number}: {fault:?} {}", NAMES[at].0);
         match fault {
             Fault::None => {}
@@ -76,17 +104,25 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
                 nats.again();
             }
             Fault::Coordinator => coordinator.signal("KILL"),
+            Fault::Messages(lost) => {
+                proxy.set(Faults { lost, repeated: 0.05, delayed: 0.1, most_delay_ms: 50 });
+            }
         }
         let began = Instant::now();
         while coordinator.child.try_wait().unwrap().is_none() {
             assert!(began.elapsed() < LONGEST, "run {number} hangs after {fault:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
+        proxy.set(Faults::default());
         let (status, words) = coordinator.finish();
         let record: Option<Value> =
             fs::read_to_string(&saved).ok().map(|text| serde_json::from_str(&text).unwrap());
         match (&record, fault) {
-            (Some(record), _) => check(record, &words),
+            (Some(record), _) => {
+                check(record, &words);
+                let is_repeated = !record["end"]["fleet"]["voided"].as_array().unwrap().is_empty();
+                ends.entry(fault.kind()).or_default()[usize::from(is_repeated)] += 1;
+            }
             // The server holds the trials that finished before it died, or none.
             (None, Fault::Coordinator) => {
                 wait_until_idle(&url);
@@ -95,10 +131,17 @@ fn random_faults_leave_no_run_hanging_and_none_silently_wrong() {
                     Ok(record) => check(&record, &err),
                     Err(_) => assert!(err.contains("has no run"), "{err}"),
                 }
+                ends.entry(fault.kind()).or_default()[2] += 1;
             }
-            (None, _) => assert!(matches!(status, 1 | 4) && words.contains("error:"), "{status}: {words}"),
+            (None, _) => {
+                assert!(matches!(status, 1 | 4) && words.contains("error:"), "{status}: {words}");
+                ends.entry(fault.kind()).or_default()[2] += 1;
+            }
         }
         wait_until_idle(&url);
+    }
+    for (kind, [at_once, repeated, failed]) in ends {
+        println!("{kind}: {at_once} at once, {repeated} after a void attempt, {failed} without a record");
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     fs::{self, DirBuilder},
     io::{BufRead, BufReader},
     os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -20,7 +20,10 @@ use sys::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{DivertOutcome, DivertPlan, DivertState, FleetRules};
+use super::{
+    DivertOutcome, DivertPlan, DivertState, FleetRules,
+    notices::{Notice, Notices},
+};
 
 /// Time between two looks at the host's counters.
 const LOOK: Duration = Duration::from_millis(200);
@@ -30,10 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEAST_ANSWERS_PPS: f64 = 10.0;
 /// Answers are known for this time before rules come.
 const BEFORE: Duration = Duration::from_secs(5);
-/// What `linerate divert` prints when it diverts, and after it has read rules again.
-const DIVERTS: &str = "diverting ";
-const READ_AGAIN: &str = "reloaded rules";
-const NOT_TAKEN: &str = "kept the old rules";
 
 /// To the thread.
 pub(crate) enum Order {
@@ -78,7 +77,9 @@ struct Running {
     rules: FleetRules,
     until: Instant,
     child: Child,
+    /// What it prints to standard error.
     lines: Receiver<String>,
+    notices: Notices,
     /// Answers are compared until then.
     watch: Option<Watch>,
 }
@@ -163,29 +164,26 @@ impl Keeper {
     fn apply(&mut self, revision: u64, rules: &FleetRules, until: Instant) -> Result<(), String> {
         let here = |error: std::io::Error| format!("cannot write the rules: {error}");
         DirBuilder::new().recursive(true).mode(0o700).create(&self.plan.folder).map_err(here)?;
-        let file = self.plan.folder.join("rules.toml");
-        let candidate = self.plan.folder.join("candidate.toml");
-        fs::write(&candidate, rules.config()).map_err(here)?;
+        self.write(rules).map_err(here)?;
         // A running diversion checks what it reads again, and keeps its rules after a mistake.
         if self.running.is_none() {
-            self.validate(&candidate)?;
+            self.validate()?;
         }
         // What a running diversion can read again keeps its packets counted and never leaves a gap.
         let can_reload =
             |running: &Running| (&running.rules.place, running.rules.shadow) == (&rules.place, rules.shadow);
         let before =
             self.running.as_ref().map(|running| (running.revision, running.rules.clone(), running.until));
-        fs::rename(&candidate, &file).map_err(here)?;
         if let Some(running) = self.running.as_mut().filter(|running| can_reload(running)) {
             request(&running.child, Request::Reload).map_err(here)?;
-            return match wait_for(&running.lines, &[READ_AGAIN], &[NOT_TAKEN]) {
+            return match running.wait_for(Notice::Reloaded) {
                 Ok(()) => {
                     (running.revision, running.rules, running.until) = (revision, rules.clone(), until);
                     Ok(())
                 }
                 Err(reason) => {
-                    let old = running.rules.config();
-                    fs::write(&file, old).ok();
+                    let old = running.rules.clone();
+                    self.write(&old).ok();
                     Err(reason)
                 }
             };
@@ -193,15 +191,26 @@ impl Keeper {
         self.stop();
         let started = self.spawn(revision, rules, until);
         if let (Err(_), Some((revision, rules, until))) = (&started, before) {
-            fs::write(&file, rules.config()).ok();
+            self.write(&rules).ok();
             self.spawn(revision, &rules, until).ok();
         }
         started
     }
 
+    fn file(&self) -> PathBuf {
+        self.plan.folder.join("rules.toml")
+    }
+
+    /// Writes the files that `linerate divert` reads.
+    fn write(&self, rules: &FleetRules) -> std::io::Result<()> {
+        let (config, sets) = rules.files(&self.plan.folder);
+        sets.iter().try_for_each(|(file, text)| fs::write(file, text))?;
+        fs::write(self.file(), config)
+    }
+
     /// Whether this version of linerate takes the rules on this interface; changes nothing.
-    fn validate(&self, file: &Path) -> Result<(), String> {
-        let mut command = self.command(file);
+    fn validate(&self) -> Result<(), String> {
+        let mut command = self.command();
         let output = command.arg("--dry-run").stdout(Stdio::null()).output();
         let output = output.map_err(|error| format!("cannot run linerate divert: {error}"))?;
         if output.status.success() {
@@ -211,14 +220,19 @@ impl Keeper {
         }
     }
 
-    fn command(&self, file: &Path) -> Command {
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.plan.program);
-        command.arg("divert").arg(&self.plan.interface).arg("--config").arg(file).stdin(Stdio::null());
+        command.arg("divert").arg(&self.plan.interface).arg("--config").arg(self.file()).stdin(Stdio::null());
+        // The agent's service manager watches the agent.
+        command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
         command
     }
 
     fn spawn(&mut self, revision: u64, rules: &FleetRules, until: Instant) -> Result<(), String> {
-        let mut command = self.command(&self.plan.folder.join("rules.toml"));
+        let notices = Notices::open(&self.plan.folder)
+            .map_err(|error| format!("cannot listen to linerate divert: {error}"))?;
+        let mut command = self.command();
+        command.env("NOTIFY_SOCKET", notices.path());
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         // Ctrl-C is the agent's to handle.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -233,18 +247,17 @@ impl Keeper {
                 }
             }
         });
-        match wait_for(&lines, &[DIVERTS], &[]) {
-            Ok(()) => {
-                let rules = rules.clone();
-                self.running = Some(Running { revision, rules, until, child, lines, watch: None });
-                Ok(())
-            }
-            Err(reason) => {
-                child.kill().ok();
-                child.wait().ok();
-                Err(reason)
+        let rules = rules.clone();
+        let mut running = Running { revision, rules, until, child, lines, notices, watch: None };
+        let started = running.wait_for(Notice::Up);
+        match &started {
+            Ok(()) => self.running = Some(running),
+            Err(_) => {
+                running.child.kill().ok();
+                running.child.wait().ok();
             }
         }
+        started
     }
 
     /// Ends the diversion, which undoes what it changed.
@@ -265,7 +278,7 @@ impl Keeper {
         let Some(running) = self.running.as_mut() else { return };
         let revision = running.revision;
         if let Ok(Some(status)) = running.child.try_wait() {
-            let last = in_a_line(&running.lines.try_iter().collect::<Vec<_>>().join("\n"));
+            let last = running.last_words();
             self.running = None;
             return self.report(
                 revision,
@@ -329,21 +342,28 @@ impl Keeper {
     }
 }
 
-/// Waits for a line that begins with one of the good words.
-fn wait_for(lines: &Receiver<String>, good: &[&str], bad: &[&str]) -> Result<(), String> {
-    let until = Instant::now() + PATIENCE;
-    let mut said: Vec<String> = Vec::new();
-    let begins = |line: &str, words: &[&str]| words.iter().any(|word| line.starts_with(word));
-    loop {
-        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(line) if begins(&line, good) => return Ok(()),
-            Ok(line) if begins(&line, bad) => return Err(in_a_line(&said.join("\n"))),
-            Ok(line) => said.push(line),
-            Err(RecvTimeoutError::Disconnected) => return Err(in_a_line(&said.join("\n"))),
-            Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("linerate divert said nothing for {PATIENCE:?}"));
+impl Running {
+    /// Waits until it reports this; else why it does not.
+    fn wait_for(&mut self, wanted: Notice) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            match self.notices.next(until.min(Instant::now() + LOOK)).map_err(|error| error.to_string())? {
+                Some(notice) if notice == wanted => return Ok(()),
+                Some(Notice::ReloadRefused(reason)) => return Err(in_a_line(&reason)),
+                _ => {}
+            }
+            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err(self.last_words());
             }
         }
+        Err(format!("linerate divert reported nothing for {PATIENCE:?}"))
+    }
+
+    /// What it printed, to its last line where it has ended.
+    fn last_words(&self) -> String {
+        let until = Instant::now() + LOOK;
+        let next = || self.lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        in_a_line(&std::iter::from_fn(next).collect::<Vec<_>>().join("\n"))
     }
 }
 

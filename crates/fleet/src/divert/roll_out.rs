@@ -12,8 +12,8 @@ use super::{
     store::{self, read, swap},
 };
 use crate::{
-    connect::{ServerPlan, connect, runtime},
-    coordinator::{CLIENT, discover},
+    asking::discover,
+    connect::{COORDINATOR, ServerPlan, connect, runtime},
     error::FleetError,
     plan::{Select, selects},
 };
@@ -196,7 +196,7 @@ struct Desk {
 
 impl Desk {
     async fn open(server: &ServerPlan) -> Result<Self, FleetError> {
-        let client = connect(server, CLIENT, false, |_| ()).await?;
+        let client = connect(server, COORDINATOR, false, |_| ()).await?;
         let (desired, states) = store::make(&jetstream::new(client.clone())).await?;
         Ok(Self { client, desired, states })
     }

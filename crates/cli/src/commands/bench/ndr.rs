@@ -39,7 +39,7 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
         .loss_ratio
         .iter()
         .map(|loss_ratio| Goal {
-            name: name(*loss_ratio),
+            name: Goal::name_of(*loss_ratio),
             loss_ratio: *loss_ratio,
             exceed_ratio: asked.exceed_ratio,
             final_duration_s: asked.final_duration.as_secs_f64(),
@@ -82,13 +82,4 @@ pub(super) fn plan(args: &NdrArgs, access: lab::Access) -> Result<ThroughputPlan
         },
         seed: args.packets.seed,
     })
-}
-
-/// NDR is without loss, PDR with the customary half per cent; other goals name their ratio.
-fn name(loss_ratio: f64) -> String {
-    match loss_ratio {
-        0.0 => "NDR".into(),
-        0.005 => "PDR".into(),
-        other => format!("PDR {} %", other * 100.0),
-    }
 }

@@ -139,12 +139,12 @@ impl Service {
         match replaced {
             Ok(()) => {
                 eprintln!("reloaded rules from {from}");
-                self.manager.ready(&format!("reloaded rules from {from}"));
+                self.manager.reloaded(true, &format!("reloaded rules from {from}"));
             }
             Err(failure) => {
                 diversion.count_rejected_reload();
                 eprintln!("{failure}\nkept the old rules");
-                self.manager.ready(&format!("kept the old rules: {}", failure.words()));
+                self.manager.reloaded(false, &format!("kept the old rules: {}", failure.words()));
             }
         }
     }

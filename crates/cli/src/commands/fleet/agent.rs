@@ -1,10 +1,13 @@
 //! `linerate agent`: this machine's part in a fleet.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use fleet::{AgentPlan, Description, DivertPlan, Limits, describe_host, is_name, run_agent};
+use fleet::{
+    AgentCounts, AgentPlan, AgentWatcher, Description, DivertPlan, Limits, describe_host, is_name, run_agent,
+};
 use measure::FleetAgent;
 use sys::{netns::NetNs, signal};
+use view::{Family, Hub, Phase, Snapshot, Web, WebPlan};
 use wire::Rate;
 
 use super::server::{refused, server_plan};
@@ -12,6 +15,9 @@ use crate::{
     args::AgentArgs,
     failure::{Failure, Status},
 };
+
+/// Clients that read metrics at once.
+const CLIENTS: u32 = 16;
 
 pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
     let name = args.name.clone().unwrap_or_else(host_name);
@@ -55,10 +61,85 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
         divert,
         namespace: args.netns.clone(),
         skew: args.clock_skew.unwrap_or_default(),
+        is_simulated: false,
     };
-    run_agent(plan, || signal::caught() == 0, |words| eprintln!("{words}"))
-        .map_err(|error| refused(&error))?;
+    let console = Console::open(args)?;
+    run_agent(plan, || signal::caught() == 0, console).map_err(|error| refused(&error))?;
     Ok(true)
+}
+
+/// Standard error, and metrics where they are wanted.
+struct Console {
+    metrics: Option<(Arc<Hub>, Web)>,
+    began: Instant,
+}
+
+impl Console {
+    fn open(args: &AgentArgs) -> Result<Self, Failure> {
+        let hub = Hub::new();
+        let plan = args.prometheus.map(|address| WebPlan { address, clients: CLIENTS, metrics_only: true });
+        let server = plan.map(|plan| Web::open(plan, &hub)).transpose();
+        let server = server.map_err(|error| {
+            Failure::of(Status::Refused, &error).hint("give another address, or port 0 for a free one")
+        })?;
+        if let Some(server) = &server {
+            eprintln!("metrics at {}", server.url());
+        }
+        Ok(Self { metrics: server.map(|server| (hub, server)), began: Instant::now() })
+    }
+}
+
+impl AgentWatcher for Console {
+    fn say(&self, words: String) {
+        eprintln!("{words}");
+    }
+
+    fn counts(&self, counts: &AgentCounts) {
+        let Some((hub, _)) = &self.metrics else { return };
+        hub.publish(Snapshot {
+            command: "agent".into(),
+            run: counts.run.clone().unwrap_or_default(),
+            phase: if counts.run.is_some() { Phase::Running } else { Phase::Waiting },
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+            families: families(counts),
+            ..Snapshot::default()
+        });
+    }
+
+    fn is_watched(&self) -> bool {
+        self.metrics.is_some()
+    }
+}
+
+fn families(counts: &AgentCounts) -> Vec<Family> {
+    let labels = [("agent", counts.agent.as_str()), ("incarnation", counts.incarnation.as_str())];
+    let counter = |name, help, value: u64| Family::counter(name, help).with(&labels, value as f64);
+    let gauge = |name, help, value: f64| Family::gauge(name, help).with(&labels, value);
+    let ended = |outcome| [labels[0], labels[1], ("outcome", outcome)];
+    vec![
+        counter("agent_attempts", "Attempts at trials that the agent prepared.", counts.prepared),
+        Family::counter("agent_attempts_ended", "Attempts that are over, by their outcome.")
+            .with(&ended("complete"), counts.complete as f64)
+            .with(&ended("cut_short"), counts.cut_short as f64),
+        counter("agent_requests_refused", "Requests that the agent refused.", counts.refused),
+        counter("agent_sent_packets", "Packets sent in attempts that are over.", counts.sent),
+        counter("agent_received_packets", "Packets received in attempts that are over.", counts.received),
+        gauge(
+            "agent_sent_packets_per_second",
+            "Packets per second that the agent sends now.",
+            counts.sent_pps,
+        ),
+        gauge(
+            "agent_results_waiting",
+            "Results that the server has not acknowledged.",
+            counts.results_waiting as f64,
+        ),
+        gauge(
+            "agent_connected_ratio",
+            "1 while the agent is connected to the server.",
+            f64::from(u8::from(counts.is_connected)),
+        ),
+    ]
 }
 
 /// The owner's limits: the file, overridden by options.

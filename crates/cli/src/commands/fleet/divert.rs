@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, Write},
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use fleet::{DivertAgent, FleetRules, RollOut, RollOutError, apply_rules, divert_status, undo_rules};
@@ -21,7 +21,7 @@ pub(super) fn run(args: &FleetDivertArgs) -> Result<bool, Failure> {
     let say = |words: String| eprintln!("{words}");
     match &args.command {
         FleetDivertCommand::Apply(args) => {
-            let rules = read(&args.rules)?;
+            let rules = with_sets(read(&args.rules)?, &args.sets)?;
             let plan = RollOut { to: args.target.to.clone(), canaries: args.canaries, by: user() };
             let agents = apply_rules(&server_plan(&args.target.server), &rules, &plan, say)
                 .map_err(|error| not_taken(&error))?;
@@ -55,6 +55,18 @@ fn read(path: &Path) -> Result<FleetRules, Failure> {
         Failure::new(Status::Usage, format!("{}: {error}", path.display()))
             .hint("linerate fleet divert apply --help shows a file of rules")
     })
+}
+
+/// The rules with the text of each set: agents have no such files.
+fn with_sets(rules: FleetRules, sets: &[(String, PathBuf)]) -> Result<FleetRules, Failure> {
+    let read = |(name, file): &(String, PathBuf)| {
+        let text = fs::read_to_string(file).map_err(|error| {
+            Failure::new(Status::Refused, format!("cannot read {}: {error}", file.display()))
+        })?;
+        Ok((name.clone(), text))
+    };
+    let sets = sets.iter().map(read).collect::<Result<_, Failure>>()?;
+    rules.with_sets(sets).map_err(|error| Failure::of(Status::Usage, &error))
 }
 
 fn not_taken(error: &RollOutError) -> Failure {

@@ -1,17 +1,23 @@
 //! `linerate fleet run`: one plan on many machines, one record.
 
-use std::{cell::RefCell, time::Instant};
+use std::{cell::RefCell, collections::BTreeSet, time::Instant};
 
-use fleet::{Collected, FleetOutcome, FleetPlan, Preflight, Watcher, collect, is_name, run_fleet};
-use measure::{End, Origin, PairSummary, Run, SCHEMA, Trial};
+use fleet::{FleetLoad, FleetOutcome, FleetPlan, Preflight, Watcher, collect, is_name, run_fleet};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, Start, Trial};
 use serde::Serialize;
 use sys::signal;
+use trial::Tick;
+use view::Ahead;
 
-use super::server::{refused, server_plan};
+use super::{
+    loads::{Loads, found},
+    server::{refused, server_plan},
+};
 use crate::{
     args::{FleetCollectArgs, FleetRunArgs},
     failure::{Failure, Status},
     pipeline::{Ending, Pipeline},
+    progress::Progress,
     start::opening,
 };
 
@@ -37,48 +43,51 @@ pub(super) fn run(args: &FleetRunArgs) -> Result<bool, Failure> {
     eprintln!("run {name}");
     let began = Instant::now();
     let mut outcome = FleetOutcome::default();
-    let terminal = Terminal { pipeline: &pipeline, broken_output: RefCell::default() };
+    let terminal = Terminal {
+        pipeline: &pipeline,
+        engines: plan.engines(),
+        loads: RefCell::new(Loads::of(&plan)),
+        progress: RefCell::new(pipeline.progress(&start, None)?),
+        broken_output: RefCell::default(),
+    };
     let server = server_plan(&args.server);
     let ran = run_fleet(&server, &plan, (&name, &start, args.tolerate), &terminal, &mut outcome);
-    let failure = ran.err().map(|error| refused(&error)).or(terminal.broken_output.into_inner());
+    let Terminal { progress, broken_output, .. } = terminal;
+    let shown = progress.into_inner().finish().err();
+    let failure = ran.err().map(|error| refused(&error)).or(broken_output.into_inner()).or(shown);
     if outcome.trials.is_empty()
         && let Some(failure) = failure
     {
         return Err(failure);
     }
-    let FleetOutcome { trials, intervals, fleet, interrupted } = outcome;
-    let end = End {
-        duration_s: began.elapsed().as_secs_f64(),
-        interrupted,
-        pairs: PairSummary::of(&trials),
-        notes: notes(&fleet),
-        trials,
-        fleet: Some(fleet),
-        ..End::default()
-    };
-    let run = Run { schema: SCHEMA.into(), start, intervals, end };
-    let is_partial =
-        run.end.fleet.iter().flat_map(|fleet| &fleet.trials).any(|trial| !trial.missing.is_empty());
+    let is_partial = outcome.fleet.trials.iter().any(|trial| !trial.missing.is_empty());
+    let run = record(start, outcome, began.elapsed().as_secs_f64());
     let ending = Ending { failure, max_loss: plan.max_loss(), ..Ending::default() };
     Ok(pipeline.conclude(&run, ending)? && !is_partial)
 }
 
 pub(super) fn run_collect(args: &FleetCollectArgs) -> Result<bool, Failure> {
     let Some(pipeline) = Pipeline::open(&args.output, "fleet", &args.run)? else { return Ok(true) };
-    let collected = collect(&server_plan(&args.server), &args.run).map_err(|error| refused(&error))?;
-    let Collected { start, trials, intervals, fleet, interrupted } = collected;
+    let (start, outcome) = collect(&server_plan(&args.server), &args.run).map_err(|error| refused(&error))?;
     pipeline.begin(&start)?;
-    trials.iter().try_for_each(|trial| pipeline.trial(trial))?;
+    outcome.trials.iter().try_for_each(|trial| pipeline.trial(trial))?;
+    let duration_s = outcome.trials.iter().map(|trial| trial.duration_s).sum();
+    pipeline.conclude(&record(start, outcome, duration_s), Ending::default())
+}
+
+fn record(start: Start, outcome: FleetOutcome, duration_s: f64) -> Run {
+    let FleetOutcome { trials, intervals, fleet, interrupted } = outcome;
     let end = End {
-        duration_s: trials.iter().map(|trial| trial.duration_s).sum(),
+        duration_s,
         interrupted,
         pairs: PairSummary::of(&trials),
+        throughput: found(&start, &trials),
         notes: notes(&fleet),
         trials,
         fleet: Some(fleet),
         ..End::default()
     };
-    pipeline.conclude(&Run { schema: SCHEMA.into(), start, intervals, end }, Ending::default())
+    Run { schema: SCHEMA.into(), start, intervals, end }
 }
 
 /// What a reader must know to trust the numbers.
@@ -114,6 +123,9 @@ fn notes(fleet: &measure::FleetRun<Trial>) -> Vec<String> {
 
 struct Terminal<'p> {
     pipeline: &'p Pipeline,
+    engines: [String; 2],
+    loads: RefCell<Loads<'p>>,
+    progress: RefCell<Progress>,
     broken_output: RefCell<Option<Failure>>,
 }
 
@@ -123,22 +135,49 @@ impl Watcher for Terminal<'_> {
     }
 
     fn say(&self, words: &str) {
-        eprintln!("{words}");
+        self.progress.borrow().say(words);
     }
 
     fn preflight(&self, table: &Preflight) {
         let red = table.red();
-        let agents: std::collections::BTreeSet<&str> =
-            table.rows.iter().map(|row| row.agent.as_str()).collect();
+        let agents: BTreeSet<&str> = table.rows.iter().map(|row| row.agent.as_str()).collect();
         if red == 0 {
-            eprintln!("preflight: {} agents, {} checks, none red", agents.len(), table.rows.len());
+            self.say(&format!("preflight: {} agents, {} checks, none red", agents.len(), table.rows.len()));
         }
         for row in table.rows.iter().filter(|row| row.is_red) {
-            eprintln!("  RED  {:<16} {:<12} has {}, needs {}", row.agent, row.what, row.has, row.needs);
+            self.say(&format!(
+                "  RED  {:<16} {:<12} has {}, needs {}",
+                row.agent, row.what, row.has, row.needs
+            ));
         }
     }
 
+    fn next(&self, trials: &[Trial]) -> Option<FleetLoad> {
+        self.loads.borrow_mut().next(trials)
+    }
+
+    fn begins(&self, number: u32, load: FleetLoad) {
+        let [tx, rx] = self.engines.clone();
+        self.progress.borrow_mut().begins(Ahead {
+            index: number - 1,
+            of: self.loads.borrow().count(),
+            tx,
+            rx,
+            asked_pps: load.rate_pps,
+            ..Ahead::default()
+        });
+    }
+
+    fn is_watched(&self) -> bool {
+        self.progress.borrow().is_watched()
+    }
+
+    fn looks(&self, tick: Tick) {
+        self.progress.borrow_mut().looks(tick);
+    }
+
     fn trial(&self, trial: &Trial) {
+        self.progress.borrow_mut().ends(trial);
         if let Err(failure) = self.pipeline.trial(trial) {
             self.broken_output.replace(Some(failure));
         }
