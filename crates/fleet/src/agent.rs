@@ -34,6 +34,8 @@ use crate::{
 /// A sender that has not heard itself through the server for so long stops; with the time between two looks it stops within
 /// two seconds.
 const SILENCE_AT_MOST: Duration = Duration::from_millis(1500);
+/// What an agent prints between its name and its incarnation when it is ready.
+pub(crate) const READY: &str = " is ready, incarnation ";
 /// Time between two words to itself, and between two looks.
 const TICK: Duration = Duration::from_millis(200);
 /// At the end, results are given so long to be stored.
@@ -136,7 +138,7 @@ async fn serve(
         shows_samples: false,
         last: None,
     };
-    watcher.say(format!("agent {name} is ready, incarnation {incarnation}"));
+    watcher.say(format!("agent {name}{READY}{incarnation}"));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while go_on() {

@@ -21,7 +21,10 @@ use sys::{
 };
 use thiserror::Error;
 
-use crate::server::{NatsServer, ServerError};
+use crate::{
+    agent::READY,
+    server::{NatsServer, ServerError},
+};
 
 /// Agents are there in less, on a busy machine too.
 const READY_AT_MOST: Duration = Duration::from_secs(60);
@@ -151,7 +154,7 @@ impl TrialFleet {
         while ready < self.agents.len() {
             let left = until.saturating_duration_since(Instant::now());
             match said.recv_timeout(left) {
-                Ok((_, words)) if words.ends_with("is ready") => ready += 1,
+                Ok((_, words)) if words.contains(READY) => ready += 1,
                 Ok((name, words)) => {
                     last = (name.clone(), words.clone());
                     if words.starts_with("error:") {
