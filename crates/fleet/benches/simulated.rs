@@ -124,7 +124,7 @@ fn measure(count: u32) {
     let agent = |number: u32| {
         let mut description = description.clone();
         description.facts.agent = format!("a{number}");
-        let role = if number % 10 == 0 { "receiver" } else { "sender" };
+        let role = if number.is_multiple_of(10) { "receiver" } else { "sender" };
         description.facts.labels.insert("role".into(), role.into());
         AgentPlan {
             server: plan.clone(),
