@@ -23,10 +23,8 @@ pub(super) struct Privileges {
 
 impl Privileges {
     pub(super) fn of(args: &RecvArgs) -> Self {
-        // Engines are opened and programs attached while senders come and go.
-        let mut kept = vec![NetBindService, NetAdmin, NetRaw, IpcLock, SysNice, Perfmon, Bpf];
-        // Names of the kernel's functions.
-        kept.extend(args.profile.then_some(Syslog));
+        // Engines are opened and programs attached while senders come and go; the kernel's drops are named by its functions.
+        let mut kept = vec![NetBindService, NetAdmin, NetRaw, IpcLock, SysNice, Syslog, Perfmon, Bpf];
         // Root saves in folders of others.
         kept.extend((args.output.save.is_some() || args.measure.plot.is_some()).then_some(DacOverride));
         Self {
