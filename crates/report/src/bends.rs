@@ -1,7 +1,7 @@
 //! Where throughput against a size changes, a datagram that no longer fits a frame for example, in a run that is about
 //! throughput.
 
-use measure::{Bend, Point};
+use measure::{Bend, Point, Start};
 
 use crate::{
     number::{percent, plain},
@@ -12,9 +12,14 @@ use crate::{
 pub(crate) const RESULT: &str = "delivered_bps";
 
 /// Whether bits per second matter more than messages per second: for streams, and for the document that measures them.
-pub(crate) fn is_about_throughput(command: &str, points: &[Point]) -> bool {
+pub(crate) fn is_about_throughput(scenario: Option<&str>, points: &[Point]) -> bool {
     let is_stream = |point: &Point| point.values.contains_key("send_size");
-    command == "bench 10gbe" || points.iter().all(is_stream)
+    scenario == Some("10gbe") || points.iter().all(is_stream)
+}
+
+/// The built-in scenario that a run repeats.
+pub(crate) fn scenario(start: &Start) -> Option<&str> {
+    start.asked.get("scenario").and_then(|name| name.as_str())
 }
 
 /// The bend of each line that has one.
@@ -22,11 +27,11 @@ pub(crate) fn of(series: &[Series]) -> Vec<(&Series, Bend)> {
     series.iter().filter_map(|series| Some((series, Bend::of(&series.points)?))).collect()
 }
 
-/// The bends of a command's points, step by step, a sentence each.
-pub(crate) fn sentences(command: &str, points: &[Point]) -> Vec<String> {
+/// The bends of a scenario's points, step by step, a sentence each.
+pub(crate) fn sentences(scenario: Option<&str>, points: &[Point]) -> Vec<String> {
     let mut sentences = Vec::new();
     for (step, points) in points::by_step(points) {
-        if !is_about_throughput(command, &points) {
+        if !is_about_throughput(scenario, &points) {
             continue;
         }
         let axes = points::axes(&points);
@@ -66,12 +71,12 @@ mod tests {
             Point { values: values.map(|(name, value)| (name.to_owned(), value)).into() }
         };
         let points: Vec<Point> = (1400..1600).step_by(8).map(point).collect();
-        let told = sentences("bench 10gbe", &points);
+        let told = sentences(Some("10gbe"), &points);
         assert_eq!(
             told,
             ["bend: throughput falls by 44.43 % beyond payload 1,476 (95 %: between 1,472 and 1,480)."]
         );
         // Of a sweep of messages, the rate of messages is the result.
-        assert!(sentences("bench", &points).is_empty());
+        assert!(sentences(None, &points).is_empty());
     }
 }

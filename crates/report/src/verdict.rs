@@ -153,7 +153,7 @@ pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
         remarks.push("The run ended early; the results are those measured by then.".to_string());
     }
     remarks.extend(run.end.tuning.iter().flat_map(tuned::remarks));
-    remarks.extend(bends::sentences(&run.start.command, &run.end.points));
+    remarks.extend(bends::sentences(bends::scenario(&run.start), &run.end.points));
     if run.end.throughput.is_empty() {
         let rungs = rungs(run);
         remarks.extend(rungs.iter().flat_map(of_rung));

@@ -266,7 +266,7 @@ pub(super) fn write_points(run: &Run, page: &mut Page) {
     page.section("points", "Points", |page| {
         for (step, points) in points::by_step(points) {
             page.enter_step(step);
-            write_step(&points, bends::is_about_throughput(&run.start.command, &points), page);
+            write_step(&points, bends::is_about_throughput(bends::scenario(&run.start), &points), page);
         }
         page.enter_step(None);
     });
