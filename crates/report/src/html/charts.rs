@@ -296,7 +296,7 @@ fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
         let bends: Vec<f64> = of_it.into_iter().flatten().map(|(_, bend)| bend.at).collect();
         let chart = LineChart {
             title: &format!("{} against {}", points::in_words(result), points::in_words(x)),
-            x: Axis::new(&points::in_words(x), Scale::fitting(&all(|p| p.0)), number::tick),
+            x: Axis::new(&points::in_words(x), Scale::of_parameter(&all(|p| p.0)), number::tick),
             y: Axis::new(&points::in_words(result), Scale::fitting(&heights), number::tick),
             series: &series,
             diagonal: None,

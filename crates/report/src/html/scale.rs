@@ -70,6 +70,16 @@ impl Scale {
         }
     }
 
+    /// The same for a parameter's axis, which need not begin at 0: values close together fill it.
+    pub(super) fn of_parameter(values: &[f64]) -> Self {
+        let (min, max) = bounds(values.iter().copied());
+        if min <= 0.0 || max <= min || max > 2.0 * min {
+            return Self::fitting(values);
+        }
+        let step = step(max - min);
+        Self::Linear { min: (min / step).floor() * step, max: (max / step).ceil() * step }
+    }
+
     /// Position from 0 to 1; `None` if it has no logarithm.
     pub(super) fn position(self, value: f64) -> Option<f64> {
         match self {
@@ -143,6 +153,15 @@ mod tests {
         assert!((scale.position(100_000.0).unwrap() - 0.5).abs() < 1e-12);
         assert_eq!(scale.position(0.0), None);
         assert!(matches!(Scale::fitting(&[0.0, 1e9]), Scale::Linear { .. }));
+    }
+
+    #[test]
+    fn a_parameter_s_axis_begins_where_its_values_do_if_they_are_close_together() {
+        let near = Scale::of_parameter(&[1400.0, 1472.0, 1600.0]);
+        assert_eq!(near, Scale::Linear { min: 1400.0, max: 1600.0 });
+        assert!(near.ticks().len() <= 7);
+        assert_eq!(Scale::of_parameter(&[64.0, 1472.0]), Scale::fitting(&[64.0, 1472.0]));
+        assert_eq!(Scale::of_parameter(&[5.0]), Scale::fitting(&[5.0]));
     }
 
     #[test]
