@@ -31,7 +31,19 @@ begin() {
     run=$LINERATE_TEST_RUN
 }
 
-stage() { echo "== $1 (after $(($(date +%s) - began)) s)"; }
+# CPU time of this machine since it booted, in ticks: busy, and all that its CPUs could have done.
+ticks() { awk '/^cpu / { for (field = 2; field <= 9; field++) all += $field; print all - $5 - $6, all }' /proc/stat; }
+
+# Names the next part of a run, and how busy the CPUs were in the part before it.
+stage() {
+    share=
+    now=$(ticks)
+    if [ -n "${stage_ticks:-}" ]; then
+        share=$(echo "$stage_ticks $now" | awk '{ if ($4 > $2) printf ", CPUs %.0f %% busy", 100 * ($3 - $1) / ($4 - $2) }')
+    fi
+    stage_ticks=$now
+    echo "== $1 (after $(($(date +%s) - began)) s$share)"
+}
 
 # Builds all test programs with the features of the whole workspace. A build of some crates alone has other features, and
 # rebuilds most of them.
