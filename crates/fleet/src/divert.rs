@@ -18,7 +18,10 @@ use thiserror::Error;
 
 use crate::names::is_name;
 
-pub use roll_out::{DivertAgent, RollOut, RollOutError, apply_rules, divert_status, undo_rules};
+pub use roll_out::{
+    DivertAgent, DivertRevision, RollOut, RollOutError, apply_rules, divert_history, divert_status,
+    undo_rules,
+};
 
 /// A file of rules for a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -88,6 +88,12 @@ pub enum FleetError {
         /// Why the last one was.
         reason: String,
     },
+    /// A run of this name is stored.
+    #[error("the server already has a run {run}")]
+    RunExists {
+        /// The run.
+        run: String,
+    },
     /// No such run is stored.
     #[error("the server has no run {run}")]
     UnknownRun {

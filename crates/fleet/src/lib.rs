@@ -37,8 +37,8 @@ pub use connect::{Access, ServerPlan};
 pub use coordinator::{Watcher, run_fleet, status};
 pub use counts::{AgentCounts, AgentWatcher};
 pub use divert::{
-    DivertAgent, DivertOutcome, DivertPlan, DivertState, FleetRules, FleetRulesError, RollOut, RollOutError,
-    apply_rules, divert_status, undo_rules,
+    DivertAgent, DivertOutcome, DivertPlan, DivertRevision, DivertState, FleetRules, FleetRulesError,
+    RollOut, RollOutError, apply_rules, divert_history, divert_status, undo_rules,
 };
 pub use error::FleetError;
 pub use host::describe_host;

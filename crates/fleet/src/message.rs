@@ -129,6 +129,19 @@ pub struct Description {
 }
 
 impl Description {
+    /// The engines that work there, and how many do not.
+    pub fn engines_in_words(&self) -> String {
+        let working = |side: &str| {
+            let engines = self.engines.iter().filter(|engine| engine.works);
+            let names = engines.filter_map(|engine| engine.engine.strip_prefix(side)?.strip_prefix(' '));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let missing = self.engines.iter().filter(|engine| !engine.works).count();
+        let more =
+            if missing > 0 { format!("; {missing} unavailable (--json has reasons)") } else { String::new() };
+        format!("engines: tx {}; rx {}{more}", working("tx"), working("rx"))
+    }
+
     /// What its owner allows, in words.
     pub fn limits_in_words(&self) -> String {
         let limits = &self.limits;

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use async_nats::jetstream::{
     Context,
     consumer::{self, DeliverPolicy, pull},
+    context::PublishErrorKind,
     message::PublishMessage,
     stream::{Config, Stream},
 };
@@ -50,9 +51,21 @@ pub(crate) async fn store_outcome(context: &Context, outcome: &Outcome) -> Resul
     store(context, names::result(&outcome.agent, &outcome.of.run), &outcome.id(), outcome).await
 }
 
+/// Begins a run. Its name must be new: results of two runs under one name would be merged.
 pub(crate) async fn store_head(context: &Context, run: &str, head: &Head) -> Result<(), FleetError> {
-    let stored = store(context, names::head(run), &format!("{run}/head"), head).await;
-    stored.map_err(|reason| FleetError::server("keep the run")(&reason))
+    let failed = FleetError::server("keep the run");
+    // Not by message id, which would hide a second run of this name for two minutes.
+    let message =
+        PublishMessage::build().expected_last_subject_sequence(0).payload(serde_json::to_vec(head)?.into());
+    let stored = async { context.send_publish(names::head(run), message).await?.await };
+    match timeout(ANSWER_AT_MOST, stored).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => {
+            Err(FleetError::RunExists { run: run.into() })
+        }
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(_) => Err(failed(&"no acknowledgement")),
+    }
 }
 
 /// `number` is that of the step in its run.

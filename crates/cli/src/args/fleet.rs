@@ -208,7 +208,9 @@ pub(crate) enum FleetDivertCommand {
     Apply(FleetDivertApplyArgs),
     /// Show the rules of each agent, and whether they are in force
     Status(FleetDivertStatusArgs),
-    /// Return to the rules before the last ones, or to none
+    /// Show the last 16 revisions of each agent's rules: when, by whom, what
+    History(FleetDivertStatusArgs),
+    /// Return to the rules before the last ones, or to none, on all agents at once
     Undo(FleetDivertTarget),
 }
 

@@ -1,6 +1,6 @@
 //! The coordinator's part: writes rules to agents in waves, waits for what they report, and takes back what went wrong.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream::{self, kv::Store};
 use futures_util::StreamExt;
@@ -55,6 +55,21 @@ pub struct DivertAgent {
     returned_to: Option<u64>,
 }
 
+/// A revision of an agent's rules.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DivertRevision {
+    /// The agent.
+    pub agent: String,
+    /// The revision.
+    pub revision: u64,
+    /// When it was written, in seconds since 1970 by the server's clock.
+    pub written_s: u64,
+    /// The user who wrote it.
+    pub by: String,
+    /// What the agent was to divert.
+    pub rules: Option<FleetRules>,
+}
+
 /// Why rules are not on all agents.
 #[derive(Debug, Error)]
 pub enum RollOutError {
@@ -80,6 +95,12 @@ pub enum RollOutError {
         reason: String,
         /// Agents that have their former rules again.
         restored: Vec<String>,
+    },
+    /// Agents that answer did not confirm the undo in time.
+    #[error("the former rules are written, but {} did not confirm them in time", agents.join(", "))]
+    Unconfirmed {
+        /// Which.
+        agents: Vec<String>,
     },
 }
 
@@ -149,7 +170,30 @@ pub fn apply_rules(
     })
 }
 
-/// Gives agents the rules before their last ones, or none.
+/// The revisions of agents' rules that the server keeps, the oldest first.
+///
+/// # Errors
+/// [`FleetError`].
+pub fn divert_history(
+    server: &ServerPlan,
+    to: &[(String, String)],
+) -> Result<Vec<DivertRevision>, FleetError> {
+    runtime()?.block_on(async {
+        let desk = Desk::open(server).await?;
+        let mut revisions = Vec::new();
+        for agent in desk.agents(to).await?.iter().filter(|agent| agent.revision > 0) {
+            revisions.extend(desk.history(&agent.agent).await?.into_iter().map(
+                |(written_s, revision, it)| {
+                    let agent = agent.agent.clone();
+                    DivertRevision { agent, revision, written_s, by: it.by, rules: it.rules }
+                },
+            ));
+        }
+        Ok(revisions)
+    })
+}
+
+/// Gives agents the rules before their last ones, or none: all at once, and also those that do not answer now.
 ///
 /// # Errors
 /// [`RollOutError`].
@@ -160,18 +204,42 @@ pub fn undo_rules(
 ) -> Result<Vec<DivertAgent>, RollOutError> {
     runtime().map_err(RollOutError::Fleet)?.block_on(async {
         let desk = Desk::open(server).await?;
-        for agent in desk.chosen(&plan.to).await?.iter().filter(|agent| agent.rules.is_some()) {
+        let agents = desk.agents(&plan.to).await?;
+        if !agents.iter().any(|agent| agent.rules.is_some()) {
+            desk.chosen(&plan.to).await?;
+            say("no rules to undo".into());
+        }
+        let mut undone = Vec::new();
+        let mut changed = None;
+        for agent in agents.iter().filter(|agent| agent.rules.is_some()) {
             let (returned_to, rules) = desk.before(agent).await?;
             let what = if rules.is_some() { "the rules before" } else { "no rules" };
             let desired = Desired { rules, by: format!("{}, undo", plan.by), returned_to: Some(returned_to) };
-            let changed = |reason| RollOutError::Changed { agent: agent.agent.clone(), reason };
-            let revision =
-                swap(&desk.desired, &agent.agent, &desired, agent.revision).await.map_err(changed)?;
-            let state = desk.settled(&agent.agent, revision, Instant::now() + PATIENCE).await?;
-            let state = state.map_or("does not answer", |state| state.outcome.word());
-            say(format!("{}: {what}, {state}", agent.agent));
+            match swap(&desk.desired, &agent.agent, &desired, agent.revision).await {
+                Ok(revision) => undone.push((agent, revision, what)),
+                // The other agents must not keep their rules because of this one.
+                Err(reason) => {
+                    changed.get_or_insert(RollOutError::Changed { agent: agent.agent.clone(), reason });
+                }
+            }
         }
-        Ok(desk.agents(&plan.to).await?)
+        let until = Instant::now() + PATIENCE;
+        let mut unconfirmed = Vec::new();
+        for (DivertAgent { agent, is_here, .. }, revision, what) in undone {
+            if !is_here {
+                say(format!("{agent}: {what}, once it answers again"));
+                continue;
+            }
+            match desk.settled(agent, revision, until).await? {
+                Some(state) => say(format!("{agent}: {what}, {}", state.outcome.word())),
+                None => unconfirmed.push(agent.clone()),
+            }
+        }
+        match changed {
+            Some(changed) => Err(changed),
+            None if !unconfirmed.is_empty() => Err(RollOutError::Unconfirmed { agents: unconfirmed }),
+            None => Ok(desk.agents(&plan.to).await?),
+        }
     })
 }
 
@@ -273,20 +341,28 @@ impl Desk {
         }
     }
 
+    /// When each kept revision of an agent's rules was written, its number and what it says.
+    async fn history(&self, agent: &str) -> Result<Vec<(u64, u64, Desired)>, FleetError> {
+        let failed = FleetError::server("show former rules");
+        let mut entries = self.desired.history(agent).await.map_err(|error| failed(&error))?;
+        let mut revisions = Vec::new();
+        while let Some(entry) = entries.next().await {
+            let entry = entry.map_err(|error| failed(&error))?;
+            let written = SystemTime::from(entry.created).duration_since(UNIX_EPOCH).unwrap_or_default();
+            if let Some((revision, desired)) = read::<Desired>(Some(entry)) {
+                revisions.push((written.as_secs(), revision, desired));
+            }
+        }
+        Ok(revisions)
+    }
+
     /// The rules before the agent's last ones, and their revision; none, and 0, before the first.
     async fn before(&self, agent: &DivertAgent) -> Result<(u64, Option<FleetRules>), FleetError> {
-        let failed = FleetError::server("show former rules");
-        let mut history = self.desired.history(&agent.agent).await.map_err(|error| failed(&error))?;
         let last = agent.returned_to.unwrap_or(agent.revision);
         let mut before = (0, None);
-        while let Some(entry) = history.next().await {
-            let entry = entry.map_err(|error| failed(&error))?;
+        for (_, revision, desired) in self.history(&agent.agent).await? {
             // A renewal has the same rules.
-            if let Some((revision, desired)) = read::<Desired>(Some(entry))
-                && revision < last
-                && desired.returned_to.is_none()
-                && desired.rules != agent.rules
-            {
+            if revision < last && desired.returned_to.is_none() && desired.rules != agent.rules {
                 before = (revision, desired.rules);
             }
         }

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fleet::{DivertAgent, FleetRules, RollOut, RollOutError, apply_rules, divert_status, undo_rules};
+use fleet::{
+    DivertAgent, DivertRevision, FleetRules, RollOut, RollOutError, apply_rules, divert_history,
+    divert_status, undo_rules,
+};
 use serde_json::json;
 
 use super::server::{refused, server_plan};
@@ -45,6 +48,16 @@ pub(super) fn run(args: &FleetDivertArgs) -> Result<bool, Failure> {
             }
             Ok(true)
         }
+        FleetDivertCommand::History(args) => {
+            let revisions = divert_history(&server_plan(&args.target.server), &args.target.to)
+                .map_err(|error| refused(&error))?;
+            if args.json {
+                print_line(&json!(revisions.iter().map(revision_document).collect::<Vec<_>>()).to_string())?;
+            } else {
+                printed(write_history(&revisions, &mut io::stdout().lock()))?;
+            }
+            Ok(true)
+        }
     }
 }
 
@@ -76,6 +89,8 @@ fn not_taken(error: &RollOutError) -> Failure {
             Failure::of(Status::Refused, error).hint("look at linerate fleet divert status, and apply again")
         }
         RollOutError::NotTaken { .. } => Failure::of(Status::GoalMissed, error),
+        RollOutError::Unconfirmed { .. } => Failure::of(Status::GoalMissed, error)
+            .hint("linerate fleet divert status shows what each agent reports"),
     }
 }
 
@@ -96,6 +111,36 @@ fn document(agent: &DivertAgent) -> serde_json::Value {
         "by": agent.by,
         "state": agent.state,
     })
+}
+
+fn written(revision: &DivertRevision) -> String {
+    let at = jiff::Timestamp::from_second(revision.written_s.cast_signed()).unwrap_or_default();
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn revision_document(revision: &DivertRevision) -> serde_json::Value {
+    json!({
+        "agent": revision.agent,
+        "revision": revision.revision,
+        "written_at": written(revision),
+        "by": revision.by,
+        "rules": revision.rules,
+    })
+}
+
+fn write_history(revisions: &[DivertRevision], out: &mut impl Write) -> io::Result<()> {
+    if revisions.is_empty() {
+        return writeln!(out, "no rules were ever written");
+    }
+    for revision in revisions {
+        let rules = revision.rules.as_ref();
+        let rules = rules.map_or("no rules".into(), |rules| {
+            format!("{}: {}, lease {}", rules.matching, rules.rules.join("; "), rules.lease)
+        });
+        let DivertRevision { agent, revision: number, by, .. } = revision;
+        writeln!(out, "  {agent:<16} revision {number:<5} {}  {rules} (by {by})", written(revision))?;
+    }
+    Ok(())
 }
 
 fn write_text(agents: &[DivertAgent], out: &mut impl Write) -> io::Result<()> {

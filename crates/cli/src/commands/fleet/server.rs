@@ -48,6 +48,7 @@ pub(super) fn refused(error: &FleetError) -> Failure {
             "its owner allows it: linerate agent --divert IF, or divert = \"IF\" in the file of --limits",
         ),
         FleetError::NameTaken { .. } => failure.hint("give each agent a --name of its own"),
+        FleetError::RunExists { .. } => failure.hint("give the run another --name, or none"),
         FleetError::UnknownRun { .. } => failure.hint("fleet run prints the run's name first"),
         _ => failure,
     }

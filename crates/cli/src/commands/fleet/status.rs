@@ -49,9 +49,11 @@ fn write_text(agents: &[Description], out: &mut impl Write) -> io::Result<()> {
         )?;
         let interface = facts.interface.as_deref().unwrap_or("no interface");
         let driver = facts.driver.as_deref().map_or(String::new(), |driver| format!(" ({driver})"));
+        let speed = facts.speed_bps.map_or(String::new(), |bps| format!(", {} Gbit/s", bps as f64 / 1e9));
         let mtu = facts.mtu_bytes.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
         let busy = agent.busy_with.as_deref().map_or(String::new(), |run| format!(", in run {run}"));
-        writeln!(out, "  {:<16} {interface}{driver}{mtu}; {}{busy}", "", agent.limits_in_words())?;
+        writeln!(out, "  {:<16} {interface}{driver}{speed}{mtu}; {}{busy}", "", agent.limits_in_words())?;
+        writeln!(out, "  {:<16} {}", "", agent.engines_in_words())?;
     }
     Ok(())
 }
